@@ -1,0 +1,172 @@
+"""Checks plain values, as YAML gives them, against type annotations.
+
+A dataclass is a schema, and so is a constructor's signature: its keyword-only
+parameters are what a configuration may set (`check_component`); what the
+program itself supplies comes before them. Every error is one line that names
+the key, the value, what is allowed and, for a misspelt key, the nearest name.
+"""
+
+import dataclasses
+import difflib
+import importlib
+import inspect
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from capsexp.errors import InputError
+
+#: A node with the dotted path of a class under `_target_`, its `name`, and the class's arguments.
+Component = dict[str, Any]
+
+TARGET, NAME = "_target_", "name"
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Bounds of a number, put on an annotation: `Annotated[float, Range(above=0)]`."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high and self.above < value < self.below
+
+    def __str__(self) -> str:
+        bounds = (("at least", self.low), ("above", self.above), ("at most", self.high), ("below", self.below))
+        return " and ".join(f"{word} {bound:g}" for word, bound in bounds if math.isfinite(bound))
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A half-sentence that suggests the name most like `name`, or nothing."""
+    found = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def unknown_key(key: str, allowed: Iterable[str], where: str) -> InputError:
+    """The error for a key that `where` does not have."""
+    names = sorted(allowed)
+    prefix = f"{where}." if where else ""
+    hint = nearest(key, names)
+    return InputError(f"{prefix}{key}: no such key{hint} ({where or 'the configuration'} has {', '.join(names)})")
+
+
+def check_dataclass(schema: type, node: object, where: str = "") -> Any:
+    """An instance of the dataclass `schema` made from a mapping; raises InputError."""
+    hints = get_type_hints(schema, include_extras=True)
+    optional = {field.name for field in dataclasses.fields(schema) if _has_default(field)}
+    return schema(**_check_mapping(node, hints, optional, where))
+
+
+def check_component(node: Component, where: str) -> Component:
+    """`node` with its arguments checked against the signature of its `_target_`.
+
+    Raises InputError for a target that can't be imported, and for every argument that it doesn't take.
+    """
+    keyword_only = [p for p in inspect.signature(import_target(node, where)).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    hints = get_type_hints(_callable(import_target(node, where)), include_extras=True)
+    arguments = {key: value for key, value in node.items() if key not in (TARGET, NAME)}
+    optional = {p.name for p in keyword_only if p.default is not p.empty}
+    checked = _check_mapping(arguments, {p.name: hints[p.name] for p in keyword_only}, optional, where)
+    return {NAME: node[NAME], TARGET: node[TARGET], **checked}
+
+
+def import_target(node: Component, where: str) -> Any:
+    """The class or function under `_target_`; raises InputError when there is none."""
+    target = node[TARGET]
+    module, _, attribute = target.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError):
+        raise InputError(f"{where}.{TARGET}={target}: can't be imported") from None
+
+
+def check_value(value: object, annotation: Any, key: str) -> Any:
+    """`value`, normalised to `annotation` (an int given for a float becomes one); raises InputError."""
+    if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
+        return check_dataclass(annotation, value, key)
+    if annotation == Component:
+        return _check_component_shape(value, key)
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is list and isinstance(value, list):
+        return [check_value(item, arguments[0], f"{key}[{index}]") for index, item in enumerate(value)]
+    if origin is dict and isinstance(value, dict):
+        return {str(name): check_value(item, arguments[1], f"{key}.{name}") for name, item in value.items()}
+    if origin in (Union, types.UnionType) and value is not None:
+        kinds = [kind for kind in arguments if kind is not type(None)]
+        if len(kinds) == 1:
+            return check_value(value, kinds[0], key)
+    fitted = _fit(value, annotation)
+    if fitted is _MISFIT:
+        shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
+        raise InputError(f"{key}={shown}: must be {describe(annotation)}")
+    return fitted
+
+
+def describe(annotation: Any) -> str:
+    """What an annotation allows, in words."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        bounds = " and ".join(str(mark) for mark in arguments[1:] if isinstance(mark, Range))
+        return f"{describe(arguments[0])} {bounds}".strip()
+    if origin is Literal:
+        return "one of " + ", ".join(str(choice) for choice in arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(describe(kind) for kind in arguments)
+    if origin is list:
+        return f"a list, each {describe(arguments[0])}"
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
+    return words.get(annotation, "a group of keys")
+
+
+_MISFIT = object()
+
+
+def _fit(value: object, annotation: Any) -> Any:
+    """`value` as a scalar of the annotated kind, or _MISFIT."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        fitted = _fit(value, arguments[0])
+        inside = fitted is _MISFIT or all(fitted in mark for mark in arguments[1:] if isinstance(mark, Range))
+        return fitted if inside else _MISFIT
+    if origin is Literal:
+        return next((c for c in arguments if value == c and type(value) is type(c)), _MISFIT)
+    if origin in (Union, types.UnionType):
+        return next((fitted for kind in arguments if (fitted := _fit(value, kind)) is not _MISFIT), _MISFIT)
+    if annotation is float:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(typing.cast(float, value)) if number and math.isfinite(typing.cast(float, value)) else _MISFIT
+    return value if type(value) is annotation else _MISFIT
+
+
+def _check_mapping(node: object, hints: Mapping[str, Any], optional: set[str], where: str) -> dict[str, Any]:
+    if not isinstance(node, dict):
+        raise InputError(f"{where}={node}: must be a group of keys ({', '.join(sorted(hints))})")
+    for key in node:
+        if key not in hints:
+            raise unknown_key(str(key), hints, where)
+    prefix = f"{where}." if where else ""
+    for key in hints:
+        if key not in node and key not in optional:
+            raise InputError(f"{prefix}{key}: missing; must be {describe(hints[key])}")
+    return {key: check_value(value, hints[key], prefix + str(key)) for key, value in node.items()}
+
+
+def _check_component_shape(value: object, key: str) -> Component:
+    if not isinstance(value, dict) or not {TARGET, NAME} <= value.keys():
+        raise InputError(f"{key}={value}: must be a group of keys with {NAME} and {TARGET}; choose one with {key}=…")
+    for part in (TARGET, NAME):
+        check_value(value[part], str, f"{key}.{part}")
+    return value
+
+
+def _callable(target: Any) -> Any:
+    return target.__init__ if inspect.isclass(target) else target
+
+
+def _has_default(field: dataclasses.Field) -> bool:  # type: ignore[type-arg]
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
