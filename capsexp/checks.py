@@ -67,7 +67,9 @@ def check_component(node: Component, where: str) -> Component:
 
     Raises InputError for a target that can't be imported, and for every argument that it doesn't take.
     """
-    keyword_only = [p for p in inspect.signature(import_target(node, where)).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    keyword_only = [
+        p for p in inspect.signature(import_target(node, where)).parameters.values() if p.kind is p.KEYWORD_ONLY
+    ]
     hints = get_type_hints(_callable(import_target(node, where)), include_extras=True)
     arguments = {key: value for key, value in node.items() if key not in (TARGET, NAME)}
     optional = {p.name for p in keyword_only if p.default is not p.empty}

@@ -114,7 +114,6 @@ class Trainer:
     threads: Count | None  # of the CPU; null leaves it to torch
     eval_batch_size: Count
     progress: Literal["auto", "bar", "lines", "none"]  # auto: a bar on a terminal, lines elsewhere
-    keep_checkpoints: bool  # of a finished run
 
 
 @dataclass(frozen=True)

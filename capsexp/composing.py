@@ -1,0 +1,79 @@
+"""Hydra's side of a configuration: where the files are, plain containers, and its errors in one line."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from capsexp.checks import nearest, unknown_key
+from capsexp.errors import InputError, one_line
+
+_BESIDE, _INSIDE = Path(__file__).parent.parent / "conf", Path(__file__).parent / "conf"
+
+#: The folder of configuration files: beside the package in a checkout, inside it when installed from a wheel.
+CONF = _BESIDE if (_BESIDE / "config.yaml").exists() else _INSIDE
+
+
+def composed(overrides: list[str]) -> dict[str, Any]:
+    """The configuration that a command line makes, as plain containers; raises InputError with one line."""
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            return plain(compose("config", overrides))
+    except Exception as error:
+        raise explained(error, overrides) from error
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """Resolved, as dictionaries and lists."""
+    container = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
+
+
+def command(overrides: list[str]) -> str:
+    """The command that repeats a run anywhere: without paths, screens and launchers."""
+    local = ("paths.", "data.root=", "data.download=", "trainer.progress=", "trainer.threads=", "hydra", "rerun=")
+    kept = [override for override in overrides if not override.lstrip("+~").startswith(local)]
+    return shlex.join(["python", "-m", "capsexp", *kept])
+
+
+def explained(error: Exception, overrides: list[str]) -> Exception:
+    """An error of Hydra or OmegaConf as an InputError with one line; any other as it is."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, choice = error.missing_cfg_file.rpartition("/")
+        options = sorted(error.options or [])
+        return InputError(
+            f"{group}={choice}: no such choice{nearest(choice, options)} ({group} has {', '.join(options)})"
+        )
+    if isinstance(error, OverrideParseException):
+        return InputError(f"{error.override}: not of the form key=value ({one_line(Exception(error.message))})")
+    if isinstance(error, ConfigCompositionException):
+        return _composition(error)
+    if isinstance(error, OmegaConfBaseException):
+        return InputError(f"{error.full_key or 'configuration'}: {one_line(error)}")
+    if isinstance(error, HydraException):
+        return InputError(one_line(error))
+    return error
+
+
+def _composition(error: ConfigCompositionException) -> InputError:
+    """A key that doesn't exist, or a value in a place that can't hold it."""
+    text = f"{error} {error.__cause__ or ''}"
+    found = re.search(r"Could not (?:override|delete|append)[^']*'([^']+)'", text)
+    if not found:
+        return InputError(one_line(error))
+    key = found.group(1).partition("@")[0]
+    node: Any = composed([])
+    parts = key.split(".")
+    for depth, part in enumerate(parts):
+        if not isinstance(node, dict):
+            return InputError(f"{key}: {'.'.join(parts[:depth])} holds a value, not a group of keys")
+        if part not in node:
+            return unknown_key(part, node, ".".join(parts[:depth]))
+        node = node[part]
+    return InputError(f"{key}: {one_line(error)}")

@@ -1,0 +1,85 @@
+"""CapsNet (Sabour et al. 2017, Fig. 1; jiao, Table I), with CBAM after the first convolution (jiao, Fig. 5).
+
+| layer           | on MNIST                                              | gives        |
+|-----------------|-------------------------------------------------------|--------------|
+| convolution     | 256 kernels of 9×9, stride 1, ReLU                    | 256 × 20 × 20 |
+| CBAM (a flag)   | 256 channels, 7×7                                     | the same     |
+| primary capsules| 32 types of 8 numbers, 9×9, stride 2, squash          | 1152 × 8     |
+| class capsules  | 10 of 16 numbers, by routing                          | 10 × 16      |
+"""
+
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from capsexp.checks import Range
+from capsexp.config import Attention
+from capsexp.models import Prediction, convolved, scaled
+from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
+from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules, RoutingFactory
+
+Count = Annotated[int, Range(1)]
+
+
+class CapsNet(nn.Module):
+    """CapsNet for square images of any size that its two kernels fit on.
+
+    Args:
+        image_shape: (channels, height, width).
+        classes: J.
+        routing: makes the routing procedure, given the squash constant.
+        attention: `cbam` after the first convolution, `conv` on the primary capsules' convolution,
+            `caps` on the votes.
+        width: fraction of the channels and of the primary capsule types.
+        channels: of the first convolution.
+        kernel: side of both convolutions.
+        capsule_types, primary_pose: of the primary capsules.
+        class_pose: D.
+        squash_constant: k of the squash function; 1 in Sabour et al., 0.5 in huang.
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        classes: int,
+        routing: RoutingFactory,
+        attention: Attention,
+        *,
+        width: Annotated[float, Range(above=0, high=1)] = 1.0,
+        channels: Count = 256,
+        kernel: Count = 9,
+        capsule_types: Count = 32,
+        primary_pose: Count = 8,
+        class_pose: Count = 16,
+        squash_constant: Annotated[float, Range(above=0)] = 1.0,
+    ) -> None:
+        super().__init__()
+        inputs, size, _ = image_shape
+        channels, types = scaled(channels, width), scaled(capsule_types, width)
+        positions = convolved(convolved(size, kernel), kernel, stride=2)
+        self.convolution = nn.Conv2d(inputs, channels, kernel)
+        self.cbam = CBAM(channels, attention.cbam_reduction) if attention.cbam else nn.Identity()
+        self.primary = PrimaryCapsules(
+            channels,
+            types,
+            primary_pose,
+            kernel,
+            stride=2,
+            squash_constant=squash_constant,
+            attention=ConvAttention(types * primary_pose) if attention.conv else None,
+        )
+        self.classes = LinearCapsules(
+            types * positions**2,
+            classes,
+            primary_pose,
+            class_pose,
+            routing(squash_constant),
+            attention=CapsAttention(class_pose) if attention.caps else None,
+        )
+
+    def forward(self, images: Tensor) -> Prediction:
+        """[B, channels, H, W] -> the lengths [B, J] and the poses [B, J, D] of the class capsules."""
+        features = self.cbam(self.convolution(images).relu())
+        poses = self.classes(self.primary(features))
+        return Prediction(torch.linalg.vector_norm(poses, dim=-1), poses)

@@ -1,0 +1,39 @@
+"""The decoder that draws the input again (Sabour et al. 2017, section 4.1)."""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+
+def mask(poses: Tensor, classes: Tensor) -> Tensor:
+    """Zeroes all class capsules but the given ones: [B, J, D], [B] -> [B, J·D].
+
+    The decoder sees the place of the capsule, not its D numbers alone.
+    """
+    chosen = nn.functional.one_hot(classes, poses.shape[1]).to(poses.dtype)
+    return (poses * chosen[:, :, None]).flatten(1)
+
+
+class Decoder(nn.Module):
+    """Fully connected layers with ReLU between them and a sigmoid at the end.
+
+    Args:
+        capsules, pose: J and D of the class capsules.
+        hidden: widths of the hidden layers; 512 and 1024 in the paper.
+        image_shape: (channels, height, width) of what it draws.
+    """
+
+    def __init__(self, capsules: int, pose: int, hidden: list[int], image_shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.image_shape = image_shape
+        channels, height, width = image_shape
+        sizes = [capsules * pose, *hidden, channels * height * width]
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise(sizes):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        self.layers = nn.Sequential(*layers[:-1])
+
+    def forward(self, poses: Tensor, classes: Tensor) -> Tensor:
+        """[B, J, D] and [B] class indices -> pixels between 0 and 1, [B, channels, H, W]."""
+        return torch.sigmoid(self.layers(mask(poses, classes))).view(-1, *self.image_shape)

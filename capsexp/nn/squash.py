@@ -1,0 +1,22 @@
+"""The squash function: a length below one that keeps the direction.
+
+squash(s) = ‖s‖² / (k + ‖s‖²) · s / ‖s‖ = ‖s‖ s / (k + ‖s‖²), with k = 1 in Sabour et al. 2017, Eq. 1
+(misprinted as Eq. 1 of jiao), and k = 0.5 in huang, Eq. 1.
+"""
+
+import torch
+from torch import Tensor
+
+
+def squash(s: Tensor, constant: float = 1.0) -> Tensor:
+    """Squashes the vectors along the last dimension.
+
+    Args:
+        s: any shape, the pose size last.
+        constant: k, above 0.
+
+    The value and the gradient at s = 0 are 0: the second form has no division by ‖s‖, and torch defines
+    the gradient of a norm at 0 as 0.
+    """
+    length = torch.linalg.vector_norm(s, dim=-1, keepdim=True)
+    return s * (length / (constant + length.square()))

@@ -1,0 +1,65 @@
+"""Dynamic routing (Sabour et al. 2017, procedure 1; jiao, section II).
+
+b_ij ← 0
+for r iterations:
+    c_i ← softmax(b_i)                 over the parents j
+    s_j ← Σ_i c_ij û_j|i
+    v_j ← squash(s_j)
+    b_ij ← b_ij + û_j|i · v_j          (line 7; jiao's print lacks the update)
+"""
+
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor, nn
+
+from capsexp.checks import Range
+from capsexp.nn.squash import squash
+
+
+class DynamicRouting(nn.Module):
+    """Votes [B, I, J, D] -> parent poses [B, J, D]; everything in float32 (float64 stays float64).
+
+    Args:
+        squash_constant: k of the squash function, the network's.
+        iterations: r, at least 1.
+        logits: `accumulate` adds each agreement to b, as the procedure says; `replace` sets b to it, as the
+            Keras example does that huang builds on.
+        gradient: flows through `all` iterations, or through the `last` one only, where the routing
+            coefficients are taken as constants.
+    """
+
+    def __init__(
+        self,
+        squash_constant: float = 1.0,
+        *,
+        iterations: Annotated[int, Range(1)] = 3,
+        logits: Literal["accumulate", "replace"] = "accumulate",
+        gradient: Literal["all", "last"] = "all",
+    ) -> None:
+        super().__init__()
+        self.squash_constant = squash_constant
+        self.iterations = iterations
+        self.accumulate = logits == "accumulate"
+        self.detach = gradient == "last"
+
+    def forward(self, votes: Tensor) -> Tensor:
+        """[B, I, J, D] -> [B, J, D]."""
+        with torch.autocast(votes.device.type, enabled=False):
+            votes = votes if votes.dtype == torch.float64 else votes.float()
+            coefficients = self.coefficients(votes.detach() if self.detach else votes)
+            return self._parents(coefficients, votes)
+
+    def coefficients(self, votes: Tensor) -> Tensor:
+        """The routing coefficients c of the last iteration, [B, I, J]; they sum to 1 over the parents J."""
+        logits = votes.new_zeros(votes.shape[:3])
+        coefficients = logits.softmax(dim=2)
+        for _ in range(self.iterations - 1):
+            parents = self._parents(coefficients, votes)
+            agreement = torch.einsum("bijd,bjd->bij", votes, parents)
+            logits = logits + agreement if self.accumulate else agreement
+            coefficients = logits.softmax(dim=2)
+        return coefficients
+
+    def _parents(self, coefficients: Tensor, votes: Tensor) -> Tensor:
+        return squash(torch.einsum("bij,bijd->bjd", coefficients, votes), self.squash_constant)
