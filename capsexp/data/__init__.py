@@ -1,0 +1,1 @@
+"""Data: files on disk → uint8 tensors → batches."""

@@ -1,0 +1,103 @@
+"""COIL-20, processed: PNG files, 128 × 128 grey, 20 objects seen from 72 sides, five degrees apart.
+
+Nene, Nayar, Murase (1996), "Columbia Object Image Library (COIL-20)", CUCS-005-96. There is no official split. A
+random one, as papers use it, puts views of the training images' neighbours, five degrees away, into the test set.
+"""
+
+import hashlib
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from io import BytesIO
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torchvision.datasets.utils import download_url
+
+from capsexp.checks import Range
+from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled
+from capsexp.errors import InputError
+
+_FOLDER = "coil-20-proc"
+_URL = f"https://www.cs.columbia.edu/CAVE/databases/SLAM_coil-20_coil-100/coil-20/{_FOLDER}.zip"
+_NAME = re.compile(r"obj(\d+)__(\d+)\.png")
+
+
+class COIL20(Reader):
+    """The folder of PNG files or the zip of it; the first `classes` objects, split at random.
+
+    The md5 is that of name, NUL and contents of every file, object by object and view by view, so it's the same
+    for folder and zip.
+    """
+
+    keys = (_FOLDER,)
+    places = (".", "coil20", "COIL20", "coil-20")
+    packed_suffix = ".zip"
+
+    def __init__(self, *, test_fraction: Annotated[float, Range(above=0, below=1)] = 0.1, split_seed: int = 0) -> None:
+        self.test_fraction, self.split_seed = test_fraction, split_seed
+
+    def parts(self, path: Path) -> list[Path]:
+        return [path / file.name for file in path.iterdir() if _NAME.fullmatch(file.name)] if path.is_dir() else [path]
+
+    def digest(self, path: Path) -> str:
+        md5 = hashlib.md5(usedforsecurity=False)
+        for name, _, contents in _views(path):
+            md5.update(name.encode() + b"\0" + contents)
+        return md5.hexdigest()
+
+    def read(self, files: Mapping[str, SourceFile], classes: int) -> tuple[Images, Images]:
+        path = files[_FOLDER].path
+        pixels, labels = [], []
+        for name, label, contents in _views(path):
+            if label < classes:
+                pixels.append(_decoded(contents, path / name))
+                labels.append(label)
+        if len(set(labels)) != classes or len({image.shape for image in pixels}) != 1:
+            raise InputError(f"{path}: must hold images of one size of the objects 1 to {classes}")
+        every = labelled(np.stack(pixels), np.array(labels), classes, path)
+        train, test = self._split(len(labels), path)
+        return Images(every.images[train], every.labels[train]), Images(every.images[test], every.labels[test])
+
+    def download(self, root: Path) -> None:
+        download_url(_URL, root / self.places[0])
+
+    def _split(self, count: int, path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Indices of the training and the test images, each in the files' order."""
+        tested = round(count * self.test_fraction)
+        if not 0 < tested < count:
+            raise InputError(f"data.reader.test_fraction={self.test_fraction}: leaves a split of {path} empty")
+        # RandomState's streams are frozen for good; default_rng's may change with numpy's version.
+        order = np.random.RandomState(self.split_seed).permutation(count)
+        return np.sort(order[tested:]), np.sort(order[:tested])
+
+
+def _views(path: Path) -> Iterator[tuple[str, int, bytes]]:
+    """Name, label (0 is the first object) and contents of each PNG file, object by object and view by view."""
+    with decoding(path):
+        if path.is_dir():
+            members = {file.name: file for file in path.iterdir()}
+            for name, label in _ordered(members):
+                yield name, label, members[name].read_bytes()
+        else:
+            with closing(zipfile.ZipFile(path)) as archive:
+                infos = {info.filename.rpartition("/")[2]: info for info in archive.infolist()}
+                for name, label in _ordered(infos):
+                    yield name, label, archive.read(infos[name])
+
+
+def _ordered(names: Mapping[str, object]) -> list[tuple[str, int]]:
+    matches = [match for name in names if (match := _NAME.fullmatch(name))]
+    matches.sort(key=lambda match: (int(match[1]), int(match[2])))
+    return [(match[0], int(match[1]) - 1) for match in matches]
+
+
+def _decoded(contents: bytes, path: Path) -> NDArray[np.uint8]:
+    with decoding(path), Image.open(BytesIO(contents)) as image:
+        if image.mode != "L":
+            raise ValueError(f"not an 8-bit grey image but {image.mode}")
+        return np.asarray(image)

@@ -1,0 +1,59 @@
+"""A small real part of MNIST that comes with the program: see mnist_sample.md for its source, rule and terms."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled
+
+FILE = Path(__file__).with_name("mnist_sample.npz")
+TRAIN_IMAGES, TEST_IMAGES = 5_000, 1_000
+
+
+class Sample(Reader):
+    """The packaged mnist_sample.npz."""
+
+    keys = (FILE.name,)
+    packaged = True
+
+    def __init__(self) -> None:
+        """It has no options."""
+
+    def locate(self, root: Path) -> dict[str, Path]:
+        return {FILE.name: FILE}
+
+    def read(self, files: Mapping[str, SourceFile], classes: int) -> tuple[Images, Images]:
+        path = files[FILE.name].path
+        with decoding(path), np.load(path, allow_pickle=False) as arrays:
+            train, test = (
+                labelled(arrays[f"{split}_images"], arrays[f"{split}_labels"], classes, path)
+                for split in ("train", "test")
+            )
+        return train, test
+
+    def download(self, root: Path) -> None:
+        raise FileNotFoundError(f"{FILE} is missing; install the program again")
+
+
+def write(stream: BinaryIO, train: Images, test: Images) -> None:
+    """Writes the sample of the whole of MNIST: the same bytes each time."""
+    splits = {"train": (train, TRAIN_IMAGES), "test": (test, TEST_IMAGES)}
+    arrays = {}
+    for name, (split, count) in splits.items():
+        chosen = stratified(split.labels, count)
+        arrays[f"{name}_images"] = split.images[chosen]
+        arrays[f"{name}_labels"] = split.labels[chosen].astype(np.uint8)
+    np.savez_compressed(stream, allow_pickle=False, **arrays)
+
+
+def stratified(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """`count` indices in ascending order: the first of each class, as many as its share (largest remainders)."""
+    sizes = np.bincount(labels)
+    shares = sizes * count
+    quotas = shares // len(labels)
+    by_remainder = np.argsort(-(shares % len(labels)), kind="stable")
+    quotas[by_remainder[: count - quotas.sum()]] += 1
+    return np.sort(np.concatenate([np.flatnonzero(labels == c)[:quota] for c, quota in enumerate(quotas)]))

@@ -1,0 +1,75 @@
+"""smallNORB: binary matrix files, 96 × 96 grey, 24,300 training and 24,300 test pairs of images, five categories.
+
+LeCun, Huang, Bottou (2004), "Learning Methods for Generic Object Recognition with Invariance to Pose and Lighting".
+A file is a magic number, the number of dimensions, the dimensions (three at least, filled up with 1), all int32
+little-endian, and the values. `dat` holds [N, cameras, 96, 96] uint8, left camera first; `cat` holds [N] int32.
+"""
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torchvision.datasets.utils import download_url
+
+from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled, open_plain
+from capsexp.errors import InputError
+
+_URL = "https://cs.nyu.edu/~ylclab/data/norb-v1.0-small/"
+_TRAIN, _TEST = "smallnorb-5x46789x9x18x6x2x96x96-training", "smallnorb-5x01235x9x18x6x2x96x96-testing"
+#: The published files, gzipped, and their md5s.
+_PUBLISHED = {
+    f"{_TRAIN}-dat.mat": "66054832f9accfe74a0f4c36a75bc0a2",
+    f"{_TRAIN}-cat.mat": "23c8b86101fbf0904a000b43d3ed2fd9",
+    f"{_TEST}-dat.mat": "e4ad715691ed5a3a5f138751a4ceb071",
+    f"{_TEST}-cat.mat": "5aa791cd7e6016cf957ce9bdb93b8603",
+}
+_TYPES: dict[int, np.dtype[Any]] = {0x1E3D4C55: np.dtype("u1"), 0x1E3D4C54: np.dtype("<i4")}
+_CAMERAS = ("left", "right")
+
+
+class SmallNORB(Reader):
+    """The .mat files, plain or gzipped; one of the two cameras' images."""
+
+    keys = tuple(_PUBLISHED)
+    places = ("smallnorb", "smallNORB", "SmallNORB", "norb", ".")
+    packed_suffix = ".gz"
+
+    def __init__(self, *, camera: Literal["left", "right"]) -> None:
+        self.camera = camera
+
+    def read(self, files: Mapping[str, SourceFile], classes: int) -> tuple[Images, Images]:
+        train_images, train_labels, test_images, test_labels = (files[key].path for key in self.keys)
+        return self._split(train_images, train_labels, classes), self._split(test_images, test_labels, classes)
+
+    def download(self, root: Path) -> None:
+        for name, md5 in _PUBLISHED.items():
+            download_url(f"{_URL}{name}.gz", root / self.places[0], md5=md5)
+
+    def _split(self, images: Path, labels: Path, classes: int) -> Images:
+        pairs, categories = _matrix(images), _matrix(labels)
+        if pairs.ndim != 4:
+            raise InputError(f"{images}: holds {list(pairs.shape)}, not [images, cameras, height, width]")
+        index = _CAMERAS.index(self.camera)
+        if index >= pairs.shape[1]:
+            raise InputError(f"data.reader.camera={self.camera}: must be left, since {images} holds no other camera")
+        return labelled(pairs[:, index], categories, classes, labels)
+
+
+def _matrix(path: Path) -> NDArray[Any]:
+    """The array in a file; a plain file is mapped into memory, not read."""
+    with decoding(path):
+        raw: NDArray[Any] = np.memmap(path, mode="r") if path.suffix != ".gz" else _unpacked(path)
+        magic, dimensions = struct.unpack("<ii", raw[:8].tobytes())
+        if magic not in _TYPES or not 1 <= dimensions <= 4:
+            raise ValueError(f"no byte or integer matrix (magic number {magic:#x})")
+        shape = struct.unpack(f"<{dimensions}i", raw[8 : 8 + 4 * dimensions].tobytes())
+        matrix: NDArray[Any] = raw[8 + 4 * max(dimensions, 3) :].view(_TYPES[magic]).reshape(shape)
+    return matrix
+
+
+def _unpacked(path: Path) -> NDArray[np.uint8]:
+    with open_plain(path) as stream:
+        return np.frombuffer(stream.read(), np.uint8)
