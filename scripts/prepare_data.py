@@ -1,0 +1,82 @@
+"""Checks, downloads and decodes data sets: `python scripts/prepare_data.py [NAME …] [--root DIR] [--no-download]`.
+
+A line for each set says what was found. Exit code 2 when one of them can't be used.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from capsexp.checks import check_component, check_dataclass
+from capsexp.config import Data
+from capsexp.data import sample
+from capsexp.data.reader import Images
+from capsexp.data.source import ImageSet, load
+from capsexp.errors import DONE, WRONG_INPUT, InputError
+from capsexp.files import write_atomically
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    options = _parser().parse_args(arguments)
+    code = DONE
+    names = ["mnist"] if options.make_sample else options.names or _names()
+    for name in names:
+        try:
+            data = configuration(name, options.root, options.download)
+            images = load(data, lambda line: print(line, file=sys.stderr))
+            print(_described(name, images), flush=True)
+            if options.make_sample:
+                make_sample(images, sample.FILE)
+        except InputError as error:
+            print(error, file=sys.stderr)
+            code = WRONG_INPUT
+    return code
+
+
+def configuration(name: str, root: str | None = None, download: bool = True) -> Data:
+    """The checked configuration conf/data/`name`.yaml, with another root, or without download."""
+    with initialize_config_dir(str(CONF), version_base=None):
+        node = cast(dict[str, Any], OmegaConf.to_container(compose(f"data/{name}").data, resolve=True))
+    if root is not None:
+        node["root"] = root
+    node["download"] = node["download"] and download
+    data: Data = check_dataclass(Data, node, "data")
+    data.reader.update(check_component(data.reader, "data.reader"))
+    return data
+
+
+def make_sample(mnist: ImageSet, path: Path) -> None:
+    """Writes the packaged sample of the whole of MNIST: the same bytes each time."""
+    train = Images(mnist.train_images[:, 0].numpy(), mnist.train_labels.numpy())
+    test = Images(mnist.test_images[:, 0].numpy(), mnist.test_labels.numpy())
+    write_atomically(path, lambda stream: sample.write(stream, train, test))
+
+
+def _described(name: str, images: ImageSet) -> str:
+    shape = "×".join(str(side) for side in images.train_images.shape[1:])
+    counts = f"{len(images.train_images):,} training and {len(images.test_images):,} test images"
+    return f"{name}: {counts}, {shape}, {images.note or 'as published'}"
+
+
+def _names() -> list[str]:
+    return sorted(path.stem for path in (CONF / "data").glob("*.yaml"))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Checks, downloads and decodes data sets.")
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=_names(), help=f"default: all ({_names()})")
+    parser.add_argument("--root", metavar="DIR", help="the data folder (default: CAPSEXP_DATA, or data)")
+    parser.add_argument("--no-download", dest="download", action="store_false", help="only look at what is there")
+    parser.add_argument("--make-sample", action="store_true", help="write the packaged sample again, from mnist")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
