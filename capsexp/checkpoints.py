@@ -59,8 +59,3 @@ def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
     except Exception as error:  # torch raises half a dozen kinds for a damaged file
         raise InputError(f"{path}: not a checkpoint, or damaged ({one_line(error)})") from None
     return checkpoint
-
-
-def finished_epochs(path: Path) -> int:
-    """How many epochs a checkpoint has behind it; 0 when there is none."""
-    return len(load(path)["history"]) if path.exists() else 0

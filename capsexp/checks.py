@@ -18,10 +18,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from capsexp.errors import InputError
 
-#: A node with the dotted path of a class under `_target_`, its `name`, and the class's arguments.
-Component = dict[str, Any]
-
 TARGET, NAME = "_target_", "name"
+
+#: A node with the dotted path of a class under `_target_`, its `name`, and the class's arguments.
+Component = Annotated[dict[str, Any], TARGET]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +91,8 @@ def check_value(value: object, annotation: Any, key: str) -> Any:
     """`value`, normalised to `annotation` (an int given for a float becomes one); raises InputError."""
     if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
         return check_dataclass(annotation, value, key)
+    if annotation is Any:
+        return value
     if annotation == Component:
         return _check_component_shape(value, key)
     origin, arguments = get_origin(annotation), get_args(annotation)

@@ -1,39 +1,69 @@
-"""One run: check, seed, build, fit, record."""
+"""One run: what it is, whether it is done already, whose it is; `capsexp.training` does the work."""
 
 import fcntl
-import logging
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-import pytorch_lightning as pl
 import torch
-from pytorch_lightning.loggers import TensorBoardLogger
 
 from capsexp import records
-from capsexp.build import Built, build, dry_run, make
-from capsexp.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochCheckpoint, finished_epochs, load
+from capsexp.build import dry_run
 from capsexp.config import Config
 from capsexp.data import source
-from capsexp.data.module import CapsuleData
-from capsexp.errors import InputError, RunError, one_line
-from capsexp.lightning import CapsuleModule
-from capsexp.progress import make_progress
-from capsexp.provenance import now, peak_memory_mb, provenance
+from capsexp.errors import InputError, RunError
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a run computes."""
+class Plan:
+    """A run before it starts."""
 
+    config: Config
     device: torch.device
     precision: str  # bf16 or float32
+    note: str | None  # what the data files are, where they aren't the published ones
+    command: str | None  # what repeats the run
+
+    @property
+    def identity(self) -> records.Json:
+        """What its key is a hash of."""
+        return records.identity(self.config, self.precision, self.note)
+
+    @property
+    def name(self) -> str:
+        """`model-data-key`."""
+        return records.run_name(self.identity)
+
+    @property
+    def path(self) -> Path:
+        """Where its record goes."""
+        return records.path_of(Path(self.config.paths.results), self.name)
+
+    @property
+    def folder(self) -> Path:
+        """Where its checkpoints and TensorBoard's files go."""
+        return Path(self.config.paths.logs) / self.name
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs it does."""
+        return self.config.budget.epochs or self.config.optim.epochs
+
+    @property
+    def evaluated(self) -> str:
+        """What is evaluated after each epoch."""
+        return "heldout" if self.config.protocol == "heldout" else "test"
+
+
+def plan(config: Config, command: str | None = None) -> Plan:
+    """What a configuration means on this machine; raises InputError for a device or data that aren't there."""
+    device, precision = find_place(config)
+    return Plan(config, device, precision, source.identify(config.data).note, command)
 
 
 def run(config: Config, command: str | None = None, say: Say = print) -> records.Record:
@@ -47,168 +77,40 @@ def run(config: Config, command: str | None = None, say: Say = print) -> records
     Raises InputError for what the user can mend before the training, RunError for a training that failed, and
     KeyboardInterrupt; an interrupted run goes on from its last whole epoch when it is asked for again.
     """
-    place = find_place(config)
-    if config.trainer.threads is not None:
-        torch.set_num_threads(config.trainer.threads)
     parameters = dry_run(config)
-    note = source.identify(config.data).note
-    identity = records.identity(config, place.precision, note)
-    name = records.run_name(identity)
-    path = records.path_of(Path(config.paths.results), name)
-    if path.exists() and not config.rerun:
-        record = records.read(path)
-        if record.status == "finished":
-            say(f"{name}: finished already, {outcome(record)} (rerun=true trains again)")
-            return record
-    folder = Path(config.paths.logs) / name
-    with owned(folder):
-        if config.rerun and path.exists():
-            _discard_finished(folder, epochs_of(config))
-        say(
-            f"{name}: {parameters:,} parameters on {place.device.type} in {place.precision}"
-            + (f"; {note}" if note else "")
-        )
-        return _Training(config, place, identity, parameters, folder, path, command, say).record()
-
-
-class _Training:
-    """What the steps of one training share."""
-
-    def __init__(
-        self,
-        config: Config,
-        place: Place,
-        identity: records.Json,
-        parameters: int,
-        folder: Path,
-        path: Path,
-        command: str | None,
-        say: Say,
-    ) -> None:
-        self.config, self.place, self.identity, self.parameters = config, place, identity, parameters
-        self.folder, self.path, self.command, self.say = folder, path, command, say
-        self.evaluated = "heldout" if config.protocol == "heldout" else "test"
-        self.started = now()
-        self.resumed: list[int] = []
-
-    def record(self) -> records.Record:
-        """Trains to the end and writes the record; of a training that fails too, before the error goes on."""
-        pl.seed_everything(self.config.seed, verbose=False)
-        images = source.load(self.config.data, self.say)
-        module = make_module(self.config, build(self.config))
-        trainer = self._trainer()
-        data = CapsuleData(images, self.config)
-        heldout = None
-        try:
-            self._fit(trainer, module, data)
-            if self.config.protocol == "heldout":
-                heldout = self._test_best(trainer, module, data)
-        except (RunError, RuntimeError, MemoryError) as error:
-            self._write(module, images, None, one_line(error))
-            raise RunError(f"{self.folder.name}: failed: {one_line(error)}") from error
-        record = self._write(module, images, heldout, None)
-        _log_hparams(trainer, record)
-        trainer.save_checkpoint(self.folder / LAST, weights_only=True)  # a finished run needs no optimiser
-        self.say(f"{self.folder.name}: {outcome(record)}; record {self.path}, TensorBoard logs {self.folder}")
+    planned = plan(config, command)
+    if (record := finished(planned)) and not config.rerun:
+        say(f"{planned.name}: finished already, {outcome(record)} (rerun=true trains again)")
         return record
+    with owned(planned.folder):
+        from capsexp.training import train  # Lightning takes seconds to import
 
-    def _trainer(self) -> pl.Trainer:
-        config = self.config
-        logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-        warnings.filterwarnings("ignore", module="pytorch_lightning")
-        return pl.Trainer(
-            accelerator="gpu" if self.place.device.type == "cuda" else "cpu",
-            devices=1,
-            precision="bf16-mixed" if self.place.precision == "bf16" else "32-true",
-            deterministic=config.trainer.deterministic,
-            max_epochs=epochs_of(config),
-            callbacks=[EpochCheckpoint(self.folder), *make_progress(config.trainer.progress)],
-            plugins=[AtomicCheckpointIO()],
-            logger=TensorBoardLogger(self.folder.parent, self.folder.name, version="", default_hp_metric=False),
-            num_sanity_val_steps=0,
-            enable_checkpointing=True,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
-
-    def _fit(self, trainer: pl.Trainer, module: CapsuleModule, data: CapsuleData) -> None:
-        """Trains from the last checkpoint on, if there is one."""
-        last = self.folder / LAST
-        done = finished_epochs(last)
-        if done:
-            self.resumed = [*load(last).get("resumed", []), done]
-            self.say(f"{self.folder.name}: goes on after epoch {done}")
-        module.resumed = self.resumed
-        try:
-            trainer.fit(module, datamodule=data, ckpt_path=last if done else None)
-        except SystemExit:  # what Lightning makes of Ctrl-C
-            raise KeyboardInterrupt from None
-
-    def _test_best(self, trainer: pl.Trainer, module: CapsuleModule, data: CapsuleData) -> float:
-        """The test accuracy of the epoch that the held-out images chose, in percent."""
-        module.load_state_dict(load(self.folder / BEST)["state_dict"])
-        trainer.test(module, datamodule=data, verbose=False)
-        return module.test_accuracy()
-
-    def _write(
-        self, module: CapsuleModule, images: source.ImageSet, heldout: float | None, error: str | None
-    ) -> records.Record:
-        maximum, first, last, seconds = records.summary(module.history, self.evaluated)
-        chosen_on_test = self.config.protocol == "paper"
-        record = records.Record(
-            key=records.key_of(self.identity),
-            status="finished" if error is None else "failed",
-            error=error,
-            identity=self.identity,
-            config=records.described(self.config),
-            epochs=[_finite(row) for row in module.history],
-            max_accuracy=maximum if chosen_on_test else None,
-            first_epoch_to_max=first,
-            last_accuracy=last if chosen_on_test else None,
-            heldout_accuracy=heldout,
-            parameters=self.parameters,
-            seconds_per_epoch=seconds,
-            peak_memory_mb=peak_memory_mb(self.place.device),
-            data={"note": images.note, "checksum": images.checksum},
-            provenance=provenance(self.place.device, self.started, self.resumed, self.command),
-        )
-        records.write(record, self.path)
-        return record
+        what = f"; {planned.note}" if planned.note else ""
+        say(f"{planned.name}: {parameters:,} parameters on {planned.device.type} in {planned.precision}{what}")
+        return train(planned, parameters, say)
 
 
-def find_place(config: Config) -> Place:
+def finished(planned: Plan) -> records.Record | None:
+    """The record of a run that came to its end, or None; raises InputError for a damaged record."""
+    if not planned.path.exists():
+        return None
+    record = records.read(planned.path)
+    return record if record.status == "finished" else None
+
+
+def find_place(config: Config) -> tuple[torch.device, str]:
     """The device and the precision that `trainer` means here; raises InputError when it asks for what isn't there."""
     wanted = config.trainer.accelerator
     if wanted == "gpu" and not torch.cuda.is_available():
         raise InputError("trainer.accelerator=gpu: torch sees no CUDA device here (auto or cpu run on the CPU)")
     device = torch.device("cuda", 0) if wanted != "cpu" and torch.cuda.is_available() else torch.device("cpu")
-    computes_bf16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else _cpu_computes_bf16()
     precision = config.trainer.precision
     if precision == "auto":
-        precision = "bf16" if computes_bf16 else "float32"
-    return Place(device, precision)
-
-
-def make_module(config: Config, built: Built) -> CapsuleModule:
-    """The Lightning module of a configuration around a network."""
-    return CapsuleModule(
-        built.network,
-        built.decoder,
-        make(config.loss, "loss"),
-        config.reconstruction.weight,
-        config.optim,
-        epochs_of(config),
-        config.seed,
-        config.data.classes,
-        "heldout" if config.protocol == "heldout" else "test",
-        config.data.mean if config.preprocess.normalize else None,
-        config.data.std if config.preprocess.normalize else None,
-    )
-
-
-def epochs_of(config: Config) -> int:
-    """How many epochs a run does."""
-    return config.budget.epochs or config.optim.epochs
+        on_cpu = device.type == "cpu"
+        # Other processors imitate bfloat16, which is slower than float32.
+        computes = torch.ops.mkldnn._is_mkldnn_bf16_supported() if on_cpu else torch.cuda.is_bf16_supported()
+        precision = "bf16" if computes else "float32"
+    return device, precision
 
 
 def outcome(record: records.Record) -> str:
@@ -240,43 +142,3 @@ def owned(folder: Path) -> Iterator[None]:
 def _owner(stream: IO[str]) -> str:
     stream.seek(0)
     return stream.read() or "unknown"
-
-
-def _discard_finished(folder: Path, epochs: int) -> None:
-    """Clears the checkpoints of a run that came to its end, so that it starts over; an interrupted one goes on."""
-    if finished_epochs(folder / LAST) >= epochs:
-        for name in (LAST, BEST):
-            (folder / name).unlink(missing_ok=True)
-
-
-def _log_hparams(trainer: pl.Trainer, record: records.Record) -> None:
-    """What TensorBoard's HParams page compares: the axes of the tables against the real metrics."""
-    identity: dict[str, Any] = record.identity
-    parameters = {
-        "model": identity["model"]["name"],
-        "data": identity["data"]["name"],
-        **{f"routing.{key}": value for key, value in record.config["routing"].items() if key != "_target_"},
-        **{f"attention.{key}": value for key, value in record.config["attention"].items()},
-        "budget": identity["budget"]["name"],
-        "precision": identity["precision"],
-        "seed": identity["seed"],
-    }
-    metrics = {
-        name: getattr(record, name)
-        for name in ("max_accuracy", "first_epoch_to_max", "last_accuracy", "heldout_accuracy")
-    }
-    assert isinstance(trainer.logger, TensorBoardLogger)
-    trainer.logger.log_hyperparams(parameters, metrics)
-    trainer.logger.finalize("success")
-
-
-def _finite(row: records.Json) -> records.Json:
-    """JSON has no NaN: a number that isn't finite becomes null."""
-    return {name: value if abs(value) < float("inf") else None for name, value in row.items()}
-
-
-def _cpu_computes_bf16() -> bool:
-    """Whether the processor multiplies bfloat16 itself; elsewhere it is slower than float32."""
-    flags = getattr(torch.backends.cpu, "get_cpu_capability", lambda: "")()
-    has_bf16: bool = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return flags != "" and has_bf16

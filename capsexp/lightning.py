@@ -16,6 +16,7 @@ from capsexp.data.loader import derived_seed
 from capsexp.errors import RunError
 from capsexp.models import Prediction
 from capsexp.nn.losses import reconstruction_loss
+from capsexp.nn.precision import full_precision
 
 Batch = tuple[Tensor, Tensor]
 Epoch = dict[str, float | int]
@@ -127,7 +128,7 @@ class CapsuleModule(pl.LightningModule):
     def _step(self, batch: Batch, metrics: Metrics) -> Tensor:
         pixels, labels = batch
         scores, poses = self(pixels)
-        with torch.autocast(self.device.type, enabled=False):
+        with full_precision(scores):
             loss: Tensor = self.loss(scores.float(), labels)
         if self.decoder is not None:
             drawn = self.decoder(poses, labels)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from capsexp.data.reader import Reader
-from capsexp.errors import InputError, one_line
+from capsexp.errors import InputError
 
 _TIMEOUT = 20.0  # seconds without an answer
 _FAILURES = (OSError, RuntimeError, EOFError, ValueError, http.client.HTTPException, tarfile.TarError, zlib.error)
@@ -35,7 +35,8 @@ def fetch(reader: Reader, root: Path) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(path, target)
     except _FAILURES as error:
-        raise InputError(f"the download failed: {one_line(error)}") from error
+        reason = " ".join(str(error).split()) or type(error).__name__  # torchvision lists its mirrors, a line each
+        raise InputError(f"the download failed: {reason}") from error
 
 
 @contextmanager

@@ -66,6 +66,8 @@ def _matrix(path: Path) -> NDArray[Any]:
         if magic not in _TYPES or not 1 <= dimensions <= 4:
             raise ValueError(f"no byte or integer matrix (magic number {magic:#x})")
         shape = struct.unpack(f"<{dimensions}i", raw[8 : 8 + 4 * dimensions].tobytes())
+        if min(shape) < 1:
+            raise ValueError(f"dimensions {list(shape)}")
         matrix: NDArray[Any] = raw[8 + 4 * max(dimensions, 3) :].view(_TYPES[magic]).reshape(shape)
     return matrix
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from capsexp.nn.precision import at_least_float32
 from capsexp.nn.squash import squash
 
 #: From votes [B, I, J, D] to parent poses [B, J, D].
@@ -50,7 +51,7 @@ class PrimaryCapsules(nn.Module):
         maps = self.attention(self.convolution(features))
         batch, _, height, width = maps.shape
         poses = maps.view(batch, -1, self.pose, height, width).permute(0, 1, 3, 4, 2).reshape(batch, -1, self.pose)
-        return squash(poses.float() if poses.dtype != torch.float64 else poses, self.squash_constant)
+        return squash(at_least_float32(poses), self.squash_constant)
 
 
 class LinearCapsules(nn.Module):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from capsexp.checks import Range
+from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.squash import squash
 
 
@@ -45,8 +46,8 @@ class DynamicRouting(nn.Module):
 
     def forward(self, votes: Tensor) -> Tensor:
         """[B, I, J, D] -> [B, J, D]."""
-        with torch.autocast(votes.device.type, enabled=False):
-            votes = votes if votes.dtype == torch.float64 else votes.float()
+        with full_precision(votes):
+            votes = at_least_float32(votes)
             coefficients = self.coefficients(votes.detach() if self.detach else votes)
             return self._parents(coefficients, votes)
 

@@ -1,0 +1,152 @@
+"""The work of a run: seed, build, load, fit with Lightning, write the record."""
+
+import logging
+import warnings
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.loggers import TensorBoardLogger
+
+from capsexp import records
+from capsexp.build import Built, build, make
+from capsexp.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochCheckpoint, load
+from capsexp.data import source
+from capsexp.data.module import CapsuleData
+from capsexp.errors import RunError, one_line
+from capsexp.experiment import Plan, Say, outcome
+from capsexp.lightning import CapsuleModule
+from capsexp.progress import make_progress
+from capsexp.provenance import now, peak_memory_mb, provenance
+
+
+def train(planned: Plan, parameters: int, say: Say) -> records.Record:
+    """Trains to the end, from the last checkpoint on where there is one, and writes the record.
+
+    A training that fails leaves a record that says so, and raises RunError; Ctrl-C raises KeyboardInterrupt.
+    """
+    config, started = planned.config, now()
+    if config.trainer.threads is not None:
+        torch.set_num_threads(config.trainer.threads)
+    pl.seed_everything(config.seed, verbose=False)
+    images = source.load(config.data, say)
+    module = make_module(planned, build(config))
+    trainer = make_trainer(planned)
+    data = CapsuleData(images, config)
+    heldout, error = None, None
+    try:
+        _fit(planned, trainer, module, data, say)
+        if config.protocol == "heldout":
+            heldout = _test_best(planned, trainer, module, data)
+    except (RunError, RuntimeError, MemoryError) as failure:
+        error = failure
+    maximum, first, last, seconds = records.summary(module.history, planned.evaluated)
+    chosen_on_test = config.protocol == "paper"
+    record = records.Record(
+        key=records.key_of(planned.identity),
+        status="failed" if error else "finished",
+        error=one_line(error) if error else None,
+        identity=planned.identity,
+        config=records.described(config),
+        epochs=[_finite(row) for row in module.history],
+        max_accuracy=maximum if chosen_on_test else None,
+        first_epoch_to_max=first,
+        last_accuracy=last if chosen_on_test else None,
+        heldout_accuracy=heldout,
+        parameters=parameters,
+        seconds_per_epoch=seconds,
+        peak_memory_mb=peak_memory_mb(planned.device),
+        data={"note": images.note, "checksum": images.checksum},
+        provenance=provenance(planned.device, started, module.resumed, planned.command),
+    )
+    records.write(record, planned.path)
+    if error:
+        raise RunError(f"{planned.name}: failed: {record.error}") from error
+    _log_hparams(trainer, record)
+    trainer.save_checkpoint(planned.folder / LAST, weights_only=True)  # a finished run needs no optimiser
+    say(f"{planned.name}: {outcome(record)}; record {planned.path}, TensorBoard logs {planned.folder}")
+    return record
+
+
+def make_module(planned: Plan, built: Built) -> CapsuleModule:
+    """The Lightning module of a run around its network."""
+    config = planned.config
+    return CapsuleModule(
+        built.network,
+        built.decoder,
+        make(config.loss, "loss"),
+        config.reconstruction.weight,
+        config.optim,
+        planned.epochs,
+        config.seed,
+        config.data.classes,
+        planned.evaluated,
+        config.data.mean if config.preprocess.normalize else None,
+        config.data.std if config.preprocess.normalize else None,
+    )
+
+
+def make_trainer(planned: Plan) -> pl.Trainer:
+    """Lightning's trainer, quiet but for our own lines."""
+    config = planned.config
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    return pl.Trainer(
+        accelerator="gpu" if planned.device.type == "cuda" else "cpu",
+        devices=1,
+        precision="bf16-mixed" if planned.precision == "bf16" else "32-true",
+        deterministic=config.trainer.deterministic,
+        max_epochs=planned.epochs,
+        callbacks=[EpochCheckpoint(planned.folder), *make_progress(config.trainer.progress)],
+        plugins=[AtomicCheckpointIO()],
+        logger=TensorBoardLogger(planned.folder.parent, planned.folder.name, version="", default_hp_metric=False),
+        num_sanity_val_steps=0,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: CapsuleData, say: Say) -> None:
+    """Trains, from the last checkpoint on if there is one."""
+    last = planned.folder / LAST
+    checkpoint = load(last) if last.exists() else None
+    if checkpoint and planned.config.rerun and len(checkpoint["history"]) >= planned.epochs:
+        checkpoint = None  # a run that came to its end starts over
+    if checkpoint:
+        done = len(checkpoint["history"])
+        module.resumed = [*checkpoint["resumed"], done]
+        say(f"{planned.name}: goes on after epoch {done}")
+    try:
+        trainer.fit(module, datamodule=data, ckpt_path=last if checkpoint else None)
+    except SystemExit:  # what Lightning makes of Ctrl-C
+        raise KeyboardInterrupt from None
+
+
+def _test_best(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: CapsuleData) -> float:
+    """The test accuracy of the epoch that the held-out images chose, in percent."""
+    module.load_state_dict(load(planned.folder / BEST)["state_dict"])
+    trainer.test(module, datamodule=data, verbose=False)
+    return module.test_accuracy()
+
+
+def _log_hparams(trainer: pl.Trainer, record: records.Record) -> None:
+    """What TensorBoard's HParams page compares: the axes of the tables against the real metrics."""
+    identity = record.identity
+    parameters = {
+        "model": identity["model"]["name"],
+        "data": identity["data"]["name"],
+        **{f"routing.{key}": value for key, value in record.config["routing"].items() if key != "_target_"},
+        **{f"attention.{key}": value for key, value in record.config["attention"].items()},
+        "budget": identity["budget"]["name"],
+        "precision": identity["precision"],
+        "seed": identity["seed"],
+    }
+    names = ("max_accuracy", "first_epoch_to_max", "last_accuracy", "heldout_accuracy")
+    metrics = {name: value for name in names if (value := getattr(record, name)) is not None}
+    assert isinstance(trainer.logger, TensorBoardLogger)
+    trainer.logger.log_hyperparams(parameters, metrics)
+    trainer.logger.finalize("success")
+
+
+def _finite(row: records.Json) -> records.Json:
+    """JSON has no NaN: a number that isn't finite becomes null."""
+    return {name: value if abs(value) < float("inf") else None for name, value in row.items()}
