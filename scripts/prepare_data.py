@@ -11,7 +11,7 @@ from typing import Any, cast
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from capsexp.checks import check_component, check_dataclass
+from capsexp.checks import check_component, check_dataclass, nearest
 from capsexp.config import Data
 from capsexp.data import sample
 from capsexp.data.reader import Images
@@ -26,8 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     options = _parser().parse_args(arguments)
     code = DONE
-    names = ["mnist"] if options.make_sample else options.names or _names()
-    for name in names:
+    for name in ["mnist"] if options.make_sample else options.names or _names():
         try:
             data = configuration(name, options.root, options.download)
             images = load(data, lambda line: print(line, file=sys.stderr))
@@ -42,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def configuration(name: str, root: str | None = None, download: bool = True) -> Data:
     """The checked configuration conf/data/`name`.yaml, with another root, or without download."""
+    if name not in _names():
+        raise InputError(f"{name}: no such data set{nearest(name, _names())} (there are {', '.join(_names())})")
     with initialize_config_dir(str(CONF), version_base=None):
         node = cast(dict[str, Any], OmegaConf.to_container(compose(f"data/{name}").data, resolve=True))
     if root is not None:
@@ -71,7 +72,7 @@ def _names() -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Checks, downloads and decodes data sets.")
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=_names(), help=f"default: all ({_names()})")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_names())}; default: all of them")
     parser.add_argument("--root", metavar="DIR", help="the data folder (default: CAPSEXP_DATA, or data)")
     parser.add_argument("--no-download", dest="download", action="store_false", help="only look at what is there")
     parser.add_argument("--make-sample", action="store_true", help="write the packaged sample again, from mnist")

@@ -22,7 +22,7 @@ def fetch(reader: Reader, root: Path) -> None:
 
     They come into a temporary folder of the same file system, and are renamed when all of them are there.
     """
-    beside = next(folder for folder in (root, *root.parents) if folder.is_dir())
+    beside = next(folder for folder in (root, *root.parents) if os.path.isdir(folder))
     try:
         with tempfile.TemporaryDirectory(dir=beside, prefix=".capsexp-download-") as name, _timeout():
             temporary = Path(name)

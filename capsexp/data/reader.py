@@ -7,6 +7,7 @@ capsexp.data.source. A new data set is one YAML, and one such class where none o
 
 import gzip
 import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -77,7 +78,7 @@ class Reader(ABC):
     def _find(self, folder: Path) -> dict[str, Path]:
         packed = {key: folder / (key + self.packed_suffix) for key in self.keys}
         plain = {key: folder / key for key in self.keys}
-        return {key: path for key, path in [*packed.items(), *plain.items()] if path.exists()}  # plain ones win
+        return {key: path for key, path in [*packed.items(), *plain.items()] if os.path.exists(path)}  # plain ones win
 
 
 def open_plain(path: Path) -> BinaryIO:

@@ -1,0 +1,112 @@
+"""Small data sets in the true formats, and configurations that accept them."""
+
+import gzip
+import hashlib
+import pickle
+import struct
+import zipfile
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from scipy.io import savemat
+
+from capsexp.config import Data, Version
+
+RNG_SEED = 7
+TARGETS = {
+    "idx": "capsexp.data.mnist.MNIST",
+    "cifar": "capsexp.data.cifar.CIFAR",
+    "mat": "capsexp.data.svhn.SVHN",
+    "norb": "capsexp.data.smallnorb.SmallNORB",
+    "coil20": "capsexp.data.coil20.COIL20",
+}
+NORB_TRAIN, NORB_TEST = "smallnorb-5x46789x9x18x6x2x96x96-training", "smallnorb-5x01235x9x18x6x2x96x96-testing"
+
+
+def pixels(*shape: int) -> np.ndarray:
+    return np.random.default_rng(RNG_SEED).integers(0, 256, shape, np.uint8)
+
+
+def md5(contents: bytes) -> str:
+    return hashlib.md5(contents).hexdigest()
+
+
+def write(path: Path, contents: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(contents) if path.suffix == ".gz" else contents)
+
+
+def idx(array: np.ndarray) -> bytes:
+    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def norb(array: np.ndarray) -> bytes:
+    magic = 0x1E3D4C55 if array.dtype == np.uint8 else 0x1E3D4C54
+    shape = (*array.shape, *[1] * (3 - array.ndim))
+    return struct.pack(f"<{2 + len(shape)}i", magic, array.ndim, *shape) + array.tobytes()
+
+
+def mat(images: np.ndarray, labels: list[int]) -> bytes:
+    """images [N, H, W, 3] as SVHN has them: [H, W, 3, N]."""
+    stream = BytesIO()
+    savemat(stream, {"X": images.transpose(1, 2, 3, 0), "y": np.array(labels, np.uint8)[:, None]})
+    return stream.getvalue()
+
+
+def cifar_batch(images: np.ndarray, labels: list[int], key: str = "labels") -> bytes:
+    """images [N, 32, 32, 3] as CIFAR has them: a row of red, green and blue planes each."""
+    rows = images.transpose(0, 3, 1, 2).reshape(len(images), 3 * 32 * 32)
+    return pickle.dumps({"batch_label": "b", key: labels, "data": rows}, protocol=2)
+
+
+def png(image: np.ndarray, mode: str = "L") -> bytes:
+    stream = BytesIO()
+    Image.fromarray(image).convert(mode).save(stream, "png")
+    return stream.getvalue()
+
+
+def write_zip(path: Path, files: dict[str, bytes], inside: str) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, contents in files.items():
+            archive.writestr(f"{inside}/{name}", contents)
+
+
+def configuration(root: Path, kind: str, files: dict[str, bytes], **changes: Any) -> Data:
+    """A configuration whose one version, `ours`, are these files' contents; `changes` to any field or reader option."""
+    options = changes.pop("options", {})
+    fields: dict[str, Any] = {
+        "name": "little",
+        "reader": {"name": kind, "_target_": TARGETS[kind], **options},
+        "root": str(root),
+        "download": False,
+        "size": 4,
+        "channels": 1,
+        "classes": 10,
+        "flips": False,
+        "mean": [0.5],
+        "std": [0.5],
+        "versions": {"ours": Version("made up", {key: md5(contents) for key, contents in files.items()})},
+    }
+    return Data(**(fields | changes))
+
+
+class Svhn:
+    """Five training and three test images, in `root`/svhn."""
+
+    def __init__(self, root: Path, train_labels: tuple[int, ...] = (1, 10, 3, 9, 10)) -> None:
+        self.root, self.folder = root, root / "svhn"
+        self.train, self.test = pixels(5, 4, 4, 3), pixels(3, 4, 4, 3)
+        self.files = {
+            "train_32x32.mat": mat(self.train, list(train_labels)),
+            "test_32x32.mat": mat(self.test, [2, 10, 1]),
+        }
+        for name, contents in self.files.items():
+            write(self.folder / name, contents)
+
+    def data(self, **changes: Any) -> Data:
+        return configuration(
+            self.root, "mat", self.files, **{"channels": 3, "mean": [0.5] * 3, "std": [0.5] * 3} | changes
+        )

@@ -1,0 +1,294 @@
+"""Each reader gives exactly the pixels and labels that were written in its format, and refuses what isn't."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from data_formats import (
+    NORB_TEST,
+    NORB_TRAIN,
+    Svhn,
+    cifar_batch,
+    configuration,
+    idx,
+    md5,
+    norb,
+    pixels,
+    png,
+    write,
+    write_zip,
+)
+
+from capsexp.config import Data
+from capsexp.data.coil20 import COIL20
+from capsexp.data.source import ImageSet, identify, load
+from capsexp.errors import InputError
+
+
+def quiet(data: Data) -> ImageSet:
+    return load(data, lambda line: None)
+
+
+def refused(data: Data) -> str:
+    with pytest.raises(InputError) as caught:
+        quiet(data)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def planes(images: np.ndarray) -> list[Any]:
+    """[N, H, W] or [N, H, W, 3] → [N, C, H, W] as lists."""
+    return (images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)).tolist()
+
+
+MNIST_LABELS = np.array([3, 0, 9], np.uint8), np.array([1, 2], np.uint8)
+
+
+def mnist_files() -> dict[str, bytes]:
+    return {
+        "train-images-idx3-ubyte": idx(pixels(3, 4, 4)),
+        "train-labels-idx1-ubyte": idx(MNIST_LABELS[0]),
+        "t10k-images-idx3-ubyte": idx(pixels(2, 4, 4)),
+        "t10k-labels-idx1-ubyte": idx(MNIST_LABELS[1]),
+    }
+
+
+@pytest.mark.parametrize("dataset", ["MNIST", "FashionMNIST", "KMNIST"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_idx(tmp_path: Path, dataset: str, suffix: str):
+    files = mnist_files()
+    for name, contents in files.items():
+        write(tmp_path / dataset / "raw" / (name + suffix), contents)
+    images = quiet(configuration(tmp_path, "idx", files, options={"dataset": dataset}))
+    assert images.train_images.tolist() == planes(pixels(3, 4, 4))
+    assert images.test_images.tolist() == planes(pixels(2, 4, 4))
+    assert (images.train_labels.tolist(), images.test_labels.tolist()) == ([3, 0, 9], [1, 2])
+
+
+def test_idx_damaged(tmp_path: Path):
+    raw = tmp_path / "MNIST" / "raw"
+    for name, contents in {
+        "train-images-idx3-ubyte": idx(pixels(3, 4, 4))[:-5],
+        "t10k-images-idx3-ubyte": b"",
+        "train-labels-idx1-ubyte": idx(np.array([3, 0], np.uint8)),
+        "t10k-labels-idx1-ubyte": idx(np.array([3, 10], np.uint8)),
+    }.items():
+        files = mnist_files() | {name: contents}
+        for other, whole in files.items():
+            write(raw / other, whole)
+        assert refused(configuration(tmp_path, "idx", files, options={"dataset": "MNIST"})).startswith(str(raw / name))
+
+
+def test_a_gzipped_file_that_breaks_off_is_named(tmp_path: Path):
+    files = mnist_files()
+    for name, contents in files.items():
+        write(tmp_path / "MNIST" / "raw" / f"{name}.gz", contents)
+    path = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-9])
+    assert str(path) in refused(configuration(tmp_path, "idx", files, options={"dataset": "MNIST"}))
+
+
+CIFAR = {
+    "CIFAR10": (["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"], "test_batch"),
+    "CIFAR100": (["train"], "test"),
+}
+
+
+def cifar(root: Path, dataset: str, last_label: int = 0, **changes: Any) -> Data:
+    train, test = CIFAR[dataset]
+    key, meta, names, folder = {
+        "CIFAR10": ("labels", "batches.meta", "label_names", "cifar-10-batches-py"),
+        "CIFAR100": ("fine_labels", "meta", "fine_label_names", "cifar-100-python"),
+    }[dataset]
+    every = pixels(2 * len(train), 32, 32, 3)
+    files = {name: cifar_batch(every[2 * i : 2 * i + 2], [i, i + 1], key) for i, name in enumerate(train)}
+    files[test] = cifar_batch(pixels(2, 32, 32, 3), [4, last_label], key)
+    files[meta] = cifar_batch(pixels(0, 32, 32, 3), ["a"], names)
+    files |= changes.pop("files", {})
+    for name, contents in files.items():
+        write(root / folder / name, contents)
+    return configuration(root, "cifar", files, options={"dataset": dataset}, size=32, channels=3, **changes)
+
+
+@pytest.mark.parametrize("dataset", CIFAR)
+def test_cifar(tmp_path: Path, dataset: str):
+    count = len(CIFAR[dataset][0])
+    images = quiet(cifar(tmp_path, dataset))
+    assert images.train_images.tolist() == planes(pixels(2 * count, 32, 32, 3))
+    assert images.train_labels.tolist() == [label for i in range(count) for label in (i, i + 1)]
+    assert images.test_images.tolist() == planes(pixels(2, 32, 32, 3))
+    assert images.test_labels.tolist() == [4, 0]
+
+
+def test_cifar_damaged(tmp_path: Path):
+    assert "test_batch: label 10 is outside 0..9" in refused(cifar(tmp_path / "a", "CIFAR10", last_label=10))
+    assert "data_batch_3: " in refused(cifar(tmp_path / "b", "CIFAR10", files={"data_batch_3": b"\x80\x02}"}))
+    short = cifar_batch(pixels(2, 32, 32, 3), [1])
+    assert "data_batch_2: 2 images, but labels" in refused(
+        cifar(tmp_path / "c", "CIFAR10", files={"data_batch_2": short})
+    )
+
+
+def test_a_pickle_of_no_accepted_version_is_never_opened(tmp_path: Path):
+    data = cifar(tmp_path, "CIFAR100")
+    evil = b"cbuiltins\nexec\n(Vopen(%r, 'w')\ntR." % str(tmp_path / "opened").encode()
+    write(tmp_path / "cifar-100-python" / "train", evil)
+    assert md5(evil) in refused(data)
+    assert not (tmp_path / "opened").exists()
+
+
+@pytest.mark.parametrize("place", [".", "svhn", "SVHN", "svhn-part"])
+def test_svhn(tmp_path: Path, place: str):
+    svhn = Svhn(tmp_path)
+    if place != "svhn":
+        for path in svhn.folder.iterdir():
+            write(tmp_path / place / path.name, path.read_bytes())
+            path.unlink()
+    images = quiet(svhn.data())
+    assert images.train_images.tolist() == planes(svhn.train)
+    assert images.train_labels.tolist() == [1, 0, 3, 9, 0]
+    assert images.test_images.tolist() == planes(svhn.test)
+    assert images.test_labels.tolist() == [2, 0, 1]
+
+
+def test_svhn_damaged(tmp_path: Path):
+    assert "label 11 is outside 0..9" in refused(Svhn(tmp_path / "a", (1, 2, 11, 3, 4)).data())
+    assert "train_32x32.mat: 5 images, but labels" in refused(Svhn(tmp_path / "b", (1, 2, 3)).data())
+    svhn = Svhn(tmp_path / "c")
+    svhn.files["test_32x32.mat"] = svhn.files["test_32x32.mat"][:200]
+    write(svhn.folder / "test_32x32.mat", svhn.files["test_32x32.mat"])
+    assert refused(svhn.data()).startswith(f"{svhn.folder / 'test_32x32.mat'}: can't be read")
+
+
+def norb_files(cameras: int = 2) -> dict[str, bytes]:
+    return {
+        f"{NORB_TRAIN}-dat.mat": norb(pixels(5, cameras, 6, 6)),
+        f"{NORB_TRAIN}-cat.mat": norb(np.array([0, 1, 2, 3, 4], np.int32)),
+        f"{NORB_TEST}-dat.mat": norb(pixels(2, cameras, 6, 6)),
+        f"{NORB_TEST}-cat.mat": norb(np.array([4, 0], np.int32)),
+    }
+
+
+def norb_set(root: Path, files: dict[str, bytes], camera: str = "left", suffix: str = "", **changes: Any) -> Data:
+    for name, contents in files.items():
+        write(root / "smallnorb" / (name + suffix), contents)
+    return configuration(root, "norb", files, options={"camera": camera}, **{"size": 6, "classes": 5} | changes)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize(("camera", "index"), [("left", 0), ("right", 1)])
+def test_smallnorb(tmp_path: Path, camera: str, index: int, suffix: str):
+    images = quiet(norb_set(tmp_path, norb_files(), camera, suffix))
+    assert images.train_images.tolist() == planes(pixels(5, 2, 6, 6)[:, index])
+    assert images.test_images.tolist() == planes(pixels(2, 2, 6, 6)[:, index])
+    assert (images.train_labels.tolist(), images.test_labels.tolist()) == ([0, 1, 2, 3, 4], [4, 0])
+
+
+def test_smallnorb_with_one_camera_has_no_right_one(tmp_path: Path):
+    data = norb_set(tmp_path, norb_files(cameras=1), "right")
+    assert refused(data).startswith("data.reader.camera=right: must be left, since ")
+    assert len(quiet(norb_set(tmp_path, norb_files(cameras=1))).train_images) == 5
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        norb(pixels(5, 2, 6, 6))[:-1],
+        norb(pixels(5, 2, 6, 6)) + b"!",
+        b"MATLAB 5.0 MAT-file, some other thing",
+        b"\x55\x4c",
+        b"",
+        norb(pixels(5, 6, 6)),
+        norb(np.zeros((5, 2, 6, 6), np.int32)),
+    ],
+)
+def test_smallnorb_damaged(tmp_path: Path, contents: bytes):
+    data = norb_set(tmp_path, norb_files() | {f"{NORB_TRAIN}-dat.mat": contents})
+    assert NORB_TRAIN in refused(data)
+
+
+OBJECTS, VIEWS = 3, 20
+
+
+def coil_files(objects: int = OBJECTS) -> dict[str, bytes]:
+    """Object o's view v: its first pixel is o, its second v. Written in the order of the names, so 10 before 2."""
+    files = {}
+    for number in range(1, objects + 1):
+        for view in range(VIEWS):
+            image = np.zeros((4, 4), np.uint8)
+            image[0, :2] = number, view
+            files[f"obj{number}__{view}.png"] = png(image)
+    return dict(sorted(files.items()))
+
+
+def coil(root: Path, files: dict[str, bytes] | None = None, packed: bool = False, **changes: Any) -> Data:
+    files = coil_files() if files is None else files
+    if packed:
+        root.mkdir(exist_ok=True)
+        write_zip(root / "coil-20-proc.zip", files, "coil-20-proc")
+    else:
+        for name, contents in files.items():
+            write(root / "coil-20-proc" / name, contents)
+    order = [f"obj{number}__{view}.png" for number in range(1, 21) for view in range(VIEWS)]
+    content = b"".join(name.encode() + b"\0" + files[name] for name in order if name in files)
+    return configuration(root, "coil20", {"coil-20-proc": content}, **{"classes": OBJECTS} | changes)
+
+
+def views(images: ImageSet) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """(object, view) of the training and of the test images, which must agree with the labels."""
+    splits = []
+    for pictures, labels in (
+        (images.train_images, images.train_labels),
+        (images.test_images, images.test_labels),
+    ):
+        assert (pictures[:, 0, 0, 0] - 1).tolist() == labels.tolist()
+        splits.append([tuple(row) for row in pictures[:, 0, 0, :2].tolist()])
+    return splits[0], splits[1]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_coil_is_divided_nine_to_one_at_random(tmp_path: Path, packed: bool):
+    train, test = views(quiet(coil(tmp_path, packed=packed)))
+    assert (len(train), len(test)) == (54, 6)
+    assert sorted(train + test) == [(number, view) for number in (1, 2, 3) for view in range(VIEWS)]
+    assert train == sorted(train)
+    assert test == sorted(test)
+
+
+def test_coil_split_is_a_function_of_the_seed(tmp_path: Path):
+    first, again, other = (
+        views(quiet(coil(tmp_path, packed=packed, options={"split_seed": seed})))[1]
+        for packed, seed in ((False, 5), (True, 5), (False, 6))
+    )
+    assert first == again != other
+    assert COIL20(split_seed=0)._split(30, tmp_path)[1].tolist() == [2, 13, 28]  # fixed for good
+
+
+def test_coil_options(tmp_path: Path):
+    train, test = views(quiet(coil(tmp_path, options={"test_fraction": 0.5}, classes=2)))
+    assert (len(train), len(test)) == (20, 20)
+    assert {number for number, _ in train + test} == {1, 2}
+    assert "test_fraction=0.001: leaves a split" in refused(coil(tmp_path, options={"test_fraction": 0.001}))
+    assert "of the objects 1 to 4" in refused(coil(tmp_path, classes=4))
+
+
+def test_coil_damaged(tmp_path: Path):
+    whole = coil_files()
+    for name, contents in {
+        "truncated": whole["obj2__3.png"][:-30],
+        "text": b"not a picture",
+        "colour": png(pixels(4, 4, 3), "RGB"),
+        "large": png(pixels(5, 5)),
+    }.items():
+        message = refused(coil(tmp_path / name, whole | {"obj2__3.png": contents}))
+        assert ("one size" if name == "large" else "obj2__3.png: can't be read") in message
+    write(tmp_path / "zip" / "coil-20-proc.zip", b"PK nothing")
+    assert "coil-20-proc.zip: can't be read" in refused(
+        configuration(tmp_path / "zip", "coil20", {"coil-20-proc": b""})
+    )
+
+
+def test_coil_identity_is_the_same_for_folder_and_zip(tmp_path: Path):
+    folder, packed = coil(tmp_path / "folder"), coil(tmp_path / "zip", packed=True)
+    assert identify(folder, lambda line: None) == identify(packed, lambda line: None)

@@ -1,0 +1,108 @@
+"""The real data sets, where CAPSEXP_DATA names a folder with them: counts, classes, means as they are known."""
+
+import os
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from capsexp.data import sample
+from capsexp.data.source import ImageSet, load
+from capsexp.errors import InputError
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif("CAPSEXP_DATA" not in os.environ, reason="CAPSEXP_DATA doesn't name a folder with the data"),
+]
+
+
+@pytest.fixture
+def full(prepare_data: ModuleType):
+    def load_or_skip(name: str) -> ImageSet:
+        try:
+            return load(prepare_data.configuration(name, download=False))
+        except InputError as error:
+            if "data.download is false" in str(error):
+                pytest.skip(f"{name} isn't there")
+            raise
+
+    return load_or_skip
+
+
+def counts(labels: torch.Tensor) -> list[int]:
+    return torch.bincount(labels).tolist()
+
+
+def means(images: torch.Tensor) -> list[float]:
+    return (images.double().mean((0, 2, 3)) / 255).tolist()
+
+
+def deviations(images: torch.Tensor) -> list[float]:
+    return (images.double() / 255).std((0, 2, 3), correction=0).tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test"),
+    [
+        ("mnist", (60000, 1, 28, 28), (10000, 1, 28, 28)),
+        ("fashion_mnist", (60000, 1, 28, 28), (10000, 1, 28, 28)),
+        ("cifar10", (50000, 3, 32, 32), (10000, 3, 32, 32)),
+        ("cifar100", (50000, 3, 32, 32), (10000, 3, 32, 32)),
+        ("smallnorb", (24300, 3, 32, 32), (24300, 3, 32, 32)),
+        ("coil20", (648, 3, 32, 32), (72, 3, 32, 32)),
+    ],
+)
+def test_shapes_and_the_configured_mean_and_deviation(name: str, train: tuple, test: tuple, full, prepare_data):
+    images, data = full(name), prepare_data.configuration(name)
+    assert (tuple(images.train_images.shape), tuple(images.test_images.shape)) == (train, test)
+    assert means(images.train_images) == pytest.approx(data.mean, abs=6e-5)
+    assert deviations(images.train_images) == pytest.approx(data.std, abs=6e-5)
+
+
+def test_mnist(full):
+    images = full("mnist")
+    assert counts(images.train_labels) == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert counts(images.test_labels) == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    assert images.note is None
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test"),
+    [
+        ("fashion_mnist", [6000] * 10, [1000] * 10),
+        ("cifar10", [5000] * 10, [1000] * 10),
+        ("cifar100", [500] * 100, [100] * 100),
+        ("smallnorb", [4860] * 5, [4860] * 5),
+    ],
+)
+def test_balanced_sets(name: str, train: list[int], test: list[int], full):
+    images = full(name)
+    assert (counts(images.train_labels), counts(images.test_labels)) == (train, test)
+
+
+def test_cifar_test_means(full):
+    assert [255 * mean for mean in means(full("cifar10").test_images)] == pytest.approx(
+        [126.0246, 123.7085, 114.8543], abs=1e-4
+    )
+    assert means(full("cifar100").test_images) == pytest.approx([0.508796, 0.487393, 0.441942], abs=1e-6)
+
+
+def test_svhn(full):
+    images = full("svhn")
+    if images.note is None:
+        assert (len(images.train_images), len(images.test_images)) == (73257, 26032)
+    else:
+        assert counts(images.train_labels) == [315, 871, 603, 507, 463, 428, 326, 321, 326, 274]
+        assert counts(images.test_labels) == [136, 366, 297, 233, 194, 169, 149, 151, 134, 123]
+        assert means(images.train_images) == pytest.approx([0.44495, 0.45112, 0.47926], abs=1e-5)
+
+
+def test_coil20_has_72_views_of_each_object(full):
+    images = full("coil20")
+    assert counts(torch.cat([images.train_labels, images.test_labels])) == [72] * 10
+
+
+def test_the_packaged_sample_is_made_again_byte_for_byte(full, prepare_data: ModuleType, tmp_path: Path):
+    prepare_data.make_sample(full("mnist"), tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == sample.FILE.read_bytes()

@@ -1,0 +1,322 @@
+"""Versions, missing files, downloads, and what is remembered beside the data."""
+
+import gzip
+import http.server
+import os
+import shlex
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from data_formats import NORB_TEST, NORB_TRAIN, Svhn, configuration, md5, norb, pixels, write
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from capsexp.checks import check_dataclass
+from capsexp.config import Data, Version
+from capsexp.data import cache, smallnorb
+from capsexp.data.reader import Reader
+from capsexp.data.source import identify, load
+from capsexp.data.svhn import SVHN
+from capsexp.data.versions import match
+from capsexp.errors import InputError
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def svhn(tmp_path: Path) -> Svhn:
+    return Svhn(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test starts like a new process."""
+    monkeypatch.setattr(cache, "_known", {})
+
+
+def refusal(data: Data) -> str:
+    with pytest.raises(InputError) as caught:
+        load(data, lambda line: None)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def compose_with(override: str, name: str = "svhn") -> Data:
+    with initialize_config_dir(str(CONF), version_base=None):
+        node: Any = OmegaConf.to_container(compose(f"data/{name}", overrides=[override]).data, resolve=True)
+    data: Data = check_dataclass(Data, node)
+    return data
+
+
+def override_in(message: str) -> str:
+    """What a user would paste behind a command, as the shell hands it on."""
+    words = shlex.split(message.partition(" append ")[2])
+    assert len(words) == 1
+    return words[0]
+
+
+def test_note_and_checksum_are_those_of_the_version_found(svhn: Svhn):
+    other = Version("another", dict.fromkeys(svhn.files, "0" * 32))
+    data = svhn.data(versions={"other": other, **svhn.data().versions})
+    images, identity = load(data, lambda line: None), identify(data)
+    assert (images.note, images.checksum) == (identity.note, identity.checksum) == ("made up", identity.checksum)
+    published = svhn.data(versions={"published": Version(None, svhn.data().versions["ours"].files)})
+    assert identify(published) == replace(identity, note=None)
+
+
+def test_tensors(svhn: Svhn):
+    images = load(svhn.data(), lambda line: None)
+    assert images.train_images.dtype == images.test_images.dtype == torch.uint8
+    assert images.train_labels.dtype == images.test_labels.dtype == torch.int64
+    assert (images.train_images.shape, images.test_images.shape) == ((5, 3, 4, 4), (3, 3, 4, 4))
+
+
+def test_unknown_files_are_refused_and_the_printed_override_accepts_them(svhn: Svhn):
+    message = refusal(replace(compose_with("data.download=false"), root=str(svhn.root)))
+    contents = svhn.files["train_32x32.mat"]
+    assert message.startswith(
+        f"{svhn.folder / 'train_32x32.mat'}: its md5 {md5(contents)} is not accepted (published: "
+    )
+    data = compose_with(override_in(message))
+    images = load(replace(data, root=str(svhn.root), size=4), lambda line: None)
+    assert images.note == "what they are"
+
+
+@pytest.mark.parametrize("number", ["0123456789" * 3 + "01", "1e" + "2" * 30, "1" * 32])
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "cifar100", "svhn", "smallnorb", "coil20"])
+def test_the_override_survives_file_names_and_md5s_that_look_like_numbers(name: str, number: str):
+    data = compose_with("data.download=false", name)
+    keys = next(iter(data.versions.values())).files
+    md5s = dict.fromkeys(keys, number)
+    with pytest.raises(InputError) as caught:
+        match(data, {key: Path(key) for key in keys}, md5s)
+    assert compose_with(override_in(str(caught.value)), name).versions["mine"].files == md5s
+
+
+def test_a_second_override_has_another_name(svhn: Svhn):
+    mine = Version("mine", dict.fromkeys(svhn.files, "0" * 32))
+    assert "+data.versions.mine2={" in refusal(svhn.data(versions={"mine": mine}))
+
+
+def test_files_of_two_versions_are_not_mixed(svhn: Svhn):
+    right = svhn.data().versions["ours"].files
+    versions = {
+        "a": Version(None, right | {"test_32x32.mat": "0" * 32}),
+        "b": Version(None, right | {"train_32x32.mat": "0" * 32}),
+    }
+    message = refusal(svhn.data(versions=versions))
+    assert "mixed (train_32x32.mat is of a, test_32x32.mat is of b)" in message
+    assert override_in(message).startswith("+data.versions.mine={")
+
+
+@pytest.mark.parametrize("files", [{}, {"train_32x32.mat": "0" * 32}, {"train.mat": "0" * 32, "test_32x32.mat": ""}])
+def test_a_version_must_name_the_readers_files(svhn: Svhn, files: dict[str, str]):
+    message = refusal(svhn.data(versions={"odd": Version(None, files)}))
+    assert message.startswith("data.versions.odd.files: must give an md5 for each of train_32x32.mat, test_32x32.mat")
+
+
+def test_a_reader_must_be_one(svhn: Svhn):
+    message = refusal(svhn.data(reader={"name": "x", "_target_": "collections.OrderedDict"}))
+    assert message.startswith("data.reader._target_=collections.OrderedDict: must be")
+
+
+# Missing files and downloads
+
+
+def test_a_missing_set_is_one_line_that_says_what_belongs_where(tmp_path: Path):
+    root = tmp_path / "not" / "there"
+    data = configuration(root, "idx", {}, options={"dataset": "MNIST"}, name="mnist")
+    message = refusal(data)
+    assert message.startswith("mnist: put train-images-idx3-ubyte (or .gz), train-labels-idx1-ubyte (or .gz), ")
+    assert f"into {root / 'MNIST' / 'raw'} (data.root or CAPSEXP_DATA names the data folder" in message
+    assert message.endswith("data.download is false")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_file_that_is_missing_is_named(svhn: Svhn):
+    (svhn.folder / "test_32x32.mat").unlink()
+    assert refusal(svhn.data()).startswith(f"little: put test_32x32.mat into {svhn.folder} (")
+
+
+@pytest.mark.parametrize(
+    ("reader", "options"),
+    [
+        ("idx", {"dataset": "MNIST"}),
+        ("cifar", {"dataset": "CIFAR10"}),
+        ("mat", {}),
+        ("norb", {"camera": "left"}),
+        ("coil20", {}),
+    ],
+)
+@pytest.mark.parametrize("error", [urllib.error.URLError("no network"), TimeoutError("timed out")])
+def test_without_a_network_a_download_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, options: dict[str, str], error: Exception
+):
+    def fail(*arguments: Any, **named: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(urllib.request, "urlopen", fail)
+    message = refusal(configuration(tmp_path / "data", reader, {}, options=options, download=True))
+    assert "the download failed: " in message
+    assert str(tmp_path / "data") in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_download_that_breaks_off_leaves_nothing_behind(svhn: Svhn, monkeypatch: pytest.MonkeyPatch):
+    def half(self: Reader, root: Path) -> None:
+        write(root / "train_32x32.mat", b"half of")
+        raise OSError("connection lost")
+
+    monkeypatch.setattr(SVHN, "download", half)
+    (svhn.folder / "test_32x32.mat").unlink()
+    before = sorted(svhn.root.rglob("*"))
+    assert "connection lost" in refusal(svhn.data(download=True))
+    assert sorted(svhn.root.rglob("*")) == before
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A folder on a web server of this machine, and its address."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *arguments: Any) -> None:
+            pass
+
+    web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    threading.Thread(target=web.serve_forever, daemon=True).start()
+    yield folder, f"http://127.0.0.1:{web.server_port}/"
+    web.shutdown()
+    web.server_close()
+
+
+def test_a_download_is_checked_and_moved_into_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: tuple[Path, str], said: list[str]
+):
+    folder, url = server
+    files = {
+        f"{NORB_TRAIN}-dat.mat": norb(pixels(5, 2, 4, 4)),
+        f"{NORB_TRAIN}-cat.mat": norb(np.array([0, 1, 2, 3, 4], np.int32)),
+        f"{NORB_TEST}-dat.mat": norb(pixels(2, 2, 4, 4)),
+        f"{NORB_TEST}-cat.mat": norb(np.array([4, 0], np.int32)),
+    }
+    packed = {name: gzip.compress(contents) for name, contents in files.items()}
+    for name, contents in packed.items():
+        write(folder / name, contents)
+        (folder / name).rename(folder / f"{name}.gz")
+    monkeypatch.setattr(smallnorb, "_URL", url)
+    monkeypatch.setattr(smallnorb, "_PUBLISHED", {name: md5(contents) for name, contents in packed.items()})
+    root = tmp_path / "new" / "data"
+    data = configuration(root, "norb", files, options={"camera": "left"}, download=True)
+    assert load(data, said.append).train_images[:, 0].tolist() == pixels(5, 2, 4, 4)[:, 0].tolist()
+    assert said[0] == f"little: downloading into {root} …"
+    assert sorted(path.name for path in (root / "smallnorb").iterdir()) == sorted(f"{name}.gz" for name in files)
+    assert sorted(path.name for path in root.iterdir()) == [".capsexp", "smallnorb"]
+
+    monkeypatch.setattr(smallnorb, "_PUBLISHED", dict.fromkeys(packed, "0" * 32))
+    message = refusal(replace(data, root=str(tmp_path / "other")))
+    assert "the download failed: File not found or corrupted." in message
+    assert not (tmp_path / "other").exists()
+
+
+# What is remembered
+
+
+def cached(root: Path) -> Path:
+    (path,) = (root / ".capsexp").glob("little-*.npz")
+    return path
+
+
+def test_the_second_time_neither_files_nor_reader_are_touched(
+    svhn: Svhn, monkeypatch: pytest.MonkeyPatch, said: list[str]
+):
+    first = load(svhn.data(), said.append)
+    assert said == [f"little: checking {svhn.folder} …", "little: decoding …"]
+    monkeypatch.setattr(cache, "_known", {})
+    monkeypatch.setattr(SVHN, "read", None)
+    monkeypatch.setattr(SVHN, "digest", None)
+    again = load(svhn.data(), said.append)
+    assert len(said) == 2
+    assert again.checksum == first.checksum
+    for name in ("train_images", "train_labels", "test_images", "test_labels"):
+        assert torch.equal(getattr(first, name), getattr(again, name))
+        assert getattr(first, name).dtype == getattr(again, name).dtype
+
+
+@pytest.mark.parametrize("change", [{"size": 2}, {"classes": 11}, {"name": "other"}])
+def test_another_configuration_has_another_file(svhn: Svhn, change: dict[str, Any]):
+    load(svhn.data(), lambda line: None)
+    load(svhn.data(**change), lambda line: None)
+    assert len(list((svhn.root / ".capsexp").glob("*.npz"))) == 2
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty"])
+def test_a_damaged_file_is_made_again(svhn: Svhn, said: list[str], damage: str):
+    first = load(svhn.data(), lambda line: None)
+    path = cached(svhn.root)
+    whole = path.read_bytes()
+    at = whole.index(first.train_images.numpy().tobytes()) + 5
+    damaged = {
+        "truncated": whole[:-7],
+        "flipped": whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :],
+        "empty": b"",
+    }
+    path.write_bytes(damaged[damage])
+    again = load(svhn.data(), said.append)
+    assert said == [f"little: {path} is damaged; it's made again", "little: decoding …"]
+    assert torch.equal(first.train_images, again.train_images)
+    assert path.read_bytes() == whole
+
+
+def test_a_folder_that_cannot_be_written_is_gone_without(svhn: Svhn, said: list[str]):
+    (svhn.root / ".capsexp").write_text("in the way")
+    for _ in range(2):
+        assert len(load(svhn.data(), said.append).train_images) == 5
+    assert sum("going on without" in line for line in said) == 3  # md5s once in a process, images twice
+
+
+@pytest.mark.parametrize("text", ["", "[", "{}", "[[1]]", "[1]", "\udcff"])
+def test_damaged_checksums_are_worked_out_again(svhn: Svhn, text: str, monkeypatch: pytest.MonkeyPatch):
+    identity = identify(svhn.data(), lambda line: None)
+    (svhn.root / ".capsexp" / "checksums.json").write_text(text, errors="surrogateescape")
+    monkeypatch.setattr(cache, "_known", {})
+    assert identify(svhn.data(), lambda line: None) == identity
+
+
+def test_identify_reads_a_file_again_only_when_it_changed(svhn: Svhn, monkeypatch: pytest.MonkeyPatch, said: list[str]):
+    read: list[str] = []
+    digest = Reader.digest
+    monkeypatch.setattr(SVHN, "digest", lambda self, path: (read.append(path.name), digest(self, path))[1])
+
+    def names_read() -> list[str]:
+        read.clear()
+        monkeypatch.setattr(cache, "_known", {})
+        identify(svhn.data(), said.append)
+        return list(read)
+
+    assert names_read() == ["train_32x32.mat", "test_32x32.mat"]
+    assert names_read() == []
+    path = svhn.folder / "test_32x32.mat"
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    assert names_read() == ["test_32x32.mat"]
+    assert names_read() == []
+    before = path.stat()
+    path.write_bytes(svhn.files["test_32x32.mat"] + b"\0")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(InputError, match=r"test_32x32.mat: its md5"):
+        names_read()
