@@ -8,42 +8,49 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torchvision.datasets
 
 from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled
+
+#: Folder, training files, test file, file with the classes' names: as torchvision's classes have them.
+_LAYOUTS = {
+    "CIFAR10": ("cifar-10-batches-py", tuple(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta"),
+    "CIFAR100": ("cifar-100-python", ("train",), "test", "meta"),
+}
 
 
 class CIFAR(Reader):
     """The batches, read by torchvision's class `dataset` with the md5s of the accepted version in place of its own."""
 
     def __init__(self, *, dataset: Literal["CIFAR10", "CIFAR100"]) -> None:
-        self.source: Any = getattr(torchvision.datasets, dataset)
-        self.places = (self.source.base_folder,)
-        self.train = tuple(name for name, _ in self.source.train_list)
-        self.test = tuple(name for name, _ in self.source.test_list)
-        self.meta = str(self.source.meta["filename"])
-        self.keys = (*self.train, *self.test, self.meta)
+        self.dataset = dataset
+        folder, self.train, self.test, self.meta = _LAYOUTS[dataset]
+        self.places = (folder,)
+        self.keys = (*self.train, self.test, self.meta)
 
     def read(self, files: Mapping[str, SourceFile], classes: int) -> tuple[Images, Images]:
         meta = files[self.meta]
-        train, test = (
-            [self._batch(files[key], meta, classes) for key in batches] for batches in (self.train, self.test)
-        )
-        return _joined(train), _joined(test)
+        train = [self._batch(files[key], meta, classes) for key in self.train]
+        return _joined(train), self._batch(files[self.test], meta, classes)
 
     def download(self, root: Path) -> None:
-        self.source(root, download=True)
+        self._source()(root, download=True)
+
+    def _source(self) -> Any:
+        import torchvision.datasets
+
+        return getattr(torchvision.datasets, self.dataset)
 
     def _batch(self, file: SourceFile, meta: SourceFile, classes: int) -> Images:
         """One pickle. It's opened only after torchvision has compared its md5 with the accepted one."""
+        source = self._source()
         accepted = {
             "base_folder": file.path.parent.name,
             "train_list": [(file.path.name, file.md5)],
             "test_list": [],
-            "meta": {**self.source.meta, "md5": meta.md5},
+            "meta": {**source.meta, "md5": meta.md5},
         }
         with decoding(file.path):
-            batch = type(self.source.__name__, (self.source,), accepted)(file.path.parent.parent)
+            batch = type(self.dataset, (source,), accepted)(file.path.parent.parent)
             return labelled(batch.data, np.array(batch.targets), classes, file.path)
 
 

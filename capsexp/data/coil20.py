@@ -16,7 +16,6 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from torchvision.datasets.utils import download_url
 
 from capsexp.checks import Range
 from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled
@@ -64,6 +63,8 @@ class COIL20(Reader):
         return Images(every.images[train], every.labels[train]), Images(every.images[test], every.labels[test])
 
     def download(self, root: Path) -> None:
+        from torchvision.datasets.utils import download_url
+
         download_url(_URL, root / self.places[0])
 
     def _split(self, count: int, path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

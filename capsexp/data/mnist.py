@@ -9,10 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import torchvision.datasets
 from numpy.typing import NDArray
-from torchvision.datasets.mnist import read_image_file, read_label_file
-from torchvision.datasets.utils import extract_archive
 
 from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled
 
@@ -37,15 +34,21 @@ class MNIST(Reader):
         return self._split(train_images, train_labels, classes), self._split(test_images, test_labels, classes)
 
     def download(self, root: Path) -> None:
+        import torchvision.datasets
+
         getattr(torchvision.datasets, self.dataset)(root, download=True)
 
     @staticmethod
     def _split(images: Path, labels: Path, classes: int) -> Images:
+        from torchvision.datasets.mnist import read_image_file, read_label_file
+
         return labelled(_tensor(images, read_image_file), _tensor(labels, read_label_file), classes, labels)
 
 
 def _tensor(path: Path, read: Any) -> NDArray[Any]:
     """What torchvision's `read` makes of an idx file; a gzipped one is unpacked into a temporary folder first."""
+    from torchvision.datasets.utils import extract_archive
+
     with tempfile.TemporaryDirectory() as folder, decoding(path):
         if path.suffix != ".gz":
             array: NDArray[Any] = read(str(path)).numpy()

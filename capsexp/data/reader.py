@@ -3,6 +3,9 @@
 A reader is a class. Its keyword-only constructor parameters are its options, set under `data.reader` in the data
 set's YAML. Everything else (versions, checksums, download, size, channels, cache) is the same for all of them: see
 capsexp.data.source. A new data set is one YAML, and one such class where none of the existing ones serves.
+
+A reader's module imports torchvision only where it reads or downloads: to identify a data set, for a run that turns
+out to be finished, must cost next to nothing.
 """
 
 import gzip

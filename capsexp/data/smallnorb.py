@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torchvision.datasets.utils import download_url
 
 from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled, open_plain
 from capsexp.errors import InputError
@@ -45,6 +44,8 @@ class SmallNORB(Reader):
         return self._split(train_images, train_labels, classes), self._split(test_images, test_labels, classes)
 
     def download(self, root: Path) -> None:
+        from torchvision.datasets.utils import download_url
+
         for name, md5 in _PUBLISHED.items():
             download_url(f"{_URL}{name}.gz", root / self.places[0], md5=md5)
 

@@ -10,9 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from capsexp.checks import NAME, TARGET, import_target
 from capsexp.config import Data
@@ -22,6 +20,9 @@ from capsexp.data.pixels import fit
 from capsexp.data.reader import Reader, SourceFile
 from capsexp.data.versions import match
 from capsexp.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _FORMAT = 1  # of the decoded images; raised when the same files decode to something else than before
 
@@ -38,10 +39,10 @@ class Identity:
 class ImageSet:
     """Images uint8 [N, C, H, W], labels int64 [N]; `note` and `checksum` as in Identity."""
 
-    train_images: Tensor
-    train_labels: Tensor
-    test_images: Tensor
-    test_labels: Tensor
+    train_images: "Tensor"
+    train_labels: "Tensor"
+    test_images: "Tensor"
+    test_labels: "Tensor"
     note: str | None
     checksum: str
 
@@ -56,6 +57,8 @@ def load(data: Data, say: Say = print) -> ImageSet:
 
     Raises InputError: files missing, damaged or of no accepted version; a size or channels that they can't have.
     """
+    import torch  # here, since `identify` goes without
+
     source = _Source(data, say)
     tensors = {name: torch.from_numpy(array) for name, array in source.arrays().items()}
     return ImageSet(**tensors, note=source.identity.note, checksum=source.identity.checksum)

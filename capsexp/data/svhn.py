@@ -8,32 +8,34 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torchvision.datasets
-
 from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled
 
-_SPLITS = ("train", "test")
+_FILES = {"train": "train_32x32.mat", "test": "test_32x32.mat"}
 
 
 class SVHN(Reader):
     """The .mat files, read by torchvision with the md5s of the accepted version in place of its own."""
 
-    keys = tuple(str(torchvision.datasets.SVHN.split_list[split][1]) for split in _SPLITS)
+    keys = tuple(_FILES.values())
     places = (".", "svhn", "SVHN", "svhn-part")
 
     def __init__(self) -> None:
         """It has no options."""
 
     def read(self, files: Mapping[str, SourceFile], classes: int) -> tuple[Images, Images]:
-        train, test = (self._split(split, files[key], classes) for split, key in zip(_SPLITS, self.keys, strict=True))
+        train, test = (self._split(split, files[key], classes) for split, key in _FILES.items())
         return train, test
 
     def download(self, root: Path) -> None:
-        for split in _SPLITS:
+        import torchvision.datasets
+
+        for split in _FILES:
             torchvision.datasets.SVHN(root, split=split, download=True)
 
     @staticmethod
     def _split(split: str, file: SourceFile, classes: int) -> Images:
+        import torchvision.datasets
+
         source: Any = torchvision.datasets.SVHN
         accepted = {"split_list": {split: ("", file.path.name, file.md5)}}
         with decoding(file.path):

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torchvision.datasets
 from data_formats import (
     NORB_TEST,
     NORB_TRAIN,
@@ -21,6 +22,7 @@ from data_formats import (
 )
 
 from capsexp.config import Data
+from capsexp.data.cifar import CIFAR as CIFARReader
 from capsexp.data.coil20 import COIL20
 from capsexp.data.source import ImageSet, identify, load
 from capsexp.errors import InputError
@@ -109,6 +111,13 @@ def cifar(root: Path, dataset: str, last_label: int = 0, **changes: Any) -> Data
     for name, contents in files.items():
         write(root / folder / name, contents)
     return configuration(root, "cifar", files, options={"dataset": dataset}, size=32, channels=3, **changes)
+
+
+@pytest.mark.parametrize("dataset", CIFAR)
+def test_cifar_names_are_torchvisions(dataset: str):
+    theirs, ours = getattr(torchvision.datasets, dataset), CIFARReader(dataset=dataset)
+    names = [name for name, _ in theirs.train_list + theirs.test_list]
+    assert (ours.places, ours.keys) == ((theirs.base_folder,), (*names, theirs.meta["filename"]))
 
 
 @pytest.mark.parametrize("dataset", CIFAR)

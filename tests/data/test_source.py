@@ -4,6 +4,8 @@ import gzip
 import http.server
 import os
 import shlex
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -320,3 +322,20 @@ def test_identify_reads_a_file_again_only_when_it_changed(svhn: Svhn, monkeypatc
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(InputError, match=r"test_32x32.mat: its md5"):
         names_read()
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10", "svhn", "smallnorb", "coil20"])
+def test_to_identify_a_set_imports_neither_torch_nor_torchvision(tmp_path: Path, name: str):
+    code = f"""
+import sys
+sys.path.insert(0, {str(CONF.parent / "scripts")!r})
+from prepare_data import configuration
+from capsexp.data.source import identify
+try:
+    identify(configuration({name!r}, {str(tmp_path)!r}, download=False))
+except Exception as error:
+    assert "data.download is false" in str(error), error
+assert not {{"torch", "torchvision"}} & sys.modules.keys()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
