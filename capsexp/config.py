@@ -27,7 +27,7 @@ class Version:
     """
 
     note: str | None
-    files: dict[str, str]  # file name, relative to the data folder -> md5
+    files: dict[str, str]  # file name -> md5 of the unpacked contents
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Data:
     """A data set: where its files are, which are accepted, and what its images become."""
 
     name: str
-    reader: Component  # see capsexp.data.readers
+    reader: Component  # see capsexp.data.reader
     root: str  # the folder that holds all data sets, in torchvision's layouts
     download: bool  # fetch missing files, where there is a network
     size: Count  # pixels a side; images of another size are averaged down to it

@@ -14,6 +14,7 @@ from capsexp.data import source
 from capsexp.data.module import CapsuleData
 from capsexp.errors import RunError, one_line
 from capsexp.experiment import Plan, Say, outcome
+from capsexp.host_memory import keep_freed_memory
 from capsexp.lightning import CapsuleModule
 from capsexp.progress import make_progress
 from capsexp.provenance import now, peak_memory_mb, provenance
@@ -25,6 +26,7 @@ def train(planned: Plan, parameters: int, say: Say) -> records.Record:
     A training that fails leaves a record that says so, and raises RunError; Ctrl-C raises KeyboardInterrupt.
     """
     config, started = planned.config, now()
+    keep_freed_memory()
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)
     pl.seed_everything(config.seed, verbose=False)
