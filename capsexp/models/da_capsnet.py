@@ -1,0 +1,109 @@
+"""DA-CapsNet, the dual attention mechanism capsule network (huang, Fig. 4 and Table 3).
+
+| layer                    | on 3×32×32 | on 1×28×28 | gives          |
+|--------------------------|------------|------------|----------------|
+| convolution, ReLU        | 64 of 3×3  | 64 of 3×3  | 64 × 30 × 30, 64 × 26 × 26   |
+| convolution, ReLU        | 64 of 3×3  | 64 of 3×3  | 64 × 28 × 28, 64 × 24 × 24   |
+| average pooling          | 2×2        | 2×2        | 64 × 14 × 14, 64 × 12 × 12   |
+| convolution, ReLU        | 128 of 3×3 | 128 of 2×2 | 128 × 12 × 12, 128 × 11 × 11 |
+| convolution, ReLU        | 128 of 3×3 | 128 of 2×2 | 128 × 10 × 10  |
+| Conv-Attention (a flag)  |            |            | the same       |
+| votes, linear            | J · 16 of 1×1, no bias | the same | 100 × J × 16 |
+| Caps-Attention (a flag)  |            |            | the same       |
+| class capsules           | by routing | by routing | J × 16         |
+
+With both flags off it is the paper's CapsNet. The paper cites the Keras example of a convolutional network with a
+capsule layer (CIFAR-10) as its base; where the paper is silent, that example decides: no padding, ReLU before the
+votes, the position's 128 numbers taken as its child capsule without a squash, Glorot's initialisation.
+"""
+
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+
+from capsexp.checks import Range
+from capsexp.config import Attention
+from capsexp.models import Prediction, convolved, scaled
+from capsexp.nn.attention import CBAM, ConvAttention
+from capsexp.nn.capsules import RoutingFactory
+from capsexp.nn.initialisation import begin_as_keras
+from capsexp.nn.shared_capsules import Axis, AxisAttention, SharedCapsules
+
+Count = Annotated[int, Range(1)]
+
+
+class DACapsNet(nn.Module):
+    """huang's network for square images of any size that its kernels fit on.
+
+    Args:
+        image_shape: (channels, height, width).
+        classes: J.
+        routing: makes the routing procedure, given the squash constant.
+        attention: `cbam` after the first convolution's ReLU, `conv` on the last convolution's output, `caps` on the
+            votes.
+        width: fraction of the channels.
+        channels: of the first two convolutions; the next two have twice as many.
+        second_kernel: side of the second pair of kernels; null: 3 for images larger than 28×28, else 2 (Table 3).
+        extra_convolution: a fifth convolution of 4 · `channels` kernels of 3×3, which Table 3 has for 32×32 images.
+            The text's [10, 10, 128] has no place for it.
+        class_pose: D.
+        caps_axis: the axis of the votes that Caps-Attention acts along; the paper doesn't say.
+        squash_constant: k of the squash function; 1 in the first row of Table 1.
+
+    Raises ValueError when a kernel doesn't fit.
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        classes: int,
+        routing: RoutingFactory,
+        attention: Attention,
+        *,
+        width: Annotated[float, Range(above=0, high=1)] = 1.0,
+        channels: Count = 64,
+        second_kernel: Count | None = None,
+        extra_convolution: bool = False,
+        class_pose: Count = 16,
+        caps_axis: Axis = "pose",
+        squash_constant: Annotated[float, Range(above=0)] = 0.5,
+    ) -> None:
+        super().__init__()
+        inputs, size, _ = image_shape
+        second = second_kernel or (3 if size > 28 else 2)
+        first, child = scaled(channels, width), scaled(2 * channels, width)
+        pooled = convolved(convolved(convolved(size, 3), 3), 2, stride=2)
+        positions = convolved(convolved(pooled, second), second)
+        trunk = [
+            nn.Conv2d(first, first, 3),
+            nn.ReLU(),
+            nn.AvgPool2d(2),
+            nn.Conv2d(first, child, second),
+            nn.ReLU(),
+            nn.Conv2d(child, child, second),
+            nn.ReLU(),
+        ]
+        if extra_convolution:
+            inner, child = child, scaled(4 * channels, width)
+            positions = convolved(positions, 3)
+            trunk += [nn.Conv2d(inner, child, 3), nn.ReLU()]
+        self.convolution = nn.Conv2d(inputs, first, 3)
+        self.cbam = CBAM(first, attention.cbam_reduction) if attention.cbam else nn.Identity()
+        self.trunk = nn.Sequential(*trunk)
+        self.attention = ConvAttention(child) if attention.conv else nn.Identity()
+        self.classes = SharedCapsules(
+            classes,
+            child,
+            class_pose,
+            routing(squash_constant),
+            attention=AxisAttention(caps_axis, positions**2, classes, class_pose) if attention.caps else None,
+        )
+        begin_as_keras(self)
+
+    def forward(self, images: Tensor) -> Prediction:
+        """[B, channels, H, W] -> the lengths [B, J] and the poses [B, J, D] of the class capsules."""
+        features = self.trunk(self.cbam(self.convolution(images).relu()))
+        children = self.attention(features).flatten(2).mT  # [B, C, H, W] -> [B, I, C], a child a position
+        poses = self.classes(children)
+        return Prediction(torch.linalg.vector_norm(poses, dim=-1), poses)

@@ -1,0 +1,160 @@
+"""huang's DA-CapsNet: layers, counts, flags, and that its votes are what the paper says."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from capsexp import build, config
+from capsexp.composing import composed
+from capsexp.errors import InputError
+from capsexp.models.da_capsnet import DACapsNet
+from capsexp.nn.losses import MarginLoss
+from capsexp.nn.shared_capsules import AxisAttention
+
+TRUNK_CIFAR = 280_640  # 1,792 + 36,928 + 73,856 + 147,584 + 128 · 160
+TRUNK_MNIST = 156_608  # 640 + 36,928 + 32,896 + 65,664 + 128 · 160
+CONV = 2 * (128 * 128 + 128)
+CAPS = 2 * (16 * 16 + 16)
+CBAM = (64 * 4 + 4 + 4 * 64 + 64) + (2 * 49 + 2)  # r = 16; then 7×7 and its batch norm
+EXTRA = (128 * 9 * 256 + 256) + 128 * 160  # and twice as many numbers a child capsule
+
+
+def checked(*overrides: str) -> config.Config:
+    return config.check(composed(["model=da_capsnet", *overrides]))
+
+
+def built(*overrides: str) -> DACapsNet:
+    network = build.build(checked("data=mnist_sample", *overrides)).network
+    assert isinstance(network, DACapsNet)
+    return network
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["data=cifar10", "attention=none"], TRUNK_CIFAR),
+        (["data=cifar10", "attention.conv=false"], TRUNK_CIFAR + CAPS),
+        (["data=cifar10", "attention.caps=false"], TRUNK_CIFAR + CONV),
+        (["data=cifar10"], TRUNK_CIFAR + CONV + CAPS),
+        (["data=svhn", "attention.cbam=true"], TRUNK_CIFAR + CONV + CAPS + CBAM),
+        (["data=coil20", "attention=cbam", "optim=huang_coil20"], TRUNK_CIFAR + CBAM),
+        (["data=smallnorb", "attention=none"], TRUNK_CIFAR - 128 * 80),  # five classes
+        (["data=fashion_mnist", "attention=none"], TRUNK_MNIST),
+        (["data=mnist"], TRUNK_MNIST + CONV + CAPS),
+        (["data=cifar10", "attention=none", "model.extra_convolution=true"], TRUNK_CIFAR + EXTRA),
+        (
+            ["data=cifar10", "model.extra_convolution=true"],
+            TRUNK_CIFAR + EXTRA + 2 * (256 * 256 + 256) + CAPS,
+        ),
+        (["data=cifar10", "model.caps_axis=parents"], TRUNK_CIFAR + CONV + 2 * (10 * 10 + 10)),
+        (["data=cifar10", "model.caps_axis=children"], TRUNK_CIFAR + CONV + 2 * (100 * 100 + 100)),
+        (["data=mnist", "attention=none", "model.second_kernel=3"], TRUNK_MNIST + 5 * 128 * (64 + 128)),
+    ],
+)
+def test_parameters(overrides: list[str], expected: int):
+    assert build.dry_run(checked(*overrides)) == expected
+
+
+def test_the_paper_choices_come_with_the_model():
+    chosen = checked("data=cifar10")
+    assert (chosen.attention.cbam, chosen.attention.conv, chosen.attention.caps) == (False, True, True)
+    assert (chosen.loss["name"], chosen.routing["name"], chosen.routing["iterations"]) == ("margin", "dynamic", 3)
+    assert (chosen.preprocess.shift, chosen.preprocess.flip, chosen.preprocess.normalize) == (0.1, True, False)
+    assert (chosen.optim.epochs, chosen.optim.batch_size, chosen.reconstruction.enabled) == (100, 128, False)
+    assert chosen.model["squash_constant"] == 0.5
+    assert checked("data=coil20", "optim=huang_coil20").optim.batch_size == 16
+
+
+@pytest.mark.parametrize(("data", "channels"), [("cifar10", 3), ("mnist", 1)])
+def test_a_hundred_children_vote_for_ten_parents(data: str, channels: int):
+    network = build.build(checked(f"data={data}", "attention=none", "model.width=0.0625")).network
+    assert isinstance(network, DACapsNet)
+    seen: list[Tensor] = []
+    network.classes.attention.register_forward_hook(lambda _module, inputs, _output: seen.append(inputs[0]))
+    size = 32 if channels == 3 else 28
+    scores, poses = network(torch.rand(2, channels, size, size))
+    assert [tuple(votes.shape) for votes in seen] == [(2, 100, 10, 16)]
+    assert scores.shape == (2, 10)
+    assert poses is not None
+    assert poses.shape == (2, 10, 16)
+    torch.testing.assert_close(scores, poses.norm(dim=-1))
+    assert bool((scores < 1).all())
+
+
+def test_a_child_is_one_position_and_all_share_the_matrices():
+    network = built("attention=none", "model.width=0.1", "routing.iterations=1")
+    features = torch.rand(1, 13, 10, 10)
+    votes = network.classes.votes(features.flatten(2).mT)
+    expected = torch.einsum("jdc,c->jd", network.classes.weight, features[0, :, 3, 7])
+    torch.testing.assert_close(votes[0, 37], expected)
+
+
+def test_the_order_of_the_positions_changes_nothing():
+    torch.manual_seed(0)
+    network = built("model.width=0.1")
+    children = torch.rand(2, 100, 13)
+    torch.testing.assert_close(network.classes(children), network.classes(children[:, torch.randperm(100)]))
+
+
+@pytest.mark.parametrize("axis", ["pose", "parents", "children"])
+def test_caps_attention_acts_along_its_axis_alone(axis: str):
+    torch.manual_seed(0)
+    attention = AxisAttention(axis, children=5, parents=4, pose=3)  # type: ignore[arg-type]
+    votes = torch.randn(1, 5, 4, 3)
+    moved = votes.clone()
+    moved[0, 2, 1, 0] += 1
+    changed = (attention(votes) != attention(moved))[0]
+    line = {"pose": changed[2, 1], "parents": changed[2, :, 0], "children": changed[:, 1, 0]}[axis]
+    assert int(changed.sum()) == int(line.sum()) > 1
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["attention=none"],
+        ["attention.cbam=true"],
+        ["model.caps_axis=parents", "model.extra_convolution=true"],
+        ["model.caps_axis=children", "model.second_kernel=3", "routing.logits=replace"],
+        ["routing.iterations=1", "model.squash_constant=1.0", "model.class_pose=8"],
+    ],
+)
+def test_two_steps_are_finite_and_reach_every_parameter(overrides: list[str]):
+    torch.manual_seed(0)
+    network = built("model.width=0.0625", *overrides)
+    optimizer = torch.optim.Adam(network.parameters(), 0.001)
+    images, labels = torch.rand(4, 1, 28, 28), torch.arange(4)
+    for _ in range(2):
+        loss = MarginLoss()(network(images).scores, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert bool(torch.isfinite(MarginLoss()(network(images).scores, labels)))
+    for name, parameter in network.named_parameters():
+        assert parameter.grad is not None, name
+        assert bool(parameter.grad.isfinite().all()), name
+
+
+def test_a_decoder_draws_from_its_class_capsules():
+    plain = build.dry_run(checked("data=mnist_sample"))
+    drawn = build.dry_run(checked("data=mnist_sample", "reconstruction.enabled=true"))
+    assert drawn - plain == 161 * 512 - 512 + 512 + 513 * 1024 + 1025 * 784
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["data.size=8"], "model=da_capsnet on mnist .8×8.: a 2×2 kernel doesn't fit on 1×1 positions"),
+        (["model.second_kernel=12"], "a 12×12 kernel doesn't fit on 1×1 positions"),
+        (["model.caps_axis=poses"], "model.caps_axis=poses: must be one of pose, parents, children"),
+        (["+model.kernel=3"], "model.kernel: no such key"),
+    ],
+)
+def test_what_cannot_be_built_is_one_line(overrides: list[str], words: str):
+    with pytest.raises(InputError, match=words) as caught:
+        build.dry_run(checked(*overrides))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [14, 20, 29, 36, 40])
+def test_other_sizes_work(size: int):
+    assert build.dry_run(checked(f"data.size={size}")) > 0
