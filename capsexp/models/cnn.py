@@ -1,0 +1,19 @@
+"""What the convolutional networks without capsules share."""
+
+from torch import nn
+
+from capsexp.config import Attention
+from capsexp.nn.attention import CBAM
+
+
+def first_attention(attention: Attention, channels: int) -> nn.Module:
+    """CBAM for the output of the first convolution, or nothing.
+
+    Raises ValueError for the attention flags of capsules.
+    """
+    flags = [f"attention.{flag}=true" for flag in ("conv", "caps") if getattr(attention, flag)]
+    if flags:
+        raise ValueError(
+            f"{' and '.join(flags)}: this network has no capsules; attention.cbam is the only one it takes"
+        )
+    return CBAM(channels, attention.cbam_reduction) if attention.cbam else nn.Identity()

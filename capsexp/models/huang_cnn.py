@@ -1,0 +1,79 @@
+"""huang's baseline CNN ("COIL-20 and smallNORB results"; the CNN column of Table 4).
+
+| layer                 | on 3×32×32        | gives        |
+|-----------------------|-------------------|--------------|
+| convolution, ReLU     | 32 kernels of 5×5 | 32 × 32 × 32 |
+| max pooling           | 2×2               | 32 × 16 × 16 |
+| convolution, ReLU     | 64 kernels of 5×5 | 64 × 16 × 16 |
+| max pooling           | 2×2               | 64 × 8 × 8   |
+| fully connected, ReLU | 1024, dropout     | 1024         |
+| fully connected       | J                 | J            |
+
+The text doesn't give the padding. Its sentence is that of Hinton et al. 2018 (matrix capsules, smallNORB), who count
+4.2M parameters on 2×32×32 images of five classes: zero padding to the input's size gives 4,253,349 there, no padding
+1.7M. Activations and the dropout rate aren't given either: ReLU and 0.5.
+"""
+
+from typing import Annotated, Literal
+
+from torch import Tensor, nn
+
+from capsexp.checks import Range
+from capsexp.config import Attention
+from capsexp.models import Prediction, convolved, scaled
+from capsexp.models.cnn import first_attention
+from capsexp.nn.capsules import RoutingFactory
+from capsexp.nn.initialisation import begin_as_keras
+
+
+class HuangCNN(nn.Module):
+    """Two convolutions and two fully connected layers, for square images; initialised as in Keras, like huang's other.
+
+    Args:
+        image_shape: (channels, height, width).
+        classes: J.
+        routing: ignored, there are no capsules.
+        attention: `cbam` after the first convolution's ReLU; no other.
+        width: fraction of the channels and of the hidden units.
+        padding: of the convolutions, `same` or `valid` (none).
+        dropout: share of the 1024 hidden units that are zero in training.
+
+    Raises ValueError when a kernel doesn't fit, and for an attention flag that there is no place for.
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        classes: int,
+        routing: RoutingFactory,
+        attention: Attention,
+        *,
+        width: Annotated[float, Range(above=0, high=1)] = 1.0,
+        padding: Literal["same", "valid"] = "same",
+        dropout: Annotated[float, Range(0, below=1)] = 0.5,
+    ) -> None:
+        super().__init__()
+        inputs, size, _ = image_shape
+        first, second, hidden = (scaled(channels, width) for channels in (32, 64, 1024))
+        zeros = 2 if padding == "same" else 0
+        for _ in range(2):
+            size = convolved(convolved(size, 5, padding=zeros), 2, stride=2)
+        self.layers = nn.Sequential(
+            nn.Conv2d(inputs, first, 5, padding=zeros),
+            nn.ReLU(),
+            first_attention(attention, first),
+            nn.MaxPool2d(2),
+            nn.Conv2d(first, second, 5, padding=zeros),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(second * size**2, hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, classes),
+        )
+        begin_as_keras(self)
+
+    def forward(self, images: Tensor) -> Prediction:
+        """[B, channels, H, W] -> logits [B, J]."""
+        return Prediction(self.layers(images), None)

@@ -1,0 +1,73 @@
+"""The baseline CNN of Sabour et al. 2017, section 5, which alberti compares CapsNet with.
+
+| layer                   | on MNIST                 | gives         |
+|-------------------------|--------------------------|---------------|
+| convolution, ReLU       | 256 kernels of 5×5       | 256 × 28 × 28 |
+| convolution, ReLU       | 256 kernels of 5×5       | 256 × 28 × 28 |
+| convolution, ReLU       | 128 kernels of 5×5       | 128 × 28 × 28 |
+| fully connected, ReLU   | 328                      | 328           |
+| fully connected, ReLU   | 192, dropout             | 192           |
+| fully connected         | J                        | J             |
+
+The text has neither padding nor pooling. Sabour et al. count 35.4M parameters: that is zero padding to the input's
+size, and no pooling. alberti prints 34.4M.
+"""
+
+from typing import Annotated
+
+from torch import Tensor, nn
+
+from capsexp.checks import Range
+from capsexp.config import Attention
+from capsexp.models import Prediction, scaled
+from capsexp.models.cnn import first_attention
+from capsexp.nn.capsules import RoutingFactory
+
+
+class SabourCNN(nn.Module):
+    """Three convolutions and three fully connected layers, for square images of any size.
+
+    Args:
+        image_shape: (channels, height, width).
+        classes: J.
+        routing: ignored, there are no capsules.
+        attention: `cbam` after the first convolution; no other.
+        width: fraction of the channels and of the hidden units.
+        dropout: share of the 192 hidden units that are zero in training; the paper doesn't give it.
+
+    Raises ValueError for an attention flag that there is no place for.
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        classes: int,
+        routing: RoutingFactory,
+        attention: Attention,
+        *,
+        width: Annotated[float, Range(above=0, high=1)] = 1.0,
+        dropout: Annotated[float, Range(0, below=1)] = 0.5,
+    ) -> None:
+        super().__init__()
+        inputs, size, _ = image_shape
+        wide, narrow, hidden, last = (scaled(channels, width) for channels in (256, 128, 328, 192))
+        self.layers = nn.Sequential(
+            nn.Conv2d(inputs, wide, 5, padding=2),
+            nn.ReLU(),
+            first_attention(attention, wide),
+            nn.Conv2d(wide, wide, 5, padding=2),
+            nn.ReLU(),
+            nn.Conv2d(wide, narrow, 5, padding=2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(narrow * size**2, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, last),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(last, classes),
+        )
+
+    def forward(self, images: Tensor) -> Prediction:
+        """[B, channels, H, W] -> logits [B, J]."""
+        return Prediction(self.layers(images), None)

@@ -1,0 +1,133 @@
+"""tsai's two baseline CNNs (Tables 2, 3 and 12).
+
+| CIFAR (Tables 2, 3)       | gives          | DiverseMultiMNIST (Table 12)  | gives          |
+|---------------------------|----------------|-------------------------------|----------------|
+| convolution 3×3, stride 2, padding 1, ReLU | 1024 × 16 × 16 | the same | 1024 × 18 × 18 |
+| convolution 3×3, stride 2, padding 1, ReLU, batch norm | 1024 × 8 × 8 | the same, no padding | 1024 × 8 × 8 |
+| average pooling 2×2       | 1024 × 4 × 4   |                               |                |
+| convolution 3×3, stride 2, padding 1, ReLU, batch norm | 1024 × 2 × 2 | stride 1, no padding | 1024 × 6 × 6 |
+| average pooling 2×2       | 1024           |                               |                |
+|                           |                | linear a position, mean over the positions | 640 |
+|                           |                | *or* fully connected          | 640            |
+| linear                    | J              | linear                        | J              |
+
+"ReLU + Batch Norm" stands in this order, other than in the tables of EM routing, and is taken at its word. Between
+the two linear layers of Table 12 there is no activation; its sigmoid belongs to the loss, so the scores are logits.
+Table 12 prints three input channels, its parameter counts hold for one.
+"""
+
+from typing import Annotated, Literal
+
+from torch import Tensor, nn
+
+from capsexp.checks import Range
+from capsexp.config import Attention
+from capsexp.models import Prediction, convolved, scaled
+from capsexp.models.cnn import first_attention
+from capsexp.nn.capsules import RoutingFactory
+
+Count = Annotated[int, Range(1)]
+Width = Annotated[float, Range(above=0, high=1)]
+
+
+class TsaiCNN(nn.Module):
+    """The baseline of Tables 2 and 3, for square images of 21×21 pixels and more.
+
+    Args:
+        image_shape: (channels, height, width).
+        classes: J.
+        routing: ignored, there are no capsules.
+        attention: `cbam` after the first convolution's ReLU; no other.
+        width: fraction of the channels.
+        channels: of all three convolutions.
+
+    Raises ValueError when a kernel doesn't fit, and for an attention flag that there is no place for.
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        classes: int,
+        routing: RoutingFactory,
+        attention: Attention,
+        *,
+        width: Width = 1.0,
+        channels: Count = 1024,
+    ) -> None:
+        super().__init__()
+        inputs, size, _ = image_shape
+        channels = scaled(channels, width)
+        size = convolved(size, 3, stride=2, padding=1)
+        for _ in range(2):
+            size = convolved(convolved(size, 3, stride=2, padding=1), 2, stride=2)
+        self.layers = nn.Sequential(
+            nn.Conv2d(inputs, channels, 3, stride=2, padding=1),
+            nn.ReLU(),
+            first_attention(attention, channels),
+            *_normed(channels, stride=2, padding=1),
+            nn.AvgPool2d(2),
+            *_normed(channels, stride=2, padding=1),
+            nn.AvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(channels * size**2, classes),
+        )
+
+    def forward(self, images: Tensor) -> Prediction:
+        """[B, channels, H, W] -> logits [B, J]."""
+        return Prediction(self.layers(images), None)
+
+
+class TsaiMultiCNN(nn.Module):
+    """The baseline of Table 12, as many layers and neurons as tsai's capsule networks for DiverseMultiMNIST.
+
+    Args:
+        image_shape: (channels, height, width).
+        classes: J.
+        routing: ignored, there are no capsules.
+        attention: `cbam` after the first convolution's ReLU; no other.
+        width: fraction of the channels and of the hidden units.
+        channels: of all three convolutions.
+        hidden: width of the layer before the last.
+        head: that layer: `pooled`, one linear map for all positions and their mean, or `connected`, a fully
+            connected layer (section 6: "pooling with learnable parameters").
+
+    Raises ValueError when a kernel doesn't fit, and for an attention flag that there is no place for.
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        classes: int,
+        routing: RoutingFactory,
+        attention: Attention,
+        *,
+        width: Width = 1.0,
+        channels: Count = 1024,
+        hidden: Count = 640,
+        head: Literal["pooled", "connected"] = "pooled",
+    ) -> None:
+        super().__init__()
+        inputs, size, _ = image_shape
+        channels, hidden = scaled(channels, width), scaled(hidden, width)
+        size = convolved(convolved(convolved(size, 3, stride=2, padding=1), 3, stride=2), 3)
+        # A linear map of every position, as a convolution of 1×1; its mean over the positions is Table 12's pooling.
+        kernel = 1 if head == "pooled" else size
+        self.layers = nn.Sequential(
+            nn.Conv2d(inputs, channels, 3, stride=2, padding=1),
+            nn.ReLU(),
+            first_attention(attention, channels),
+            *_normed(channels, stride=2, padding=0),
+            *_normed(channels, stride=1, padding=0),
+            nn.Conv2d(channels, hidden, kernel),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(hidden, classes),
+        )
+
+    def forward(self, images: Tensor) -> Prediction:
+        """[B, channels, H, W] -> logits [B, J]."""
+        return Prediction(self.layers(images), None)
+
+
+def _normed(channels: int, stride: int, padding: int) -> list[nn.Module]:
+    return [nn.Conv2d(channels, channels, 3, stride, padding), nn.ReLU(), nn.BatchNorm2d(channels)]

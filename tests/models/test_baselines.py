@@ -1,0 +1,151 @@
+"""The convolutional networks that the papers compare with: counts, layers, flags, two steps of each."""
+
+import pytest
+import torch
+from torch import nn
+
+from capsexp import build, config
+from capsexp.composing import composed
+from capsexp.errors import InputError
+from capsexp.nn.losses import CrossEntropyLoss
+
+MULTI = ["data=mnist", "data.size=36", "model=tsai_cnn_multimnist"]
+
+
+def checked(*overrides: str) -> config.Config:
+    return config.check(composed(list(overrides)))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["data=mnist", "model=sabour_cnn"], 35_445_522),
+        (["data=cifar10", "model=huang_cnn"], 2_432 + 51_264 + 4_195_328 + 10_250),
+        (["data=mnist", "model=huang_cnn"], 832 + 51_264 + (64 * 49 + 1) * 1024 + 10_250),
+        (["data=cifar10", "model=huang_cnn", "model.padding=valid"], 2_432 + 51_264 + 1601 * 1024 + 10_250),
+        (["data=cifar10", "model=tsai_cnn"], 18_919_434),
+        (["data=cifar100", "model=tsai_cnn"], 19_011_684),
+        (MULTI, 19_553_162),
+        ([*MULTI, "model.head=connected"], 42_490_762),
+        (["data=cifar10", "model=resnet18"], 11_173_962),
+        (["data=cifar100", "model=resnet18"], 11_220_132),
+    ],
+)
+def test_parameters(overrides: list[str], expected: int):
+    assert build.dry_run(checked(*overrides)) == expected
+
+
+def test_huang_cnn_has_as_many_parameters_as_hinton_counts():
+    smallnorb = checked("data=cifar10", "model=huang_cnn", "data.classes=5")
+    assert build.dry_run(smallnorb) - 25 * 32 == 4_253_349  # there with two channels: "4.2M"
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "optim", "preprocess"),
+    [
+        ("sabour_cnn", "mnist", "adam", (False, 0.0, 0)),
+        ("huang_cnn", "smallnorb", "adam", (False, 0.1, 0)),
+        ("tsai_cnn", "cifar10", "sgd", (True, 0.0, 4)),
+        ("tsai_cnn_multimnist", "mnist", "sgd", (False, 0.0, 0)),
+        ("resnet18", "cifar100", "sgd", (True, 0.0, 4)),
+    ],
+)
+def test_the_paper_choices_come_with_the_model(model: str, data: str, optim: str, preprocess: tuple[bool, float, int]):
+    chosen = checked(f"model={model}", f"data={data}")
+    assert chosen.optim.name == optim
+    assert (chosen.preprocess.normalize, chosen.preprocess.shift, chosen.preprocess.crop_padding) == preprocess
+    assert chosen.attention == config.Attention(cbam=False, conv=False, caps=False, cbam_reduction=16)
+    assert chosen.model["width"] == 1.0
+    assert checked(f"model={model}", f"data={data}", "budget=demo").model["width"] == 0.5
+
+
+MODELS = [
+    ["model=sabour_cnn", "data=mnist_sample"],
+    ["model=huang_cnn", "data=mnist_sample"],
+    ["model=huang_cnn", "data=cifar10", "model.padding=valid"],
+    ["model=tsai_cnn", "data=cifar10"],
+    MULTI,
+    [*MULTI, "model.head=connected"],
+    ["model=resnet18", "data=cifar10"],
+]
+
+
+@pytest.mark.parametrize("attention", ["none", "cbam"])
+@pytest.mark.parametrize("overrides", MODELS, ids=" ".join)
+def test_two_steps_are_finite_and_reach_every_parameter(overrides: list[str], attention: str):
+    torch.manual_seed(0)
+    chosen = checked(*overrides, f"attention={attention}", "model.width=0.03")
+    network = build.build(chosen).network
+    optimizer = torch.optim.Adam(network.parameters(), 0.001)
+    images = torch.rand(4, chosen.data.channels, chosen.data.size, chosen.data.size)
+    for _ in range(2):
+        scores, poses = network(images)
+        assert scores.shape == (4, 10)
+        assert poses is None
+        loss = CrossEntropyLoss()(scores, torch.arange(4))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert bool(network(images).scores.isfinite().all())
+    for name, parameter in network.named_parameters():
+        assert parameter.grad is not None, name
+        assert bool(parameter.grad.isfinite().all()), name
+
+
+@pytest.mark.parametrize("model", ["sabour_cnn", "huang_cnn", "tsai_cnn", "tsai_cnn_multimnist", "resnet18"])
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (
+            ["attention=dual"],
+            "attention.conv=true and attention.caps=true: this network has no capsules; attention.cbam",
+        ),
+        (["attention.caps=true"], "attention.caps=true: this network has no capsules"),
+        (["reconstruction.enabled=true"], "reconstruction.enabled=true: model=.* has no class capsules"),
+    ],
+)
+def test_what_needs_capsules_is_refused_in_one_line(model: str, overrides: list[str], words: str):
+    with pytest.raises(InputError, match=words) as caught:
+        build.dry_run(checked(f"model={model}", "data=mnist", *overrides))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["model=tsai_cnn", "data.size=20"], "a 2×2 kernel doesn't fit on 1×1 positions"),
+        (["model=tsai_cnn_multimnist", "data.size=10"], "a 3×3 kernel doesn't fit on 2×2 positions"),
+        (["model=huang_cnn", "data.size=3"], "a 2×2 kernel doesn't fit on 1×1 positions"),
+        (["model=huang_cnn", "data.size=14", "model.padding=valid"], "a 2×2 kernel doesn't fit on 1×1 positions"),
+        (["model=sabour_cnn", "model.dropout=1.0"], "model.dropout=1.0: must be a number at least 0 and below 1"),
+    ],
+)
+def test_what_cannot_be_built_is_one_line(overrides: list[str], words: str):
+    with pytest.raises(InputError, match=words):
+        build.dry_run(checked("data=mnist", *overrides))
+
+
+def test_the_least_size_of_tsai_cnn_is_what_its_docstring_says():
+    assert build.dry_run(checked("model=tsai_cnn", "data=mnist", "data.size=21")) > 0
+
+
+@pytest.mark.parametrize("model", ["sabour_cnn", "huang_cnn"])
+def test_dropout_stands_before_the_last_layer_only(model: str):
+    network = build.build(checked(f"model={model}", "data=mnist_sample", "model.width=0.03")).network
+    layers = list(network.layers)  # type: ignore[arg-type]
+    assert [isinstance(layer, nn.Dropout) for layer in layers].index(True) == len(layers) - 2
+    images = torch.rand(8, 1, 28, 28)
+    assert not torch.equal(network(images).scores, network(images).scores)
+    network.eval()
+    assert torch.equal(network(images).scores, network(images).scores)
+
+
+def test_the_pooled_head_is_the_mean_of_the_positions():
+    torch.manual_seed(0)
+    network = build.build(checked(*MULTI, "model.width=0.01")).network.eval()
+    images = torch.rand(2, 1, 36, 36)
+    trunk, linear = network.layers[:-4], network.layers[-4:]  # type: ignore[index]
+    features = trunk(images)
+    assert features.shape[2:] == (6, 6)
+    expected = linear[-1](linear[0](features).mean(dim=(2, 3)))
+    torch.testing.assert_close(network(images).scores, expected)
