@@ -10,7 +10,6 @@
 
 from typing import Annotated
 
-import torch
 from torch import Tensor, nn
 
 from capsexp.checks import Range
@@ -18,6 +17,7 @@ from capsexp.config import Attention
 from capsexp.models import Prediction, convolved, scaled
 from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules, RoutingFactory
+from capsexp.nn.scores import Scores
 
 Count = Annotated[int, Range(1)]
 
@@ -28,7 +28,8 @@ class CapsNet(nn.Module):
     Args:
         image_shape: (channels, height, width).
         classes: J.
-        routing: makes the routing procedure, given the squash constant.
+        routing: makes the routing procedure. EM routing takes the primary capsules' lengths as activations, inverted
+            routing reads the squashed poses; what the scores are then is said at `Routing`.
         attention: `cbam` after the first convolution, `conv` on the primary capsules' convolution,
             `caps` on the votes.
         width: fraction of the channels and of the primary capsule types.
@@ -74,12 +75,13 @@ class CapsNet(nn.Module):
             classes,
             primary_pose,
             class_pose,
-            routing(squash_constant),
+            routing(classes, class_pose, squash_constant),
             attention=CapsAttention(class_pose) if attention.caps else None,
         )
+        self.scores = Scores(self.classes.routing, class_pose)
 
     def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> the lengths [B, J] and the poses [B, J, D] of the class capsules."""
+        """[B, channels, H, W] -> scores [B, J], with dynamic routing lengths, and poses [B, J, D] of the classes."""
         features = self.cbam(self.convolution(images).relu())
-        poses = self.classes(self.primary(features))
-        return Prediction(torch.linalg.vector_norm(poses, dim=-1), poses)
+        classes = self.classes(self.primary(features))
+        return Prediction(self.scores(classes), classes.poses)

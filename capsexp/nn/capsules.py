@@ -1,6 +1,8 @@
-"""Layers of capsules: from feature maps to primary capsules, from child poses to votes."""
+"""Capsules: what a layer hands on, what a routing procedure is, and the layers between feature maps and classes."""
 
+import math
 from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -8,11 +10,50 @@ from torch import Tensor, nn
 from capsexp.nn.precision import at_least_float32
 from capsexp.nn.squash import squash
 
-#: From votes [B, I, J, D] to parent poses [B, J, D].
-Routing = Callable[[Tensor], Tensor]
 
-#: Makes a routing procedure for a squash constant, which is the network's to say.
-RoutingFactory = Callable[[float], Routing]
+class Capsules(NamedTuple):
+    """A layer's capsules. The dots are the batch, and rows and columns where the layer has them."""
+
+    poses: Tensor  # [..., I, C]
+    activations: Tensor | None = None  # [..., I], between 0 and 1
+
+
+class Votes(NamedTuple):
+    """What the parents at each place hear."""
+
+    poses: Tensor  # [..., I, J, D]
+    activations: Tensor | None = None  # [..., I], the children's
+
+
+class Routing(nn.Module):
+    """How the votes of one layer become its parents. One instance a layer, as some procedures have parameters.
+
+    How a capsule says that what it stands for is there decides what comes before and after the routing:
+
+    | presence   | primary poses                           | class scores                                   |
+    |------------|-----------------------------------------|------------------------------------------------|
+    | length     | squashed                                | lengths of the class capsules                  |
+    | activation | as they are, an activation beside each  | activations of the class capsules              |
+    | pose       | LayerNorm                               | one linear classifier, the same for all classes |
+    """
+
+    presence: Literal["length", "activation", "pose"]
+    activations: bool = False  # it reads the children's activations and gives the parents theirs
+    concurrent: bool = False  # all layers do their t-th iteration at the same time, through `step`
+    trains_matrices: bool = True  # else the transformation matrices stay as they were drawn
+    iterations: int
+
+    def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
+        """All iterations: [..., I, J, D] and [..., I] -> poses [..., J, D], activations [..., J] or None."""
+        raise NotImplementedError
+
+    def step(self, votes: Tensor, activations: Tensor | None, parents: Tensor | None) -> Capsules:
+        """One iteration, from the parents' poses [..., J, D] of the one before; None in the first."""
+        raise NotImplementedError
+
+
+#: Makes a layer's routing procedure from J, D and the squash constant, which are the network's to say.
+RoutingFactory = Callable[[int, int, float], Routing]
 
 
 class PrimaryCapsules(nn.Module):
@@ -43,25 +84,91 @@ class PrimaryCapsules(nn.Module):
         self.pose = pose
         self.squash_constant = squash_constant
 
-    def forward(self, features: Tensor) -> Tensor:
-        """[B, channels, H, W] -> [B, I, C] in float32, with I = types · H' · W', ordered type, row, column.
+    def forward(self, features: Tensor) -> Capsules:
+        """[B, channels, H, W] -> poses [B, I, C] in float32, with I = types · H' · W', ordered type, row, column.
 
-        The components of a capsule are channels of one and the same position.
+        The components of a capsule are channels of one and the same position. The activations [B, I], for a
+        routing that reads them, are the lengths: that is what the squash function makes them mean.
         """
         maps = self.attention(self.convolution(features))
         batch, _, height, width = maps.shape
         poses = maps.view(batch, -1, self.pose, height, width).permute(0, 1, 3, 4, 2).reshape(batch, -1, self.pose)
-        return squash(at_least_float32(poses), self.squash_constant)
+        squashed = squash(at_least_float32(poses), self.squash_constant)
+        return Capsules(squashed, torch.linalg.vector_norm(squashed, dim=-1))
 
 
-class LinearCapsules(nn.Module):
-    """Every child votes for every parent through its own matrix: û_j|i = W_ij u_i (Sabour et al. 2017, Eq. 2).
+class TransformationMatrices(nn.Module):
+    """The matrices that make votes of poses: v_ij = W_ij p_i (Sabour et al. 2017, Eq. 2; tsai, Eq. 1).
 
     Args:
-        children, parents: I and J.
+        children, parents: I and J, each pair with a matrix of its own.
         child_pose, parent_pose: C and D.
-        routing: from votes to parent poses.
+        structure: of a pose. With `vector`, W_ij is D × C. With `matrix`, a pose is √D × √D, row by row, W_ij too,
+            and C = D.
+        scale: standard deviation of the matrices at first; None is √(J / (fan · I)), fan the length of a row of W_ij:
+            that is in tsai's release, the paper doesn't say.
+
+    Raises ValueError for matrix poses that are not square, or that change their size.
+    """
+
+    def __init__(
+        self,
+        children: int,
+        parents: int,
+        child_pose: int,
+        parent_pose: int,
+        structure: Literal["vector", "matrix"] = "vector",
+        scale: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.matrix = structure == "matrix"
+        rows, columns = parent_pose, child_pose
+        if self.matrix:
+            rows = columns = math.isqrt(parent_pose)
+            if rows**2 != parent_pose or child_pose != parent_pose:
+                raise ValueError(f"matrix poses are squares of one size, not of {child_pose} and {parent_pose} numbers")
+        deviation = math.sqrt(parents / (columns * children)) if scale is None else scale
+        self.weight = nn.Parameter(deviation * torch.randn(children, parents, rows, columns))
+
+    def forward(self, poses: Tensor) -> Tensor:
+        """[..., I, C] -> [..., I, J, D]."""
+        if not self.matrix:
+            return torch.einsum("...ic,ijdc->...ijd", poses, self.weight)
+        side = self.weight.shape[-1]
+        matrices = poses.reshape(*poses.shape[:-1], side, side)
+        return torch.einsum("...iyx,ijzy->...ijzx", matrices, self.weight).flatten(-2)
+
+
+class CapsuleLayer(nn.Module):
+    """Matrices, attention on the votes, routing. A kind of layer says which children which parents hear (`votes`)."""
+
+    def __init__(self, matrices: TransformationMatrices, routing: Routing, attention: nn.Module | None) -> None:
+        super().__init__()
+        self.matrices = matrices.requires_grad_(routing.trains_matrices)
+        self.routing = routing
+        self.attention = attention or nn.Identity()
+
+    def votes(self, children: Capsules) -> Votes:
+        """The votes of these children, and their activations."""
+        raise NotImplementedError
+
+    def forward(self, children: Capsules) -> Capsules:
+        """The parents of these children, after all iterations."""
+        parents: Capsules = self.routing(*self.votes(children))
+        return parents
+
+
+class LinearCapsules(CapsuleLayer):
+    """Every child, wherever it is, votes for every parent.
+
+    Args:
+        children: I; with matrices that are shared over positions, the children at one of them.
+        parents: J.
+        child_pose, parent_pose: C and D.
+        routing: from votes to parents.
         attention: applied to the votes, before routing.
+        structure, scale: of the transformation matrices. The papers on dynamic routing don't give the scale; 0.1 is
+            what Sabour et al. have in their release.
     """
 
     def __init__(
@@ -72,18 +179,15 @@ class LinearCapsules(nn.Module):
         parent_pose: int,
         routing: Routing,
         attention: nn.Module | None = None,
+        structure: Literal["vector", "matrix"] = "vector",
+        scale: float | None = 0.1,
     ) -> None:
-        super().__init__()
-        # The papers don't give the initialisation; 0.1 is what Sabour et al. have in their release.
-        self.weight = nn.Parameter(0.1 * torch.randn(children, parents, parent_pose, child_pose))
-        self.routing = routing
-        self.attention = attention or nn.Identity()
+        matrices = TransformationMatrices(children, parents, child_pose, parent_pose, structure, scale)
+        super().__init__(matrices, routing, attention)
+        self.group = children
 
-    def votes(self, children: Tensor) -> Tensor:
-        """[B, I, C] -> [B, I, J, D]."""
-        return torch.einsum("bic,ijdc->bijd", children, self.weight)
-
-    def forward(self, children: Tensor) -> Tensor:
-        """[B, I, C] -> [B, J, D]."""
-        poses: Tensor = self.routing(self.attention(self.votes(children)))
-        return poses
+    def votes(self, children: Capsules) -> Votes:
+        """Poses [B, ..., I, C] -> votes [B, all children, J, D], activations [B, all children]."""
+        batch, pose = len(children.poses), children.poses.shape[-1]
+        votes = self.attention(self.matrices(children.poses.reshape(batch, -1, self.group, pose)))
+        return Votes(votes.flatten(1, 2), None if children.activations is None else children.activations.flatten(1))

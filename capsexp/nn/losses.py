@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+import torch
 from torch import Tensor, nn
 
 from capsexp.checks import Range
@@ -25,6 +26,35 @@ class MarginLoss(nn.Module):
         present = (self.positive - scores).relu().square()
         absent = (scores - self.negative).relu().square()
         return (targets * present + self.down_weight * (1 - targets) * absent).sum(dim=1).mean()
+
+
+class SpreadLoss(nn.Module):
+    """Σ_{i≠t} max(0, m − (a_t − a_i))², t the label, a the scores (Hinton et al. 2018, Eq. 3).
+
+    Args:
+        first, last: the margin m at the first and the last step.
+        steps: of the optimisation, over which m grows linearly; then it stays. Hinton et al. say "during training".
+            The count is a buffer, and so in every checkpoint; in evaluation the margin is that of the last step.
+    """
+
+    steps_done: Tensor
+
+    def __init__(
+        self, *, first: Fraction = 0.2, last: Fraction = 0.9, steps: Annotated[int, Range(1)] = 136_850
+    ) -> None:
+        super().__init__()
+        self.first, self.last, self.steps = first, last, steps
+        self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """[B, J], [B] -> scalar."""
+        margin = self.first + (self.last - self.first) * (self.steps_done / self.steps).clamp(max=1)
+        if self.training:
+            self.steps_done += 1
+        targets = nn.functional.one_hot(labels, scores.shape[1]).to(scores.dtype)
+        target = (targets * scores).sum(dim=1, keepdim=True)
+        others = (margin - (target - scores)).relu().square()
+        return ((1 - targets) * others).sum(dim=1).mean()
 
 
 class CrossEntropyLoss(nn.Module):

@@ -11,56 +11,66 @@ for r iterations:
 from typing import Annotated, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from capsexp.checks import Range
+from capsexp.nn.capsules import Capsules, Routing
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.squash import squash
 
 
-class DynamicRouting(nn.Module):
-    """Votes [B, I, J, D] -> parent poses [B, J, D]; everything in float32 (float64 stays float64).
+class DynamicRouting(Routing):
+    """Votes [..., I, J, D] -> parent poses [..., J, D]; everything in float32 (float64 stays float64).
 
     Args:
+        parents, pose: J and D; the procedure has no parameters, so that it doesn't need them.
         squash_constant: k of the squash function, the network's.
         iterations: r, at least 1.
         logits: `accumulate` adds each agreement to b, as the procedure says; `replace` sets b to it, as the
             Keras example does that huang builds on.
         gradient: flows through `all` iterations, or through the `last` one only, where the routing
-            coefficients are taken as constants.
+            coefficients are taken as constants. With `none` (ou, "routing v.s. back-propagation", of which the
+            slides have the caption alone) the coefficients are constants too, and the transformation matrices stay
+            as they were drawn: routing alone says which child belongs to which class. The layers below still
+            learn, by a gradient that passes through the votes.
     """
+
+    presence = "length"
 
     def __init__(
         self,
+        parents: int,
+        pose: int,
         squash_constant: float = 1.0,
         *,
         iterations: Annotated[int, Range(1)] = 3,
         logits: Literal["accumulate", "replace"] = "accumulate",
-        gradient: Literal["all", "last"] = "all",
+        gradient: Literal["all", "last", "none"] = "all",
     ) -> None:
         super().__init__()
         self.squash_constant = squash_constant
         self.iterations = iterations
         self.accumulate = logits == "accumulate"
-        self.detach = gradient == "last"
+        self.detach = gradient != "all"
+        self.trains_matrices = gradient != "none"
 
-    def forward(self, votes: Tensor) -> Tensor:
-        """[B, I, J, D] -> [B, J, D]."""
+    def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
+        """[..., I, J, D] -> poses [..., J, D]; the children's activations are not read."""
         with full_precision(votes):
             votes = at_least_float32(votes)
             coefficients = self.coefficients(votes.detach() if self.detach else votes)
-            return self._parents(coefficients, votes)
+            return Capsules(self._parents(coefficients, votes))
 
     def coefficients(self, votes: Tensor) -> Tensor:
-        """The routing coefficients c of the last iteration, [B, I, J]; they sum to 1 over the parents J."""
-        logits = votes.new_zeros(votes.shape[:3])
-        coefficients = logits.softmax(dim=2)
+        """The routing coefficients c of the last iteration, [..., I, J]; they sum to 1 over the parents J."""
+        logits = votes.new_zeros(votes.shape[:-1])
+        coefficients = logits.softmax(dim=-1)
         for _ in range(self.iterations - 1):
             parents = self._parents(coefficients, votes)
-            agreement = torch.einsum("bijd,bjd->bij", votes, parents)
+            agreement = torch.einsum("...ijd,...jd->...ij", votes, parents)
             logits = logits + agreement if self.accumulate else agreement
-            coefficients = logits.softmax(dim=2)
+            coefficients = logits.softmax(dim=-1)
         return coefficients
 
     def _parents(self, coefficients: Tensor, votes: Tensor) -> Tensor:
-        return squash(torch.einsum("bij,bijd->bjd", coefficients, votes), self.squash_constant)
+        return squash(torch.einsum("...ij,...ijd->...jd", coefficients, votes), self.squash_constant)

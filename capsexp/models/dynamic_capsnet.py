@@ -1,0 +1,98 @@
+"""The CapsNet of dynamic routing that tsai compares with (Tables 4 and 5; "modifications" in A.1).
+
+| layer            | simple backbone                  | gives         | ResNet backbone     | gives         |
+|------------------|----------------------------------|---------------|---------------------|---------------|
+| backbone         | 256 kernels of 9×9, ReLU         | 256 × 24 × 24 | 7 residual blocks   | 256 × 16 × 16 |
+| CBAM (a flag)    |                                  | the same      |                     | the same      |
+| primary capsules | 32 types of 8 numbers, squash: 9×9, stride 2 | 2048 × 8 | 9×9, stride 1 | 2048 × 8      |
+| class capsules   | J of 16 numbers, by routing      | J × 16        | the same            | J × 16        |
+
+With the simple backbone it is Sabour et al.'s CapsNet for 3×32×32. Table 1's 12.45M parameters are those of a ResNet
+of 256 channels; with the text's 128 there would be fewer.
+"""
+
+from typing import Annotated, Literal
+
+from torch import Tensor, nn
+
+from capsexp.checks import Range
+from capsexp.config import Attention
+from capsexp.models import Prediction, convolved, scaled
+from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
+from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
+from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules, RoutingFactory
+from capsexp.nn.scores import Scores
+
+Count = Annotated[int, Range(1)]
+
+
+class DynamicCapsNet(nn.Module):
+    """For square images of any size that its kernels fit on.
+
+    Args:
+        image_shape: (channels, height, width).
+        classes: J.
+        routing: makes the routing procedure. EM routing takes the primary capsules' lengths as activations, inverted
+            routing reads the squashed poses; what the scores are then is said at `Routing`.
+        attention: `cbam` after the backbone, `conv` on the primary capsules' convolution, `caps` on the votes.
+        width: fraction of the channels and of the primary capsule types.
+        backbone: one convolution, or residual blocks.
+        channels, resnet_channels: of the feature map that the one or the other gives.
+        resnet_stem: channels of the ResNet's first half.
+        kernel: side of the simple backbone's kernels and of the primary capsules'.
+        capsule_types, primary_pose: of the primary capsules.
+        class_pose: D.
+
+    Raises ValueError when a kernel doesn't fit.
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        classes: int,
+        routing: RoutingFactory,
+        attention: Attention,
+        *,
+        width: Annotated[float, Range(above=0, high=1)] = 1.0,
+        backbone: Literal["simple", "resnet"] = "simple",
+        channels: Count = 256,
+        resnet_channels: Count = 256,
+        resnet_stem: Count = 64,
+        kernel: Count = 9,
+        capsule_types: Count = 32,
+        primary_pose: Count = 8,
+        class_pose: Count = 16,
+    ) -> None:
+        super().__init__()
+        inputs, size, _ = image_shape
+        self.backbone: nn.Module
+        if backbone == "simple":
+            features, stride, size = scaled(channels, width), 2, convolved(size, kernel)
+            self.backbone = SimpleBackbone(inputs, features, kernel)
+        else:
+            features, stride, size = scaled(resnet_channels, width), 1, convolved(size, 3, stride=2, padding=1)
+            self.backbone = ResNetBackbone(inputs, scaled(resnet_stem, width), features)
+        types = scaled(capsule_types, width)
+        self.cbam = CBAM(features, attention.cbam_reduction) if attention.cbam else nn.Identity()
+        self.primary = PrimaryCapsules(
+            features,
+            types,
+            primary_pose,
+            kernel,
+            stride,
+            attention=ConvAttention(types * primary_pose) if attention.conv else None,
+        )
+        self.classes = LinearCapsules(
+            types * convolved(size, kernel, stride) ** 2,
+            classes,
+            primary_pose,
+            class_pose,
+            routing(classes, class_pose, 1.0),
+            attention=CapsAttention(class_pose) if attention.caps else None,
+        )
+        self.scores = Scores(self.classes.routing, class_pose)
+
+    def forward(self, images: Tensor) -> Prediction:
+        """[B, channels, H, W] -> scores [B, J], with dynamic routing lengths, and poses [B, J, D] of the classes."""
+        classes = self.classes(self.primary(self.cbam(self.backbone(images))))
+        return Prediction(self.scores(classes), classes.poses)

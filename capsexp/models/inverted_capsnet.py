@@ -1,0 +1,124 @@
+"""tsai's CapsNet (Fig. 1, Tables 8 to 11).
+
+| layer                  | CIFAR-10                   | CIFAR-100                  | DiverseMultiMNIST           |
+|------------------------|----------------------------|----------------------------|-----------------------------|
+| backbone               | 256 of 3×3, stride 2, ReLU | 128 of 3×3, stride 2, ReLU | 1024 of 3×3, stride 2, ReLU |
+|  or                    | ResNet, 128 channels       | ResNet, 128 channels       |                             |
+| CBAM (a flag)          |                            |                            |                             |
+| primary capsules       | 16×16×32 of 4×4            | 16×16×32 of 6×6            | 8×8×16 of 64, or of 8×8     |
+|  by                    | 1×1                        | 1×1                        | 3×3, stride 2               |
+| convolutional capsules | 7×7×32 by 3×3, stride 2    | 7×7×32 by 3×3, stride 2    | 6×6×16 by 3×3, stride 1     |
+| convolutional capsules | 5×5×32 by 3×3, stride 1    | 5×5×32 by 3×3, stride 1    |                             |
+| linear capsules        |                            | 20                         |                             |
+| class capsules         | 10                         | 100                        | 10                          |
+| linear classifier      | 16 → 1, shared             | 36 → 1, shared             | 64 → 1, shared              |
+
+The matrices of linear capsules belong to one child at one position each, and the primary convolution has no bias:
+so it is in the authors' release, and the numbers of parameters agree. With dynamic routing the LayerNorms become
+squashes, and the lengths of the class capsules the scores: "CapsNet*" of Fig. 5.
+"""
+
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from torch import Tensor, nn
+
+from capsexp.checks import Range
+from capsexp.config import Attention
+from capsexp.models import Prediction, convolved, scaled
+from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
+from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
+from capsexp.nn.capsules import CapsuleLayer, LinearCapsules, RoutingFactory
+from capsexp.nn.conv_capsules import ConvCapsules, ConvPrimaryCapsules
+from capsexp.nn.hierarchy import Hierarchy
+from capsexp.nn.scores import Scores
+
+Count = Annotated[int, Range(1)]
+
+
+class InvertedCapsNet(nn.Module):
+    """For square images of any size that its kernels fit on.
+
+    Args:
+        image_shape: (channels, height, width).
+        classes: J.
+        routing: makes the routing procedure of a layer; what the primary capsules and the scores are with each
+            procedure is said at `Routing`.
+        attention: `cbam` after the backbone, `conv` on the convolution that gives the primary poses, `caps` on the
+            votes for the class capsules.
+        width: fraction of the channels and of the capsule types.
+        backbone: one convolution of 3×3, or residual blocks.
+        channels, resnet_channels: of the feature map that the one or the other gives.
+        resnet_stem: channels of the ResNet's first half.
+        primary_kernel, primary_stride: of the primary capsules' convolution.
+        capsule_types: of the primary and the convolutional capsules.
+        pose: D of every capsule.
+        structure: of the poses; `matrix` needs a square number for D.
+        strides: of the convolutional layers, one each; their kernels are 3×3.
+        hidden: capsules of the linear layers before the last.
+
+    Raises ValueError when a kernel doesn't fit, or for matrix poses that are not square.
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        classes: int,
+        routing: RoutingFactory,
+        attention: Attention,
+        *,
+        width: Annotated[float, Range(above=0, high=1)] = 1.0,
+        backbone: Literal["simple", "resnet"] = "simple",
+        channels: Count = 256,
+        resnet_channels: Count = 128,
+        resnet_stem: Count = 64,
+        primary_kernel: Count = 1,
+        primary_stride: Count = 1,
+        capsule_types: Count = 32,
+        pose: Count = 16,
+        structure: Literal["vector", "matrix"] = "matrix",
+        strides: list[Count],
+        hidden: list[Count],
+    ) -> None:
+        super().__init__()
+        inputs, size, _ = image_shape
+        types = scaled(capsule_types, width)
+        size = convolved(size, 3, stride=2, padding=1)
+        self.backbone: nn.Module
+        if backbone == "simple":
+            features = scaled(channels, width)
+            self.backbone = SimpleBackbone(inputs, features, kernel=3, stride=2, padding=1)
+        else:
+            features = scaled(resnet_channels, width)
+            self.backbone = ResNetBackbone(inputs, scaled(resnet_stem, width), features)
+        size = convolved(size, primary_kernel, primary_stride)
+        layers: list[CapsuleLayer] = []
+        for stride in strides:
+            size = convolved(size, 3, stride)
+            layers.append(
+                ConvCapsules(types, types, pose, pose, 3, stride, routing(types, pose, 1.0), structure=structure)
+            )
+        linear = [types * size**2, *(scaled(capsules, width) for capsules in hidden), classes]
+        for children, parents in pairwise(linear):
+            procedure = routing(parents, pose, 1.0)
+            layers.append(LinearCapsules(children, parents, pose, pose, procedure, structure=structure, scale=None))
+        if attention.caps:
+            layers[-1].attention = CapsAttention(pose)
+        self.cbam = CBAM(features, attention.cbam_reduction) if attention.cbam else nn.Identity()
+        self.primary = ConvPrimaryCapsules(
+            features,
+            types,
+            pose,
+            primary_kernel,
+            primary_stride,
+            bias=False,
+            routing=layers[0].routing,
+            attention=ConvAttention(types * pose) if attention.conv else None,
+        )
+        self.capsules = Hierarchy(layers)
+        self.scores = Scores(layers[-1].routing, pose)
+
+    def forward(self, images: Tensor) -> Prediction:
+        """[B, channels, H, W] -> scores [B, J], with inverted routing logits, and poses [B, J, D] of the classes."""
+        classes = self.capsules(self.primary(self.cbam(self.backbone(images))))
+        return Prediction(self.scores(classes), classes.poses)

@@ -1,0 +1,107 @@
+"""Capsules that keep their place: primary capsules on a grid, and convolutional capsules (tsai, section 2)."""
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from capsexp.nn.capsules import CapsuleLayer, Capsules, Routing, TransformationMatrices, Votes
+from capsexp.nn.precision import at_least_float32, full_precision
+from capsexp.nn.squash import squash
+
+
+def patches(grid: Tensor, kernel: int, stride: int) -> Tensor:
+    """What a kernel sees at each of its positions: [B, H, W, ...] -> [B, H', W', K, ...], K row by row.
+
+    Nothing is moved but positions: patch k of (h, w) is the input at (h · stride + k // kernel, w · stride +
+    k % kernel), all its components in their order. (The first release of tsai's code scrambled the two.)
+    """
+    windows = grid.unfold(1, kernel, stride).unfold(2, kernel, stride)  # the kernel's rows and columns come last
+    return windows.movedim((-2, -1), (3, 4)).flatten(3, 4)
+
+
+class ConvPrimaryCapsules(nn.Module):
+    """A convolution whose output channels, taken `pose` at a time, are the capsules at that position.
+
+    What is done to the poses follows from the routing's `presence`: squash, nothing, or LayerNorm over the C
+    components with one affine pair (tsai, procedure 2, line 3). For a routing that reads activations, a second
+    convolution of the same kernel with a logistic function gives one for each capsule (tsai, Table 6).
+
+    Args:
+        channels: of the feature map.
+        types: I, the capsules at a position.
+        pose: C.
+        kernel, stride: of the convolution, without padding.
+        bias: of the convolution that gives the poses; the one for the activations has one always.
+        routing: of the layer above.
+        attention: applied to the poses' convolution, before it is cut into capsules.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        types: int,
+        pose: int,
+        kernel: int,
+        stride: int,
+        bias: bool,
+        routing: Routing,
+        attention: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(channels, types * pose, kernel, stride, bias=bias)
+        self.attention = attention or nn.Identity()
+        self.activation = nn.Conv2d(channels, types, kernel, stride) if routing.activations else None
+        self.types, self.pose, self.squashed = types, pose, routing.presence == "length"
+        self.norm = nn.LayerNorm(pose) if routing.presence == "pose" else nn.Identity()
+
+    def forward(self, features: Tensor) -> Capsules:
+        """[B, channels, H, W] -> poses [B, H', W', I, C], activations [B, H', W', I] or None, in float32."""
+        maps = self.attention(self.convolution(features))
+        poses = at_least_float32(maps.movedim(1, -1).unflatten(-1, (self.types, self.pose)))
+        with full_precision(poses):
+            poses = squash(poses) if self.squashed else self.norm(poses)
+        if self.activation is None:
+            return Capsules(poses)
+        return Capsules(poses, at_least_float32(self.activation(features)).sigmoid().movedim(1, -1))
+
+
+class ConvCapsules(CapsuleLayer):
+    """J parents at every position, each a parent of the I capsules at the K positions that the kernel sees there.
+
+    The matrices belong to pairs of kernel position and type, K · I children in all, and are the same everywhere.
+
+    Args:
+        children, parents: I and J, at one position.
+        child_pose, parent_pose: C and D.
+        kernel, stride: of the positions, without padding.
+        routing: from votes to parents, at every position by itself.
+        attention: applied to the votes, before routing.
+        structure, scale: of the transformation matrices.
+    """
+
+    def __init__(
+        self,
+        children: int,
+        parents: int,
+        child_pose: int,
+        parent_pose: int,
+        kernel: int,
+        stride: int,
+        routing: Routing,
+        attention: nn.Module | None = None,
+        structure: Literal["vector", "matrix"] = "matrix",
+        scale: float | None = None,
+    ) -> None:
+        matrices = TransformationMatrices(kernel**2 * children, parents, child_pose, parent_pose, structure, scale)
+        super().__init__(matrices, routing, attention)
+        self.kernel, self.stride = kernel, stride
+
+    def votes(self, children: Capsules) -> Votes:
+        """Poses [B, H, W, I, C] -> votes [B, H', W', K · I, J, D], activations [B, H', W', K · I]."""
+        poses, activations = children
+        votes = self.attention(self.matrices(self._seen(poses)))
+        return Votes(votes, None if activations is None else self._seen(activations))
+
+    def _seen(self, grid: Tensor) -> Tensor:
+        """[B, H, W, I, ...] -> [B, H', W', K · I, ...]."""
+        return patches(grid, self.kernel, self.stride).flatten(3, 4)

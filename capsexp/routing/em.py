@@ -1,0 +1,136 @@
+"""EM routing (Hinton, Sabour, Frosst 2018, procedure 1): parents are Gaussians, fitted to the votes.
+
+R_ij ← 1 / J
+for t iterations:
+    M-step, for each parent j:
+        R_ij ← R_ij · a_i
+        μ_jh ← Σ_i R_ij V_ijh / Σ_i R_ij
+        σ²_jh ← Σ_i R_ij (V_ijh − μ_jh)² / Σ_i R_ij
+        cost_jh ← (β_u + log σ_jh) Σ_i R_ij
+        a_j ← logistic(λ (β_a − Σ_h cost_jh))
+    E-step, for each child i:
+        p_ij ← Π_h N(V_ijh; μ_jh, σ²_jh)
+        R_ij ← a_j p_ij / Σ_k a_k p_ik         over the parents k
+
+The E-step of the last iteration would change nothing and is left out. In a convolutional layer the parents that
+compete for a child are the J types at one position, as in inverted routing; a child that several positions see votes
+at each of them anew. (Hinton et al. let the positions compete too; tsai doesn't say.)
+"""
+
+from typing import Annotated, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from capsexp.checks import Range
+from capsexp.nn.capsules import Capsules, Routing
+from capsexp.nn.precision import at_least_float32, full_precision
+
+#: Added to every σ²: votes that agree exactly would have a density without bound.
+VARIANCE_FLOOR = 1e-4
+
+#: Added to every Σ_i R_ij, which is 0 where no child is active.
+WEIGHT_FLOOR = 1e-8
+
+
+class Gaussians(NamedTuple):
+    """One Gaussian with a diagonal covariance for each parent."""
+
+    mean: Tensor  # μ, [..., J, D]
+    variance: Tensor  # σ², [..., J, D]
+    weight: Tensor  # Σ_i R_ij, [..., J]
+
+
+def fitted(votes: Tensor, weights: Tensor) -> Gaussians:
+    """The M-step's Gaussians: votes [..., I, J, D], weighted with R_ij · a_i, [..., I, J]."""
+    total = weights.sum(dim=-2)
+    shares = weights / (total[..., None, :] + WEIGHT_FLOOR)
+    mean = torch.einsum("...ij,...ijd->...jd", shares, votes)
+    deviations = (votes - mean[..., None, :, :]).square()
+    return Gaussians(mean, torch.einsum("...ij,...ijd->...jd", shares, deviations) + VARIANCE_FLOOR, total)
+
+
+def log_density(votes: Tensor, gaussians: Gaussians) -> Tensor:
+    """log p_ij of the votes [..., I, J, D] -> [..., I, J], without the constant D/2 · log 2π, which cancels."""
+    mean, variance = gaussians.mean[..., None, :, :], gaussians.variance[..., None, :, :]
+    return -((votes - mean).square() / variance + variance.log()).sum(dim=-1) / 2
+
+
+class Activation(nn.Module):
+    """λ (β_a − Σ_h (β_u + log σ_jh) Σ_i R_ij), of which the logistic function is a parent's activation.
+
+    Args:
+        parents: J, each with a β_u and a β_a of its own. Both begin at 0; Hinton et al. don't say where.
+    """
+
+    def __init__(self, parents: int) -> None:
+        super().__init__()
+        self.beta_u = nn.Parameter(torch.zeros(parents))
+        self.beta_a = nn.Parameter(torch.zeros(parents))
+
+    def forward(self, gaussians: Gaussians, inverse_temperature: float) -> Tensor:
+        """Gaussians of J parents and λ -> logits [..., J]."""
+        _, variance, weight = gaussians
+        cost = (self.beta_u[:, None] + variance.log() / 2).sum(dim=-1) * weight
+        return inverse_temperature * (self.beta_a - cost)
+
+
+class EMRouting(Routing):
+    """Votes [..., I, J, D] and activations [..., I] -> poses and activations of J parents, in float32 or float64.
+
+    Args:
+        parents, pose: J and D.
+        squash_constant: not used, nothing is squashed.
+        iterations: t, at least 1.
+        inverse_temperature, growth: λ = inverse_temperature · (1 − growth^t) in the t-th iteration. The papers name
+            λ without a value; these are in use among implementations. `growth` 0 makes λ constant.
+
+    Raises ValueError for children without activations.
+    """
+
+    presence = "activation"
+    activations = True
+
+    def __init__(
+        self,
+        parents: int,
+        pose: int,
+        squash_constant: float = 1.0,
+        *,
+        iterations: Annotated[int, Range(1)] = 2,
+        inverse_temperature: Annotated[float, Range(above=0)] = 0.01,
+        growth: Annotated[float, Range(0, below=1)] = 0.95,
+    ) -> None:
+        super().__init__()
+        self.iterations = iterations
+        self.inverse_temperature, self.growth = inverse_temperature, growth
+        self.activation = Activation(parents)
+
+    def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
+        """[..., I, J, D], [..., I] -> the means [..., J, D], the activations [..., J]."""
+        if activations is None:
+            raise ValueError("EM routing weighs votes with activations, and the children of this network have none")
+        with full_precision(votes):
+            votes, activations = at_least_float32(votes), at_least_float32(activations)
+            gaussians, logits = self.parents(votes, activations, self.coefficients(votes, activations), self.iterations)
+            return Capsules(gaussians.mean, logits.sigmoid())
+
+    def coefficients(self, votes: Tensor, activations: Tensor) -> Tensor:
+        """The routing coefficients R of the last iteration, [..., I, J], before they are multiplied with a_i.
+
+        They sum to 1 over the parents J.
+        """
+        coefficients = votes.new_zeros(votes.shape[:-1]).softmax(dim=-1)
+        for iteration in range(1, self.iterations):
+            gaussians, logits = self.parents(votes, activations, coefficients, iteration)
+            coefficients = (logsigmoid(logits)[..., None, :] + log_density(votes, gaussians)).softmax(dim=-1)
+        return coefficients
+
+    def parents(
+        self, votes: Tensor, activations: Tensor, coefficients: Tensor, iteration: int
+    ) -> tuple[Gaussians, Tensor]:
+        """The M-step of the t-th iteration, counted from 1: the Gaussians, and the activations' logits [..., J]."""
+        gaussians = fitted(votes, coefficients * activations[..., None])
+        inverse_temperature = self.inverse_temperature * (1 - self.growth**iteration)
+        return gaussians, self.activation(gaussians, inverse_temperature)

@@ -1,0 +1,94 @@
+"""Inverted dot-product attention routing (tsai, procedure 1, Eqs. 1-4), one call an iteration:
+
+a_ij ← p_j · v_ij / √D                 agreement; the scale is in the authors' release, not in the text
+r_i ← softmax(a_i)                     over the parents j
+p_j ← LayerNorm(Σ_i r_ij v_ij)
+
+The poses p_j on the right are those of the iteration before; in the first they are 0, so that r_ij = 1/J. The loop
+over iterations is procedure 2, see `capsexp.nn.hierarchy`: iterations after the first are done by all layers
+concurrently, from the poses that the layers had before.
+"""
+
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor, nn
+
+from capsexp.checks import Range
+from capsexp.nn.capsules import Capsules, Routing
+from capsexp.nn.precision import at_least_float32, full_precision
+from capsexp.routing.em import Activation, fitted
+
+
+class InvertedRouting(Routing):
+    """Votes [..., I, J, D] -> parent poses [..., J, D]; everything in float32 (float64 stays float64).
+
+    Args:
+        parents, pose: J and D.
+        squash_constant: not used, nothing is squashed.
+        iterations: t, at least 1; 2 in the authors' release. Table 1 has the best of 1 to 5.
+        order: `concurrent`, or, for ablation B, `sequential`: a layer does all its iterations before the next one
+            begins.
+        norm: LayerNorm over the D components, with one affine pair a layer; false is ablation A. The primary
+            capsules keep theirs: it stands before the routing.
+        activations: true is ablation C, "the same kind of activations as in EM routing". The paper says no more;
+            here every pose is weighted with its activation where it is read: p_j = LayerNorm(Σ_i a_i r_ij v_ij),
+            and in the classifier. A primary capsule's activation is that of an EM network, a parent's is
+            logistic(λ (β_a − Σ_h cost_jh)) of the last iteration, with the weights a_i r_ij. It has no say in r_ij.
+        inverse_temperature: λ, of the activations alone; as in the last iterations of EM routing.
+
+    Raises ValueError for children without activations, where it reads them.
+    """
+
+    presence = "pose"
+
+    def __init__(
+        self,
+        parents: int,
+        pose: int,
+        squash_constant: float = 1.0,
+        *,
+        iterations: Annotated[int, Range(1)] = 2,
+        order: Literal["concurrent", "sequential"] = "concurrent",
+        norm: bool = True,
+        activations: bool = False,
+        inverse_temperature: Annotated[float, Range(above=0)] = 0.01,
+    ) -> None:
+        super().__init__()
+        self.iterations = iterations
+        self.concurrent = order == "concurrent"
+        self.norm = nn.LayerNorm(pose) if norm else nn.Identity()
+        self.activations = activations
+        self.activation = Activation(parents) if activations else None
+        self.inverse_temperature = inverse_temperature
+
+    def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
+        """All iterations in one layer: [..., I, J, D], [..., I] -> poses [..., J, D], activations [..., J] or None."""
+        parents = self.step(votes, activations, None)
+        for _ in range(self.iterations - 1):
+            parents = self.step(votes, activations, parents.poses)
+        return parents
+
+    def step(self, votes: Tensor, activations: Tensor | None, parents: Tensor | None) -> Capsules:
+        """One iteration, from the parents' poses [..., J, D] of the one before; None in the first."""
+        with full_precision(votes):
+            votes = at_least_float32(votes)
+            weights = self.coefficients(votes, parents)
+            if self.activation is None:
+                return Capsules(self.norm(_weighted(votes, weights)))
+            if activations is None:
+                raise ValueError("routing.activations=true: the children of this network have no activations")
+            weights = weights * at_least_float32(activations)[..., None]
+            logits = self.activation(fitted(votes, weights), self.inverse_temperature)
+            return Capsules(self.norm(_weighted(votes, weights)), logits.sigmoid())
+
+    def coefficients(self, votes: Tensor, parents: Tensor | None) -> Tensor:
+        """The routing coefficients r, [..., I, J]; they sum to 1 over the parents J."""
+        if parents is None:
+            return votes.new_zeros(votes.shape[:-1]).softmax(dim=-1)
+        agreement = torch.einsum("...ijd,...jd->...ij", votes, at_least_float32(parents)) / votes.shape[-1] ** 0.5
+        return agreement.softmax(dim=-1)
+
+
+def _weighted(votes: Tensor, weights: Tensor) -> Tensor:
+    return torch.einsum("...ij,...ijd->...jd", weights, votes)
