@@ -17,6 +17,7 @@ capsule layer (CIFAR-10) as its base; where the paper is silent, that example de
 votes, the position's 128 numbers taken as its child capsule without a squash, Glorot's initialisation.
 """
 
+import math
 from typing import Annotated
 
 import torch
@@ -26,9 +27,12 @@ from capsexp.checks import Range
 from capsexp.config import Attention
 from capsexp.models import Prediction, convolved, scaled
 from capsexp.nn.attention import CBAM, ConvAttention
-from capsexp.nn.capsules import RoutingFactory
+from capsexp.nn.axis_attention import Axis, AxisAttention
+from capsexp.nn.capsules import Capsules, LinearCapsules, RoutingFactory
 from capsexp.nn.initialisation import begin_as_keras
-from capsexp.nn.shared_capsules import Axis, AxisAttention, SharedCapsules
+from capsexp.nn.precision import at_least_float32
+from capsexp.nn.scores import Scores
+from capsexp.nn.squash import squash
 
 Count = Annotated[int, Range(1)]
 
@@ -39,7 +43,8 @@ class DACapsNet(nn.Module):
     Args:
         image_shape: (channels, height, width).
         classes: J.
-        routing: makes the routing procedure, given the squash constant.
+        routing: makes the routing procedure. EM routing takes the length that a child would have if it were squashed
+            as its activation; what the scores are is said at `Routing`.
         attention: `cbam` after the first convolution's ReLU, `conv` on the last convolution's output, `caps` on the
             votes.
         width: fraction of the channels.
@@ -92,18 +97,23 @@ class DACapsNet(nn.Module):
         self.cbam = CBAM(first, attention.cbam_reduction) if attention.cbam else nn.Identity()
         self.trunk = nn.Sequential(*trunk)
         self.attention = ConvAttention(child) if attention.conv else nn.Identity()
-        self.classes = SharedCapsules(
+        self.squash_constant = squash_constant
+        self.classes = LinearCapsules(
+            1,  # a child a position, the matrices are shared over positions: "each capsule shares the weight"
             classes,
             child,
             class_pose,
-            routing(squash_constant),
+            routing(classes, class_pose, squash_constant),
             attention=AxisAttention(caps_axis, positions**2, classes, class_pose) if attention.caps else None,
+            scale=math.sqrt(2 / (child + classes * class_pose)),  # Glorot's, of one matrix of J · D × C
         )
+        self.scores = Scores(self.classes.routing, class_pose)
         begin_as_keras(self)
 
     def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> the lengths [B, J] and the poses [B, J, D] of the class capsules."""
+        """[B, channels, H, W] -> scores [B, J], with dynamic routing lengths, and poses [B, J, D] of the classes."""
         features = self.trunk(self.cbam(self.convolution(images).relu()))
         children = self.attention(features).flatten(2).mT  # [B, C, H, W] -> [B, I, C], a child a position
-        poses = self.classes(children)
-        return Prediction(torch.linalg.vector_norm(poses, dim=-1), poses)
+        lengths = torch.linalg.vector_norm(squash(at_least_float32(children), self.squash_constant), dim=-1)
+        classes = self.classes(Capsules(children, lengths))
+        return Prediction(self.scores(classes), classes.poses)

@@ -10,7 +10,8 @@
 | mean over the positions, linear     | J                 | J            |
 
 tsai gives 11.17M parameters and nothing else: the four stages of He et al. for ImageNet, with 3×3 kernels in place
-of the 7×7 of stride 2, and without the max pooling. Initialised as in He et al. 2015.
+of the 7×7 of stride 2, and without the max pooling. Weights begin as torch draws them, like those of the ResNet
+backbone that stands beside this network in Table 1.
 """
 
 from typing import Annotated
@@ -21,35 +22,8 @@ from capsexp.checks import Range
 from capsexp.config import Attention
 from capsexp.models import Prediction, scaled
 from capsexp.models.cnn import first_attention
+from capsexp.nn.backbones import ResidualBlock
 from capsexp.nn.capsules import RoutingFactory
-
-
-class ResidualBlock(nn.Module):
-    """y = ReLU(F(x) + x), F two convolutions of 3×3 with batch norm (He et al. 2016, Eqs. 1-2 and Fig. 5, left).
-
-    Where the shape changes, x goes through a convolution of 1×1 with batch norm (their option B).
-    """
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.residual = nn.Sequential(
-            nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False),
-            nn.BatchNorm2d(outputs),
-            nn.ReLU(),
-            nn.Conv2d(outputs, outputs, 3, padding=1, bias=False),
-            nn.BatchNorm2d(outputs),
-        )
-        self.shortcut: nn.Module = nn.Identity()
-        if stride > 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride, bias=False),
-                nn.BatchNorm2d(outputs),
-            )
-
-    def forward(self, features: Tensor) -> Tensor:
-        """[B, inputs, H, W] -> [B, outputs, H / stride, W / stride], rounded up."""
-        out: Tensor = (self.residual(features) + self.shortcut(features)).relu()
-        return out
 
 
 class ResNet18(nn.Module):
@@ -86,13 +60,13 @@ class ResNet18(nn.Module):
         ]
         before = stages[0]
         for stage, outputs in enumerate(stages):
-            layers += [ResidualBlock(before, outputs, stride=2 if stage else 1), ResidualBlock(outputs, outputs, 1)]
+            layers += [
+                ResidualBlock(before, outputs, stride=2 if stage else 1),
+                ResidualBlock(outputs, outputs, stride=1),
+            ]
             before = outputs
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes)]
         self.layers = nn.Sequential(*layers)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> logits [B, J]."""

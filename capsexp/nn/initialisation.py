@@ -6,8 +6,8 @@ from torch import nn
 def begin_as_keras(network: nn.Module) -> None:
     """Glorot's uniform weights and zero biases in every convolution and linear layer, in place.
 
-    They are Keras' defaults. torch's have a third of the variance where a layer has as many inputs as outputs, and
-    after four layers with ReLU little is left for the capsules.
+    They are Keras' defaults. torch's weights have a third of that variance where a layer has as many inputs as
+    outputs, and its biases aren't zero: DA-CapsNet then learns more slowly at first.
     """
     for module in network.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):

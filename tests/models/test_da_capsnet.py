@@ -8,8 +8,9 @@ from capsexp import build, config
 from capsexp.composing import composed
 from capsexp.errors import InputError
 from capsexp.models.da_capsnet import DACapsNet
+from capsexp.nn.axis_attention import AxisAttention
+from capsexp.nn.capsules import Capsules
 from capsexp.nn.losses import MarginLoss
-from capsexp.nn.shared_capsules import AxisAttention
 
 TRUNK_CIFAR = 280_640  # 1,792 + 36,928 + 73,856 + 147,584 + 128 · 160
 TRUNK_MNIST = 156_608  # 640 + 36,928 + 32,896 + 65,664 + 128 · 160
@@ -70,7 +71,7 @@ def test_a_hundred_children_vote_for_ten_parents(data: str, channels: int):
     network = build.build(checked(f"data={data}", "attention=none", "model.width=0.0625")).network
     assert isinstance(network, DACapsNet)
     seen: list[Tensor] = []
-    network.classes.attention.register_forward_hook(lambda _module, inputs, _output: seen.append(inputs[0]))
+    network.classes.routing.register_forward_hook(lambda _module, inputs, _output: seen.append(inputs[0]))
     size = 32 if channels == 3 else 28
     scores, poses = network(torch.rand(2, channels, size, size))
     assert [tuple(votes.shape) for votes in seen] == [(2, 100, 10, 16)]
@@ -84,8 +85,8 @@ def test_a_hundred_children_vote_for_ten_parents(data: str, channels: int):
 def test_a_child_is_one_position_and_all_share_the_matrices():
     network = built("attention=none", "model.width=0.1", "routing.iterations=1")
     features = torch.rand(1, 13, 10, 10)
-    votes = network.classes.votes(features.flatten(2).mT)
-    expected = torch.einsum("jdc,c->jd", network.classes.weight, features[0, :, 3, 7])
+    votes = network.classes.votes(Capsules(features.flatten(2).mT)).poses
+    expected = torch.einsum("jdc,c->jd", network.classes.matrices.weight[0], features[0, :, 3, 7])
     torch.testing.assert_close(votes[0, 37], expected)
 
 
@@ -93,7 +94,8 @@ def test_the_order_of_the_positions_changes_nothing():
     torch.manual_seed(0)
     network = built("model.width=0.1")
     children = torch.rand(2, 100, 13)
-    torch.testing.assert_close(network.classes(children), network.classes(children[:, torch.randperm(100)]))
+    ordered, mixed = (network.classes(Capsules(poses)).poses for poses in (children, children[:, torch.randperm(100)]))
+    torch.testing.assert_close(ordered, mixed)
 
 
 @pytest.mark.parametrize("axis", ["pose", "parents", "children"])
@@ -116,6 +118,8 @@ def test_caps_attention_acts_along_its_axis_alone(axis: str):
         ["model.caps_axis=parents", "model.extra_convolution=true"],
         ["model.caps_axis=children", "model.second_kernel=3", "routing.logits=replace"],
         ["routing.iterations=1", "model.squash_constant=1.0", "model.class_pose=8"],
+        ["routing=em"],
+        ["routing=inverted", "model.caps_axis=children"],
     ],
 )
 def test_two_steps_are_finite_and_reach_every_parameter(overrides: list[str]):
