@@ -3,6 +3,8 @@
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -12,14 +14,22 @@ from capsexp import composing
 from capsexp.config import check
 from capsexp.errors import DONE, FAILED, INTERRUPTED, CapsexpError
 
+#: Hydra's way of asking for tracebacks. It is set while Hydra works, so that it hands its errors on to here.
+_FULL_ERROR = "HYDRA_FULL_ERROR"
+_TRACEBACK_ASKED_FOR = os.environ.get(_FULL_ERROR) == "1"
+
 
 @hydra.main(version_base="1.3", config_path=str(composing.CONF), config_name="config")
 def task(composed: DictConfig) -> None:
     """One run of a composed configuration."""
-    config = check(composing.plain(composed))
-    from capsexp.experiment import run  # torch takes seconds to import: only for a configuration that holds
+    try:
+        config = check(composing.plain(composed))
+        from capsexp.experiment import run  # torch takes seconds to import: only for a configuration that holds
 
-    run(config, composing.command(list(HydraConfig.get().overrides.task)))
+        run(config, composing.command(list(HydraConfig.get().overrides.task)))
+    except Exception as error:
+        # Not left to Hydra, which puts a line of its own before it.
+        raise SystemExit(_told(error)) from error
 
 
 def main() -> None:
@@ -28,24 +38,41 @@ def main() -> None:
 
 
 def _guarded() -> int:
-    """The exit code; every error ends in one line, with a traceback where HYDRA_FULL_ERROR asks for one."""
-    traceback_wanted = os.environ.get("HYDRA_FULL_ERROR") == "1"
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands its errors on instead of printing them
     try:
-        task()
+        with _errors_handed_on():
+            task()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else DONE
     except KeyboardInterrupt:
         print("interrupted: the same command goes on after the last whole epoch", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
+    except Exception as error:
+        return _told(error)
+    return DONE
+
+
+@contextmanager
+def _errors_handed_on() -> Iterator[None]:
+    before = os.environ.get(_FULL_ERROR)
+    os.environ[_FULL_ERROR] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_FULL_ERROR]
+        if before is not None:
+            os.environ[_FULL_ERROR] = before
+
+
+def _told(error: Exception) -> int:
+    """Prints an error in one line, after a traceback where that is asked for or helps; the exit code."""
+    if isinstance(error, BrokenPipeError):
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - whoever read the output is gone
         return DONE
-    except Exception as error:
-        if traceback_wanted:
-            traceback.print_exc()
-        known = composing.explained(error, sys.argv[1:])
-        print(f"error: {known}", file=sys.stderr)
-        return known.exit_code if isinstance(known, CapsexpError) else FAILED
-    return DONE
+    known = composing.explained(error, sys.argv[1:])
+    if _TRACEBACK_ASKED_FOR or not isinstance(known, CapsexpError):
+        traceback.print_exception(error)
+    print(f"error: {known}", file=sys.stderr)
+    return known.exit_code if isinstance(known, CapsexpError) else FAILED
 
 
 if __name__ == "__main__":

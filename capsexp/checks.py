@@ -101,9 +101,9 @@ def check_value(value: object, annotation: Any, key: str) -> Any:
     if origin is dict and isinstance(value, dict):
         return {str(name): check_value(item, arguments[1], f"{key}.{name}") for name, item in value.items()}
     if origin in (Union, types.UnionType) and value is not None:
-        kinds = [kind for kind in arguments if kind is not type(None)]
-        if len(kinds) == 1:
-            return check_value(value, kinds[0], key)
+        nested = [kind for kind in arguments if _is_nested(kind)]
+        if nested:
+            return check_value(value, nested[0], key)
     fitted = _fit(value, annotation)
     if fitted is _MISFIT:
         shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
@@ -125,6 +125,10 @@ def describe(annotation: Any) -> str:
         return f"a list, each {describe(arguments[0])}"
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
     return words.get(annotation, "a group of keys")
+
+
+def _is_nested(annotation: Any) -> bool:
+    return dataclasses.is_dataclass(annotation) or get_origin(annotation) in (list, dict) or annotation == Component
 
 
 _MISFIT = object()

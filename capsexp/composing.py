@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from capsexp.checks import nearest, unknown_key
-from capsexp.errors import InputError, one_line
+from capsexp.errors import InputError, RunError, one_line
 
 _BESIDE, _INSIDE = Path(__file__).parent.parent / "conf", Path(__file__).parent / "conf"
 
@@ -43,7 +43,7 @@ def command(overrides: list[str]) -> str:
 
 
 def explained(error: Exception, overrides: list[str]) -> Exception:
-    """An error of Hydra or OmegaConf as an InputError with one line; any other as it is."""
+    """An error of Hydra, OmegaConf or the system as one of ours, with one line; any other as it is."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, choice = error.missing_cfg_file.rpartition("/")
         options = sorted(error.options or [])
@@ -56,8 +56,10 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
         return _composition(error)
     if isinstance(error, OmegaConfBaseException):
         return InputError(f"{error.full_key or 'configuration'}: {one_line(error)}")
-    if isinstance(error, HydraException):
+    if isinstance(error, HydraException) or (isinstance(error, ValueError) and "Config group override" in str(error)):
         return InputError(one_line(error))
+    if isinstance(error, OSError) and error.filename is not None:
+        return RunError(f"{error.filename}: {error.strerror}")
     return error
 
 

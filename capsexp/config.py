@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from capsexp.checks import Component, Range, check_component, check_dataclass
+from capsexp.errors import InputError
 
 Positive = Annotated[float, Range(above=0)]
 NotNegative = Annotated[float, Range(0)]
@@ -150,6 +151,9 @@ def check(node: dict[str, Any]) -> Config:
     Cheap checks come first: a wrong number is found before torch is imported.
     """
     config: Config = check_dataclass(Config, node)
+    for name, values in (("mean", config.data.mean), ("std", config.data.std)):
+        if len(values) != config.data.channels:
+            raise InputError(f"data.{name}={values}: must have one number for each of {config.data.channels} channels")
     for where in ("model", "routing", "loss"):
         getattr(config, where).update(check_component(getattr(config, where), where))
     config.data.reader.update(check_component(config.data.reader, "data.reader"))

@@ -1,0 +1,115 @@
+"""What a user can get wrong: each ends in exit code 2 and one line that names the key, what is allowed, what is near."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from capsexp import __main__ as program
+
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+
+BAD_INPUTS = [
+    # groups and choices
+    ("modle=capsnet", "modle: no such key; did you mean model?"),
+    ("model=capsnett", "model=capsnett: no such choice; did you mean capsnet?"),
+    ("data=mnst", "data=mnst: no such choice; did you mean mnist?"),
+    ("routing=dynamc", "routing=dynamc: no such choice; did you mean dynamic?"),
+    ("optim=addam", "optim=addam: no such choice (optim has "),
+    ("budget=papr", "budget=papr: no such choice; did you mean paper?"),
+    ("attention=cban", "did you mean cbam?"),
+    ("loss=hinge", "loss=hinge: no such choice (loss has "),
+    ("trainer=tpu", "trainer=tpu: no such choice"),
+    ("hydra/launcher=slurmm", "hydra/launcher=slurmm: no such choice"),
+    ("+model=capsnet", "model appears more than once in the final defaults list"),
+    ("~model", "model: missing"),
+    ("~seed", "seed: missing; must be a whole number at least 0"),
+    # keys
+    ("model.chanels=3", "model.chanels: no such key; did you mean channels?"),
+    ("+model.chanels=3", "model.chanels: no such key; did you mean channels?"),
+    ("+foo=1", "foo: no such key (the configuration has "),
+    ("+attention.spam=true", "attention.spam: no such key"),
+    ("routing.iteration=3", "routing.iteration: no such key; did you mean iterations?"),
+    ("optim.lr.x=3", "optim.lr.x: optim.lr holds a value, not a group of keys"),
+    ("sed=1", "sed: no such key; did you mean seed?"),
+    # the grammar
+    ("optim.lr", "optim.lr: not of the form key=value"),
+    ("optim.lr=[", "optim.lr=[: not of the form key=value"),
+    # values
+    ("optim.lr=fast", "optim.lr=fast: must be a number above 0"),
+    ("optim.lr=0", "optim.lr=0: must be a number above 0"),
+    ("optim.lr=inf", "optim.lr=inf: must be a number above 0"),
+    ("optim.lr=", "optim.lr=: must be a number above 0"),
+    ("optim.lr=null", "optim.lr=null: must be a number above 0"),
+    ("optim.name=rmsprop", "optim.name=rmsprop: must be one of adam, sgd"),
+    ("optim.batch_size=0", "optim.batch_size=0: must be a whole number at least 1"),
+    ("optim.batch_size=1.5", "optim.batch_size=1.5: must be a whole number at least 1"),
+    ("optim.milestones=[0]", "optim.milestones[0]=0: must be a whole number at least 1"),
+    ("optim.milestones=3", "optim.milestones=3: must be a list"),
+    ("seed=-1", "seed=-1: must be a whole number at least 0"),
+    ("seed=one", "seed=one: must be a whole number at least 0"),
+    ("seed=true", "seed=true: must be a whole number at least 0"),
+    ("routing.iterations=0", "routing.iterations=0: must be a whole number at least 1"),
+    ("routing.iterations=two", "routing.iterations=two: must be a whole number at least 1"),
+    ("routing.logits=reset", "routing.logits=reset: must be one of accumulate, replace"),
+    ("attention.cbam=maybe", "attention.cbam=maybe: must be true or false"),
+    ("attention.cbam=1", "attention.cbam=1: must be true or false"),
+    ("attention.cbam_reduction=0", "attention.cbam_reduction=0: must be"),
+    ("budget.epochs=0", "budget.epochs=0: must be a whole number at least 1 or null"),
+    ("budget.width=2", "budget.width=2: must be a number above 0 and at most 1"),
+    ("trainer.precision=fp16", "trainer.precision=fp16: must be one of auto, bf16, float32"),
+    ("protocol=papper", "protocol=papper: must be one of paper, heldout"),
+    ("preprocess.shift=1", "preprocess.shift=1: must be a number at least 0 and below 1"),
+    ("reconstruction.weight=-1", "reconstruction.weight=-1: must be a number at least 0"),
+    ("reconstruction.hidden=[0]", "reconstruction.hidden[0]=0: must be a whole number at least 1"),
+    ("model.squash_constant=0", "model.squash_constant=0: must be a number above 0"),
+    ("model._target_=capsexp.models.nothing.Net", "model._target_=capsexp.models.nothing.Net: can't be imported"),
+    ("model=null", "Config group override must be a string or a list"),
+    # combinations
+    ("data.size=12", "model=capsnet on mnist (12×12): a 9×9 kernel doesn't fit on 4×4 positions"),
+    ("data.channels=2", "data.channels=2: must be one of 1, 3"),
+    ("data.mean=[0.1,0.2]", "data.mean=[0.1, 0.2]: must have one number for each of 1 channels"),
+    pytest.param("trainer=gpu", "trainer.accelerator=gpu: torch sees no CUDA device here", marks=NO_GPU),
+    # data
+    ("data.download=false", "mnist: put train-images-idx3-ubyte"),
+    ("data.reader.dataset=EMNIST", "data.reader.dataset=EMNIST: must be one of MNIST, FashionMNIST, KMNIST"),
+]
+
+
+@pytest.mark.parametrize(("override", "expected"), BAD_INPUTS)
+def test_one_clear_line(
+    override: str,
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["capsexp", override, f"data.root={tmp_path}/data", f"paths.results={tmp_path}/results"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    said = capsys.readouterr()
+    lines = said.err.strip().splitlines()
+    assert ended.value.code == 2
+    assert len(lines) == 1
+    assert lines[0].startswith(f"error: {expected}") or f"; {expected}" in lines[0]
+    assert "Traceback" not in said.out + said.err
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(("asked", "shown"), [("0", False), ("1", True)])
+def test_a_traceback_only_where_it_is_asked_for(asked: str, shown: bool) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "capsexp", "optim.lr=fast"],
+        env={**os.environ, "HYDRA_FULL_ERROR": asked},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.strip().splitlines()[-1] == "error: optim.lr=fast: must be a number above 0"
+    assert ("Traceback" in ended.stderr) is shown
