@@ -1,0 +1,179 @@
+"""tsai's networks: exact numbers of parameters, every routing on every network, and that they learn."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+
+from capsexp import build, config
+from capsexp.composing import CONF, composed
+from capsexp.config import Attention
+from capsexp.errors import InputError
+from capsexp.models import Prediction
+from capsexp.models.inverted_capsnet import InvertedCapsNet
+
+NETWORKS = [
+    "capsnet",
+    "dynamic_capsnet",
+    "em_capsnet",
+    "inverted_capsnet",
+    "inverted_capsnet_cifar100",
+    "inverted_capsnet_multimnist",
+    "inverted_capsnet_multimnist_matrix",
+    "dynamic_capsnet_multimnist",
+]
+ROUTINGS = ["dynamic", "em", "inverted"]
+MULTIMNIST = ["data=mnist", "data.size=36"]  # the shape of its images: 1×36×36
+
+
+def checked(*overrides: str) -> config.Config:
+    return config.check(composed(list(overrides)))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["model=dynamic_capsnet", "data=cifar10"], 7_992_576),
+        (["model=dynamic_capsnet", "data=cifar100"], 31_585_536),
+        (["model=dynamic_capsnet", "data=cifar10", "model.backbone=resnet"], 12_451_136),
+        (["model=dynamic_capsnet", "data=cifar100", "model.backbone=resnet"], 36_044_096),
+        (["model=em_capsnet", "data=cifar10"], 453_044),
+        (["model=em_capsnet", "data=cifar100"], 499_304),
+        (["model=em_capsnet", "data=cifar10", "model.backbone=resnet"], 1_710_580),
+        (["model=em_capsnet", "data=cifar100", "model.backbone=resnet"], 1_756_840),
+        (["model=inverted_capsnet", "data=cifar10"], 561_297),
+        (["model=inverted_capsnet_cifar100", "data=cifar100"], 1_462_989),
+        (["model=inverted_capsnet", "data=cifar10", "model.backbone=resnet"], 1_828_817),
+        (["model=inverted_capsnet_cifar100", "data=cifar100", "model.backbone=resnet"], 2_799_629),
+        (["model=inverted_capsnet_multimnist", *MULTIMNIST], 42_478_017),
+        (["model=inverted_capsnet_multimnist_matrix", *MULTIMNIST], 9_963_969),
+        (["model=dynamic_capsnet_multimnist", *MULTIMNIST], 42_477_568),
+        (["model=capsnet", "data=mnist"], 6_804_224),
+        (["model=capsnet", "data=mnist", "reconstruction.enabled=true"], 8_215_568),
+        (["model=capsnet", "data=mnist", "attention=cbam"], 6_804_224 + 8_564),
+    ],
+)
+def test_parameters(overrides: list[str], expected: int):
+    assert build.dry_run(checked(*overrides)) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("dynamic_capsnet", ("dynamic", "margin", "adam", 0.001, 4)),
+        ("em_capsnet", ("em", "spread", "adam", 0.01, 4)),
+        ("inverted_capsnet", ("inverted", "cross_entropy", "sgd", 0.1, 4)),
+        ("inverted_capsnet_cifar100", ("inverted", "cross_entropy", "sgd", 0.1, 4)),
+    ],
+)
+def test_the_papers_choices_come_with_the_model(model: str, expected: tuple[object, ...]):
+    chosen = checked(f"model={model}", "data=cifar10")
+    names = (chosen.routing["name"], chosen.loss["name"], chosen.optim.name, chosen.optim.lr)
+    assert (*names, chosen.preprocess.crop_padding) == expected
+    assert (chosen.optim.epochs, chosen.optim.milestones, chosen.optim.batch_size) == (350, [150, 250], 128)
+    assert chosen.model["name"] == model
+
+
+def test_multimnist_has_no_augmentation_and_one_optimiser():
+    for model in NETWORKS[5:]:
+        chosen = checked(f"model={model}", *MULTIMNIST)
+        assert (chosen.preprocess.crop_padding, chosen.preprocess.flip, chosen.optim.name) == (0, False, "sgd")
+    assert checked("model=dynamic_capsnet_multimnist", *MULTIMNIST).routing["name"] == "dynamic"
+
+
+@pytest.mark.parametrize(("model", "routing"), product(NETWORKS, ROUTINGS))
+def test_every_routing_on_every_network(model: str, routing: str):
+    data = ["data=cifar10"] if "multimnist" not in model else MULTIMNIST
+    attention = ["attention.cbam=true", "attention.conv=true", "attention.caps=true"]
+    overrides = [f"model={model}", f"routing={routing}", "routing.iterations=3", "model.width=0.25"]
+    plain = build.dry_run(checked(*overrides, *data))
+    assert build.dry_run(checked(*overrides, *data, *attention, "reconstruction.enabled=true")) > plain
+
+
+@pytest.mark.parametrize("options", [["order=sequential"], ["norm=false"], ["activations=true"]])
+@pytest.mark.parametrize("model", ["capsnet", "em_capsnet", "inverted_capsnet"])
+def test_ablations_of_inverted_routing(model: str, options: list[str]):
+    overrides = [f"routing.{option}" for option in options]
+    parameters = build.dry_run(checked(f"model={model}", "routing=inverted", "data=cifar10", *overrides))
+    if (model, options) == ("inverted_capsnet", ["activations=true"]):
+        assert parameters == 561_297 + (256 * 32 + 32) + 2 * (32 + 32 + 10)
+    if (model, options) == ("inverted_capsnet", ["norm=false"]):
+        assert parameters == 561_297 - 3 * 32
+
+
+def test_without_training_the_matrices_they_are_not_counted():
+    assert build.dry_run(checked("model=capsnet", "data=mnist", "routing.gradient=none")) == 6_804_224 - 1152 * 160 * 8
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (["model=em_capsnet", "model.pose=15"], "model=em_capsnet on cifar10 (32×32): matrix poses are squares"),
+        (["model=inverted_capsnet", "model.strides=[2,2,2,2]"], "a 3×3 kernel doesn't fit on 1×1 positions"),
+        (["model=dynamic_capsnet", "data.size=12"], "a 9×9 kernel doesn't fit on 4×4 positions"),
+        (["model=inverted_capsnet", "model.strides=[2,0]"], "model.strides[1]=0: must be a whole number at least 1"),
+        (["model=inverted_capsnet", "routing.iterations=0"], "routing.iterations=0: must be a whole number at least 1"),
+        (["model=em_capsnet", "model.backbone=vgg"], "model.backbone=vgg: must be one of simple, resnet"),
+    ],
+)
+def test_what_makes_no_network_is_one_line(overrides: list[str], line: str):
+    with pytest.raises(InputError) as caught:
+        build.dry_run(checked("data=cifar10", *overrides))
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", sorted((CONF / "loss").glob("*.yaml")), ids=lambda path: path.stem)
+def test_losses_compose(path: Path):
+    assert checked(f"loss={path.stem}").loss["name"] == path.stem
+
+
+@pytest.mark.parametrize(
+    ("model", "routing"), [*product(NETWORKS[:5], ROUTINGS), *((model, "") for model in NETWORKS[5:])]
+)
+def test_two_steps(model: str, routing: str):
+    """Forward, loss, backward, step, twice: everything trains, and stays finite."""
+    torch.manual_seed(0)
+    small = ["data=mnist_sample", "model.width=0.04", "routing.iterations=2", *([f"routing={routing}"] * bool(routing))]
+    if model != "capsnet" and "multimnist" not in model:
+        small.append("model.channels=64")
+    chosen = checked(f"model={model}", *small)
+    network = build.build(chosen).network
+    loss = build.make(chosen.loss, "loss")
+    optimizer = torch.optim.Adam(network.parameters(), 1e-3)
+    images, labels = torch.rand(4, 1, 28, 28), torch.tensor([3, 1, 4, 1])
+    for _ in range(2):
+        prediction: Prediction = network(images)
+        value = loss(prediction.scores, labels)
+        optimizer.zero_grad()
+        value.backward()
+        gradients = {name: p.grad for name, p in network.named_parameters()}
+        assert [name for name, gradient in gradients.items() if gradient is None] == []
+        assert all(bool(gradient.isfinite().all()) for gradient in gradients.values() if gradient is not None)
+        optimizer.step()
+    assert value.isfinite()
+    assert prediction.scores.shape == (4, 10)
+    assert prediction.scores.dtype == torch.float32
+
+
+@pytest.mark.parametrize("model", ["dynamic_capsnet", "em_capsnet", "inverted_capsnet"])
+def test_an_empty_image_has_finite_gradients_also_in_bfloat16(model: str):
+    torch.manual_seed(0)
+    network = build.build(checked(f"model={model}", "data=mnist_sample", "model.width=0.05")).network
+    with torch.autocast("cpu", torch.bfloat16):
+        scores, poses = network(torch.zeros(2, 1, 28, 28))
+    assert scores.dtype == poses.dtype == torch.float32
+    scores.square().sum().backward()
+    assert all(bool(p.grad.isfinite().all()) for p in network.parameters() if p.grad is not None)
+
+
+def test_images_of_a_batch_do_not_meet():
+    torch.manual_seed(0)
+    attention = Attention(cbam=False, conv=False, caps=False, cbam_reduction=16)
+    factory = build.maker(checked("routing=inverted", "routing.iterations=3").routing)
+    network = InvertedCapsNet(
+        (1, 12, 12), 3, factory, attention, channels=8, capsule_types=2, pose=4, strides=[1], hidden=[4]
+    ).eval()
+    images = torch.rand(3, 1, 12, 12)
+    torch.testing.assert_close(network(images).scores[1:2], network(images[1:2]).scores)

@@ -1,0 +1,135 @@
+"""Capsules on a grid: nothing gets mixed up between positions, types and components."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from capsexp.nn.capsules import Capsules, LinearCapsules, Routing, TransformationMatrices
+from capsexp.nn.conv_capsules import ConvCapsules, ConvPrimaryCapsules, patches
+from capsexp.nn.scores import Scores
+from capsexp.routing.dynamic import DynamicRouting
+from capsexp.routing.em import EMRouting
+from capsexp.routing.inverted import InvertedRouting
+
+PROCEDURES = [DynamicRouting, EMRouting, InvertedRouting]
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+def routing(kind: type[Routing], parents: int, pose: int) -> Routing:
+    return kind(parents, pose).double()
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_the_centre_of_a_patch_is_the_input_there(stride: int):
+    grid = torch.randn(2, 7, 7, 3, 4)
+    seen = patches(grid, 3, stride)
+    assert seen.shape == (2, (7 - 3) // stride + 1, (7 - 3) // stride + 1, 9, 3, 4)
+    assert torch.equal(seen[:, :, :, 4], grid[:, 1:-1:stride, 1:-1:stride])
+    assert torch.equal(seen[:, 1, 0, 5], grid[:, stride + 1, 2])  # k = 5: row 1, column 2
+
+
+def test_activations_go_with_their_poses():
+    poses = torch.randn(2, 5, 5, 3, 4, dtype=torch.float64)
+    layer = ConvCapsules(3, 2, 4, 4, 3, 1, routing(EMRouting, 2, 4)).double()
+    votes = layer.votes(Capsules(poses, poses[..., 0]))
+    seen = patches(poses, 3, 1).flatten(3, 4)
+    assert votes.activations is not None
+    assert torch.equal(votes.activations, seen[..., 0])
+    torch.testing.assert_close(votes.poses, layer.matrices(seen))
+
+
+def test_matrix_poses_are_multiplied_as_matrices():
+    matrices = TransformationMatrices(3, 2, 9, 9, "matrix").double()
+    poses = torch.randn(5, 3, 9, dtype=torch.float64)
+    expected = matrices.weight[1, 0] @ poses[4, 1].view(3, 3)
+    torch.testing.assert_close(matrices(poses)[4, 1, 0].view(3, 3), expected)
+
+
+def test_vector_poses_are_multiplied_as_vectors():
+    matrices = TransformationMatrices(3, 2, 5, 7).double()
+    poses = torch.randn(4, 3, 5, dtype=torch.float64)
+    torch.testing.assert_close(matrices(poses)[2, 1, 0], matrices.weight[1, 0] @ poses[2, 1])
+
+
+@pytest.mark.parametrize(("child", "parent"), [(15, 15), (16, 9)])
+def test_matrix_poses_must_be_square_and_keep_their_size(child: int, parent: int):
+    with pytest.raises(ValueError, match="squares of one size"):
+        TransformationMatrices(3, 2, child, parent, "matrix")
+
+
+def test_shared_matrices_are_the_same_at_every_position():
+    poses = torch.randn(2, 3, 3, 4, 5, dtype=torch.float64)
+    layer = LinearCapsules(4, 2, 5, 6, routing(DynamicRouting, 2, 6)).double()
+    votes = layer.votes(Capsules(poses)).poses
+    assert votes.shape == (2, 3 * 3 * 4, 2, 6)
+    torch.testing.assert_close(votes.view(2, 3, 3, 4, 2, 6)[1, 2, 0], layer.matrices(poses[1, 2, 0]))
+
+
+@pytest.mark.parametrize("kind", PROCEDURES)
+def test_the_components_of_a_primary_capsule_are_of_one_position(kind: type[Routing]):
+    layer = ConvPrimaryCapsules(3, 2, 4, 1, 1, bias=False, routing=routing(kind, 2, 4)).double()
+    features = torch.randn(1, 3, 5, 5, dtype=torch.float64)
+    moved = features.clone()
+    moved[0, :, 3, 1] += 1
+    before, after = layer(features), layer(moved)
+    changed = (before.poses != after.poses).any(dim=-1)[0].all(dim=-1)
+    assert changed.nonzero().tolist() == [[3, 1]]
+    raw = layer.convolution(features)[0, 4:8, 3, 1]  # the second type
+    if kind is EMRouting:
+        torch.testing.assert_close(before.poses[0, 3, 1, 1], raw)
+        torch.testing.assert_close(before.activations[0, 3, 1, 1], layer.activation(features).sigmoid()[0, 1, 3, 1])
+    elif kind is InvertedRouting:
+        torch.testing.assert_close(before.poses[0, 3, 1, 1], nn.functional.layer_norm(raw, (4,)))
+    else:
+        torch.testing.assert_close(nn.functional.cosine_similarity(before.poses[0, 3, 1, 1], raw, dim=0).item(), 1.0)
+
+
+@pytest.mark.parametrize("kind", PROCEDURES)
+def test_gradients(kind: type[Routing]):
+    procedures = [routing(kind, parents, 4) for parents in (2, 3)]
+    primary = ConvPrimaryCapsules(2, 2, 4, 1, 1, bias=True, routing=procedures[0]).double()
+    middle = ConvCapsules(2, 2, 4, 4, 3, 2, procedures[0], scale=1.0).double()
+    classes = LinearCapsules(2, 3, 4, 4, procedures[1], structure="matrix", scale=1.0).double()
+    scores = Scores(procedures[1], 4).double()
+    parameters = [*primary.parameters(), *middle.parameters(), *classes.parameters(), *scores.parameters()]
+
+    def outputs(features: Tensor, *_: Tensor) -> Tensor:
+        return scores(classes(middle(primary(features))))
+
+    features = torch.randn(1, 2, 3, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(outputs, (features, *parameters))
+
+
+@pytest.mark.parametrize("kind", PROCEDURES)
+def test_empty_feature_maps_give_finite_numbers(kind: type[Routing]):
+    procedure = kind(2, 4)
+    primary = ConvPrimaryCapsules(2, 2, 4, 1, 1, bias=False, routing=procedure)
+    layer = ConvCapsules(2, 2, 4, 4, 3, 2, procedure)
+    features = torch.zeros(1, 2, 5, 5, requires_grad=True)
+    poses = layer(primary(features)).poses
+    poses.sum().backward()
+    assert bool(poses.isfinite().all())
+    gradients = [features.grad, *(p.grad for p in primary.parameters()), *(p.grad for p in layer.parameters())]
+    assert all(bool(gradient.isfinite().all()) for gradient in gradients if gradient is not None)
+
+
+def test_frozen_matrices_get_no_gradient_but_pass_it_on():
+    layer = LinearCapsules(5, 3, 4, 4, DynamicRouting(3, 4, gradient="none"))
+    assert not any(p.requires_grad for p in layer.parameters())
+    poses = torch.randn(2, 5, 4, requires_grad=True)
+    layer(Capsules(poses)).poses.square().sum().backward()
+    assert poses.grad is not None
+    assert poses.grad.abs().sum() > 0
+
+
+def test_one_classifier_reads_every_class_capsule():
+    scores = Scores(InvertedRouting(3, 4), 4)
+    assert sum(p.numel() for p in scores.parameters()) == 5
+    poses = torch.randn(2, 3, 4)
+    torch.testing.assert_close(scores(Capsules(poses)).flip(1), scores(Capsules(poses.flip(1))))
+    halved = scores(Capsules(poses, torch.full((2, 3), 0.5)))
+    torch.testing.assert_close(halved, scores(Capsules(poses)) / 2)

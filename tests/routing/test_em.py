@@ -1,0 +1,140 @@
+"""EM routing: what Hinton et al.'s procedure promises."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from capsexp.routing.em import VARIANCE_FLOOR, Activation, EMRouting, Gaussians, fitted
+
+
+def routing(parents: int = 3, pose: int = 4, **options: float) -> EMRouting:
+    made = EMRouting(parents, pose, **options).double()  # type: ignore[arg-type]
+    torch.nn.init.normal_(made.activation.beta_u)
+    torch.nn.init.normal_(made.activation.beta_a)
+    return made
+
+
+def drawn(*places: int) -> tuple[Tensor, Tensor]:
+    """Votes [..., I=5, J=3, D=4] and activations [..., I=5]."""
+    return torch.randn(*places, 5, 3, 4, dtype=torch.float64), torch.rand(*places, 5, dtype=torch.float64)
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 4])
+def test_coefficients_sum_to_one_over_the_parents(iterations: int):
+    coefficients = routing(iterations=iterations).coefficients(*drawn(2))
+    assert coefficients.shape == (2, 5, 3)
+    torch.testing.assert_close(coefficients.sum(dim=-1), torch.ones(2, 5, dtype=torch.float64))
+
+
+def test_the_order_of_the_children_changes_nothing():
+    votes, activations = drawn(2)
+    order = torch.randperm(5)
+    made = routing(iterations=3)
+    torch.testing.assert_close(made(votes, activations), made(votes[:, order], activations[:, order]))
+
+
+def test_places_do_not_mix():
+    votes, activations = drawn(2, 4)
+    made = routing(iterations=3)
+    poses, present = made(votes, activations)
+    alone = made(votes[1, 2], activations[1, 2])
+    torch.testing.assert_close(poses[1, 2], alone.poses)
+    torch.testing.assert_close(present[1, 2], alone.activations)
+
+
+def test_an_inactive_child_has_no_say():
+    votes, activations = drawn(1)
+    activations[0, 2] = 0
+    moved = votes.clone()
+    moved[0, 2] += 7
+    made = routing(iterations=3)
+    torch.testing.assert_close(made(votes, activations), made(moved, activations))
+
+
+def test_the_first_m_step_by_hand():
+    votes = torch.tensor([[[1.0, 2.0]], [[4.0, 2.0]]], dtype=torch.float64)  # I=2, J=1, D=2
+    gaussians = fitted(votes, torch.tensor([[0.5], [0.25]], dtype=torch.float64))
+    torch.testing.assert_close(gaussians.mean, torch.tensor([[2.0, 2.0]], dtype=torch.float64))
+    expected = torch.tensor([[2.0 + VARIANCE_FLOOR, VARIANCE_FLOOR]], dtype=torch.float64)
+    torch.testing.assert_close(gaussians.variance, expected, rtol=1e-6, atol=1e-6)
+    assert gaussians.weight.item() == 0.75
+
+
+def test_the_activation_by_hand():
+    activation = Activation(1)
+    activation.beta_u.data.fill_(0.5)
+    activation.beta_a.data.fill_(2.0)
+    gaussians = Gaussians(torch.zeros(1, 2), torch.tensor([[4.0, 9.0]]), torch.tensor([3.0]))
+    cost = (0.5 + math.log(2)) * 3 + (0.5 + math.log(3)) * 3
+    assert activation(gaussians, 0.1).item() == pytest.approx(0.1 * (2 - cost), rel=1e-5)
+
+
+def test_the_schedule_of_lambda():
+    votes, activations = drawn(1)
+    made = routing(iterations=2, inverse_temperature=0.5, growth=0.5)
+    _, first = made.parents(votes, activations, torch.full((1, 5, 3), 1 / 3, dtype=torch.float64), 1)
+    _, second = made.parents(votes, activations, torch.full((1, 5, 3), 1 / 3, dtype=torch.float64), 2)
+    torch.testing.assert_close(second / first, torch.full((1, 3), 1.5, dtype=torch.float64))  # 0.75 to 0.5
+
+
+def test_it_converges_to_two_clear_clusters():
+    children = torch.arange(20) % 2
+    centres = torch.tensor([[3.0, 3.0], [-3.0, -3.0]], dtype=torch.float64)
+    votes = (centres[children] + 0.1 * torch.randn(20, 2, dtype=torch.float64))[:, None].repeat(1, 2, 1)
+    votes[0, 0] += 0.5  # both parents hear the same, but for one vote: without it they would stay the same
+    coefficients = EMRouting(2, 2, iterations=30).double().coefficients(votes, torch.ones(20, dtype=torch.float64))
+    chosen = coefficients.argmax(dim=-1)
+    assert bool((coefficients.amax(dim=-1) > 0.99).all())
+    assert chosen.tolist() == [int(chosen[0]), int(chosen[1])] * 10
+    assert chosen[0] != chosen[1]
+    poses = EMRouting(2, 2, iterations=30).double()(votes, torch.ones(20, dtype=torch.float64)).poses
+    assert bool((poses[chosen[:2]] - centres).norm(dim=-1).lt(0.2).all())
+
+
+def test_gradients():
+    votes, activations = drawn(2)
+    made = routing(iterations=3, inverse_temperature=0.3, growth=0.0)
+    parameters = [made.activation.beta_u, made.activation.beta_a]
+
+    def outputs(votes: Tensor, activations: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+        return tuple(made(votes, activations))  # type: ignore[return-value]
+
+    assert torch.autograd.gradcheck(outputs, (votes.requires_grad_(), activations.requires_grad_(), *parameters))
+
+
+@pytest.mark.parametrize("activation", [0.0, 1.0])
+def test_empty_votes_give_finite_numbers(activation: float):
+    votes = torch.zeros(1, 5, 3, 4, requires_grad=True)
+    activations = torch.full((1, 5), activation, requires_grad=True)
+    poses, present = EMRouting(3, 4, iterations=3)(votes, activations)
+    (poses.sum() + present.sum()).backward()
+    for tensor in (poses, present, votes.grad, activations.grad):
+        assert bool(tensor.isfinite().all())
+
+
+def test_extreme_votes_give_finite_numbers():
+    votes = (1e4 * torch.randn(1, 50, 3, 16)).requires_grad_()
+    poses, present = EMRouting(3, 16, iterations=5)(votes, torch.ones(1, 50))
+    (poses.sum() + present.sum()).backward()
+    assert bool(poses.isfinite().all())
+    assert bool(present.isfinite().all())
+    assert bool(votes.grad.isfinite().all())
+
+
+def test_bfloat16_votes_are_routed_in_float32():
+    votes, activations = drawn(1)
+    with torch.autocast("cpu", torch.bfloat16):
+        poses, present = EMRouting(3, 4)(votes.bfloat16(), activations.bfloat16())
+    assert poses.dtype == present.dtype == torch.float32
+
+
+def test_children_without_activations_are_refused():
+    with pytest.raises(ValueError, match="weighs votes with activations"):
+        routing()(drawn(1)[0])

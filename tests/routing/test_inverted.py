@@ -1,0 +1,171 @@
+"""Inverted dot-product attention routing: procedure 1, its ablations, and procedure 2 over layers."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from capsexp.nn.capsules import CapsuleLayer, Capsules, LinearCapsules
+from capsexp.nn.conv_capsules import ConvCapsules
+from capsexp.nn.hierarchy import Hierarchy
+from capsexp.routing.inverted import InvertedRouting
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+def made(parents: int = 3, pose: int = 4, **options: object) -> InvertedRouting:
+    routing = InvertedRouting(parents, pose, **options).double()  # type: ignore[arg-type]
+    for parameter in routing.parameters():
+        nn.init.normal_(parameter)
+    return routing
+
+
+def drawn(*places: int) -> Tensor:
+    return torch.randn(*places, 5, 3, 4, dtype=torch.float64)
+
+
+def test_coefficients_sum_to_one_over_the_parents_and_are_uniform_at_first():
+    votes = drawn(2)
+    routing = made()
+    first, later = routing.coefficients(votes, None), routing.coefficients(votes, votes.mean(dim=1))
+    torch.testing.assert_close(first, torch.full_like(first, 1 / 3))
+    torch.testing.assert_close(later.sum(dim=-1), torch.ones(2, 5, dtype=torch.float64))
+    assert later.std() > 0.01
+
+
+def test_no_parents_are_parents_of_zeros():
+    votes = drawn(2)
+    zeros = torch.zeros(2, 3, 4, dtype=torch.float64)
+    torch.testing.assert_close(made().coefficients(votes, zeros), made().coefficients(votes, None))
+
+
+def test_the_agreement_by_hand():
+    votes = torch.zeros(1, 1, 2, 4, dtype=torch.float64)
+    votes[0, 0, 0] = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    parents = torch.tensor([[[2.0, 0.0, 0.0, 1.0], [9.0, 9.0, 9.0, 9.0]]], dtype=torch.float64)
+    expected = torch.tensor([6 / 2, 0.0], dtype=torch.float64).softmax(dim=0)  # √4 = 2
+    torch.testing.assert_close(made(parents=2).coefficients(votes, parents)[0, 0], expected)
+
+
+@pytest.mark.parametrize("activations", [False, True])
+def test_the_order_of_the_children_changes_nothing(activations: bool):
+    votes, present = drawn(2), torch.rand(2, 5, dtype=torch.float64)
+    order = torch.randperm(5)
+    routing = made(iterations=3, activations=activations)
+    torch.testing.assert_close(routing(votes, present), routing(votes[:, order], present[:, order]))
+
+
+def test_norm_is_over_the_components_and_can_be_left_out():
+    votes = drawn(2)
+    routing, bare = InvertedRouting(3, 4, iterations=1).double(), made(iterations=1, norm=False)
+    assert [p.numel() for p in routing.parameters()] == [4, 4]
+    assert not list(bare.parameters())
+    torch.testing.assert_close(bare(votes).poses, votes.sum(dim=1) / 3)
+    poses = routing(votes).poses
+    torch.testing.assert_close(poses.mean(dim=-1), torch.zeros(2, 3, dtype=torch.float64))
+    spread = poses.var(dim=-1, correction=0)
+    torch.testing.assert_close(spread, torch.ones_like(spread), rtol=1e-3, atol=0)
+        poses.var(dim=-1, correction=0), torch.ones(2, 3, dtype=torch.float64), rtol=1e-3, atol=0
+    )
+
+
+def test_activations_weigh_the_votes():
+    votes, present = drawn(1), torch.rand(1, 5, dtype=torch.float64)
+    routing = made(iterations=1, activations=True, norm=False)
+    poses, activations = routing(votes, present)
+    torch.testing.assert_close(poses, (present[..., None, None] * votes).sum(dim=1) / 3)
+    assert activations is not None
+    assert bool(((activations > 0) & (activations < 1)).all())
+    with pytest.raises(ValueError, match="have no activations"):
+        routing(votes)
+
+
+@pytest.mark.parametrize("options", [{}, {"norm": False}, {"activations": True, "inverse_temperature": 0.3}])
+def test_gradients(options: dict[str, object]):
+    votes, present = drawn(2), torch.rand(2, 5, dtype=torch.float64)
+    routing = made(iterations=3, **options)
+
+    def outputs(votes: Tensor, present: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
+        return tuple(part for part in routing(votes, present) if part is not None)
+
+    assert torch.autograd.gradcheck(outputs, (votes.requires_grad_(), present.requires_grad_(), *routing.parameters()))
+
+
+@pytest.mark.parametrize("activations", [False, True])
+def test_empty_votes_give_finite_numbers(activations: bool):
+    votes = torch.zeros(1, 5, 3, 4, requires_grad=True)
+    poses, present = InvertedRouting(3, 4, iterations=3, activations=activations)(votes, torch.zeros(1, 5))
+    (poses.sum() + (0 if present is None else present.sum())).backward()
+    assert bool(poses.isfinite().all())
+    assert votes.grad is not None
+    assert bool(votes.grad.isfinite().all())
+
+
+def test_bfloat16_votes_are_routed_in_float32():
+    with torch.autocast("cpu", torch.bfloat16):
+        assert InvertedRouting(3, 4)(drawn(1).bfloat16()).poses.dtype == torch.float32
+
+
+@pytest.mark.parametrize("structure", ["vector", "matrix"])
+def test_one_iteration_is_a_convolution_divided_by_the_number_of_parents(structure: str):
+    types, parents, pose, kernel, stride = 3, 5, 4, 3, 2
+    routing = made(parents, pose, iterations=1, norm=False)
+    layer = ConvCapsules(types, parents, pose, pose, kernel, stride, routing, structure=structure).double()  # type: ignore[arg-type]
+    grid = torch.randn(2, 7, 7, types, pose, dtype=torch.float64)
+    matrices = layer.matrices.weight  # [K · I, J, D, C] or [K · I, J, √D, √D]
+    if structure == "matrix":  # W P, row by row, is (W ⊗ 1) times the pose as a vector
+        matrices = torch.stack([torch.kron(m, torch.eye(2).double()) for m in matrices.flatten(0, 1)])
+    weight = matrices.view(kernel, kernel, types, parents, pose, pose).permute(3, 4, 2, 5, 0, 1)
+    convolved = nn.functional.conv2d(
+        grid.permute(0, 3, 4, 1, 2).flatten(1, 2),
+        weight.reshape(parents * pose, types * pose, kernel, kernel),
+        stride=stride,
+    )
+    expected = convolved.view(2, parents, pose, 3, 3).permute(0, 3, 4, 1, 2) / parents
+    torch.testing.assert_close(layer(Capsules(grid)).poses, expected)
+
+
+def layers(iterations: int, order: str = "concurrent", **options: object) -> list[CapsuleLayer]:
+    """A convolutional layer and a linear one, for a grid [B, 5, 5, 2, 4]; the same matrices each time."""
+    torch.manual_seed(1)
+    lower, upper = (made(parents, 4, iterations=iterations, order=order, **options) for parents in (3, 2))
+    return [
+        ConvCapsules(2, 3, 4, 4, 3, 2, lower).double(),
+        LinearCapsules(3 * 4, 2, 4, 4, upper, structure="matrix", scale=None).double(),
+    ]
+
+
+def test_concurrent_and_sequential_agree_in_one_iteration_alone():
+    grid = Capsules(torch.randn(2, 5, 5, 2, 4, dtype=torch.float64))
+    for iterations in (1, 2, 3):
+        concurrent = Hierarchy(layers(iterations))(grid).poses
+        sequential = Hierarchy(layers(iterations, "sequential"))(grid).poses
+        assert torch.allclose(concurrent, sequential) == (iterations == 1)
+
+
+def test_a_single_layer_has_no_order():
+    children = Capsules(torch.randn(2, 12, 4, dtype=torch.float64))
+    concurrent, sequential = (Hierarchy(layers(3, order)[1:])(children).poses for order in ("concurrent", "sequential"))
+    torch.testing.assert_close(concurrent, sequential)
+
+
+def test_procedure_2_line_by_line():
+    primary = Capsules(torch.randn(2, 5, 5, 2, 4, dtype=torch.float64))
+    first, second = layers(3)
+    p1 = first.routing.step(*first.votes(primary), None)
+    p2 = second.routing.step(*second.votes(p1), None)
+    for _ in range(2):
+        new1 = first.routing.step(*first.votes(primary), p1.poses)
+        new2 = second.routing.step(*second.votes(p1), p2.poses)  # from its children before this iteration
+        p1, p2 = new1, new2
+    torch.testing.assert_close(Hierarchy(layers(3))(primary).poses, p2.poses)
+
+
+def test_concurrent_with_activations():
+    primary = Capsules(torch.randn(1, 5, 5, 2, 4, dtype=torch.float64), torch.rand(1, 5, 5, 2, dtype=torch.float64))
+    classes = Hierarchy(layers(3, activations=True))(primary)
+    assert classes.poses.shape == (1, 2, 4)
+    assert classes.activations is not None
+    assert classes.activations.shape == (1, 2)
