@@ -67,8 +67,6 @@ def test_norm_is_over_the_components_and_can_be_left_out():
     torch.testing.assert_close(poses.mean(dim=-1), torch.zeros(2, 3, dtype=torch.float64))
     spread = poses.var(dim=-1, correction=0)
     torch.testing.assert_close(spread, torch.ones_like(spread), rtol=1e-3, atol=0)
-        poses.var(dim=-1, correction=0), torch.ones(2, 3, dtype=torch.float64), rtol=1e-3, atol=0
-    )
 
 
 def test_activations_weigh_the_votes():
