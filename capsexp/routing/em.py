@@ -39,7 +39,7 @@ class Gaussians(NamedTuple):
 
     mean: Tensor  # μ, [..., J, D]
     variance: Tensor  # σ², [..., J, D]
-    weight: Tensor  # Σ_i R_ij, [..., J]
+    weight: Tensor  # Σ_i R_ij · J / I, [..., J]: 1 on the average where all children are active
 
 
 def fitted(votes: Tensor, weights: Tensor) -> Gaussians:
@@ -48,7 +48,9 @@ def fitted(votes: Tensor, weights: Tensor) -> Gaussians:
     shares = weights / (total[..., None, :] + WEIGHT_FLOOR)
     mean = torch.einsum("...ij,...ijd->...jd", shares, votes)
     deviations = (votes - mean[..., None, :, :]).square()
-    return Gaussians(mean, torch.einsum("...ij,...ijd->...jd", shares, deviations) + VARIANCE_FLOOR, total)
+    variance = torch.einsum("...ij,...ijd->...jd", shares, deviations) + VARIANCE_FLOOR
+    children, parents = weights.shape[-2:]
+    return Gaussians(mean, variance, total * (parents / children))
 
 
 def log_density(votes: Tensor, gaussians: Gaussians) -> Tensor:
@@ -58,7 +60,11 @@ def log_density(votes: Tensor, gaussians: Gaussians) -> Tensor:
 
 
 class Activation(nn.Module):
-    """λ (β_a − Σ_h (β_u + log σ_jh) Σ_i R_ij), of which the logistic function is a parent's activation.
+    """λ (β_a − J / I · Σ_h (β_u + log σ_jh) Σ_i R_ij), of which the logistic function is a parent's activation.
+
+    The factor J / I is not in the procedure. It gives each layer a λ that suits its number of children (and with it
+    another unit to β_a, which is learned): with one λ for layers of 9 and of 80 children a parent, the activations of
+    one are all 1, or those of the other all 1/2, and no gradient gets through.
 
     Args:
         parents: J, each with a β_u and a β_a of its own. Both begin at 0; Hinton et al. don't say where.
@@ -83,8 +89,9 @@ class EMRouting(Routing):
         parents, pose: J and D.
         squash_constant: not used, nothing is squashed.
         iterations: t, at least 1.
-        inverse_temperature, growth: λ = inverse_temperature · (1 − growth^t) in the t-th iteration. The papers name
-            λ without a value; these are in use among implementations. `growth` 0 makes λ constant.
+        inverse_temperature, growth: λ = inverse_temperature · (1 − growth^t) in the t-th iteration; with growth 0 it
+            is constant. The papers name λ and "a fixed schedule" without values; with these CapsNet and EM CapsNet
+            learn digits in three epochs, with ten times as much CapsNet does not.
 
     Raises ValueError for children without activations.
     """
@@ -99,8 +106,8 @@ class EMRouting(Routing):
         squash_constant: float = 1.0,
         *,
         iterations: Annotated[int, Range(1)] = 2,
-        inverse_temperature: Annotated[float, Range(above=0)] = 0.01,
-        growth: Annotated[float, Range(0, below=1)] = 0.95,
+        inverse_temperature: Annotated[float, Range(above=0)] = 0.1,
+        growth: Annotated[float, Range(0, below=1)] = 0.0,
     ) -> None:
         super().__init__()
         self.iterations = iterations

@@ -35,7 +35,7 @@ class InvertedRouting(Routing):
             here every pose is weighted with its activation where it is read: p_j = LayerNorm(Σ_i a_i r_ij v_ij),
             and in the classifier. A primary capsule's activation is that of an EM network, a parent's is
             logistic(λ (β_a − Σ_h cost_jh)) of the last iteration, with the weights a_i r_ij. It has no say in r_ij.
-        inverse_temperature: λ, of the activations alone; as in the last iterations of EM routing.
+        inverse_temperature: λ, of the activations alone; that of EM routing.
 
     Raises ValueError for children without activations, where it reads them.
     """
@@ -52,7 +52,7 @@ class InvertedRouting(Routing):
         order: Literal["concurrent", "sequential"] = "concurrent",
         norm: bool = True,
         activations: bool = False,
-        inverse_temperature: Annotated[float, Range(above=0)] = 0.01,
+        inverse_temperature: Annotated[float, Range(above=0)] = 0.1,
     ) -> None:
         super().__init__()
         self.iterations = iterations

@@ -64,7 +64,7 @@ def test_the_first_m_step_by_hand():
     torch.testing.assert_close(gaussians.mean, torch.tensor([[2.0, 2.0]], dtype=torch.float64))
     expected = torch.tensor([[2.0 + VARIANCE_FLOOR, VARIANCE_FLOOR]], dtype=torch.float64)
     torch.testing.assert_close(gaussians.variance, expected, rtol=1e-6, atol=1e-6)
-    assert gaussians.weight.item() == 0.75
+    assert gaussians.weight.item() == 0.75 / 2  # of two children for one parent
 
 
 def test_the_activation_by_hand():
