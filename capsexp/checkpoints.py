@@ -59,3 +59,10 @@ def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
     except Exception as error:  # torch raises half a dozen kinds for a damaged file
         raise InputError(f"{path}: not a checkpoint, or damaged ({one_line(error)})") from None
     return checkpoint
+
+
+def drop_optimizer(path: Path) -> None:
+    """Takes the optimiser's state, two thirds of the file under Adam, out of a finished run's checkpoint."""
+    checkpoint = load(path)
+    if checkpoint.pop("optimizer_states", None) is not None:
+        write_atomically(path, lambda stream: torch.save(checkpoint, stream))

@@ -9,7 +9,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 
 from capsexp import records
 from capsexp.build import Built, build, make
-from capsexp.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochCheckpoint, load
+from capsexp.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochCheckpoint, drop_optimizer, load
 from capsexp.data import source
 from capsexp.data.module import CapsuleData
 from capsexp.errors import RunError, one_line
@@ -64,7 +64,7 @@ def train(planned: Plan, parameters: int, say: Say) -> records.Record:
     if error:
         raise RunError(f"{planned.name}: failed: {record.error}") from error
     _log_hparams(trainer, record)
-    trainer.save_checkpoint(planned.folder / LAST, weights_only=True)  # a finished run needs no optimiser
+    drop_optimizer(planned.folder / LAST)
     say(f"{planned.name}: {outcome(record)}; record {planned.path}, TensorBoard logs {planned.folder}")
     return record
 
@@ -111,12 +111,16 @@ def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: Capsul
     """Trains, from the last checkpoint on if there is one."""
     last = planned.folder / LAST
     checkpoint = load(last) if last.exists() else None
-    if checkpoint and planned.config.rerun and len(checkpoint["history"]) >= planned.epochs:
+    done = len(checkpoint["history"]) if checkpoint else 0
+    if done >= planned.epochs and planned.config.rerun:
         checkpoint = None  # a run that came to its end starts over
     if checkpoint:
-        done = len(checkpoint["history"])
         module.resumed = [*checkpoint["resumed"], done]
         say(f"{planned.name}: goes on after epoch {done}")
+        if done >= planned.epochs:  # only the record is missing
+            module.load_state_dict(checkpoint["state_dict"])
+            module.history = checkpoint["history"]
+            return
     try:
         trainer.fit(module, datamodule=data, ckpt_path=last if checkpoint else None)
     except SystemExit:  # what Lightning makes of Ctrl-C

@@ -1,32 +1,9 @@
-"""What all tests share: configurations small enough to train in a second, and folders of their own."""
+"""Fixtures that all tests share."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from capsexp import composing
-from capsexp.config import Config, check
-
-#: A CapsNet of one capsule type on a few images of the packaged sample: a run of a second.
-TINY = (
-    "data=mnist_sample",
-    "budget=demo",
-    "budget.epochs=3",
-    "budget.width=0.04",
-    "budget.train_images=256",
-    "budget.test_images=200",
-    "trainer=cpu",
-    "trainer.deterministic=true",
-    "trainer.precision=float32",
-)
-
-Compose = Callable[..., Config]
-
-
-def composed_config(*overrides: str) -> Config:
-    """The checked configuration of a command line."""
-    return check(composing.composed(list(overrides)))
+from support import TINY
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What a user can get wrong: each ends in exit code 2 and one line that names the key, what is allowed, what is near."""
+"""What a user can get wrong: each ends in exit code 2 and one line that says what is allowed and what is near."""
 
 import os
 import subprocess

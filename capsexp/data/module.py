@@ -1,10 +1,12 @@
 """A data set as Lightning wants it: loaders over device-resident splits."""
 
+import dataclasses
+
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from capsexp.config import Config
+from capsexp.config import Config, Preprocess
 from capsexp.data.loader import DeviceLoader, TrainingLoader, derived_seed
 from capsexp.data.source import ImageSet
 
@@ -41,7 +43,7 @@ class CapsuleData(pl.LightningDataModule):
         return TrainingLoader(
             *self.train,
             config.optim.batch_size,
-            config.preprocess,
+            training_preprocess(config),
             config.seed,
             lambda: trainer.current_epoch,
             config.budget.steps,
@@ -54,6 +56,11 @@ class CapsuleData(pl.LightningDataModule):
     def test_dataloader(self) -> DeviceLoader:
         """The test set."""
         return DeviceLoader(*self.test, self.config.trainer.eval_batch_size)
+
+
+def training_preprocess(config: Config) -> Preprocess:
+    """What happens to training images: nothing is mirrored whose mirror image means something else."""
+    return dataclasses.replace(config.preprocess, flip=config.preprocess.flip and config.data.flips)
 
 
 def heldout_split(count: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,47 @@
+# Everything a user types. `make demo` and `make test` need nothing before them.
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup demo test test-all test-gpu lint format tensorboard data clean
+
+help: ## What there is.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## Make .venv with everything in it.
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## CapsNet without and with CBAM on a real MNIST sample: about three minutes.
+	$(PY) scripts/demo.py
+
+test: $(STAMP) ## The fast tests.
+	$(PY) -m pytest
+
+test-all: $(STAMP) ## All tests; those on full data sets need CAPSEXP_DATA.
+	$(PY) -m pytest -m 'not gpu' --timeout=1800
+
+test-gpu: $(STAMP) ## The tests that need a CUDA device.
+	$(PY) -m pytest -m gpu
+
+lint: $(STAMP) ## Style, format and types.
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: $(STAMP) ## Bring the code into its format.
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+data: $(STAMP) ## Check, download and decode all data sets.
+	$(PY) scripts/prepare_data.py
+
+tensorboard: $(STAMP) ## Look at the runs.
+	$(VENV)/bin/tensorboard --logdir logs
+
+clean: ## Remove the environment and what tools leave.
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

@@ -1,0 +1,105 @@
+"""Batches: every image once an epoch, shifts and mirrorings by hand, the same again from seed and epoch."""
+
+import pytest
+import torch
+from support import composed_config
+from torch import Tensor
+
+from capsexp.config import Preprocess
+from capsexp.data.loader import DeviceLoader, TrainingLoader, derived_seed, moved
+from capsexp.data.module import heldout_split, training_preprocess
+
+PLAIN = Preprocess(normalize=False, shift=0.0, crop_padding=0, flip=False)
+MOVING = Preprocess(normalize=False, shift=0.1, crop_padding=2, flip=True)
+IMAGES = torch.randint(0, 256, (50, 3, 20, 20), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(50)
+
+
+def epoch(preprocess: Preprocess, number: int = 0, seed: int = 0, batch_size: int = 8) -> tuple[Tensor, Tensor]:
+    loader = TrainingLoader(IMAGES, LABELS, batch_size, preprocess, seed, lambda: number)
+    batches = list(loader)
+    assert len(batches) == len(loader)
+    pixels, labels = zip(*batches, strict=True)
+    return torch.cat(pixels), torch.cat(labels)
+
+
+def test_evaluation_goes_in_order_over_everything() -> None:
+    pixels, labels = zip(*DeviceLoader(IMAGES, LABELS, 16), strict=True)
+    assert [len(batch) for batch in labels] == [16, 16, 16, 2]
+    torch.testing.assert_close(torch.cat(pixels), IMAGES / 255)
+    assert torch.equal(torch.cat(labels), LABELS)
+
+
+def test_an_epoch_has_every_image_once_with_its_label() -> None:
+    pixels, labels = epoch(PLAIN)
+    assert sorted(labels.tolist()) == list(range(50))
+    assert labels.tolist() != list(range(50))
+    torch.testing.assert_close(pixels, IMAGES[labels] / 255)
+
+
+def test_randomness_follows_from_seed_and_epoch() -> None:
+    first, again = epoch(MOVING, 3, seed=5), epoch(MOVING, 3, seed=5)
+    assert torch.equal(first[0], again[0])
+    assert torch.equal(first[1], again[1])
+    for other in (epoch(MOVING, 4, seed=5), epoch(MOVING, 3, seed=6), epoch(MOVING, 5, seed=3)):
+        assert not torch.equal(first[1], other[1])
+
+
+def test_seeds_do_not_collide() -> None:
+    seeds = {derived_seed(seed, number) for seed in range(50) for number in range(50)}
+    assert len(seeds) == 2500
+
+
+def test_steps_cut_an_epoch_short() -> None:
+    loader = TrainingLoader(IMAGES, LABELS, 8, PLAIN, 0, lambda: 0, steps=2)
+    assert len(loader) == len(list(loader)) == 2
+    assert len(TrainingLoader(IMAGES, LABELS, 8, PLAIN, 0, lambda: 0, steps=100)) == 7
+
+
+@pytest.mark.parametrize(("down", "right"), [(0, 0), (2, 0), (-3, 1), (0, 20), (19, -19)])
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_moved_by_hand(down: int, right: int, mirrored: bool) -> None:
+    image = IMAGES[0]
+    expected = torch.zeros_like(image)
+    for row in range(20):
+        for column in range(20):
+            if 0 <= row - down < 20 and 0 <= column - right < 20:
+                expected[:, row, column] = image[:, row - down, column - right]
+    if mirrored:
+        expected = expected.flip(-1)
+    result = moved(image[None], torch.tensor([[down, right]]), torch.tensor([mirrored]))
+    assert torch.equal(result[0], expected)
+
+
+def test_every_shift_within_reach_occurs_and_none_beyond() -> None:
+    images = torch.zeros(4000, 1, 20, 20, dtype=torch.uint8)
+    images[:, :, 10, 10] = 255
+    loader = TrainingLoader(images, torch.zeros(4000, dtype=torch.long), 4000, MOVING, 0, lambda: 0)
+    places = next(iter(loader))[0].nonzero()[:, 2:]
+    # a tenth of 20 pixels, and 2 of padding; a mirrored column 10 is column 9
+    assert places[:, 0].unique().tolist() == list(range(6, 15))
+    assert places[:, 1].unique().tolist() == list(range(5, 15))
+
+
+def test_half_are_mirrored_when_asked() -> None:
+    flips = Preprocess(normalize=False, shift=0.0, crop_padding=0, flip=True)
+    pixels, labels = epoch(flips)
+    as_they_were = (pixels == IMAGES[labels] / 255).flatten(1).all(1)
+    mirrored = (pixels == IMAGES[labels].flip(-1) / 255).flatten(1).all(1)
+    assert (as_they_were ^ mirrored).all()
+    assert 10 < mirrored.sum() < 40
+
+
+@pytest.mark.parametrize(
+    ("data", "flips"), [("mnist", False), ("svhn", False), ("cifar10", True), ("fashion_mnist", True)]
+)
+def test_digits_are_never_mirrored(data: str, flips: bool) -> None:
+    assert training_preprocess(composed_config(f"data={data}", "preprocess=huang")).flip is flips
+
+
+def test_the_heldout_tenth() -> None:
+    kept, held = heldout_split(5000, 3)
+    assert (len(kept), len(held)) == (4500, 500)
+    assert sorted([*kept.tolist(), *held.tolist()]) == list(range(5000))
+    assert torch.equal(heldout_split(5000, 3)[1], held)
+    assert not torch.equal(heldout_split(5000, 4)[1], held)

@@ -1,0 +1,61 @@
+"""CapsNet: its parameters, any image size, each flag where it belongs."""
+
+import pytest
+import torch
+from support import composed_config
+
+from capsexp.build import build, dry_run
+
+
+@pytest.mark.parametrize(
+    ("overrides", "parameters"),
+    [
+        ((), 6_804_224),
+        (("reconstruction.enabled=true",), 8_215_568),
+        (("attention.cbam=true",), 6_804_224 + 8_564),
+        (("attention.cbam=true", "reconstruction.enabled=true"), 8_215_568 + 8_564),
+        (("attention.conv=true",), 6_804_224 + 2 * (256 * 256 + 256)),
+        (("attention.caps=true",), 6_804_224 + 2 * (16 * 16 + 16)),
+        (("routing.iterations=1",), 6_804_224),
+        (("routing.iterations=7", "model.squash_constant=0.5"), 6_804_224),
+    ],
+)
+def test_parameters_on_mnist(overrides: tuple[str, ...], parameters: int) -> None:
+    assert dry_run(composed_config(*overrides)) == parameters
+
+
+@pytest.mark.parametrize("data", ["mnist", "cifar10", "cifar100", "svhn", "smallnorb", "coil20", "fashion_mnist"])
+def test_every_data_set_fits(data: str) -> None:
+    config = composed_config(f"data={data}", "budget=demo", "attention.cbam=true", "reconstruction.enabled=true")
+    built = build(config)
+    assert built.decoder is not None
+    pixels = torch.rand(2, config.data.channels, config.data.size, config.data.size)
+    scores, poses = built.network(pixels)
+    assert poses.shape == (2, config.data.classes, 16)
+    torch.testing.assert_close(scores, poses.norm(dim=-1))
+    assert built.decoder(poses, scores.argmax(1)).shape == pixels.shape
+
+
+def test_the_layers_have_the_papers_shapes() -> None:
+    network = build(composed_config()).network
+    images = torch.rand(1, 1, 28, 28)
+    features = network.convolution(images).relu()
+    assert features.shape == (1, 256, 20, 20)
+    assert network.primary(features).poses.shape == (1, 1152, 8)
+    assert network.classes.matrices.weight.shape == (1152, 10, 16, 8)
+
+
+def test_cbam_stands_after_the_first_convolutions_relu() -> None:
+    network = build(composed_config("attention.cbam=true", "budget=demo")).network.eval()
+    images = torch.rand(2, 1, 28, 28)
+    seen: list[torch.Tensor] = []
+    network.cbam.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    network(images)
+    torch.testing.assert_close(seen[0], network.convolution(images).relu())
+
+
+def test_an_empty_image_gives_finite_gradients() -> None:
+    network = build(composed_config("budget=demo")).network
+    scores, _ = network(torch.zeros(2, 1, 28, 28))
+    scores.sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())

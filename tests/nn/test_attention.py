@@ -1,0 +1,53 @@
+"""The attention modules: their formulas by hand, their parameters, their shapes."""
+
+import torch
+from torch import nn
+
+from capsexp.nn.attention import CBAM, CapsAttention, ChannelAttention, ConvAttention, SpatialAttention
+
+
+def count(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def test_cbam_has_the_parameters_of_the_authors_release() -> None:
+    assert count(CBAM(256, 16)) == 8_564
+    assert count(CBAM(256, 16).channel) == 2 * 256 * 16 + 256 + 16
+    assert count(CBAM(256, 16).spatial) == 2 * 49 + 2  # a convolution without bias, and a batch norm
+
+
+def test_channel_attention_adds_both_poolings_before_the_sigmoid() -> None:
+    features = torch.randn(2, 8, 5, 5)
+    attention = ChannelAttention(8, 2)
+    first, _, second = attention.shared
+    average, maximum = features.mean((2, 3)), features.flatten(2).max(2).values
+    expected = torch.sigmoid(second(first(average).relu()) + second(first(maximum).relu()))
+    torch.testing.assert_close(attention(features), expected[:, :, None, None])
+
+
+def test_spatial_attention_pools_over_channels() -> None:
+    features = torch.randn(2, 8, 9, 9)
+    attention = SpatialAttention().eval()
+    maps = torch.stack((features.mean(1), features.max(1).values), dim=1)
+    torch.testing.assert_close(attention(features), torch.sigmoid(attention.norm(attention.convolution(maps))))
+
+
+def test_cbam_multiplies_channels_first_then_places() -> None:
+    features, cbam = torch.randn(2, 16, 9, 9), CBAM(16, 4).eval()
+    refined = cbam.channel(features) * features
+    torch.testing.assert_close(cbam(features), cbam.spatial(refined) * refined)
+    assert (cbam(features).abs() <= features.abs()).all()  # both maps lie between 0 and 1
+
+
+def test_conv_attention_adds_the_gated_map() -> None:
+    features, attention = torch.randn(2, 6, 4, 4), ConvAttention(6)
+    first, _, second, _ = attention.gate
+    gate = torch.tanh(second(first(features.mean((2, 3))).relu()))[:, :, None, None]
+    torch.testing.assert_close(attention(features), features + features * gate)
+    assert count(attention) == 2 * (6 * 6 + 6)
+
+
+def test_caps_attention_acts_on_each_vote_alone() -> None:
+    votes, attention = torch.randn(2, 5, 3, 16), CapsAttention(16)
+    torch.testing.assert_close(attention(votes)[1, 2, 0], attention(votes[1, 2, 0]))
+    assert count(attention) == 2 * (16 * 16 + 16)

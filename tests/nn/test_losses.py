@@ -1,0 +1,34 @@
+"""Losses against numbers worked out by hand."""
+
+import pytest
+import torch
+
+from capsexp.nn.losses import CrossEntropyLoss, MarginLoss, reconstruction_loss
+
+
+def test_margin_loss_by_hand() -> None:
+    lengths = torch.tensor([[0.7, 0.3, 0.05], [0.95, 0.2, 0.6]])
+    # (0.9 − 0.7)² + 0.5 (0.3 − 0.1)²;  0.5 (0.95 − 0.1)² + 0.5 (0.2 − 0.1)² + (0.9 − 0.6)²
+    expected = ((0.04 + 0.5 * 0.04) + (0.5 * 0.7225 + 0.5 * 0.01 + 0.09)) / 2
+    assert MarginLoss()(lengths, torch.tensor([0, 2])).item() == pytest.approx(expected)
+
+
+def test_margin_loss_is_zero_outside_the_margins_and_uses_its_options() -> None:
+    lengths = torch.tensor([[0.95, 0.05]])
+    assert MarginLoss()(lengths, torch.tensor([0])).item() == 0
+    other = MarginLoss(positive=1.0, negative=0.0, down_weight=0.25)
+    assert other(lengths, torch.tensor([0])).item() == pytest.approx(0.05**2 + 0.25 * 0.05**2)
+
+
+def test_cross_entropy() -> None:
+    scores = torch.randn(4, 10)
+    labels = torch.tensor([1, 2, 3, 4])
+    expected = -scores.log_softmax(1)[torch.arange(4), labels].mean()
+    torch.testing.assert_close(CrossEntropyLoss()(scores, labels), expected)
+
+
+def test_reconstruction_sums_over_pixels_and_averages_over_the_batch() -> None:
+    drawn, images = torch.zeros(2, 1, 28, 28), torch.ones(2, 1, 28, 28)
+    images[1] = 0
+    assert reconstruction_loss(drawn, images).item() == 784 / 2
+    assert pytest.approx(0.392) == 0.0005 * 784  # the weight of Sabour et al., as a mean over the pixels

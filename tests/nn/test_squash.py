@@ -1,0 +1,47 @@
+"""The squash function: its formula, its limits, its gradient at zero."""
+
+import pytest
+import torch
+
+from capsexp.nn.squash import squash
+
+
+@pytest.mark.parametrize("constant", [1.0, 0.5])
+def test_formula(constant: float) -> None:
+    s = torch.randn(7, 5, 16, dtype=torch.float64)
+    length = s.norm(dim=-1, keepdim=True)
+    expected = length**2 / (constant + length**2) * (s / length)  # as the papers print it
+    torch.testing.assert_close(squash(s, constant), expected)
+
+
+def test_lengths_stay_below_one_and_directions_stay() -> None:
+    s = torch.randn(100, 8, dtype=torch.float64) * torch.logspace(-6, 4, 100, dtype=torch.float64)[:, None]
+    squashed = squash(s)
+    assert (squashed.norm(dim=-1) < 1).all()
+    directions = torch.nn.functional.normalize
+    torch.testing.assert_close(directions(squashed, dim=-1, eps=1e-30), directions(s, dim=-1, eps=1e-30))
+
+
+def test_it_works_along_the_pose_and_nothing_else() -> None:
+    s = torch.randn(3, 4, 8)
+    together, alone = squash(s), squash(s[1, 2])
+    torch.testing.assert_close(together[1, 2], alone)
+
+
+def test_half_the_constant_lengthens_short_vectors_more() -> None:
+    s = torch.tensor([0.1, 0.0])
+    assert squash(s, 0.5).norm() / squash(s, 1.0).norm() == pytest.approx(1.01 / 0.51)
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-30, 1e-12])
+def test_value_and_gradient_are_finite_where_the_norm_vanishes(value: float) -> None:
+    s = torch.full((2, 8), value, requires_grad=True)
+    squash(s).sum().backward()
+    assert s.grad is not None
+    assert s.grad.isfinite().all()
+    assert squash(s).isfinite().all()
+
+
+def test_gradient() -> None:
+    s = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(squash, (s,))

@@ -1,0 +1,95 @@
+"""Dynamic routing: the procedure step by step, its symmetries, its gradient."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from capsexp.nn.squash import squash
+from capsexp.routing.dynamic import DynamicRouting
+
+
+def votes(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def by_hand(u: Tensor, iterations: int, constant: float = 1.0, accumulate: bool = True) -> Tensor:
+    """The procedure for one image, with loops over capsules: [I, J, D] -> [J, D]."""
+    children, parents, _ = u.shape
+    b = torch.zeros(children, parents, dtype=u.dtype)
+    for iteration in range(iterations):
+        c = torch.stack([b[i].exp() / b[i].exp().sum() for i in range(children)])
+        v = torch.stack([squash(sum(c[i, j] * u[i, j] for i in range(children)), constant) for j in range(parents)])
+        if iteration < iterations - 1:
+            for i in range(children):
+                for j in range(parents):
+                    b[i, j] = u[i, j] @ v[j] + (b[i, j] if accumulate else 0)
+    return v
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 3, 5])
+@pytest.mark.parametrize("logits", ["accumulate", "replace"])
+@pytest.mark.parametrize("constant", [1.0, 0.5])
+def test_the_procedure_by_hand(iterations: int, logits: str, constant: float) -> None:
+    u = votes(2, 6, 3, 4)
+    routing = DynamicRouting(3, 4, constant, iterations=iterations, logits=logits)  # type: ignore[arg-type]
+    expected = torch.stack([by_hand(image, iterations, constant, logits == "accumulate") for image in u])
+    torch.testing.assert_close(routing(u).poses, expected)
+
+
+def test_one_iteration_is_the_squashed_mean_of_the_votes() -> None:
+    u = votes(2, 6, 3, 4)
+    torch.testing.assert_close(DynamicRouting(3, 4, iterations=1)(u).poses, squash(u.sum(1) / 3))
+
+
+def test_coefficients_sum_to_one_over_the_parents() -> None:
+    coefficients = DynamicRouting(3, 4, iterations=4).coefficients(votes(2, 6, 3, 4))
+    torch.testing.assert_close(coefficients.sum(2), torch.ones(2, 6, dtype=torch.float64))
+    assert not torch.allclose(coefficients.sum(1), coefficients.sum(1)[:, :1].expand(-1, 3))
+
+
+def test_an_image_is_routed_alone() -> None:
+    u = votes(3, 6, 3, 4)
+    routing = DynamicRouting(3, 4)
+    torch.testing.assert_close(routing(u).poses[1], routing(u[1:2]).poses[0])
+
+
+def test_the_order_of_the_children_does_not_matter() -> None:
+    u = votes(2, 6, 3, 4)
+    shuffled = u[:, torch.randperm(6, generator=torch.Generator().manual_seed(1))]
+    torch.testing.assert_close(DynamicRouting(3, 4)(shuffled).poses, DynamicRouting(3, 4)(u).poses)
+
+
+def test_an_orthogonal_change_of_the_parents_basis_commutes_with_routing() -> None:
+    u = votes(2, 6, 3, 4)
+    basis = torch.linalg.qr(votes(4, 4)).Q
+    torch.testing.assert_close(DynamicRouting(3, 4)(u @ basis).poses, DynamicRouting(3, 4)(u).poses @ basis)
+
+
+@pytest.mark.parametrize("gradient", ["all", "last"])
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_gradient(gradient: str, iterations: int) -> None:
+    u = votes(2, 4, 3, 4).requires_grad_()
+    routing = DynamicRouting(3, 4, iterations=iterations, gradient=gradient)  # type: ignore[arg-type]
+    (through,) = torch.autograd.grad(routing(u).poses.square().sum(), u)
+    c = routing.coefficients(u) if gradient == "all" else routing.coefficients(u).detach()
+    (expected,) = torch.autograd.grad(squash(torch.einsum("bij,bijd->bjd", c, u)).square().sum(), u)
+    torch.testing.assert_close(through, expected)
+    if gradient == "all":
+        assert torch.autograd.gradcheck(lambda x: routing(x).poses, (u,))
+
+
+def test_zero_votes_give_zero_poses_and_finite_gradients() -> None:
+    u = torch.zeros(2, 4, 3, 4, requires_grad=True)
+    poses = DynamicRouting(3, 4)(u).poses
+    poses.sum().backward()
+    assert u.grad is not None
+    assert (poses == 0).all()
+    assert u.grad.isfinite().all()
+
+
+def test_bfloat16_votes_are_routed_in_float32() -> None:
+    u = votes(2, 6, 3, 4).to(torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        poses = DynamicRouting(3, 4)(u).poses
+    assert poses.dtype == torch.float32
+    torch.testing.assert_close(poses, DynamicRouting(3, 4)(u.float()).poses)

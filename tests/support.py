@@ -1,0 +1,22 @@
+"""What tests of several folders share: configurations small enough to train in a second."""
+
+from capsexp import composing
+from capsexp.config import Config, check
+
+#: A CapsNet of one capsule type on a few images of the packaged sample: a run of a second.
+TINY = (
+    "data=mnist_sample",
+    "budget=demo",
+    "budget.epochs=3",
+    "budget.width=0.04",
+    "budget.train_images=256",
+    "budget.test_images=200",
+    "trainer=cpu",
+    "trainer.deterministic=true",
+    "trainer.precision=float32",
+)
+
+
+def composed_config(*overrides: str) -> Config:
+    """The checked configuration of a command line."""
+    return check(composing.composed(list(overrides)))
