@@ -51,6 +51,13 @@ class Routing(nn.Module):
         """One iteration, from the parents' poses [..., J, D] of the one before; None in the first."""
         raise NotImplementedError
 
+    def first(self, total: Tensor) -> Capsules:
+        """The first iteration, from the sum over the children of their votes, [..., J, D]: all count the same in it.
+
+        For concurrent procedures that read no activations.
+        """
+        raise NotImplementedError
+
 
 #: Makes a layer's routing procedure from J, D and the squash constant, which are the network's to say.
 RoutingFactory = Callable[[int, int, float], Routing]
@@ -134,9 +141,17 @@ class TransformationMatrices(nn.Module):
         """[..., I, C] -> [..., I, J, D]."""
         if not self.matrix:
             return torch.einsum("...ic,ijdc->...ijd", poses, self.weight)
+        return torch.einsum("...iyx,ijzy->...ijzx", self._squares(poses), self.weight).flatten(-2)
+
+    def total(self, poses: Tensor) -> Tensor:
+        """The sum over the children of their votes, without the votes: [..., I, C] -> [..., J, D]. One product."""
+        if not self.matrix:
+            return torch.einsum("...ic,ijdc->...jd", poses, self.weight)
+        return torch.einsum("...iyx,ijzy->...jzx", self._squares(poses), self.weight).flatten(-2)
+
+    def _squares(self, poses: Tensor) -> Tensor:
         side = self.weight.shape[-1]
-        matrices = poses.reshape(*poses.shape[:-1], side, side)
-        return torch.einsum("...iyx,ijzy->...ijzx", matrices, self.weight).flatten(-2)
+        return poses.reshape(*poses.shape[:-1], side, side)
 
 
 class CapsuleLayer(nn.Module):
@@ -150,6 +165,10 @@ class CapsuleLayer(nn.Module):
 
     def votes(self, children: Capsules) -> Votes:
         """The votes of these children, and their activations."""
+        raise NotImplementedError
+
+    def total(self, children: Tensor) -> Tensor:
+        """The sum of the votes of the children with these poses, [..., J, D], as long as no attention acts on them."""
         raise NotImplementedError
 
     def forward(self, children: Capsules) -> Capsules:
@@ -188,6 +207,13 @@ class LinearCapsules(CapsuleLayer):
 
     def votes(self, children: Capsules) -> Votes:
         """Poses [B, ..., I, C] -> votes [B, all children, J, D], activations [B, all children]."""
-        batch, pose = len(children.poses), children.poses.shape[-1]
-        votes = self.attention(self.matrices(children.poses.reshape(batch, -1, self.group, pose)))
+        votes = self.attention(self.matrices(self._grouped(children.poses)))
         return Votes(votes.flatten(1, 2), None if children.activations is None else children.activations.flatten(1))
+
+    def total(self, children: Tensor) -> Tensor:
+        """[B, ..., I, C] -> [B, J, D]."""
+        return self.matrices.total(self._grouped(children)).sum(dim=1)
+
+    def _grouped(self, poses: Tensor) -> Tensor:
+        """[B, ..., I, C] -> [B, positions, I, C], I as many as there are matrices for."""
+        return poses.reshape(len(poses), -1, self.group, poses.shape[-1])

@@ -102,6 +102,10 @@ class ConvCapsules(CapsuleLayer):
         votes = self.attention(self.matrices(self._seen(poses)))
         return Votes(votes, None if activations is None else self._seen(activations))
 
+    def total(self, children: Tensor) -> Tensor:
+        """[B, H, W, I, C] -> [B, H', W', J, D]: an ordinary convolution."""
+        return self.matrices.total(self._seen(children))
+
     def _seen(self, grid: Tensor) -> Tensor:
         """[B, H, W, I, ...] -> [B, H', W', K · I, ...]."""
         return patches(grid, self.kernel, self.stride).flatten(3, 4)

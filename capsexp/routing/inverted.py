@@ -82,6 +82,11 @@ class InvertedRouting(Routing):
             logits = self.activation(fitted(votes, weights), self.inverse_temperature)
             return Capsules(self.norm(_weighted(votes, weights)), logits.sigmoid())
 
+    def first(self, total: Tensor) -> Capsules:
+        """The first iteration, from Σ_i v_ij, [..., J, D]: r_ij is 1/J for every child."""
+        with full_precision(total):
+            return Capsules(self.norm(at_least_float32(total) / total.shape[-2]))
+
     def coefficients(self, votes: Tensor, parents: Tensor | None) -> Tensor:
         """The routing coefficients r, [..., I, J]; they sum to 1 over the parents J."""
         if parents is None:

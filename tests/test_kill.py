@@ -1,0 +1,75 @@
+"""SIGKILL at any moment: nothing half-written is read, and the finished record is that of an uninterrupted run."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import TINY
+
+from capsexp import records
+
+ROOT = Path(__file__).parents[1]
+OPTIONS = (*TINY, "budget.epochs=6", "attention=cbam", "reconstruction.enabled=true", "preprocess.shift=0.1")
+
+
+def start(folder: Path) -> "subprocess.Popen[bytes]":
+    """The run, writing below `folder`."""
+    arguments = [*OPTIONS, f"paths.results={folder}/results", f"paths.logs={folder}/logs"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "capsexp", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        start_new_session=True,
+    )
+
+
+def finish(folder: Path) -> records.Record:
+    """Runs it to its end."""
+    process = start(folder)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors.decode()
+    (path,) = (folder / "results" / "runs").iterdir()
+    return records.read(path)
+
+
+def numbers(record: records.Record) -> list[dict[str, Any]]:
+    """A record's epochs without their times."""
+    return [{k: v for k, v in row.items() if not k.endswith("seconds")} for row in record.epochs]
+
+
+def kill_often(folder: Path, kills: int, longest: float, luck: random.Random) -> int:
+    """Kills the run so many times, each after a random time; returns how often it was still running then."""
+    met = 0
+    for _ in range(kills):
+        process = start(folder)
+        time.sleep(luck.uniform(0.0, longest))
+        met += process.poll() is None
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+        for path in folder.glob("results/runs/*.json"):
+            records.read(path)
+    return met
+
+
+@pytest.mark.parametrize(
+    "kills", [pytest.param(2, id="few"), pytest.param(20, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
+)
+def test_killed_runs_end_in_the_same_record(kills: int, tmp_path: Path) -> None:
+    started = time.perf_counter()
+    whole = finish(tmp_path / "whole")
+    longest = time.perf_counter() - started
+    met = kill_often(tmp_path / "killed", kills, longest, random.Random(0))
+    killed = finish(tmp_path / "killed")
+    assert met > 0
+    assert numbers(killed) == numbers(whole)
+    for name in ("key", "max_accuracy", "first_epoch_to_max", "last_accuracy", "parameters", "config", "data"):
+        assert getattr(killed, name) == getattr(whole, name)
+    left = [path.name for path in (tmp_path / "killed" / "results" / "runs").iterdir()]
+    assert left == [f"capsnet-mnist_sample-{whole.key}.json"]
