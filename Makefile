@@ -20,7 +20,7 @@ demo: $(STAMP) ## CapsNet without and with CBAM on a real MNIST sample: about th
 	$(PY) scripts/demo.py
 
 test: $(STAMP) ## The fast tests.
-	$(PY) -m pytest
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal
 
 test-all: $(STAMP) ## All tests; those on full data sets need CAPSEXP_DATA.
 	$(PY) -m pytest -m 'not gpu' --timeout=1800

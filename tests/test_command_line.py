@@ -94,15 +94,15 @@ def test_a_piped_run_is_a_line_an_epoch(tiny: tuple[str, ...], tmp_path: Path) -
 
 
 def test_a_sweep_runs_every_combination(tiny: tuple[str, ...], tmp_path: Path) -> None:
-    ended = capsexp("-m", *tiny, "budget.epochs=1", "routing.iterations=1,2", "seed=0,1")
+    ended = capsexp("-m", *tiny, "budget.epochs=1", "routing.iterations=1,2", "seed=0")
     assert ended.returncode == 0, ended.stderr
     found = [records.read(path).identity for path in (tmp_path / "results" / "runs").iterdir()]
     axes = {(identity["routing"].get("iterations", 3), identity["seed"]) for identity in found}
-    assert axes == {(1, 0), (1, 1), (2, 0), (2, 1)}
+    assert axes == {(1, 0), (2, 0)}
 
 
 def test_ctrl_c_ends_cleanly_and_the_same_command_goes_on(tiny: tuple[str, ...], tmp_path: Path) -> None:
-    arguments = [*tiny, "budget.epochs=40"]
+    arguments = [*tiny, "budget.epochs=15"]
     process = subprocess.Popen(
         [sys.executable, "-m", "capsexp", *arguments],
         stdout=subprocess.PIPE,
@@ -112,7 +112,7 @@ def test_ctrl_c_ends_cleanly_and_the_same_command_goes_on(tiny: tuple[str, ...],
         start_new_session=True,
     )
     assert process.stdout is not None
-    while "epoch  2/40" not in (line := process.stdout.readline()):
+    while "epoch  2/15" not in (line := process.stdout.readline()):
         assert line, "the run ended before its second epoch"
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
@@ -122,7 +122,7 @@ def test_ctrl_c_ends_cleanly_and_the_same_command_goes_on(tiny: tuple[str, ...],
     again = capsexp(*arguments)
     assert again.returncode == 0
     assert "goes on after epoch" in again.stdout
-    assert len(record_in(tmp_path / "results").epochs) == 40
+    assert len(record_in(tmp_path / "results").epochs) == 15
 
 
 def test_a_reader_that_goes_away_is_no_error(tiny: tuple[str, ...]) -> None:
