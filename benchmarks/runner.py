@@ -19,8 +19,9 @@ from capsexp.config import Config, check
 from capsexp.data import source
 from capsexp.data.loader import TrainingLoader
 from capsexp.data.module import training_preprocess
-from capsexp.experiment import find_place, run
+from capsexp.experiment import run
 from capsexp.host_memory import keep_freed_memory
+from capsexp.plan import find_place
 
 ROUNDS = 5
 

@@ -56,6 +56,8 @@ def identity(config: Config, precision: str, note: str | None) -> Json:
     """
     data = _keep(dataclasses.asdict(config.data), "name", "size", "channels", "classes")
     data |= {"note": note, "reader": _component(config.data.reader)}
+    if config.data.synthesis is not None:
+        data["synthesis"] = _component(config.data.synthesis)
     if config.preprocess.normalize:
         data |= {"mean": config.data.mean, "std": config.data.std}
     reconstruction = dataclasses.asdict(config.reconstruction) if config.reconstruction.enabled else None
@@ -126,6 +128,17 @@ def read(path: Path) -> Record:
     if record.key != key_of(record.identity):
         raise InputError(f"{path}: its configuration doesn't match its key {record.key}")
     return record
+
+
+def outcome(record: Record) -> str:
+    """A record's result in a few words."""
+    if record.heldout_accuracy is not None:
+        epoch = record.first_epoch_to_max
+        return f"test accuracy {record.heldout_accuracy:.2f} % in epoch {epoch}, chosen on held-out images"
+    return (
+        f"maximum test accuracy {record.max_accuracy:.2f} % in epoch {record.first_epoch_to_max} "
+        f"of {len(record.epochs)}, last {record.last_accuracy:.2f} %"
+    )
 
 
 def summary(epochs: list[Json], evaluated: str) -> tuple[float | None, int | None, float | None, float | None]:

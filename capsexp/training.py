@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from collections.abc import Callable
 
 import pytorch_lightning as pl
 import torch
@@ -10,17 +11,18 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from capsexp import records
 from capsexp.build import Built, build, make
 from capsexp.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochCheckpoint, drop_optimizer, load
+from capsexp.config import is_multilabel
 from capsexp.data import source
 from capsexp.data.module import CapsuleData
 from capsexp.errors import RunError, one_line
-from capsexp.experiment import Plan, Say, outcome
 from capsexp.host_memory import keep_freed_memory
 from capsexp.lightning import CapsuleModule
+from capsexp.plan import Plan
 from capsexp.progress import make_progress
 from capsexp.provenance import now, peak_memory_mb, provenance
 
 
-def train(planned: Plan, parameters: int, say: Say) -> records.Record:
+def train(planned: Plan, parameters: int, say: Callable[[str], None]) -> records.Record:
     """Trains to the end, from the last checkpoint on where there is one, and writes the record.
 
     A training that fails leaves a record that says so, and raises RunError; Ctrl-C raises KeyboardInterrupt.
@@ -65,17 +67,18 @@ def train(planned: Plan, parameters: int, say: Say) -> records.Record:
         raise RunError(f"{planned.name}: failed: {record.error}") from error
     _log_hparams(trainer, record)
     drop_optimizer(planned.folder / LAST)
-    say(f"{planned.name}: {outcome(record)}; record {planned.path}, TensorBoard logs {planned.folder}")
+    say(f"{planned.name}: {records.outcome(record)}; record {planned.path}, TensorBoard logs {planned.folder}")
     return record
 
 
 def make_module(planned: Plan, built: Built) -> CapsuleModule:
     """The Lightning module of a run around its network."""
     config = planned.config
+    loss = make(config.loss, "loss")
     return CapsuleModule(
         built.network,
         built.decoder,
-        make(config.loss, "loss"),
+        loss,
         config.reconstruction.weight,
         config.optim,
         planned.epochs,
@@ -84,6 +87,7 @@ def make_module(planned: Plan, built: Built) -> CapsuleModule:
         planned.evaluated,
         config.data.mean if config.preprocess.normalize else None,
         config.data.std if config.preprocess.normalize else None,
+        loss.threshold if is_multilabel(config.data) else None,
     )
 
 
@@ -107,7 +111,9 @@ def make_trainer(planned: Plan) -> pl.Trainer:
     )
 
 
-def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: CapsuleData, say: Say) -> None:
+def _fit(
+    planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: CapsuleData, say: Callable[[str], None]
+) -> None:
     """Trains, from the last checkpoint on if there is one."""
     last = planned.folder / LAST
     checkpoint = load(last) if last.exists() else None

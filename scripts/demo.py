@@ -34,7 +34,7 @@ def main(overrides: list[str]) -> int:
 
 def _row(arguments: list[str]) -> dict[str, object]:
     """The result of a finished run, out of its record."""
-    from capsexp.experiment import finished, plan
+    from capsexp.plan import finished, plan
 
     record = finished(plan(check(composing.composed(arguments))))
     assert record is not None

@@ -59,7 +59,8 @@ def kill_often(folder: Path, kills: int, longest: float, luck: random.Random) ->
 
 
 @pytest.mark.parametrize(
-    "kills", [pytest.param(1, id="one"), pytest.param(20, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
+    "kills",
+    [pytest.param(1, id="one"), pytest.param(20, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
 )
 def test_killed_runs_end_in_the_same_record(kills: int, tmp_path: Path) -> None:
     started = time.perf_counter()

@@ -14,8 +14,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from capsexp import checkpoints, records
 from capsexp.errors import RunError
-from capsexp.experiment import owned, plan, run
+from capsexp.experiment import owned, run
 from capsexp.lightning import CapsuleModule
+from capsexp.plan import plan
 
 
 def numbers(record: records.Record) -> list[dict[str, Any]]:
