@@ -12,6 +12,7 @@ from capsexp.config import Config
 from capsexp.errors import InputError, one_line
 from capsexp.models import Prediction
 from capsexp.nn.decoder import Decoder
+from capsexp.nn.scores import Scores
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ def build(config: Config) -> Built:
     except (ValueError, RuntimeError) as error:
         name, data = config.model[NAME], config.data
         raise InputError(f"model={name} on {data.name} ({data.size}×{data.size}): {one_line(error)}") from error
+    _check_scores(config, network)
     if not config.reconstruction.enabled:
         return Built(network, None)
     if prediction.poses is None:
@@ -63,6 +65,16 @@ def make(node: Component, where: str, *supplied: Any) -> Any:
 def maker(node: Component) -> Any:
     """Makes a routing procedure, for the constants that the network supplies."""
     return partial(make, node, "routing")
+
+
+def _check_scores(config: Config, network: nn.Module) -> None:
+    """Binary cross-entropy has to know whether scores are logits, or it would squash probabilities once more."""
+    layer = getattr(network, "scores", None)
+    logits = not isinstance(layer, Scores) or layer.classifier is not None
+    if getattr(make(config.loss, "loss"), "logits", logits) is not logits:
+        given, wanted = ("logits", "probabilities") if logits else ("probabilities", "logits")
+        source = f"model={config.model[NAME]}" + (f" with routing={config.routing[NAME]}" if layer is not None else "")
+        raise InputError(f"loss.scores={wanted}: {source} gives {given}; set loss.scores={given}")
 
 
 def _shapes(network: nn.Module, image_shape: tuple[int, int, int]) -> Prediction:

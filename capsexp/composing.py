@@ -53,7 +53,7 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
     if isinstance(error, OverrideParseException):
         return InputError(f"{error.override}: not of the form key=value ({one_line(Exception(error.message))})")
     if isinstance(error, ConfigCompositionException):
-        return _composition(error)
+        return _composition(error, overrides)
     if isinstance(error, OmegaConfBaseException):
         return InputError(f"{error.full_key or 'configuration'}: {one_line(error)}")
     if isinstance(error, HydraException) or (isinstance(error, ValueError) and "Config group override" in str(error)):
@@ -63,14 +63,17 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
     return error
 
 
-def _composition(error: ConfigCompositionException) -> InputError:
+def _composition(error: ConfigCompositionException, overrides: list[str]) -> InputError:
     """A key that doesn't exist, or a value in a place that can't hold it."""
     text = f"{error} {error.__cause__ or ''}"
     found = re.search(r"Could not (?:override|delete|append)[^']*'([^']+)'", text)
     if not found:
         return InputError(one_line(error))
     key = found.group(1).partition("@")[0]
-    node: Any = composed([])
+    # What could have been meant depends on the choices: another data set or model has other keys.
+    choices = [override for override in overrides if re.fullmatch(r"\w+=\w+", override)]
+    choices = [choice for choice in choices if (CONF / choice.partition("=")[0]).is_dir()]
+    node: Any = composed(choices if choices != overrides else [])
     parts = key.split(".")
     for depth, part in enumerate(parts):
         if not isinstance(node, dict):

@@ -9,7 +9,7 @@ of that class, so that a new network needs no change here.
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from capsexp.checks import Component, Range, check_component, check_dataclass
+from capsexp.checks import NAME, Component, Range, check_component, check_dataclass, import_target
 from capsexp.errors import InputError
 
 Positive = Annotated[float, Range(above=0)]
@@ -39,13 +39,14 @@ class Data:
     reader: Component  # see capsexp.data.reader
     root: str  # the folder that holds all data sets, in torchvision's layouts
     download: bool  # fetch missing files, where there is a network
-    size: Count  # pixels a side; images of another size are averaged down to it
+    size: Count  # pixels a side; images of another size are averaged down to it, but for a synthesis, see there
     channels: Literal[1, 3]  # grey images are repeated to three channels
     classes: Count
     flips: bool  # a mirrored image keeps its class
     mean: list[float]  # of the training pixels / 255, one a channel
     std: list[Positive]
     versions: dict[str, Version]
+    synthesis: Component | None = None  # images are made from the reader's; see capsexp.data.synthesis
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,8 @@ class Budget:
     name: str
     epochs: Count | None
     steps: Count | None  # optimisation steps in an epoch
-    train_images: Count | None  # the first so many
-    test_images: Count | None
+    train_images: Count | None  # the first so many; of a synthesis, the digits, and so the images in an epoch
+    test_images: Count | None  # the first so many
     width: Fraction  # of the networks' channels
 
 
@@ -157,4 +158,20 @@ def check(node: dict[str, Any]) -> Config:
     for where in ("model", "routing", "loss"):
         getattr(config, where).update(check_component(getattr(config, where), where))
     config.data.reader.update(check_component(config.data.reader, "data.reader"))
+    if config.data.synthesis is not None:
+        config.data.synthesis.update(check_component(config.data.synthesis, "data.synthesis"))
+    _check_sets(config)
     return config
+
+
+def is_multilabel(data: Data) -> bool:
+    """Whether an image's label is a set of classes."""
+    return data.synthesis is not None and getattr(import_target(data.synthesis, "data.synthesis"), "multilabel", False)
+
+
+def _check_sets(config: Config) -> None:
+    if is_multilabel(config.data) and getattr(import_target(config.loss, "loss"), "threshold", None) is None:
+        raise InputError(
+            f"loss={config.loss[NAME]}: takes one label an image, but data={config.data.name} has sets of labels; "
+            "loss=binary_cross_entropy and loss=margin take them"
+        )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, MultiStepLR, ReduceLROnPlateau
 from torchmetrics import MeanMetric
-from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics.classification import MulticlassAccuracy, MultilabelExactMatch
 
 from capsexp.config import Optim
 from capsexp.data.loader import derived_seed
@@ -23,17 +23,29 @@ Epoch = dict[str, float | int]
 
 
 class Metrics(nn.Module):
-    """Mean loss and accuracy of a pass over a split, added up on the device."""
+    """Mean loss and accuracy of a pass over a split, added up on the device.
 
-    def __init__(self, classes: int) -> None:
+    Args:
+        classes: J.
+        threshold: None where an image has one class: right is the greatest score. Where it has a set of classes:
+            right is an image whose scores above the threshold are those of exactly its set (tsai, section 6).
+    """
+
+    def __init__(self, classes: int, threshold: float | None = None) -> None:
         super().__init__()
+        self.threshold = threshold
         self.loss = MeanMetric(nan_strategy="disable")
-        self.accuracy = MulticlassAccuracy(classes, average="micro", validate_args=False)
+        self.accuracy: MulticlassAccuracy | MultilabelExactMatch
+        if threshold is None:
+            self.accuracy = MulticlassAccuracy(classes, average="micro", validate_args=False)
+        else:
+            self.accuracy = MultilabelExactMatch(classes, validate_args=False)
 
     def update(self, loss: Tensor, scores: Tensor, labels: Tensor) -> None:
-        """One batch: scalar, [B, J], [B]."""
+        """One batch: scalar, [B, J], [B] or [B, J]."""
         self.loss.update(loss, len(labels))
-        self.accuracy.update(scores, labels)
+        # torchmetrics would guess from their values whether the scores are logits.
+        self.accuracy.update(scores if self.threshold is None else (scores > self.threshold).long(), labels)
 
     def reset(self) -> None:
         """Begins a new pass."""
@@ -61,6 +73,7 @@ class CapsuleModule(pl.LightningModule):
         classes: J.
         evaluated: what is evaluated after each epoch, `test` or `heldout`; names the columns of the history.
         mean, std: of the training pixels, one a channel, for a network that wants them normalised; else None.
+        threshold: where labels are sets: see Metrics.
     """
 
     mean: Tensor
@@ -79,6 +92,7 @@ class CapsuleModule(pl.LightningModule):
         evaluated: str = "test",
         mean: list[float] | None = None,
         std: list[float] | None = None,
+        threshold: float | None = None,
     ) -> None:
         super().__init__()
         self.network, self.decoder, self.loss = network, decoder, loss
@@ -86,7 +100,7 @@ class CapsuleModule(pl.LightningModule):
         self.optim, self.epochs, self.seed, self.evaluated = optim, epochs, seed, evaluated
         self.register_buffer("mean", torch.tensor(mean or [0.0]).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(std or [1.0]).view(-1, 1, 1))
-        self.trained, self.tested = Metrics(classes), Metrics(classes)
+        self.trained, self.tested = Metrics(classes, threshold), Metrics(classes, threshold)
         self.history: list[Epoch] = []
         self.schedule: LRScheduler | None = None
         self._schedule_state: dict[str, Any] | None = None

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from capsexp.config import Preprocess
+from capsexp.data.synthesis import Digits, Epoch, Synthesis
 
 
 def derived_seed(*parts: int) -> int:
@@ -15,11 +16,11 @@ def derived_seed(*parts: int) -> int:
 
 
 class DeviceLoader:
-    """Yields (pixels, labels): pixels between 0 and 1, [B, channels, H, W] float32; labels [B] int64.
+    """Yields (pixels, labels): pixels between 0 and 1, [B, channels, H, W] float32; labels [B] int64, or sets [B, J].
 
     Args:
         images: [N, channels, H, W] uint8, on the device that computes.
-        labels: [N] int64, there too.
+        labels: [N] int64, there too; or [N, J] of 0 and 1.
         batch_size: B; the last batch of an epoch may be smaller.
         steps: stop after so many batches; None takes all.
     """
@@ -61,23 +62,58 @@ class TrainingLoader(DeviceLoader):
         steps: int | None = None,
     ) -> None:
         super().__init__(images, labels, batch_size, steps)
-        # A crop out of an image padded with p zeros is a shift by at most p pixels, where zeros move in.
-        self.reach = preprocess.crop_padding + round(preprocess.shift * images.shape[-1])
-        self.flip = preprocess.flip
+        self.side = images.shape[-1]
+        self.preprocess = preprocess
         self.seed, self.epoch = seed, epoch
+
+    def draw(self, generator: torch.Generator) -> Epoch:
+        """What gives an epoch's images: here they are the same in all."""
+        return lambda chosen: (self.images[chosen], self.labels[chosen])
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         device, count = self.labels.device, len(self.labels)
         generator = torch.Generator(device).manual_seed(derived_seed(self.seed, self.epoch()))
+        # A crop out of an image padded with p zeros is a shift by at most p pixels, where zeros move in.
+        reach = self.preprocess.crop_padding + round(self.preprocess.shift * self.side)
+        flip = self.preprocess.flip
         order = torch.randperm(count, generator=generator, device=device)
-        shifts = torch.randint(-self.reach, self.reach + 1, (count, 2), generator=generator, device=device)
-        mirrored = torch.rand(count, generator=generator, device=device) < (0.5 if self.flip else 0.0)
+        shifts = torch.randint(-reach, reach + 1, (count, 2), generator=generator, device=device)
+        mirrored = torch.rand(count, generator=generator, device=device) < (0.5 if flip else 0.0)
+        batch = self.draw(generator)
         for step in range(self.steps):
             chosen = order[step * self.batch_size : (step + 1) * self.batch_size]
-            images = self.images[chosen]
-            if self.reach or self.flip:
+            images, labels = batch(chosen)
+            if reach or flip:
                 images = moved(images, shifts[chosen], mirrored[chosen])
-            yield images.float() / 255, self.labels[chosen]
+            yield images.float() / 255, labels
+
+
+class SynthesisLoader(TrainingLoader):
+    """A TrainingLoader whose images are drawn anew in each epoch, by a synthesis; see there.
+
+    Args:
+        digits: what the images are made from, on the device that computes; an epoch has as many images.
+        size: pixels a side of the images.
+    """
+
+    def __init__(
+        self,
+        synthesis: Synthesis,
+        digits: Digits,
+        size: int,
+        batch_size: int,
+        preprocess: Preprocess,
+        seed: int,
+        epoch: Callable[[], int],
+        steps: int | None = None,
+    ) -> None:
+        super().__init__(digits.images, digits.labels, batch_size, preprocess, seed, epoch, steps)
+        self.side = size
+        self.drawing = synthesis.training(digits, size)
+
+    def draw(self, generator: torch.Generator) -> Epoch:
+        """Other images for each state of the generator."""
+        return self.drawing(generator)
 
 
 def moved(images: Tensor, shifts: Tensor, mirrored: Tensor) -> Tensor:

@@ -7,47 +7,62 @@ import torch
 from torch import Tensor
 
 from capsexp.config import Config, Preprocess
-from capsexp.data.loader import DeviceLoader, TrainingLoader, derived_seed
+from capsexp.data.loader import DeviceLoader, SynthesisLoader, TrainingLoader, derived_seed
 from capsexp.data.source import ImageSet
+from capsexp.data.synthesis import Digits, make_synthesis
+from capsexp.errors import InputError
 
 HELDOUT_FRACTION = 0.1
+
+Split = tuple[Tensor, Tensor]  # images, labels
 
 
 class CapsuleData(pl.LightningDataModule):
     """Training batches, and each epoch's evaluation: the test set (protocol paper) or the held-out tenth."""
 
     def __init__(self, images: ImageSet, config: Config) -> None:
+        """Raises InputError where the data set's synthesis can't use these images."""
         super().__init__()
         self.images = images
         self.config = config
+        self.synthesis = make_synthesis(config.data)
+        side = images.train_images.shape[-1]
+        if self.synthesis is not None and config.data.size < side:
+            raise InputError(f"data.size={config.data.size}: must be at least {side}, the side of the digits' images")
 
     def setup(self, stage: str) -> None:
         """Moves the splits to the device that trains."""
         assert self.trainer is not None
         device = self.trainer.strategy.root_device
         budget = self.config.budget
-        train = _first(self.images.train_images, self.images.train_labels, budget.train_images)
-        test = _first(self.images.test_images, self.images.test_labels, budget.test_images)
-        self.test = _on(device, test)
-        self.train, self.heldout = _on(device, train), None
+        train = _first((self.images.train_images, self.images.train_labels), budget.train_images)
+        test, heldout = (self.images.test_images, self.images.test_labels), None
         if self.config.protocol == "heldout":
             kept, held = heldout_split(len(train[1]), self.config.seed)
-            self.heldout = _on(device, (train[0][held], train[1][held]))
-            self.train = _on(device, (train[0][kept], train[1][kept]))
+            train, heldout = (train[0][kept], train[1][kept]), (train[0][held], train[1][held])
+        if self.synthesis is not None:
+            # The digits were split before: no image shows one of another split.
+            test = self.synthesis.test(self._digits(test), self.config.data.size)
+            heldout = heldout and self.synthesis.heldout(self._digits(heldout), self.config.data.size)
+        self.train, self.test = _on(device, train), _on(device, _first(test, budget.test_images))
+        self.heldout = heldout and _on(device, heldout)
 
     def train_dataloader(self) -> TrainingLoader:
         """An epoch of training batches."""
         config = self.config
         trainer = self.trainer
         assert trainer is not None
-        return TrainingLoader(
-            *self.train,
+        rest = (
             config.optim.batch_size,
             training_preprocess(config),
             config.seed,
             lambda: trainer.current_epoch,
             config.budget.steps,
         )
+        if self.synthesis is None:
+            images, labels = self.train
+            return TrainingLoader(images, labels, *rest)
+        return SynthesisLoader(self.synthesis, self._digits(self.train), config.data.size, *rest)
 
     def val_dataloader(self) -> DeviceLoader:
         """What is evaluated after each epoch."""
@@ -56,6 +71,9 @@ class CapsuleData(pl.LightningDataModule):
     def test_dataloader(self) -> DeviceLoader:
         """The test set."""
         return DeviceLoader(*self.test, self.config.trainer.eval_batch_size)
+
+    def _digits(self, split: Split) -> Digits:
+        return Digits(*split, self.config.data.classes)
 
 
 def training_preprocess(config: Config) -> Preprocess:
@@ -70,9 +88,9 @@ def heldout_split(count: int, seed: int) -> tuple[Tensor, Tensor]:
     return order[held:].sort().values, order[:held].sort().values
 
 
-def _first(images: Tensor, labels: Tensor, count: int | None) -> tuple[Tensor, Tensor]:
-    return images[:count], labels[:count]
+def _first(split: Split, count: int | None) -> Split:
+    return split[0][:count], split[1][:count]
 
 
-def _on(device: torch.device, split: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def _on(device: torch.device, split: Split) -> Split:
     return split[0].to(device), split[1].to(device)

@@ -8,12 +8,16 @@ from capsexp.errors import InputError
 _CHUNK = 512  # images; bounds the memory for the sums
 
 
-def fit(images: NDArray[np.uint8], size: int, channels: int, name: str) -> NDArray[np.uint8]:
-    """[N, H, H] or [N, H, H, 3] → [N, channels, size, size]; raises InputError where that isn't possible."""
+def fit(images: NDArray[np.uint8], size: int | None, channels: int, name: str) -> NDArray[np.uint8]:
+    """[N, H, H] or [N, H, H, 3] → [N, channels, size, size], None for the size that they have.
+
+    Raises InputError where that isn't possible.
+    """
     grey = images.ndim == 3
     if channels == 1 and not grey:
         raise InputError(f"data.channels=1: must be 3, since the images of {name} are in colour")
     side = images.shape[1]
+    size = side if size is None else size
     if images.shape[2] != side or size > side:
         raise InputError(f"data.size={size}: must be at most {side}; images of {name} are {side}×{images.shape[2]}")
     planes = images[:, None] if grey else images.transpose(0, 3, 1, 2)

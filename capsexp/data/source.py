@@ -69,6 +69,7 @@ class _Source:
 
     def __init__(self, data: Data, say: Say) -> None:
         self.data, self.say = data, say
+        self.size = data.size if data.synthesis is None else None  # a synthesis takes images as large as they come
         self.reader = _reader(data)
         root = Path(data.root).expanduser().absolute()
         paths = _located(data, self.reader, root, say)
@@ -81,7 +82,7 @@ class _Source:
     def arrays(self) -> Arrays:
         data = self.data
         options = {key: value for key, value in data.reader.items() if key != NAME}
-        facts = [_FORMAT, self.identity.checksum, sorted(options.items()), data.size, data.channels, data.classes]
+        facts = [_FORMAT, self.identity.checksum, sorted(options.items()), self.size, data.channels, data.classes]
         name = re.sub(r"[^\w-]", "_", data.name)
         return self.cache.arrays(f"{name}-{_digest(facts)[:16]}", self._decode)
 
@@ -92,7 +93,7 @@ class _Source:
         splits = zip(("train", "test"), self.reader.read(self.files, data.classes), strict=True)
         arrays: Arrays = {}
         for name, split in splits:
-            arrays[f"{name}_images"] = fit(split.images, data.size, data.channels, data.name)
+            arrays[f"{name}_images"] = fit(split.images, self.size, data.channels, data.name)
             arrays[f"{name}_labels"] = split.labels
         return arrays
 

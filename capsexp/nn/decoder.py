@@ -5,13 +5,15 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from capsexp.nn.labels import present
 
-def mask(poses: Tensor, classes: Tensor) -> Tensor:
-    """Zeroes all class capsules but the given ones: [B, J, D], [B] -> [B, J·D].
+
+def mask(poses: Tensor, labels: Tensor) -> Tensor:
+    """Zeroes all class capsules but the given ones: [B, J, D], [B] or sets [B, J] -> [B, J·D].
 
     The decoder sees the place of the capsule, not its D numbers alone.
     """
-    chosen = nn.functional.one_hot(classes, poses.shape[1]).to(poses.dtype)
+    chosen = present(labels, poses.shape[1]).to(poses.dtype)
     return (poses * chosen[:, :, None]).flatten(1)
 
 
@@ -34,6 +36,6 @@ class Decoder(nn.Module):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
         self.layers = nn.Sequential(*layers[:-1])
 
-    def forward(self, poses: Tensor, classes: Tensor) -> Tensor:
-        """[B, J, D] and [B] class indices -> pixels between 0 and 1, [B, channels, H, W]."""
-        return torch.sigmoid(self.layers(mask(poses, classes))).view(-1, *self.image_shape)
+    def forward(self, poses: Tensor, labels: Tensor) -> Tensor:
+        """[B, J, D] and labels [B], or sets [B, J] -> pixels between 0 and 1, [B, channels, H, W]."""
+        return torch.sigmoid(self.layers(mask(poses, labels))).view(-1, *self.image_shape)

@@ -1,16 +1,27 @@
-"""Losses on class scores [B, J] and labels [B]; each is a mean over the batch, in float32."""
+"""Losses on class scores [B, J] and labels [B]; each is a mean over the batch, in float32.
 
-from typing import Annotated
+Those that are a `MultilabelLoss` also take sets of labels, [B, J] of 0 and 1.
+"""
+
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
 from capsexp.checks import Range
+from capsexp.nn.labels import present
 
 Fraction = Annotated[float, Range(0, 1)]
 
 
-class MarginLoss(nn.Module):
+class MultilabelLoss(nn.Module):
+    """One term a class: is it there or not?"""
+
+    #: A score above it says that the class is there.
+    threshold: float = 0.5
+
+
+class MarginLoss(MultilabelLoss):
     """L_k = T_k max(0, m⁺ − ‖v_k‖)² + λ (1 − T_k) max(0, ‖v_k‖ − m⁻)², summed over the classes k.
 
     Sabour et al. 2017, Eq. 4; jiao, Eq. 2. The scores are the capsules' lengths.
@@ -21,11 +32,11 @@ class MarginLoss(nn.Module):
         self.positive, self.negative, self.down_weight = positive, negative, down_weight
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """[B, J], [B] -> scalar."""
-        targets = nn.functional.one_hot(labels, scores.shape[1]).to(scores.dtype)
-        present = (self.positive - scores).relu().square()
-        absent = (scores - self.negative).relu().square()
-        return (targets * present + self.down_weight * (1 - targets) * absent).sum(dim=1).mean()
+        """[B, J], [B] or [B, J] -> scalar."""
+        targets = present(labels, scores.shape[1]).to(scores.dtype)
+        too_short = (self.positive - scores).relu().square()
+        too_long = (scores - self.negative).relu().square()
+        return (targets * too_short + self.down_weight * (1 - targets) * too_long).sum(dim=1).mean()
 
 
 class SpreadLoss(nn.Module):
@@ -63,6 +74,30 @@ class CrossEntropyLoss(nn.Module):
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """[B, J], [B] -> scalar."""
         return nn.functional.cross_entropy(scores, labels)
+
+
+class BinaryCrossEntropyLoss(MultilabelLoss):
+    """Σ_k −T_k log p_k − (1 − T_k) log(1 − p_k), over the J classes k, divided by J (tsai, section 4.3).
+
+    The paper doesn't say whether the classes are summed or averaged; averaged is what libraries do.
+
+    Args:
+        scores: `logits` x make p = sigmoid(x); `probabilities` are p themselves: lengths or activations of capsules.
+            Logarithms are cut at −100, so that a p of 0 or 1 costs a finite amount.
+    """
+
+    def __init__(self, *, scores: Literal["logits", "probabilities"] = "logits") -> None:
+        super().__init__()
+        self.logits = scores == "logits"
+        self.threshold = 0.0 if self.logits else 0.5
+
+    def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """[B, J], [B] or [B, J] -> scalar."""
+        targets = present(labels, scores.shape[1]).to(scores.dtype)
+        if self.logits:
+            return nn.functional.binary_cross_entropy_with_logits(scores, targets)
+        # A length may be 1 + 1e-7 in float32, which torch refuses.
+        return nn.functional.binary_cross_entropy(scores.clamp(0, 1), targets)
 
 
 def reconstruction_loss(drawn: Tensor, images: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ def test_prepare_data_goes_on_after_a_set_that_cannot_be_used(
 
 def test_prepare_data_refuses_an_unknown_name(prepare_data: ModuleType, capsys: pytest.CaptureFixture[str]):
     assert prepare_data.main(["minst"]) == 2
-    assert capsys.readouterr().err.startswith("minst: no such data set; did you mean mnist? (there are cifar10, ")
+    assert capsys.readouterr().err.startswith("minst: no such data set; did you mean mnist? (there are affine_mnist, ")
 
 
 def test_prepare_data_goes_through_all_sets(

@@ -1,0 +1,259 @@
+"""Data sets made from the digits of another, which lie on the device as uint8; batches are drawn there.
+
+A synthesis is a class, named under `data.synthesis`; its keyword-only constructor parameters are its options. The
+digits are those of `data.reader`, as large as they come; `data.size` is the side of the black canvas that they are
+put on. What is trained on is drawn anew each epoch. What is evaluated is drawn once, on the CPU and from a constant
+seed, so that all runs, whatever their seed and device, are evaluated on the same images.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
+
+import torch
+from torch import Generator, Tensor, nn
+
+from capsexp.checks import NAME, TARGET, Range, import_target
+from capsexp.config import Data
+from capsexp.errors import InputError
+from capsexp.nn.labels import present
+
+_CHUNK = 250  # images in the making at a time: they stay in a processor's cache
+_SEED = 0  # of the images that are evaluated
+
+
+class Digits(NamedTuple):
+    """A split of the set that the images are made from."""
+
+    images: Tensor  # [N, C, h, h] uint8
+    labels: Tensor  # [N] int64
+    classes: int  # J
+
+
+#: The indices [B] of some of an epoch's images -> the images [B, C, size, size] uint8, and their labels.
+Epoch = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+class Synthesis(ABC):
+    """Base of all syntheses. An epoch, and an evaluation, has as many images as there are digits."""
+
+    #: Labels are sets of classes, [B, J] of 0 and 1, in place of one class [B].
+    multilabel: bool = False
+
+    @abstractmethod
+    def training(self, digits: Digits, size: int) -> Callable[[Generator], Epoch]:
+        """What draws an epoch of training images; the generator is on the digits' device.
+
+        Raises InputError for digits that no image can be made from.
+        """
+
+    def heldout(self, digits: Digits, size: int) -> tuple[Tensor, Tensor]:
+        """Images [N, C, size, size] and labels for the choice of an epoch: like the training's, of other digits."""
+        draw = self.training(digits, size)(torch.Generator().manual_seed(_SEED))
+        images, labels = zip(*map(draw, torch.split(torch.arange(len(digits.labels)), _CHUNK)), strict=True)
+        return torch.cat(images), torch.cat(labels)
+
+    def test(self, digits: Digits, size: int) -> tuple[Tensor, Tensor]:
+        """Test images [N, C, size, size] and labels, of the test digits."""
+        return self.heldout(digits, size)
+
+
+class DiverseMultiMNIST(Synthesis):
+    """One digit, or two of different classes, one over the other (tsai, B.2): min(a + b, 255).
+
+    Each digit has its own random place on the canvas; 28×28 pixels on 36×36 are shifts by up to 4 pixels in each
+    direction. An epoch is 60,000 fresh images, a "step" of the paper. The paper doesn't say how digits are chosen:
+    the first of all with equal chances, the second of all those of another class.
+
+    Args:
+        single: the probability of one digit alone.
+    """
+
+    multilabel = True
+
+    def __init__(self, *, single: Annotated[float, Range(0, 1)] = 1 / 6) -> None:
+        self.single = single
+
+    def training(self, digits: Digits, size: int) -> Callable[[Generator], Epoch]:
+        place, labels, count = Placement(digits.images, size), digits.labels, len(digits.labels)
+        others = OtherClasses(digits)
+
+        def draw(generator: Generator) -> Epoch:
+            device = labels.device
+            first = torch.randint(count, (count,), generator=generator, device=device)
+            second = others.draw(first, generator)
+            two = torch.rand(count, generator=generator, device=device) >= self.single
+            places = place.draw(count, generator), place.draw(count, generator)
+
+            def batch(chosen: Tensor) -> tuple[Tensor, Tensor]:
+                a, b, both = first[chosen], second[chosen], two[chosen]
+                over = place(b, places[1][chosen]).mul_(both[:, None, None, None])
+                sets = present(labels[a], digits.classes) + present(labels[b], digits.classes) * both[:, None]
+                return overlaid(place(a, places[0][chosen]), over), sets
+
+            return batch
+
+        return draw
+
+
+class AffineMNIST(Synthesis):
+    """Train on shifted digits, test on digits under random affine maps (alberti; Sabour et al. 2017, section 5.2).
+
+    Training: each digit once an epoch, its image anywhere on the canvas where it fits whole. Test: each digit once,
+    under q = A p + t, bilinear, with A = rotation · shear · scale, and t such that all ink stays on the canvas. The
+    parameters are uniform in their ranges, which are those that affNIST was made with.
+
+    Args:
+        rotation: up to so many degrees, to both sides.
+        shear: up to so many pixels to the right, or to the left, for each pixel down.
+        scale: lengths are multiplied by 1 ± up to this, in each of the two directions.
+    """
+
+    def __init__(
+        self,
+        *,
+        rotation: Annotated[float, Range(0, 180)] = 20.0,
+        shear: Annotated[float, Range(0)] = 0.2,
+        scale: Annotated[float, Range(0, below=1)] = 0.2,
+    ) -> None:
+        self.rotation, self.shear, self.scale = rotation, shear, scale
+
+    def training(self, digits: Digits, size: int) -> Callable[[Generator], Epoch]:
+        place = Placement(digits.images, size)
+
+        def draw(generator: Generator) -> Epoch:
+            places = place.draw(len(digits.labels), generator)
+            return lambda chosen: (place(chosen, places[chosen]), digits.labels[chosen])
+
+        return draw
+
+    def test(self, digits: Digits, size: int) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(_SEED)
+        images = [self.mapped(part, size, generator) for part in torch.split(digits.images, _CHUNK)]
+        return torch.cat(images), digits.labels
+
+    def mapped(self, images: Tensor, size: int, generator: Generator) -> Tensor:
+        """Each image under a map of its own: [B, C, h, h] -> [B, C, size, size], uint8."""
+        maps = self.maps(len(images), generator)
+        low, high = free_shifts(images, maps, size)
+        share = torch.rand(len(images), 2, generator=generator, device=generator.device)
+        return transformed(images, maps, torch.lerp(low, high, share), size)
+
+    def maps(self, count: int, generator: Generator) -> Tensor:
+        """Random matrices A, [count, 2, 2], for columns (x to the right, y down)."""
+        draws = 2 * torch.rand(count, 4, generator=generator, device=generator.device) - 1
+        angles, shears = draws[:, 0] * math.radians(self.rotation), draws[:, 1] * self.shear
+        cosines, sines, scales = angles.cos(), angles.sin(), 1 + draws[:, 2:] * self.scale
+        # rotation · (1 shear; 0 1) · diag(scales)
+        rows = [cosines, shears * cosines - sines, sines, shears * sines + cosines]
+        return torch.stack(rows, dim=1).view(-1, 2, 2) * scales[:, None, :]
+
+
+class Placement:
+    """Images at any place on a black canvas, without a loop: all places are windows of one padded copy.
+
+    Args:
+        images: [N, C, h, h] uint8.
+        size: the canvas' side, at least h.
+    """
+
+    def __init__(self, images: Tensor, size: int) -> None:
+        self.margin = size - images.shape[-1]
+        padded = nn.functional.pad(images, [self.margin] * 4)
+        self.windows = padded.unfold(2, size, 1).unfold(3, size, 1)  # [N, C, margin + 1, margin + 1, size, size]
+
+    def draw(self, count: int, generator: Generator) -> Tensor:
+        """Rows and columns [count, 2] for an image's upper left corner; all places are equally likely."""
+        return torch.randint(self.margin + 1, (count, 2), generator=generator, device=self.windows.device)
+
+    def __call__(self, chosen: Tensor, places: Tensor) -> Tensor:
+        """Images [B] at places [B, 2] -> [B, C, size, size]."""
+        rows, columns = (self.margin - places).unbind(1)
+        return self.windows[chosen, :, rows, columns]
+
+
+class OtherClasses:
+    """Draws a digit of another class, each of them equally likely, in one try.
+
+    Raises InputError when all digits are of one class.
+    """
+
+    def __init__(self, digits: Digits) -> None:
+        sizes = torch.bincount(digits.labels, minlength=digits.classes)
+        if (sizes > 0).sum() < 2:
+            raise InputError(f"data.synthesis: {len(digits.labels)} digits of one class make no pairs of two classes")
+        self.by_class = digits.labels.argsort(stable=True)
+        self.begin, self.size = (sizes.cumsum(0) - sizes)[digits.labels], sizes[digits.labels]  # of a digit's own class
+
+    def draw(self, first: Tensor, generator: Generator) -> Tensor:
+        """Indices [B] of digits -> as many indices of others."""
+        begin, size = self.begin[first], self.size[first]
+        share = torch.rand(len(first), generator=generator, device=first.device, dtype=torch.float64)
+        place = (share * (len(self.by_class) - size)).long()  # among the others in order of class
+        return self.by_class[torch.where(place < begin, place, place + size)]
+
+
+def overlaid(a: Tensor, b: Tensor) -> Tensor:
+    """min(a + b, 255) of two uint8 tensors, in uint8."""
+    return a + torch.minimum(b, 255 - a)
+
+
+def free_shifts(images: Tensor, maps: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The least and the greatest t, [B, 2] each as (x, y), that leave all ink of A p + t on the canvas.
+
+    p and q are counted in pixels from the image's and the canvas' centre. Ink reaches, in bilinear interpolation, up
+    to one pixel beyond its own in x and y, and what A makes of this square counts too. Where a digit is larger than
+    the canvas (none of MNIST's is, with the ranges of affNIST), the least is above the greatest, and it is cut.
+
+    Args:
+        images: [B, C, h, h] uint8, none of them empty.
+        maps: A, [B, 2, 2].
+        size: the canvas' side.
+    """
+    ink = images.amax(dim=1) > 0
+    line = centred(images.shape[-1], images.device)
+    low, high = [], []
+    for row in maps.unbind(1):  # of A: the x, then the y of the mapped points
+        mapped = row[:, :1, None] * line + row[:, 1:, None] * line[:, None]
+        reach = row.abs().sum(dim=1)
+        low.append(mapped.masked_fill(~ink, math.inf).amin(dim=(1, 2)) - reach)
+        high.append(mapped.masked_fill(~ink, -math.inf).amax(dim=(1, 2)) + reach)
+    edge = (size + 1) / 2  # half a pixel off the outermost one's rim: there interpolation gives it nothing
+    return -edge - torch.stack(low, dim=1), edge - torch.stack(high, dim=1)
+
+
+def transformed(images: Tensor, maps: Tensor, shifts: Tensor, size: int) -> Tensor:
+    """Ink at p comes to q = A p + t: [B, C, h, h] uint8 -> [B, C, size, size] uint8, bilinear, rounded.
+
+    Args:
+        images: [B, C, h, h] uint8.
+        maps: A, [B, 2, 2].
+        shifts: t, [B, 2] as (x, y).
+        size: the canvas' side.
+    """
+    # p = A⁻¹ (q − t) for every pixel q: what its column and what its row contribute, [B, size, 2] each.
+    inverse = torch.linalg.inv(maps)
+    steps = (centred(size, images.device) - shifts[:, :, None])[..., None] * (2 / images.shape[-1])  # ±1: outer edges
+    columns, rows = steps[:, 0] * inverse[:, None, :, 0], steps[:, 1] * inverse[:, None, :, 1]
+    points = columns[:, None] + rows[:, :, None]
+    sampled = nn.functional.grid_sample(images.float(), points, align_corners=False)
+    return sampled.round().to(torch.uint8)
+
+
+def centred(count: int, device: torch.device) -> Tensor:
+    """The pixels of a side, counted from its middle: [count]."""
+    return torch.arange(count, device=device) - (count - 1) / 2
+
+
+def make_synthesis(data: Data) -> Synthesis | None:
+    """The synthesis that a data set names, if it does; raises InputError for a class that is none."""
+    if data.synthesis is None:
+        return None
+    options = {key: value for key, value in data.synthesis.items() if key not in (NAME, TARGET)}
+    synthesis = import_target(data.synthesis, "data.synthesis")(**options)
+    if not isinstance(synthesis, Synthesis):
+        raise InputError(
+            f"data.synthesis.{TARGET}={data.synthesis[TARGET]}: must be a capsexp.data.synthesis.Synthesis"
+        )
+    return synthesis
