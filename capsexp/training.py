@@ -9,7 +9,7 @@ import torch
 from pytorch_lightning.loggers import TensorBoardLogger
 
 from capsexp import records
-from capsexp.build import Built, build, make
+from capsexp.build import Built, build, make_loss
 from capsexp.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochCheckpoint, drop_optimizer, load
 from capsexp.config import is_multilabel
 from capsexp.data import source
@@ -67,14 +67,16 @@ def train(planned: Plan, parameters: int, say: Callable[[str], None]) -> records
         raise RunError(f"{planned.name}: failed: {record.error}") from error
     _log_hparams(trainer, record)
     drop_optimizer(planned.folder / LAST)
-    say(f"{planned.name}: {records.outcome(record)}; record {planned.path}, TensorBoard logs {planned.folder}")
+    say(f"{planned.name}: {records.outcome(record)}")
+    say(f"record {planned.path}")
+    say(f"TensorBoard logs {planned.folder}")
     return record
 
 
 def make_module(planned: Plan, built: Built) -> CapsuleModule:
     """The Lightning module of a run around its network."""
     config = planned.config
-    loss = make(config.loss, "loss")
+    loss = make_loss(config.loss, built.network)
     return CapsuleModule(
         built.network,
         built.decoder,
@@ -146,8 +148,8 @@ def _log_hparams(trainer: pl.Trainer, record: records.Record) -> None:
     parameters = {
         "model": identity["model"]["name"],
         "data": identity["data"]["name"],
-        **{f"routing.{key}": value for key, value in record.config["routing"].items() if key != "_target_"},
-        **{f"attention.{key}": value for key, value in record.config["attention"].items()},
+        **{f"routing.{key}": record.config["routing"][key] for key in ("name", "iterations")},
+        **{f"attention.{key}": record.config["attention"][key] for key in ("cbam", "conv", "caps")},
         "budget": identity["budget"]["name"],
         "precision": identity["precision"],
         "seed": identity["seed"],
