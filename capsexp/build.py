@@ -12,6 +12,7 @@ from capsexp.config import Config
 from capsexp.errors import InputError, one_line
 from capsexp.models import Prediction
 from capsexp.nn.decoder import Decoder
+from capsexp.nn.losses import BinaryCrossEntropyLoss
 from capsexp.nn.scores import Scores
 
 
@@ -41,7 +42,6 @@ def build(config: Config) -> Built:
     except (ValueError, RuntimeError) as error:
         name, data = config.model[NAME], config.data
         raise InputError(f"model={name} on {data.name} ({data.size}×{data.size}): {one_line(error)}") from error
-    _check_scores(config, network)
     if not config.reconstruction.enabled:
         return Built(network, None)
     if prediction.poses is None:
@@ -62,19 +62,18 @@ def make(node: Component, where: str, *supplied: Any) -> Any:
     return import_target(node, where)(*supplied, **arguments)
 
 
+def make_loss(node: Component, network: nn.Module) -> Any:
+    """The loss, for scores as this network gives them: binary cross-entropy has to know whether they are logits."""
+    loss = make(node, "loss")
+    if isinstance(loss, BinaryCrossEntropyLoss):
+        scores = getattr(network, "scores", None)
+        loss.logits = not isinstance(scores, Scores) or scores.classifier is not None
+    return loss
+
+
 def maker(node: Component) -> Any:
     """Makes a routing procedure, for the constants that the network supplies."""
     return partial(make, node, "routing")
-
-
-def _check_scores(config: Config, network: nn.Module) -> None:
-    """Binary cross-entropy has to know whether scores are logits, or it would squash probabilities once more."""
-    layer = getattr(network, "scores", None)
-    logits = not isinstance(layer, Scores) or layer.classifier is not None
-    if getattr(make(config.loss, "loss"), "logits", logits) is not logits:
-        given, wanted = ("logits", "probabilities") if logits else ("probabilities", "logits")
-        source = f"model={config.model[NAME]}" + (f" with routing={config.routing[NAME]}" if layer is not None else "")
-        raise InputError(f"loss.scores={wanted}: {source} gives {given}; set loss.scores={given}")
 
 
 def _shapes(network: nn.Module, image_shape: tuple[int, int, int]) -> Prediction:

@@ -3,7 +3,7 @@
 Those that are a `MultilabelLoss` also take sets of labels, [B, J] of 0 and 1.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,10 @@ Fraction = Annotated[float, Range(0, 1)]
 class MultilabelLoss(nn.Module):
     """One term a class: is it there or not?"""
 
-    #: A score above it says that the class is there.
-    threshold: float = 0.5
+    @property
+    def threshold(self) -> float:
+        """A score above it says that the class is there."""
+        return 0.5
 
 
 class MarginLoss(MultilabelLoss):
@@ -81,15 +83,19 @@ class BinaryCrossEntropyLoss(MultilabelLoss):
 
     The paper doesn't say whether the classes are summed or averaged; averaged is what libraries do.
 
-    Args:
-        scores: `logits` x make p = sigmoid(x); `probabilities` are p themselves: lengths or activations of capsules.
-            Logarithms are cut at −100, so that a p of 0 or 1 costs a finite amount.
+    Scores are logits x, which make p = sigmoid(x), or, without `logits`, p themselves: lengths or activations of
+    capsules, see `Routing.presence`. Their logarithms are cut at −100, so that a p of 0 or 1 costs a finite amount.
     """
 
-    def __init__(self, *, scores: Literal["logits", "probabilities"] = "logits") -> None:
+    def __init__(self) -> None:
+        """It has no options; the network decides on `logits`, see capsexp.build.make_loss."""
         super().__init__()
-        self.logits = scores == "logits"
-        self.threshold = 0.0 if self.logits else 0.5
+        self.logits = True
+
+    @property
+    def threshold(self) -> float:
+        """Where p is 0.5; the paper doesn't name it."""
+        return 0.0 if self.logits else 0.5
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """[B, J], [B] or [B, J] -> scalar."""

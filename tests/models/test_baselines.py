@@ -9,7 +9,7 @@ from capsexp.composing import composed
 from capsexp.errors import InputError
 from capsexp.nn.losses import CrossEntropyLoss
 
-MULTI = ["data=mnist", "data.size=36", "model=tsai_cnn_multimnist"]
+MULTI = ["data=diverse_multimnist", "model=tsai_cnn_multimnist"]
 
 
 def checked(*overrides: str) -> config.Config:
@@ -46,7 +46,7 @@ def test_huang_cnn_has_as_many_parameters_as_hinton_counts():
         ("sabour_cnn", "mnist", "adam", (False, 0.0, 0)),
         ("huang_cnn", "smallnorb", "adam", (False, 0.1, 0)),
         ("tsai_cnn", "cifar10", "sgd", (True, 0.0, 4)),
-        ("tsai_cnn_multimnist", "mnist", "sgd", (False, 0.0, 0)),
+        ("tsai_cnn_multimnist", "diverse_multimnist", "sgd", (False, 0.0, 0)),
         ("resnet18", "cifar100", "sgd", (True, 0.0, 4)),
     ],
 )
@@ -56,7 +56,7 @@ def test_the_paper_choices_come_with_the_model(model: str, data: str, optim: str
     assert (chosen.preprocess.normalize, chosen.preprocess.shift, chosen.preprocess.crop_padding) == preprocess
     assert chosen.attention == config.Attention(cbam=False, conv=False, caps=False, cbam_reduction=16)
     assert chosen.model["width"] == 1.0
-    assert checked(f"model={model}", f"data={data}", "budget=demo").model["width"] == 0.5
+    assert checked(f"model={model}", f"data={data}", "budget.width=0.125").model["width"] == 0.125
 
 
 MODELS = [

@@ -9,9 +9,8 @@ import torch
 from support import composed_config
 
 from capsexp import composing
-from capsexp.build import build, make
+from capsexp.build import build, make_loss
 from capsexp.config import check
-from capsexp.errors import InputError
 
 MODELS = sorted(path.stem for path in (composing.CONF / "model").glob("*.yaml"))
 DATA = sorted(path.stem for path in (composing.CONF / "data").glob("*.yaml"))
@@ -33,10 +32,11 @@ def test_two_steps(model: str, data: str) -> None:
     if model.endswith("multimnist") or model.endswith("matrix"):
         config.loss.update(composed_config("model=resnet18").loss) if not multilabel else None
     torch.manual_seed(0)
-    network, loss = build(config).network, make(config.loss, "loss")
+    network = build(config).network
+    loss = make_loss(config.loss, network)
     optimizer = torch.optim.SGD(network.parameters(), 1e-3)
     pixels = torch.rand(4, config.data.channels, config.data.size, config.data.size)
-    labels = torch.randint(0, config.data.classes, (4,))
+    labels = torch.randint(0, 2, (4, 10)) if multilabel else torch.randint(0, config.data.classes, (4,))
     before = deepcopy(network.state_dict())
     for _ in range(2):
         prediction = network(pixels)

@@ -24,7 +24,7 @@ NETWORKS = [
     "dynamic_capsnet_multimnist",
 ]
 ROUTINGS = ["dynamic", "em", "inverted"]
-MULTIMNIST = ["data=mnist", "data.size=36"]  # the shape of its images: 1×36×36
+MULTIMNIST = ["data=diverse_multimnist"]
 
 
 def checked(*overrides: str) -> config.Config:
@@ -79,6 +79,7 @@ def test_multimnist_has_no_augmentation_and_one_optimiser():
     for model in NETWORKS[5:]:
         chosen = checked(f"model={model}", *MULTIMNIST)
         assert (chosen.preprocess.crop_padding, chosen.preprocess.flip, chosen.optim.name) == (0, False, "sgd")
+        assert chosen.loss["name"] == "binary_cross_entropy"
     assert checked("model=dynamic_capsnet_multimnist", *MULTIMNIST).routing["name"] == "dynamic"
 
 
@@ -140,7 +141,7 @@ def test_two_steps(model: str, routing: str):
         small.append("model.channels=64")
     chosen = checked(f"model={model}", *small)
     network = build.build(chosen).network
-    loss = build.make(chosen.loss, "loss")
+    loss = build.make_loss(chosen.loss, network)
     optimizer = torch.optim.Adam(network.parameters(), 1e-3)
     images, labels = torch.rand(4, 1, 28, 28), torch.tensor([3, 1, 4, 1])
     for _ in range(2):

@@ -1,0 +1,402 @@
+"""DiverseMultiMNIST and affine MNIST: what is drawn, how often, from which digits, and the same again from a seed."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from support import TINY, composed_config
+from torch import Generator, Tensor
+
+from capsexp import records
+from capsexp.config import Preprocess
+from capsexp.data import source
+from capsexp.data.loader import SynthesisLoader
+from capsexp.data.module import CapsuleData
+from capsexp.data.synthesis import (
+    AffineMNIST,
+    Digits,
+    DiverseMultiMNIST,
+    OtherClasses,
+    Placement,
+    Synthesis,
+    free_shifts,
+    make_synthesis,
+    overlaid,
+    transformed,
+)
+from capsexp.errors import InputError
+from capsexp.experiment import run
+
+PLAIN = Preprocess(normalize=False, shift=0.0, crop_padding=0, flip=False)
+#: An override that makes one or the other of mnist_sample.
+PAIRS = "+data.synthesis={name: diverse_multimnist, _target_: capsexp.data.synthesis.DiverseMultiMNIST}"
+AFFINE = "+data.synthesis={name: affine_mnist, _target_: capsexp.data.synthesis.AffineMNIST}"
+
+
+def generator(seed: int = 0) -> Generator:
+    return Generator().manual_seed(seed)
+
+
+@pytest.fixture(scope="module")
+def digits() -> Digits:
+    """The training digits of the packaged sample."""
+    images = source.load(composed_config("data=mnist_sample").data)
+    return Digits(images.train_images, images.train_labels, 10)
+
+
+@pytest.fixture(scope="module")
+def unseen() -> Digits:
+    """Its test digits."""
+    images = source.load(composed_config("data=mnist_sample").data)
+    return Digits(images.test_images, images.test_labels, 10)
+
+
+def dots(count: int, classes: int = 10) -> Digits:
+    """Images of 4×4 with one pixel of 50 + class in the upper left corner; the classes in turn."""
+    labels = torch.arange(count) % classes
+    images = torch.zeros(count, 1, 4, 4, dtype=torch.uint8)
+    images[:, 0, 0, 0] = (50 + labels).to(torch.uint8)
+    return Digits(images, labels, classes)
+
+
+def drawn(synthesis: Synthesis, base: Digits, size: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """A whole epoch."""
+    return synthesis.training(base, size)(generator(seed))(torch.arange(len(base.labels)))
+
+
+def within_binomial_bounds(count: int, of: int, probability: float) -> bool:
+    """Within four standard deviations."""
+    return abs(count - of * probability) < 4 * math.sqrt(of * probability * (1 - probability))
+
+
+# DiverseMultiMNIST
+
+
+def test_one_digit_in_a_sixth_of_the_images_else_two_different_ones() -> None:
+    images, sets = drawn(DiverseMultiMNIST(), dots(30_000), 12)
+    assert set(sets.unique().tolist()) == {0, 1}
+    sizes = sets.sum(dim=1)
+    assert set(sizes.tolist()) == {1, 2}  # two of one class would leave a set of one with too much ink
+    assert within_binomial_bounds(int((sizes == 1).sum()), 30_000, 1 / 6)
+    classes = torch.arange(10)
+    assert torch.equal(images.flatten(1).sum(dim=1), (sets * (50 + classes)).sum(dim=1))
+
+
+@pytest.mark.parametrize(("single", "sizes"), [(0.0, [2]), (1.0, [1])])
+def test_the_probability_is_an_option(single: float, sizes: list[int]) -> None:
+    assert drawn(DiverseMultiMNIST(single=single), dots(500), 12)[1].sum(dim=1).unique().tolist() == sizes
+
+
+def test_every_other_digit_is_equally_likely_as_the_second() -> None:
+    labels = torch.tensor([2, 0, 0, 1, 0, 2])
+    others = OtherClasses(Digits(torch.zeros(6, 1, 1, 1, dtype=torch.uint8), labels, 4))
+    for first in range(6):
+        second = others.draw(torch.full((4000,), first), generator(first))
+        allowed = [index for index in range(6) if labels[index] != labels[first]]
+        counts = torch.bincount(second, minlength=6)
+        assert counts.nonzero().flatten().tolist() == allowed
+        assert all(within_binomial_bounds(int(counts[index]), 4000, 1 / len(allowed)) for index in allowed)
+
+
+def test_digits_of_one_class_make_no_pairs() -> None:
+    with pytest.raises(InputError, match="7 digits of one class make no pairs of two classes"):
+        DiverseMultiMNIST().training(dots(7, classes=1), 12)
+
+
+def test_overlay_by_hand() -> None:
+    a = torch.tensor([0, 0, 100, 200, 255, 255, 1], dtype=torch.uint8)
+    b = torch.tensor([0, 7, 100, 100, 255, 0, 254], dtype=torch.uint8)
+    assert overlaid(a, b).tolist() == [0, 7, 200, 255, 255, 255, 255]
+
+
+def test_placement_by_hand() -> None:
+    image = torch.arange(1, 5, dtype=torch.uint8).view(1, 1, 2, 2)
+    place = Placement(torch.cat([torch.zeros_like(image), image]), 3)
+    assert place(torch.tensor([1, 1]), torch.tensor([[0, 1], [1, 0]])).tolist() == [
+        [[[0, 1, 2], [0, 3, 4], [0, 0, 0]]],
+        [[[0, 0, 0], [1, 2, 0], [3, 4, 0]]],
+    ]
+
+
+def test_all_shifts_by_up_to_four_pixels_are_reached_by_both_digits() -> None:
+    base = Digits(torch.zeros(4000, 1, 28, 28, dtype=torch.uint8), torch.arange(4000) % 2, 2)
+    base.images[:, 0, 14, 14] = (100 + base.labels).to(torch.uint8)
+    images, _ = drawn(DiverseMultiMNIST(single=0.0), base, 36)
+    for value in (100, 101):
+        _, _, rows, columns = (images == value).nonzero(as_tuple=True)
+        assert (rows - 18).unique().tolist() == list(range(-4, 5))
+        assert (columns - 18).unique().tolist() == list(range(-4, 5))
+        counts = torch.bincount((rows - 14) * 9 + columns - 14, minlength=81)
+        assert all(within_binomial_bounds(int(count), len(rows), 1 / 81) for count in counts)
+    one, other = (images == 100).flatten(1), (images == 101).flatten(1)
+    both = one.any(1) & other.any(1)
+    places = torch.stack([one.int().argmax(1), other.int().argmax(1)])[:, both].float()
+    assert abs(torch.corrcoef(places)[0, 1].item()) < 0.07  # each has its own place
+
+
+def test_images_of_real_digits_are_overlays_of_two_of_them(digits: Digits) -> None:
+    images, sets = drawn(DiverseMultiMNIST(), digits, 36)
+    assert images.shape == (5000, 1, 36, 36)
+    assert images.dtype == torch.uint8
+    place = Placement(digits.images, 36)
+    one = images[sets.sum(dim=1) == 1][0]
+    everywhere = torch.cartesian_prod(torch.arange(9), torch.arange(9))
+    found = [i for i in range(5000) if torch.equal(digits.images[i].sum(), one.sum())]
+    assert any((place(torch.full((81,), i), everywhere) == one).flatten(1).all(1).any() for i in found)
+
+
+def test_no_image_shows_a_digit_of_another_split() -> None:
+    """Each split has a grey of its own: the training digits 1, and with it the held-out ones, the test digits 100."""
+    config = composed_config("data=mnist_sample", "data.size=36", PAIRS, "protocol=heldout")
+    images = source.load(config.data)
+    images.train_images.copy_((images.train_images > 0) * 1)
+    images.test_images.copy_((images.test_images > 0) * 100)
+    data = CapsuleData(images, config)
+    data.trainer = _Trainer()  # type: ignore[assignment]
+    data.setup("fit")
+    assert data.heldout is not None
+    assert len(data.heldout[1]) == 500
+    assert data.heldout[0].unique().tolist() == [0, 1, 2]
+    assert data.test[0].unique().tolist() == [0, 100, 200]
+    loader = data.train_dataloader()
+    assert len(loader.labels) == 4500
+    pixels = torch.cat([pixels for pixels, _ in loader])
+    assert (pixels * 255).round().unique().tolist() == [0, 1, 2]
+
+
+class _Trainer:
+    """As much of Lightning's as the data needs."""
+
+    class strategy:
+        root_device = torch.device("cpu")
+
+    current_epoch = 0
+
+
+def test_the_digits_held_out_are_in_no_training_image() -> None:
+    config = composed_config("data=mnist_sample", "data.size=40", AFFINE, "protocol=heldout")
+    images = source.load(config.data)
+    data = CapsuleData(images, config)
+    data.trainer = _Trainer()  # type: ignore[assignment]
+    data.setup("fit")
+    assert data.heldout is not None
+    kept, held = (
+        {_cropped(image) for image in split.numpy()} for split in (data.train_dataloader().images, data.heldout[0])
+    )
+    assert (len(kept), len(held)) == (4500, 500)
+    assert not kept & held
+
+
+def _cropped(image: NDArray[np.uint8]) -> bytes:
+    """The ink of an image [1, H, W], wherever it is."""
+    rows, columns = image[0].any(1).nonzero()[0], image[0].any(0).nonzero()[0]
+    return image[0, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].tobytes()
+
+
+# affine MNIST
+
+
+def test_training_digits_stand_once_an_epoch_anywhere_on_the_canvas(digits: Digits) -> None:
+    images, labels = drawn(AffineMNIST(), digits, 40)
+    assert torch.equal(labels, digits.labels)
+    assert torch.equal(images.flatten(1).sum(dim=1), digits.images.flatten(1).sum(dim=1))
+    marked = digits._replace(images=torch.zeros_like(digits.images))
+    marked.images[:, 0, 0, 0] = 1
+    places = drawn(AffineMNIST(), marked, 40)[0].nonzero()[:, 2:]
+    assert all(places[:, axis].unique().tolist() == list(range(13)) for axis in (0, 1))
+
+
+def parameters(maps: Tensor) -> Tensor:
+    """Degrees, shear, horizontal and vertical scale [B, 4] of maps rotation · shear · scale."""
+    a, b, c, d = maps.double().flatten(1).unbind(1)
+    across = torch.hypot(a, c)
+    cosine, sine = a / across, c / across
+    down = cosine * d - sine * b
+    shear = (cosine * b + sine * d) / down
+    return torch.stack([torch.rad2deg(torch.atan2(sine, cosine)), shear, across, down], dim=1)
+
+
+def test_the_parameters_of_the_maps_are_uniform_in_their_ranges() -> None:
+    found = parameters(AffineMNIST().maps(20_000, generator()))
+    for values, (low, high) in zip(found.unbind(1), [(-20, 20), (-0.2, 0.2), (0.8, 1.2), (0.8, 1.2)], strict=True):
+        shares = (values - low) / (high - low)
+        assert -1e-5 < shares.min() < 0.001
+        assert 0.999 < shares.max() < 1 + 1e-5
+        counts = torch.histc(shares, 10, 0, 1)
+        assert all(within_binomial_bounds(int(count), 20_000, 0.1) for count in counts)
+    assert (torch.corrcoef(found.T) - torch.eye(4)).abs().max() < 0.03
+
+
+def test_without_ranges_nothing_but_the_place_changes(digits: Digits) -> None:
+    plain = AffineMNIST(rotation=0.0, shear=0.0, scale=0.0)
+    assert torch.equal(plain.maps(3, generator()), torch.eye(2).expand(3, 2, 2))
+    images, maps = digits.images[:20], torch.eye(2).expand(20, 2, 2)
+    still = transformed(images, maps, torch.zeros(20, 2), 40)
+    assert torch.equal(still, torch.nn.functional.pad(images, [6] * 4))
+    moved = transformed(images, maps, torch.tensor([[1.0, -2.0]]).expand(20, 2), 40)
+    assert torch.equal(moved, still.roll((-2, 1), (2, 3)))
+
+
+def test_a_map_by_hand() -> None:
+    image = torch.zeros(1, 1, 5, 5, dtype=torch.uint8)
+    image[0, 0, 1, 3] = 200  # p = (1, −1)
+    quarter_turn = torch.tensor([[[0.0, -1.0], [1.0, 0.0]]])  # (x, y) -> (−y, x): p comes to (1, 1)
+    turned = transformed(image, quarter_turn, torch.zeros(1, 2), 7)
+    assert turned.nonzero().tolist() == [[0, 0, 4, 4]]
+    half = transformed(image, torch.eye(2)[None], torch.tensor([[0.5, 0.0]]), 7)
+    assert half[0, 0, 2, 3:6].tolist() == [0, 100, 100]
+
+
+def test_the_whole_digit_stays_inside(digits: Digits) -> None:
+    """At the ends of the free shifts too: what a larger canvas shows outside of the canvas is black."""
+    images = digits.images[:1000]
+    maps = AffineMNIST().maps(1000, generator())
+    low, high = free_shifts(images, maps, 40)
+    assert bool((low <= high).all())
+    for shifts in (low, high, torch.stack([low[:, 0], high[:, 1]], dim=1)):
+        on_40, on_80 = transformed(images, maps, shifts, 40), transformed(images, maps, shifts, 80)
+        assert torch.equal(on_80[:, :, 20:60, 20:60], on_40)
+        assert torch.equal(on_80.flatten(1).sum(1), on_40.flatten(1).sum(1))
+    # And there is no more room than that: two pixels further some ink is lost.
+    on_40, on_80 = transformed(images, maps, low - 2, 40), transformed(images, maps, low - 2, 80)
+    assert (on_80.flatten(1).sum(1) > on_40.flatten(1).sum(1)).float().mean() > 0.9
+
+
+def test_ink_is_preserved_up_to_the_maps_area(unseen: Digits) -> None:
+    maps = AffineMNIST().maps(1000, generator(1))
+    images = AffineMNIST().mapped(unseen.images, 40, generator(1))  # draws the same maps first
+    ink = images.flatten(1).sum(1) / unseen.images.flatten(1).sum(1)
+    assert (ink / torch.linalg.det(maps) - 1).abs().max() < 0.05
+    assert abs((ink / torch.linalg.det(maps)).mean().item() - 1) < 0.002
+
+
+def test_test_digits_stand_once_each_and_reach_all_sides(unseen: Digits) -> None:
+    images, labels = AffineMNIST().test(unseen, 40)
+    assert images.shape == (1000, 1, 40, 40)
+    assert images.dtype == torch.uint8
+    assert torch.equal(labels, unseen.labels)
+    ink = images.flatten(1).sum(1) / unseen.images.flatten(1).sum(1)
+    assert ink.min() > 0.8**2 - 0.1
+    assert ink.max() < 1.2**2 + 0.1
+    reached = (images > 32).any(0)[0]
+    assert bool(reached.any(0)[1:-1].all())
+    assert bool(reached.any(1)[1:-1].all())
+
+
+# both
+
+
+@pytest.mark.parametrize(("synthesis", "size"), [(DiverseMultiMNIST(), 36), (AffineMNIST(), 40)])
+def test_epochs_follow_from_seed_and_epoch_alone(synthesis: Synthesis, size: int, unseen: Digits) -> None:
+    def epoch(number: int, seed: int, steps: int | None = None) -> tuple[Tensor, Tensor]:
+        loader = SynthesisLoader(synthesis, unseen, size, 128, PLAIN, seed, lambda: number, steps)
+        batches = list(loader)
+        assert len(batches) == len(loader) == (steps or 8)
+        pixels, labels = zip(*batches, strict=True)
+        return torch.cat(pixels), torch.cat(labels)
+
+    pixels, labels = epoch(3, seed=5)
+    assert pixels.shape == (1000, 1, size, size)
+    assert pixels.dtype == torch.float32
+    assert 0 <= pixels.min() < pixels.max() == 1
+    for again, same in zip(epoch(3, seed=5), (pixels, labels), strict=True):
+        assert torch.equal(again, same)
+    assert torch.equal(epoch(3, seed=5, steps=2)[0], pixels[:256])
+    for other in (epoch(4, seed=5), epoch(3, seed=6), epoch(5, seed=3)):
+        assert not torch.equal(other[0], pixels)
+        assert (other[0] == pixels).flatten(1).all(1).sum() < 10
+
+
+@pytest.mark.parametrize(("synthesis", "size"), [(PAIRS, 36), (AFFINE, 40)])
+def test_all_runs_are_tested_on_the_same_images(synthesis: str, size: int) -> None:
+    tests = []
+    for overrides in (["seed=0"], ["seed=7"], ["seed=7", "budget.test_images=300", "budget.train_images=100"]):
+        config = composed_config("data=mnist_sample", f"data.size={size}", synthesis, *overrides)
+        data = CapsuleData(source.load(config.data), config)
+        data.trainer = _Trainer()  # type: ignore[assignment]
+        data.setup("fit")
+        tests.append(data.test)
+        assert len(data.train_dataloader().labels) == (config.budget.train_images or 5000)
+    assert [len(images) for images, _ in tests] == [1000, 1000, 300]
+    for images, labels in tests[1:]:
+        assert torch.equal(images, tests[0][0][: len(images)])
+        assert torch.equal(labels, tests[0][1][: len(images)])
+
+
+def test_augmentation_goes_over_the_canvas(unseen: Digits) -> None:
+    moving = Preprocess(normalize=False, shift=0.1, crop_padding=0, flip=False)
+    base = unseen._replace(images=torch.zeros_like(unseen.images))
+    base.images[:, 0, 14, 14] = 255
+    loader = SynthesisLoader(AffineMNIST(), base, 40, 1000, moving, 0, lambda: 0)
+    places = next(iter(loader))[0].nonzero()[:, 2:]
+    assert places.min() == 14 - 4
+    assert places.max() == 14 + 12 + 4
+
+
+def test_it_is_part_of_a_run_identity_only_where_there_is_one() -> None:
+    def data(*overrides: str) -> records.Json:
+        part: records.Json = records.identity(composed_config(*overrides), "bf16", None)["data"]
+        return part
+
+    assert "synthesis" not in data("data=mnist")
+    assert data("data=diverse_multimnist")["synthesis"] == {"name": "diverse_multimnist"}
+    changed = data("data=affine_mnist", "data.synthesis.rotation=30")
+    assert changed["synthesis"] == {"name": "affine_mnist", "rotation": 30.0}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (
+            ["data=diverse_multimnist", "loss=cross_entropy"],
+            "loss=cross_entropy: takes one label an image, but data=diverse_multimnist has sets of labels; "
+            "loss=binary_cross_entropy and loss=margin take them",
+        ),
+        (["data=diverse_multimnist", "model=em_capsnet"], "loss=spread: takes one label an image, but data=diverse"),
+        (["data=diverse_multimnist", "data.synthesis.single=2"], "data.synthesis.single=2: must be a number at least"),
+        (["data=affine_mnist", "data.synthesis.rotaton=2"], "data.synthesis.rotaton: no such key; did you mean rotati"),
+        (["data=affine_mnist", "data.synthesis.scale=1"], "data.synthesis.scale=1: must be a number at least 0 and be"),
+        (["data=mnist", "+data.synthesis=pairs"], "data.synthesis=pairs: must be a group of keys"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(overrides: list[str], line: str) -> None:
+    with pytest.raises(InputError) as caught:
+        composed_config(*overrides)
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_canvas_smaller_than_the_digits_is_refused() -> None:
+    config = composed_config("data=mnist_sample", "data.size=20", PAIRS)
+    with pytest.raises(InputError, match=r"data.size=20: must be at least 28, the side of the digits' images"):
+        CapsuleData(source.load(config.data), config)
+
+
+def test_a_class_that_is_no_synthesis_is_refused() -> None:
+    target = "capsexp.data.sample.Sample"
+    config = composed_config("data=mnist_sample", f"+data.synthesis={{name: sample, _target_: {target}}}")
+    with pytest.raises(InputError, match=r"must be a capsexp.data.synthesis.Synthesis"):
+        make_synthesis(config.data)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "model"),
+    [
+        (("data.size=36", PAIRS), "capsnet"),
+        (("data.size=36", PAIRS, "loss=binary_cross_entropy", "reconstruction.enabled=true"), "capsnet"),
+        (("data.size=36", PAIRS, "protocol=heldout", "optim.lr=0.01"), "inverted_capsnet_multimnist"),
+        (("data.size=40", AFFINE), "capsnet"),
+    ],
+)
+def test_a_run_from_configuration_to_record(overrides: tuple[str, ...], model: str, tmp_path: Path) -> None:
+    paths = (f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs")
+    config = composed_config(*TINY, f"model={model}", "budget.epochs=2", *overrides, *paths)
+    record = run(config, None, lambda line: None)
+    assert record.status == "finished"
+    assert record.epochs[1]["train_loss"] < record.epochs[0]["train_loss"]
+    assert record.identity["data"]["synthesis"]["name"] in ("diverse_multimnist", "affine_mnist")
+    assert (record.heldout_accuracy is None) is (config.protocol == "paper")
+    assert records.read(tmp_path / "results" / "runs" / f"{records.run_name(record.identity)}.json") == record
