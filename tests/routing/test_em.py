@@ -138,3 +138,45 @@ def test_bfloat16_votes_are_routed_in_float32():
 def test_children_without_activations_are_refused():
     with pytest.raises(ValueError, match="weighs votes with activations"):
         routing()(drawn(1)[0])
+
+
+def by_hand(votes: Tensor, activations: Tensor, iterations: int, inverse_temperature: float) -> tuple[Tensor, Tensor]:
+    """The procedure for one image with β_u = β_a = 0, a parent at a time: [I, J, D], [I] -> [J, D], [J]."""
+    children, parents, _ = votes.shape
+    share = torch.full((children, parents), 1 / parents, dtype=votes.dtype)
+    for iteration in range(iterations):
+        means, variances, logits = [], [], []
+        for j in range(parents):
+            weight = share[:, j] * activations
+            mean = (weight[:, None] * votes[:, j]).sum(0) / weight.sum()
+            variance = (weight[:, None] * (votes[:, j] - mean) ** 2).sum(0) / weight.sum() + 1e-4
+            cost = variance.sqrt().log().sum() * weight.sum() * parents / children
+            means.append(mean)
+            variances.append(variance)
+            logits.append(-inverse_temperature * cost)
+        if iteration < iterations - 1:
+            density = torch.stack(
+                [
+                    torch.exp(-((votes[:, j] - means[j]) ** 2) / (2 * variances[j])).prod(1)
+                    / (2 * torch.pi * variances[j]).sqrt().prod()
+                    for j in range(parents)
+                ],
+                dim=1,
+            )
+            weighted = density * torch.stack(logits).sigmoid()
+            share = weighted / weighted.sum(1, keepdim=True)
+    return torch.stack(means), torch.stack(logits).sigmoid()
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 3])
+def test_the_procedure_by_hand(iterations: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    votes = torch.randn(2, 6, 3, 4, generator=generator, dtype=torch.float64)
+    activations = torch.rand(2, 6, generator=generator, dtype=torch.float64)
+    routing = EMRouting(3, 4, iterations=iterations, inverse_temperature=0.3).double()
+    parents = routing(votes, activations)
+    assert parents.activations is not None
+    for image in range(2):
+        poses, active = by_hand(votes[image], activations[image], iterations, 0.3)
+        torch.testing.assert_close(parents.poses[image], poses)
+        torch.testing.assert_close(parents.activations[image], active)
