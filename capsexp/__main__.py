@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from capsexp import composing
 from capsexp.config import check
-from capsexp.errors import DONE, FAILED, INTERRUPTED, CapsexpError
+from capsexp.errors import DONE, FAILED, INTERRUPTED, CapsexpError, RunError
 
 #: Hydra's way of asking for tracebacks. It is set while Hydra works, so that it hands its errors on to here.
 _FULL_ERROR = "HYDRA_FULL_ERROR"
@@ -66,8 +66,8 @@ def _errors_handed_on() -> Iterator[None]:
 def _told(error: Exception) -> int:
     """Prints an error in one line, after a traceback where that is asked for or helps; the exit code."""
     if isinstance(error, BrokenPipeError):
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - whoever read the output is gone
-        return DONE
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - so that nothing is written there when the program ends
+        error = RunError("nobody reads the output any more; the same command goes on after the last whole epoch")
     known = composing.explained(error, sys.argv[1:])
     if _TRACEBACK_ASKED_FOR or not isinstance(known, CapsexpError):
         traceback.print_exception(error)

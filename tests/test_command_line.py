@@ -125,11 +125,12 @@ def test_ctrl_c_ends_cleanly_and_the_same_command_goes_on(tiny: tuple[str, ...],
     assert len(record_in(tmp_path / "results").epochs) == 15
 
 
-def test_a_reader_that_goes_away_is_no_error(tiny: tuple[str, ...]) -> None:
-    line = f"{sys.executable} -m capsexp {' '.join(tiny)} | head -1"
+def test_a_reader_that_goes_away_ends_the_run_without_a_traceback(tiny: tuple[str, ...]) -> None:
+    line = f"{sys.executable} -m capsexp {' '.join(tiny)} | head -1; exit ${{PIPESTATUS[0]}}"
     ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
-    assert ended.returncode == 0
-    assert "Traceback" not in ended.stderr
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: nobody reads the output any more")
+    assert len(ended.stderr.splitlines()) == 1
 
 
 def test_a_full_disk_is_one_line_with_the_path(tiny: tuple[str, ...], tmp_path: Path) -> None:
