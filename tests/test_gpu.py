@@ -1,0 +1,58 @@
+"""What only a GPU shows: `make test-gpu`."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from support import composed_config
+
+from capsexp.config import Preprocess
+from capsexp.data.loader import TrainingLoader, moved
+from capsexp.experiment import run
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+@pytest.mark.parametrize("model", ["capsnet", "da_capsnet", "inverted_capsnet", "em_capsnet", "resnet18"])
+@pytest.mark.parametrize("precision", ["bf16", "float32"])
+def test_a_run_learns_on_the_gpu(model: str, precision: str, tiny: tuple[str, ...], tmp_path: Path) -> None:
+    changed = ("trainer=gpu", "trainer.deterministic=false", f"trainer.precision={precision}", "budget.width=0.1")
+    kept = [option for option in tiny if not option.startswith(("trainer", "budget.width"))]
+    record = run(composed_config(f"model={model}", *kept, *changed, "attention.cbam=true"), None, lambda line: None)
+    assert record.status == "finished"
+    assert record.peak_memory_mb["device"] > 0
+    assert record.epochs[-1]["train_loss"] < record.epochs[0]["train_loss"]
+
+
+@pytest.mark.parametrize("data", ["diverse_multimnist", "affine_mnist"])
+def test_images_are_drawn_on_the_gpu(data: str, tiny: tuple[str, ...]) -> None:
+    synthesis = {"diverse_multimnist": "DiverseMultiMNIST", "affine_mnist": "AffineMNIST"}[data]
+    drawn = f"+data.synthesis={{name: {data}, _target_: capsexp.data.synthesis.{synthesis}}}"
+    loss = "binary_cross_entropy" if data == "diverse_multimnist" else "margin"
+    kept = [option for option in tiny if not option.startswith("trainer")]
+    config = composed_config(*kept, drawn, "data.size=40", f"loss={loss}", "trainer=gpu")
+    assert run(config, None, lambda line: None).status == "finished"
+
+
+def test_an_epoch_on_the_gpu_has_every_image_once_and_repeats() -> None:
+    images = torch.randint(0, 256, (50, 3, 20, 20), dtype=torch.uint8, device="cuda")
+    moving = Preprocess(normalize=False, shift=0.1, crop_padding=0, flip=True)
+
+    def epoch() -> tuple[torch.Tensor, torch.Tensor]:
+        loader = TrainingLoader(images, torch.arange(50, device="cuda"), 8, moving, 0, lambda: 3)
+        pixels, labels = zip(*loader, strict=True)
+        return torch.cat(pixels), torch.cat(labels)
+
+    pixels, labels = epoch()
+    assert pixels.device.type == "cuda"
+    assert sorted(labels.tolist()) == list(range(50))
+    assert torch.equal(pixels, epoch()[0])
+
+
+def test_images_move_as_on_the_cpu() -> None:
+    images = torch.randint(0, 256, (30, 3, 20, 20), dtype=torch.uint8)
+    shifts, mirrored = torch.randint(-4, 5, (30, 2)), torch.rand(30) < 0.5
+    assert torch.equal(moved(images.cuda(), shifts.cuda(), mirrored.cuda()).cpu(), moved(images, shifts, mirrored))
