@@ -9,8 +9,8 @@ import sys
 import pandas as pd
 
 from capsexp import composing
-from capsexp.config import check
-from capsexp.errors import DONE, CapsexpError
+from capsexp.config import Config, check
+from capsexp.errors import DONE, INTERRUPTED, CapsexpError
 
 COMMAND = ("data=mnist_sample", "budget=demo")
 ATTENTION = {"no": "none", "yes": "cbam"}
@@ -21,22 +21,23 @@ def main(overrides: list[str]) -> int:
     rows = {}
     for shown, attention in ATTENTION.items():
         arguments = [*COMMAND, f"attention={attention}", *overrides]
+        config = check(composing.composed(arguments))
         code = subprocess.call([sys.executable, "-m", "capsexp", *arguments])
         if code != DONE:
             return code
-        rows[shown] = _row(arguments)
+        rows[shown] = _row(config)
     table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("CBAM").reset_index()
-    paths = check(composing.composed([*COMMAND, *overrides])).paths
-    print(f"\nCapsNet on 5,000 MNIST images, reduced budget (demo)\n\n{table.to_string(index=False)}\n")
-    print(f"Records: {paths.results}/runs    TensorBoard: make tensorboard, or tensorboard --logdir {paths.logs}")
+    print(f"\nCapsNet on the MNIST sample, reduced: {_reduced(config)}\n\n{table.to_string(index=False)}\n")
+    print(f"records      {config.paths.results}/runs")
+    print(f"TensorBoard  {config.paths.logs} (make tensorboard)")
     return DONE
 
 
-def _row(arguments: list[str]) -> dict[str, object]:
+def _row(config: Config) -> dict[str, object]:
     """The result of a finished run, out of its record."""
-    from capsexp.plan import finished, plan
+    from capsexp.plan import finished, plan  # torch takes seconds to import: the runs come first
 
-    record = finished(plan(check(composing.composed(arguments))))
+    record = finished(plan(config))
     assert record is not None
     return {
         "maximum %": record.max_accuracy,
@@ -47,6 +48,12 @@ def _row(arguments: list[str]) -> dict[str, object]:
     }
 
 
+def _reduced(config: Config) -> str:
+    budget = config.budget
+    images = f", {budget.train_images:,} images" if budget.train_images else ""
+    return f"{budget.epochs} epochs instead of {config.optim.epochs}, {budget.width:.0%} of the channels{images}"
+
+
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
@@ -54,4 +61,4 @@ if __name__ == "__main__":
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
