@@ -1,7 +1,12 @@
 """What tests of several folders share: configurations small enough to train in a second."""
 
+import subprocess
+from pathlib import Path
+
 from capsexp import composing
 from capsexp.config import Config, check
+
+ROOT = Path(__file__).parents[1]
 
 #: A CapsNet of one capsule type on a few images of the packaged sample: a run of a second.
 TINY = (
@@ -20,3 +25,11 @@ TINY = (
 def composed_config(*overrides: str) -> Config:
     """The checked configuration of a command line."""
     return check(composing.composed(list(overrides)))
+
+
+def committed_records() -> list[Path]:
+    """The records that belong to the project, without those of whoever runs the tests; none outside a checkout."""
+    listed = subprocess.run(
+        ["git", "ls-files", "results/runs/*.json"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return [ROOT / line for line in listed.stdout.splitlines()]

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+from support import ROOT, committed_records
+
 from capsexp import records
 from capsexp.composing import CONF
 
-ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
@@ -25,7 +27,9 @@ def row(record: records.Record, path: Path) -> str:
 
 
 def test_the_table_is_what_the_committed_records_say() -> None:
-    paths = sorted((ROOT / "results" / "runs").glob("*.json"))
+    paths = committed_records()
+    if not paths:
+        pytest.skip("not a checkout")
     expected = [row(records.read(path), path) for path in paths]
     printed = [line for line in README.splitlines() if "](results/runs/" in line]
     assert sorted(printed) == sorted(expected)

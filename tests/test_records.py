@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import composed_config
+from support import committed_records, composed_config
 
 from capsexp import records
 from capsexp.errors import InputError
@@ -164,8 +164,7 @@ def test_a_missing_record_is_named(tmp_path: Path) -> None:
 
 
 def test_the_committed_records_are_whole() -> None:
-    folder = Path(__file__).parents[1] / "results" / "runs"
-    for path in folder.glob("*.json"):
+    for path in committed_records():
         record = records.read(path)
         assert path.stem == records.run_name(record.identity)
         assert record.max_accuracy == max(row["test_accuracy"] for row in record.epochs)
