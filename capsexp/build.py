@@ -42,6 +42,10 @@ def build(config: Config) -> Built:
     except (ValueError, RuntimeError) as error:
         name, data = config.model[NAME], config.data
         raise InputError(f"model={name} on {data.name} ({data.size}×{data.size}): {one_line(error)}") from error
+    if prediction.poses is None and config.routing[NAME] != "none":
+        raise InputError(
+            f"routing={config.routing[NAME]}: model={config.model[NAME]} has no capsules; leave it at none"
+        )
     if not config.reconstruction.enabled:
         return Built(network, None)
     if prediction.poses is None:

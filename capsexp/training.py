@@ -148,7 +148,8 @@ def _log_hparams(trainer: pl.Trainer, record: records.Record) -> None:
     parameters = {
         "model": identity["model"]["name"],
         "data": identity["data"]["name"],
-        **{f"routing.{key}": record.config["routing"][key] for key in ("name", "iterations")},
+        "routing": identity["routing"]["name"],
+        "routing.iterations": record.config["routing"].get("iterations", 0),
         **{f"attention.{key}": record.config["attention"][key] for key in ("cbam", "conv", "caps")},
         "budget": identity["budget"]["name"],
         "precision": identity["precision"],

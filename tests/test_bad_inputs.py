@@ -79,7 +79,36 @@ BAD_INPUTS = [
 ]
 
 
-@pytest.mark.parametrize(("override", "expected"), BAD_INPUTS)
+#: The same, where it takes several words to get it wrong.
+BAD_COMBINATIONS = [
+    ("model=resnet18 routing=em", "routing=em: model=resnet18 has no capsules; leave it at none"),
+    ("model=resnet18 routing.iterations=2", "routing.iterations: no such key"),
+    ("model=capsnet routing=none", "model=capsnet on mnist (28×28): routing=none is for networks without capsules"),
+    ("model=resnet18 attention.conv=true", "model=resnet18 on mnist (28×28): attention.conv=true: "),
+    (
+        "model=huang_cnn reconstruction.enabled=true",
+        "reconstruction.enabled=true: model=huang_cnn has no class",
+    ),
+    (
+        "model=inverted_capsnet data=cifar10 model.pose=15",
+        "model=inverted_capsnet on cifar10 (32×32): matrix poses",
+    ),
+    ("model=em_capsnet data=cifar10 routing.iterations=0", "routing.iterations=0: must be a whole number at least 1"),
+    ("model=da_capsnet data=cifar10 data.size=9", "model=da_capsnet on cifar10 (9×9): a 2×2 kernel doesn't fit"),
+    (
+        "model=inverted_capsnet data=cifar10 data.size=6",
+        "model=inverted_capsnet on cifar10 (6×6): a 3×3 kernel",
+    ),
+    ("data=diverse_multimnist loss=cross_entropy", "loss=cross_entropy"),
+    ("model=da_capsnet data=svhn data.download=false", "svhn: put train_32x32.mat, test_32x32.mat into "),
+    ("data=coil20 data.reader.test_fraction=1", "data.reader.test_fraction=1: must be a number above 0 and below 1"),
+    ("data=smallnorb data.reader.camera=up", "data.reader.camera=up: must be one of left, right"),
+]
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"), [*BAD_INPUTS, *BAD_COMBINATIONS], ids=lambda value: value if "=" in value else None
+)
 def test_one_clear_line(
     override: str,
     expected: str,
@@ -87,7 +116,7 @@ def test_one_clear_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    arguments = ["capsexp", override, f"data.root={tmp_path}/data", f"paths.results={tmp_path}/results"]
+    arguments = ["capsexp", *override.split(), f"data.root={tmp_path}/data", f"paths.results={tmp_path}/results"]
     monkeypatch.setattr(sys, "argv", arguments)
     with pytest.raises(SystemExit) as ended:
         program.main()

@@ -16,7 +16,7 @@ def row(record: records.Record, path: Path) -> str:
     identity, config = record.identity, record.config
     flags = [flag for flag in ("cbam", "conv", "caps") if identity["attention"][flag]]
     network = " + ".join([identity["model"]["name"], *flags])
-    iterations = config["routing"]["iterations"]
+    iterations = config["routing"].get("iterations", "–")
     data = identity["data"]["name"] + (f", {note}" if (note := record.data["note"]) else "")
     images = f", first {count:,} images" if (count := identity["budget"]["train_images"]) else ""
     tested = f", tested on {count:,}" if (count := identity["budget"]["test_images"]) else ""

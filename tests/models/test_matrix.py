@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from support import composed_config
 
 from capsexp import composing
 from capsexp.build import build, make_loss
@@ -29,8 +28,6 @@ def test_two_steps(model: str, data: str) -> None:
     multilabel = data == SETS_OF_LABELS
     composed = part(f"model={model}", "model.width=0.04", *(["loss=binary_cross_entropy"] if multilabel else []))
     config = check(deepcopy(composed | {"data": part(f"data={data}")["data"]}))
-    if model.endswith("multimnist") or model.endswith("matrix"):
-        config.loss.update(composed_config("model=resnet18").loss) if not multilabel else None
     torch.manual_seed(0)
     network = build(config).network
     loss = make_loss(config.loss, network)
