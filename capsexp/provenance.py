@@ -15,26 +15,25 @@ import torch
 LIBRARIES = ("torch", "torchvision", "pytorch-lightning", "torchmetrics", "hydra-core", "omegaconf", "numpy")
 
 
-def now() -> str:
-    """The time in UTC, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def beginning() -> dict[str, Any]:
+    """What has to be asked when a run starts: the time, the commit of the code that was just imported."""
+    commit, clean = _commit()
+    return {"started": _now(), "commit": commit, "clean_tree": clean}
 
 
-def provenance(device: torch.device, started: str, resumed: list[int], command: str | None) -> dict[str, Any]:
+def provenance(begun: dict[str, Any], device: torch.device, resumed: list[int], command: str | None) -> dict[str, Any]:
     """Versions, commit, machine and times, without names or paths of the machine.
 
     Args:
+        begun: what `beginning` said.
         resumed: after which epochs the run was interrupted and went on.
         command: what repeats the run.
     """
-    commit, clean = _commit()
     return {
         "command": command,
-        "started": started,
-        "ended": now(),
+        **begun,
+        "ended": _now(),
         "resumed_after_epochs": resumed,
-        "commit": commit,
-        "clean_tree": clean,
         "python": platform.python_version(),
         "libraries": {name: found for name in LIBRARIES if (found := _version(name))},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
@@ -50,6 +49,11 @@ def peak_memory_mb(device: torch.device) -> dict[str, float | None]:
     host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
     taken = torch.cuda.max_memory_allocated(device) / 1e6 if device.type == "cuda" else None
     return {"device": taken and round(taken, 1), "host": round(host, 1)}
+
+
+def _now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _version(name: str) -> str | None:

@@ -19,7 +19,7 @@ from capsexp.host_memory import keep_freed_memory
 from capsexp.lightning import CapsuleModule
 from capsexp.plan import Plan
 from capsexp.progress import make_progress
-from capsexp.provenance import now, peak_memory_mb, provenance
+from capsexp.provenance import beginning, peak_memory_mb, provenance
 
 
 def train(planned: Plan, parameters: int, say: Callable[[str], None]) -> records.Record:
@@ -27,7 +27,7 @@ def train(planned: Plan, parameters: int, say: Callable[[str], None]) -> records
 
     A training that fails leaves a record that says so, and raises RunError; Ctrl-C raises KeyboardInterrupt.
     """
-    config, started = planned.config, now()
+    config, begun = planned.config, beginning()
     keep_freed_memory()
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)
@@ -60,7 +60,7 @@ def train(planned: Plan, parameters: int, say: Callable[[str], None]) -> records
         seconds_per_epoch=seconds,
         peak_memory_mb=peak_memory_mb(planned.device),
         data={"note": images.note, "checksum": images.checksum},
-        provenance=provenance(planned.device, started, module.resumed, planned.command),
+        provenance=provenance(begun, planned.device, module.resumed, planned.command),
     )
     records.write(record, planned.path)
     if error:

@@ -66,6 +66,7 @@ def test_the_record_says_what_was_run_and_what_came_out(finished: records.Record
     assert finished.data["note"] == "sample of 5,000 training and 1,000 test images"
     assert finished.provenance["command"] == "the command"
     assert finished.provenance["libraries"]["torch"] == torch.__version__
+    assert finished.provenance["started"] <= finished.provenance["ended"]
     assert finished.peak_memory_mb["host"] > 100
     assert finished.peak_memory_mb["device"] is None
 
