@@ -16,7 +16,7 @@ from capsexp.errors import InputError, RunError, one_line
 _BESIDE, _INSIDE = Path(__file__).parent.parent / "conf", Path(__file__).parent / "conf"
 
 #: The folder of configuration files: beside the package in a checkout, inside it when installed from a wheel.
-CONF = _BESIDE if (_BESIDE / "config.yaml").exists() else _INSIDE
+CONF = _INSIDE if _INSIDE.exists() else _BESIDE
 
 
 def composed(overrides: list[str]) -> dict[str, Any]:
