@@ -20,10 +20,11 @@ def row(record: records.Record, path: Path) -> str:
     data = identity["data"]["name"] + (f", {note}" if (note := record.data["note"]) else "")
     images = f", first {count:,} images" if (count := identity["budget"]["train_images"]) else ""
     tested = f", tested on {count:,}" if (count := identity["budget"]["test_images"]) else ""
-    done = f"{len(record.epochs)} of {identity['optim']['epochs']} epochs{images}{tested}"
+    width = f", {identity['budget']['width']:.0%} of the channels" if identity["budget"]["width"] < 1 else ""
+    done = f"{len(record.epochs)} of {identity['optim']['epochs']} epochs{width}{images}{tested}"
     numbers = f"{record.max_accuracy:.2f} % | {record.first_epoch_to_max} | {record.last_accuracy:.2f} %"
     link = f"[{record.key}]({path.relative_to(ROOT)})"
-    return f"| {network} | {iterations} | {data} | {done} | {numbers} | {link} |"
+    return f"| {network} | {iterations} | {data} | {done} | {identity['seed']} | {numbers} | {link} |"
 
 
 def test_the_table_is_what_the_committed_records_say() -> None:
