@@ -17,7 +17,7 @@ from capsexp.data.module import CapsuleData
 from capsexp.errors import RunError, one_line
 from capsexp.host_memory import keep_freed_memory
 from capsexp.lightning import CapsuleModule
-from capsexp.plan import Plan
+from capsexp.plan import Plan, finished
 from capsexp.progress import make_progress
 from capsexp.provenance import beginning, peak_memory_mb, provenance
 
@@ -62,7 +62,8 @@ def train(planned: Plan, parameters: int, say: Callable[[str], None]) -> records
         data={"note": images.note, "checksum": images.checksum},
         provenance=provenance(begun, planned.device, module.resumed, planned.command),
     )
-    records.write(record, planned.path)
+    if not (error and finished(planned)):  # a repetition that fails leaves the finished record alone
+        records.write(record, planned.path)
     if error:
         raise RunError(f"{planned.name}: failed: {record.error}") from error
     _log_hparams(trainer, record)

@@ -12,14 +12,13 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from capsexp.checks import check_component, check_dataclass, nearest
+from capsexp.composing import CONF
 from capsexp.config import Data
 from capsexp.data import sample
 from capsexp.data.reader import Images
 from capsexp.data.source import ImageSet, load
 from capsexp.errors import DONE, WRONG_INPUT, InputError
 from capsexp.files import write_atomically
-
-CONF = Path(__file__).resolve().parents[1] / "conf"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -2,8 +2,9 @@
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
-from capsexp import composing
+from capsexp import composing, records
 from capsexp.config import Config, check
 
 ROOT = Path(__file__).parents[1]
@@ -33,3 +34,8 @@ def committed_records() -> list[Path]:
         ["git", "ls-files", "results/runs/*.json"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     return [ROOT / line for line in listed.stdout.splitlines()]
+
+
+def numbers(record: records.Record) -> list[dict[str, Any]]:
+    """A record's epochs without their times."""
+    return [{k: v for k, v in row.items() if not k.endswith("seconds")} for row in record.epochs]

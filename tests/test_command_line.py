@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support import ROOT, numbers
 
 from capsexp import records
 from capsexp.composing import command
-
-ROOT = Path(__file__).parents[1]
 
 
 def capsexp(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -93,12 +92,15 @@ def test_a_piped_run_is_a_line_an_epoch(tiny: tuple[str, ...], tmp_path: Path) -
     assert {path.name for path in tmp_path.iterdir()} == {"results", "logs"}
 
 
-def test_a_sweep_runs_every_combination(tiny: tuple[str, ...], tmp_path: Path) -> None:
-    ended = capsexp("-m", *tiny, "budget.epochs=1", "routing.iterations=1,2", "seed=0")
+def test_a_sweep_runs_every_combination_and_each_as_if_alone(tiny: tuple[str, ...], tmp_path: Path) -> None:
+    ended = capsexp("-m", *tiny, "budget.epochs=1", "routing.iterations=1,2")
     assert ended.returncode == 0, ended.stderr
-    found = [records.read(path).identity for path in (tmp_path / "results" / "runs").iterdir()]
-    axes = {(identity["routing"].get("iterations", 3), identity["seed"]) for identity in found}
-    assert axes == {(1, 0), (2, 0)}
+    found = [records.read(path) for path in (tmp_path / "results" / "runs").iterdir()]
+    swept = {record.config["routing"]["iterations"]: record for record in found}
+    assert swept.keys() == {1, 2}
+    alone = capsexp(*tiny, "budget.epochs=1", "routing.iterations=2", f"paths.results={tmp_path}/alone", "rerun=true")
+    assert alone.returncode == 0, alone.stderr
+    assert numbers(record_in(tmp_path / "alone")) == numbers(swept[2])
 
 
 def test_ctrl_c_ends_cleanly_and_the_same_command_goes_on(tiny: tuple[str, ...], tmp_path: Path) -> None:

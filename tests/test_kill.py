@@ -8,14 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support import TINY
+from support import ROOT, TINY, numbers
 
 from capsexp import records
 
-ROOT = Path(__file__).parents[1]
 OPTIONS = (*TINY, "budget.epochs=8", "attention=cbam", "reconstruction.enabled=true", "preprocess.shift=0.1")
 
 
@@ -38,11 +36,6 @@ def finish(folder: Path) -> records.Record:
     assert process.returncode == 0, errors.decode()
     (path,) = (folder / "results" / "runs").iterdir()
     return records.read(path)
-
-
-def numbers(record: records.Record) -> list[dict[str, Any]]:
-    """A record's epochs without their times."""
-    return [{k: v for k, v in row.items() if not k.endswith("seconds")} for row in record.epochs]
 
 
 def kill_often(folder: Path, kills: int, longest: float, whole: records.Record) -> None:

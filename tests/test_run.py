@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import composed_config
+from support import composed_config, numbers
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from capsexp import checkpoints, records
@@ -17,11 +17,6 @@ from capsexp.errors import RunError
 from capsexp.experiment import owned, run
 from capsexp.lightning import CapsuleModule
 from capsexp.plan import plan
-
-
-def numbers(record: records.Record) -> list[dict[str, Any]]:
-    """A record's epochs without their times."""
-    return [{k: v for k, v in row.items() if not k.endswith("seconds")} for row in record.epochs]
 
 
 def folder_of(tmp_path: Path) -> Path:
@@ -165,6 +160,16 @@ def test_a_run_that_fails_says_so_and_is_tried_again(
     failed = records.read(plan(config).path)
     assert (failed.status, failed.error, len(failed.epochs)) == ("failed", "out of something", 1)
     assert run(config, None, no_line).status == "finished"
+
+
+def test_a_repetition_that_fails_leaves_the_finished_record(
+    tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished = run(composed_config(*tiny), None, no_line)
+    stop_after(1, RuntimeError("out of something"), monkeypatch)
+    with pytest.raises(RunError, match="out of something"):
+        run(composed_config(*tiny, "rerun=true"), None, no_line)
+    assert records.read(plan(composed_config(*tiny)).path) == finished
 
 
 def test_a_training_that_diverges_fails(tiny: tuple[str, ...]) -> None:
