@@ -1,0 +1,234 @@
+"""Whether a published number holds, and whether a published claim does.
+
+A number. A published number is mostly one run, so it is reproduced if it lies inside the 95 % prediction interval for
+one more run of ours:
+
+    mean ± t_{n−1} · s · sqrt(1 + 1/n)
+
+over our n seeds, with s the standard deviation (n−1) and t_{n−1} Student's two-sided 95 % quantile. The number was
+rounded when it was printed, so it counts as an interval of half a unit of its last digit to either side, and it is
+reproduced if the two intervals meet. Otherwise it is higher, or lower, than ours. Fewer than three seeds, a reduced
+budget or other data leave the number undecided.
+
+A claim. Runs are paired by seed: each seed gives one estimate of the effect (a difference, a relative change, a slope).
+A claim is about the effect itself, not about one more run, so its sign is judged by the 95 % confidence interval of the
+mean, mean ± t_{n−1} · s / sqrt(n). Where that interval
+
+    excludes 0 on the claimed side    the claim is confirmed
+    excludes 0 on the other side      it is contradicted
+    includes 0                        it is not reproduced
+
+A claimed size must also meet the 95 % prediction interval for one more pair of runs of ours, for it too is mostly one
+pair. Where ours has the claimed sign but not the size, it is smaller than claimed, or larger, in absolute size. The
+claim that two are the same is contradicted by an interval that excludes 0; one that includes 0 doesn't prove it, so the
+verdict is "no difference shown": few seeds show few differences. Fewer than three estimates, a reduced budget or other
+data leave the claim undecided.
+
+Each seed is taken as a draw from a normal distribution. Seeds that all agree have intervals of no width, and are judged
+by the same rules.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from statistics import linear_regression, mean, stdev
+from typing import Literal
+
+LEVEL = 0.95
+ENOUGH = 3  # with two seeds t is 12.7, and nearly everything would be reproduced
+# Published numbers went through single precision (99.71 is printed as 99.70999908), and ours may have.
+SINGLE_PRECISION = 2.0**-23
+ZERO = 1e-10  # what double precision leaves of a difference of 0 between numbers up to 10⁵
+
+Interval = tuple[float, float]
+Direction = Literal["increase", "decrease", "same"]
+Verdict = Literal["reproduced", "published higher", "published lower", "undecided"]
+ClaimVerdict = Literal[
+    "confirmed",
+    "smaller than claimed",
+    "larger than claimed",
+    "not reproduced",
+    "contradicted",
+    "no difference shown",
+    "undecided",
+]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The mean of n values and their standard deviation (n−1), which a single value has not."""
+
+    n: int
+    mean: float
+    deviation: float | None
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number as printed; `resolution` is half a unit of its last digit: 0.005 for 82.19, 0.5 for 79."""
+
+    text: str
+    value: float
+    resolution: float
+
+    @classmethod
+    def parse(cls, text: str) -> "Published":
+        """Raises ValueError for a text that isn't a plain decimal number."""
+        if not re.fullmatch(r"[+-]?(\d+(\.\d+)?|\.\d+)", text, re.ASCII) or math.isinf(float(text)):
+            raise ValueError(f"{text!r} is not a plain decimal number such as 82.19")
+        decimals = len(text.partition(".")[2])
+        return cls(text, float(text), float(Decimal(5).scaleb(-decimals - 1)))
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """n estimates of an effect, one a seed: mean ± half the width of its 95 % confidence interval, and what follows."""
+
+    n: int
+    mean: float
+    half_width: float | None  # None for a single estimate
+    verdict: ClaimVerdict
+
+
+def describe(values: Sequence[float]) -> Spread:
+    """Mean and standard deviation; raises ValueError for no values, and for one that isn't finite."""
+    numbers = _numbers(values)
+    return Spread(len(numbers), mean(numbers), stdev(numbers) if len(numbers) > 1 else None)
+
+
+def prediction_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
+    """mean ± t_{n−1} · s · sqrt(1 + 1/n): where one more run falls; None for fewer than two values."""
+    n = len(values)
+    return _interval(values, level, 1 + 1 / n) if n > 1 else None
+
+
+def confidence_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
+    """mean ± t_{n−1} · s · sqrt(1/n): where the mean of endlessly many runs lies; None for fewer than two values."""
+    n = len(values)
+    return _interval(values, level, 1 / n) if n > 1 else None
+
+
+def verdict(values: Sequence[float], published: Published, comparable: bool) -> Verdict:
+    """Whether a published number lies inside the prediction interval of our values, one a seed.
+
+    Args:
+        comparable: the values were measured as published: not under a reduced budget, not on other data.
+    """
+    interval = prediction_interval(values)
+    if interval is None or len(values) < ENOUGH or not comparable:
+        return "undecided"
+    if _meets(interval, published):
+        return "reproduced"
+    return "published higher" if published.value > interval[1] else "published lower"
+
+
+def difference(a: float, b: float) -> float:
+    """b − a."""
+    return b - a
+
+
+def relative_change(a: float, b: float) -> float:
+    """100 · (b − a) / a, in percent; raises ValueError for a = 0."""
+    if a == 0:
+        raise ValueError("a change from 0 has no relative size")
+    return 100 * (b - a) / a
+
+
+def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Σ (x − x̄)(y − ȳ) / Σ (x − x̄)²: the least-squares slope of y over x.
+
+    Raises ValueError for fewer than two different xs, for more or fewer ys than xs, and for what isn't finite.
+    """
+    if len(set(xs)) < 2:
+        raise ValueError("a slope needs at least two different xs")
+    return linear_regression(_numbers(xs), _numbers(ys)).slope
+
+
+def paired(
+    a: Mapping[int, float], b: Mapping[int, float], estimate: Callable[[float, float], float] = difference
+) -> dict[int, float]:
+    """The seeds common to both, in order, each with its estimate of the effect: b − a, or `relative_change`."""
+    return {seed: estimate(a[seed], b[seed]) for seed in sorted(a.keys() & b.keys())}
+
+
+def claim(estimates: Sequence[float], claimed: Published | Direction, comparable: bool) -> ClaimResult:
+    """Whether the effect that a paper claims is there.
+
+    Args:
+        estimates: of the effect, one a seed.
+        claimed: its direction, or its size, signed, in the unit of the estimates.
+        comparable: the estimates were measured as published: not under a reduced budget, not on other data.
+
+    Raises ValueError for no estimates, and for a claimed size of 0.
+    """
+    if isinstance(claimed, Published) and claimed.value == 0:
+        raise ValueError(f"a claimed size of {claimed.text}: say same")
+    if not isinstance(claimed, Published) and claimed not in ("increase", "decrease", "same"):
+        raise ValueError(f"{claimed!r} is neither a Published number nor one of increase, decrease, same")
+    spread, interval = describe(estimates), confidence_interval(estimates)
+    half_width = None if interval is None else (interval[1] - interval[0]) / 2
+    return ClaimResult(spread.n, spread.mean, half_width, _claim_verdict(estimates, claimed, comparable))
+
+
+def _claim_verdict(estimates: Sequence[float], claimed: Published | Direction, comparable: bool) -> ClaimVerdict:
+    confidence, prediction = confidence_interval(estimates), prediction_interval(estimates)
+    if confidence is None or prediction is None or len(estimates) < ENOUGH or not comparable:
+        return "undecided"
+    sign = _sign(confidence)
+    if sign == 0:
+        return "no difference shown" if claimed == "same" else "not reproduced"
+    if sign != _claimed_sign(claimed):
+        return "contradicted"
+    if not isinstance(claimed, Published) or _meets(prediction, claimed):
+        return "confirmed"
+    beyond = abs(claimed.value) > abs(mean(_numbers(estimates)))
+    return "smaller than claimed" if beyond else "larger than claimed"
+
+
+def _sign(interval: Interval) -> int:
+    """1 or −1 for an interval on one side of 0, 0 for one that includes it."""
+    low, high = interval
+    return int(low > ZERO) - int(high < -ZERO)
+
+
+def _claimed_sign(claimed: Published | Direction) -> int:
+    if isinstance(claimed, Published):
+        return 1 if claimed.value > 0 else -1
+    return {"increase": 1, "decrease": -1, "same": 0}[claimed]
+
+
+def _meets(interval: Interval, published: Published) -> bool:
+    """Whether a printed number, with what rounding left open, and an interval have a point in common."""
+    low, high = interval
+    slack = published.resolution + SINGLE_PRECISION * max(abs(low), abs(high), abs(published.value))
+    return low - slack <= published.value <= high + slack
+
+
+def _interval(values: Sequence[float], level: float, variance: float) -> Interval:
+    """mean ± t_{n−1} · s · sqrt(variance), for at least two values."""
+    numbers = _numbers(values)
+    middle, half_width = mean(numbers), _t(level, len(numbers) - 1) * stdev(numbers) * math.sqrt(variance)
+    return middle - half_width, middle + half_width
+
+
+@cache
+def _t(level: float, degrees: int) -> float:
+    """Student's two-sided quantile: |t| stays below it with probability `level`."""
+    from scipy import stats  # takes half a second
+
+    if not 0 < level < 1:
+        raise ValueError(f"level {level} is not between 0 and 1")
+    return float(stats.t.ppf((1 + level) / 2, degrees))
+
+
+def _numbers(values: Sequence[float]) -> list[float]:
+    """Floats whose mean and deviation Python computes exactly, so that equal values have exactly no spread."""
+    numbers = [float(value) for value in values]
+    if not numbers:
+        raise ValueError("no values")
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError(f"not finite: {numbers}")
+    return numbers
