@@ -37,7 +37,10 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 def command(overrides: list[str]) -> str:
     """The command that repeats a run anywhere: without paths, screens and launchers."""
-    local = ("paths.", "data.root=", "data.download=", "trainer.progress=", "trainer.threads=", "hydra", "rerun=")
+    local = (
+        *("paths.", "data.root=", "data.download=", "trainer.progress=", "trainer.threads=", "hydra", "rerun="),
+        "study=",  # a grid of runs, which each is given whole
+    )
     kept = [override for override in overrides if not override.lstrip("+~").startswith(local)]
     return shlex.join(["python", "-m", "capsexp", *kept])
 

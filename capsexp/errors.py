@@ -19,6 +19,10 @@ class RunError(CapsexpError):
     """A run that was asked for correctly did not succeed."""
 
 
+class BusyError(RunError):
+    """Another process is training this run."""
+
+
 def one_line(error: BaseException) -> str:
     """The first line of an error's message, or its type where it has none."""
     lines = str(error).strip().splitlines()

@@ -31,6 +31,12 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     _sync_folder(path.parent)
 
 
+def forget_parts(folder: Path, name: str = "") -> None:
+    """Removes what killed writers left beside their targets, of those that begin with `name`."""
+    for part in folder.glob(f".{name}*.part"):
+        part.unlink(missing_ok=True)
+
+
 def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)

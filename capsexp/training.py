@@ -2,10 +2,11 @@
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import TensorBoardLogger
 
 from capsexp import records
@@ -22,7 +23,9 @@ from capsexp.progress import make_progress
 from capsexp.provenance import beginning, peak_memory_mb, provenance
 
 
-def train(planned: Plan, parameters: int, say: Callable[[str], None]) -> records.Record:
+def train(
+    planned: Plan, parameters: int, say: Callable[[str], None], callbacks: Sequence[Callback] = ()
+) -> records.Record:
     """Trains to the end, from the last checkpoint on where there is one, and writes the record.
 
     A training that fails leaves a record that says so, and raises RunError; Ctrl-C raises KeyboardInterrupt.
@@ -34,7 +37,7 @@ def train(planned: Plan, parameters: int, say: Callable[[str], None]) -> records
     pl.seed_everything(config.seed, verbose=False)
     images = source.load(config.data, say)
     module = make_module(planned, build(config))
-    trainer = make_trainer(planned)
+    trainer = make_trainer(planned, callbacks)
     data = CapsuleData(images, config)
     heldout, error = None, None
     try:
@@ -94,7 +97,7 @@ def make_module(planned: Plan, built: Built) -> CapsuleModule:
     )
 
 
-def make_trainer(planned: Plan) -> pl.Trainer:
+def make_trainer(planned: Plan, callbacks: Sequence[Callback] = ()) -> pl.Trainer:
     """Lightning's trainer, quiet but for our own lines."""
     config = planned.config
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
@@ -105,7 +108,7 @@ def make_trainer(planned: Plan) -> pl.Trainer:
         precision="bf16-mixed" if planned.precision == "bf16" else "32-true",
         deterministic=config.trainer.deterministic,
         max_epochs=planned.epochs,
-        callbacks=[EpochCheckpoint(planned.folder), *make_progress(config.trainer.progress)],
+        callbacks=[EpochCheckpoint(planned.folder), *make_progress(config.trainer.progress), *callbacks],
         plugins=[AtomicCheckpointIO()],
         logger=TensorBoardLogger(planned.folder.parent, planned.folder.name, version="", default_hp_metric=False),
         num_sanity_val_steps=0,

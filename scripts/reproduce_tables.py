@@ -1,0 +1,76 @@
+"""Runs studies and prints their tables: `python scripts/reproduce_tables.py jiao_table2 --seeds 5 --budget short`.
+
+Every run of the studies, each once, a fresh process each. What is finished is skipped, what was interrupted goes on:
+the same command again, after whatever ended it, does the rest. Then the tables, as scripts/aggregate.py makes them.
+"""
+
+import argparse
+import signal
+import sys
+import time
+
+from capsexp import studies
+from capsexp.errors import DONE, FAILED, INTERRUPTED, CapsexpError, InputError
+
+
+def main(arguments: list[str]) -> int:
+    """Plans, runs, prints the tables; the exit code."""
+    options = _parsed(arguments)
+    chosen = [studies.load(name) for name in options.studies or studies.names()]
+    from capsexp import launch, overview  # torch takes seconds to import: names come first
+
+    jobs, barred = launch.plan_all(chosen, options.typed, range(options.seeds))
+    for job in jobs:
+        launch.look(job)
+    overview.print_plan(jobs, barred, listed=options.dry_run)
+    if options.dry_run:
+        return FAILED if barred else DONE
+    at_a_time, devices = launch.places(jobs, options.jobs)
+    deadline = time.monotonic() + 60 * options.time_limit
+    how = launch.Options(at_a_time, devices, options.retry, options.stop_at_failure, deadline)
+    try:
+        with overview.watcher(jobs, at_a_time) as watcher:
+            launch.launch(jobs, how, watcher)
+    finally:
+        overview.print_end(jobs, barred)
+    return FAILED if barred or launch.count(jobs, "failed") else DONE
+
+
+def _parsed(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", metavar="STUDY | KEY=VALUE", help="all studies, if none is named")
+    parser.add_argument("--budget", default="paper", help="paper, short, demo or smoke (default: paper)")
+    parser.add_argument("--seeds", type=_positive, default=3, metavar="N", help="seeds 0 to N-1 (default: 3)")
+    parser.add_argument("--jobs", type=_positive, metavar="N", help="runs at a time (default: one a GPU, or one)")
+    parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="MINUTES", help="then stop")
+    parser.add_argument("--retry", type=int, default=0, metavar="N", help="times that a failed run is tried again")
+    parser.add_argument("--stop-at-failure", action="store_true", help="start nothing more after the first failure")
+    parser.add_argument("--dry-run", action="store_true", help="say what would run, and run nothing")
+    options = parser.parse_intermixed_args(arguments)
+    options.studies = [word for word in options.what if "=" not in word]
+    options.typed = [f"budget={options.budget}", *(word for word in options.what if "=" in word)]
+    if any(word.lstrip("+").startswith("seed=") for word in options.typed):
+        raise InputError("seed: --seeds says how many")
+    return options
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be an integer of at least 1")
+    return int(text)
+
+
+def _terminated(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except CapsexpError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on after the last whole epochs", file=sys.stderr)
+        sys.exit(INTERRUPTED)

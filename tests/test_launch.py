@@ -1,0 +1,176 @@
+"""Running many: skipping, failing, two launchers at once, and being killed at any moment."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import ROOT, TINY, numbers
+
+from capsexp import launch, records, studies
+from capsexp.checkpoints import LAST
+from capsexp.files import write_atomically
+
+SCRIPT = ROOT / "scripts" / "reproduce_tables.py"
+
+#: Four runs of a second each: jiao's Table II with one and two iterations.
+FOUR = (*(word for word in TINY if word != "budget=demo"), "routing.iterations=1,2")
+
+
+def arguments(folder: Path, *more: str) -> list[str]:
+    """What the launcher is given, writing below `folder`."""
+    paths = (f"paths.results={folder}/results", f"paths.logs={folder}/logs")
+    return ["jiao_table2", "--budget=demo", *FOUR, *paths, *more]
+
+
+def reproduce(folder: Path, *more: str) -> int:
+    """Runs the launcher to its end, in this process; its runs are processes all the same."""
+    spec = importlib.util.spec_from_file_location("reproduce_tables", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    code: int = module.main(arguments(folder, *more))
+    return code
+
+
+def start(folder: Path, *more: str) -> "subprocess.Popen[str]":
+    """The launcher, running in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), *arguments(folder, *more)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def planned(folder: Path, seeds: int = 1) -> list[launch.Job]:
+    """The launcher's runs."""
+    overrides = [word for word in arguments(folder) if "=" in word and not word.startswith("--")]
+    jobs, barred = launch.plan_all([studies.load("jiao_table2")], ["budget=demo", *overrides], range(seeds))
+    assert not barred
+    return jobs
+
+
+def records_in(folder: Path) -> dict[str, records.Record]:
+    """All records, read and checked, by key; there must be nothing else."""
+    paths = list((folder / "results" / "runs").iterdir())
+    found = {(record := records.read(path)).key: record for path in paths}
+    assert len(found) == len(paths)
+    return found
+
+
+def assert_same(found: dict[str, records.Record], whole: dict[str, records.Record]) -> None:
+    """None lost, doubled or changed."""
+    assert found.keys() == whole.keys()
+    for key, record in found.items():
+        assert record.status == "finished"
+        assert numbers(record) == numbers(whole[key])
+        assert record.max_accuracy == whole[key].max_accuracy
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the eight runs of two seeds, never interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert reproduce(folder, "--seeds=2", "--jobs=2") == 0
+    return folder
+
+
+def test_every_run_of_the_study_is_done_once(whole: Path) -> None:
+    found = records_in(whole).values()
+    assert len(found) == 8
+    axes = {(r.config["routing"]["iterations"], r.config["attention"]["cbam"], r.config["seed"]) for r in found}
+    assert axes == {(n, cbam, seed) for n in (1, 2) for cbam in (False, True) for seed in (0, 1)}
+    assert not any("study" in r.provenance["command"] for r in found)
+
+
+def test_a_run_among_many_is_the_same_run_alone(whole: Path, tmp_path: Path) -> None:
+    record = min(records_in(whole).values(), key=lambda record: record.key)
+    words = record.provenance["command"].split()
+    paths = [f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs", "trainer.threads=1"]
+    subprocess.run([sys.executable, *words[1:], *paths], check=True, cwd=ROOT, capture_output=True)
+    assert_same(records_in(tmp_path), {record.key: record})
+
+
+def test_what_is_finished_is_skipped(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (whole / "results" / "runs").iterdir()}
+    assert reproduce(whole, "--seeds=2", "--jobs=2") == 0
+    screen = capsys.readouterr().out
+    assert screen.startswith("8 runs: 8 finished, 0 failed before, 0 to do, up to 0 epochs")
+    assert "begins" not in screen
+    assert {path: path.stat().st_mtime_ns for path in (whole / "results" / "runs").iterdir()} == before
+
+
+def test_a_dry_run_says_what_would_run_and_writes_nothing(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce(whole, "--seeds=3", "--dry-run") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("finished") for line in lines) == 8
+    assert sum(line.startswith("to do") for line in lines) == 4
+    assert lines[0].endswith("(jiao_table2)")
+    assert reproduce(tmp_path, "--dry-run") == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_run_fails_and_the_others_finish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = planned(tmp_path)[1]
+    write_atomically(job.planned.folder / LAST, lambda stream: stream.write(b"not a checkpoint"))
+    assert reproduce(tmp_path, "--seeds=1", "--jobs=2") == 1
+    screen = capsys.readouterr()
+    lines = screen.out.splitlines()
+    assert (
+        sum(
+            re.search(r"finished routing.iterations=\d attention=\w+ with \d+\.\d\d %", line) is not None
+            for line in lines
+        )
+        == 3
+    )
+    assert any(line.startswith("3 of 4 runs finished") for line in lines)
+    error, where = screen.err.splitlines()
+    assert error.startswith("error: routing.iterations=1 attention=cbam: ")
+    assert f"{job.planned.folder / LAST}: not a checkpoint" in error
+    assert where.strip() == f"its output: {job.planned.folder / 'output.txt'}"
+    assert len(records_in(tmp_path)) == 3
+
+
+def test_a_failed_run_is_left_alone_until_it_is_to_be_tried_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    diverges = ("routing.iterations=1", "optim.lr=1e30")
+    assert reproduce(tmp_path, *diverges, "--seeds=1") == 1
+    assert "failed attention=none: the training loss is nan" in capsys.readouterr().out
+    assert [record.status for record in records_in(tmp_path).values()] == ["failed", "failed"]
+    assert reproduce(tmp_path, *diverges, "--seeds=1") == 1
+    screen = capsys.readouterr()
+    assert "2 failed before, 0 to do" in screen.out
+    assert "begins" not in screen.out
+    assert screen.err.count("the training loss is nan") == 2
+    assert reproduce(tmp_path, *diverges, "--seeds=1", "--retry=1", "--stop-at-failure") == 1
+    screen = capsys.readouterr()
+    assert screen.out.count("begins") == 2  # the first one, twice
+    assert "to be tried again attention=none" in screen.out
+    assert screen.err.count("the training loss is nan") == 1
+
+
+def test_a_missing_data_set_stops_only_the_runs_that_need_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = ("data=svhn", f"data.root={tmp_path}", "data.download=false")
+    assert reproduce(tmp_path, *missing, "--seeds=1") == 1
+    screen = capsys.readouterr()
+    assert screen.out.startswith("0 runs")
+    assert screen.err.startswith("error: 4 configurations can't run: svhn: put train_32x32.mat")
+    assert screen.err.count("\n") == 1
+
+
+def test_the_time_limit_stops_it_and_everything_is_kept(tmp_path: Path, whole: Path) -> None:
+    for _ in range(30):
+        assert reproduce(tmp_path, "--seeds=2", "--jobs=2", "--time-limit=0.03") == 0
+        if len(list(tmp_path.glob("results/runs/*.json"))) == 8:
+            break
+    assert_same(records_in(tmp_path), records_in(whole))
