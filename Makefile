@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-all test-gpu lint format tensorboard data clean
+.PHONY: help setup demo reproduce-tables test test-all test-gpu lint format tensorboard data clean
 
 help: ## What there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -16,8 +16,14 @@ $(STAMP): pyproject.toml
 	$(PY) -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP) ## CapsNet without and with CBAM on a real MNIST sample: about three minutes.
-	$(PY) scripts/demo.py
+demo: $(STAMP) ## jiao's Table II, all rows, two seeds, on a real MNIST sample with narrow networks: minutes on a CPU.
+	$(PY) scripts/reproduce_tables.py jiao_table2 data=mnist_sample --budget=demo --seeds=2 --jobs=2 \
+		paths.results=results/demo paths.logs=logs/demo
+
+# make reproduce-tables STUDIES="jiao_table2 huang_table2" BUDGET=short SEEDS=5 TIME_LIMIT=600 ARGUMENTS="--jobs=4"
+reproduce-tables: $(STAMP) ## Run STUDIES (all) with BUDGET (paper) and SEEDS (3), for TIME_LIMIT minutes; print tables.
+	$(PY) scripts/reproduce_tables.py $(STUDIES) $(if $(BUDGET),--budget=$(BUDGET)) $(if $(SEEDS),--seeds=$(SEEDS)) \
+		$(if $(TIME_LIMIT),--time-limit=$(TIME_LIMIT)) $(ARGUMENTS)
 
 test: $(STAMP) ## The fast tests.
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal

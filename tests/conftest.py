@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from launching import reproduce
 from support import TINY
 
 
@@ -17,3 +18,11 @@ def _no_data_of_this_machine(monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
 def tiny(tmp_path: Path) -> tuple[str, ...]:
     """TINY, writing below the test's own folder."""
     return (*TINY, f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs")
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the eight runs of two seeds, never interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert reproduce(folder, "--seeds=2", "--jobs=2") == 0
+    return folder

@@ -1,0 +1,85 @@
+"""The launcher in tests: four tiny runs a seed, in this process or in one of its own."""
+
+import importlib.util
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from support import ROOT, TINY, numbers
+
+from capsexp import launch, records, studies
+from capsexp.experiment import held
+
+SCRIPT = ROOT / "scripts" / "reproduce_tables.py"
+
+#: Four runs of a second each: jiao's Table II with one and two iterations.
+FOUR = (*(word for word in TINY if word != "budget=demo"), "routing.iterations=1,2")
+
+
+def arguments(folder: Path, *more: str) -> list[str]:
+    """What the launcher is given, writing below `folder`."""
+    paths = (f"paths.results={folder}/results", f"paths.logs={folder}/logs")
+    return ["jiao_table2", "--budget=demo", *FOUR, *paths, *more]
+
+
+def reproduce(folder: Path, *more: str) -> int:
+    """Runs the launcher to its end, in this process; its runs are processes all the same."""
+    spec = importlib.util.spec_from_file_location("reproduce_tables", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    code: int = module.main(arguments(folder, *more))
+    return code
+
+
+def start(folder: Path, *more: str) -> "subprocess.Popen[str]":
+    """The launcher, running in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), *arguments(folder, *more)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def planned(folder: Path, seeds: int = 1) -> list[launch.Job]:
+    """The launcher's runs."""
+    overrides = [word for word in arguments(folder) if "=" in word and not word.startswith("--")]
+    jobs, barred = launch.plan_all([studies.load("jiao_table2")], ["budget=demo", *overrides], range(seeds))
+    assert not barred
+    return jobs
+
+
+def records_in(folder: Path) -> dict[str, records.Record]:
+    """All records, read and checked, by key; there must be nothing else."""
+    paths = list((folder / "results" / "runs").iterdir())
+    found = {(record := records.read(path)).key: record for path in paths}
+    assert len(found) == len(paths)
+    return found
+
+
+def assert_same(found: dict[str, records.Record], whole: dict[str, records.Record]) -> None:
+    """None lost, doubled or changed."""
+    assert found.keys() == whole.keys()
+    for key, record in found.items():
+        assert record.status == "finished"
+        assert numbers(record) == numbers(whole[key])
+        assert record.max_accuracy == whole[key].max_accuracy
+
+
+def owners(folder: Path) -> list[int]:
+    """The processes that have a run in hand."""
+    locks = [path for path in (folder / "logs").glob("*/lock") if held(path.parent)]
+    return [int(text) for path in locks if (text := path.read_text())]
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
+    """Looks until something is so."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
