@@ -11,7 +11,7 @@ from capsexp import records
 from capsexp.build import dry_run
 from capsexp.config import Config
 from capsexp.errors import BusyError
-from capsexp.files import forget_parts
+from capsexp.files import forget_parts, naming
 from capsexp.plan import Plan, finished, plan
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ def owned(folder: Path) -> Iterator[None]:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BusyError(f"{folder.name}: in hand already, by process {_owner(stream)}") from None
-        stream.truncate(0)
-        stream.write(str(os.getpid()))
-        stream.flush()
+        with naming(folder / "lock"):
+            stream.truncate(0)
+            os.write(stream.fileno(), str(os.getpid()).encode())
         yield
 
 

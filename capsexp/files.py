@@ -2,8 +2,8 @@
 
 import os
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,10 +25,25 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     except BaseException as error:
         with suppress(FileNotFoundError):
             os.unlink(name)
-        if isinstance(error, OSError) and error.errno is not None:
-            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+        if isinstance(error, OSError):
+            raise _named(error, path) from error
         raise
     _sync_folder(path.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Puts `path` into an error of the system that names no file, as those of other people's writers."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise _named(error, path) from error
+
+
+def _named(error: OSError, path: Path) -> OSError:
+    return error if error.errno is None else OSError(error.errno, os.strerror(error.errno), str(path))
 
 
 def forget_parts(folder: Path, name: str = "") -> None:

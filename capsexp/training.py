@@ -16,6 +16,7 @@ from capsexp.config import is_multilabel
 from capsexp.data import source
 from capsexp.data.module import CapsuleData
 from capsexp.errors import RunError, one_line
+from capsexp.files import naming
 from capsexp.host_memory import keep_freed_memory
 from capsexp.lightning import CapsuleModule
 from capsexp.plan import Plan, finished
@@ -69,7 +70,8 @@ def train(
         records.write(record, planned.path)
     if error:
         raise RunError(f"{planned.name}: failed: {record.error}") from error
-    _log_hparams(trainer, record)
+    with naming(planned.folder):
+        _log_hparams(trainer, record)
     drop_optimizer(planned.folder / LAST)
     say(f"{planned.name}: {records.outcome(record)}")
     say(f"record {planned.path}")
@@ -134,7 +136,8 @@ def _fit(
             module.history = checkpoint["history"]
             return
     try:
-        trainer.fit(module, datamodule=data, ckpt_path=last if checkpoint else None)
+        with naming(planned.folder):
+            trainer.fit(module, datamodule=data, ckpt_path=last if checkpoint else None)
     except SystemExit:  # what Lightning makes of Ctrl-C
         raise KeyboardInterrupt from None
 
