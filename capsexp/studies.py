@@ -24,6 +24,9 @@ from capsexp.sweeper import Grid, expand, parse
 #: What a source can print of a run, and a record holds.
 Measure = Literal["accuracy", "first_epoch", "first_five", "parameters", "memory", "inference"]
 
+#: Why there is no number: drawn or lost in our copy; left open by the source; of a network that it doesn't describe.
+REASONS = ("not in our copy", "not reported", "not specified")
+
 PUBLISHED = CONF.parent / "results" / "published"
 
 
@@ -33,7 +36,7 @@ class Row:
 
     labels: list[str]  # one a column; the first is its name
     run: str | None  # the command line of its runs; several combinations: the best of them. None: it can't be run
-    published: dict[str, str]  # measure -> the number as printed, or why there is none
+    published: dict[str, str]  # measure -> the number as printed (parameters in millions), or one of REASONS
     note: str | None = None
 
     @property
@@ -78,8 +81,12 @@ class Study:
 
     @property
     def grids(self) -> list[Grid]:
-        """The sweeps of `conf/study/NAME.yaml`."""
-        grids: list[Grid] = _read(CONF / "study" / f"{self.name}.yaml")["hydra"]["sweeper"]["grids"]
+        """The sweeps of `conf/study/NAME.yaml`; raises InputError for a file without."""
+        path = CONF / "study" / f"{self.name}.yaml"
+        try:
+            grids: list[Grid] = _read(path)["hydra"]["sweeper"]["grids"]
+        except (KeyError, TypeError):
+            raise InputError(f"{path}: hydra.sweeper.grids: missing") from None
         return grids
 
     def jobs(self, typed: Sequence[str] = ()) -> list[list[str]]:
@@ -99,8 +106,9 @@ def load(name: str) -> Study:
     path = PUBLISHED / f"{name}.yaml"
     if not path.exists():
         raise InputError(f"{path}: missing; the published numbers are in the project's checkout")
+    content = _read(path)
     try:
-        study: Study = check_dataclass(Study, {"name": name} | _read(path))
+        study: Study = check_dataclass(Study, {"name": name} | content)
         _check_rows(study)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
@@ -155,6 +163,12 @@ def _check_rows(study: Study) -> None:
             raise InputError(f"rows.{row.name}: must have {len(study.columns)} labels")
         if unknown := set(row.published) - set(study.measures):
             raise InputError(f"rows.{row.name}.published: {', '.join(unknown)} is not among the study's measures")
+        for measure, text in row.published.items():
+            if published_number(text) is None and text not in REASONS:
+                allowed = ", ".join(REASONS)
+                raise InputError(f"rows.{row.name}.published.{measure}={text}: must be a number or one of {allowed}")
+        if not all("=" in word for word in (row.run or "").split()):
+            raise InputError(f"rows.{row.name}.run={row.run}: must be words of the form key=value")
     for claim in study.claims:
         _check_claim(claim, rows)
 
@@ -174,7 +188,10 @@ def _check_claim(claim: Claim, rows: set[str]) -> None:
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise InputError(f"{path}: {line}{error.problem}") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(f"{path}: {one_line(error)}") from None
     if not isinstance(content, dict):
         raise InputError(f"{path}: must be a mapping")

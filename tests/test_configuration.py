@@ -10,7 +10,7 @@ from capsexp.lightning import CapsuleModule
 from capsexp.plan import plan
 from capsexp.training import make_module
 
-GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra")
+GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name not in ("hydra", "study"))
 CHOICES = [(group, path.stem) for group in GROUPS for path in sorted((CONF / group).glob("*.yaml"))]
 SMALL = ("data=mnist_sample", "budget.width=0.04", "trainer.accelerator=cpu")
 
