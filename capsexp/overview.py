@@ -9,6 +9,7 @@ from statistics import mean
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
@@ -106,7 +107,7 @@ def print_plan(jobs: Sequence[Job], barred: Mapping[str, Sequence[str]], listed:
         print(f"can't run {len(stopped)} configurations: {reason}")
 
 
-def print_end(jobs: Sequence[Job], barred: Mapping[str, Sequence[str]]) -> None:
+def print_end(jobs: Sequence[Job], problems: Sequence[str]) -> None:
     """What was done; the errors come last."""
     left = count(jobs, "waiting", "elsewhere", "running")
     print(
@@ -114,6 +115,8 @@ def print_end(jobs: Sequence[Job], barred: Mapping[str, Sequence[str]]) -> None:
         + (f", {left} left: the same command goes on with them" if left else "")
     )
     sys.stdout.flush()
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
     names = short_names(jobs)
     for job in jobs:
         if job.state == "failed":
@@ -121,8 +124,15 @@ def print_end(jobs: Sequence[Job], barred: Mapping[str, Sequence[str]]) -> None:
             output = job.planned.folder / OUTPUT
             if output.exists():
                 print(f"       its output: {output}", file=sys.stderr)
-    for reason, stopped in barred.items():
-        print(f"error: {len(stopped)} configurations can't run: {reason}", file=sys.stderr)
+
+
+def print_page(markdown: str) -> None:
+    """A page of tables: drawn on a terminal, as it is elsewhere."""
+    console = Console()
+    if console.is_terminal:
+        console.print(Markdown(markdown.partition("<details>")[0]))
+    else:
+        print(markdown)
 
 
 def _state(job: Job) -> str:

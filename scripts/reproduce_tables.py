@@ -8,6 +8,7 @@ import argparse
 import signal
 import sys
 import time
+from pathlib import Path
 
 from capsexp import studies
 from capsexp.errors import DONE, FAILED, INTERRUPTED, CapsexpError, InputError
@@ -28,12 +29,36 @@ def main(arguments: list[str]) -> int:
     at_a_time, devices = launch.places(jobs, options.jobs)
     deadline = time.monotonic() + 60 * options.time_limit
     how = launch.Options(at_a_time, devices, options.retry, options.stop_at_failure, deadline)
+    problems: list[str] = []
     try:
         with overview.watcher(jobs, at_a_time) as watcher:
             launch.launch(jobs, how, watcher)
+        if jobs:
+            problems = _print_tables(options, Path(jobs[0].planned.config.paths.results))
     finally:
-        overview.print_end(jobs, barred)
-    return FAILED if barred or launch.count(jobs, "failed") else DONE
+        overview.print_end(jobs, [*problems, *barred])
+    return FAILED if barred or problems or launch.count(jobs, "failed") else DONE
+
+
+def _print_tables(options: argparse.Namespace, results: Path) -> list[str]:
+    """Makes and prints the tables of the studies that ran; what is wrong with records.
+
+    A folder of one's own gets them in its tables/. The project's gets all studies' tables and the README's, as `make
+    tables` makes them; a table of something else than the paper's experiment is only shown there.
+    """
+    from capsexp import aggregate, overview
+
+    results.mkdir(parents=True, exist_ok=True)
+    own = results.resolve() != (aggregate.ROOT / "results").resolve()
+    outcome = aggregate.regenerate(
+        options.studies, options.typed, results=results, output=results / "tables" if own else None
+    )
+    if not own:
+        aggregate.regenerate(results=results, output=results / "tables", readme=aggregate.ROOT / "README.md")
+    if len(outcome.pages) == 1:
+        overview.print_page(*(page.markdown for page in outcome.pages.values()))
+    print(f"tables: {results / 'tables'}")
+    return outcome.problems
 
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:
