@@ -1,0 +1,98 @@
+"""What a source says about rows, tested on the seeds that all of them have in common; see statistics.claim.
+
+All rows of a claim are taken at one setting, and what a machine costs on one device: the best that they share.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from capsexp import statistics, studies
+from capsexp.settings import Setting
+from capsexp.statistics import ClaimResult
+from capsexp.studies import Claim
+from capsexp.tables import COSTS, Table
+
+Place = tuple[Setting, str | None]  # a setting and, for costs, a device
+Values = dict[int, float]  # seed -> number
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim, and what the runs say."""
+
+    claim: Claim
+    missing: list[str]  # its rows without such a run
+    rows: int  # that it compares
+    setting: Setting | None = None  # None: no seed at a setting that all rows share
+    result: ClaimResult | None = None
+    doubt: str = ""  # why it is undecided, however many seeds there are
+
+
+def judge(table: Table) -> list[Judged]:
+    """All claims of a study."""
+    return [_judge(table, claim) for claim in table.study.claims]
+
+
+def _judge(table: Table, claim: Claim) -> Judged:
+    names = list(dict.fromkeys([name for pair in claim.pairs for name in pair] + claim.rows))
+    measured = {name: _measured(table, name, claim.measure) for name in names}
+    missing = [name for name, places in measured.items() if not places]
+    shared = set.intersection(*({*places} for places in measured.values())) if not missing else set()
+    estimates = {place: _estimates(claim, {n: measured[n][place] for n in names}) for place in shared}
+    places = [place for place, found in estimates.items() if found]
+    if not places:
+        return Judged(claim, missing, len(names))
+    best = max(places, key=lambda place: _rank(place, len(estimates[place])))
+    doubt = _doubt(table, claim, names, best[0], list(estimates[best]))
+    found = list(estimates[best].values())
+    claimed = studies.published_number(claim.claimed) or claim.claimed
+    result = statistics.claim(found, claimed, comparable=not doubt)  # type: ignore[arg-type]  # see studies._check_claim
+    return Judged(claim, missing, len(names), best[0], result, doubt)
+
+
+def _measured(table: Table, name: str, measure: str) -> dict[Place, Values]:
+    """A row's numbers, one a seed, at each setting."""
+    (row,) = (index for index, row in enumerate(table.study.rows) if row.name == name)
+    best = table.best
+    runs = best[(best.row == row) & (best.protocol == "paper") & best[measure].notna()]
+    places: dict[Place, Values] = defaultdict(dict)
+    for setting, device, seed, value in zip(runs.setting, runs.device, runs.seed, runs[measure], strict=True):
+        places[setting, device if measure in COSTS else None][seed] = float(value)
+    return places
+
+
+def _estimates(claim: Claim, values: Mapping[str, Values]) -> Values:
+    """The effect in each seed that all rows have; none where it isn't defined."""
+    seeds = sorted(set.intersection(*({*of_row} for of_row in values.values())))
+    try:
+        return {seed: _estimate(claim, {name: of_row[seed] for name, of_row in values.items()}) for seed in seeds}
+    except ValueError:  # a change relative to 0
+        return {}
+
+
+def _estimate(claim: Claim, values: Mapping[str, float]) -> float:
+    if claim.estimate == "slope":
+        return statistics.slope(range(1, len(claim.rows) + 1), [values[name] for name in claim.rows])
+    effect = statistics.relative_change if claim.estimate == "relative" else statistics.difference
+    return statistics.describe([effect(values[a], values[b]) for a, b in claim.pairs]).mean
+
+
+def _rank(place: Place, seeds: int) -> tuple[object, ...]:
+    setting, device = place
+    return setting.whole, setting.share, seeds, setting.precision == "bf16", str(setting), device or ""
+
+
+def _doubt(table: Table, claim: Claim, names: Sequence[str], setting: Setting, seeds: list[int]) -> str:
+    if table.replaced:
+        return "not the paper's experiment"
+    if claim.measure == "parameters":  # they don't depend on the training
+        return "" if setting.width == 1 else "narrower networks"
+    if not setting.whole:
+        return "other data" if setting.note and setting.share == 1 else "reduced training"
+    used = table.best[(table.best.setting == setting) & (table.best.protocol == "paper") & table.best.seed.isin(seeds)]
+    for index, row in enumerate(table.study.rows):
+        jobs = table.cells.jobs[table.cells.row == index].iloc[0]
+        if row.name in names and (used.jobs[used.row == index] < jobs).any():
+            return f"not all runs of {row.name}"
+    return ""

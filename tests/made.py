@@ -1,0 +1,141 @@
+"""Records and studies that no run left: what tests of the tables say happened."""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from support import composed_config
+
+from capsexp import records, tables
+from capsexp.config import Config
+from capsexp.records import Record
+from capsexp.studies import Claim, Row, Study
+from capsexp.tables import Table
+
+GPU = "NVIDIA H200"
+PLAIN = "model=capsnet data=mnist attention=none"
+CBAM = "model=capsnet data=mnist attention=cbam"
+SWEPT = "model=capsnet data=mnist attention=none routing.iterations=1,2,3"
+
+
+@cache
+def _config(run: str) -> Config:
+    return composed_config(*run.split())
+
+
+def run(
+    words: str,
+    seed: int,
+    accuracies: Sequence[float] = (90.0,),
+    *,
+    tested: float = 0.0,
+    precision: str = "bf16",
+    note: str | None = None,
+    failed: bool = False,
+    **changed: Any,
+) -> Record:
+    """A record of a command line. `accuracies`: epoch by epoch, on the test set or, under heldout, the held-out one.
+
+    Args:
+        tested: under heldout, the accuracy of the chosen epoch on the test set.
+        changed: fields of the record, or of its provenance.
+    """
+    config = dataclasses.replace(_config(words), seed=seed)
+    identity = records.identity(config, precision, note)
+    paper = config.protocol == "paper"
+    part = "test" if paper else "heldout"
+    epochs = [_epoch(number, part, accuracy) for number, accuracy in enumerate(accuracies, 1)]
+    maximum, first, last, seconds = records.summary(epochs, part)
+    provenance = {
+        "command": f"python -m capsexp {words} seed={seed}",
+        "device": GPU,
+        "started": "2026-01-01T00:00:00+00:00",
+    }
+    fields = {key: value for key, value in changed.items() if key not in provenance}
+    record = Record(
+        key=records.key_of(identity),
+        status="failed" if failed else "finished",
+        error="diverged" if failed else None,
+        identity=identity,
+        config=records.described(config),
+        epochs=epochs,
+        max_accuracy=maximum if paper else None,
+        first_epoch_to_max=first,
+        last_accuracy=last if paper else None,
+        heldout_accuracy=None if paper else tested,
+        parameters=6_804_224,
+        seconds_per_epoch=seconds,
+        peak_memory_mb={"device": 1000.0, "host": 2000.0},
+        data={"note": note, "checksum": "0"},
+        provenance=provenance | {key: value for key, value in changed.items() if key in provenance},
+    )
+    return dataclasses.replace(record, **fields)
+
+
+def runs(words: str, maxima: Sequence[float], **changed: Any) -> list[Record]:
+    """Runs with seeds 0, 1, 2 … of one epoch each."""
+    return [run(words, seed, [maximum], **changed) for seed, maximum in enumerate(maxima)]
+
+
+def study(*rows: Row, claims: Sequence[Claim] = (), **changed: Any) -> Study:
+    """A study of rows; of two CapsNets where none are given."""
+    whole = Study(
+        name="made_table1",
+        title="A table",
+        source="made, Table 1. Not of a paper",
+        protocol='"Their words"',
+        columns=["network"],
+        measures=["accuracy", "first_epoch"],
+        rows=list(rows) or [row("A", PLAIN, accuracy="99.80", first_epoch="7"), row("B", CBAM, accuracy="99.90")],
+        deviations=["The batch size is not in the paper."],
+        claims=list(claims),
+    )
+    return dataclasses.replace(whole, **changed)
+
+
+def row(name: str, words: str | None, note: str | None = None, **published: str) -> Row:
+    """A row with one label."""
+    return Row([name], words, published, note)
+
+
+def claim(estimate: str = "difference", claimed: str = "increase", **changed: Any) -> Claim:
+    """A claim about the rows A and B."""
+    compared = {"rows": ["A", "B"]} if estimate == "slope" else {"pairs": [["A", "B"]]}
+    fields: dict[str, Any] = {"says": "B is better", "measure": "accuracy", "estimate": estimate, "claimed": claimed}
+    return Claim(**(fields | compared | changed))
+
+
+def table(made: Study, found: Sequence[Record], typed: Sequence[str] = ()) -> Table:
+    """The table that these records give."""
+    return tables.make(made, tables.runs(found), typed)
+
+
+def line(made: Table, name: str, main: bool = True) -> dict[str, Any]:
+    """The line of a row's main setting, or of its only other one."""
+    cells = made.cells
+    (found,) = cells[(cells.name == name) & (cells.main == main)].to_dict("records")
+    return {str(key): None if value is pd.NA else value for key, value in found.items()}
+
+
+def write(results: Path, found: Sequence[Record]) -> list[Path]:
+    """The records' files."""
+    paths = [records.path_of(results, records.run_name(record.identity)) for record in found]
+    for record, path in zip(found, paths, strict=True):
+        records.write(record, path)
+    return paths
+
+
+def _epoch(number: int, part: str, accuracy: float) -> dict[str, Any]:
+    return {
+        "epoch": number,
+        "learning_rate": 0.001,
+        "train_loss": 0.1,
+        "train_accuracy": 90.0,
+        f"{part}_loss": 0.1,
+        f"{part}_accuracy": accuracy,
+        "train_seconds": 50.0,
+        f"{part}_seconds": 10.0,
+    }
