@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo reproduce-tables test test-all test-gpu lint format tensorboard data clean
+.PHONY: help setup demo reproduce-tables test test-all test-gpu lint format tensorboard data tables clean
 
 help: ## What there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,6 +24,9 @@ demo: $(STAMP) ## jiao's Table II, all rows, two seeds, on a real MNIST sample w
 reproduce-tables: $(STAMP) ## Run STUDIES (all) with BUDGET (paper) and SEEDS (3), for TIME_LIMIT minutes; print tables.
 	$(PY) scripts/reproduce_tables.py $(STUDIES) $(if $(BUDGET),--budget=$(BUDGET)) $(if $(SEEDS),--seeds=$(SEEDS)) \
 		$(if $(TIME_LIMIT),--time-limit=$(TIME_LIMIT)) $(ARGUMENTS)
+
+tables: $(STAMP) ## Print the papers' tables again, out of the records: results/tables and README.md.
+	$(PY) scripts/aggregate.py
 
 test: $(STAMP) ## The fast tests.
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal
