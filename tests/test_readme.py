@@ -1,39 +1,16 @@
-"""The README says what is there: every file of the configuration, every committed record with its numbers."""
+"""The README says what is there: every file of the configuration, links that lead somewhere.
 
-from pathlib import Path
+Its tables are compared with the records in test_aggregate.
+"""
 
-import pytest
-from support import ROOT, committed_records
+import re
 
-from capsexp import records
+from support import ROOT
+
+from capsexp import render
 from capsexp.composing import CONF
 
 README = (ROOT / "README.md").read_text()
-
-
-def row(record: records.Record, path: Path) -> str:
-    """A record as a row of the README's table."""
-    identity, config = record.identity, record.config
-    flags = [flag for flag in ("cbam", "conv", "caps") if identity["attention"][flag]]
-    network = " + ".join([identity["model"]["name"], *flags])
-    iterations = config["routing"].get("iterations", "–")
-    data = identity["data"]["name"] + (f", {note}" if (note := record.data["note"]) else "")
-    images = f", first {count:,} images" if (count := identity["budget"]["train_images"]) else ""
-    tested = f", tested on {count:,}" if (count := identity["budget"]["test_images"]) else ""
-    width = f", {identity['budget']['width']:.0%} of the channels" if identity["budget"]["width"] < 1 else ""
-    done = f"{len(record.epochs)} of {identity['optim']['epochs']} epochs{width}{images}{tested}"
-    numbers = f"{record.max_accuracy:.2f} % | {record.first_epoch_to_max} | {record.last_accuracy:.2f} %"
-    link = f"[{record.key}]({path.relative_to(ROOT)})"
-    return f"| {network} | {iterations} | {data} | {done} | {identity['seed']} | {numbers} | {link} |"
-
-
-def test_the_table_is_what_the_committed_records_say() -> None:
-    paths = committed_records()
-    if not paths:
-        pytest.skip("not a checkout")
-    expected = [row(records.read(path), path) for path in paths]
-    printed = [line for line in README.splitlines() if "](results/runs/" in line]
-    assert sorted(printed) == sorted(expected)
 
 
 def test_every_file_of_the_configuration_is_in_the_picture_of_it() -> None:
@@ -41,3 +18,13 @@ def test_every_file_of_the_configuration_is_in_the_picture_of_it() -> None:
     groups = [folder for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra"]
     for path in (path for group in groups for path in group.glob("*.yaml")):
         assert path.stem in words, f"{path.relative_to(CONF)} is missing in the picture of the configuration"
+
+
+def test_every_link_leads_to_a_file() -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", README)
+    assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []
+
+
+def test_it_has_one_place_for_the_tables() -> None:
+    assert README.count(render.BEGIN) == README.count(render.END) == 1
+    assert README.index(render.BEGIN) < README.index("| source | study |") < README.index(render.END)
