@@ -53,7 +53,7 @@ def _environment(caption: str, label: str, sheet: Sheet) -> str:
     lines = [
         r"\begin{table}",
         r"  \centering",
-        rf"  \caption{{{escaped(' '.join(map(_sentence, [caption, *sheet.captions])))}}}",
+        rf"  \caption{{{escaped(' '.join(map(_sentence, [caption, *sheet.captions, *sheet.marks])))}}}",
         rf"  \label{{tab:{label}}}",
         rf"  \begin{{tabular}}{{{sheet.alignment}}}",
         r"    \toprule",

@@ -42,7 +42,9 @@ def page(table: Table) -> Page:
     cost = sheets.cost(table, marks, sheets.lines_of(table, main=True))
     shown = [sheet for sheet in (accuracy, also, epochs, cost) if sheet is not None and sheet.rows]
     parts = [GENERATED, f"# {_title(table)}", one_line(f"{study.source.rstrip('.')}. {study.protocol}")]
-    parts += [part for sheet in shown for part in (f"## {sheet.title}", _below(markdown(sheet), sheet.captions))]
+    parts += [
+        part for sheet in shown for part in (f"## {sheet.title}", markdown(sheet), *_below(sheet.captions, sheet.marks))
+    ]
     parts += _claims(table, marks)
     if study.deviations:
         parts += ["## Known deviations", "\n".join(f"- {one_line(text)}" for text in study.deviations)]
@@ -91,7 +93,7 @@ def block(tables: Sequence[Table], strangers: int) -> str:
             continue
         sheet = sheets.brief(table, Marks(table))
         heading = f"**{_link(table, _source(table))}**: {table.study.title}. {sheets.spent(table)}"
-        parts += [heading, _below(markdown(sheet), sheet.captions)]
+        parts += [heading, markdown(sheet), *_below(sheet.captions, sheet.marks)]
     left = f" {strangers} of them belong to no study." if strangers else ""
     parts += [
         "Accuracies: percent of the test images, mean ± standard deviation over seeds (their number). Each number's "
@@ -110,18 +112,19 @@ def _title(table: Table) -> str:
     return table.study.title + (f", on {typed} instead" if table.replaced else f", only {typed}" if typed else "")
 
 
-def _below(text: str, captions: Sequence[str]) -> str:
-    return f"{text}\n\n" + "  \n".join(map(one_line, captions)) if captions else text
+def _below(captions: Sequence[str], marks: Sequence[str]) -> list[str]:
+    """A paragraph and a list, if there is anything to say."""
+    parts = [" ".join(map(one_line, captions)), "\n".join(f"- {one_line(mark)}" for mark in marks)]
+    return [part for part in parts if part]
 
 
 def _claims(table: Table, marks: Marks) -> list[str]:
     lines = [f"- {claim_line(one, lambda text, setting: marks.put(text, marks.of(setting)))}" for one in judge(table)]
-    captions = marks.captions()
     note = (
         "Paired over seeds: mean ± half of the 95 % confidence interval, n seeds. Confirmed: the interval excludes 0 "
         "on the claimed side, and a claimed size lies in the prediction interval."
     )
-    return ["## Claims", "\n".join(lines), "  \n".join([note, *captions])] if lines else []
+    return ["## Claims", "\n".join(lines), *_below([note], marks.captions())] if lines else []
 
 
 def _measured(one: Judged, unit: str, mark: Mark) -> str:
@@ -159,7 +162,7 @@ def _measured_claims(table: Table) -> list[str]:
 
 def _overview(tables: Sequence[Table]) -> Sheet:
     columns = ["source", "study", "rows run", "seeds", "training", "reproduced", "higher", "lower", "undecided"]
-    return Sheet("", columns, "llrrlrrrr", [_overview_row(table) for table in tables], [])
+    return Sheet("", columns, "llrrlrrrr", [_overview_row(table) for table in tables], [], [])
 
 
 def _overview_row(table: Table) -> list[str]:

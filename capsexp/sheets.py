@@ -10,10 +10,11 @@ from capsexp.studies import Row
 from capsexp.tables import Line, Table, printed_count
 
 LEFT, RIGHT = "l", "r"
+LETTERS = ascii_lowercase.replace("x", "")  # a list of Markdown that begins with [x] has boxes to tick
 
 VERDICTS = (
-    "Reproduced: the published number lies inside the 95 % prediction interval for one more run of ours. Undecided: "
-    "fewer than three seeds, reduced training or other data."
+    "Reproduced: the published number lies inside the 95 % prediction interval for one more run of ours; published "
+    "higher, lower: above it, below it; undecided: fewer than three seeds, reduced training or other data."
 )
 ACCURACY = (
     "Percent of the test images, mean ± standard deviation over seeds (their number). Maximum: over the epochs, as the "
@@ -35,7 +36,8 @@ class Sheet:
     columns: list[str]
     alignment: str  # a letter a column
     rows: list[list[str]]
-    captions: list[str]
+    captions: list[str]  # whole sentences
+    marks: list[str]  # what each mark means
 
 
 @dataclass(frozen=True)
@@ -217,8 +219,8 @@ def _sheet(
     """Columns × lines; `labels`: rows that have nothing beside so many labels are left out."""
     rows = [[column.text(line) for column in columns] for line in lines]
     rows = [row for row in rows if any(row[labels:])]
-    below = [caption for caption in captions if caption] + marks.captions()
-    return Sheet(title, [column.name for column in columns], "".join(c.alignment for c in columns), rows, below)
+    alignment, said = "".join(column.alignment for column in columns), [caption for caption in captions if caption]
+    return Sheet(title, [column.name for column in columns], alignment, rows, said, marks.captions())
 
 
 def _labels(table: Table, marks: Marks, notes: bool = False) -> list[Column]:
@@ -297,8 +299,8 @@ def _hours(hours: float) -> str:
 
 def _letter(index: int) -> str:
     """a, b … z, aa, ab …"""
-    first, second = divmod(index, len(ascii_lowercase))
-    return (ascii_lowercase[first - 1] if first else "") + ascii_lowercase[second]
+    first, second = divmod(index, len(LETTERS))
+    return (LETTERS[first - 1] if first else "") + LETTERS[second]
 
 
 def _by_letter(item: tuple[str, str]) -> tuple[int, str]:
