@@ -354,6 +354,19 @@ def test_a_claim_is_tested_in_one_setting() -> None:
     assert (one.result.mean, one.result.verdict) == (0.5, "confirmed")
 
 
+def test_a_claim_is_tested_on_the_papers_training_however_few_seeds_it_has() -> None:
+    found = [*runs(f"{PLAIN} {SHORT}", [1.0, 2.0, 3.0]), *runs(f"{CBAM} {SHORT}", [9.0] * 3)]
+    (one,) = judge(table(study(claims=[claim()]), [*found, *runs(PLAIN, [50.0]), *runs(CBAM, [51.0])]))
+    assert one.result is not None
+    assert (one.result.n, one.result.mean) == (1, 1.0)
+
+
+def test_a_claim_is_about_runs_of_the_papers_protocol() -> None:
+    heldout = [run(f"{words} protocol=heldout", 0) for words in (PLAIN, CBAM)]
+    (one,) = judge(table(study(claims=[claim(measure="parameters")]), heldout))
+    assert one.missing == ["A", "B"]
+
+
 def test_a_claim_with_missing_rows_or_seeds_is_not_tested() -> None:
     made = study(claims=[claim()])
     (one,) = judge(table(made, runs(PLAIN, [99.0] * 3)))
