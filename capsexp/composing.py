@@ -3,6 +3,7 @@
 import re
 import shlex
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -17,6 +18,9 @@ _BESIDE, _INSIDE = Path(__file__).parent.parent / "conf", Path(__file__).parent 
 
 #: The folder of configuration files: beside the package in a checkout, inside it when installed from a wheel.
 CONF = _INSIDE if _INSIDE.exists() else _BESIDE
+
+#: Launchers that come with an extra.
+_CLUSTER = ("submitit_local", "submitit_slurm", "ray", "ray_aws")
 
 
 def composed(overrides: list[str]) -> dict[str, Any]:
@@ -49,6 +53,8 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
     """An error of Hydra, OmegaConf or the system as one of ours, with one line; any other as it is."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, choice = error.missing_cfg_file.rpartition("/")
+        if group == "hydra/launcher" and choice in _CLUSTER:
+            return InputError(f"{group}={choice}: not installed; pip install 'capsexp[cluster]' brings it")
         options = sorted(error.options or [])
         return InputError(
             f"{group}={choice}: no such choice{nearest(choice, options)} ({group} has {', '.join(options)})"
@@ -63,7 +69,19 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
         return InputError(one_line(error))
     if isinstance(error, OSError) and error.filename is not None:
         return RunError(f"{error.filename}: {error.strerror}")
-    return error
+    return _launching(error)
+
+
+def _launching(error: Exception) -> Exception:
+    """An error that a launcher raised as one of ours: a queue that isn't there, a job that was killed."""
+    places = [frame.f_globals["__name__"].partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
+    if places[-1:] not in (["submitit"], ["ray"]):
+        return error
+    if cause := getattr(error, "cause", None):  # what Ray's job raised
+        return RunError(f"{type(cause).__name__}: {one_line(cause)}")
+    lines = str(error).splitlines()
+    raised = [line for line in lines if re.match(r"[\w.]+Error: ", line)]  # by submitit's job, in a traceback
+    return RunError(raised[-1] if raised and "with trace:" in lines[0] else " ".join(lines[:2]))
 
 
 def _composition(error: ConfigCompositionException, overrides: list[str]) -> InputError:
@@ -71,13 +89,16 @@ def _composition(error: ConfigCompositionException, overrides: list[str]) -> Inp
     text = f"{error} {error.__cause__ or ''}"
     found = re.search(r"Could not (?:override|delete|append)[^']*'([^']+)'", text)
     if not found:
-        return InputError(one_line(error))
+        return InputError(": ".join(one_line(known) for known in (error, error.__cause__) if known))
     key = found.group(1).partition("@")[0]
+    if "reference_type=Dict" in text:
+        return InputError(f"{key}: any key can stand there; +{key}=… adds it")
     # What could have been meant depends on the choices: another data set or model has other keys.
-    choices = [override for override in overrides if re.fullmatch(r"\w+=\w+", override)]
-    choices = [choice for choice in choices if (CONF / choice.partition("=")[0]).is_dir()]
-    node: Any = composed(choices if choices != overrides else [])
+    choices = [override for override in overrides if re.fullmatch(r"[\w/]+=\w+", override)]
+    choices = [choice for choice in choices if choice.startswith("hydra/") or (CONF / choice.split("=")[0]).is_dir()]
+    choices = choices if choices != overrides else []
     parts = key.split(".")
+    node: Any = {"hydra": _hydras(choices)} if parts[0] == "hydra" else composed(choices)
     for depth, part in enumerate(parts):
         if not isinstance(node, dict):
             return InputError(f"{key}: {'.'.join(parts[:depth])} holds a value, not a group of keys")
@@ -85,3 +106,9 @@ def _composition(error: ConfigCompositionException, overrides: list[str]) -> Inp
             return unknown_key(part, node, ".".join(parts[:depth]))
         node = node[part]
     return InputError(f"{key}: {one_line(error)}")
+
+
+def _hydras(choices: list[str]) -> Any:
+    """Hydra's own part of the configuration."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return OmegaConf.to_container(compose("config", choices, return_hydra_config=True).hydra, resolve=False)
