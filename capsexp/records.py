@@ -115,11 +115,12 @@ def read(path: Path) -> Record:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         digest = content.pop("digest")
+        found = _digest(content)
     except FileNotFoundError:
         raise InputError(f"{path}: no such record") from None
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise InputError(f"{path}: not a record ({one_line(error)})") from None
-    if digest != _digest(content):
+    if digest != found:
         raise InputError(f"{path}: damaged or edited: its contents don't match its digest")
     try:
         record: Record = check_dataclass(Record, content)

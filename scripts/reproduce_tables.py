@@ -18,8 +18,11 @@ def main(arguments: list[str]) -> int:
     """Plans, runs, prints the tables; the exit code."""
     options = _parsed(arguments)
     chosen = [studies.load(name) for name in options.studies or studies.names()]
-    from capsexp import launch, overview  # torch takes seconds to import: names come first
+    from capsexp import launch, overview, substitution  # torch takes seconds to import: names come first
 
+    if substitution.essential(options.typed):
+        for study in chosen:
+            substitution.substituted(study, options.typed)  # says before the runs what no table could be made of
     jobs, barred = launch.plan_all(chosen, options.typed, range(options.seeds))
     for job in jobs:
         launch.look(job)

@@ -138,6 +138,7 @@ def _edited(content: dict[str, Any], **changes: Any) -> str:
         (lambda text: "[]", "not a record"),
         (lambda text: "{}", "not a record"),
         (lambda text: text.replace("99.2", "99.9"), "damaged or edited"),
+        (lambda text: text.replace("99.2", "NaN"), "not a record"),
         (lambda text: text.replace('"seed": 0', '"seed": 1'), "damaged or edited"),
         (lambda text: text.replace("finished", "failed"), "damaged or edited"),
     ],
