@@ -2,7 +2,8 @@
 
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pytorch_lightning as pl
 import torch
@@ -135,17 +136,24 @@ def _fit(
             module.load_state_dict(checkpoint["state_dict"])
             module.history = checkpoint["history"]
             return
+    with _interruptible(), naming(planned.folder):
+        trainer.fit(module, datamodule=data, ckpt_path=last if checkpoint else None)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C is Ctrl-C again: Lightning makes the end of the program of it."""
     try:
-        with naming(planned.folder):
-            trainer.fit(module, datamodule=data, ckpt_path=last if checkpoint else None)
-    except SystemExit:  # what Lightning makes of Ctrl-C
+        yield
+    except SystemExit:
         raise KeyboardInterrupt from None
 
 
 def _test_best(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: CapsuleData) -> float:
     """The test accuracy of the epoch that the held-out images chose, in percent."""
     module.load_state_dict(load(planned.folder / BEST)["state_dict"])
-    trainer.test(module, datamodule=data, verbose=False)
+    with _interruptible():
+        trainer.test(module, datamodule=data, verbose=False)
     return module.test_accuracy()
 
 

@@ -231,3 +231,25 @@ def test_checkpoints_hold_no_code(finished: records.Record, tmp_path: Path) -> N
         loaded = torch.load(folder_of(tmp_path) / name, weights_only=True)
         assert len(loaded["history"]) >= finished.first_epoch_to_max
         assert "optimizer_states" not in loaded
+
+
+def test_an_interruption_of_the_last_test_is_one_too(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopping(self: CapsuleModule, batch: Any, index: int) -> None:
+        raise KeyboardInterrupt
+
+    config = composed_config(*tiny, "protocol=heldout")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(CapsuleModule, "test_step", stopping)
+        run(config, None, no_line)
+    assert run(config, None, no_line).heldout_accuracy is not None
+
+
+def test_what_killed_writers_left_is_removed(tiny: tuple[str, ...]) -> None:
+    planned = plan(composed_config(*tiny))
+    left = [planned.path.parent / f".{planned.name}.json.abc.part", planned.folder / ".last.ckpt.abc.part"]
+    other = planned.path.parent / ".another-run.json.abc.part"
+    for path in (*left, other):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("half")
+    run(planned.config, None, no_line)
+    assert [path.exists() for path in (*left, other)] == [False, False, True]
