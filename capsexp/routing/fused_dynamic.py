@@ -1,0 +1,216 @@
+"""Dynamic routing that never makes its votes; the procedure is in capsexp.routing.dynamic.
+
+A vote û_ij = W_ij u_i is needed in two places only, and in both it can be taken apart:
+
+s_j = Σ_i c_ij û_ij = Σ_(c,i) (c_ij u_ic) W_ij·c        for each parent a product of [B, C·I] and [C·I, D]
+û_ij · x_j          = Σ_c u_ic (W_ijᵀ x_j)_c            for each parent a product of [B, D] and [D, C·I]
+
+The products are large enough for matrix units, and what is held of them on the CPU, one parent's [B, C·I], stays in
+the cache; the votes' [B, I, J, D] would be 20 times as much in CapsNet. The backward pass takes the same two steps, and
+is written out: automatic differentiation would keep the pieces of all iterations. I is innermost, so that sums over the
+C components run along contiguous memory. Logits, coefficients and parents are in float32 at least.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from capsexp.nn.precision import full_precision
+from capsexp.nn.squash import squash
+
+
+def routed(
+    poses: Tensor, weight: Tensor, iterations: int, squash_constant: float, accumulate: bool, detach: bool
+) -> Tensor:
+    """Child poses [B, I, C] and vector matrices [I, J, D, C] -> parent poses [B, J, D], after all iterations.
+
+    `accumulate` and `detach` are those of DynamicRouting. Under autocast the products are in its type, but on a CPU:
+    there, most of the time goes into work between the products, which float32 is no slower for.
+    """
+    if poses.is_cuda and torch.is_autocast_enabled("cuda"):
+        kind = torch.get_autocast_dtype("cuda")
+        poses, weight = poses.to(kind), weight.to(kind)
+    with full_precision(poses):
+        children = poses.transpose(1, 2).contiguous()
+        matrices = weight.permute(1, 2, 3, 0).flatten(2).contiguous()
+        totals, _, _ = _route(children, matrices, iterations, squash_constant, accumulate, detach)
+        return squash(totals.transpose(0, 1), squash_constant)
+
+
+@torch.library.custom_op("capsexp::dynamic_routing", mutates_args=())
+def _route(
+    children: Tensor, matrices: Tensor, iterations: int, squash_constant: float, accumulate: bool, detach: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """[B, C, I] and [J, D, C·I] -> s of the last iteration, [J, B, D], and what the backward pass needs beside it.
+
+    That is s of the iterations before, [r − 1, J, B, D], and the logits that each gave, [r − 1, J, B, I].
+    """
+    turned = matrices.mT.contiguous()
+    totals, logits = [_weighted(children, turned, None)], list[Tensor]()
+    for _ in range(iterations - 1):
+        agreement = _agreement(children, matrices, squash(totals[-1], squash_constant))
+        logits.append(logits[-1] + agreement if logits and accumulate else agreement)
+        totals.append(_weighted(children, turned, logits[-1].softmax(dim=0)))
+    last = totals.pop()
+    shape = _logits_shape(children, matrices)
+    return last, _stacked(totals, last.shape, last), _stacked(logits, shape, last)
+
+
+@_route.register_fake
+def _(
+    children: Tensor, matrices: Tensor, iterations: int, squash_constant: float, accumulate: bool, detach: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    last = children.new_empty(len(matrices), len(children), matrices.shape[1], dtype=_wide(children))
+    logits = last.new_empty(iterations - 1, *_logits_shape(children, matrices))
+    return last, last.new_empty(iterations - 1, *last.shape), logits
+
+
+@torch.library.custom_op("capsexp::dynamic_routing_backward", mutates_args=())
+def _gradients(
+    children: Tensor,
+    matrices: Tensor,
+    totals: Tensor,
+    logits: Tensor,
+    by_total: Tensor,
+    squash_constant: float,
+    accumulate: bool,
+    detach: bool,
+    trains: bool,
+) -> tuple[Tensor, Tensor]:
+    """The gradients of children and, where `trains` says so, matrices, from `by_total`, that of the last s."""
+    sums = _Sums(children, matrices, trains)
+    by_logits: Tensor | None = None
+    for before, b in zip(reversed(totals), reversed(logits), strict=True):
+        c = b.softmax(dim=0)
+        by_c = sums.through_total(c, by_total, agreement=not detach)
+        if detach:
+            return sums.children.to(children.dtype), sums.matrices.to(matrices.dtype)
+        assert by_c is not None
+        change = c * (by_c - (c * by_c).sum(dim=0))
+        by_logits = change if by_logits is None or not accumulate else change + by_logits
+        by_parents = sums.through_agreement(by_logits, squash(before, squash_constant))
+        by_total = _through_squash(before, by_parents, squash_constant)
+    sums.through_total(None, by_total, agreement=False)
+    return sums.children.to(children.dtype), sums.matrices.to(matrices.dtype)
+
+
+@_gradients.register_fake
+def _(
+    children: Tensor,
+    matrices: Tensor,
+    totals: Tensor,
+    logits: Tensor,
+    by_total: Tensor,
+    squash_constant: float,
+    accumulate: bool,
+    detach: bool,
+    trains: bool,
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(children), torch.empty_like(matrices) if trains else matrices.new_empty(0)
+
+
+class _Sums:
+    """The gradients of children and matrices while they are added up, in float32 at least."""
+
+    def __init__(self, children: Tensor, matrices: Tensor, trains: bool) -> None:
+        self.u, self.w, self.trains = children, matrices, trains
+        self.turned = matrices.mT.contiguous()
+        self.children = children.new_zeros(children.shape, dtype=_wide(children))
+        self.matrices = matrices.new_zeros(matrices.shape if trains else 0, dtype=_wide(children))
+
+    def through_total(self, c: Tensor | None, by_total: Tensor, agreement: bool) -> Tensor | None:
+        """s_j = Σ_i c_ij û_ij, from the gradient of s; gives that of c, [J, B, I], where it is wanted."""
+        if c is None:
+            c = by_total.new_full(_logits_shape(self.u, self.w), 1 / len(self.w))
+        return self._add(c, by_total, agreement)
+
+    def through_agreement(self, by_agreement: Tensor, parents: Tensor) -> Tensor:
+        """a_ij = û_ij · v_j, from the gradient of a; gives that of v, [J, B, D]."""
+        self._add(by_agreement, parents, agreement=False)
+        return _weighted(self.u, self.turned, by_agreement)
+
+    def _add(self, scale: Tensor, x: Tensor, agreement: bool) -> Tensor | None:
+        """Adds the gradients of Σ_ij scale_ij û_ij · x_j; gives û_ij · x_j where it is wanted."""
+        agreements = []
+        for j in _tiles(self.w):
+            a, weights = x[j].to(self.w.dtype), scale[j, :, None].to(self.u.dtype)
+            down = _components(a @ self.w[j], self.u)
+            if agreement:
+                agreements.append(_summed(down * self.u))
+            for one, weight in zip(down, weights, strict=True):
+                self.children.addcmul_(one, weight)
+            if self.trains:
+                self.matrices[j] += a.mT @ (self.u * weights).flatten(2)
+        return torch.cat(agreements) if agreement else None
+
+
+def _weighted(children: Tensor, matrices: Tensor, coefficients: Tensor | None) -> Tensor:
+    """s_j = Σ_i c_ij û_ij, [J, B, D], with c of [J, B, I], or 1/J, and matrices of [J, C·I, D]."""
+    if coefficients is None:
+        return torch.stack([children.flatten(1) @ w for w in matrices]).to(_wide(children)) / len(matrices)
+    scaled = (children * coefficients[j, :, None].to(children.dtype) for j in _tiles(matrices))
+    totals = [z.flatten(2) @ matrices[j] for z, j in zip(scaled, _tiles(matrices), strict=True)]
+    return torch.cat(totals).to(_wide(children))
+
+
+def _agreement(children: Tensor, matrices: Tensor, parents: Tensor) -> Tensor:
+    """û_ij · v_j, [J, B, I], with v of [J, B, D]."""
+    v = parents.to(matrices.dtype)
+    return torch.cat([_summed(_components(v[j] @ matrices[j], children) * children) for j in _tiles(matrices)])
+
+
+def _through_squash(s: Tensor, by_squashed: Tensor, constant: float) -> Tensor:
+    """The gradient of s, from that of squash(s) = ‖s‖ s / (k + ‖s‖²); 0 at 0."""
+    length = torch.linalg.vector_norm(s, dim=-1, keepdim=True)
+    below = constant + length.square()
+    along = (s * by_squashed).sum(dim=-1, keepdim=True) * (constant - length.square()) / below.square()
+    return by_squashed * length / below + s * torch.where(length > 0, along / length, 0)
+
+
+def _tiles(matrices: Tensor) -> Iterator[slice]:
+    """Parents at a time: what fits a CPU's cache, one; what keeps a GPU busy, all."""
+    size = 1 if matrices.device.type == "cpu" else len(matrices)
+    return (slice(first, first + size) for first in range(0, len(matrices), size))
+
+
+def _components(product: Tensor, children: Tensor) -> Tensor:
+    return product.view(*product.shape[:-1], *children.shape[1:])
+
+
+def _summed(products: Tensor) -> Tensor:
+    return products.sum(dim=-2, dtype=_wide(products))
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def _logits_shape(children: Tensor, matrices: Tensor) -> tuple[int, int, int]:
+    return len(matrices), len(children), children.shape[-1]
+
+
+def _stacked(tensors: list[Tensor], shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """All of them along a new dimension, also none."""
+    return torch.stack(tensors) if tensors else like.new_empty(0, *shape)
+
+
+def _keep(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[object, ...], output: tuple[Tensor, ...]) -> None:
+    children, matrices, _, *options = inputs
+    _, totals, logits = output
+    ctx.save_for_backward(children, matrices, totals, logits)  # type: ignore[arg-type]
+    ctx.options = options  # type: ignore[attr-defined]
+
+
+def _backward(context: object, by_total: Tensor, *_: object) -> tuple[Tensor | None, ...]:
+    trains = context.needs_input_grad[1]  # type: ignore[attr-defined]
+    by_children, by_matrices = _gradients(
+        *context.saved_tensors,  # type: ignore[attr-defined]
+        by_total.contiguous(),
+        *context.options,  # type: ignore[attr-defined]
+        trains,
+    )
+    return by_children, by_matrices if trains else None, None, None, None, None
+
+
+_route.register_autograd(_backward, setup_context=_keep)  # type: ignore[arg-type]

@@ -1,0 +1,121 @@
+"""Dynamic routing without votes equals the procedure in value and gradient, and makes nothing as large as the votes."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from capsexp.routing import fused_dynamic
+from capsexp.routing.dynamic import DynamicRouting
+from capsexp.routing.fused_dynamic import routed
+
+#: B, I, C, J, D: the papers' CapsNet with fewer children, and odd ones.
+SHAPES = [(2, 72, 8, 10, 16), (3, 7, 4, 5, 6), (1, 1, 1, 1, 1), (2, 20, 8, 3, 16), (4, 5, 2, 1, 3), (1, 33, 16, 20, 1)]
+OPTIONS = [
+    (r, logits, gradient) for r in (1, 2, 3, 5) for logits in ("accumulate", "replace") for gradient in ("all", "last")
+]
+
+
+def inputs(shape: tuple[int, ...], kind: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    """Poses, matrices, and a gradient for the parents."""
+    torch.manual_seed(0)
+    batch, children, child_pose, parents, pose = shape
+    poses = torch.randn(batch, children, child_pose, dtype=kind, requires_grad=True)
+    weight = torch.randn(children, parents, pose, child_pose, dtype=kind, requires_grad=True)
+    return poses, weight, torch.randn(batch, parents, pose, dtype=kind)
+
+
+def reference(poses: Tensor, weight: Tensor, iterations: int, logits: Any, gradient: Any) -> Tensor:
+    """The procedure, with its votes."""
+    routing = DynamicRouting(
+        weight.shape[1], weight.shape[2], 0.7, iterations=iterations, logits=logits, gradient=gradient
+    )
+    return routing(torch.einsum("bic,ijdc->bijd", poses, weight)).poses
+
+
+def fused(poses: Tensor, weight: Tensor, iterations: int, logits: str, gradient: str) -> Tensor:
+    """The same without."""
+    return routed(poses, weight, iterations, 0.7, logits == "accumulate", gradient != "all")
+
+
+def assert_close(found: tuple[Tensor, ...], expected: tuple[Tensor, ...], tolerance: float) -> None:
+    """Relative to the greatest number of each."""
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=tolerance * other.detach().abs().max().item() + 1e-30)
+
+
+@pytest.mark.parametrize("tile", ["one parent", "all parents"])
+@pytest.mark.parametrize(("iterations", "logits", "gradient"), OPTIONS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_is_the_procedure_in_value_and_gradient(
+    shape: tuple[int, ...], iterations: int, logits: str, gradient: str, tile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if tile == "all parents":  # as on a GPU
+        monkeypatch.setattr(fused_dynamic, "_tiles", lambda matrices: iter([slice(0, len(matrices))]))
+    poses, weight, by_parents = inputs(shape)
+    ours, theirs = (f(poses, weight, iterations, logits, gradient) for f in (fused, reference))
+    assert_close((ours,), (theirs,), 1e-12)
+    by_ours, by_theirs = (torch.autograd.grad(parents, (poses, weight), by_parents) for parents in (ours, theirs))
+    assert_close(by_ours, by_theirs, 1e-11)
+
+
+def test_float32_and_bfloat16_stay_close() -> None:
+    poses, weight, by_parents = inputs((8, 1152, 8, 10, 16), torch.float32)
+    weight.data *= 0.1
+    theirs = reference(poses, weight, 3, "accumulate", "all")
+    expected = (theirs, *torch.autograd.grad(theirs, (poses, weight), by_parents))
+    ours = fused(poses, weight, 3, "accumulate", "all")
+    assert_close((ours, *torch.autograd.grad(ours, (poses, weight), by_parents)), expected, 1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = fused(poses, weight, 3, "accumulate", "all")
+    assert rough.dtype == torch.float32
+    assert_close((rough, *torch.autograd.grad(rough, (poses, weight), by_parents)), expected, 0.05)
+
+
+def test_the_gradient_at_zero_is_finite() -> None:
+    poses, weight, by_parents = inputs((2, 6, 4, 3, 5))
+    zero = torch.zeros_like(poses, requires_grad=True)
+    for gradient in torch.autograd.grad(fused(zero, weight, 3, "accumulate", "all"), (zero, weight), by_parents):
+        assert gradient.isfinite().all()
+
+
+def test_matrices_that_are_not_trained_cost_no_gradient() -> None:
+    poses, weight, by_parents = inputs((2, 6, 4, 3, 5))
+    fixed = weight.detach()
+    (ours,) = torch.autograd.grad(fused(poses, fixed, 2, "accumulate", "last"), poses, by_parents)
+    (theirs,) = torch.autograd.grad(reference(poses, fixed, 2, "accumulate", "last"), poses, by_parents)
+    assert_close((ours,), (theirs,), 1e-11)
+
+
+@pytest.mark.parametrize("detach", [False, True])
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_the_operator_is_a_good_citizen(iterations: int, detach: bool) -> None:
+    children = torch.randn(2, 4, 6, dtype=torch.float64, requires_grad=True)
+    matrices = torch.randn(3, 5, 24, dtype=torch.float64, requires_grad=True)
+    torch.library.opcheck(fused_dynamic._route, (children, matrices, iterations, 1.0, True, detach))
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the most elements of any tensor that an operator gives."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in torch.utils._pytree.tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return result
+
+
+@pytest.mark.parametrize("iterations", [2, 5])
+def test_nothing_is_as_large_as_the_votes(iterations: int) -> None:
+    children, matrices = torch.randn(64, 4, 30), torch.randn(10, 16, 4 * 30)
+    with Largest() as largest:  # what the operators do inside
+        total, *kept = fused_dynamic._route._init_fn(children, matrices, iterations, 1.0, True, False)
+        fused_dynamic._gradients._init_fn(children, matrices, *kept, total, 1.0, True, False, True)
+    votes, logits = 64 * 30 * 10 * 16, (iterations - 1) * 64 * 30 * 10
+    assert 0 < largest.elements <= max(logits, matrices.numel())
+    assert largest.elements < votes / 3
