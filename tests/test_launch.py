@@ -1,14 +1,17 @@
 """Running many: each run once and as if alone, skipping, failing, limits."""
 
+import dataclasses
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from launching import assert_same, planned, records_in, reproduce
 from support import ROOT
 
+from capsexp import launch, records, studies
 from capsexp.checkpoints import LAST
 from capsexp.files import write_atomically
 
@@ -123,3 +126,28 @@ def test_the_table_is_written_beside_the_records(whole: Path, capsys: pytest.Cap
     assert f"| CapsNet2_CBAM | 2 | yes | 99.61000061 | {sum(best) / 2:.2f} ±" in page
     assert "3 of 250 epochs" in page
     assert "CapsNet3" not in page.partition("Known deviations")[0]  # iterations 1 and 2 were asked for
+
+
+def test_planning_and_skipping_are_quick(whole: Path, tmp_path: Path) -> None:
+    """In seconds of the processor, as the machine may be busy."""
+    overrides = ["data=mnist_sample", f"paths.results={tmp_path}", f"paths.logs={tmp_path}/logs"]
+    study = studies.load("jiao_table2")
+    launch.plan_all([study], overrides, [0])  # imports
+    began = time.process_time()
+    jobs, _ = launch.plan_all([study], overrides, range(5))
+    assert len(jobs) == 50
+    assert time.process_time() - began < 1
+    finished = next(iter(records_in(whole).values()))
+    epochs = [finished.epochs[0] | {"epoch": epoch} for epoch in range(1, 251)]
+    jobs, _ = launch.plan_all([study], overrides, range(10))
+    for job in jobs:
+        identity = job.planned.identity
+        key = records.key_of(identity)
+        record = dataclasses.replace(finished, key=key, identity=identity, epochs=epochs)
+        records.write(record, job.planned.path)
+    began = time.process_time()
+    jobs, _ = launch.plan_all([study], overrides, range(10))
+    for job in jobs:
+        launch.look(job)
+    assert launch.count(jobs, "finished") == len(jobs) == 100
+    assert time.process_time() - began < 2
