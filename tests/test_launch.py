@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -128,26 +129,37 @@ def test_the_table_is_written_beside_the_records(whole: Path, capsys: pytest.Cap
     assert "CapsNet3" not in page.partition("Known deviations")[0]  # iterations 1 and 2 were asked for
 
 
+def quickest(act: Callable[[], list[launch.Job]]) -> tuple[float, list[launch.Job]]:
+    """Seconds of the processor, as the machine may be busy, of the best of three."""
+    seconds = []
+    for _ in range(3):
+        began = time.process_time()
+        jobs = act()
+        seconds.append(time.process_time() - began)
+    return min(seconds), jobs
+
+
 def test_planning_and_skipping_are_quick(whole: Path, tmp_path: Path) -> None:
-    """In seconds of the processor, as the machine may be busy."""
     overrides = ["data=mnist_sample", f"paths.results={tmp_path}", f"paths.logs={tmp_path}/logs"]
-    study = studies.load("jiao_table2")
-    launch.plan_all([study], overrides, [0])  # imports
-    began = time.process_time()
-    jobs, _ = launch.plan_all([study], overrides, range(5))
+
+    def planned_jobs(seeds: int) -> list[launch.Job]:
+        return launch.plan_all([studies.load("jiao_table2")], overrides, range(seeds))[0]
+
+    def looked_at() -> list[launch.Job]:
+        jobs = planned_jobs(10)
+        for job in jobs:
+            launch.look(job)
+        return jobs
+
+    seconds, jobs = quickest(lambda: planned_jobs(5))
     assert len(jobs) == 50
-    assert time.process_time() - began < 1
+    assert seconds < 1
     finished = next(iter(records_in(whole).values()))
     epochs = [finished.epochs[0] | {"epoch": epoch} for epoch in range(1, 251)]
-    jobs, _ = launch.plan_all([study], overrides, range(10))
-    for job in jobs:
+    for job in planned_jobs(10):
         identity = job.planned.identity
         key = records.key_of(identity)
-        record = dataclasses.replace(finished, key=key, identity=identity, epochs=epochs)
-        records.write(record, job.planned.path)
-    began = time.process_time()
-    jobs, _ = launch.plan_all([study], overrides, range(10))
-    for job in jobs:
-        launch.look(job)
+        records.write(dataclasses.replace(finished, key=key, identity=identity, epochs=epochs), job.planned.path)
+    seconds, jobs = quickest(looked_at)
     assert launch.count(jobs, "finished") == len(jobs) == 100
-    assert time.process_time() - began < 2
+    assert seconds < 2
