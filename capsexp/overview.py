@@ -120,10 +120,9 @@ def print_end(jobs: Sequence[Job], problems: Sequence[str]) -> None:
     names = short_names(jobs)
     for job in jobs:
         if job.state == "failed":
-            print(f"error: {names[job.planned.name]}: {job.error}", file=sys.stderr)
             output = job.planned.folder / OUTPUT
-            if output.exists():
-                print(f"       its output: {output}", file=sys.stderr)
+            where = f" (its output: {output})" if output.exists() else ""
+            print(f"error: {names[job.planned.name]}: {job.error}{where}", file=sys.stderr)
 
 
 def print_page(markdown: str) -> None:

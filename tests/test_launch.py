@@ -68,10 +68,10 @@ def test_one_run_fails_and_the_others_finish(tmp_path: Path, capsys: pytest.Capt
         == 3
     )
     assert any(line.startswith("3 of 4 runs finished") for line in lines)
-    error, where = screen.err.splitlines()
+    (error,) = screen.err.splitlines()
     assert error.startswith("error: routing.iterations=1 attention=cbam: ")
     assert f"{job.planned.folder / LAST}: not a checkpoint" in error
-    assert where.strip() == f"its output: {job.planned.folder / 'output.txt'}"
+    assert error.endswith(f"(its output: {job.planned.folder / 'output.txt'})")
     assert len(records_in(tmp_path)) == 3
 
 
