@@ -25,6 +25,15 @@ class Votes(NamedTuple):
     activations: Tensor | None = None  # [..., I], the children's
 
 
+class Seen(NamedTuple):
+    """What the parents at each place hear before it is said: the children that they see, and the matrices."""
+
+    children: Tensor  # [B, H, W, I, C]; in a linear layer H and W are 1
+    weight: Tensor  # [K · I, J, D, C], with matrix poses [K · I, J, √D, √D]
+    kernel: int
+    stride: int
+
+
 class Routing(nn.Module):
     """How the votes of one layer become its parents. One instance a layer, as some procedures have parameters.
 
@@ -41,6 +50,7 @@ class Routing(nn.Module):
     activations: bool = False  # it reads the children's activations and gives the parents theirs
     concurrent: bool = False  # all layers do their t-th iteration at the same time, through `step`
     trains_matrices: bool = True  # else the transformation matrices stay as they were drawn
+    fused: bool = False  # it has `again`
     iterations: int
 
     def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
@@ -57,6 +67,14 @@ class Routing(nn.Module):
         For concurrent procedures that read no activations.
         """
         raise NotImplementedError
+
+    def again(self, seen: Seen, parents: Tensor) -> Capsules:
+        """A further iteration, from the parents' poses [..., J, D] of the one before, that doesn't hold all votes."""
+        raise NotImplementedError
+
+    def whole(self, seen: Seen) -> Capsules | None:
+        """All iterations without holding the votes; None where the procedure can't, or not for such children."""
+        return None
 
 
 #: Makes a layer's routing procedure from J, D and the squash constant, which are the network's to say.
@@ -155,7 +173,12 @@ class TransformationMatrices(nn.Module):
 
 
 class CapsuleLayer(nn.Module):
-    """Matrices, attention on the votes, routing. A kind of layer says which children which parents hear (`votes`)."""
+    """Matrices, attention on the votes, routing. A kind of layer says which children which parents hear (`votes`).
+
+    Where nothing but the routing needs the votes (`fused`), they need not be held: see `Hierarchy` and `use_reference`.
+    """
+
+    fast: bool = True
 
     def __init__(self, matrices: TransformationMatrices, routing: Routing, attention: nn.Module | None) -> None:
         super().__init__()
@@ -171,10 +194,18 @@ class CapsuleLayer(nn.Module):
         """The sum of the votes of the children with these poses, [..., J, D], as long as no attention acts on them."""
         raise NotImplementedError
 
+    def seen(self, children: Tensor) -> Seen:
+        """What these votes are made of, as long as no attention acts on them."""
+        raise NotImplementedError
+
     def forward(self, children: Capsules) -> Capsules:
         """The parents of these children, after all iterations."""
-        parents: Capsules = self.routing(*self.votes(children))
-        return parents
+        if self.fast and isinstance(self.attention, nn.Identity):
+            parents = self.routing.whole(self.seen(children.poses))
+            if parents is not None:
+                return parents
+        routed: Capsules = self.routing(*self.votes(children))
+        return routed
 
 
 class LinearCapsules(CapsuleLayer):
@@ -214,6 +245,21 @@ class LinearCapsules(CapsuleLayer):
         """[B, ..., I, C] -> [B, J, D]."""
         return self.matrices.total(self._grouped(children)).sum(dim=1)
 
+    def seen(self, children: Tensor) -> Seen:
+        """Poses [B, ..., I, C]; matrices that are shared over positions are repeated there."""
+        grid = children.reshape(len(children), 1, 1, -1, children.shape[-1])
+        positions = grid.shape[3] // self.group
+        return Seen(
+            grid, self.matrices.weight.repeat(positions, 1, 1, 1) if positions > 1 else self.matrices.weight, 1, 1
+        )
+
     def _grouped(self, poses: Tensor) -> Tensor:
         """[B, ..., I, C] -> [B, positions, I, C], I as many as there are matrices for."""
         return poses.reshape(len(poses), -1, self.group, poses.shape[-1])
+
+
+def use_reference(network: nn.Module) -> None:
+    """Makes every layer of the network hold its votes, as the papers write it; what the fast way is tested with."""
+    for layer in network.modules():
+        if isinstance(layer, CapsuleLayer):
+            layer.fast = False

@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from capsexp.nn.capsules import CapsuleLayer, Capsules, Routing, TransformationMatrices, Votes
+from capsexp.nn.capsules import CapsuleLayer, Capsules, Routing, Seen, TransformationMatrices, Votes
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.squash import squash
 
@@ -99,13 +99,17 @@ class ConvCapsules(CapsuleLayer):
     def votes(self, children: Capsules) -> Votes:
         """Poses [B, H, W, I, C] -> votes [B, H', W', K · I, J, D], activations [B, H', W', K · I]."""
         poses, activations = children
-        votes = self.attention(self.matrices(self._seen(poses)))
-        return Votes(votes, None if activations is None else self._seen(activations))
+        votes = self.attention(self.matrices(self._patches(poses)))
+        return Votes(votes, None if activations is None else self._patches(activations))
 
     def total(self, children: Tensor) -> Tensor:
         """[B, H, W, I, C] -> [B, H', W', J, D]: an ordinary convolution."""
-        return self.matrices.total(self._seen(children))
+        return self.matrices.total(self._patches(children))
 
-    def _seen(self, grid: Tensor) -> Tensor:
+    def seen(self, children: Tensor) -> Seen:
+        """Poses [B, H, W, I, C]."""
+        return Seen(children, self.matrices.weight, self.kernel, self.stride)
+
+    def _patches(self, grid: Tensor) -> Tensor:
         """[B, H, W, I, ...] -> [B, H', W', K · I, ...]."""
         return patches(grid, self.kernel, self.stride).flatten(3, 4)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from torch import nn
+from torch import Tensor, nn
 
 from capsexp.nn.capsules import CapsuleLayer, Capsules, Votes
 
@@ -12,7 +12,8 @@ class Hierarchy(nn.Module):
 
     Sequential: a layer does all its iterations, then the next one begins (Sabour et al. 2017; Hinton et al. 2018).
     Concurrent: the first iteration goes up through the layers; in each further one every layer routes at the same
-    time, from the poses that its children and its parents had after the one before (tsai, Fig. 3).
+    time, from the poses that its children and its parents had after the one before (tsai, Fig. 3). A layer's last
+    iterations come too late to reach the class capsules: the n-th layer from the top does n − 1 less.
 
     Args:
         layers: from the lowest to the class capsules, all with the same routing procedure.
@@ -37,7 +38,7 @@ class Hierarchy(nn.Module):
 
 
 def _needs_no_votes(layer: CapsuleLayer) -> bool:
-    return isinstance(layer.attention, nn.Identity) and not layer.routing.activations
+    return layer.fast and isinstance(layer.attention, nn.Identity) and not layer.routing.activations
 
 
 def _once(layers: list[CapsuleLayer], capsules: Capsules) -> Capsules:
@@ -48,16 +49,39 @@ def _once(layers: list[CapsuleLayer], capsules: Capsules) -> Capsules:
 
 
 def _concurrent(layers: list[CapsuleLayer], primary: Capsules) -> Capsules:
-    votes: list[Votes] = []
-    capsules: list[Capsules] = []
-    for layer in layers:
-        votes.append(layer.votes(capsules[-1] if capsules else primary))
-        capsules.append(layer.routing.step(*votes[-1], None))
-    for iteration in range(1, layers[0].routing.iterations):
-        if iteration > 1:  # in the second iteration every child is still what it was when it voted
-            votes[1:] = [layer.votes(children) for layer, children in zip(layers[1:], capsules[:-1], strict=True)]
-        capsules = [
-            layer.routing.step(*heard, before.poses)
-            for layer, heard, before in zip(layers, votes, capsules, strict=True)
-        ]
+    listeners = [_Listener(layer) for layer in layers]
+    capsules = [primary]
+    for listener in listeners:
+        capsules.append(listener.first(capsules[-1]))
+    for remaining in range(layers[0].routing.iterations - 1, 0, -1):
+        listeners = listeners[-remaining:]  # what a layer says takes an iteration for every layer above it to be heard
+        capsules = capsules[-len(listeners) - 1 :]
+        routed = zip(listeners, capsules[:-1], capsules[1:], strict=True)
+        capsules = [capsules[0], *(listener.again(children, before.poses) for listener, children, before in routed)]
     return capsules[-1]
+
+
+class _Listener:
+    """A layer that routes iteration by iteration: without its votes where it can; otherwise it keeps them for as long
+    as its children stay what they were when they voted. In the second iteration all do, the primary capsules always.
+    """
+
+    def __init__(self, layer: CapsuleLayer) -> None:
+        self.layer = layer
+        self.children: Capsules | None = None
+        self.votes: Votes | None = None
+
+    def first(self, children: Capsules) -> Capsules:
+        if _needs_no_votes(self.layer):
+            return self.layer.routing.first(self.layer.total(children.poses))
+        return self.layer.routing.step(*self._heard(children), None)
+
+    def again(self, children: Capsules, parents: Tensor) -> Capsules:
+        if _needs_no_votes(self.layer) and self.layer.routing.fused:
+            return self.layer.routing.again(self.layer.seen(children.poses), parents)
+        return self.layer.routing.step(*self._heard(children), parents)
+
+    def _heard(self, children: Capsules) -> Votes:
+        if self.votes is None or children is not self.children:
+            self.children, self.votes = children, self.layer.votes(children)
+        return self.votes

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from capsexp.checks import Range
-from capsexp.nn.capsules import Capsules, Routing
+from capsexp.nn.capsules import Capsules, Routing, Seen
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.routing.em import Activation, fitted
+from capsexp.routing.fused_inverted import weighted_votes
 
 
 class InvertedRouting(Routing):
@@ -59,6 +60,7 @@ class InvertedRouting(Routing):
         self.concurrent = order == "concurrent"
         self.norm = nn.LayerNorm(pose) if norm else nn.Identity()
         self.activations = activations
+        self.fused = not activations
         self.activation = Activation(parents) if activations else None
         self.inverse_temperature = inverse_temperature
 
@@ -86,6 +88,12 @@ class InvertedRouting(Routing):
         """The first iteration, from Σ_i v_ij, [..., J, D]: r_ij is 1/J for every child."""
         with full_precision(total):
             return Capsules(self.norm(at_least_float32(total) / total.shape[-2]))
+
+    def again(self, seen: Seen, parents: Tensor) -> Capsules:
+        """A further iteration, from the parents' poses [..., J, D] of the one before, that doesn't hold all votes."""
+        total = weighted_votes(seen, parents)
+        with full_precision(total):
+            return Capsules(self.norm(total))
 
     def coefficients(self, votes: Tensor, parents: Tensor | None) -> Tensor:
         """The routing coefficients r, [..., I, J]; they sum to 1 over the parents J."""

@@ -1,0 +1,233 @@
+"""One iteration of inverted dot-product routing (tsai, procedure 1) that never holds all its votes.
+
+s_j = Σ_i r_ij v_ij,  r_i = softmax_j(p_j · v_ij / √D),  v_ij = W_ij p_i
+
+There are K · I · D / C times as many numbers in the votes of one parent as in the poses of one child, hundreds of
+megabytes in the papers' networks. Like attention without its matrix: votes are made for a tile of places and children,
+compared with the poses p_j that the parents had before, weighted, added up and forgotten; the backward pass makes them
+again from the children, the matrices and those poses, the only tensors that are kept. With g_j = ∂L/∂s_j:
+
+∂r_ij = g_j · v_ij,  ∂a_ij = r_ij (∂r_ij − Σ_l r_il ∂r_il),  a_ij = p_j · v_ij / √D
+∂v_ij = r_ij g_j + ∂a_ij p_j / √D,  ∂p_j = Σ_i ∂a_ij v_ij / √D,  ∂W_ij = Σ ∂v_ij p_iᵀ,  ∂p_i = Σ W_ijᵀ ∂v_ij
+
+Both kinds of pose are one: W_ij is Z × Y, a child Y × X, a vote Z × X, with X = 1 for vectors and X = Y = Z = √D for
+matrices. A linear layer is a convolution with one position and a kernel of 1.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from capsexp.nn.capsules import Seen
+from capsexp.nn.precision import at_least_float32, full_precision
+
+#: Votes in a tile, measured on a CPU: fewer, and starting the operations takes longer than doing them; more, and the
+#: tile no longer stays in the cache between them.
+TILE = 2**19
+
+
+def weighted_votes(seen: Seen, parents: Tensor) -> Tensor:
+    """s, [..., J, D], from what the parents see and their poses of the iteration before, [..., J, D].
+
+    Under autocast votes are products of numbers in its type, added up in float32, as all else is.
+    """
+    weight, device = seen.weight, parents.device.type
+    if not parents.is_meta and torch.is_autocast_enabled(device):
+        weight = weight.to(torch.get_autocast_dtype(device))
+    with full_precision(parents):
+        grid = at_least_float32(parents if parents.ndim == 5 else parents[:, None, None])
+        total: Tensor = torch.ops.capsexp.inverted(
+            at_least_float32(seen.children), weight, grid, seen.kernel, seen.stride
+        )
+    return total.view(parents.shape)
+
+
+def forward(children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int) -> Tensor:
+    """[B, H, W, I, C], [K · I, J, Z, Y], [B, H', W', J, D] -> s, [B, H', W', J, D], in the type of the parents.
+
+    The products have factors in the type of the weight.
+    """
+    tiling = Tiling(children, weight, parents, kernel, stride)
+    asked, matrices = tiling.pack(parents) / tiling.root, tiling.transposed(weight)
+    total, buffers = torch.zeros_like(asked), tiling.buffers(2)
+    for tile in tiling.tiles():
+        votes, scratch = tiling.cut(buffers, tile)
+        tiling.vote(children, matrices, tile, out=votes)
+        coefficients = _agreement(votes, asked[tile.places], scratch).softmax(dim=-1)
+        total[tile.places] += votes.mul_(coefficients[:, :, None]).sum(dim=0)
+    return tiling.unpack(total)
+
+
+def backward(
+    gradient: Tensor, children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of the children, the weight and the parents, from that of s; shapes and types are theirs."""
+    tiling = Tiling(children, weight, parents, kernel, stride)
+    asked, given = tiling.pack(parents) / tiling.root, tiling.pack(gradient)
+    matrices = tiling.transposed(weight)
+    to_children, to_matrices, to_parents = (
+        torch.zeros(t.shape, dtype=t.dtype, device=t.device) for t in (children, matrices, asked)
+    )
+    buffers = tiling.buffers(2)
+    for tile in tiling.tiles():
+        votes, scratch = tiling.cut(buffers, tile)
+        p, g = asked[tile.places], given[tile.places]
+        poses = tiling.vote(children, matrices, tile, out=votes)
+        r = _agreement(votes, p, scratch).softmax(dim=-1)
+        weighted = r * _agreement(votes, g, scratch)
+        a = torch.addcmul(weighted, r, weighted.sum(dim=-1, keepdim=True), value=-1)
+        to_parents[tile.places] += votes.mul_(a[:, :, None]).sum(dim=0)
+        to_votes = torch.mul(g, r[:, :, None], out=scratch).addcmul_(p, a[:, :, None])
+        tiling.unvote(to_votes, poses, matrices, tile, to_children, to_matrices)
+    return to_children, tiling.untransposed(to_matrices, weight), tiling.unpack(to_parents) / tiling.root
+
+
+class Tile(NamedTuple):
+    """Some images at all their places, one position in the kernel, some of the children there."""
+
+    grid: tuple[slice, ...]  # of the children, [B, H, W, I]
+    matrices: slice  # of K · I
+    places: slice  # of B · H' · W'
+
+
+class Tiling:
+    """How an iteration is cut up, and the layouts in it: the parents J innermost, so that softmax and sums over
+    children or components go along vectors; votes are [I, places, X · Z, J].
+    """
+
+    def __init__(self, children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int) -> None:
+        self.kernel, self.stride = kernel, stride
+        self.images, self.height, self.width, self.parents, self.pose = parents.shape
+        self.types = children.shape[3]
+        self.rows, self.columns = weight.shape[2:]  # Z, Y
+        self.inner = children.shape[4] // self.columns  # X
+        self.root = self.pose**0.5
+        self.like = parents
+        self.product = weight.dtype
+        each = self.height * self.width * self.parents * self.pose  # votes of one child in one image
+        self.block = _even(self.images, TILE // (each * min(self.types, 8)))
+        self.block_types = _even(self.types, TILE // (each * self.block))
+
+    def tiles(self) -> Iterator[Tile]:
+        """All of them, those of the same places one after the other."""
+        places = self.height * self.width
+        for image in range(0, self.images, self.block):
+            last = min(image + self.block, self.images)
+            for k in range(self.kernel**2):
+                rows, columns = (
+                    slice(first, first + self.stride * (size - 1) + 1, self.stride)
+                    for first, size in zip(divmod(k, self.kernel), (self.height, self.width), strict=True)
+                )
+                for i in range(0, self.types, self.block_types):
+                    end = min(i + self.block_types, self.types)
+                    yield Tile(
+                        (slice(image, last), rows, columns, slice(i, end)),
+                        slice(k * self.types + i, k * self.types + end),
+                        slice(image * places, last * places),
+                    )
+
+    def vote(self, children: Tensor, matrices: Tensor, tile: Tile, out: Tensor) -> Tensor:
+        """Writes the tile's votes, returns its children, [I, places · X, Y]."""
+        poses = self._squares(children, tile).permute(3, 0, 1, 2, 5, 4)
+        poses = poses.to(self.product).to(self.like.dtype).reshape(len(out), -1, self.columns)
+        torch.bmm(poses, matrices[tile.matrices], out=out.view(*poses.shape[:2], -1))
+        return poses
+
+    def unvote(
+        self, gradient: Tensor, poses: Tensor, matrices: Tensor, tile: Tile, to_children: Tensor, to_matrices: Tensor
+    ) -> None:
+        """Adds what follows from the gradient of the tile's votes to those of the children and of the matrices."""
+        gradient = gradient.view(*poses.shape[:2], -1)
+        to_matrices[tile.matrices].baddbmm_(poses.mT, gradient)
+        to_poses = torch.bmm(gradient, matrices[tile.matrices].mT)
+        to_poses = to_poses.view(len(poses), -1, self.height, self.width, self.inner, self.columns)
+        self._squares(to_children, tile).add_(to_poses.permute(1, 2, 3, 0, 5, 4))
+
+    def _squares(self, children: Tensor, tile: Tile) -> Tensor:
+        """A view of the tile's children, [B, H', W', I, Y, X]."""
+        return children.view(*children.shape[:4], self.columns, self.inner)[tile.grid]
+
+    def buffers(self, count: int) -> Tensor:
+        """Room for the votes of the largest tile, `count` times; in fresh memory every pass would fault its pages."""
+        votes = self.block_types * self.block * self.height * self.width * self.parents * self.pose
+        return self.like.new_empty(count, votes)
+
+    def cut(self, buffers: Tensor, tile: Tile) -> list[Tensor]:
+        """The buffers in the shape of this tile's votes."""
+        types, places = tile.matrices.stop - tile.matrices.start, tile.places.stop - tile.places.start
+        shape = (types, places, self.pose, self.parents)
+        return [buffer[: types * places * self.pose * self.parents].view(shape) for buffer in buffers]
+
+    def pack(self, poses: Tensor) -> Tensor:
+        """[B, H', W', J, D] -> [places, X · Z, J]."""
+        parts = poses.reshape(-1, self.parents, self.rows, self.inner)
+        return parts.permute(0, 3, 2, 1).flatten(1, 2).contiguous()
+
+    def unpack(self, poses: Tensor) -> Tensor:
+        """[places, X · Z, J] -> [B, H', W', J, D]."""
+        parts = poses.view(-1, self.inner, self.rows, self.parents).permute(0, 3, 2, 1)
+        return parts.reshape(self.like.shape)
+
+    def transposed(self, weight: Tensor) -> Tensor:
+        """[K · I, J, Z, Y] -> [K · I, Y, Z · J]."""
+        return weight.to(self.like.dtype).permute(0, 3, 2, 1).flatten(2).contiguous()
+
+    def untransposed(self, matrices: Tensor, weight: Tensor) -> Tensor:
+        """[K · I, Y, Z · J] -> [K · I, J, Z, Y]."""
+        return (
+            matrices.view(*matrices.shape[:2], self.rows, self.parents)
+            .permute(0, 3, 2, 1)
+            .to(weight.dtype)
+            .contiguous()
+        )
+
+
+def _agreement(votes: Tensor, poses: Tensor, scratch: Tensor) -> Tensor:
+    """[I, places, D, J] and [places, D, J] -> their products over D, [I, places, J]."""
+    return torch.mul(votes, poses, out=scratch).sum(dim=2)
+
+
+def _even(total: int, largest: int) -> int:
+    """The size of the fewest, about equal, parts of at most `largest`."""
+    parts = -(-total // max(1, min(largest, total)))
+    return -(-total // parts)
+
+
+# Not torch.library.custom_op: its first call imports torch._dynamo, 0.2 GB and some seconds that training doesn't need.
+torch.library.define(
+    "capsexp::inverted", "(Tensor children, Tensor weight, Tensor parents, SymInt kernel, SymInt stride) -> Tensor"
+)
+torch.library.define(
+    "capsexp::inverted_backward",
+    "(Tensor gradient, Tensor children, Tensor weight, Tensor parents, SymInt kernel, SymInt stride)"
+    " -> (Tensor, Tensor, Tensor)",
+)
+torch.library.impl("capsexp::inverted", "default", forward)
+torch.library.impl("capsexp::inverted_backward", "default", backward)
+
+
+@torch.library.register_fake("capsexp::inverted")  # type: ignore[untyped-decorator]
+def _(children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int) -> Tensor:
+    return parents.new_empty(parents.shape)
+
+
+@torch.library.register_fake("capsexp::inverted_backward")  # type: ignore[untyped-decorator]
+def _(
+    gradient: Tensor, children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    return children.new_empty(children.shape), weight.new_empty(weight.shape), parents.new_empty(parents.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.kernel, ctx.stride = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    gradients = torch.ops.capsexp.inverted_backward(gradient, *ctx.saved_tensors, ctx.kernel, ctx.stride)
+    return *gradients, None, None
+
+
+torch.library.register_autograd("capsexp::inverted", _differentiate, setup_context=_keep)
