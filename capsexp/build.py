@@ -11,6 +11,7 @@ from capsexp.checks import NAME, TARGET, Component, import_target
 from capsexp.config import Config
 from capsexp.errors import InputError, one_line
 from capsexp.models import Prediction
+from capsexp.nn.capsules import use_reference
 from capsexp.nn.decoder import Decoder
 from capsexp.nn.losses import BinaryCrossEntropyLoss
 from capsexp.nn.scores import Scores
@@ -38,6 +39,8 @@ def build(config: Config) -> Built:
     image_shape = (config.data.channels, config.data.size, config.data.size)
     try:
         network = make(config.model, "model", image_shape, config.data.classes, maker(config.routing), config.attention)
+        if config.trainer.routing == "reference":
+            use_reference(network)
         prediction = _shapes(network, image_shape)
     except (ValueError, RuntimeError) as error:
         name, data = config.model[NAME], config.data

@@ -113,6 +113,7 @@ class Trainer:
     accelerator: Literal["auto", "cpu", "gpu"]
     precision: Literal["auto", "bf16", "float32"]  # auto: bf16 on a device that computes it, else float32
     deterministic: bool
+    routing: Literal["fast", "reference"]  # reference: every vote is held, as the papers' procedures are written
     threads: Count | None  # of the CPU; null leaves it to torch
     eval_batch_size: Count
     progress: Literal["auto", "bar", "lines", "none"]  # auto: a bar on a terminal, lines elsewhere

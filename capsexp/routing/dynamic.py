@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from capsexp.checks import Range
-from capsexp.nn.capsules import Capsules, Routing
+from capsexp.nn.capsules import Capsules, Routing, Seen
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.squash import squash
+from capsexp.routing.fused_dynamic import routed
 
 
 class DynamicRouting(Routing):
@@ -60,6 +61,20 @@ class DynamicRouting(Routing):
             votes = at_least_float32(votes)
             coefficients = self.coefficients(votes.detach() if self.detach else votes)
             return Capsules(self._parents(coefficients, votes))
+
+    def whole(self, seen: Seen) -> Capsules | None:
+        """All iterations without holding the votes, for vector poses that all parents see; see `fused_dynamic`.
+
+        Its work grows with the children's pose size, that with votes with the parents'.
+        """
+        batch, height, width, children, pose = seen.children.shape
+        rows, columns = seen.weight.shape[-2:]
+        if height * width > 1 or columns != pose or pose > rows:
+            return None
+        poses = seen.children.reshape(batch, children, pose)
+        return Capsules(
+            routed(poses, seen.weight, self.iterations, self.squash_constant, self.accumulate, self.detach)
+        )
 
     def coefficients(self, votes: Tensor) -> Tensor:
         """The routing coefficients c of the last iteration, [..., I, J]; they sum to 1 over the parents J."""
