@@ -33,7 +33,7 @@ class Hierarchy(nn.Module):
             return _concurrent(layers, primary)
         capsules = primary
         for layer in layers:
-            capsules = layer(capsules)
+            capsules = _alone(layer, capsules) if layer.routing.fused else layer(capsules)
         return capsules
 
 
@@ -46,6 +46,15 @@ def _once(layers: list[CapsuleLayer], capsules: Capsules) -> Capsules:
     for layer in layers:
         capsules = layer.routing.first(layer.total(capsules.poses))
     return capsules
+
+
+def _alone(layer: CapsuleLayer, children: Capsules) -> Capsules:
+    """All iterations of one layer."""
+    listener = _Listener(layer)
+    parents = listener.first(children)
+    for _ in range(1, layer.routing.iterations):
+        parents = listener.again(children, parents.poses)
+    return parents
 
 
 def _concurrent(layers: list[CapsuleLayer], primary: Capsules) -> Capsules:

@@ -15,6 +15,7 @@ matrices. A linear layer is a convolution with one position and a kernel of 1.
 """
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -168,7 +169,7 @@ class Tiling:
     def unpack(self, poses: Tensor) -> Tensor:
         """[places, X · Z, J] -> [B, H', W', J, D]."""
         parts = poses.view(-1, self.inner, self.rows, self.parents).permute(0, 3, 2, 1)
-        return parts.reshape(self.like.shape)
+        return parts.contiguous().view(self.like.shape)
 
     def transposed(self, weight: Tensor) -> Tensor:
         """[K · I, J, Z, Y] -> [K · I, Y, Z · J]."""
@@ -206,6 +207,26 @@ torch.library.define(
 )
 torch.library.impl("capsexp::inverted", "default", forward)
 torch.library.impl("capsexp::inverted_backward", "default", backward)
+
+
+@torch.library.impl("capsexp::inverted", "cuda")  # type: ignore[untyped-decorator]
+def _(children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int) -> Tensor:
+    if not find_spec("triton"):
+        return forward(children, weight, parents, kernel, stride)
+    from capsexp.routing import triton_inverted
+
+    return triton_inverted.forward(children, weight, parents, kernel, stride)
+
+
+@torch.library.impl("capsexp::inverted_backward", "cuda")  # type: ignore[untyped-decorator]
+def _(
+    gradient: Tensor, children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    if not find_spec("triton"):
+        return backward(gradient, children, weight, parents, kernel, stride)
+    from capsexp.routing import triton_inverted
+
+    return triton_inverted.backward(gradient, children, weight, parents, kernel, stride)
 
 
 @torch.library.register_fake("capsexp::inverted")  # type: ignore[untyped-decorator]

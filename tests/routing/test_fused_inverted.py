@@ -1,0 +1,243 @@
+"""Inverted routing without its votes is inverted routing: in value, in gradient, at every shape; and holds no votes."""
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from capsexp.nn.attention import CapsAttention
+from capsexp.nn.capsules import CapsuleLayer, Capsules, LinearCapsules, use_reference
+from capsexp.nn.conv_capsules import ConvCapsules
+from capsexp.nn.hierarchy import Hierarchy
+from capsexp.routing import fused_inverted
+from capsexp.routing.inverted import InvertedRouting
+
+Result = list[Tensor]
+
+# batch, side, children, child pose, kernel (0: linear), stride, parents, parent pose, structure
+SHAPES = {
+    "cifar10": (1, 16, 32, 16, 3, 2, 32, 16, "matrix"),
+    "cifar10 classes": (2, 5, 32, 16, 0, 1, 10, 16, "matrix"),
+    "cifar100": (1, 7, 8, 36, 3, 2, 8, 36, "matrix"),
+    "cifar100 hidden": (2, 5, 8, 36, 0, 1, 20, 36, "matrix"),
+    "cifar100 classes": (2, 1, 20, 36, 0, 1, 100, 36, "matrix"),
+    "multimnist": (1, 5, 4, 64, 3, 1, 4, 64, "vector"),
+    "multimnist classes": (1, 4, 4, 64, 0, 1, 10, 64, "vector"),
+    "multimnist matrix": (1, 5, 4, 64, 3, 1, 4, 64, "matrix"),
+    "one child": (2, 1, 1, 4, 0, 1, 5, 4, "matrix"),
+    "one parent": (2, 4, 3, 4, 3, 1, 1, 4, "matrix"),
+    "kernel of one": (3, 3, 5, 9, 1, 1, 3, 9, "matrix"),
+    "kernel of one, stride 2": (1, 5, 2, 3, 1, 2, 3, 7, "vector"),
+    "a larger vote": (3, 5, 5, 3, 2, 3, 7, 5, "vector"),
+    "numbers": (2, 3, 2, 1, 2, 1, 3, 1, "vector"),
+}
+
+
+def made(name: str, kind: torch.dtype = torch.float64) -> tuple[CapsuleLayer, Tensor, Tensor]:
+    """A layer, its children and the poses that its parents had before."""
+    torch.manual_seed(0)
+    batch, side, types, child, kernel, stride, count, pose, structure = SHAPES[name]
+    routing = InvertedRouting(count, pose)
+    layer: CapsuleLayer
+    if kernel:
+        layer = ConvCapsules(types, count, child, pose, kernel, stride, routing, structure=structure, scale=0.5)  # type: ignore[arg-type]
+    else:
+        layer = LinearCapsules(types * side**2, count, child, pose, routing, structure=structure, scale=0.5)  # type: ignore[arg-type]
+    layer = layer.to(kind)
+    children = torch.randn(batch, side, side, types, child, dtype=kind)
+    parents = torch.randn_like(layer.total(children))
+    return layer, children.requires_grad_(), parents.requires_grad_()
+
+
+def results(layer: CapsuleLayer, children: Tensor, parents: Tensor, fast: bool) -> Result:
+    """The new poses, and the gradients of children, matrices and old poses."""
+    if fast:
+        poses = layer.routing.again(layer.seen(children), parents).poses
+    else:
+        poses = layer.routing.step(*layer.votes(Capsules(children)), parents).poses
+    given = torch.sin(torch.arange(poses.numel(), dtype=poses.dtype)).view_as(poses)
+    return [poses, *torch.autograd.grad((poses * given).sum(), [children, layer.matrices.weight, parents])]
+
+
+def distance(ours: Result, theirs: Result) -> float:
+    """The largest relative error."""
+    return max(((a - b).norm() / b.norm().clamp(min=1e-9)).item() for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("tile", [2**19, 1000])
+@pytest.mark.parametrize("name", SHAPES)
+def test_value_and_gradients(name: str, tile: int, monkeypatch: pytest.MonkeyPatch):
+    if tile < 2**19 and math.prod(SHAPES[name][:4]) > 4000:
+        pytest.skip("too many tiles")
+    monkeypatch.setattr(fused_inverted, "TILE", tile)
+    layer, children, parents = made(name)
+    for ours, theirs in zip(*(results(layer, children, parents, fast) for fast in (True, False)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["cifar10 classes", "cifar100", "multimnist"])
+def test_float32(name: str):
+    layer, children, parents = made(name, torch.float32)
+    assert distance(*(results(layer, children, parents, fast) for fast in (True, False))) < 1e-4
+
+
+@pytest.mark.parametrize("name", ["cifar10 classes", "cifar100", "multimnist"])
+def test_bfloat16_is_as_close_to_float32_as_the_reference(name: str):
+    layer, children, parents = made(name, torch.float32)
+    exact = results(layer, children, parents, False)
+    with torch.autocast("cpu", torch.bfloat16):
+        ours, theirs = (results(layer, children, parents, fast) for fast in (True, False))
+    assert [part.dtype for part in ours] == [part.dtype for part in exact]
+    assert 0 < distance(ours[:1], exact[:1]) < 1.2 * distance(theirs[:1], exact[:1])
+    assert distance(ours, exact) < 1.2 * distance(theirs, exact)
+
+
+@pytest.mark.parametrize("name", ["kernel of one", "a larger vote", "one parent"])
+def test_the_operator_is_registered_as_it_should_be(name: str):
+    layer, children, parents = made(name)
+    seen = layer.seen(children)
+    arguments = (seen.children, seen.weight, parents, seen.kernel, seen.stride)
+    torch.library.opcheck(torch.ops.capsexp.inverted.default, arguments)
+    detached = tuple(part.detach() if isinstance(part, Tensor) else part for part in arguments)
+    torch.library.opcheck(torch.ops.capsexp.inverted_backward.default, (parents.detach(), *detached))
+
+
+@pytest.mark.parametrize("name", ["one child", "kernel of one, stride 2", "numbers"])
+def test_gradcheck(name: str):
+    layer, children, parents = made(name)
+    weight = layer.matrices.weight
+    _, _, kernel, stride = layer.seen(children)
+
+    def total(children: Tensor, weight: Tensor, parents: Tensor) -> Tensor:
+        grid = layer.seen(children).children
+        places = parents if parents.ndim == 5 else parents[:, None, None]
+        result: Tensor = torch.ops.capsexp.inverted(grid, weight, places, kernel, stride)
+        return result
+
+    assert torch.autograd.gradcheck(total, (children, weight, parents))
+
+
+def hierarchy(iterations: int, structure: str = "matrix", **options: Any) -> Hierarchy:
+    torch.manual_seed(1)
+    routings = [InvertedRouting(count, 4, iterations=iterations, **options) for count in (3, 5, 2)]
+    conv = [ConvCapsules(2, 3, 4, 4, 3, 2, routings[0], structure=structure)]  # type: ignore[arg-type]
+    conv += [ConvCapsules(3, 5, 4, 4, 2, 1, routings[1], structure=structure)]  # type: ignore[arg-type]
+    linear = LinearCapsules(5 * 4, 2, 4, 4, routings[2], structure=structure, scale=1.0)  # type: ignore[arg-type]
+    return Hierarchy([*conv, linear]).double()
+
+
+def outcome(network: Hierarchy, grid: Tensor) -> Result:
+    poses = network(Capsules(grid)).poses
+    gradients = torch.autograd.grad(poses.sin().sum(), [grid, *network.parameters()])
+    return [poses, *gradients]
+
+
+@pytest.mark.parametrize("order", ["concurrent", "sequential"])
+@pytest.mark.parametrize("structure", ["matrix", "vector"])
+@pytest.mark.parametrize("iterations", [1, 2, 3, 4, 5])
+def test_all_layers_and_iterations(iterations: int, structure: str, order: str, monkeypatch: pytest.MonkeyPatch):
+    fast = hierarchy(iterations, structure, order=order)
+    reference = copy.deepcopy(fast)
+    use_reference(reference)
+    grid = torch.randn(2, 7, 7, 2, 4, dtype=torch.float64, requires_grad=True)
+    expected = outcome(reference, grid)
+
+    def never(*anything: object) -> Capsules:
+        raise AssertionError
+
+    for layer in fast.layers:
+        monkeypatch.setattr(type(layer), "votes", never)
+    for ours, theirs in zip(outcome(fast, grid), expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_every_layer_iterates_for_as_long_as_it_is_heard():
+    """Procedure 2 to the letter: all layers in all iterations."""
+    network, iterations = hierarchy(4), 4
+    grid = Capsules(torch.randn(2, 7, 7, 2, 4, dtype=torch.float64))
+    capsules = [grid]
+    for layer in network.layers:
+        capsules.append(layer.routing.step(*layer.votes(capsules[-1]), None))
+    for _ in range(1, iterations):
+        heard = [layer.votes(children) for layer, children in zip(network.layers, capsules[:-1], strict=True)]
+        routed = zip(network.layers, heard, capsules[1:], strict=True)
+        capsules = [grid, *(layer.routing.step(*votes, before.poses) for layer, votes, before in routed)]
+    torch.testing.assert_close(network(grid).poses, capsules[-1].poses)
+
+
+@pytest.mark.parametrize("exception", ["attention", "activations"])
+def test_what_needs_the_votes_gets_them(exception: str):
+    fast = hierarchy(3, activations=exception == "activations")
+    if exception == "attention":
+        fast.layers[2].attention = CapsAttention(4).double()
+    reference = copy.deepcopy(fast)
+    use_reference(reference)
+    grid = Capsules(torch.randn(2, 7, 7, 2, 4, dtype=torch.float64), torch.rand(2, 7, 7, 2, dtype=torch.float64))
+    torch.testing.assert_close(fast(grid).poses, reference(grid).poses)
+
+
+class Largest(TorchDispatchMode):
+    """The numbers in the largest tensor that an operation gives."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for part in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(part, Tensor):
+                self.numbers = max(self.numbers, part.untyped_storage().nbytes() // part.element_size())
+        return result
+
+
+def largest(fast: bool, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(fused_inverted, "TILE", 4096)
+    layer, children, parents = made("cifar100")
+    with Largest() as seen:
+        results(layer, children, parents, fast)
+    return seen.numbers
+
+
+def test_no_tensor_has_the_size_of_the_votes(monkeypatch: pytest.MonkeyPatch):
+    votes = 9 * (9 * 8) * 8 * 36
+    assert largest(False, monkeypatch) >= votes
+    assert largest(True, monkeypatch) < votes / 4
+
+
+def kept(iterations: int) -> int:
+    """Numbers that the forward pass keeps for the backward pass, beside the parameters, each tensor counted once."""
+    network = hierarchy(iterations)
+    own = {parameter.data_ptr() for parameter in network.parameters()}
+    storages: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.data_ptr() not in own:
+            storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes() // 8
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        poses = network(Capsules(torch.randn(2, 7, 7, 2, 4, dtype=torch.float64, requires_grad=True))).poses
+        assert poses.requires_grad  # what is kept is alive up to here, so that no two have the same address
+    return sum(storages.values())
+
+
+def test_an_iteration_keeps_poses_alone():
+    parents = 2 * (9 * 3 + 4 * 5 + 2) * 4  # of all layers: old poses, sums; LayerNorm's input, means and deviations
+    assert kept(5) - kept(4) <= 4 * parents
+
+
+def test_the_same_bits_again():
+    layer, children, parents = made("cifar10", torch.float32)
+    first, second = (results(layer, children, parents, True) for _ in range(2))
+    assert all(map(torch.equal, first, second))
+
+
+def test_the_reference_is_chosen_for_all_layers():
+    network = nn.Sequential(hierarchy(2))
+    assert all(layer.fast for layer in network[0].layers)  # type: ignore[union-attr]
+    use_reference(network)
+    assert not any(layer.fast for layer in network[0].layers)  # type: ignore[union-attr]
+    assert list(network.state_dict()) == list(nn.Sequential(hierarchy(2)).state_dict())

@@ -1,0 +1,72 @@
+"""The Triton kernels against the tiled operator, in Triton's interpreter, on the CPU.
+
+What runs in the interpreter is decided when Triton is imported, which other tests may have done: hence a new process.
+"""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+
+# batch, height, width, children, child pose Y × X, kernel, stride, parents, Z, products in bfloat16
+SHAPES = {
+    "matrix": (2, 4, 3, 2, (2, 2), 3, 1, 3, 2, False),
+    "stride 2, an edge that no kernel sees": (2, 5, 3, 1, (2, 2), 2, 2, 4, 2, False),
+    "vector": (1, 3, 2, 2, (3, 1), 2, 1, 3, 5, False),
+    "matrices of no power of two": (1, 3, 2, 1, (3, 3), 2, 1, 2, 3, False),
+    "one parent, one child": (3, 1, 1, 1, (2, 2), 1, 1, 1, 2, False),
+    "linear": (3, 1, 1, 7, (2, 2), 1, 1, 5, 2, False),
+    "numbers": (2, 1, 1, 3, (1, 1), 1, 1, 3, 1, False),
+    "bfloat16": (2, 3, 2, 1, (2, 2), 2, 1, 3, 2, True),
+}
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+def test_the_kernels_are_the_tiled_operator():
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{name}: {budget}" for name in SHAPES for budget in ("whole", "split")]
+
+
+def compare(name: str) -> None:
+    """Fails where value or gradients differ; in float64, with bfloat16 factors that need no rounding."""
+    from capsexp.routing import fused_inverted, triton_inverted
+
+    torch.manual_seed(0)
+    batch, height, width, types, (rows, inner), kernel, stride, parents, columns, rounded = SHAPES[name]
+    kind = torch.float32 if rounded else torch.float64
+    children = torch.randn(batch, height, width, types, rows * inner).bfloat16().to(kind)
+    weight = torch.randn(kernel**2 * types, parents, columns, rows).bfloat16()
+    weight = weight if rounded else weight.to(kind)
+    places = [(size - kernel) // stride + 1 for size in (height, width)]
+    before, gradient = torch.randn(2, batch, *places, parents, columns * inner, dtype=kind)
+    arguments = (children, weight, before, kernel, stride)
+    ours = (triton_inverted.forward(*arguments), *triton_inverted.backward(gradient, *arguments))
+    theirs = (fused_inverted.forward(*arguments), *fused_inverted.backward(gradient, *arguments))
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, msg=lambda text: f"{name}: {text}")
+        assert mine.is_contiguous(), name
+
+
+def main() -> None:
+    """All shapes; a program has all the children and some places, then few of both."""
+    from capsexp.routing import triton_inverted
+
+    for name in SHAPES:
+        triton_inverted.PROGRAMS, triton_inverted.NUMBERS = 1, 2048
+        compare(name)
+        print(f"{name}: whole")
+        triton_inverted.PROGRAMS, triton_inverted.NUMBERS = 4, 64
+        compare(name)
+        print(f"{name}: split")
+
+
+if __name__ == "__main__":
+    main()
