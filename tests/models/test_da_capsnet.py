@@ -68,7 +68,9 @@ def test_the_paper_choices_come_with_the_model():
 
 @pytest.mark.parametrize(("data", "channels"), [("cifar10", 3), ("mnist", 1)])
 def test_a_hundred_children_vote_for_ten_parents(data: str, channels: int):
-    network = build.build(checked(f"data={data}", "attention=none", "model.width=0.0625")).network
+    network = build.build(
+        checked(f"data={data}", "attention=none", "model.width=0.0625", "trainer.routing=reference")
+    ).network
     assert isinstance(network, DACapsNet)
     seen: list[Tensor] = []
     network.classes.routing.register_forward_hook(lambda _module, inputs, _output: seen.append(inputs[0]))
