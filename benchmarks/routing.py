@@ -2,11 +2,11 @@
 
 `python benchmarks/routing.py [--iterations N …] [--rounds N] [--threads N] [KEY=VALUE …]`, the last as for capsexp,
 prints a table in Markdown. Times of the two ways are taken in turn, in one process. Memory is the peak of a fresh
-process that imports torch, builds the network and does one step with one batch.
+process that imports torch, builds the network and does one step with one batch; a process inherits the peak of the one
+that starts it, so that it is measured before the times. A third of it and more is torch itself, with its optimizers.
 """
 
 import argparse
-import os
 import resource
 import statistics
 import subprocess
@@ -33,14 +33,14 @@ def main() -> None:
         _step(options.iterations[0], options.alone, options.overrides)()
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9)
         return
+    memory = {(n, way): _memory(n, way, options) for n in options.iterations for way in _ways(n, options)}
     print("| iterations | fast, s | reference, s | times faster | fast, GB | reference, GB |\n|" + "---|" * 6)
     for iterations in options.iterations:
         seconds = _seconds(iterations, options)
-        memory = {way: _memory(iterations, way, options) if way in seconds else "" for way in WAYS}
         times = {way: _spread(seconds.get(way, [])) for way in WAYS}
         faster = _spread([r / f for f, r in zip(*seconds.values(), strict=True)]) if len(seconds) == 2 else ""
         print(f"| {iterations} | {times['fast']} | {times['reference']} | {faster} |", end="")
-        print(f" {memory['fast']} | {memory['reference']} |", flush=True)
+        print(f" {memory[iterations, 'fast']} | {memory.get((iterations, 'reference'), '')} |", flush=True)
 
 
 def _options() -> argparse.Namespace:
@@ -76,8 +76,12 @@ def _step(iterations: int, way: str, overrides: list[str]) -> Callable[[], None]
     return step
 
 
+def _ways(iterations: int, options: argparse.Namespace) -> tuple[str, ...]:
+    return WAYS if iterations <= options.reference else WAYS[:1]
+
+
 def _seconds(iterations: int, options: argparse.Namespace) -> dict[str, list[float]]:
-    ways = WAYS if iterations <= options.reference else WAYS[:1]
+    ways = _ways(iterations, options)
     steps = {way: _step(iterations, way, options.overrides) for way in ways}
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(options.rounds + 1):
@@ -92,9 +96,7 @@ def _seconds(iterations: int, options: argparse.Namespace) -> dict[str, list[flo
 def _memory(iterations: int, way: str, options: argparse.Namespace) -> str:
     command = [sys.executable, __file__, "--alone", way, "--iterations", str(iterations)]
     threads = ["--threads", str(options.threads)]
-    done = subprocess.run(
-        [*command, *threads, *options.overrides], capture_output=True, text=True, check=True, env=dict(os.environ)
-    )
+    done = subprocess.run([*command, *threads, *options.overrides], capture_output=True, text=True, check=True)
     return f"{float(done.stdout):.2f}"
 
 

@@ -50,7 +50,7 @@ class Routing(nn.Module):
     activations: bool = False  # it reads the children's activations and gives the parents theirs
     concurrent: bool = False  # all layers do their t-th iteration at the same time, through `step`
     trains_matrices: bool = True  # else the transformation matrices stay as they were drawn
-    fused: bool = False  # it has `again`
+    fused: bool = False  # it has `first` and `again`
     iterations: int
 
     def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
@@ -263,3 +263,11 @@ def use_reference(network: nn.Module) -> None:
     for layer in network.modules():
         if isinstance(layer, CapsuleLayer):
             layer.fast = False
+
+
+def factor(tensor: Tensor) -> Tensor:
+    """The tensor in the type that autocast gives the factors of products; as it is where there is no autocast."""
+    device = tensor.device.type
+    if tensor.is_meta or not torch.is_autocast_enabled(device) or tensor.dtype == torch.float64:
+        return tensor
+    return tensor.to(torch.get_autocast_dtype(device))

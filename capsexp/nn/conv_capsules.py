@@ -3,8 +3,9 @@
 from typing import Literal
 
 from torch import Tensor, nn
+from torch.nn import functional
 
-from capsexp.nn.capsules import CapsuleLayer, Capsules, Routing, Seen, TransformationMatrices, Votes
+from capsexp.nn.capsules import CapsuleLayer, Capsules, Routing, Seen, TransformationMatrices, Votes, factor
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.squash import squash
 
@@ -103,8 +104,21 @@ class ConvCapsules(CapsuleLayer):
         return Votes(votes, None if activations is None else self._patches(activations))
 
     def total(self, children: Tensor) -> Tensor:
-        """[B, H, W, I, C] -> [B, H', W', J, D]: an ordinary convolution."""
-        return self.matrices.total(self._patches(children))
+        """[B, H, W, I, C] -> [B, H', W', J, D]: an ordinary convolution; columns of matrix poses are images to it."""
+        weight = self.matrices.weight  # [K · I, J, Z, Y]; a child is Y × X, a vote Z × X
+        parents, rows, columns = weight.shape[1:]
+        inner = children.shape[-1] // columns
+        maps = (
+            factor(children)
+            .view(*children.shape[:4], columns, inner)
+            .movedim(-1, 1)
+            .flatten(4)
+            .flatten(0, 1)
+            .movedim(-1, 1)
+        )
+        filters = weight.view(self.kernel, self.kernel, -1, parents, rows, columns).permute(3, 4, 2, 5, 0, 1)
+        votes = functional.conv2d(maps, filters.flatten(2, 3).flatten(0, 1), stride=self.stride)
+        return votes.view(-1, inner, parents, rows, *votes.shape[2:]).permute(0, 4, 5, 2, 3, 1).flatten(4)
 
     def seen(self, children: Tensor) -> Seen:
         """Poses [B, H, W, I, C]."""

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from capsexp.nn.capsules import Seen
+from capsexp.nn.capsules import Seen, factor
 from capsexp.nn.precision import at_least_float32, full_precision
 
 #: Votes in a tile, measured on a CPU: fewer, and starting the operations takes longer than doing them; more, and the
@@ -34,9 +34,7 @@ def weighted_votes(seen: Seen, parents: Tensor) -> Tensor:
 
     Under autocast votes are products of numbers in its type, added up in float32, as all else is.
     """
-    weight, device = seen.weight, parents.device.type
-    if not parents.is_meta and torch.is_autocast_enabled(device):
-        weight = weight.to(torch.get_autocast_dtype(device))
+    weight = factor(seen.weight)
     with full_precision(parents):
         grid = at_least_float32(parents if parents.ndim == 5 else parents[:, None, None])
         total: Tensor = torch.ops.capsexp.inverted(
