@@ -72,9 +72,7 @@ class DynamicRouting(Routing):
         if height * width > 1 or columns != pose or pose > rows:
             return None
         poses = seen.children.reshape(batch, children, pose)
-        return Capsules(
-            routed(poses, seen.weight, self.iterations, self.squash_constant, self.accumulate, self.detach)
-        )
+        return Capsules(routed(poses, seen.weight, self.iterations, self.squash_constant, self.accumulate, self.detach))
 
     def coefficients(self, votes: Tensor) -> Tensor:
         """The routing coefficients c of the last iteration, [..., I, J]; they sum to 1 over the parents J."""
