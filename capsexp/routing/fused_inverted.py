@@ -26,7 +26,7 @@ from capsexp.nn.precision import at_least_float32, full_precision
 
 #: Votes in a tile, measured on a CPU: fewer, and starting the operations takes longer than doing them; more, and the
 #: tile no longer stays in the cache between them.
-TILE = 2**19
+TILE = 2**20
 
 
 def weighted_votes(seen: Seen, parents: Tensor) -> Tensor:

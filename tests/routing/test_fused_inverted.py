@@ -67,7 +67,7 @@ def distance(ours: Result, theirs: Result) -> float:
     return max(((a - b).norm() / b.norm().clamp(min=1e-9)).item() for a, b in zip(ours, theirs, strict=True))
 
 
-@pytest.mark.parametrize("tile", [2**19, 1000])
+@pytest.mark.parametrize("tile", [2**20, 1000])
 @pytest.mark.parametrize("name", SHAPES)
 def test_value_and_gradients(name: str, tile: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(fused_inverted, "TILE", tile)
