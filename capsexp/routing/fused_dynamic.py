@@ -12,6 +12,7 @@ C components run along contiguous memory. Logits, coefficients and parents are i
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,12 +35,11 @@ def routed(
     with full_precision(poses):
         children = poses.transpose(1, 2).contiguous()
         matrices = weight.permute(1, 2, 3, 0).flatten(2).contiguous()
-        totals, _, _ = _route(children, matrices, iterations, squash_constant, accumulate, detach)
+        totals, _, _ = torch.ops.capsexp.dynamic(children, matrices, iterations, squash_constant, accumulate, detach)
         return squash(totals.transpose(0, 1), squash_constant)
 
 
-@torch.library.custom_op("capsexp::dynamic_routing", mutates_args=())
-def _route(
+def route(
     children: Tensor, matrices: Tensor, iterations: int, squash_constant: float, accumulate: bool, detach: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """[B, C, I] and [J, D, C·I] -> s of the last iteration, [J, B, D], and what the backward pass needs beside it.
@@ -57,17 +57,7 @@ def _route(
     return last, _stacked(totals, last.shape, last), _stacked(logits, shape, last)
 
 
-@_route.register_fake
-def _(
-    children: Tensor, matrices: Tensor, iterations: int, squash_constant: float, accumulate: bool, detach: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    last = children.new_empty(len(matrices), len(children), matrices.shape[1], dtype=_wide(children))
-    logits = last.new_empty(iterations - 1, *_logits_shape(children, matrices))
-    return last, last.new_empty(iterations - 1, *last.shape), logits
-
-
-@torch.library.custom_op("capsexp::dynamic_routing_backward", mutates_args=())
-def _gradients(
+def gradients(
     children: Tensor,
     matrices: Tensor,
     totals: Tensor,
@@ -93,21 +83,6 @@ def _gradients(
         by_total = _through_squash(before, by_parents, squash_constant)
     sums.through_total(None, by_total, agreement=False)
     return sums.children.to(children.dtype), sums.matrices.to(matrices.dtype)
-
-
-@_gradients.register_fake
-def _(
-    children: Tensor,
-    matrices: Tensor,
-    totals: Tensor,
-    logits: Tensor,
-    by_total: Tensor,
-    squash_constant: float,
-    accumulate: bool,
-    detach: bool,
-    trains: bool,
-) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(children), torch.empty_like(matrices) if trains else matrices.new_empty(0)
 
 
 class _Sums:
@@ -195,22 +170,57 @@ def _stacked(tensors: list[Tensor], shape: tuple[int, ...], like: Tensor) -> Ten
     return torch.stack(tensors) if tensors else like.new_empty(0, *shape)
 
 
-def _keep(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[object, ...], output: tuple[Tensor, ...]) -> None:
-    children, matrices, _, *options = inputs
+# Not torch.library.custom_op: its first call imports torch._dynamo, 0.2 GB and some seconds that training doesn't need.
+torch.library.define(
+    "capsexp::dynamic",
+    "(Tensor children, Tensor matrices, int iterations, float squash_constant, bool accumulate, bool detach)"
+    " -> (Tensor, Tensor, Tensor)",
+)
+torch.library.define(
+    "capsexp::dynamic_backward",
+    "(Tensor children, Tensor matrices, Tensor totals, Tensor logits, Tensor by_total, float squash_constant,"
+    " bool accumulate, bool detach, bool trains) -> (Tensor, Tensor)",
+)
+torch.library.impl("capsexp::dynamic", "default", route)
+torch.library.impl("capsexp::dynamic_backward", "default", gradients)
+
+
+@torch.library.register_fake("capsexp::dynamic")  # type: ignore[untyped-decorator]
+def _(
+    children: Tensor, matrices: Tensor, iterations: int, squash_constant: float, accumulate: bool, detach: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    last = children.new_empty(len(matrices), len(children), matrices.shape[1], dtype=_wide(children))
+    logits = last.new_empty(iterations - 1, *_logits_shape(children, matrices))
+    return last, last.new_empty(iterations - 1, *last.shape), logits
+
+
+@torch.library.register_fake("capsexp::dynamic_backward")  # type: ignore[untyped-decorator]
+def _(
+    children: Tensor,
+    matrices: Tensor,
+    totals: Tensor,
+    logits: Tensor,
+    by_total: Tensor,
+    squash_constant: float,
+    accumulate: bool,
+    detach: bool,
+    trains: bool,
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(children), torch.empty_like(matrices) if trains else matrices.new_empty(0)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    children, matrices, _, *ctx.options = inputs
     _, totals, logits = output
-    ctx.save_for_backward(children, matrices, totals, logits)  # type: ignore[arg-type]
-    ctx.options = options  # type: ignore[attr-defined]
+    ctx.save_for_backward(children, matrices, totals, logits)
 
 
-def _backward(context: object, by_total: Tensor, *_: object) -> tuple[Tensor | None, ...]:
-    trains = context.needs_input_grad[1]  # type: ignore[attr-defined]
-    by_children, by_matrices = _gradients(
-        *context.saved_tensors,  # type: ignore[attr-defined]
-        by_total.contiguous(),
-        *context.options,  # type: ignore[attr-defined]
-        trains,
+def _differentiate(ctx: Any, by_total: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    trains = ctx.needs_input_grad[1]
+    by_children, by_matrices = torch.ops.capsexp.dynamic_backward(
+        *ctx.saved_tensors, by_total.contiguous(), *ctx.options, trains
     )
     return by_children, by_matrices if trains else None, None, None, None, None
 
 
-_route.register_autograd(_backward, setup_context=_keep)  # type: ignore[arg-type]
+torch.library.register_autograd("capsexp::dynamic", _differentiate, setup_context=_keep)

@@ -94,7 +94,7 @@ def test_matrices_that_are_not_trained_cost_no_gradient() -> None:
 def test_the_operator_is_a_good_citizen(iterations: int, detach: bool) -> None:
     children = torch.randn(2, 4, 6, dtype=torch.float64, requires_grad=True)
     matrices = torch.randn(3, 5, 24, dtype=torch.float64, requires_grad=True)
-    torch.library.opcheck(fused_dynamic._route, (children, matrices, iterations, 1.0, True, detach))
+    torch.library.opcheck(torch.ops.capsexp.dynamic.default, (children, matrices, iterations, 1.0, True, detach))
 
 
 class Largest(TorchDispatchMode):
@@ -114,8 +114,8 @@ class Largest(TorchDispatchMode):
 def test_nothing_is_as_large_as_the_votes(iterations: int) -> None:
     children, matrices = torch.randn(64, 4, 30), torch.randn(10, 16, 4 * 30)
     with Largest() as largest:  # what the operators do inside
-        total, *kept = fused_dynamic._route._init_fn(children, matrices, iterations, 1.0, True, False)
-        fused_dynamic._gradients._init_fn(children, matrices, *kept, total, 1.0, True, False, True)
+        total, *kept = fused_dynamic.route(children, matrices, iterations, 1.0, True, False)
+        fused_dynamic.gradients(children, matrices, *kept, total, 1.0, True, False, True)
     votes, logits = 64 * 30 * 10 * 16, (iterations - 1) * 64 * 30 * 10
     assert 0 < largest.elements <= max(logits, matrices.numel())
     assert largest.elements < votes / 3
