@@ -36,7 +36,7 @@ def provenance(begun: dict[str, Any], device: torch.device, resumed: list[int], 
         "resumed_after_epochs": resumed,
         "python": platform.python_version(),
         "libraries": {name: found for name in LIBRARIES if (found := _version(name))},
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2),
@@ -81,7 +81,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-def _processor() -> str:
+def processor() -> str:
     """The processor's own name, where the system tells it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

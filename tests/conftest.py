@@ -1,10 +1,14 @@
 """Fixtures that all tests share."""
 
+import signal
 from pathlib import Path
 
 import pytest
 from launching import reproduce
 from support import TINY
+
+# A shell's background jobs ignore Ctrl-C, and so would the programs that these tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,243 @@
+"""What training costs on this device: `make bench`, or `python benchmarks/bench.py [--rounds N] [KEY=VALUE …]`.
+
+Whole training steps (forward, loss, backward, optimiser) of the papers' networks, on batches that are there already,
+routed fast and as the procedures are written (`trainer.routing`), in turn, in one process. Memory is the peak of a
+fresh process that does one step: of the device where there is one, else of the host, with Python and torch in it. The
+operations are those of the reference, counted by torch: both ways do the same work, so that the fast way's TFLOP/s says
+how soon the work is done. Writes results/benchmarks/DEVICE.md, .json and .png.
+"""
+
+import argparse
+import json
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from capsexp import composing
+from capsexp.build import build
+from capsexp.config import Config, check
+from capsexp.host_memory import keep_freed_memory
+from capsexp.lightning import CapsuleModule
+from capsexp.plan import Plan, find_place
+from capsexp.provenance import processor
+from capsexp.training import make_module
+
+WAYS = ("fast", "reference")
+CAPSNET = "model=capsnet data=mnist reconstruction.enabled=true"
+INVERTED = "model=inverted_capsnet data=cifar10 optim.batch_size=32"
+
+#: What is measured, and along what it grows.
+CASES = [
+    *((f"CapsNet, MNIST, B=128, {n} iterations", f"{CAPSNET} routing.iterations={n}") for n in (1, 3, 5)),
+    *((f"inverted, CIFAR-10, B=32, {n} iterations", f"{INVERTED} routing.iterations={n}") for n in (1, 2, 3, 5)),
+    *((f"inverted, CIFAR-10, B={n}, 2 iterations", f"{INVERTED} optim.batch_size={n}") for n in (8, 64, 128)),
+    *((f"inverted, CIFAR-10, B=32, 2 iterations, {n} types", f"{INVERTED} model.capsule_types={n}") for n in (8, 16)),
+    ("DA-CapsNet, CIFAR-10, B=128", "model=da_capsnet data=cifar10"),
+]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One case, one way."""
+
+    case: str
+    way: str
+    seconds: list[float]  # of each step
+    first: float  # seconds of the first step, with all that is set up then
+    memory_gb: float
+    operations: float  # floating-point, of the reference's step
+    batch: int
+
+    @property
+    def median(self) -> float:
+        """Seconds a step."""
+        return statistics.median(self.seconds)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measures, prints, writes."""
+    keep_freed_memory()
+    options = _options(arguments)
+    if options.alone is not None:
+        print(_peak(CASES[options.alone], options.way, options.overrides))
+        return
+    device, precision = find_place(_config(CASES[0][1], options.overrides))
+    name = (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"{processor()}, {torch.get_num_threads()} threads"
+    )
+    ceilings = _ceilings(device)
+    measured = [m for index in options.cases for m in _case(index, options)]
+    page = _page(name, precision, ceilings, measured)
+    print(page)
+    options.output.mkdir(parents=True, exist_ok=True)
+    stem = options.output / re.sub(r"\W+", "-", name).strip("-").lower()
+    stem.with_suffix(".md").write_text(page)
+    content = {"device": name, "precision": precision, "ceilings": ceilings, "steps": [asdict(m) for m in measured]}
+    stem.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n")
+    _draw(name, measured, stem.with_suffix(".png"))
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="steps of each way that are timed")
+    parser.add_argument("--cases", type=int, nargs="+", default=list(range(len(CASES))), metavar="N", help="which")
+    parser.add_argument("--output", type=Path, default=Path("results/benchmarks"), metavar="DIR")
+    parser.add_argument("--alone", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    return parser.parse_intermixed_args(arguments)
+
+
+def _config(case: str, overrides: Sequence[str], way: str = "fast") -> Config:
+    typed = {word.partition("=")[0]: word for word in [*case.split(), *overrides, f"trainer.routing={way}"]}
+    return check(composing.composed(list(typed.values())))
+
+
+def _step(case: str, way: str, overrides: Sequence[str]) -> tuple[Callable[[], None], Config]:
+    """A training step of the runner's own module."""
+    config = _config(case, overrides, way)
+    device, precision = find_place(config)
+    torch.manual_seed(0)
+    module: CapsuleModule = make_module(Plan(config, device, precision, None, None), build(config)).to(device)
+    optimizer = module.configure_optimizers()
+    data, batch = config.data, config.optim.batch_size
+    images = torch.rand(batch, data.channels, data.size, data.size, device=device)
+    labels = torch.randint(data.classes, (batch,), device=device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            loss = module.training_step((images, labels), 0)
+        loss.backward()
+        optimizer.step()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return step, config
+
+
+def _case(index: int, options: argparse.Namespace) -> list[Measured]:
+    """Both ways of a case. A fresh process begins with the peak of the one that starts it, so memory comes first."""
+    name, case = CASES[index]
+    memory = {way: _memory(index, way, options.overrides) for way in WAYS}
+    steps = {way: _step(case, way, options.overrides) for way in WAYS}
+    with FlopCounterMode(display=False) as counter:
+        steps["reference"][0]()
+    first, seconds = {way: _timed(steps[way][0]) for way in WAYS}, {way: list[float]() for way in WAYS}
+    for _ in range(options.rounds):
+        for way in WAYS:
+            seconds[way].append(_timed(steps[way][0]))
+    batch = steps["fast"][1].optim.batch_size
+    operations = counter.get_total_flops()
+    return [Measured(name, way, seconds[way], first[way], memory[way], operations, batch) for way in WAYS]
+
+
+def _timed(act: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    act()
+    return time.perf_counter() - started
+
+
+def _memory(index: int, way: str, overrides: Sequence[str]) -> float:
+    command = [sys.executable, __file__, f"--alone={index}", f"--way={way}", *overrides]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def _peak(case: tuple[str, str], way: str, overrides: Sequence[str]) -> float:
+    """GB of 10⁹ bytes after one step in this process."""
+    step, config = _step(case[1], way, overrides)
+    step()
+    device, _ = find_place(config)
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e9
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9
+
+
+def _ceilings(device: torch.device) -> dict[str, float]:
+    """TFLOP/s of a large matrix product and of CapsNet's second convolution, the best of ten."""
+    size = 8192 if device.type == "cuda" else 2048
+    found = {}
+    for kind in (torch.float32, torch.bfloat16):
+        a, b = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
+        found[f"matrix product, {str(kind)[6:]}"] = 2 * size**3 / _best(lambda a=a, b=b: a @ b, device) / 1e12
+        image = torch.randn(128, 256, 20, 20, device=device, dtype=kind)
+        weight = torch.randn(256, 256, 9, 9, device=device, dtype=kind)
+        act = lambda i=image, w=weight: torch.nn.functional.conv2d(i, w, stride=2)  # noqa: E731
+        found[f"convolution, {str(kind)[6:]}"] = 2 * 128 * 256 * 36 * 256 * 81 / _best(act, device) / 1e12
+    return found
+
+
+def _best(act: Callable[[], object], device: torch.device) -> float:
+    def whole() -> None:
+        act()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return min(_timed(whole) for _ in range(10))
+
+
+def _page(name: str, precision: str, ceilings: dict[str, float], measured: list[Measured]) -> str:
+    lines = [
+        "<!-- made by benchmarks/bench.py; not by hand -->\n",
+        f"# {name}\n",
+        f"torch {torch.__version__}, {precision}. Whole training steps, medians (from – to) of "
+        f"{len(measured[0].seconds)}; see benchmarks/bench.py for what is counted.\n",
+        "| ceiling | TFLOP/s |\n| --- | --: |",
+        *(f"| {what} | {value:.3g} |" for what, value in ceilings.items()),
+        "\n| step | fast, s | reference, s | times faster | images/s | TFLOP/s | first step, s | fast, GB "
+        "| reference, GB |",
+        "| --- | --: | --: | --: | --: | --: | --: | --: | --: |",
+    ]
+    for fast, reference in zip(measured[::2], measured[1::2], strict=True):
+        ratios = [r / f for f, r in zip(fast.seconds, reference.seconds, strict=True)]
+        lines.append(
+            f"| {fast.case} | {_spread(fast.seconds)} | {_spread(reference.seconds)} | {_spread(ratios)} "
+            f"| {fast.batch / fast.median:,.0f} | {fast.operations / fast.median / 1e12:.3g} | {fast.first:.2f} "
+            f"| {fast.memory_gb:.2f} | {reference.memory_gb:.2f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.3g} ({min(values):.3g} – {max(values):.3g})"
+
+
+def _draw(name: str, measured: list[Measured], path: Path) -> None:
+    """Time and memory over routing iterations, both ways."""
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    for family, marker in (("CapsNet", "o"), ("inverted", "s")):
+        for way, style in (("fast", "-"), ("reference", "--")):
+            found = [(re.search(r"B=(?:32|128), (\d) iterations$", m.case), m) for m in measured if m.way == way]
+            points = [
+                (int(n[1]), m)
+                for n, m in found
+                if n and m.case.startswith(family) and ("B=128" in m.case) == (family == "CapsNet")
+            ]
+            iterations, steps = [n for n, _ in points], [m for _, m in points]
+            colour = {"CapsNet": "#0072B2", "inverted": "#D55E00"}[family]
+            look = {"marker": marker, "linestyle": style, "color": colour, "label": f"{family}, {way}"}
+            left.plot(iterations, [m.median for m in steps], **look)
+            right.plot(iterations, [m.memory_gb for m in steps], **look)
+    left.set(xlabel="routing iterations", ylabel="seconds a training step", yscale="log")
+    right.set(xlabel="routing iterations", ylabel="peak memory, GB", ylim=(0, None))
+    left.legend()
+    figure.suptitle(name)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
