@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo reproduce-tables test test-all test-gpu lint format tensorboard data tables clean
+.PHONY: help setup demo reproduce-tables test test-all test-gpu bench lint format tensorboard data tables clean
 
 help: ## What there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ test-all: $(STAMP) ## All tests; those on full data sets need CAPSEXP_DATA.
 
 test-gpu: $(STAMP) ## The tests that need a CUDA device.
 	$(PY) -m pytest -m gpu
+
+bench: $(STAMP) ## Time and memory of a training step, fast against reference, to results/benchmarks: about ten minutes.
+	$(PY) benchmarks/bench.py
 
 lint: $(STAMP) ## Style, format and types.
 	$(VENV)/bin/ruff check .

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from launching import records_in, reproduce
 from support import composed_config
 
+from capsexp.build import build
 from capsexp.config import Preprocess
 from capsexp.data.loader import TrainingLoader, moved
 from capsexp.experiment import run
@@ -56,3 +58,37 @@ def test_images_move_as_on_the_cpu() -> None:
     images = torch.randint(0, 256, (30, 3, 20, 20), dtype=torch.uint8)
     shifts, mirrored = torch.randint(-4, 5, (30, 2)), torch.rand(30) < 0.5
     assert torch.equal(moved(images.cuda(), shifts.cuda(), mirrored.cuda()).cpu(), moved(images, shifts, mirrored))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "model=capsnet data=mnist",
+        "model=capsnet data=mnist routing.iterations=5 routing.gradient=last",
+        "model=dynamic_capsnet data=cifar10",
+        "model=inverted_capsnet data=cifar10 routing.iterations=1",
+        "model=inverted_capsnet data=cifar10 routing.iterations=3",
+        "model=inverted_capsnet data=cifar10 routing.order=sequential",
+        "model=inverted_capsnet_cifar100 data=cifar100",
+        "model=inverted_capsnet_multimnist data=diverse_multimnist budget.width=0.25",
+    ],
+)
+def test_fast_routing_is_the_reference(options: str) -> None:
+    outcomes = []
+    for way in ("fast", "reference"):
+        config = composed_config(*options.split(), f"trainer.routing={way}")
+        torch.manual_seed(0)
+        network = build(config).network.cuda()
+        images = torch.rand(4, config.data.channels, config.data.size, config.data.size).cuda()
+        scores = network(images).scores
+        scores.square().sum().backward()
+        outcomes.append([scores.detach(), *(p.grad for p in network.parameters() if p.grad is not None)])
+    for fast, reference in zip(*outcomes, strict=True):
+        assert (fast - reference).norm() <= 1e-3 * reference.norm()
+
+
+def test_two_runs_share_the_gpu(tmp_path: Path) -> None:
+    assert reproduce(tmp_path, "trainer=gpu", "trainer.deterministic=false", "--seeds=1", "--jobs=2") == 0
+    found = records_in(tmp_path).values()
+    assert len(found) == 4
+    assert all(record.peak_memory_mb["device"] > 0 for record in found)
