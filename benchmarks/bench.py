@@ -10,7 +10,6 @@ how soon the work is done. Writes results/benchmarks/DEVICE.md, .json and .png.
 import argparse
 import json
 import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from capsexp.config import Config, check
 from capsexp.host_memory import keep_freed_memory
 from capsexp.lightning import CapsuleModule
 from capsexp.plan import Plan, find_place
-from capsexp.provenance import processor
+from capsexp.provenance import host_peak, processor
 from capsexp.training import make_module
 
 WAYS = ("fast", "reference")
@@ -128,7 +127,7 @@ def _step(case: str, way: str, overrides: Sequence[str]) -> tuple[Callable[[], N
 
 
 def _case(index: int, options: argparse.Namespace) -> list[Measured]:
-    """Both ways of a case. A fresh process begins with the peak of the one that starts it, so memory comes first."""
+    """Both ways of a case."""
     name, case = CASES[index]
     memory = {way: _memory(index, way, options.overrides) for way in WAYS}
     steps = {way: _step(case, way, options.overrides) for way in WAYS}
@@ -161,7 +160,7 @@ def _peak(case: tuple[str, str], way: str, overrides: Sequence[str]) -> float:
     device, _ = find_place(config)
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9
+    return host_peak() / 1e9
 
 
 def _ceilings(device: torch.device) -> dict[str, float]:

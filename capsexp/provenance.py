@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -45,10 +46,18 @@ def provenance(begun: dict[str, Any], device: torch.device, resumed: list[int], 
 
 def peak_memory_mb(device: torch.device) -> dict[str, float | None]:
     """The most memory taken so far, in MB of 10⁶ bytes, on the device and by this process on the host."""
-    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes on macOS, in KiB elsewhere
-    host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
     taken = torch.cuda.max_memory_allocated(device) / 1e6 if device.type == "cuda" else None
-    return {"device": taken and round(taken, 1), "host": round(host, 1)}
+    return {"device": taken and round(taken, 1), "host": round(host_peak() / 1e6, 1)}
+
+
+def host_peak() -> int:
+    """The most memory that this process has taken, in bytes."""
+    status = Path("/proc/self/status")
+    found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text() if status.exists() else "")
+    if found:  # what getrusage says begins with the peak of the program that started this one
+        return int(found[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes on macOS, in KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _now() -> str:
