@@ -34,10 +34,17 @@ WAYS = ("fast", "reference")
 CAPSNET = "model=capsnet data=mnist reconstruction.enabled=true"
 INVERTED = "model=inverted_capsnet data=cifar10 optim.batch_size=32"
 
-#: What is measured, and along what it grows.
+#: Growth with routing iterations: family -> case -> iterations.
+GROWTH = {
+    "CapsNet": {f"CapsNet, MNIST, B=128, {n} iterations": n for n in (1, 3, 5)},
+    "inverted": {f"inverted, CIFAR-10, B=32, {n} iterations": n for n in (1, 2, 3, 5)},
+}
+LOOKS = {"CapsNet": {"color": "#0072B2", "marker": "o"}, "inverted": {"color": "#D55E00", "marker": "s"}}
+
+#: What is measured: a name, a command line.
 CASES = [
-    *((f"CapsNet, MNIST, B=128, {n} iterations", f"{CAPSNET} routing.iterations={n}") for n in (1, 3, 5)),
-    *((f"inverted, CIFAR-10, B=32, {n} iterations", f"{INVERTED} routing.iterations={n}") for n in (1, 2, 3, 5)),
+    *((name, f"{CAPSNET} routing.iterations={n}") for name, n in GROWTH["CapsNet"].items()),
+    *((name, f"{INVERTED} routing.iterations={n}") for name, n in GROWTH["inverted"].items()),
     *((f"inverted, CIFAR-10, B={n}, 2 iterations", f"{INVERTED} optim.batch_size={n}") for n in (8, 64, 128)),
     *((f"inverted, CIFAR-10, B=32, 2 iterations, {n} types", f"{INVERTED} model.capsule_types={n}") for n in (8, 16)),
     ("DA-CapsNet, CIFAR-10, B=128", "model=da_capsnet data=cifar10"),
@@ -217,22 +224,17 @@ def _draw(name: str, measured: list[Measured], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    for family, marker in (("CapsNet", "o"), ("inverted", "s")):
+    for family, cases in GROWTH.items():
         for way, style in (("fast", "-"), ("reference", "--")):
-            found = [(re.search(r"B=(?:32|128), (\d) iterations$", m.case), m) for m in measured if m.way == way]
-            points = [
-                (int(n[1]), m)
-                for n, m in found
-                if n and m.case.startswith(family) and ("B=128" in m.case) == (family == "CapsNet")
-            ]
-            iterations, steps = [n for n, _ in points], [m for _, m in points]
-            colour = {"CapsNet": "#0072B2", "inverted": "#D55E00"}[family]
-            look = {"marker": marker, "linestyle": style, "color": colour, "label": f"{family}, {way}"}
-            left.plot(iterations, [m.median for m in steps], **look)
-            right.plot(iterations, [m.memory_gb for m in steps], **look)
+            found = [m for m in measured if m.way == way and m.case in cases]
+            iterations, look = [cases[m.case] for m in found], LOOKS[family]
+            for axis, values in ((left, [m.median for m in found]), (right, [m.memory_gb for m in found])):
+                axis.plot(iterations, values, linestyle=style, label=f"{family}, {way}", **look)
     left.set(xlabel="routing iterations", ylabel="seconds a training step", yscale="log")
     right.set(xlabel="routing iterations", ylabel="peak memory, GB", ylim=(0, None))
-    left.legend()
+    right.legend(loc="upper left")
+    for axis in (left, right):
+        axis.set_xticks(range(1, 6))
     figure.suptitle(name)
     figure.savefig(path, dpi=120)
     plt.close(figure)
