@@ -51,7 +51,7 @@ def regenerate(
         raise InputError(f"{results}: no such folder; the records are in results/runs")
     outcome = Outcome()
     chosen = [studies.load(name) for name in names or studies.names()]
-    runs = _runs(results, outcome)
+    runs = read_runs(results, outcome)
     made = [tables.make(study, runs, typed) for study in chosen]
     outcome.pages = {table.study.name: render.page(table) for table in made}
     files = {} if output is None else _files(outcome.pages, output)
@@ -72,8 +72,8 @@ def regenerate(
     return outcome
 
 
-def _runs(results: Path, outcome: Outcome) -> pd.DataFrame:
-    """The runs of all records that can be used."""
+def read_runs(results: Path, outcome: Outcome) -> pd.DataFrame:
+    """The runs of all records that can be used; `outcome` gets what is wrong with the others."""
     found = []
     for path in sorted((results / "runs").glob("*.json")):
         try:
