@@ -2,6 +2,8 @@
 
 import io
 import os
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,15 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
-from capsexp.errors import InputError, one_line
+from capsexp import records
+from capsexp.errors import InputError
 from capsexp.files import write_atomically
 from capsexp.lightning import CapsuleModule
+from capsexp.plan import Plan
 
 LAST, BEST = "last.ckpt", "best.ckpt"
+
+FORMAT = 1  # of what a checkpoint says of its run; raised when capsexp can't read what it wrote before
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -50,15 +56,40 @@ class EpochCheckpoint(Checkpoint):
         trainer.save_checkpoint(self.folder / LAST)
 
 
+def about(planned: Plan) -> records.Json:
+    """What a checkpoint says of its run: see capsexp.restored.About."""
+    return {
+        "format": FORMAT,
+        "name": planned.name,
+        "config": records.described(planned.config),
+        "precision": planned.precision,
+        "note": planned.note,
+    }
+
+
 def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """A checkpoint as a dictionary; raises InputError when there is none or it is damaged."""
+    """A checkpoint as a dictionary; raises InputError when there is none, it can't be read, or it is damaged."""
     try:
-        checkpoint: dict[str, Any] = torch.load(io.BytesIO(path.read_bytes()), map_location, weights_only=True)
+        content = path.read_bytes()
     except FileNotFoundError:
         raise InputError(f"{path}: no such checkpoint") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    try:
+        with warnings.catch_warnings(action="ignore"):  # torch's, about files that it then refuses
+            checkpoint: dict[str, Any] = torch.load(io.BytesIO(content), map_location, weights_only=True)
     except Exception as error:  # torch raises half a dozen kinds for a damaged file
-        raise InputError(f"{path}: not a checkpoint, or damaged ({one_line(error)})") from None
+        raise InputError(f"{path}: {_why_not(content, error)}") from None
     return checkpoint
+
+
+def _why_not(content: bytes, error: Exception) -> str:
+    """Why a file isn't a checkpoint. Torch's own words are about itself, or invite to run what the file says."""
+    if not content:
+        return "empty, not a checkpoint"
+    if refused := re.search(r"GLOBAL (\S+)", str(error)):
+        return f"refused: it holds more than tensors and plain containers ({refused[1]})"
+    return "not a checkpoint, or damaged"
 
 
 def drop_optimizer(path: Path) -> None:

@@ -105,6 +105,7 @@ class CapsuleModule(pl.LightningModule):
         self.schedule: LRScheduler | None = None
         self._schedule_state: dict[str, Any] | None = None
         self.resumed: list[int] = []  # after which epochs the run was interrupted and went on
+        self.about: dict[str, Any] = {}  # what its checkpoints say of the run, as plain containers
         self._started = self._trained_at = 0.0
 
     def forward(self, pixels: Tensor) -> Prediction:
@@ -191,7 +192,8 @@ class CapsuleModule(pl.LightningModule):
         self.tested.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Puts history and schedule beside the weights, as plain containers."""
+        """Puts what the run is, history and schedule beside the weights, as plain containers."""
+        checkpoint["capsexp"] = {**self.about, "epoch": len(self.history)}
         checkpoint["history"], checkpoint["resumed"] = self.history, self.resumed
         checkpoint["schedule"] = self.schedule.state_dict() if self.schedule is not None else None
 

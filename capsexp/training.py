@@ -12,7 +12,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 
 from capsexp import records
 from capsexp.build import Built, build, make_loss
-from capsexp.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochCheckpoint, drop_optimizer, load
+from capsexp.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochCheckpoint, about, drop_optimizer, load
 from capsexp.config import is_multilabel
 from capsexp.data import source
 from capsexp.data.module import CapsuleData
@@ -84,7 +84,7 @@ def make_module(planned: Plan, built: Built) -> CapsuleModule:
     """The Lightning module of a run around its network."""
     config = planned.config
     loss = make_loss(config.loss, built.network)
-    return CapsuleModule(
+    module = CapsuleModule(
         built.network,
         built.decoder,
         loss,
@@ -98,6 +98,8 @@ def make_module(planned: Plan, built: Built) -> CapsuleModule:
         config.data.std if config.preprocess.normalize else None,
         loss.threshold if is_multilabel(config.data) else None,
     )
+    module.about = about(planned)
+    return module
 
 
 def make_trainer(planned: Plan, callbacks: Sequence[Callback] = ()) -> pl.Trainer:

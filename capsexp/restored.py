@@ -1,0 +1,235 @@
+"""From a checkpoint back to its configuration and its trained network, without running anything that the file says.
+
+A checkpoint is tensors and plain containers, and is read as nothing else. Its configuration names classes: only those
+that this installation's own configuration files name in the same group are made. Where the data are, which versions of
+them are accepted and where to compute are this machine's to say, not the file's.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from capsexp import records
+from capsexp.build import build
+from capsexp.checkpoints import BEST, FORMAT, LAST, load
+from capsexp.checks import TARGET, check_dataclass
+from capsexp.composing import CONF, composed
+from capsexp.config import Config, check
+from capsexp.errors import InputError, one_line
+from capsexp.lightning import CapsuleModule
+from capsexp.models import Prediction
+from capsexp.plan import Plan, find_place
+from capsexp.training import make_module
+
+#: Where a configuration names a class, and the group of files that say which there are.
+_NAMED = {"model": "model", "routing": "routing", "loss": "loss", "data.reader": "data", "data.synthesis": "data"}
+
+#: What of a data set is each machine's own.
+_MACHINES = ("root", "download", "versions")
+
+#: What can be typed beside a checkpoint; and, with data=…, all that begins with data.
+_TYPED = re.compile(r"data(\.root|\.download|\.versions(\..+)?)?|trainer(\..+)?|budget\.test_images")
+
+
+@dataclass(frozen=True)
+class About:
+    """What a checkpoint says of its run, beside weights and history."""
+
+    format: int
+    name: str  # of the run
+    config: records.Json  # as in its record
+    precision: str  # that it was trained in: bf16 or float32
+    note: str | None  # what its data files were, where they weren't the published ones
+    epoch: int  # after which it was written; 1 is the first
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A trained network, ready to be asked."""
+
+    path: Path  # of the file
+    name: str  # of the run
+    epoch: int  # after which it was written; 1 is the first
+    identity: records.Json  # of the run that it is of
+    config: Config  # with this machine's data folder, and what was typed
+    precision: str  # to compute in: what it was trained in, if nothing else was typed
+    module: CapsuleModule  # in evaluation mode, with the weights and the history
+
+    def __call__(self, pixels: Tensor) -> Prediction:
+        """Pixels between 0 and 1, [B, channels, H, W], on the module's device -> scores and class capsules."""
+        with torch.inference_mode(), self.computing():
+            prediction: Prediction = self.module(pixels)
+        return prediction
+
+    def computing(self) -> AbstractContextManager[object]:
+        """The autocast of `precision`, as in the run's own evaluations."""
+        kind = self.module.device.type
+        return torch.autocast(kind, dtype=torch.bfloat16) if self.precision == "bf16" else nullcontext()
+
+
+def restore(path: Path, device: torch.device | str | None = "cpu", typed: Sequence[str] = ()) -> Restored:
+    """A run's network out of its checkpoint, or out of its folder: there best.ckpt goes before last.ckpt.
+
+    Args:
+        device: where the network is to be; None: where `trainer.accelerator` says.
+        typed: overrides of the configuration as on the command line: data, trainer, budget.test_images.
+
+    Raises InputError with one line for a file that isn't a checkpoint of this capsexp, whatever is wrong with it, and
+    for what can't be typed.
+    """
+    path = find(path)
+    checkpoint = load(path)
+    about = _about(path, checkpoint)
+    trained = _configuration(path, about)
+    config = _here(trained, about.precision, typed)
+    place, precision = find_place(config)
+    module = _module(path, Plan(trained, place, about.precision, about.note, None), checkpoint)
+    return Restored(
+        path=path,
+        name=about.name,
+        epoch=about.epoch,
+        identity=records.identity(trained, about.precision, about.note),
+        config=config,
+        precision=precision,
+        module=module.to(place if device is None else device).eval(),
+    )
+
+
+def find(path: Path) -> Path:
+    """The checkpoint that is meant by a file or by a run's folder."""
+    path = path.expanduser()
+    if not path.is_dir():
+        return path
+    for name in (BEST, LAST):
+        if (path / name).exists():
+            return path / name
+    raise InputError(f"{path}: a folder without {BEST} and {LAST}; a run's folder has them, below paths.logs")
+
+
+def _about(path: Path, checkpoint: Any) -> About:
+    """What a checkpoint says of itself."""
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
+        raise InputError(f"{path}: not a checkpoint of capsexp")
+    said = checkpoint.get("capsexp")
+    if said is None:
+        raise InputError(
+            f"{path}: without a configuration: not of capsexp, or of an older one (rerun=true trains again)"
+        )
+    if isinstance(said, dict) and said.get("format") != FORMAT:
+        raise InputError(f"{path}: of format {said.get('format')}; this capsexp reads format {FORMAT}")
+    try:
+        about: About = check_dataclass(About, said)
+    except InputError as error:
+        raise InputError(f"{path}: damaged: {error}") from None
+    return about
+
+
+def _configuration(path: Path, about: About) -> Config:
+    """The configuration that was trained, with this machine's paths, versions of the data and device."""
+    node = about.config
+    try:
+        for where, group in _NAMED.items():
+            _check_named(node, where, group)
+        name = _at(node, "data.name")
+        if name not in [path.stem for path in _files("data")]:
+            raise InputError(f"data.name={name}: no such data set here")
+        own = composed([f"data={name}"])
+        data = {key: own["data"][key] for key in _MACHINES}
+        trainer = {key: _at(node, f"trainer.{key}") for key in ("eval_batch_size", "routing")}
+        added = {key: own[key] for key in ("paths", "rerun")}
+        changed = {"data": {**node["data"], **data}, "trainer": {**own["trainer"], **trainer}}
+        return check({**node, **added, **changed})
+    except InputError as error:
+        raise InputError(f"{path}: its configuration can't be used here: {error}") from None
+
+
+def _check_named(node: records.Json, where: str, group: str) -> None:
+    """Raises InputError for a class that the group's files don't name."""
+    component = _at(node, where)
+    if component is None and where == "data.synthesis":
+        return
+    target = component.get(TARGET) if isinstance(component, dict) else None
+    if target not in _targets(group):
+        raise InputError(f"{where}.{TARGET}={target}: not one of those in {group}/*.yaml")
+
+
+def _here(trained: Config, precision: str, typed: Sequence[str]) -> Config:
+    """The configuration with what was typed; in the precision of the training unless that was typed too."""
+    keys = [override.lstrip("+~").partition("=")[0] for override in typed]
+    for key in keys:
+        if not (_TYPED.fullmatch(key) or ("data" in keys and key.startswith("data."))):
+            allowed = "data=NAME, data.root, data.download, data.versions, trainer, budget.test_images"
+            raise InputError(f"{key}: is the checkpoint's to say; what can be typed is {allowed}")
+    images = trained.budget.test_images
+    kept = {
+        "trainer.precision": precision,
+        "trainer.eval_batch_size": trained.trainer.eval_batch_size,
+        "trainer.routing": trained.trainer.routing,
+        "budget.test_images": "null" if images is None or "data" in keys else images,
+    }
+    own_data = [] if "data" in keys else [f"data={trained.data.name}"]
+    typed_in = composed([*own_data, *(f"{key}={value}" for key, value in kept.items()), *typed])
+    node = dataclasses.asdict(trained)
+    if "data" in keys:
+        node["data"] = typed_in["data"]
+    else:
+        node["data"] |= {key: typed_in["data"][key] for key in _MACHINES}
+    node["budget"]["test_images"] = typed_in["budget"]["test_images"]
+    return check({**node, "trainer": typed_in["trainer"]})
+
+
+def _module(path: Path, planned: Plan, checkpoint: records.Json) -> CapsuleModule:
+    """The module of a run with a checkpoint's weights; they are compared before any memory is taken for the network."""
+    state = checkpoint["state_dict"]
+    try:
+        with torch.device("meta"):
+            wanted = make_module(planned, build(planned.config)).state_dict()
+        _compare(wanted, state)
+        module = make_module(planned, build(planned.config))
+        module.load_state_dict(state)
+        module.history = list(checkpoint["history"])
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (RuntimeError, TypeError, KeyError) as error:
+        raise InputError(f"{path}: damaged: {one_line(error)}") from None
+    return module
+
+
+def _compare(wanted: dict[str, Tensor], state: dict[str, Any]) -> None:
+    """Raises InputError for the first weight that is missing, too much, or of another shape or kind."""
+    what = "its weights are of another network than its configuration"
+    for name, tensor in wanted.items():
+        found = state.get(name)
+        if not isinstance(found, Tensor):
+            raise InputError(f"{what}: {name} is missing")
+        if found.shape != tensor.shape:
+            raise InputError(f"{what}: {name} is {_shape(found)}, not {_shape(tensor)}")
+    if extra := [name for name in state if name not in wanted]:
+        raise InputError(f"{what}: {extra[0]} is too much")
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape)) or "a number"
+
+
+def _targets(group: str) -> list[str]:
+    """The classes that a group's files name."""
+    return [found for path in _files(group) for found in re.findall(r"_target_: *(\S+)", path.read_text("utf-8"))]
+
+
+def _files(group: str) -> list[Path]:
+    return sorted((CONF / group).glob("*.yaml"))
+
+
+def _at(node: Any, where: str) -> Any:
+    """What stands at a dotted key, None where nothing does."""
+    for key in where.split("."):
+        node = node.get(key) if isinstance(node, dict) else None
+    return node
