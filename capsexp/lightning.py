@@ -164,7 +164,7 @@ class CapsuleModule(pl.LightningModule):
         self._trained_at = time.perf_counter()
 
     def on_validation_epoch_end(self) -> None:
-        """Adds the epoch's row to the history, and writes it to TensorBoard."""
+        """Adds the epoch's row to the history."""
         row: Epoch = {
             "epoch": self.current_epoch + 1,
             "learning_rate": self.trainer.optimizers[0].param_groups[0]["lr"],
@@ -174,9 +174,6 @@ class CapsuleModule(pl.LightningModule):
             f"{self.evaluated}_seconds": time.perf_counter() - self._trained_at,
         }
         self.history.append(row)
-        if self.logger is not None:
-            scalars = {_scalar_name(name): value for name, value in row.items() if name != "epoch"}
-            self.logger.log_metrics(scalars, step=self.current_epoch + 1)
         if not math.isfinite(row["train_loss"]):
             raise RunError(f"the training loss is {row['train_loss']} in epoch {row['epoch']}: the training diverged")
 
@@ -219,9 +216,3 @@ def make_schedule(optimizer: torch.optim.Optimizer, optim: Optim, epochs: int) -
         milestones = [round(milestone * epochs / optim.epochs) for milestone in optim.milestones]
         return MultiStepLR(optimizer, milestones, optim.factor)
     return None
-
-
-def _scalar_name(name: str) -> str:
-    """TensorBoard's groups: train_loss -> loss/train, so that the losses of all splits stand together."""
-    split, _, quantity = name.partition("_")
-    return f"{quantity}/{split}" if split in ("train", "test", "heldout") else name

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
-from pytorch_lightning.loggers import TensorBoardLogger
 
 from capsexp import records
+from capsexp.board import Board
 from capsexp.build import Built, build, make_loss
 from capsexp.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochCheckpoint, about, drop_optimizer, load
 from capsexp.config import is_multilabel
@@ -39,7 +39,8 @@ def train(
     pl.seed_everything(config.seed, verbose=False)
     images = source.load(config.data, say)
     module = make_module(planned, build(config))
-    trainer = make_trainer(planned, callbacks)
+    board = Board(planned)
+    trainer = make_trainer(planned, [board, *callbacks])
     data = CapsuleData(images, config)
     heldout, error = None, None
     try:
@@ -72,7 +73,7 @@ def train(
     if error:
         raise RunError(f"{planned.name}: failed: {record.error}") from error
     with naming(planned.folder):
-        _log_hparams(trainer, record)
+        board.conclude(record)
     drop_optimizer(planned.folder / LAST)
     say(f"{planned.name}: {records.outcome(record)}")
     say(f"record {planned.path}")
@@ -115,7 +116,7 @@ def make_trainer(planned: Plan, callbacks: Sequence[Callback] = ()) -> pl.Traine
         max_epochs=planned.epochs,
         callbacks=[EpochCheckpoint(planned.folder), *make_progress(config.trainer.progress), *callbacks],
         plugins=[AtomicCheckpointIO()],
-        logger=TensorBoardLogger(planned.folder.parent, planned.folder.name, version="", default_hp_metric=False),
+        logger=False,
         num_sanity_val_steps=0,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -157,26 +158,6 @@ def _test_best(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: 
     with _interruptible():
         trainer.test(module, datamodule=data, verbose=False)
     return module.test_accuracy()
-
-
-def _log_hparams(trainer: pl.Trainer, record: records.Record) -> None:
-    """What TensorBoard's HParams page compares: the axes of the tables against the real metrics."""
-    identity = record.identity
-    parameters = {
-        "model": identity["model"]["name"],
-        "data": identity["data"]["name"],
-        "routing": identity["routing"]["name"],
-        "routing.iterations": record.config["routing"].get("iterations", 0),
-        **{f"attention.{key}": record.config["attention"][key] for key in ("cbam", "conv", "caps")},
-        "budget": identity["budget"]["name"],
-        "precision": identity["precision"],
-        "seed": identity["seed"],
-    }
-    names = ("max_accuracy", "first_epoch_to_max", "last_accuracy", "heldout_accuracy")
-    metrics = {name: value for name in names if (value := getattr(record, name)) is not None}
-    assert isinstance(trainer.logger, TensorBoardLogger)
-    trainer.logger.log_hyperparams(parameters, metrics)
-    trainer.logger.finalize("success")
 
 
 def _finite(row: records.Json) -> records.Json:
