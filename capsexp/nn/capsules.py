@@ -53,6 +53,11 @@ class Routing(nn.Module):
     fused: bool = False  # it has `first` and `again`
     iterations: int
 
+    def __init__(self) -> None:
+        super().__init__()
+        #: Gives the routing coefficients of every iteration, [..., I, J]: whoever wants to see them hooks in here.
+        self.shares = nn.Softmax(dim=-1)
+
     def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
         """All iterations: [..., I, J, D] and [..., I] -> poses [..., J, D], activations [..., J] or None."""
         raise NotImplementedError

@@ -77,12 +77,12 @@ class DynamicRouting(Routing):
     def coefficients(self, votes: Tensor) -> Tensor:
         """The routing coefficients c of the last iteration, [..., I, J]; they sum to 1 over the parents J."""
         logits = votes.new_zeros(votes.shape[:-1])
-        coefficients = logits.softmax(dim=-1)
+        coefficients: Tensor = self.shares(logits)
         for _ in range(self.iterations - 1):
             parents = self._parents(coefficients, votes)
             agreement = torch.einsum("...ijd,...jd->...ij", votes, parents)
             logits = logits + agreement if self.accumulate else agreement
-            coefficients = logits.softmax(dim=-1)
+            coefficients = self.shares(logits)
         return coefficients
 
     def _parents(self, coefficients: Tensor, votes: Tensor) -> Tensor:

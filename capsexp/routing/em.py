@@ -128,10 +128,10 @@ class EMRouting(Routing):
 
         They sum to 1 over the parents J.
         """
-        coefficients = votes.new_zeros(votes.shape[:-1]).softmax(dim=-1)
+        coefficients: Tensor = self.shares(votes.new_zeros(votes.shape[:-1]))
         for iteration in range(1, self.iterations):
             gaussians, logits = self.parents(votes, activations, coefficients, iteration)
-            coefficients = (logsigmoid(logits)[..., None, :] + log_density(votes, gaussians)).softmax(dim=-1)
+            coefficients = self.shares(logsigmoid(logits)[..., None, :] + log_density(votes, gaussians))
         return coefficients
 
     def parents(

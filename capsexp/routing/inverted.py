@@ -98,9 +98,9 @@ class InvertedRouting(Routing):
     def coefficients(self, votes: Tensor, parents: Tensor | None) -> Tensor:
         """The routing coefficients r, [..., I, J]; they sum to 1 over the parents J."""
         if parents is None:
-            return votes.new_zeros(votes.shape[:-1]).softmax(dim=-1)
+            return self.shares(votes.new_zeros(votes.shape[:-1]))
         agreement = torch.einsum("...ijd,...jd->...ij", votes, at_least_float32(parents)) / votes.shape[-1] ** 0.5
-        return agreement.softmax(dim=-1)
+        return self.shares(agreement)
 
 
 def _weighted(votes: Tensor, weights: Tensor) -> Tensor:
