@@ -9,6 +9,7 @@ import pandas as pd
 from capsexp import records, render, studies, tables
 from capsexp.errors import CapsexpError, InputError, one_line
 from capsexp.files import write_atomically
+from capsexp.records import Record
 from capsexp.render import Page
 
 ROOT = studies.PUBLISHED.parents[1]
@@ -22,7 +23,8 @@ class Outcome:
     pages: dict[str, Page] = field(default_factory=dict)  # of the studies that were asked for
     changed: list[Path] = field(default_factory=list)  # written, or, of a check, to be written
     removed: list[Path] = field(default_factory=list)  # of studies that are no more
-    problems: list[str] = field(default_factory=list)  # records that can't be used, a line each
+    records: list[Record] = field(default_factory=list)  # that can be used
+    problems: list[str] = field(default_factory=list)  # a line each of the others
     strangers: int = 0  # records that belong to no study
     trials: int = 0  # records of a few steps, which are left out
 
@@ -73,21 +75,22 @@ def regenerate(
 
 
 def read_runs(results: Path, outcome: Outcome) -> pd.DataFrame:
-    """The runs of all records that can be used; `outcome` gets what is wrong with the others."""
-    found = []
+    """The runs of all records that can be used, and those records and what is wrong with the others to `outcome`."""
+    lines = []
     for path in sorted((results / "runs").glob("*.json")):
         try:
             record = records.read(path)
-            found.append(tables.measured(record))
+            line = tables.measured(record)
             if path.stem != (name := records.run_name(record.identity)):
-                del found[-1]
-                outcome.problems.append(f"{path}: is the record of {name}")
+                raise InputError(f"{path}: is the record of {name}")
+            outcome.records.append(record)
+            lines.append(line)
         except CapsexpError as error:
             outcome.problems.append(str(error))
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             outcome.problems.append(f"{path}: not a record ({type(error).__name__}: {one_line(error)})")
-    outcome.trials = sum(line["trial"] for line in found)
-    return pd.DataFrame(found, columns=tables.COLUMNS)
+    outcome.trials = sum(line["trial"] for line in lines)
+    return pd.DataFrame(lines, columns=tables.COLUMNS)
 
 
 def _files(pages: dict[str, Page], output: Path) -> dict[Path, str]:

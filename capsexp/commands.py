@@ -7,14 +7,18 @@ from capsexp.sheets import lines_of
 from capsexp.tables import Line, Table
 
 
-def commands(table: Table) -> list[str]:
-    """A command for each row and protocol: that of its records, where they agree, or the row's own."""
-    lines = []
+def commands(table: Table) -> dict[str, list[str]]:
+    """Each command, with the rows that it repeats.
+
+    There is one for each row and protocol: that of its records, where they agree, or the row's own.
+    """
+    found: dict[str, list[str]] = {}
     for line in lines_of(table, main=True):
         if table.study.rows[line["row"]].run:
             protocols = [name for name in ("paper", "heldout") if line[f"{name}_runs"]] or ["paper"]
-            lines += [_command(table, line, protocol) for protocol in protocols]
-    return list(dict.fromkeys(lines))
+            for protocol in protocols:
+                found.setdefault(_command(table, line, protocol), []).append(line["name"])
+    return found
 
 
 def _command(table: Table, line: Line, protocol: str) -> str:

@@ -1,28 +1,19 @@
 """The tables of a study as a page of Markdown and as CSV, and the README's block about all of them."""
 
-import re
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from capsexp import latex, sheets
-from capsexp.claims import Judged, judge
+from capsexp import contents, latex, sheets
 from capsexp.commands import commands
+from capsexp.contents import ClaimText
 from capsexp.settings import Setting
-from capsexp.sheets import Marks, Sheet, decimal
-from capsexp.studies import Claim, published_number
-from capsexp.substitution import essential
-from capsexp.tables import JUDGED, Table
+from capsexp.sheets import Marks, Sheet
+from capsexp.tables import Table
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 GENERATED = "<!-- made by scripts/aggregate.py from results/runs and results/published; not by hand -->"
-UNITS = {"accuracy": " points", "first_five": " points", "first_epoch": " epochs", "memory": " MB", "inference": " ms"}
-DIRECTIONS = {"increase": "an increase", "decrease": "a decrease", "same": "no difference"}
-
-
-Mark = Callable[[str, Setting], str]  # a text, with where it was measured
 
 
 @dataclass(frozen=True)
@@ -36,22 +27,19 @@ class Page:
 
 def page(table: Table) -> Page:
     """The whole of a study."""
-    study, marks = table.study, Marks(table)
-    accuracy, also = sheets.accuracy(table, marks), sheets.also(table, marks)
-    epochs = sheets.epochs(table, marks)
-    cost = sheets.cost(table, marks, sheets.lines_of(table, main=True))
-    shown = [sheet for sheet in (accuracy, also, epochs, cost) if sheet is not None and sheet.rows]
-    parts = [GENERATED, f"# {_title(table)}", one_line(f"{study.source.rstrip('.')}. {study.protocol}")]
-    parts += [
-        part for sheet in shown for part in (f"## {sheet.title}", markdown(sheet), *_below(sheet.captions, sheet.marks))
-    ]
-    parts += _claims(table, marks)
+    study, whole = table.study, contents.contents(table)
+    parts = [GENERATED, f"# {whole.title}", one_line(f"{study.source.rstrip('.')}. {study.protocol}")]
+    for sheet in whole.sheets:
+        parts += [f"## {sheet.title}", markdown(sheet), *_below(sheet.captions, sheet.marks)]
+    if whole.claims:
+        lines = [f"- {claim_line(claim)}" for claim in whole.claims]
+        parts += ["## Claims", "\n".join(lines), *_below([contents.CLAIMS], whole.claim_marks)]
     if study.deviations:
         parts += ["## Known deviations", "\n".join(f"- {one_line(text)}" for text in study.deviations)]
     parts += ["## Runs", f"{sheets.spent(table)} Records: [results/runs](../runs)."]
     parts += ["<details><summary>To repeat</summary>", "```\n" + "\n".join(commands(table)) + "\n```", "</details>"]
-    title, tex = _title(table), [accuracy, *([epochs] if epochs else [])]
-    return Page("\n\n".join(parts) + "\n", csv(table), latex.document(title, study.name, tex))
+    tex = [whole.accuracy, *([whole.epochs] if whole.epochs else [])]
+    return Page("\n\n".join(parts) + "\n", csv(table), latex.document(whole.title, study.name, tex))
 
 
 def markdown(sheet: Sheet) -> str:
@@ -70,29 +58,26 @@ def csv(table: Table) -> str:
     return pd.DataFrame(lines, dtype=object).to_csv(index=False, lineterminator="\n")
 
 
-def claim_line(one: Judged, mark: Mark) -> str:
-    """What was claimed, what was measured, what follows; `mark` says in which setting."""
-    claim, unit = one.claim, " %" if one.claim.estimate == "relative" else _unit(one.claim)
-    number = published_number(claim.claimed)
-    claimed = DIRECTIONS.get(claim.claimed, claim.claimed.replace("-", "−") + unit * (number is not None))
-    return f"{one_line(claim.says)}: claimed {claimed}{_measured(one, unit, mark)}"
+def claim_line(claim: ClaimText) -> str:
+    """What was claimed, what was measured, what follows."""
+    why = f" ({claim.why})" if claim.why else ""
+    if not claim.measured:
+        return f"{claim.says}: claimed {claim.claimed}: {claim.verdict}{why}"
+    return f"{claim.says}: claimed {claim.claimed}, measured {claim.measured}: **{claim.verdict}**{why}{claim.where}"
 
 
 def block(tables: Sequence[Table], strangers: int) -> str:
     """The README's: a line a study, a line a claim that was measured, then the accuracies."""
-    parts = [markdown(_overview(tables))]
-    parts += [
-        "Counted are published accuracies and epochs of rows with runs. Reproduced: inside the 95 % prediction "
-        "interval for one more run of ours, over three or more seeds with the paper's whole training; higher, lower: "
-        "the published number is above it, below it."
-    ]
+    overview = contents.overview(tables)
+    linked = [[_link(table, row[0]), *row[1:]] for table, row in zip(tables, overview.rows, strict=True)]
+    parts = [markdown(replace(overview, rows=linked)), *overview.captions]
     if claims := [line for table in tables for line in _measured_claims(table)]:
         parts += ["**Claims that have runs**", "\n".join(f"- {line}" for line in claims)]
     for table in tables:
         if table.best.empty:
             continue
         sheet = sheets.brief(table, Marks(table))
-        heading = f"**{_link(table, _source(table))}**: {table.study.title}. {sheets.spent(table)}"
+        heading = f"**{_link(table, contents.source(table))}**: {table.study.title}. {sheets.spent(table)}"
         parts += [heading, markdown(sheet), *_below(sheet.captions, sheet.marks)]
     left = f" {strangers} of them belong to no study." if strangers else ""
     parts += [
@@ -107,86 +92,20 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _title(table: Table) -> str:
-    typed = " ".join(essential(table.typed))
-    return table.study.title + (f", on {typed} instead" if table.replaced else f", only {typed}" if typed else "")
-
-
 def _below(captions: Sequence[str], marks: Sequence[str]) -> list[str]:
     """A paragraph and a list, if there is anything to say."""
     parts = [" ".join(map(one_line, captions)), "\n".join(f"- {one_line(mark)}" for mark in marks)]
     return [part for part in parts if part]
 
 
-def _claims(table: Table, marks: Marks) -> list[str]:
-    lines = [f"- {claim_line(one, lambda text, setting: marks.put(text, marks.of(setting)))}" for one in judge(table)]
-    note = (
-        "Paired over seeds: mean ± half of the 95 % confidence interval, n seeds. Confirmed: the interval excludes 0 "
-        "on the claimed side, and a claimed size lies in the prediction interval."
-    )
-    return ["## Claims", "\n".join(lines), *_below([note], marks.captions())] if lines else []
-
-
-def _measured(one: Judged, unit: str, mark: Mark) -> str:
-    if one.result is None or one.setting is None:
-        return f": not run{_missing(one)}" if one.missing else ": no seed that all of its rows have in one setting"
-    places = 1 if one.claim.estimate == "relative" or one.claim.measure not in ("accuracy", "first_five") else 2
-    half = one.result.half_width
-    spread = "" if half is None else f" ± {decimal(half, places)}"
-    level = f"95 %, n = {one.result.n}" if half is not None else f"n = {one.result.n}"
-    number = f"{decimal(one.result.mean, places, signed=True)}{spread}{unit} ({level})"
-    verdict = f"**{one.result.verdict}**" + f" ({one.doubt})" * bool(one.doubt)
-    return f", measured {number}: {mark(verdict, one.setting)}"
-
-
-def _missing(one: Judged) -> str:
-    if len(one.missing) == one.rows:
-        return ""
-    named = ", ".join(one.missing[:3])
-    more = f" and {len(one.missing) - 3} more" if len(one.missing) > 3 else ""
-    return f" ({named}{more})"
-
-
-def _unit(claim: Claim) -> str:
-    return UNITS.get(claim.measure, "") + (" a row" if claim.estimate == "slope" else "")
-
-
 def _measured_claims(table: Table) -> list[str]:
     marks = Marks(table)
 
-    def spelt(text: str, setting: Setting) -> str:
-        return f"{text}, {meaning}" if (meaning := marks.of(setting)) else text
+    def where(setting: Setting) -> str:
+        return f", {meaning}" if (meaning := marks.of(setting)) else ""
 
-    return [f"{_source(table)}: {claim_line(one, spelt)}" for one in judge(table) if one.result]
-
-
-def _overview(tables: Sequence[Table]) -> Sheet:
-    columns = ["source", "study", "rows run", "seeds", "training", "reproduced", "higher", "lower", "undecided"]
-    return Sheet("", columns, "llrrlrrrr", [_overview_row(table) for table in tables], [], [])
-
-
-def _overview_row(table: Table) -> list[str]:
-    main = table.cells[table.cells.main.astype(bool)]
-    run = main[main.setting.notna()].to_dict("records")
-    seeds = sorted({len(line["paper_seeds"]) or len(line["heldout_seeds"]) for line in run})
-    whole = sum(line["setting"].whole for line in run)
-    training = [f"whole in {whole}" if whole else "", f"reduced in {len(run) - whole}" if len(run) > whole else ""]
-    verdicts = Counter(line[f"{measure}_verdict"] for line in run for measure in JUDGED)
-    names = ("reproduced", "published higher", "published lower", "undecided")
-    return [
-        _link(table, _source(table)),
-        table.study.title,
-        f"{len(run)} of {sum(row.run is not None for row in table.study.rows)}",
-        " to ".join(map(str, dict.fromkeys([seeds[0], seeds[-1]]))) if seeds else "",
-        ", ".join(part for part in training if part),
-        *(str(verdicts[name] or "") for name in names),
-    ]
-
-
-def _source(table: Table) -> str:
-    """Which table or figure of which source, without what else is said of it."""
-    found = re.match(r'("[^"]*"|Fig\.|[^".;(])*', one_line(table.study.source))
-    return found[0].strip() if found else ""
+    claims = [claim for claim in contents.claim_texts(table, where) if claim.measured]
+    return [f"{contents.source(table)}: {claim_line(claim)}" for claim in claims]
 
 
 def _link(table: Table, text: str) -> str:

@@ -64,8 +64,12 @@ class Marks:
 
     def put(self, text: str, *meanings: str) -> str:
         """A text, if there is one, with the marks of what it means."""
-        found = [self._mark(meaning) for meaning in meanings if meaning] if text else []
-        return f"{text} [{', '.join(found)}]" if found else text
+        return text and text + self.suffix(*meanings)
+
+    def suffix(self, *meanings: str) -> str:
+        """Their marks, to be put behind a text."""
+        found = [self._mark(meaning) for meaning in meanings if meaning]
+        return f" [{', '.join(found)}]" if found else ""
 
     def of(self, setting: Setting) -> str:
         """What a setting's mark says; nothing for the unmarked one."""

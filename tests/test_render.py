@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 from made import CBAM, PLAIN, SWEPT, claim, row, run, runs, study, table
 
-from capsexp import latex, render, sheets
-from capsexp.claims import judge
+from capsexp import contents, latex, render, sheets
 from capsexp.commands import commands
 from capsexp.records import Record
 from capsexp.render import page
@@ -156,28 +155,33 @@ def test_commands_are_those_of_the_records_or_of_the_row() -> None:
     found = [*runs(PLAIN, [99.0, 99.0]), run(f"{CBAM} budget.epochs=2", 7, command=None)]
     found += [run(f"{CBAM} budget.epochs=2 protocol=heldout", 8, [9.0], command=None)]
     third = row("C", f"{PLAIN} routing.iterations=1,2")
-    assert commands(table(study(*study().rows, third), found)) == [
+    assert list(commands(table(study(*study().rows, third), found))) == [
         f"python -m capsexp -m {PLAIN} seed=0,1",
         f"python -m capsexp {CBAM} budget.epochs=2 seed=7",
         f"python -m capsexp {CBAM} budget.epochs=2 protocol=heldout seed=8",
         f"python -m capsexp -m {PLAIN} routing.iterations=1,2 seed=0,1,2",
     ]
     typed = ["data=fashion_mnist", "paths.results=/elsewhere", "seed=5"]
-    assert commands(table(study(row("A", PLAIN)), [], typed)) == [
+    assert list(commands(table(study(row("A", PLAIN)), [], typed))) == [
         "python -m capsexp -m model=capsnet attention=none data=fashion_mnist seed=0,1,2"
     ]
 
 
+def test_a_command_says_which_rows_it_repeats() -> None:
+    same = [row("A", PLAIN), row("again", f"{PLAIN} model.squash_constant=1.0"), row("B", CBAM)]
+    assert list(commands(table(study(*same), runs(PLAIN, [99.0, 98.0]))).values()) == [["A", "again"], ["B"]]
+
+
 def test_records_with_different_commands_are_repeated_by_the_row() -> None:
     found = [run(PLAIN, 0), run(PLAIN, 1, command="python -m capsexp data=mnist seed=1")]
-    assert commands(table(study(row("A", PLAIN)), found)) == [f"python -m capsexp -m {PLAIN} seed=0,1"]
+    assert list(commands(table(study(row("A", PLAIN)), found))) == [f"python -m capsexp -m {PLAIN} seed=0,1"]
 
 
 # Claims
 
 
 def said(made: Table) -> list[str]:
-    return [render.claim_line(one, lambda text, setting: f"{text} [{setting}]") for one in judge(made)]
+    return [render.claim_line(one) for one in contents.claim_texts(made, lambda setting: f" [{setting}]")]
 
 
 def test_a_claim_in_one_line() -> None:

@@ -1,0 +1,135 @@
+"""What a study's page says, as texts, whatever it is printed as: Markdown (capsexp.render), HTML (capsexp.report)."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from capsexp import sheets
+from capsexp.claims import Judged, judge
+from capsexp.settings import Setting
+from capsexp.sheets import Marks, Sheet, decimal
+from capsexp.studies import Claim, published_number
+from capsexp.substitution import essential
+from capsexp.tables import JUDGED, Table
+
+UNITS = {"accuracy": " points", "first_five": " points", "first_epoch": " epochs", "memory": " MB", "inference": " ms"}
+DIRECTIONS = {"increase": "an increase", "decrease": "a decrease", "same": "no difference"}
+CLAIMS = (
+    "Paired over seeds: mean ± half of the 95 % confidence interval, n seeds. Confirmed: the interval excludes 0 on "
+    "the claimed side, and a claimed size lies in the prediction interval."
+)
+COUNTED = (
+    "Counted are published accuracies and epochs of rows with runs. Reproduced: inside the 95 % prediction interval "
+    "for one more run of ours, over three or more seeds with the paper's whole training; higher, lower: the published "
+    "number is above it, below it."
+)
+
+
+@dataclass(frozen=True)
+class ClaimText:
+    """A claim, and what the runs say of it."""
+
+    says: str
+    claimed: str
+    measured: str  # nothing, where no runs tell
+    verdict: str
+    why: str  # the verdict is no other
+    where: str  # with what separates it from the verdict: the setting, or its mark
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The whole of a study."""
+
+    table: Table
+    title: str
+    accuracy: Sheet
+    epochs: Sheet | None
+    sheets: list[Sheet]  # all that have rows, those two among them
+    claims: list[ClaimText]
+    claim_marks: list[str]
+
+
+def contents(table: Table) -> Contents:
+    """A study's sheets and claims; the same setting has the same mark on all of them."""
+    marks = Marks(table)
+    accuracy, also = sheets.accuracy(table, marks), sheets.also(table, marks)
+    epochs = sheets.epochs(table, marks)
+    cost = sheets.cost(table, marks, sheets.lines_of(table, main=True))
+    shown = [sheet for sheet in (accuracy, also, epochs, cost) if sheet is not None and sheet.rows]
+    claims = claim_texts(table, lambda setting: marks.suffix(marks.of(setting)))
+    return Contents(table, title(table), accuracy, epochs, shown, claims, marks.captions())
+
+
+def title(table: Table) -> str:
+    """The study's, with what was typed in place of the rows' own choices."""
+    typed = " ".join(essential(table.typed))
+    return table.study.title + (f", on {typed} instead" if table.replaced else f", only {typed}" if typed else "")
+
+
+def source(table: Table) -> str:
+    """Which table or figure of which source, without what else is said of it."""
+    found = re.match(r'("[^"]*"|Fig\.|[^".;(])*', " ".join(table.study.source.split()))
+    return found[0].strip() if found else ""
+
+
+def claim_texts(table: Table, where: Callable[[Setting], str]) -> list[ClaimText]:
+    """A study's claims; `where` names a setting."""
+    return [_claim_text(one, where) for one in judge(table)]
+
+
+def overview(tables: Sequence[Table]) -> Sheet:
+    """A line a study: how much of it was run, and what came out."""
+    columns = ["source", "study", "rows run", "seeds", "training", "reproduced", "higher", "lower", "undecided"]
+    return Sheet("", columns, "llrrlrrrr", [_overview_row(table) for table in tables], [COUNTED], [])
+
+
+def _claim_text(one: Judged, where: Callable[[Setting], str]) -> ClaimText:
+    claim, unit = one.claim, " %" if one.claim.estimate == "relative" else _unit(one.claim)
+    number = published_number(claim.claimed)
+    claimed = DIRECTIONS.get(claim.claimed, claim.claimed.replace("-", "−") + unit * (number is not None))
+    says = " ".join(claim.says.split())
+    if one.result is None or one.setting is None:
+        verdict = "not run" if one.missing else "no seed that all of its rows have in one setting"
+        return ClaimText(says, claimed, "", verdict, _missing(one), "")
+    return ClaimText(says, claimed, _measured(one, unit), one.result.verdict, one.doubt, where(one.setting))
+
+
+def _measured(one: Judged, unit: str) -> str:
+    assert one.result is not None
+    places = 1 if one.claim.estimate == "relative" or one.claim.measure not in ("accuracy", "first_five") else 2
+    half = one.result.half_width
+    spread = "" if half is None else f" ± {decimal(half, places)}"
+    level = f"95 %, n = {one.result.n}" if half is not None else f"n = {one.result.n}"
+    return f"{decimal(one.result.mean, places, signed=True)}{spread}{unit} ({level})"
+
+
+def _missing(one: Judged) -> str:
+    if len(one.missing) == one.rows:
+        return ""
+    named = ", ".join(one.missing[:3])
+    more = f" and {len(one.missing) - 3} more" if len(one.missing) > 3 else ""
+    return f"{named}{more}"
+
+
+def _unit(claim: Claim) -> str:
+    return UNITS.get(claim.measure, "") + (" a row" if claim.estimate == "slope" else "")
+
+
+def _overview_row(table: Table) -> list[str]:
+    main = table.cells[table.cells.main.astype(bool)]
+    run = main[main.setting.notna()].to_dict("records")
+    seeds = sorted({len(line["paper_seeds"]) or len(line["heldout_seeds"]) for line in run})
+    whole = sum(line["setting"].whole for line in run)
+    training = [f"whole in {whole}" if whole else "", f"reduced in {len(run) - whole}" if len(run) > whole else ""]
+    verdicts = Counter(line[f"{measure}_verdict"] for line in run for measure in JUDGED)
+    names = ("reproduced", "published higher", "published lower", "undecided")
+    return [
+        source(table),
+        table.study.title,
+        f"{len(run)} of {sum(row.run is not None for row in table.study.rows)}",
+        " to ".join(map(str, dict.fromkeys([seeds[0], seeds[-1]]))) if seeds else "",
+        ", ".join(part for part in training if part),
+        *(str(verdicts[name] or "") for name in names),
+    ]
