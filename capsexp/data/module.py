@@ -36,15 +36,14 @@ class CapsuleData(pl.LightningDataModule):
         device = self.trainer.strategy.root_device
         budget = self.config.budget
         train = _first((self.images.train_images, self.images.train_labels), budget.train_images)
-        test, heldout = (self.images.test_images, self.images.test_labels), None
+        heldout = None
         if self.config.protocol == "heldout":
             kept, held = heldout_split(len(train[1]), self.config.seed)
             train, heldout = (train[0][kept], train[1][kept]), (train[0][held], train[1][held])
         if self.synthesis is not None:
             # The digits were split before: no image shows one of another split.
-            test = self.synthesis.test(self._digits(test), self.config.data.size)
             heldout = heldout and self.synthesis.heldout(self._digits(heldout), self.config.data.size)
-        self.train, self.test = _on(device, train), _on(device, _first(test, budget.test_images))
+        self.train, self.test = _on(device, train), _on(device, test_split(self.images, self.config))
         self.heldout = heldout and _on(device, heldout)
 
     def train_dataloader(self) -> TrainingLoader:
@@ -74,6 +73,14 @@ class CapsuleData(pl.LightningDataModule):
 
     def _digits(self, split: Split) -> Digits:
         return Digits(*split, self.config.data.classes)
+
+
+def test_split(images: ImageSet, config: Config) -> Split:
+    """What a run is tested on."""
+    split, synthesis = (images.test_images, images.test_labels), make_synthesis(config.data)
+    if synthesis is not None:
+        split = synthesis.test(Digits(*split, config.data.classes), config.data.size)
+    return _first(split, config.budget.test_images)
 
 
 def training_preprocess(config: Config) -> Preprocess:

@@ -144,10 +144,7 @@ class AffineMNIST(Synthesis):
         """Random matrices A, [count, 2, 2], for columns (x to the right, y down)."""
         draws = 2 * torch.rand(count, 4, generator=generator, device=generator.device) - 1
         angles, shears = draws[:, 0] * math.radians(self.rotation), draws[:, 1] * self.shear
-        cosines, sines, scales = angles.cos(), angles.sin(), 1 + draws[:, 2:] * self.scale
-        # rotation · (1 shear; 0 1) · diag(scales)
-        rows = [cosines, shears * cosines - sines, sines, shears * sines + cosines]
-        return torch.stack(rows, dim=1).view(-1, 2, 2) * scales[:, None, :]
+        return affine_maps(angles, shears, 1 + draws[:, 2:] * self.scale)
 
 
 class Placement:
@@ -197,6 +194,19 @@ class OtherClasses:
 def overlaid(a: Tensor, b: Tensor) -> Tensor:
     """min(a + b, 255) of two uint8 tensors, in uint8."""
     return a + torch.minimum(b, 255 - a)
+
+
+def affine_maps(angles: Tensor, shears: Tensor, scales: Tensor) -> Tensor:
+    """A = rotation · (1 shear; 0 1) · diag(scales), [B, 2, 2], for columns (x to the right, y down).
+
+    Args:
+        angles: [B], in radians, from x to y: clockwise as one sees it.
+        shears: [B], pixels to the right for each pixel down.
+        scales: [B, 2], of lengths, in x and in y.
+    """
+    cosines, sines = angles.cos(), angles.sin()
+    rows = [cosines, shears * cosines - sines, sines, shears * sines + cosines]
+    return torch.stack(rows, dim=1).view(-1, 2, 2) * scales[:, None, :]
 
 
 def free_shifts(images: Tensor, maps: Tensor, size: int) -> tuple[Tensor, Tensor]:
