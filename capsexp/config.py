@@ -6,7 +6,7 @@ the routing, the loss, a data set's reader) are checked against the signature
 of that class, so that a new network needs no change here.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from capsexp.checks import NAME, Component, Range, check_component, check_dataclass, import_target
@@ -46,6 +46,7 @@ class Data:
     mean: list[float]  # of the training pixels / 255, one a channel
     std: list[Positive]
     versions: dict[str, Version]
+    class_names: list[str] = field(default_factory=list)  # in the labels' order, for people; none: the numbers
     synthesis: Component | None = None  # images are made from the reader's; see capsexp.data.synthesis
 
 

@@ -88,11 +88,11 @@ def run_name(identity: Json) -> str:
 
 
 def described(config: Config) -> Json:
-    """The configuration as a record holds it: without the paths of the machine that it ran on."""
+    """The configuration as a record holds it: without paths and what else is no part of a run."""
     whole = dataclasses.asdict(config)
     for part in ("paths", "rerun"):
         del whole[part]
-    for part in ("root", "download", "versions"):
+    for part in ("root", "download", "versions", "class_names"):
         del whole["data"][part]
     return whole
 

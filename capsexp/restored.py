@@ -32,7 +32,7 @@ from capsexp.training import make_module
 _NAMED = {"model": "model", "routing": "routing", "loss": "loss", "data.reader": "data", "data.synthesis": "data"}
 
 #: What of a data set is each machine's own.
-_MACHINES = ("root", "download", "versions")
+_MACHINES = ("root", "download", "versions", "class_names")
 
 #: What can be typed beside a checkpoint; and, with data=…, all that begins with data.
 _TYPED = re.compile(r"data(\.root|\.download|\.versions(\..+)?)?|trainer(\..+)?|budget\.test_images")
@@ -141,7 +141,7 @@ def _configuration(path: Path, about: About) -> Config:
         if name not in [path.stem for path in _files("data")]:
             raise InputError(f"data.name={name}: no such data set here")
         own = composed([f"data={name}"])
-        data = {key: own["data"][key] for key in _MACHINES}
+        data = {key: own["data"][key] for key in _MACHINES if key in own["data"]}
         trainer = {key: _at(node, f"trainer.{key}") for key in ("eval_batch_size", "routing")}
         added = {key: own[key] for key in ("paths", "rerun")}
         changed = {"data": {**node["data"], **data}, "trainer": {**own["trainer"], **trainer}}
@@ -180,7 +180,7 @@ def _here(trained: Config, precision: str, typed: Sequence[str]) -> Config:
     if "data" in keys:
         node["data"] = typed_in["data"]
     else:
-        node["data"] |= {key: typed_in["data"][key] for key in _MACHINES}
+        node["data"] |= {key: typed_in["data"][key] for key in _MACHINES if key in typed_in["data"]}
     node["budget"]["test_images"] = typed_in["budget"]["test_images"]
     return check({**node, "trainer": typed_in["trainer"]})
 
