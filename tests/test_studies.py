@@ -61,6 +61,8 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
         )
         for network, number in zip(("CNN", "CapsNet", "DA-CapsNet"), line.split(), strict=True)
     },
+    "huang_fig8": {"CapsNet": {}, "DA-CapsNet": {}},
+    "huang_fig14": {"CapsNet": {}, "DA-CapsNet": {}},
     "huang_fig10": {
         network: {"first_epoch": epochs, "accuracy": "100"}
         for network, epochs in (("CapsNet", "25"), ("CapsNet+Conv", "16"), ("CapsNet+Caps", "13"), ("DA-CapsNet", "10"))
@@ -99,6 +101,7 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
     },
     "alberti_affine": {"CapsNet": {"accuracy": "79"}, "CNN": {"accuracy": "66"}},
     "ou_backprop": {"Routing alone": {}, "Last iteration": {}, "Routing and back-propagation": {}},
+    "ou_traversal": {"CapsNet MNIST": {}, "CapsNet Fashion-MNIST": {}},
 }
 
 #: The sizes that the sources claim, in their order.
