@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -21,8 +21,8 @@ from capsexp.build import build
 from capsexp.checkpoints import BEST, FORMAT, LAST, load
 from capsexp.checks import TARGET, check_dataclass
 from capsexp.composing import CONF, composed
-from capsexp.config import Config, check
-from capsexp.errors import InputError, one_line
+from capsexp.config import Config, Data, check, is_multilabel
+from capsexp.errors import InputError
 from capsexp.lightning import CapsuleModule
 from capsexp.models import Prediction
 from capsexp.plan import Plan, find_place
@@ -45,7 +45,7 @@ class About:
     format: int
     name: str  # of the run
     config: records.Json  # as in its record
-    precision: str  # that it was trained in: bf16 or float32
+    precision: Literal["bf16", "float32"]  # that it was trained in
     note: str | None  # what its data files were, where they weren't the published ones
     epoch: int  # after which it was written; 1 is the first
 
@@ -90,7 +90,8 @@ def restore(path: Path, device: torch.device | str | None = "cpu", typed: Sequen
     trained = _configuration(path, about)
     config = _here(trained, about.precision, typed)
     place, precision = find_place(config)
-    module = _module(path, Plan(trained, place, about.precision, about.note, None), checkpoint)
+    planned = Plan(dataclasses.replace(trained, trainer=config.trainer), place, precision, about.note, None)
+    module = _module(path, planned, checkpoint)
     return Restored(
         path=path,
         name=about.name,
@@ -117,17 +118,17 @@ def _about(path: Path, checkpoint: Any) -> About:
     """What a checkpoint says of itself."""
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
         raise InputError(f"{path}: not a checkpoint of capsexp")
-    said = checkpoint.get("capsexp")
-    if said is None:
-        raise InputError(
-            f"{path}: without a configuration: not of capsexp, or of an older one (rerun=true trains again)"
-        )
-    if isinstance(said, dict) and said.get("format") != FORMAT:
-        raise InputError(f"{path}: of format {said.get('format')}; this capsexp reads format {FORMAT}")
+    if "capsexp" not in checkpoint:
+        without = "it doesn't say its configuration: not of capsexp, or of an older one (rerun=true trains again)"
+        raise InputError(f"{path}: {without}")
+    said = checkpoint["capsexp"]
+    found = said.get("format") if isinstance(said, dict) else None
+    if found != FORMAT:
+        raise InputError(f"{path}: of format {_shown(found)}; this capsexp reads format {FORMAT}")
     try:
         about: About = check_dataclass(About, said)
     except InputError as error:
-        raise InputError(f"{path}: damaged: {error}") from None
+        raise InputError(f"{path}: damaged: {_shown(error)}") from None
     return about
 
 
@@ -141,13 +142,12 @@ def _configuration(path: Path, about: About) -> Config:
         if name not in [path.stem for path in _files("data")]:
             raise InputError(f"data.name={name}: no such data set here")
         own = composed([f"data={name}"])
-        data = {key: own["data"][key] for key in _MACHINES if key in own["data"]}
         trainer = {key: _at(node, f"trainer.{key}") for key in ("eval_batch_size", "routing")}
         added = {key: own[key] for key in ("paths", "rerun")}
-        changed = {"data": {**node["data"], **data}, "trainer": {**own["trainer"], **trainer}}
+        changed = {"data": {**node["data"], **_machines(own)}, "trainer": {**own["trainer"], **trainer}}
         return check({**node, **added, **changed})
     except InputError as error:
-        raise InputError(f"{path}: its configuration can't be used here: {error}") from None
+        raise InputError(f"{path}: its configuration can't be used here: {_shown(error)}") from None
 
 
 def _check_named(node: records.Json, where: str, group: str) -> None:
@@ -157,7 +157,7 @@ def _check_named(node: records.Json, where: str, group: str) -> None:
         return
     target = component.get(TARGET) if isinstance(component, dict) else None
     if target not in _targets(group):
-        raise InputError(f"{where}.{TARGET}={target}: not one of those in {group}/*.yaml")
+        raise InputError(f"{where}.{TARGET}={target}: conf/{group} names no such class")
 
 
 def _here(trained: Config, precision: str, typed: Sequence[str]) -> Config:
@@ -167,22 +167,36 @@ def _here(trained: Config, precision: str, typed: Sequence[str]) -> Config:
         if not (_TYPED.fullmatch(key) or ("data" in keys and key.startswith("data."))):
             allowed = "data=NAME, data.root, data.download, data.versions, trainer, budget.test_images"
             raise InputError(f"{key}: is the checkpoint's to say; what can be typed is {allowed}")
-    images = trained.budget.test_images
-    kept = {
+    other = "data" in keys
+    images = None if other else trained.budget.test_images
+    own = {
         "trainer.precision": precision,
         "trainer.eval_batch_size": trained.trainer.eval_batch_size,
         "trainer.routing": trained.trainer.routing,
-        "budget.test_images": "null" if images is None or "data" in keys else images,
+        "budget.test_images": "null" if images is None else images,
     }
-    own_data = [] if "data" in keys else [f"data={trained.data.name}"]
-    typed_in = composed([*own_data, *(f"{key}={value}" for key, value in kept.items()), *typed])
+    data = [] if other else [f"data={trained.data.name}"]
+    whole = composed([*data, *(f"{key}={value}" for key, value in own.items()), *typed])
     node = dataclasses.asdict(trained)
-    if "data" in keys:
-        node["data"] = typed_in["data"]
-    else:
-        node["data"] |= {key: typed_in["data"][key] for key in _MACHINES if key in typed_in["data"]}
-    node["budget"]["test_images"] = typed_in["budget"]["test_images"]
-    return check({**node, "trainer": typed_in["trainer"]})
+    node["data"] = whole["data"] if other else node["data"] | _machines(whole)
+    node["budget"]["test_images"] = whole["budget"]["test_images"]
+    config = check({**node, "trainer": whole["trainer"]})
+    if (found := _kind(config.data)) != (wanted := _kind(trained.data)):
+        resized = dataclasses.replace(config.data, size=trained.data.size)
+        hint = f" (data.size={resized.size} makes them so)" if _kind(resized) == wanted else ""
+        raise InputError(f"data={config.data.name}: has {found}; the network is made for {wanted}{hint}")
+    return config
+
+
+def _machines(composed: dict[str, Any]) -> dict[str, Any]:
+    """What of a data set is not the checkpoint's to say."""
+    return {key: composed["data"][key] for key in _MACHINES if key in composed["data"]}
+
+
+def _kind(data: Data) -> str:
+    """What a network has to fit."""
+    labels = "sets of classes" if is_multilabel(data) else "one class each"
+    return f"images of {data.size}×{data.size}×{data.channels}, {data.classes} classes, {labels}"
 
 
 def _module(path: Path, planned: Plan, checkpoint: records.Json) -> CapsuleModule:
@@ -196,9 +210,9 @@ def _module(path: Path, planned: Plan, checkpoint: records.Json) -> CapsuleModul
         module.load_state_dict(state)
         module.history = list(checkpoint["history"])
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{path}: {_shown(error)}") from None
     except (RuntimeError, TypeError, KeyError) as error:
-        raise InputError(f"{path}: damaged: {one_line(error)}") from None
+        raise InputError(f"{path}: damaged: {_shown(error)}") from None
     return module
 
 
@@ -212,11 +226,16 @@ def _compare(wanted: dict[str, Tensor], state: dict[str, Any]) -> None:
         if found.shape != tensor.shape:
             raise InputError(f"{what}: {name} is {_shape(found)}, not {_shape(tensor)}")
     if extra := [name for name in state if name not in wanted]:
-        raise InputError(f"{what}: {extra[0]} is too much")
+        raise InputError(f"{what}, which has no {extra[0]}")
 
 
 def _shape(tensor: Tensor) -> str:
     return "×".join(map(str, tensor.shape)) or "a number"
+
+
+def _shown(words: object) -> str:
+    """Words that may be a file's, as one line that does nothing to a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(words))
 
 
 def _targets(group: str) -> list[str]:
