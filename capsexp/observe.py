@@ -124,15 +124,15 @@ def entropy(coefficients: Tensor) -> float:
     return float(torch.special.entr(coefficients).sum(dim=-1).mean())
 
 
-@torch.no_grad()
 def observe(network: nn.Module, pixels: Tensor) -> Observation:
     """What a network, or the LightningModule around one, does with images [B, channels, H, W].
 
-    It runs in evaluation mode, without gradients, and is left as it was. All votes are held at the same time: in
-    CapsNet, for 28×28 pixels, 0.7 MB an image.
+    It runs in evaluation mode, without gradients unless the pixels require one, and is left as it was. All votes are
+    held at the same time: in CapsNet, for 28×28 pixels, 0.7 MB an image.
     """
     modules = [(name.removeprefix("network."), module) for name, module in network.named_modules()]
     with ExitStack() as stack:
+        stack.enter_context(torch.set_grad_enabled(pixels.requires_grad))
         stack.enter_context(_evaluating(network))
         listeners = [_Listener(name, module, stack) for name, module in modules if isinstance(module, CapsuleLayer)]
         primary = [(module, _Said(module, stack)) for _, module in modules if isinstance(module, PrimaryCapsules)]
