@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo reproduce-tables test test-all test-gpu bench lint format tensorboard data tables clean
+.PHONY: help setup demo reproduce-tables test test-all test-gpu bench lint format tensorboard data tables figures clean
 
 help: ## What there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,9 @@ reproduce-tables: $(STAMP) ## Run STUDIES (all) with BUDGET (paper) and SEEDS (3
 
 tables: $(STAMP) ## Print the papers' tables again, out of the records: results/tables and README.md.
 	$(PY) scripts/aggregate.py
+
+figures: $(STAMP) ## Draw the papers' figures, out of records and logs: results/figures.
+	$(PY) -m capsexp.figures
 
 test: $(STAMP) ## The fast tests.
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal

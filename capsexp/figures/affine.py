@@ -1,0 +1,53 @@
+"""alberti, "Affine Transformation Robustness": accuracy against rotation, shear and scale, each alone."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from capsexp.figures.curves import Drawn, levels
+from capsexp.figures.networks import trained
+from capsexp.figures.sources import Measured, Missing, Sources
+from capsexp.figures.style import LOOKS, Look, Page, legend, level
+from capsexp.robustness import robustness
+
+STUDY = "alberti_affine"
+IMAGES = 1000  # test digits: 27 maps of them take a CPU a minute or two a network
+
+#: Map -> the axis's label, and how far affNIST goes.
+MAPS = {
+    "rotation": ("rotation, degrees clockwise", (-20.0, 20.0)),
+    "shear": ("shear, pixels to the right a pixel down", (-0.2, 0.2)),
+    "scale": ("scale, of lengths", (0.8, 1.2)),
+}
+
+
+def robust(sources: Sources) -> Drawn:
+    """One plot a map, both networks, and the published accuracies under all maps together."""
+    rows = sources.rows(STUDY)
+    missing = sources.missing([measured for measured in rows if not measured.records], STUDY)
+    page = Page("alberti: robustness to affine maps, trained on shifted digits", (12, 4.5), (1, len(MAPS)))
+    drawn = False
+    for measured, look in zip(rows, LOOKS, strict=False):
+        network = trained(sources, measured, f"budget.test_images={IMAGES}") if measured.records else None
+        if isinstance(network, Missing):
+            missing.append(network)
+        elif network is not None:
+            drawn = True
+            accuracies = robustness(network)
+            for axis, kind in zip(page.axes[0], MAPS, strict=True):
+                _draw(axis, accuracies[accuracies.map == kind], measured, look)
+            setting, seed = measured.line["setting"], network.config.seed
+            page.note(f"{measured.row.name}: after epoch {network.epoch}: {setting}; one run (seed {seed}).")
+    for axis, (label, within) in zip(page.axes[0], MAPS.values(), strict=True):
+        axis.axvspan(*within, color="0.93", zorder=0)
+        axis.set(xlabel=label, ylabel=f"accuracy on {IMAGES:,} test digits, %")
+        level(axis, levels(rows))
+        legend(axis, 2)
+    page.note(
+        "Grey: as far as affNIST goes. Dotted levels and the numbers at the right: published, under all maps together.",
+        *map(str, missing),
+    )
+    return (page if drawn else None), missing
+
+
+def _draw(axis: Axes, accuracies: pd.DataFrame, measured: Measured, look: Look) -> None:
+    axis.plot(accuracies.value, accuracies.accuracy, label=f"{measured.row.name} (n = 1)", **look.curve)

@@ -1,0 +1,95 @@
+"""Accuracy by epoch: huang, Figs. 10 to 13; tsai, Figs. 4 and 5."""
+
+from collections.abc import Sequence
+from statistics import mean, stdev
+
+from matplotlib.axes import Axes
+
+from capsexp.figures.sources import Measured, Missing, Sources
+from capsexp.figures.style import LOOKS, Look, Page, count_epochs, legend, level
+from capsexp.sheets import Marks
+from capsexp.studies import published_number
+
+Drawn = tuple[Page | None, list[Missing]]
+
+BAND = "Lines: mean over seeds (n), band: ± standard deviation; n = 1: one run, no band."
+LEVELS = "Dotted levels and the numbers at the right: the published maxima"
+
+
+def huang_curves(number: int, data: str, option: str) -> "Curves":
+    """Fig. 11, 12 or 13: the four attention cases on one data set, with Table 2's numbers."""
+    title = f"huang, Fig. {number}: accuracy on the test set of {data} by epoch"
+    return Curves(title, "huang_table2", {"data": data}, (f"data={option}",), f"{LEVELS} (Table 2).")
+
+
+class Curves:
+    """A figure of one plot: the rows of a study, or some of them, as curves over epochs, with published levels."""
+
+    def __init__(self, title: str, study: str, labels: dict[str, str], words: tuple[str, ...], levels: str) -> None:
+        self.title, self.study, self.labels, self.words, self.levels = title, study, labels, words, levels
+
+    def __call__(self, sources: Sources) -> Drawn:
+        """The figure, and which rows it lacks."""
+        rows = sources.rows(self.study, **self.labels)
+        lacking = [measured for measured in rows if not measured.records]
+        missing = sources.missing(lacking, self.study, *self.words)
+        if len(lacking) == len(rows):
+            return None, missing
+        page, marks = Page(self.title, (7, 5)), sources.marks(self.study)
+        (axis,) = page.axes[0]
+        data = self.labels.get("data", "")
+        draw_curves(axis, rows, marks, [measured.row.name.removesuffix(f" {data}") for measured in rows])
+        level(axis, levels(rows))
+        legend(axis, 2)
+        page.note(BAND, self.levels, *marks.captions(), without(lacking))
+        return page, missing
+
+
+def draw_curves(axis: Axes, rows: Sequence[Measured], marks: Marks, names: Sequence[str] = ()) -> None:
+    """Rows as curves, each with its look.
+
+    Args:
+        names: for the legend, in place of the rows' own.
+    """
+    for index, measured in enumerate(rows):
+        if measured.records:
+            name = names[index] if names else measured.row.name
+            label = marks.on(f"{name} (n = {len(measured.records)})", measured.line)
+            draw_curve(axis, measured.curves(), LOOKS[index], label, index)
+    count_epochs(axis)
+    axis.set_ylabel("accuracy on the test set, %")
+
+
+def draw_curve(axis: Axes, curves: Sequence[Sequence[float]], look: Look, label: str, shift: int = 0) -> None:
+    """One row: the mean over seeds, and where there are several their standard deviation.
+
+    Args:
+        shift: of the markers, so that those of several curves don't cover each other.
+    """
+    points = [list(point) for point in zip(*curves, strict=True)]
+    epochs, middles = range(1, len(points) + 1), [mean(point) for point in points]
+    step = max(1, len(points) // 8)
+    axis.plot(epochs, middles, label=label, markevery=(shift * step // 5, step), **look.curve)
+    if len(curves) > 1:
+        spreads = [stdev(point) for point in points]
+        low = [middle - spread for middle, spread in zip(middles, spreads, strict=True)]
+        high = [middle + spread for middle, spread in zip(middles, spreads, strict=True)]
+        axis.fill_between(epochs, low, high, color=look.color, alpha=0.2, linewidth=0)
+
+
+def levels(rows: Sequence[Measured]) -> list[tuple[str, float, Look]]:
+    """The rows' published accuracies."""
+    printed = [(measured.printed, LOOKS[index]) for index, measured in enumerate(rows)]
+    return [(text, number(text), look) for text, look in printed if text]
+
+
+def number(printed: str) -> float:
+    """A printed number; raises ValueError for what is none."""
+    if (published := published_number(printed)) is None:
+        raise ValueError(f"{printed}: not a number")
+    return published.value
+
+
+def without(rows: Sequence[Measured]) -> str:
+    """The rows that a figure lacks, as a note."""
+    return f"No runs of {', '.join(dict.fromkeys(measured.row.name for measured in rows))}." if rows else ""

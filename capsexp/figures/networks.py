@@ -1,0 +1,48 @@
+"""Trained networks out of their checkpoints, and the images that they are asked about."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+from torch import Tensor
+from torchvision.utils import make_grid
+
+from capsexp.data import source
+from capsexp.data.module import test_split
+from capsexp.figures.sources import Measured, Missing, Sources
+from capsexp.restored import Restored, restore
+
+
+def trained(sources: Sources, measured: Measured, *typed: str) -> Restored | Missing:
+    """The network of a row's first seed that has a checkpoint; raises InputError for one that can't be used.
+
+    Args:
+        typed: what of its configuration is to be otherwise.
+    """
+    for record in measured.records:
+        folder = sources.folder(record)
+        if folder.is_dir() and any(folder.glob("*.ckpt")):
+            return restore(folder, typed=typed)
+    return sources.unlogged(measured.records[0], "checkpoint")
+
+
+def examples(network: Restored) -> tuple[Tensor, Tensor]:
+    """The first test image of each class, [J, channels, H, W] between 0 and 1, and the labels [J].
+
+    Raises InputError where the data aren't there.
+    """
+    images, labels = test_split(source.load(network.config.data), network.config)
+    first = [int((labels == label).nonzero()[0]) for label in labels.unique(sorted=True)]
+    return images[first].float() / 255, labels[first]
+
+
+def mosaic(images: Tensor) -> NDArray[np.float32]:
+    """[rows, columns, channels, H, W] -> one picture, with a white line around each image."""
+    grid: NDArray[np.float32] = make_grid(images.flatten(0, 1), images.shape[1], padding=1, pad_value=1).numpy()
+    return grid.transpose(1, 2, 0)
+
+
+def show(axis: Axes, picture: NDArray[np.float32] | NDArray[np.uint8]) -> None:
+    """A picture without ticks, pixel by pixel."""
+    axis.imshow(picture, interpolation="none", aspect="equal", vmin=0)
+    axis.set(xticks=[], yticks=[])
+    axis.spines[:].set_visible(False)

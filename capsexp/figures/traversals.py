@@ -1,0 +1,57 @@
+"""What each dimension of a class capsule means: ou's "Interpretable Activity Vector", Sabour et al. 2017, Fig. 4."""
+
+import torch
+from matplotlib.axes import Axes
+from torch import Tensor
+
+from capsexp.figures.curves import Drawn
+from capsexp.figures.networks import examples, mosaic, show, trained
+from capsexp.figures.sources import Missing, Sources
+from capsexp.figures.style import Page
+from capsexp.traversal import OFFSETS, traverse
+
+STUDY = "ou_traversal"
+SHOWN = (0, 5, 9)  # classes
+
+
+class Traversal:
+    """Every dimension of the winning capsule of three test images of a data set."""
+
+    def __init__(self, data: str, option: str) -> None:
+        self.data, self.option = data, option
+
+    def __call__(self, sources: Sources) -> Drawn:
+        """The figure, or what makes it."""
+        (measured,) = sources.rows(STUDY, data=self.data)
+        if not measured.records:
+            return None, sources.missing([measured], STUDY, f"data={self.option}")
+        network = trained(sources, measured)
+        if isinstance(network, Missing):
+            return None, [network]
+        pixels, labels = examples(network)
+        title = f"ou, after Sabour et al. 2017, Fig. 4: each dimension of the winning capsule, {self.data}"
+        page = Page(title, (12, 6), (1, len(SHOWN)))
+        names = network.config.data.class_names or list(map(str, range(network.config.data.classes)))
+        for axis, shown in zip(page.axes[0], SHOWN, strict=True):
+            winner = int(network(pixels[shown : shown + 1]).scores.argmax())
+            _draw(axis, pixels[shown], traverse(network.module, pixels[shown]))
+            taken = "" if winner == labels[shown] else f", taken for: {names[winner]}"
+            axis.set_title(f"{names[int(labels[shown])]}{taken}")
+        page.note(
+            "A row a dimension, moved by what stands below; in the middle, at 0, the reconstruction itself. "
+            "First column: the test image.",
+            f"CapsNet, after epoch {network.epoch}: {measured.line['setting']}; one run (seed {network.config.seed}).",
+        )
+        return page, []
+
+
+def _draw(axis: Axes, pixels: Tensor, moved: Tensor) -> None:
+    """The image, [channels, H, W], left of what was drawn, [D, 11, channels, H, W]."""
+    left = torch.ones_like(moved[:, :1])
+    left[0, 0] = pixels
+    show(axis, mosaic(torch.cat([left, moved], dim=1)))
+    pitch = pixels.shape[-1] + 1
+    axis.set_xticks([pitch / 2, *(pitch * (place + 1.5) for place in (0, 5, 10))])
+    axis.set_xticklabels(["image", *(f"{OFFSETS[place]:+.2f}" for place in (0, 5, 10))])
+    axis.set_yticks([pitch * (row + 0.5) for row in range(len(moved))], [str(row + 1) for row in range(len(moved))])
+    axis.tick_params(length=0)
