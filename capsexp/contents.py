@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from capsexp import sheets
 from capsexp.claims import Judged, judge
@@ -85,6 +86,13 @@ def overview(tables: Sequence[Table]) -> Sheet:
     return Sheet("", columns, "llrrlrrrr", [_overview_row(table) for table in tables], [COUNTED], [])
 
 
+def verdicts(table: Table) -> "Counter[str]":
+    """How often each verdict stands in the study's main tables of accuracies and epochs."""
+    main: list[Any] = table.cells[table.cells.main.astype(bool)].to_dict("records")
+    found = (line[f"{measure}_verdict"] for line in main if line["setting"] is not None for measure in JUDGED)
+    return Counter(verdict for verdict in found if verdict)
+
+
 def _claim_text(one: Judged, where: Callable[[Setting], str]) -> ClaimText:
     claim, unit = one.claim, " %" if one.claim.estimate == "relative" else _unit(one.claim)
     number = published_number(claim.claimed)
@@ -123,7 +131,7 @@ def _overview_row(table: Table) -> list[str]:
     seeds = sorted({len(line["paper_seeds"]) or len(line["heldout_seeds"]) for line in run})
     whole = sum(line["setting"].whole for line in run)
     training = [f"whole in {whole}" if whole else "", f"reduced in {len(run) - whole}" if len(run) > whole else ""]
-    verdicts = Counter(line[f"{measure}_verdict"] for line in run for measure in JUDGED)
+    counted = verdicts(table)
     names = ("reproduced", "published higher", "published lower", "undecided")
     return [
         source(table),
@@ -131,5 +139,5 @@ def _overview_row(table: Table) -> list[str]:
         f"{len(run)} of {sum(row.run is not None for row in table.study.rows)}",
         " to ".join(map(str, dict.fromkeys([seeds[0], seeds[-1]]))) if seeds else "",
         ", ".join(part for part in training if part),
-        *(str(verdicts[name] or "") for name in names),
+        *(str(counted[name] or "") for name in names),
     ]

@@ -213,8 +213,14 @@ def spent(table: Table) -> str:
     runs = table.found.drop_duplicates("key")
     if runs.empty:
         return "No runs."
-    hours = [f"{_hours(of_device.hours.sum())} on {device}" for device, of_device in runs.groupby("device")]
-    return f"{len(runs)} run{'s' if len(runs) > 1 else ''}, {', '.join(hours)}."
+    times = [f"{hours(of_device.hours.sum())} on {device}" for device, of_device in runs.groupby("device")]
+    return f"{len(runs)} run{'s' if len(runs) > 1 else ''}, {', '.join(times)}."
+
+
+def hours(number: float) -> str:
+    """3.4 hours, 22 minutes."""
+    minutes = round(60 * number)
+    return f"{number:,.1f} hours" if number >= 1 else f"{minutes} minute{'' if minutes == 1 else 's'}"
 
 
 def _sheet(
@@ -294,11 +300,6 @@ def _count(line: Line, marks: Marks) -> str:
     text = " / ".join(f"{count:,}" for count in line["parameters"])
     setting = line["setting"]
     return marks.put(text, marks.of(setting) if text and setting.width != 1 else "")
-
-
-def _hours(hours: float) -> str:
-    minutes = round(60 * hours)
-    return f"{hours:,.1f} hours" if hours >= 1 else f"{minutes} minute{'' if minutes == 1 else 's'}"
 
 
 def _letter(index: int) -> str:

@@ -78,6 +78,7 @@ class Study:
     rows: list[Row]
     deviations: list[str] = field(default_factory=list)  # between the source's runs and ours, as far as known
     claims: list[Claim] = field(default_factory=list)
+    figures: list[str] = field(default_factory=list)  # of capsexp.figures, beside the one of the study's name
 
     @property
     def grids(self) -> list[Grid]:
