@@ -34,7 +34,7 @@ def robust(sources: Sources) -> Drawn:
             drawn = True
             accuracies = robustness(network)
             for axis, kind in zip(page.axes[0], MAPS, strict=True):
-                _draw(axis, accuracies[accuracies.map == kind], measured, look)
+                _draw(axis, accuracies[accuracies["map"] == kind], measured, look)
             setting, seed = measured.line["setting"], network.config.seed
             page.note(f"{measured.row.name}: after epoch {network.epoch}: {setting}; one run (seed {seed}).")
     for axis, (label, within) in zip(page.axes[0], MAPS.values(), strict=True):

@@ -13,6 +13,7 @@ from capsexp.studies import published_number
 Drawn = tuple[Page | None, list[Missing]]
 
 BAND = "Lines: mean over seeds (n), band: ± standard deviation; n = 1: one run, no band."
+CUT = 20  # epochs: curves as long begin with a tenth that may lie below the plot, so that the rest is seen
 LEVELS = "Dotted levels and the numbers at the right: the published maxima"
 
 
@@ -41,7 +42,7 @@ class Curves:
         draw_curves(axis, rows, marks, [measured.row.name.removesuffix(f" {data}") for measured in rows])
         level(axis, levels(rows))
         legend(axis, 2)
-        page.note(BAND, self.levels, *marks.captions(), without(lacking))
+        page.note(band(rows), self.levels, *marks.captions(), without(lacking))
         return page, missing
 
 
@@ -56,6 +57,10 @@ def draw_curves(axis: Axes, rows: Sequence[Measured], marks: Marks, names: Seque
             name = names[index] if names else measured.row.name
             label = marks.on(f"{name} (n = {len(measured.records)})", measured.line)
             draw_curve(axis, measured.curves(), LOOKS[index], label, index)
+    late = [curve[len(curve) // 10 if len(curve) >= CUT else 0 :] for row in rows for curve in row.curves()]
+    if late:
+        low, high = min(map(min, late)), max(map(max, late))
+        axis.set_ylim(bottom=low - 0.05 * (high - low) - 0.1)
     count_epochs(axis)
     axis.set_ylabel("accuracy on the test set, %")
 
@@ -75,6 +80,12 @@ def draw_curve(axis: Axes, curves: Sequence[Sequence[float]], look: Look, label:
         low = [middle - spread for middle, spread in zip(middles, spreads, strict=True)]
         high = [middle + spread for middle, spread in zip(middles, spreads, strict=True)]
         axis.fill_between(epochs, low, high, color=look.color, alpha=0.2, linewidth=0)
+
+
+def band(rows: Sequence[Measured]) -> str:
+    """What the lines mean, as a note."""
+    long = any(len(curve) >= CUT for measured in rows for curve in measured.curves())
+    return BAND + " The first tenth of the epochs may lie below the plot." * long
 
 
 def levels(rows: Sequence[Measured]) -> list[tuple[str, float, Look]]:

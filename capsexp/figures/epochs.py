@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from capsexp.figures.curves import BAND, Drawn, draw_curves, number, without
+from capsexp.figures.curves import Drawn, band, draw_curves, number, without
 from capsexp.figures.sources import Measured, Sources
 from capsexp.figures.style import GREY, LOOKS, Page, legend
 from capsexp.sheets import Marks
@@ -23,13 +23,15 @@ def to_the_top(sources: Sources) -> Drawn:
     missing = sources.missing(lacking, STUDY)
     if len(lacking) == len(rows):
         return None, missing
-    page, marks = Page("huang, Fig. 10: accuracy on MNIST's test set, and epochs to the top", (10, 5), (1, 2)), None
+    page, marks = (
+        Page("huang, Fig. 10: accuracy on MNIST's test set, and epochs to the top", (10, 5), (1, 2)),
+        sources.marks(STUDY),
+    )
     left, right = page.axes[0]
-    marks = sources.marks(STUDY)
     draw_curves(left, rows, marks)
     legend(left, 2)
     _draw_bars(right, rows, marks)
-    page.note(BAND, BARS, *marks.captions(), without(lacking))
+    page.note(band(rows), BARS, *marks.captions(), without(lacking))
     return page, missing
 
 

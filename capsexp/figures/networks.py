@@ -26,12 +26,12 @@ def trained(sources: Sources, measured: Measured, *typed: str) -> Restored | Mis
 
 
 def examples(network: Restored) -> tuple[Tensor, Tensor]:
-    """The first test image of each class, [J, channels, H, W] between 0 and 1, and the labels [J].
+    """The first test image of each class that there is, [n, channels, H, W] between 0 and 1, and the labels [n].
 
     Raises InputError where the data aren't there.
     """
     images, labels = test_split(source.load(network.config.data), network.config)
-    first = [int((labels == label).nonzero()[0]) for label in labels.unique(sorted=True)]
+    first = [int((labels == label).nonzero()[0]) for label in sorted(set(labels.tolist()))]
     return images[first].float() / 255, labels[first]
 
 

@@ -11,7 +11,7 @@ from capsexp.figures.style import Page
 from capsexp.traversal import OFFSETS, traverse
 
 STUDY = "ou_traversal"
-SHOWN = (0, 5, 9)  # classes
+SHOWN = 3  # images, of the first class, the last, and between them
 
 
 class Traversal:
@@ -30,9 +30,9 @@ class Traversal:
             return None, [network]
         pixels, labels = examples(network)
         title = f"ou, after Sabour et al. 2017, Fig. 4: each dimension of the winning capsule, {self.data}"
-        page = Page(title, (12, 6), (1, len(SHOWN)))
+        page = Page(title, (12, 6), (1, SHOWN))
         names = network.config.data.class_names or list(map(str, range(network.config.data.classes)))
-        for axis, shown in zip(page.axes[0], SHOWN, strict=True):
+        for axis, shown in zip(page.axes[0], (0, len(labels) // 2, len(labels) - 1), strict=True):
             winner = int(network(pixels[shown : shown + 1]).scores.argmax())
             _draw(axis, pixels[shown], traverse(network.module, pixels[shown]))
             taken = "" if winner == labels[shown] else f", taken for: {names[winner]}"

@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from capsexp import studies
-from capsexp.figures.curves import BAND, Drawn, draw_curves, levels, number, without
+from capsexp.figures.curves import Drawn, band, draw_curves, levels, number, without
 from capsexp.figures.sources import Measured, Sources
 from capsexp.figures.style import GREY, LOOKS, Look, Page, count_epochs, legend, level
 from capsexp.sheets import Marks
@@ -42,7 +42,13 @@ def iterations(sources: Sources) -> Drawn:
     _finish(accuracy, "maximum accuracy, %")
     level(accuracy, [(text, number(text), best[kind]) for kind, text in _printed().items()])
     _draw_cost(memory, time, found[COST], marks)
-    page.note(BAND, TOP, POINTS, *marks.captions(), without([row for rows in lacking.values() for row in rows]))
+    page.note(
+        band(found[ROUTINGS]),
+        TOP,
+        POINTS,
+        *marks.captions(),
+        without([row for rows in lacking.values() for row in rows]),
+    )
     return page, missing
 
 
@@ -66,9 +72,10 @@ def overlaid(sources: Sources) -> Drawn:
     legend(curves, 1)
     measure = _memory(rows)
     for axis, what, label in ((memory, measure, MEMORY[measure]), (time, "inference", TIME)):
+        axis.set_title(_devices(rows), fontsize=9)
         _draw_bars(axis, rows, what)
         axis.set_ylabel(label)
-    page.note(BAND, "Dotted levels and the numbers at the right: as published in the figure's table.", _devices(rows))
+    page.note(band(rows), "Dotted levels and the numbers at the right: as published in the figure's table.")
     page.note(*marks.captions(), without(lacking))
     return page, missing
 
@@ -114,9 +121,9 @@ def _draw_points(
     """A measure by iterations. Points are joined where their settings agree; where they don't, each has its mark."""
     present = [measured for measured in rows if measured.line[f"{measure}_n"]]
     points = [(int(measured.row.labels[-1]) + shift, measured.line) for measured in present]
-    counts = [str(line[f"{measure}_n"]) for _, line in points]
+    counts = [str(measured.line[f"{measure}_n"]) for measured in rows]
     settings = list(dict.fromkeys(line["setting"] for _, line in points))
-    numbers = f"n = {counts[0] if len(set(counts)) == 1 else ', '.join(counts)}" if counts else "no runs"
+    numbers = f"n = {counts[0] if len(set(counts)) == 1 else ', '.join(counts)}" if points else "no runs"
     label = marks.put(f"{name} ({numbers})", *map(marks.of, settings))
     marks.plain_used |= marks.plain in settings
     for setting in settings or [None]:
@@ -165,4 +172,4 @@ def _memory(rows: Sequence[Measured]) -> str:
 def _devices(rows: Sequence[Measured]) -> str:
     """On what memory and time were measured."""
     devices = dict.fromkeys(measured.line["device"] for measured in rows if measured.line["device"])
-    return f"measured on {', '.join(devices)}" if devices else "no runs"
+    return f"Measured on {', '.join(devices)}" if devices else "No runs"
