@@ -31,11 +31,11 @@ class Fields(NamedTuple):
         return int(rows[0]), int(columns[0]), int(rows[-1]) + 1, int(columns[-1]) + 1
 
     def spread(self, values: Tensor) -> Tensor:
-        """Values of the positions, [H, W], as values of the pixels, [size, size]; 0 where nobody looks.
+        """Values of the positions, [H, W], as values of the pixels, [size, size]; NaN where nobody looks.
 
         A pixel gets the mean of the positions, weighted with how much they look at it.
         """
-        rows, columns = (looks / looks.sum(dim=0).clamp(min=1e-12) for looks in self)
+        rows, columns = (looks / looks.sum(dim=0) for looks in self)  # 0 / 0 where nobody looks
         return rows.mT @ values @ columns
 
 
