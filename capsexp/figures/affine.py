@@ -37,6 +37,8 @@ def robust(sources: Sources) -> Drawn:
                 _draw(axis, accuracies[accuracies["map"] == kind], measured, look)
             setting, seed = measured.line["setting"], network.config.seed
             page.note(f"{measured.row.name}: after epoch {network.epoch}: {setting}; one run (seed {seed}).")
+    if not drawn:
+        return None, missing
     for axis, (label, within) in zip(page.axes[0], MAPS.values(), strict=True):
         axis.axvspan(*within, color="0.93", zorder=0)
         axis.set(xlabel=label, ylabel=f"accuracy on {IMAGES:,} test digits, %")
@@ -46,7 +48,7 @@ def robust(sources: Sources) -> Drawn:
         "Grey: as far as affNIST goes. Dotted levels and the numbers at the right: published, under all maps together.",
         *map(str, missing),
     )
-    return (page if drawn else None), missing
+    return page, missing
 
 
 def _draw(axis: Axes, accuracies: pd.DataFrame, measured: Measured, look: Look) -> None:

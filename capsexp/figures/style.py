@@ -94,8 +94,8 @@ class Page:
 
     def _rendered(self, kind: str) -> bytes:
         stream = io.BytesIO()
-        anonymous = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
-        self.figure.savefig(stream, format=kind, dpi=120, metadata=anonymous)
+        undated = {} if kind == "png" else {"Date": None}
+        self.figure.savefig(stream, format=kind, dpi=120, metadata=undated)
         return stream.getvalue()
 
 
@@ -123,7 +123,8 @@ def level(axis: Axes, printed: Sequence[tuple[str, float, Look]]) -> None:
     """
     for _, value, look in printed:
         axis.axhline(value, color=look.color, linewidth=0.8, linestyle=(0, (1, 3)), zorder=1)
-    low, high = axis.get_ylim()
+    values = [value for _, value, _ in printed]
+    low, high = min([axis.get_ylim()[0], *values]), max([axis.get_ylim()[1], *values])
     high += 0.06 * (high - low)
     axis.set_ylim(low, high)
     ordered = sorted(printed, key=lambda level: level[1])

@@ -1,0 +1,59 @@
+"""What the tests of figures share: sources made of records that no run left, and what stands on a page."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from made import run, write
+from matplotlib.axes import Axes
+from matplotlib.text import Text
+
+from capsexp import studies
+from capsexp.figures.sources import Sources
+from capsexp.figures.style import Page
+from capsexp.records import Record
+
+ATTENTION = ("CapsNet", "CapsNet+Conv", "CapsNet+Caps", "DA-CapsNet")
+
+
+def words(study: str, row: str) -> str:
+    """The command line of a row."""
+    (found,) = (one for one in studies.load(study).rows if one.name == row)
+    assert found.run is not None
+    return found.run
+
+
+def seeds(study: str, row: str, curves: Sequence[Sequence[float]], more: str = "", **changed: Any) -> list[Record]:
+    """A row's runs with seeds 0, 1, 2 …, each with its accuracies epoch by epoch."""
+    line = f"{words(study, row)} {more}".strip()
+    return [run(line, seed, curve, **changed) for seed, curve in enumerate(curves)]
+
+
+def sources(folder: Path, *records: Record, typed: Sequence[str] = ()) -> Sources:
+    """A folder with these records and no logs."""
+    (folder / "results" / "runs").mkdir(parents=True, exist_ok=True)
+    write(folder / "results", records)
+    return Sources(folder / "results", folder / "logs", typed)
+
+
+def labels(axis: Axes) -> list[str]:
+    """What the legend says."""
+    legend = axis.get_legend()
+    return [text.get_text() for text in legend.get_texts()] if legend else []
+
+
+def texts(axis: Axes) -> list[str]:
+    """What is written in and beside the axes."""
+    return [text.get_text() for text in axis.texts]
+
+
+def curve(axis: Axes, label: str) -> tuple[list[float], list[float]]:
+    """x and y of the line whose label begins so."""
+    (line,) = (line for line in axis.lines if str(line.get_label()).startswith(label))
+    return [float(x) for x in line.get_xdata()], [float(y) for y in line.get_ydata()]
+
+
+def everything(page: Page) -> str:
+    """All words on a page, its notes included."""
+    found = [text.get_text() for text in page.figure.findobj(Text)]
+    return "\n".join([*found, *page.notes])
