@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo reproduce-tables test test-all test-gpu bench lint format tensorboard data tables figures clean
+.PHONY: help setup demo reproduce-tables test test-all test-gpu bench lint format tensorboard data tables figures report clean
 
 help: ## What there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,9 @@ tables: $(STAMP) ## Print the papers' tables again, out of the records: results/
 
 figures: $(STAMP) ## Draw the papers' figures, out of records and logs: results/figures.
 	$(PY) -m capsexp.figures
+
+report: $(STAMP) ## One page about everything that was run, out of records and figures: results/report.html.
+	$(PY) scripts/report.py
 
 test: $(STAMP) ## The fast tests.
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal
