@@ -19,7 +19,7 @@ from torch import Tensor
 from capsexp import records
 from capsexp.build import build
 from capsexp.checkpoints import BEST, FORMAT, LAST, load
-from capsexp.checks import TARGET, check_dataclass
+from capsexp.checks import TARGET, check_dataclass, check_value
 from capsexp.composing import CONF, composed
 from capsexp.config import Config, Data, check, is_multilabel
 from capsexp.errors import InputError
@@ -35,7 +35,15 @@ _NAMED = {"model": "model", "routing": "routing", "loss": "loss", "data.reader":
 _MACHINES = ("root", "download", "versions", "class_names")
 
 #: What can be typed beside a checkpoint; and, with data=…, all that begins with data.
-_TYPED = re.compile(r"data(\.root|\.download|\.versions(\..+)?)?|trainer(\..+)?|budget\.test_images")
+_TYPED = re.compile(
+    r"data(\.root|\.download|\.versions(\..+)?)?|budget\.test_images|"
+    r"trainer(\.accelerator|\.precision|\.eval_batch_size|\.routing|\.threads)?"
+)
+
+_ALLOWED = (
+    "data=NAME, data.root, data.download, data.versions, budget.test_images, trainer=NAME and its accelerator, "
+    "precision, eval_batch_size, routing, threads"
+)
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,8 @@ def restore(path: Path, device: torch.device | str | None = "cpu", typed: Sequen
 
     Args:
         device: where the network is to be; None: where `trainer.accelerator` says.
-        typed: overrides of the configuration as on the command line: data, trainer, budget.test_images.
+        typed: overrides of the configuration as on the command line, of what isn't the checkpoint's to say: the data,
+            budget.test_images, and where and how to compute.
 
     Raises InputError with one line for a file that isn't a checkpoint of this capsexp, whatever is wrong with it, and
     for what can't be typed.
@@ -89,12 +98,14 @@ def restore(path: Path, device: torch.device | str | None = "cpu", typed: Sequen
     about = _about(path, checkpoint)
     trained = _configuration(path, about)
     config = _here(trained, about.precision, typed)
+    if config.trainer.threads is not None:
+        torch.set_num_threads(config.trainer.threads)
     place, precision = find_place(config)
     planned = Plan(dataclasses.replace(trained, trainer=config.trainer), place, precision, about.note, None)
     module = _module(path, planned, checkpoint)
     return Restored(
         path=path,
-        name=about.name,
+        name=_shown(about.name),
         epoch=about.epoch,
         identity=records.identity(trained, about.precision, about.note),
         config=config,
@@ -165,8 +176,7 @@ def _here(trained: Config, precision: str, typed: Sequence[str]) -> Config:
     keys = [override.lstrip("+~").partition("=")[0] for override in typed]
     for key in keys:
         if not (_TYPED.fullmatch(key) or ("data" in keys and key.startswith("data."))):
-            allowed = "data=NAME, data.root, data.download, data.versions, trainer, budget.test_images"
-            raise InputError(f"{key}: is the checkpoint's to say; what can be typed is {allowed}")
+            raise InputError(f"{key}: is the checkpoint's to say; what can be typed is {_ALLOWED}")
     other = "data" in keys
     images = None if other else trained.budget.test_images
     own = {
@@ -208,11 +218,9 @@ def _module(path: Path, planned: Plan, checkpoint: records.Json) -> CapsuleModul
         _compare(wanted, state)
         module = make_module(planned, build(planned.config))
         module.load_state_dict(state)
-        module.history = list(checkpoint["history"])
-    except InputError as error:
+        module.history = check_value(checkpoint.get("history"), list[dict[str, Any]], "history")
+    except (InputError, RuntimeError) as error:
         raise InputError(f"{path}: {_shown(error)}") from None
-    except (RuntimeError, TypeError, KeyError) as error:
-        raise InputError(f"{path}: damaged: {_shown(error)}") from None
     return module
 
 
