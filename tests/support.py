@@ -28,12 +28,15 @@ def composed_config(*overrides: str) -> Config:
     return check(composing.composed(list(overrides)))
 
 
-def committed_records() -> list[Path]:
-    """The records that belong to the project, without those of whoever runs the tests; none outside a checkout."""
-    listed = subprocess.run(
-        ["git", "ls-files", "results/runs/*.json"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+def committed(pattern: str) -> list[Path]:
+    """The files that belong to the project, without those of whoever runs the tests; none outside a checkout."""
+    listed = subprocess.run(["git", "ls-files", pattern], cwd=ROOT, capture_output=True, text=True, check=False)
     return [ROOT / line for line in listed.stdout.splitlines()]
+
+
+def committed_records() -> list[Path]:
+    """The records among them."""
+    return committed("results/runs/*.json")
 
 
 def numbers(record: records.Record) -> list[dict[str, Any]]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from made import CBAM, PLAIN, run, runs, write
-from support import ROOT, committed_records
+from support import ROOT, committed, committed_records
 
-from capsexp import aggregate, records, render, studies
+from capsexp import aggregate, records, render, report, studies
 from capsexp.errors import InputError
 
 SCRIPT = ROOT / "scripts" / "aggregate.py"
@@ -194,8 +194,8 @@ def test_wrong_input_is_one_line_and_exit_code_2() -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_the_committed_tables_are_what_the_committed_records_give(tmp_path: Path) -> None:
-    """After new records: make tables."""
+def test_the_committed_tables_and_report_are_what_the_committed_records_give(tmp_path: Path) -> None:
+    """After new records: make tables report; after new figures: make report."""
     paths = committed_records()
     if not paths:
         pytest.skip("not a checkout")
@@ -206,3 +206,9 @@ def test_the_committed_tables_are_what_the_committed_records_give(tmp_path: Path
     outcome = aggregate.regenerate(results=tmp_path, output=tables, readme=readme, check=True)
     assert [path.name for path in [*outcome.changed, *outcome.removed]] == []
     assert outcome.problems == []
+    (tmp_path / "figures").mkdir()
+    for path in committed("results/figures/*"):
+        shutil.copy(path, tmp_path / "figures")
+    page = shutil.copy(ROOT / "results" / "report.html", tmp_path)
+    assert report.regenerate(results=tmp_path, output=page, check=True).changed == []
+    assert page.stat().st_size < 1_500_000
