@@ -83,10 +83,10 @@ def test_tensorboard_has_the_scalars_and_the_real_metrics(finished: records.Reco
     assert scalars <= set(events.Tags()["scalars"])
     assert [event.step for event in events.Scalars("accuracy/test")] == [1, 2, 3]
     assert events.Scalars("accuracy/test")[2].value == pytest.approx(finished.last_accuracy)
-    assert events.Scalars("result/max_accuracy")[2].value == pytest.approx(finished.max_accuracy)
+    assert events.Scalars("accuracy/max")[2].value == pytest.approx(finished.max_accuracy)
     plugin = events.SummaryMetadata("_hparams_/session_start_info").plugin_data
     assert b"attention.cbam" in plugin.content
-    assert sum(file.stat().st_size for file in folder_of(tmp_path).glob("events*")) < 100_000
+    assert sum(file.stat().st_size for file in folder_of(tmp_path).glob("events*")) < 200_000
 
 
 def test_a_finished_run_is_not_trained_again(
