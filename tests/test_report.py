@@ -9,24 +9,21 @@ import re
 import runpy
 import shutil
 import sys
-from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from made import CBAM, PLAIN, claim, row, run, runs, study, write
+from reported import page
 from support import ROOT
 
 from capsexp import contents, report, studies, tables
-from capsexp.aggregate import Outcome
 from capsexp.commands import commands
 from capsexp.figures.catalogue import FIGURES
-from capsexp.records import Record
 from capsexp.report import DIFFERS, HOLDS, OPEN, pictures
 from capsexp.report.pictures import Picture
 from capsexp.statistics import ClaimVerdict, Verdict
-from capsexp.studies import Study
 
 VOID = {"meta", "link", "img", "input", "br"}
 
@@ -58,14 +55,6 @@ class Reader(HTMLParser):
     def text(self) -> str:
         """What can be read, with single blanks."""
         return " ".join(" ".join(self.texts).split())
-
-
-def page(found: Sequence[Record], *made: Study, drawn: Sequence[Picture] = (), problems: Sequence[str] = ()) -> str:
-    """The page of studies, of `made.study()` where there are none, and of these records."""
-    lines = tables.runs(found)
-    shown = [tables.make(one, lines) for one in made or (study(),)]
-    outcome = Outcome(records=list(found), problems=list(problems))
-    return report.page(shown, outcome, lines, drawn, "runs")
 
 
 def cells(text: str) -> list[dict[str, tuple[str, str]]]:

@@ -1,0 +1,19 @@
+"""The report of records that no run left."""
+
+from collections.abc import Sequence
+
+from made import study
+
+from capsexp import report, tables
+from capsexp.aggregate import Outcome
+from capsexp.records import Record
+from capsexp.report.pictures import Picture
+from capsexp.studies import Study
+
+
+def page(found: Sequence[Record], *made: Study, drawn: Sequence[Picture] = (), problems: Sequence[str] = ()) -> str:
+    """The page of studies, of `made.study()` where there are none, and of these records."""
+    lines = tables.runs(found)
+    shown = [tables.make(one, lines) for one in made or (study(),)]
+    outcome = Outcome(records=list(found), problems=list(problems))
+    return report.page(shown, outcome, lines, drawn, "runs")
