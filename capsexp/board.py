@@ -15,9 +15,11 @@ numbers. Steps are epochs, 1 is the first.
 """
 
 import copy
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
@@ -67,7 +69,7 @@ class Board(Callback):
         if not done:
             for earlier in self.planned.folder.glob("events.out.tfevents.*"):
                 earlier.unlink()
-        self.writer = SummaryWriter(self.planned.folder, purge_step=done + 1)
+        self.writer = _open(self.planned.folder, purge_step=done + 1)
         if not done:
             with _aside(module):
                 self._introduce(self.writer, module)
@@ -107,7 +109,7 @@ class Board(Callback):
 
     def conclude(self, record: records.Record) -> None:
         """Says that the run came to its end, with what came out."""
-        writer = self.writer or SummaryWriter(self.planned.folder)
+        writer = self.writer or _open(self.planned.folder)
         last, tested = record.last_accuracy, record.heldout_accuracy
         if last is not None:
             writer.add_scalar("accuracy/last", last, len(record.epochs))
@@ -275,6 +277,17 @@ def _histogram(writer: SummaryWriter, tag: str, values: Tensor, epoch: int, boun
         bucket_counts=torch.histc(values, BINS, low, high).tolist(),
         global_step=epoch,
     )
+
+
+def _open(folder: Path, purge_step: int | None = None) -> SummaryWriter:
+    """A writer whose thread doesn't print what the system refuses: the writer raises it again, where it is named."""
+
+    def fail(failure: threading.ExceptHookArgs) -> None:
+        if not isinstance(failure.exc_value, OSError):
+            threading.__excepthook__(failure)
+
+    threading.excepthook = fail
+    return SummaryWriter(folder, purge_step=purge_step)
 
 
 def _events(writer: SummaryWriter) -> FileWriter:
