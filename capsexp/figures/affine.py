@@ -1,12 +1,9 @@
 """alberti, "Affine Transformation Robustness": accuracy against rotation, shear and scale, each alone."""
 
-import pandas as pd
-from matplotlib.axes import Axes
-
 from capsexp.figures.curves import Drawn, levels
 from capsexp.figures.networks import trained
-from capsexp.figures.sources import Measured, Missing, Sources
-from capsexp.figures.style import LOOKS, Look, Page, legend, level
+from capsexp.figures.sources import Missing, Sources
+from capsexp.figures.style import LOOKS, Page, legend, level
 from capsexp.robustness import robustness
 
 STUDY = "alberti_affine"
@@ -30,11 +27,14 @@ def robust(sources: Sources) -> Drawn:
         network = trained(sources, measured, f"budget.test_images={IMAGES}") if measured.records else None
         if isinstance(network, Missing):
             missing.append(network)
-        elif network is not None:
+        if network is None or isinstance(network, Missing):
+            page.note(f"Without {measured.row.name}.")
+        else:
             drawn = True
             accuracies = robustness(network)
             for axis, kind in zip(page.axes[0], MAPS, strict=True):
-                _draw(axis, accuracies[accuracies["map"] == kind], measured, look)
+                of_kind = accuracies[accuracies["map"] == kind]
+                axis.plot(of_kind.value, of_kind.accuracy, label=f"{measured.row.name} (n = 1)", **look.curve)
             setting, seed = measured.line["setting"], network.config.seed
             page.note(f"{measured.row.name}: after epoch {network.epoch}: {setting}; one run (seed {seed}).")
     if not drawn:
@@ -45,11 +45,6 @@ def robust(sources: Sources) -> Drawn:
         level(axis, levels(rows))
         legend(axis, 2)
     page.note(
-        "Grey: as far as affNIST goes. Dotted levels and the numbers at the right: published, under all maps together.",
-        *map(str, missing),
+        "Grey: as far as affNIST goes. Dotted levels and the numbers at the right: published, under all maps together."
     )
     return page, missing
-
-
-def _draw(axis: Axes, accuracies: pd.DataFrame, measured: Measured, look: Look) -> None:
-    axis.plot(accuracies.value, accuracies.accuracy, label=f"{measured.row.name} (n = 1)", **look.curve)

@@ -53,7 +53,9 @@ def objects(sources: Sources) -> Drawn:
         found = last_of(sources, measured)
         if isinstance(found, Missing):
             missing.append(found)
-        elif found is not None:
+        if found is None or isinstance(found, Missing):
+            notes.append(f"Without {measured.row.name}.")
+        else:
             record, images = found
             image = images[max(images)]
             if not any(np.array_equal(_upper(image), strip) for _, strip in strips):
@@ -63,7 +65,7 @@ def objects(sources: Sources) -> Drawn:
     if not strips:
         return None, missing
     page = _page("huang, Fig. 14: COIL-20, reconstructed by CapsNet and DA-CapsNet", strips)
-    page.note("Test images, one of each object.", *notes, *map(str, missing))
+    page.note("Test images, one of each object.", *notes)
     return page, missing
 
 

@@ -65,11 +65,13 @@ class Sources:
     typed: Sequence[str] = ()
     problems: list[str] = field(default_factory=list)  # records that can't be used, a line each
 
+    def __post_init__(self) -> None:
+        if not self.results.is_dir():
+            raise InputError(f"{self.results}: no such folder; the records are in results/runs")
+
     @cached_property
     def runs(self) -> pd.DataFrame:
         """All records, as tables have them."""
-        if not self.results.is_dir():
-            raise InputError(f"{self.results}: no such folder; the records are in results/runs")
         outcome = aggregate.Outcome()
         runs = aggregate.read_runs(self.results, outcome)
         self.problems += outcome.problems

@@ -14,9 +14,11 @@ from typing import Any
 
 import matplotlib
 import matplotlib.style
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from PIL import Image
 
 from capsexp.files import write_atomically
 
@@ -94,9 +96,16 @@ class Page:
 
     def _rendered(self, kind: str) -> bytes:
         stream = io.BytesIO()
-        undated = {} if kind == "png" else {"Date": None}
-        self.figure.savefig(stream, format=kind, dpi=120, metadata=undated)
-        return stream.getvalue()
+        self.figure.savefig(stream, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {})
+        return _smaller(stream) if kind == "png" else stream.getvalue()
+
+
+def _smaller(stream: io.BytesIO) -> bytes:
+    """A PNG file without transparency, and without colours where it has none."""
+    image, smaller = Image.open(stream).convert("RGB"), io.BytesIO()
+    image = image if np.ptp(np.asarray(image), axis=2).any() else image.convert("L")
+    image.save(smaller, "png", optimize=True)
+    return smaller.getvalue()
 
 
 def write(files: dict[str, bytes], folder: Path, name: str) -> None:

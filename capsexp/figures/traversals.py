@@ -38,8 +38,8 @@ class Traversal:
             taken = "" if winner == labels[shown] else f", taken for: {names[winner]}"
             axis.set_title(f"{names[int(labels[shown])]}{taken}")
         page.note(
-            "A row a dimension, moved by what stands below; in the middle, at 0, the reconstruction itself. "
-            "First column: the test image.",
+            "Top left: a test image. Each row: what is drawn when this dimension of the winning class's capsule is "
+            "moved by −0.25 to 0.25 in steps of 0.05; at 0, the reconstruction itself.",
             f"CapsNet, after epoch {network.epoch}: {measured.line['setting']}; one run (seed {network.config.seed}).",
         )
         return page, []
@@ -51,7 +51,8 @@ def _draw(axis: Axes, pixels: Tensor, moved: Tensor) -> None:
     left[0, 0] = pixels
     show(axis, mosaic(torch.cat([left, moved], dim=1)))
     pitch = pixels.shape[-1] + 1
-    axis.set_xticks([pitch / 2, *(pitch * (place + 1.5) for place in (0, 5, 10))])
-    axis.set_xticklabels(["image", *(f"{OFFSETS[place]:+.2f}" for place in (0, 5, 10))])
+    ends = {place: f"{OFFSETS[place]:+.2f}".replace("-", "−") for place in (0, len(OFFSETS) - 1)}
+    columns = {**ends, OFFSETS.index(0.0): "0"}
+    axis.set_xticks([pitch * (place + 1.5) for place in columns], list(columns.values()))
     axis.set_yticks([pitch * (row + 0.5) for row in range(len(moved))], [str(row + 1) for row in range(len(moved))])
     axis.tick_params(length=0)
