@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from capsexp.data.names import class_names
+from capsexp.errors import RunError
 from capsexp.fields import Fields, fields
 from capsexp.nn.losses import reconstruction_loss
 from capsexp.nn.scores import Scores
@@ -37,7 +38,7 @@ class Child(NamedTuple):
     box: tuple[int, int, int, int] | None  # the pixels it sees: top, left, row and column after the last
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layer:
     """A layer's routing, as far as it leads to the winning class."""
 
@@ -128,10 +129,12 @@ class Inside:
 
 
 def look(restored: Restored, asked: Asked) -> Inside:
-    """Runs the network on the image."""
+    """Runs the network on the image; raises RunError where what it says is not finite."""
     pixels = asked.pixels[None]
     with torch.no_grad(), restored.computing():
         observation = observe(restored.module, pixels)
+    if not observation.prediction.scores.isfinite().all():
+        raise RunError(f"{restored.path}: its network's scores of {asked.name} are not finite")
     winner = observation.prediction.scores.argmax(dim=1)
     drawn = traversal = None
     if restored.module.decoder is not None:

@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from torch import Tensor
 
-from capsexp.figures.style import GREY, LOOKS, ours
+from capsexp.figures.style import GREY, LOOKS, count_epochs, ours
 from capsexp.inside import Child, Inside, Layer, factors
 from capsexp.observe import AttentionMap
 from capsexp.traversal import OFFSETS
@@ -90,7 +90,7 @@ def _routing(inside: Inside, layer: Layer, part: SubFigure) -> None:
     winner = inside.names[inside.winner]
     _title(
         part,
-        f"{layer.observed.name}: how much of its child capsules ({types} at each of {height}×{width} positions) "
+        f"{_which(inside, layer)}: how much of its child capsules ({types} at each of {height}×{width} positions) "
         f"goes to {winner}: Σ share × presence",
     )
     shown = _some(len(layer.shares), SHOWN)
@@ -104,6 +104,11 @@ def _routing(inside: Inside, layer: Layer, part: SubFigure) -> None:
     _entropies(axes[-1], layer)
 
 
+def _which(inside: Inside, layer: Layer) -> str:
+    number, count = inside.layers.index(layer) + 1, len(inside.layers)
+    return "routing" if count == 1 else f"routing, layer {number} of {count}"
+
+
 def _entropies(axis: Axes, layer: Layer) -> None:
     parents = layer.observed.coefficients[0].shape[-1]
     iterations = range(1, len(layer.entropies) + 1)
@@ -111,19 +116,15 @@ def _entropies(axis: Axes, layer: Layer) -> None:
     for iteration, value in zip(iterations, layer.entropies, strict=True):
         axis.annotate(f"{value:.3f}", (iteration, value), (0, -5), textcoords="offset points", ha="center", va="top")
     axis.axhline(math.log(parents), color=GREY, linestyle="--", linewidth=1)
-    level = (0.5, math.log(parents))
-    axis.annotate(
-        f"log {parents}", level, (0, 4), xycoords=("axes fraction", "data"), textcoords="offset points", ha="center"
-    )
-    axis.set_ylim(0, 1.25 * math.log(parents))
-    axis.set_title("entropy of the shares", fontsize=SMALL)
+    axis.set_ylim(0, 1.15 * math.log(parents))
+    axis.set_title(f"entropy (dashed: log {parents})", fontsize=SMALL)
     _count_iterations(axis, len(iterations))
 
 
 def _strongest(inside: Inside, layer: Layer, part: SubFigure) -> None:
     """Single children, where they are, and what they give in each iteration."""
     children = layer.strongest()
-    _title(part, f"{layer.observed.name}: the child capsules of which most goes to {inside.names[inside.winner]}")
+    _title(part, f"{_which(inside, layer)}: the child capsules of which most goes to {inside.names[inside.winner]}")
     places, lines, listed = part.subplots(1, 3, width_ratios=[1, 1.7, 1.8])
     _image(places, inside.asked.pixels, "what they see")
     for number, (child, look) in enumerate(zip(children, LOOKS, strict=False), 1):
@@ -187,7 +188,7 @@ def _channels(axis: Axes, found: AttentionMap, values: Tensor) -> None:
     axis.bar(range(len(values)), (values - foot).tolist(), width=1.0, bottom=foot, color=LOOKS[2].color)
     axis.axhline(foot, color="black", linewidth=0.8)
     axis.set_title(f"{name}, by channel", fontsize=SMALL)
-    axis.set_xlabel("channel")
+    count_epochs(axis, "channel")
 
 
 def _enlarged(values: Tensor, size: int) -> Tensor:
@@ -235,7 +236,7 @@ def _heat(axis: Axes, inside: Inside, heat: Tensor, title: str, scale: Tensor) -
     _image(axis, grey[None], title)
     known = scale[~scale.isnan()]
     drawn = axis.imshow(heat, cmap=HEAT, vmin=float(known.min()), vmax=float(known.max()))
-    axis.contour(grey, levels=[float(grey.min() + grey.max()) / 2], colors="white", linewidths=1.0)
+    axis.contour(grey, levels=[float(grey.mean())], colors="white", linewidths=1.0)
     return drawn
 
 

@@ -70,7 +70,7 @@ def _check(given: dict[str, str], overrides: list[str]) -> None:
     for key in ("checkpoint", "image"):
         if key not in given:
             raise InputError(f"{key}: missing; must be {_WORDS[key]}")
-    if not given.get("output", ".png").endswith(".png"):
+    if "output" in given and Path(given["output"]).suffix != ".png":
         raise InputError(f"output={given['output']}: must be {_WORDS['output']}")
 
 
