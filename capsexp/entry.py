@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from capsexp import composing
+from capsexp.checks import nearest
 from capsexp.errors import DONE, INTERRUPTED, CapsexpError, InputError, RunError, one_line
 
 
@@ -38,19 +39,21 @@ def own_words(words: list[str], own: Mapping[str, str]) -> tuple[dict[str, str],
     Args:
         own: each own word, and what its value is. Those that are not given are missing in the result.
 
-    Raises InputError for a word without =, and for one without a value.
+    Raises InputError for a word without =, for one of the own without a value, and for one that is nearly one of them.
     """
     given, rest = {}, []
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:
             raise InputError(f"{word}: not of the form key=value")
-        if key not in own:
-            rest.append(word)
-        elif value:
-            given[key] = value
-        else:
+        if key in own and not value:
             raise InputError(f"{key}=: must be {own[key]}")
+        if key in own:
+            given[key] = value
+        elif "." not in key and (hint := nearest(key, own)):
+            raise InputError(f"{key}: no such key{hint}")
+        else:
+            rest.append(word)
     return given, rest
 
 

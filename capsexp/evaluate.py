@@ -96,9 +96,9 @@ def show(restored: "Restored", evaluation: "Evaluation") -> None:
     right = "accuracy" if evaluation.confusion is not None else "accuracy (exactly the right set of classes)"
     print(f"{right} {evaluation.accuracy:.2f} %, loss {evaluation.loss:.4f}\n")
     many = len(classes) > MANY
-    shown = classes.sort_values("f1", kind="stable", na_position="first").head(10) if many else classes
+    shown = classes.sort_values("f1", kind="stable", na_position="last").head(10) if many else classes
     rows = [[str(row.Index), *map(_percent, row[1:4]), f"{row.images:,}"] for row in shown.itertuples()]
-    title = f"the ten worst of {len(classes)} classes" if many else "by class"
+    title = f"the ten worst of {len(classes)} classes (output=FILE has all)" if many else "by class"
     _print_table(title, ["class", "precision %", "recall %", "F1 %", "images"], rows)
     if evaluation.confusion is not None:
         _show_confusion(evaluation.confusion)
@@ -148,7 +148,7 @@ def _print_table(
         console.width = PIPED_WIDTH
     table = Table(box=MARKDOWN, header_style="bold")
     for number, name in enumerate(columns):
-        table.add_column(name, justify="left" if number < words else "right")
+        table.add_column(name, justify="left" if number < words else "right", overflow="fold")
     for row in rows:
         table.add_row(*row)
     wide = console.options.update(max_width=10_000)
