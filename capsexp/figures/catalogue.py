@@ -13,8 +13,8 @@ from capsexp.figures.traversals import Traversal
 
 FIGURES: dict[str, tuple[str, Callable[[Sources], Drawn]]] = {
     "huang_fig3": ("two squash functions", squashing.scales),
-    "huang_fig8": ("seven epochs of reconstructions, CapsNet", reconstructions.Epochs(8, "CapsNet")),
-    "huang_fig9": ("seven epochs of reconstructions, DA-CapsNet", reconstructions.Epochs(9, "DA-CapsNet")),
+    "huang_fig8": ("seven epochs of reconstructions, CapsNet", reconstructions.Epochs(8, "CapsNet", "none")),
+    "huang_fig9": ("seven epochs of reconstructions, DA-CapsNet", reconstructions.Epochs(9, "DA-CapsNet", "dual")),
     "huang_fig10": ("epochs to the top on MNIST", epochs.to_the_top),
     "huang_fig11": ("accuracy on CIFAR-10 by epoch", huang_curves(11, "CIFAR-10", "cifar10")),
     "huang_fig12": ("accuracy on Fashion-MNIST by epoch", huang_curves(12, "Fashion-MNIST", "fashion_mnist")),

@@ -22,15 +22,15 @@ Picture = NDArray[np.uint8]  # [H, W] or [H, W, channels]
 class Epochs:
     """Fig. 8 or 9: what one network draws after each epoch."""
 
-    def __init__(self, number: int, network: str) -> None:
-        self.number, self.network = number, network
+    def __init__(self, number: int, network: str, attention: str) -> None:
+        self.number, self.network, self.attention = number, network, attention
 
     def __call__(self, sources: Sources) -> Drawn:
         """The figure, or what makes it."""
         (measured,) = sources.rows("huang_fig8", network=self.network)
         found = last_of(sources, measured)
         if found is None:
-            return None, sources.missing([measured], "huang_fig8")
+            return None, sources.missing([measured], "huang_fig8", f"attention={self.attention}")
         if isinstance(found, Missing):
             return None, [found]
         record, images = found

@@ -43,14 +43,16 @@ def test_a_named_figure_is_two_files_and_a_line(folder: Path, capsys: pytest.Cap
     )
 
 
-def test_without_a_name_what_can_be_drawn_is_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_name_what_can_be_drawn_is_drawn(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = ("huang_fig3", "huang_fig8", "huang_fig13", "ou_traversal_mnist")
+    monkeypatch.setattr(catalogue, "FIGURES", {name: catalogue.FIGURES[name] for name in some})
     main(paths(folder))
-    found = {file.stem for file in (folder / "results" / "figures").iterdir()}
-    assert found == {"huang_fig3", "huang_fig13"}
+    assert {file.stem for file in (folder / "results" / "figures").iterdir()} == {"huang_fig3", "huang_fig13"}
     lines = capsys.readouterr().out.splitlines()
-    assert {line.split(":")[0] for line in lines} == catalogue.FIGURES.keys()
-    left = {line.split(":")[0] for line in lines if ": not drawn: no runs of " in line}
-    assert left == catalogue.FIGURES.keys() - found
+    left = [line.split(":")[0] for line in lines if ": not drawn: no runs of " in line]
+    assert left == ["huang_fig8", "ou_traversal_mnist"]
 
 
 def test_a_named_figure_that_cannot_be_drawn_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
