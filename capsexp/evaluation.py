@@ -41,8 +41,8 @@ def evaluate(restored: Restored, say: Say = print) -> Evaluation:
         note=images.note,
         accuracy=accuracy,
         loss=loss,
-        confusion=_confusion(truth, answers, names) if threshold is None else None,
-        classes=_by_class(truth, answers, names),
+        confusion=confusion_of(truth, answers, names) if threshold is None else None,
+        classes=by_class(truth, answers, names),
     )
 
 
@@ -74,13 +74,13 @@ def most_confused(confusion: pd.DataFrame, count: int) -> list[tuple[str, str, i
     return [(names[i], names[j], images) for images, i, j in sorted(wrong, key=lambda pair: -pair[0])[:count]]
 
 
-def _confusion(truth: Tensor, answers: Tensor, names: list[str]) -> pd.DataFrame:
+def confusion_of(truth: Tensor, answers: Tensor, names: list[str]) -> pd.DataFrame:
     """From [N, J] of bool, with one class in each row."""
     counts = truth.T.double() @ answers.double()
     return pd.DataFrame(counts.long().numpy(), index=names, columns=names)
 
 
-def _by_class(truth: Tensor, answers: Tensor, names: list[str]) -> pd.DataFrame:
+def by_class(truth: Tensor, answers: Tensor, names: list[str]) -> pd.DataFrame:
     """From [N, J] of bool: which classes are there, which ones the network names."""
     right, there, named = (part.sum(dim=0).double() for part in (truth & answers, truth, answers))
     columns = {"precision": right / named, "recall": right / there, "f1": 2 * right / (there + named)}

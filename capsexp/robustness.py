@@ -39,32 +39,32 @@ def robustness(restored: Restored, grid: Mapping[str, Sequence[float]] = GRID, s
 
     Raises InputError where the data aren't there.
     """
-    split = _upright(source.load(restored.config.data, say), restored.config)
+    split = upright(source.load(restored.config.data, say), restored.config)
     images, labels = (part.to(restored.module.device) for part in split)
     rows = []
     for kind, values in grid.items():
         for value in values:
-            mapped = _mapped(images, _matrix(kind, value), restored.config.data.size)
-            _, accuracy, _, _ = measured(restored, (mapped, labels))
+            moved = mapped(images, matrix(kind, value), restored.config.data.size)
+            _, accuracy, _, _ = measured(restored, (moved, labels))
             rows.append({"map": kind, "value": float(value), "accuracy": accuracy, "images": len(labels)})
     return pd.DataFrame(rows)
 
 
-def _upright(images: ImageSet, config: Config) -> Split:
+def upright(images: ImageSet, config: Config) -> Split:
     """The test images before any map."""
     if isinstance(make_synthesis(config.data), AffineMNIST):
         config = replace(config, data=replace(config.data, synthesis=None))
     return test_split(images, config)
 
 
-def _matrix(kind: str, value: float) -> Tensor:
-    """[2, 2]"""
+def matrix(kind: str, value: float) -> Tensor:
+    """A of one map, [2, 2]: see GRID."""
     sizes = {"rotation": 0.0, "shear": 0.0, "scale": 1.0, kind: value}
     angle, shear = torch.tensor([math.radians(sizes["rotation"])]), torch.tensor([sizes["shear"]])
     return affine_maps(angle, shear, torch.full((1, 2), sizes["scale"]))[0]
 
 
-def _mapped(images: Tensor, matrix: Tensor, size: int) -> Tensor:
+def mapped(images: Tensor, matrix: Tensor, size: int) -> Tensor:
     """All images under one map about their centre: [N, C, h, h] -> [N, C, size, size], uint8."""
     parts = []
     for part in torch.split(images, _CHUNK):
