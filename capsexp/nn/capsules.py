@@ -6,9 +6,13 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from capsexp.nn.precision import at_least_float32
 from capsexp.nn.squash import squash
+
+#: Numbers in the votes that are held at a time where images are routed in parts; on other devices as on the CPU.
+_HELD = {"cpu": 2**23, "cuda": 2**28}
 
 
 class Capsules(NamedTuple):
@@ -51,6 +55,7 @@ class Routing(nn.Module):
     concurrent: bool = False  # all layers do their t-th iteration at the same time, through `step`
     trains_matrices: bool = True  # else the transformation matrices stay as they were drawn
     fused: bool = False  # it has `first` and `again`
+    parted: bool = False  # a few images at a time: their votes are forgotten, and made again in the backward pass
     iterations: int
 
     def __init__(self) -> None:
@@ -152,6 +157,7 @@ class TransformationMatrices(nn.Module):
     ) -> None:
         super().__init__()
         self.matrix = structure == "matrix"
+        self.numbers = parents * parent_pose  # in the votes of a child
         rows, columns = parent_pose, child_pose
         if self.matrix:
             rows = columns = math.isqrt(parent_pose)
@@ -190,6 +196,7 @@ class CapsuleLayer(nn.Module):
         self.matrices = matrices.requires_grad_(routing.trains_matrices)
         self.routing = routing
         self.attention = attention or nn.Identity()
+        self.numbers = matrices.numbers
 
     def votes(self, children: Capsules) -> Votes:
         """The votes of these children, and their activations."""
@@ -209,8 +216,27 @@ class CapsuleLayer(nn.Module):
             parents = self.routing.whole(self.seen(children.poses))
             if parents is not None:
                 return parents
-        routed: Capsules = self.routing(*self.votes(children))
-        return routed
+        if self.fast and self.routing.parted:
+            return self._parted(children)
+        return self._routed(*children)
+
+    def _routed(self, poses: Tensor, activations: Tensor | None = None) -> Capsules:
+        parents: Capsules = self.routing(*self.votes(Capsules(poses, activations)))
+        return parents
+
+    def _parted(self, children: Capsules) -> Capsules:
+        """A few images at a time; the batch is not cut where its votes are few enough."""
+        held = _HELD.get(children.poses.device.type, _HELD["cpu"])
+        images = max(1, held // self.votes_of_an_image(children.poses))
+        if images >= len(children.poses):
+            return self._routed(*children)
+        parts = zip(*(torch.split(part, images) for part in children if part is not None), strict=True)
+        routed = [checkpoint(self._routed, *part, use_reentrant=False, preserve_rng_state=False) for part in parts]
+        return Capsules(*map(torch.cat, zip(*routed, strict=True)))
+
+    def votes_of_an_image(self, poses: Tensor) -> int:
+        """How many numbers the votes of these children are, an image."""
+        raise NotImplementedError
 
 
 class LinearCapsules(CapsuleLayer):
@@ -257,6 +283,10 @@ class LinearCapsules(CapsuleLayer):
         return Seen(
             grid, self.matrices.weight.repeat(positions, 1, 1, 1) if positions > 1 else self.matrices.weight, 1, 1
         )
+
+    def votes_of_an_image(self, poses: Tensor) -> int:
+        """Each child votes once."""
+        return math.prod(poses.shape[1:-1]) * self.numbers
 
     def _grouped(self, poses: Tensor) -> Tensor:
         """[B, ..., I, C] -> [B, positions, I, C], I as many as there are matrices for."""

@@ -124,6 +124,11 @@ class ConvCapsules(CapsuleLayer):
         """Poses [B, H, W, I, C]."""
         return Seen(children, self.matrices.weight, self.kernel, self.stride)
 
+    def votes_of_an_image(self, poses: Tensor) -> int:
+        """Each child votes once at each position that sees it."""
+        height, width = ((side - self.kernel) // self.stride + 1 for side in poses.shape[1:3])
+        return height * width * len(self.matrices.weight) * self.numbers
+
     def _patches(self, grid: Tensor) -> Tensor:
         """[B, H, W, I, ...] -> [B, H', W', K · I, ...]."""
         return patches(grid, self.kernel, self.stride).flatten(3, 4)

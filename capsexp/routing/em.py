@@ -98,6 +98,7 @@ class EMRouting(Routing):
 
     presence = "activation"
     activations = True
+    parted = True
 
     def __init__(
         self,

@@ -1,11 +1,15 @@
 """EM routing: what Hinton et al.'s procedure promises."""
 
+import dataclasses
 import math
 
 import pytest
 import torch
+from support import composed_config
 from torch import Tensor
 
+from capsexp.build import build
+from capsexp.nn import capsules
 from capsexp.routing.em import VARIANCE_FLOOR, Activation, EMRouting, Gaussians, fitted
 
 
@@ -180,3 +184,32 @@ def test_the_procedure_by_hand(iterations: int) -> None:
         poses, active = by_hand(votes[image], activations[image], iterations, 0.3)
         torch.testing.assert_close(parents.poses[image], poses)
         torch.testing.assert_close(parents.activations[image], active)
+
+
+def test_images_in_parts_are_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit in the values; the gradients of shared matrices are added up in another order."""
+    outcomes = []
+    for way, held in (("fast", 1), ("reference", 2**23)):
+        monkeypatch.setitem(capsules._HELD, "cpu", held)
+        options = ("model=em_capsnet", "data=mnist_sample", "budget=demo", "routing.iterations=3")
+        config = composed_config(*options, f"trainer.routing={way}")
+        torch.manual_seed(0)
+        network = build(config).network.double()
+        prediction = network(torch.rand(3, 1, 28, 28, dtype=torch.float64))
+        (prediction.scores.square().sum() + prediction.poses.square().sum()).backward()
+        outcomes.append([prediction.scores, *(parameter.grad for parameter in network.parameters())])
+    for parts, whole in zip(*outcomes, strict=True):
+        torch.testing.assert_close(parts, whole)
+
+
+def test_votes_are_forgotten_until_the_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(capsules._HELD, "cpu", 100_000)
+    config = composed_config("model=em_capsnet", "data=mnist_sample", "budget=demo")
+    kept: dict[str, int] = {}
+    for way in ("fast", "reference"):
+        network = build(dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, routing=way))).network
+        seen: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, seen=seen: seen.append(t.numel()) or t, lambda t: t):
+            network(torch.rand(8, 1, 28, 28)).scores.sum()
+        kept[way] = sum(seen)
+    assert kept["fast"] < kept["reference"] / 5
