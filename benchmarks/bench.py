@@ -28,6 +28,7 @@ from capsexp.host_memory import keep_freed_memory
 from capsexp.lightning import CapsuleModule
 from capsexp.plan import Plan, find_place
 from capsexp.provenance import host_peak, processor
+from capsexp.steps import Batch
 from capsexp.training import make_module
 
 WAYS = ("fast", "reference")
@@ -124,7 +125,7 @@ def _step(case: str, way: str, overrides: Sequence[str]) -> tuple[Callable[[], N
     def step() -> None:
         optimizer.zero_grad()
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-            loss = module.training_step((images, labels), 0)
+            loss = module.outcome(Batch(images, labels)).loss
         loss.backward()
         optimizer.step()
         if device.type == "cuda":

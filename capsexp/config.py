@@ -115,6 +115,9 @@ class Trainer:
     precision: Literal["auto", "bf16", "float32"]  # auto: bf16 on a device that computes it, else float32
     deterministic: bool
     routing: Literal["fast", "reference"]  # reference: every vote is held, as the papers' procedures are written
+    processes: Count | None  # that share each batch of a run, a GPU each; null: as many as there are GPUs
+    steps_at_once: Count | None  # optimisation steps in a step of Lightning's; null: 25 on a GPU, 1 on the CPU
+    cuda_graphs: bool  # on a GPU, whole optimisation steps are recorded and replayed
     threads: Count | None  # of the CPU; null leaves it to torch
     eval_batch_size: Count
     progress: Literal["auto", "bar", "lines", "none"]  # auto: a bar on a terminal, lines elsewhere

@@ -51,11 +51,12 @@ def measured(restored: Restored, split: Split) -> tuple[float, float, Tensor, Te
     module = restored.module
     images, labels = (part.to(module.device) for part in split)
     scores: list[Tensor] = []
-    listening = module.network.register_forward_hook(lambda network, inputs, said: scores.append(said.scores.float()))
     module.tested.reset()
-    with listening, torch.inference_mode(), restored.computing():
-        for index, batch in enumerate(DeviceLoader(images, labels, restored.config.trainer.eval_batch_size)):
-            module.test_step(batch, index)
+    with torch.inference_mode(), restored.computing():
+        for batch in DeviceLoader(images, labels, restored.config.trainer.eval_batch_size):
+            outcome = module.outcome(batch)
+            module.tested.update(*outcome, batch.labels)
+            scores.append(outcome.scores.float())
     found = module.tested.results("test")
     return found["test_loss"], found["test_accuracy"], torch.cat(scores).cpu(), labels.cpu()
 

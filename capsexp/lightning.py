@@ -8,8 +8,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, MultiStepLR, ReduceLROnPlateau
-from torchmetrics import MeanMetric
-from torchmetrics.classification import MulticlassAccuracy, MultilabelExactMatch
+from torchmetrics import Metric
 
 from capsexp.config import Optim
 from capsexp.data.loader import derived_seed
@@ -17,46 +16,50 @@ from capsexp.errors import RunError
 from capsexp.models import Prediction
 from capsexp.nn.losses import reconstruction_loss
 from capsexp.nn.precision import full_precision
+from capsexp.steps import Batch, EagerSteps, Outcome, RecordedSteps, Stepper, cuda_graph, make_recordable
 
-Batch = tuple[Tensor, Tensor]
 Epoch = dict[str, float | int]
 
 
-class Metrics(nn.Module):
-    """Mean loss and accuracy of a pass over a split, added up on the device.
+class Metrics(Metric):
+    """Mean loss and accuracy of a pass over a split, added up on the device, and over the processes of a run.
 
     Args:
-        classes: J.
         threshold: None where an image has one class: right is the greatest score. Where it has a set of classes:
             right is an image whose scores above the threshold are those of exactly its set (tsai, section 6).
     """
 
-    def __init__(self, classes: int, threshold: float | None = None) -> None:
+    full_state_update = False
+    loss: Tensor
+    right: Tensor
+    images: Tensor
+
+    def __init__(self, threshold: float | None = None) -> None:
         super().__init__()
         self.threshold = threshold
-        self.loss = MeanMetric(nan_strategy="disable")
-        self.accuracy: MulticlassAccuracy | MultilabelExactMatch
-        if threshold is None:
-            self.accuracy = MulticlassAccuracy(classes, average="micro", validate_args=False)
-        else:
-            self.accuracy = MultilabelExactMatch(classes, validate_args=False)
+        self.add_state("loss", torch.zeros((), dtype=torch.float64), "sum")
+        self.add_state("right", torch.zeros((), dtype=torch.int64), "sum")
+        self.add_state("images", torch.zeros((), dtype=torch.int64), "sum")
 
     def update(self, loss: Tensor, scores: Tensor, labels: Tensor) -> None:
         """One batch: scalar, [B, J], [B] or [B, J]."""
-        self.loss.update(loss, len(labels))
-        # torchmetrics would guess from their values whether the scores are logits.
-        self.accuracy.update(scores if self.threshold is None else (scores > self.threshold).long(), labels)
+        self.loss += loss * len(labels)
+        self.images += len(labels)
+        if self.threshold is None:
+            self.right += (scores.argmax(dim=1) == labels).sum()
+        else:
+            self.right += ((scores > self.threshold) == (labels > 0)).all(dim=1).sum()
 
-    def reset(self) -> None:
-        """Begins a new pass."""
-        self.loss.reset()
-        self.accuracy.reset()
+    def compute(self) -> tuple[float, float]:
+        """Mean loss, and the share of images that are right in percent. Waits for the device."""
+        images = self.images.item()
+        # The quotient of whole numbers is rounded, so that 99.71 % is that and not 99.71000000000001 %.
+        return self.loss.item() / images, round(100 * self.right.item() / images, 5)
 
     def results(self, split: str) -> Epoch:
-        """The pass in plain numbers; the accuracy in percent."""
-        # float32 holds 99.71 % as 99.70999908: the share of a whole number of images is rounded back.
-        accuracy = round(100 * self.accuracy.compute().item(), 5)
-        return {f"{split}_loss": self.loss.compute().item(), f"{split}_accuracy": accuracy}
+        """The pass in plain numbers."""
+        loss, accuracy = self.compute()
+        return {f"{split}_loss": loss, f"{split}_accuracy": accuracy}
 
 
 class CapsuleModule(pl.LightningModule):
@@ -70,12 +73,13 @@ class CapsuleModule(pl.LightningModule):
         optim: optimiser and schedule.
         epochs: that this run does; the schedule's milestones are scaled to them.
         seed: the run's; each epoch's randomness follows from it and the epoch.
-        classes: J.
         evaluated: what is evaluated after each epoch, `test` or `heldout`; names the columns of the history.
         mean, std: of the training pixels, one a channel, for a network that wants them normalised; else None.
         threshold: where labels are sets: see Metrics.
+        recorded: on a GPU, steps are replayed from a recording; see capsexp.steps.
     """
 
+    automatic_optimization = False  # a call of `training_step` does several
     mean: Tensor
     std: Tensor
 
@@ -88,11 +92,11 @@ class CapsuleModule(pl.LightningModule):
         optim: Optim,
         epochs: int,
         seed: int,
-        classes: int,
         evaluated: str = "test",
         mean: list[float] | None = None,
         std: list[float] | None = None,
         threshold: float | None = None,
+        recorded: bool = True,
     ) -> None:
         super().__init__()
         self.network, self.decoder, self.loss = network, decoder, loss
@@ -100,12 +104,14 @@ class CapsuleModule(pl.LightningModule):
         self.optim, self.epochs, self.seed, self.evaluated = optim, epochs, seed, evaluated
         self.register_buffer("mean", torch.tensor(mean or [0.0]).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(std or [1.0]).view(-1, 1, 1))
-        self.trained, self.tested = Metrics(classes, threshold), Metrics(classes, threshold)
+        self.trained, self.tested = Metrics(threshold), Metrics(threshold)
         self.history: list[Epoch] = []
         self.schedule: LRScheduler | None = None
         self._schedule_state: dict[str, Any] | None = None
         self.resumed: list[int] = []  # after which epochs the run was interrupted and went on
         self.about: dict[str, Any] = {}  # what its checkpoints say of the run, as plain containers
+        self.recorded = recorded
+        self.stepper: Stepper | None = None
         self._started = self._trained_at = 0.0
 
     def forward(self, pixels: Tensor) -> Prediction:
@@ -128,28 +134,45 @@ class CapsuleModule(pl.LightningModule):
             self.schedule.load_state_dict(self._schedule_state)
         return optimizer
 
-    def training_step(self, batch: Batch, index: int) -> Tensor:
-        """One batch: loss and gradient."""
-        return self._step(batch, self.trained)
+    def transfer_batch_to_device(self, batch: list[Batch], device: torch.device, index: int) -> list[Batch]:
+        """They are there already."""
+        return batch
 
-    def validation_step(self, batch: Batch, index: int) -> None:
-        """One batch of the evaluation after an epoch."""
-        self._step(batch, self.tested)
+    def on_train_start(self) -> None:
+        """The optimiser is what the training goes on with, from a checkpoint or new."""
+        optimizer = self.optimizers(use_pl_optimizer=False)
+        assert isinstance(optimizer, torch.optim.Optimizer)
+        steps = EagerSteps(self.outcome, self.manual_backward, optimizer)
+        self.stepper = steps
+        if self.recorded and self.device.type == "cuda" and self.trainer.world_size == 1:
+            make_recordable(optimizer)
+            self.stepper = RecordedSteps(steps, cuda_graph)
 
-    def test_step(self, batch: Batch, index: int) -> None:
-        """One batch of the test set, under protocol heldout."""
-        self._step(batch, self.tested)
+    def training_step(self, batches: list[Batch], index: int) -> None:
+        """So many optimisation steps: Lightning's own work, done once for all of them, takes longer than one."""
+        assert self.stepper is not None
+        for batch in batches:
+            self.trained.update(*self.stepper(batch), batch.labels)
 
-    def _step(self, batch: Batch, metrics: Metrics) -> Tensor:
-        pixels, labels = batch
+    def validation_step(self, batches: list[Batch], index: int) -> None:
+        """Some batches of the evaluation after an epoch."""
+        for batch in batches:
+            self.tested.update(*self.outcome(batch), batch.labels)
+
+    def test_step(self, batches: list[Batch], index: int) -> None:
+        """Some batches of the test set, under protocol heldout."""
+        self.validation_step(batches, index)
+
+    def outcome(self, batch: Batch) -> Outcome:
+        """Loss and scores of a batch."""
+        pixels, labels, _ = batch
         scores, poses = self(pixels)
         with full_precision(scores):
             loss: Tensor = self.loss(scores.float(), labels)
         if self.decoder is not None:
             drawn = self.decoder(poses, labels)
             loss = loss + self.reconstruction_weight * reconstruction_loss(drawn.float(), pixels)
-        metrics.update(loss.detach(), scores.detach(), labels)
-        return loss
+        return Outcome(loss, scores)
 
     def on_train_epoch_start(self) -> None:
         """Makes the epoch's randomness a function of seed and epoch alone."""

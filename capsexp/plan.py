@@ -47,6 +47,12 @@ class Plan:
         return self.config.budget.epochs or self.config.optim.epochs
 
     @property
+    def processes(self) -> int:
+        """How many share its batches; null is as many as there are GPUs."""
+        there = torch.cuda.device_count() if self.device.type == "cuda" else 1
+        return self.config.trainer.processes or there
+
+    @property
     def evaluated(self) -> str:
         """What is evaluated after each epoch."""
         return "heldout" if self.config.protocol == "heldout" else "test"
@@ -71,7 +77,10 @@ def find_place(config: Config) -> tuple[torch.device, str]:
     wanted = config.trainer.accelerator
     if wanted == "gpu" and not torch.cuda.is_available():
         raise InputError("trainer.accelerator=gpu: torch sees no CUDA device here (auto or cpu run on the CPU)")
+    processes = config.trainer.processes or 1
     device = torch.device("cuda", 0) if wanted != "cpu" and torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cuda" and processes > torch.cuda.device_count():
+        raise InputError(f"trainer.processes={processes}: each needs a GPU, and torch sees {torch.cuda.device_count()}")
     precision = config.trainer.precision
     if precision == "auto":
         on_cpu = device.type == "cpu"

@@ -16,7 +16,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from capsexp.data.loader import Several
 from capsexp.lightning import CapsuleModule, Epoch
+from capsexp.steps import Batch
 
 
 class EpochLines(Callback):
@@ -46,15 +48,19 @@ class EpochBar(EpochLines):
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Starts the bar where a continued run stands."""
         assert isinstance(module, CapsuleModule)
-        batches = int(trainer.num_training_batches)
+        loader = trainer.train_dataloader
+        assert isinstance(loader, Several)
+        batches = len(loader.loader)
         total, done = module.epochs * batches, trainer.current_epoch * batches
         self.task = self.progress.add_task(_description(module), total=total, completed=done)
         self.progress.start()
 
-    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *args: object) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: list[Batch], batch_idx: int
+    ) -> None:
         """Moves the bar; reads nothing from the device."""
         if self.task is not None:
-            self.progress.advance(self.task)
+            self.progress.advance(self.task, len(batch))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Prints the epoch above the bar."""

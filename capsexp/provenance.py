@@ -22,11 +22,14 @@ def beginning() -> dict[str, Any]:
     return {"started": _now(), "commit": commit, "clean_tree": clean}
 
 
-def provenance(begun: dict[str, Any], device: torch.device, resumed: list[int], command: str | None) -> dict[str, Any]:
+def provenance(
+    begun: dict[str, Any], device: torch.device, processes: int, resumed: list[int], command: str | None
+) -> dict[str, Any]:
     """Versions, commit, machine and times, without names or paths of the machine.
 
     Args:
         begun: what `beginning` said.
+        processes: how many shared the batches.
         resumed: after which epochs the run was interrupted and went on.
         command: what repeats the run.
     """
@@ -38,6 +41,7 @@ def provenance(begun: dict[str, Any], device: torch.device, resumed: list[int], 
         "python": platform.python_version(),
         "libraries": {name: found for name in LIBRARIES if (found := _version(name))},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
+        "processes": processes,
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2),

@@ -16,6 +16,8 @@ from capsexp.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochCheckpoint,
 from capsexp.config import is_multilabel
 from capsexp.data import source
 from capsexp.data.module import CapsuleData
+from capsexp.data.source import ImageSet
+from capsexp.distributed import Seat, check_shares, processes
 from capsexp.errors import RunError, one_line
 from capsexp.files import naming
 from capsexp.host_memory import keep_freed_memory
@@ -33,20 +35,12 @@ def train(
     A training that fails leaves a record that says so, and raises RunError; Ctrl-C raises KeyboardInterrupt.
     """
     config, begun = planned.config, beginning()
-    keep_freed_memory()
-    if config.trainer.threads is not None:
-        torch.set_num_threads(config.trainer.threads)
-    pl.seed_everything(config.seed, verbose=False)
-    images = source.load(config.data, say)
-    module = make_module(planned, build(config))
+    module, data, images = _prepared(planned, say)
     board = Board(planned)
-    trainer = make_trainer(planned, [board, *callbacks])
-    data = CapsuleData(images, config)
     heldout, error = None, None
     try:
-        _fit(planned, trainer, module, data, say)
-        if config.protocol == "heldout":
-            heldout = _test_best(planned, trainer, module, data)
+        with processes(planned, _take_part) as seat:
+            heldout = _trained(planned, seat, module, data, say, [board, *callbacks])
     except (RunError, RuntimeError, MemoryError) as failure:
         error = failure
     maximum, first, last, seconds = records.summary(module.history, planned.evaluated)
@@ -66,7 +60,7 @@ def train(
         seconds_per_epoch=seconds,
         peak_memory_mb=peak_memory_mb(planned.device),
         data={"note": images.note, "checksum": images.checksum},
-        provenance=provenance(begun, planned.device, module.resumed, planned.command),
+        provenance=provenance(begun, planned.device, planned.processes, module.resumed, planned.command),
     )
     if not (error and finished(planned)):  # a repetition that fails leaves the finished record alone
         records.write(record, planned.path)
@@ -81,6 +75,43 @@ def train(
     return record
 
 
+def _prepared(planned: Plan, say: Callable[[str], None]) -> tuple[CapsuleModule, CapsuleData, ImageSet]:
+    """What is trained and on what; from here on chance is the seed's."""
+    config = planned.config
+    keep_freed_memory()
+    if config.trainer.threads is not None:
+        torch.set_num_threads(config.trainer.threads)
+    pl.seed_everything(config.seed, verbose=False)
+    images = source.load(config.data, say)
+    built = build(config)
+    check_shares(planned, built.network)
+    return make_module(planned, built), CapsuleData(images, config), images
+
+
+def _trained(
+    planned: Plan,
+    seat: Seat,
+    module: CapsuleModule,
+    data: CapsuleData,
+    say: Callable[[str], None],
+    callbacks: Sequence[Callback] = (),
+) -> float | None:
+    """Trains; under protocol heldout the test accuracy of the epoch that was chosen, in percent."""
+    trainer = make_trainer(planned, seat, callbacks)
+    _fit(planned, trainer, module, data, say)
+    return _test_best(planned, trainer, module, data) if planned.config.protocol == "heldout" else None
+
+
+def _take_part(planned: Plan, seat: Seat) -> None:
+    """The part of a process that was started to share a run's batches."""
+    module, data, _ = _prepared(planned, _silent)
+    _trained(planned, seat, module, data, _silent)
+
+
+def _silent(line: str) -> None:
+    """The first process says it."""
+
+
 def make_module(planned: Plan, built: Built) -> CapsuleModule:
     """The Lightning module of a run around its network."""
     config = planned.config
@@ -93,28 +124,32 @@ def make_module(planned: Plan, built: Built) -> CapsuleModule:
         config.optim,
         planned.epochs,
         config.seed,
-        config.data.classes,
         planned.evaluated,
         config.data.mean if config.preprocess.normalize else None,
         config.data.std if config.preprocess.normalize else None,
         loss.threshold if is_multilabel(config.data) else None,
+        config.trainer.cuda_graphs,
     )
     module.about = about(planned)
     return module
 
 
-def make_trainer(planned: Plan, callbacks: Sequence[Callback] = ()) -> pl.Trainer:
+def make_trainer(planned: Plan, seat: Seat, callbacks: Sequence[Callback] = ()) -> pl.Trainer:
     """Lightning's trainer, quiet but for our own lines."""
     config = planned.config
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    for library in ("pytorch_lightning", "lightning_fabric"):
+        logging.getLogger(library).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
+    progress = make_progress(config.trainer.progress) if seat.rank == 0 else []
     return pl.Trainer(
         accelerator="gpu" if planned.device.type == "cuda" else "cpu",
-        devices=1,
+        devices=seat.of,
+        strategy=seat.strategy,
+        sync_batchnorm=seat.of > 1,
         precision="bf16-mixed" if planned.precision == "bf16" else "32-true",
         deterministic=config.trainer.deterministic,
         max_epochs=planned.epochs,
-        callbacks=[EpochCheckpoint(planned.folder), *make_progress(config.trainer.progress), *callbacks],
+        callbacks=[EpochCheckpoint(planned.folder), *progress, *callbacks],
         plugins=[AtomicCheckpointIO()],
         logger=False,
         num_sanity_val_steps=0,

@@ -45,7 +45,7 @@ def test_an_epoch_on_the_gpu_has_every_image_once_and_repeats() -> None:
 
     def epoch() -> tuple[torch.Tensor, torch.Tensor]:
         loader = TrainingLoader(images, torch.arange(50, device="cuda"), 8, moving, 0, lambda: 3)
-        pixels, labels = zip(*loader, strict=True)
+        pixels, labels, _ = zip(*loader, strict=True)
         return torch.cat(pixels), torch.cat(labels)
 
     pixels, labels = epoch()

@@ -222,7 +222,7 @@ def test_a_damaged_checkpoint_is_named(
         run(config, None, no_line)
     path = folder_of(tmp_path) / checkpoints.LAST
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(checkpoints.InputError, match=r"last\.ckpt: not a checkpoint, or damaged"):
+    with pytest.raises(checkpoints.InputError, match=r"last\.ckpt: (empty, )?not a checkpoint"):
         run(config, None, no_line)
 
 

@@ -1,6 +1,9 @@
 """Batches of a split that lives whole on the device as uint8; shuffled, moved and mirrored there."""
 
+import math
 from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -8,6 +11,8 @@ from torch import Tensor
 
 from capsexp.config import Preprocess
 from capsexp.data.synthesis import Digits, Epoch, Synthesis
+from capsexp.errors import InputError
+from capsexp.steps import Batch
 
 
 def derived_seed(*parts: int) -> int:
@@ -15,29 +20,58 @@ def derived_seed(*parts: int) -> int:
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)
 
 
+class Part(NamedTuple):
+    """What a process gets of each batch: every `of`-th image, from `rank` on."""
+
+    rank: int
+    of: int
+
+
+WHOLE = Part(0, 1)
+
+
 class DeviceLoader:
-    """Yields (pixels, labels): pixels between 0 and 1, [B, channels, H, W] float32; labels [B] int64, or sets [B, J].
+    """Yields batches, or this process's part of each: see `Batch`.
 
     Args:
         images: [N, channels, H, W] uint8, on the device that computes.
         labels: [N] int64, there too; or [N, J] of 0 and 1.
         batch_size: B; the last batch of an epoch may be smaller.
         steps: stop after so many batches; None takes all.
+        part: of each batch.
+
+    Raises InputError when a batch has fewer images than there are processes.
     """
 
-    def __init__(self, images: Tensor, labels: Tensor, batch_size: int, steps: int | None = None) -> None:
+    def __init__(
+        self, images: Tensor, labels: Tensor, batch_size: int, steps: int | None = None, part: Part = WHOLE
+    ) -> None:
         self.images, self.labels = images, labels
-        self.batch_size = batch_size
+        self.batch_size, self.part = batch_size, part
         batches = -(-len(labels) // batch_size)
         self.steps = batches if steps is None else min(steps, batches)
+        smallest = min(self._images(0), self._images(self.steps - 1))
+        if smallest < part.of:
+            raise InputError(f"trainer.processes={part.of}: a batch has {smallest} images, fewer than one for each")
+
+    def _images(self, step: int) -> int:
+        """How many the whole batch of a step has."""
+        return min(self.batch_size, len(self.labels) - step * self.batch_size)
+
+    def _share(self, step: int, own: int) -> float:
+        return own * self.part.of / self._images(step)
+
+    def _own(self, step: int) -> slice:
+        """Where the step's images for this process are, in the order of the epoch."""
+        return slice(step * self.batch_size + self.part.rank, (step + 1) * self.batch_size, self.part.of)
 
     def __len__(self) -> int:
         return self.steps
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[Batch]:
         for step in range(self.steps):
-            chosen = slice(step * self.batch_size, (step + 1) * self.batch_size)
-            yield self.images[chosen].float() / 255, self.labels[chosen]
+            labels = self.labels[self._own(step)]
+            yield Batch(self.images[self._own(step)].float() / 255, labels, self._share(step, len(labels)))
 
 
 class TrainingLoader(DeviceLoader):
@@ -60,8 +94,9 @@ class TrainingLoader(DeviceLoader):
         seed: int,
         epoch: Callable[[], int],
         steps: int | None = None,
+        part: Part = WHOLE,
     ) -> None:
-        super().__init__(images, labels, batch_size, steps)
+        super().__init__(images, labels, batch_size, steps, part)
         self.side = images.shape[-1]
         self.preprocess = preprocess
         self.seed, self.epoch = seed, epoch
@@ -70,7 +105,7 @@ class TrainingLoader(DeviceLoader):
         """What gives an epoch's images: here they are the same in all."""
         return lambda chosen: (self.images[chosen], self.labels[chosen])
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[Batch]:
         device, count = self.labels.device, len(self.labels)
         generator = torch.Generator(device).manual_seed(derived_seed(self.seed, self.epoch()))
         # A crop out of an image padded with p zeros is a shift by at most p pixels, where zeros move in.
@@ -81,11 +116,11 @@ class TrainingLoader(DeviceLoader):
         mirrored = torch.rand(count, generator=generator, device=device) < (0.5 if flip else 0.0)
         batch = self.draw(generator)
         for step in range(self.steps):
-            chosen = order[step * self.batch_size : (step + 1) * self.batch_size]
+            chosen = order[self._own(step)]
             images, labels = batch(chosen)
             if reach or flip:
                 images = moved(images, shifts[chosen], mirrored[chosen])
-            yield images.float() / 255, labels
+            yield Batch(images.float() / 255, labels, self._share(step, len(labels)))
 
 
 class SynthesisLoader(TrainingLoader):
@@ -106,14 +141,30 @@ class SynthesisLoader(TrainingLoader):
         seed: int,
         epoch: Callable[[], int],
         steps: int | None = None,
+        part: Part = WHOLE,
     ) -> None:
-        super().__init__(digits.images, digits.labels, batch_size, preprocess, seed, epoch, steps)
+        super().__init__(digits.images, digits.labels, batch_size, preprocess, seed, epoch, steps, part)
         self.side = size
         self.drawing = synthesis.training(digits, size)
 
     def draw(self, generator: torch.Generator) -> Epoch:
         """Other images for each state of the generator."""
         return self.drawing(generator)
+
+
+class Several:
+    """So many batches of a loader at a time, in a list."""
+
+    def __init__(self, loader: DeviceLoader, size: int) -> None:
+        self.loader, self.size = loader, size
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.loader) / self.size)
+
+    def __iter__(self) -> Iterator[list[Batch]]:
+        batches = iter(self.loader)
+        while some := list(islice(batches, self.size)):
+            yield some
 
 
 def moved(images: Tensor, shifts: Tensor, mirrored: Tensor) -> Tensor:

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from capsexp.config import Config, Preprocess
-from capsexp.data.loader import DeviceLoader, SynthesisLoader, TrainingLoader, derived_seed
+from capsexp.data.loader import DeviceLoader, Part, Several, SynthesisLoader, TrainingLoader, derived_seed
 from capsexp.data.source import ImageSet
 from capsexp.data.synthesis import Digits, make_synthesis
 from capsexp.errors import InputError
 
 HELDOUT_FRACTION = 0.1
+STEPS_AT_ONCE = 25  # on a GPU, where Lightning's work around a step takes as long as the step
 
 Split = tuple[Tensor, Tensor]  # images, labels
 
@@ -46,30 +47,36 @@ class CapsuleData(pl.LightningDataModule):
         self.train, self.test = _on(device, train), _on(device, test_split(self.images, self.config))
         self.heldout = heldout and _on(device, heldout)
 
-    def train_dataloader(self) -> TrainingLoader:
+    def train_dataloader(self) -> Several:
         """An epoch of training batches."""
         config = self.config
         trainer = self.trainer
         assert trainer is not None
-        rest = (
-            config.optim.batch_size,
-            training_preprocess(config),
-            config.seed,
-            lambda: trainer.current_epoch,
-            config.budget.steps,
-        )
+        preprocess, steps = training_preprocess(config), config.budget.steps
+        rest = config.optim.batch_size, preprocess, config.seed, lambda: trainer.current_epoch, steps, self._part()
         if self.synthesis is None:
             images, labels = self.train
-            return TrainingLoader(images, labels, *rest)
-        return SynthesisLoader(self.synthesis, self._digits(self.train), config.data.size, *rest)
+            return self._several(TrainingLoader(images, labels, *rest))
+        return self._several(SynthesisLoader(self.synthesis, self._digits(self.train), config.data.size, *rest))
 
-    def val_dataloader(self) -> DeviceLoader:
+    def val_dataloader(self) -> Several:
         """What is evaluated after each epoch."""
-        return DeviceLoader(*(self.heldout or self.test), self.config.trainer.eval_batch_size)
+        return self._several(self._evaluation(self.heldout or self.test))
 
-    def test_dataloader(self) -> DeviceLoader:
+    def test_dataloader(self) -> Several:
         """The test set."""
-        return DeviceLoader(*self.test, self.config.trainer.eval_batch_size)
+        return self._several(self._evaluation(self.test))
+
+    def _evaluation(self, split: Split) -> DeviceLoader:
+        return DeviceLoader(*split, self.config.trainer.eval_batch_size, part=self._part())
+
+    def _several(self, loader: DeviceLoader) -> Several:
+        usual = STEPS_AT_ONCE if loader.labels.is_cuda else 1
+        return Several(loader, self.config.trainer.steps_at_once or usual)
+
+    def _part(self) -> Part:
+        assert self.trainer is not None
+        return Part(self.trainer.global_rank, self.trainer.world_size)
 
     def _digits(self, split: Split) -> Digits:
         return Digits(*split, self.config.data.classes)

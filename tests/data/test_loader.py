@@ -19,12 +19,12 @@ def epoch(preprocess: Preprocess, number: int = 0, seed: int = 0, batch_size: in
     loader = TrainingLoader(IMAGES, LABELS, batch_size, preprocess, seed, lambda: number)
     batches = list(loader)
     assert len(batches) == len(loader)
-    pixels, labels = zip(*batches, strict=True)
+    pixels, labels, _ = zip(*batches, strict=True)
     return torch.cat(pixels), torch.cat(labels)
 
 
 def test_evaluation_goes_in_order_over_everything() -> None:
-    pixels, labels = zip(*DeviceLoader(IMAGES, LABELS, 16), strict=True)
+    pixels, labels, _ = zip(*DeviceLoader(IMAGES, LABELS, 16), strict=True)
     assert [len(batch) for batch in labels] == [16, 16, 16, 2]
     torch.testing.assert_close(torch.cat(pixels), IMAGES / 255)
     assert torch.equal(torch.cat(labels), LABELS)

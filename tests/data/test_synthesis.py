@@ -161,9 +161,9 @@ def test_no_image_shows_a_digit_of_another_split() -> None:
     assert len(data.heldout[1]) == 500
     assert data.heldout[0].unique().tolist() == [0, 1, 2]
     assert data.test[0].unique().tolist() == [0, 100, 200]
-    loader = data.train_dataloader()
+    loader = data.train_dataloader().loader
     assert len(loader.labels) == 4500
-    pixels = torch.cat([pixels for pixels, _ in loader])
+    pixels = torch.cat([batch.pixels for batch in loader])
     assert (pixels * 255).round().unique().tolist() == [0, 1, 2]
 
 
@@ -172,6 +172,8 @@ class _Trainer:
 
     class strategy:
         root_device = torch.device("cpu")
+
+    global_rank, world_size = 0, 1
 
     current_epoch = 0
 
@@ -184,7 +186,8 @@ def test_the_digits_held_out_are_in_no_training_image() -> None:
     data.setup("fit")
     assert data.heldout is not None
     kept, held = (
-        {_cropped(image) for image in split.numpy()} for split in (data.train_dataloader().images, data.heldout[0])
+        {_cropped(image) for image in split.numpy()}
+        for split in (data.train_dataloader().loader.images, data.heldout[0])
     )
     assert (len(kept), len(held)) == (4500, 500)
     assert not kept & held
@@ -295,7 +298,7 @@ def test_epochs_follow_from_seed_and_epoch_alone(synthesis: Synthesis, size: int
         loader = SynthesisLoader(synthesis, unseen, size, 128, PLAIN, seed, lambda: number, steps)
         batches = list(loader)
         assert len(batches) == len(loader) == (steps or 8)
-        pixels, labels = zip(*batches, strict=True)
+        pixels, labels, _ = zip(*batches, strict=True)
         return torch.cat(pixels), torch.cat(labels)
 
     pixels, labels = epoch(3, seed=5)
@@ -319,7 +322,7 @@ def test_all_runs_are_tested_on_the_same_images(synthesis: str, size: int) -> No
         data.trainer = _Trainer()  # type: ignore[assignment]
         data.setup("fit")
         tests.append(data.test)
-        assert len(data.train_dataloader().labels) == (config.budget.train_images or 5000)
+        assert len(data.train_dataloader().loader.labels) == (config.budget.train_images or 5000)
     assert [len(images) for images, _ in tests] == [1000, 1000, 300]
     for images, labels in tests[1:]:
         assert torch.equal(images, tests[0][0][: len(images)])

@@ -64,7 +64,7 @@ def test_right_is_the_whole_set(loss: BinaryCrossEntropyLoss, shift: float) -> N
     p = torch.tensor(
         [[0.6, 0.9, 0.1], [0.6, 0.4, 0.1], [0.6, 0.9, 0.7], [0.1, 0.9, 0.7], [0.4, 0.51, 0.49], [0.4, 0.45, 0.1]]
     )  # right, one too few, one too many, one exchanged, right, none (though the greatest is right)
-    metrics = Metrics(3, loss.threshold)
+    metrics = Metrics(loss.threshold)
     for part in (slice(0, 4), slice(4, 6)):
         # Logits that all lie between 0 and 1 are still logits.
         metrics.update(torch.tensor(1.0), p[part] - shift, labels[part])
@@ -75,7 +75,7 @@ def test_right_is_the_whole_set(loss: BinaryCrossEntropyLoss, shift: float) -> N
 
 
 def test_all_logits_between_0_and_1_mean_all_classes() -> None:
-    metrics = Metrics(3, BinaryCrossEntropyLoss().threshold)
+    metrics = Metrics(BinaryCrossEntropyLoss().threshold)
     metrics.update(torch.tensor(1.0), torch.tensor([[0.2, 0.1, 0.3]]), torch.tensor([[1, 1, 1]]))
     assert metrics.results("test")["test_accuracy"] == 100
 
