@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from capsexp.checks import nearest
+from capsexp.config import Data
 from capsexp.data.pixels import fit
 from capsexp.entry import end_with, own_words
 from capsexp.errors import InputError, one_line
@@ -76,15 +77,17 @@ def _check(given: dict[str, str], overrides: list[str]) -> None:
 
 def _asked(restored: "Restored", image: str) -> "Asked":
     """The image: a number's or a file's."""
+    number = re.fullmatch(r"[+-]?\d+", image)
+    return _of_test_set(restored, int(image)) if number else _of_file(Path(image), restored.config.data)
+
+
+def _of_file(path: Path, data: Data) -> "Asked":
     import torch
 
     from capsexp.inside import Asked
 
-    data = restored.config.data
-    if re.fullmatch(r"[+-]?\d+", image):
-        return _of_test_set(restored, int(image))
-    pixels = fit(_read(Path(image), data.size, data.channels)[None], data.size, data.channels, data.name)
-    return Asked(Path(image).name, torch.from_numpy(pixels[0]).float() / 255, None)
+    pixels = fit(_read(path, data.size, data.channels)[None], data.size, data.channels, data.name)
+    return Asked(path.name, torch.from_numpy(pixels[0]).float() / 255, None)
 
 
 def _of_test_set(restored: "Restored", number: int) -> "Asked":

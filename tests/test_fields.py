@@ -1,19 +1,28 @@
 """Which pixels a capsule looks at: by hand, and by changing pixels."""
 
+from functools import cache
+
 import pytest
 import torch
 from support import composed_config
 from torch import Tensor, nn
 
 from capsexp.build import build
+from capsexp.config import Config
 from capsexp.fields import Fields, fields
 from capsexp.observe import Window, observe
+
+
+@cache
+def configured(words: str) -> Config:
+    """A small network's configuration."""
+    return composed_config(*words.split(), "model.width=0.1")
 
 
 def made(words: str) -> tuple[nn.Module, tuple[int, int, int]]:
     """A small network, and the shape of its images."""
     torch.manual_seed(0)
-    config = composed_config(*words.split(), "model.width=0.1")
+    config = configured(words)
     return build(config).network.eval(), (config.data.channels, config.data.size, config.data.size)
 
 

@@ -1,6 +1,7 @@
 """What observe says happened is what happened: from it the class capsules can be computed again."""
 
 import math
+from functools import cache
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from support import composed_config
 from torch import Tensor, nn
 
 from capsexp.build import build
+from capsexp.config import Config
 from capsexp.nn.attention import CBAM, CapsAttention
 from capsexp.nn.capsules import CapsuleLayer, Capsules, use_reference
 from capsexp.nn.conv_capsules import ConvCapsules
@@ -43,10 +45,16 @@ ITERATIONS = {
 }
 
 
+@cache
+def configured(words: str) -> Config:
+    """A small network's configuration."""
+    return composed_config(*words.split(), "model.width=0.1")
+
+
 def made(words: str) -> tuple[nn.Module, Tensor]:
     """A small network with strong votes, so that its coefficients differ, and two images for it."""
     torch.manual_seed(0)
-    config = composed_config(*words.split(), "model.width=0.1")
+    config = configured(words)
     network = build(config).network.eval()
     with torch.no_grad():
         for layer in network.modules():
