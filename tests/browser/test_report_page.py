@@ -1,8 +1,6 @@
-"""The pages in a real browser: the system's headless Chromium, driven by Playwright."""
+"""The report in a real browser."""
 
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +11,7 @@ from support import ROOT
 
 from capsexp import studies
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install -e '.[dev]'")
-
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
-)
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no chromium in the PATH, as the system's packages have it")
+expect = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install -e '.[dev]'").expect
 
 REPORT = ROOT / "results" / "report.html"
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
@@ -55,40 +48,6 @@ FAINT = """() => {
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Chromium, without a window."""
-    with sync_api.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def complaints() -> list[str]:
-    """What the browser found wrong: errors on its console, exceptions, requests that failed."""
-    return []
-
-
-@pytest.fixture
-def open_page(browser: Any, complaints: list[str]) -> Iterator[Any]:
-    """Opens a file or an address in a window of its own."""
-    contexts = []
-
-    def open_it(address: str | Path, **options: Any) -> Any:
-        contexts.append(browser.new_context(**{"viewport": DESK, **options}))
-        page = contexts[-1].new_page()
-        page.on("console", lambda message: message.type in ("error", "warning") and complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("requestfailed", lambda request: complaints.append(f"{request.url[:100]}: {request.failure}"))
-        page.goto(address.as_uri() if isinstance(address, Path) else address)
-        return page
-
-    yield open_it
-    for context in contexts:
-        context.close()
-
-
-@pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of two studies and nine runs: of all states, protocols, two data sets."""
     found = [
@@ -117,7 +76,7 @@ def test_the_report_loads_without_a_complaint_and_shows_every_study(open_page: A
     page = open_page(REPORT)
     for name in studies.names():
         page.locator(f"nav a[href='#{name}']").click()
-        sync_api.expect(page.locator(f"article#{name} h3")).to_be_in_viewport()
+        expect(page.locator(f"article#{name} h3")).to_be_in_viewport()
         assert page.locator(f"article#{name} h3").inner_text().strip() == studies.load(name).title.strip()
         assert page.locator(f"article#{name} table").count() >= 1
     broken = page.evaluate("[...document.images].filter(image => !image.naturalWidth).map(image => image.alt)")
@@ -223,7 +182,7 @@ def test_a_command_is_copied(open_page: Any, made: Path) -> None:
     page = open_page(made, permissions=["clipboard-read", "clipboard-write"])
     line = page.locator("article#made_table1 .commands div").first
     line.get_by_role("button", name="Copy").click()
-    sync_api.expect(line.get_by_role("button")).to_have_text("Copied")
+    expect(line.get_by_role("button")).to_have_text("Copied")
     assert page.evaluate("navigator.clipboard.readText()") == f"python -m capsexp -m {PLAIN} seed=1,2,10"
 
 
@@ -232,7 +191,7 @@ def test_where_copying_is_refused_the_command_is_selected(open_page: Any, made: 
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')) }")
     line = page.locator("article#made_table1 .commands div").first
     line.get_by_role("button", name="Copy").click()
-    sync_api.expect(line.get_by_role("button")).to_have_text("Selected")
+    expect(line.get_by_role("button")).to_have_text("Selected")
     assert page.evaluate("getSelection().toString()") == f"python -m capsexp -m {PLAIN} seed=1,2,10"
 
 
