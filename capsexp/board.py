@@ -17,9 +17,11 @@ numbers. Steps are epochs, 1 is the first.
 import copy
 import threading
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -31,8 +33,8 @@ from torch.utils.tensorboard.summary import hparams as session
 
 from capsexp import records
 from capsexp.checks import NAME, TARGET
-from capsexp.data.loader import DeviceLoader
-from capsexp.lightning import Batch, CapsuleModule
+from capsexp.data.loader import DeviceLoader, Several
+from capsexp.lightning import CapsuleModule
 from capsexp.models import Prediction
 from capsexp.nn.capsules import use_reference
 from capsexp.nn.labels import present
@@ -40,6 +42,7 @@ from capsexp.nn.scores import Scores
 from capsexp.observe import entropy, observe
 from capsexp.plan import Plan
 from capsexp.provenance import peak_memory_mb
+from capsexp.steps import Batch
 
 EXAMPLES = 10  # images that are looked into, each of another class
 BINS = 50  # of a histogram
@@ -81,11 +84,11 @@ class Board(Callback):
             self.evaluation = _Evaluation(module.network)
 
     def on_validation_batch_end(
-        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: Batch, *args: object
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: list[Batch], *args: object
     ) -> None:
         """Keeps the labels beside the scores; reads nothing from the device."""
         if self.evaluation is not None:
-            self.evaluation.labels.append(batch[1])
+            self.evaluation.labels.extend(one.labels for one in batch)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Writes the epoch."""
@@ -154,18 +157,25 @@ class Board(Callback):
         kind = getattr(module.network, "scores", None)
         if isinstance(kind, Scores):
             tag, bounded = _SCORES[kind.presence], kind.presence != "pose"
-            _histogram(writer, f"{tag}/correct", scores[there], epoch, bounded)
-            _histogram(writer, f"{tag}/others", scores[~there], epoch, bounded)
-        assert isinstance(trainer.val_dataloaders, DeviceLoader)
-        pixels, labels = examples(trainer.val_dataloaders, scores.shape[1])
-        seen = observe(module, pixels)
-        for layer in seen.layers:
-            for number, coefficients in enumerate(layer.coefficients, start=1):
-                writer.add_scalar(f"routing_entropy/{layer.name}/iteration_{number}", entropy(coefficients), epoch)
-                _histogram(writer, f"routing_coefficients/{layer.name}/iteration_{number}", coefficients, epoch)
-        if module.decoder is not None:
-            drawn = module.decoder(seen.prediction.poses, labels)
-            rows = torch.cat([pixels, drawn.float()], dim=2)  # an image above its reconstruction
+            for name, chosen in (("correct", scores[there]), ("others", scores[~there])):
+                _histogram(writer, f"{tag}/{name}", [_counted(chosen, bounded)], epoch)
+        assert isinstance(trainer.val_dataloaders, Several)
+        pixels, labels = examples(trainer.val_dataloaders.loader, scores.shape[1])
+        entropies, counted, drawn = defaultdict(list), defaultdict(list), []
+        for image, label in zip(pixels[:, None], labels[:, None], strict=True):  # one by one: all votes are held
+            seen = observe(module, image)
+            for layer in seen.layers:
+                for number, coefficients in enumerate(layer.coefficients, start=1):
+                    name = f"{layer.name}/iteration_{number}"
+                    entropies[name].append(entropy(coefficients))
+                    counted[name].append(_counted(coefficients))
+            if module.decoder is not None:
+                drawn.append(module.decoder(seen.prediction.poses, label).float())
+        for name, values in entropies.items():
+            writer.add_scalar(f"routing_entropy/{name}", sum(values) / len(values), epoch)
+            _histogram(writer, f"routing_coefficients/{name}", counted[name], epoch)
+        if drawn:
+            rows = torch.cat([pixels, torch.cat(drawn)], dim=2)  # an image above its reconstruction
             writer.add_image("reconstructions", torch.cat(list(rows), dim=2), epoch)
 
 
@@ -174,7 +184,7 @@ def looked_into(epoch: int, epochs: int) -> bool:
     return epoch <= 25 or epoch % 10 == 0 or epoch == epochs
 
 
-def examples(loader: DeviceLoader, classes: int) -> Batch:
+def examples(loader: DeviceLoader, classes: int) -> tuple[Tensor, Tensor]:
     """The first image of each of the first EXAMPLES classes, and its labels."""
     there = present(loader.labels, classes)
     first = there.argmax(dim=0)[there.any(dim=0)][:EXAMPLES]
@@ -259,22 +269,36 @@ def _aside(module: CapsuleModule) -> Iterator[None]:
         yield
 
 
-def _histogram(writer: SummaryWriter, tag: str, values: Tensor, epoch: int, bounded: bool = True) -> None:
+class _Counted(NamedTuple):
+    """What a histogram needs of some values."""
+
+    limits: Tensor  # [BINS + 1]
+    counts: Tensor  # [BINS]
+    facts: Tensor  # least, greatest, number, sum, sum of squares
+
+
+def _counted(values: Tensor, bounded: bool = True) -> _Counted:
     """Counts on the device that has the values, from 0 to 1 or, where nothing bounds them, as far as they go."""
     values = values[values.isfinite()].float()
-    if not len(values):
-        return
-    least, greatest = torch.stack(values.aminmax()).tolist()
-    low, high = (0.0, 1.0) if bounded else (least, greatest)
+    least, greatest = values.aminmax() if len(values) else values.new_zeros(2)
+    low, high = (0.0, 1.0) if bounded else (float(least), float(greatest))
+    facts = torch.stack([least, greatest, least.new_tensor(len(values)), values.sum(), values.square().sum()])
+    return _Counted(torch.linspace(low, high, BINS + 1), torch.histc(values, BINS, low, high), facts)
+
+
+def _histogram(writer: SummaryWriter, tag: str, parts: list[_Counted], epoch: int) -> None:
+    """Writes what was counted in several parts with the same limits."""
+    least, greatest, *sums = torch.stack([part.facts for part in parts]).unbind(dim=1)
+    number, total, squares = (float(each.sum()) for each in sums)
     writer.add_histogram_raw(
         tag,
-        min=least,
-        max=greatest,
-        num=len(values),
-        sum=values.sum().item(),
-        sum_squares=values.square().sum().item(),
-        bucket_limits=torch.linspace(low, high, BINS + 1)[1:].tolist(),
-        bucket_counts=torch.histc(values, BINS, low, high).tolist(),
+        min=float(least.min()),
+        max=float(greatest.max()),
+        num=int(number),
+        sum=total,
+        sum_squares=squares,
+        bucket_limits=parts[0].limits[1:].tolist(),
+        bucket_counts=torch.stack([part.counts for part in parts]).sum(dim=0).tolist(),
         global_step=epoch,
     )
 
