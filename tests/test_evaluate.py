@@ -25,6 +25,7 @@ KINDS = {
     "heldout": ("protocol=heldout", "reconstruction.enabled=true", "reconstruction.hidden=[8,8]"),
     "pairs": (PAIRS, "data.size=36"),
     "affine": (AFFINE, "data.size=40"),
+    "gpu": ("trainer.accelerator=gpu", "trainer.deterministic=false", "optim.lr=0.01"),
 }
 Trained = tuple[records.Record, Path]
 
@@ -39,7 +40,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("trained")
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=[kind for kind in KINDS if kind != "gpu"])
 def trained(request: pytest.FixtureRequest, place: Path) -> Trained:
     """A run of each kind."""
     return train(place, request.param)
@@ -63,6 +64,16 @@ def test_the_accuracy_is_the_records(trained: Trained) -> None:
     assert last.loss == record.epochs[-1]["test_loss"]
     assert last.images == 200
     assert last.note == "sample of 5,000 training and 1,000 test images"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu_the_accuracy_is_the_records_and_a_cpus_is_near(place: Path) -> None:
+    record, folder = train(place, "gpu")
+    restored = restore(folder / checkpoints.LAST, None)
+    assert restored.module.device.type == "cuda"
+    assert evaluated(restored, quiet).accuracy == record.last_accuracy
+    assert evaluated(restore(folder / checkpoints.LAST), quiet).accuracy == pytest.approx(record.last_accuracy, abs=1)
 
 
 def test_tables_and_accuracy_agree(trained: Trained) -> None:
