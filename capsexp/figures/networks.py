@@ -12,16 +12,17 @@ from capsexp.figures.sources import Measured, Missing, Sources
 from capsexp.restored import Restored, restore
 
 
-def trained(sources: Sources, measured: Measured, *typed: str) -> Restored | Missing:
+def trained(sources: Sources, measured: Measured, *typed: str, device: str | None = "cpu") -> Restored | Missing:
     """The network of a row's first seed that has a checkpoint; raises InputError for one that can't be used.
 
     Args:
         typed: what of its configuration is to be otherwise.
+        device: None: the best there is.
     """
     for record in measured.records:
         folder = sources.folder(record)
         if folder.is_dir() and any(folder.glob("*.ckpt")):
-            return restore(folder, typed=typed)
+            return restore(folder, device, typed)
     return sources.unlogged(measured.records[0], "checkpoint")
 
 

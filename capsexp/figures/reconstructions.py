@@ -16,6 +16,8 @@ from capsexp.records import Record
 
 TAG = "reconstructions"  # of TensorBoard's images: the inputs in the upper half, what was drawn in the lower
 
+BELOW = "Below: what the decoder makes of the capsule of the image's own class."
+
 Picture = NDArray[np.uint8]  # [H, W] or [H, W, channels]
 
 
@@ -38,7 +40,7 @@ class Epochs:
         strips += [(f"epoch {epoch}", _lower(images[epoch])) for epoch in sorted(images)]
         title = f"huang, Fig. {self.number}: Fashion-MNIST reconstructed by {self.network}, epoch by epoch"
         page = _page(title, strips)
-        page.note("Test images, one of each class.", _circumstances(measured, record, max(images)))
+        page.note(f"Test images, one of each class. {BELOW}", _circumstances(measured, record, max(images)))
         return page, []
 
 
@@ -65,7 +67,7 @@ def objects(sources: Sources) -> Drawn:
     if not strips:
         return None, missing
     page = _page("huang, Fig. 14: COIL-20, reconstructed by CapsNet and DA-CapsNet", strips)
-    page.note("Test images, one of each object.", *notes)
+    page.note(f"Test images, one of each object. {BELOW}", *notes)
     return page, missing
 
 

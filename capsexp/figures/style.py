@@ -116,7 +116,9 @@ def write(files: dict[str, bytes], folder: Path, name: str) -> None:
 
 def legend(axis: Axes, columns: int = 1) -> None:
     """The legend below the axes, where no data are."""
-    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=columns, frameon=False, fontsize=FONT)
+    axis.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=columns, frameon=False, fontsize=FONT, handlelength=4
+    )
 
 
 def count_epochs(axis: Axes, what: str = "epoch") -> None:
