@@ -44,7 +44,7 @@ def robust(sources: Sources) -> Drawn:
         return None, missing
     for axis, (label, values) in zip(page.axes[0], MAPS.values(), strict=True):
         axis.axvspan(values[1], values[3], color="0.93", zorder=0)
-        axis.set(xlabel=label, ylabel=f"accuracy on {IMAGES:,} test digits, %")
+        axis.set(xlabel=label, ylabel=f"accuracy on {IMAGES:,} test digits, %", ylim=(0, 100))
         level(axis, levels(rows))
         legend(axis, 2)
     page.note(

@@ -125,10 +125,9 @@ def test_the_committed_figures_are_what_the_committed_records_give(tmp_path: Pat
         shutil.copy(path, tmp_path / "results" / "runs")
     made = sources(tmp_path)
     drawn = {name for name in catalogue.FIGURES if catalogue.draw(name, made, tmp_path)[0]}
-    assert committed.keys() == drawn
+    assert drawn <= committed.keys() <= catalogue.FIGURES.keys()  # others need checkpoints
+    assert all(path.stat().st_size < LIMIT for path in (ROOT / "results" / "figures").iterdir())
     for name in drawn:
-        for suffix in (".png", ".svg"):
-            assert (ROOT / "results" / "figures" / f"{name}{suffix}").stat().st_size < LIMIT
         text = committed[name].read_text()
         if f"Matplotlib v{matplotlib.__version__}," in text:  # another version sets type and ticks otherwise
             assert text == (tmp_path / f"{name}.svg").read_text(), f"{name}: make figures"
