@@ -2,7 +2,8 @@
 
 A server process imports torch and Lightning once and forks each run from there, so that a run is as fresh as a new
 process and starts as fast as a function. What is finished is skipped, what another launcher has in hand is waited for,
-what was interrupted goes on after its last whole epoch. When the launcher dies, its runs end with it.
+what was interrupted goes on after its last whole epoch. A run for which others leave too little of a GPU's memory is
+done again by itself. When the launcher dies, its runs end with it.
 """
 
 import time
@@ -29,6 +30,8 @@ State = Literal["waiting", "running", "finished", "failed", "elsewhere"]
 _ASK_AGAIN = 2.0  # seconds until a run that another process had in hand is asked for again
 _PATIENCE = 10.0  # seconds that a run gets to end by itself
 _TICK = 0.5  # seconds between two looks at the clock
+_A_GPU = 2  # runs: while one writes, evaluates or is started, the other computes
+_FULL = "out of memory"  # in what torch says when a GPU is
 
 
 @dataclass(eq=False)
@@ -44,6 +47,7 @@ class Job:
     accuracy: float | None = None  # after the latest of them, in percent
     seconds: float | None = None  # of the latest epoch
     ready_at: float = 0.0
+    alone: bool = False  # beside others the GPU's memory didn't do
 
     @property
     def left(self) -> int:
@@ -182,8 +186,10 @@ class _Launcher:
     def _fill(self) -> None:
         """Starts as many runs as there is room for."""
         for job in self.jobs:
-            if len(self.runs) >= self.options.at_a_time:
+            if len(self.runs) >= self.options.at_a_time or any(run.job.alone for run in self.runs):
                 return
+            if job.alone and self.runs:
+                continue
             if job.state not in ("waiting", "elsewhere") or job.ready_at > time.monotonic():
                 continue
             if job.planned.path.exists() and finished(job.planned):  # by another launcher, since
@@ -244,6 +250,10 @@ class _Launcher:
 
     def _ended(self, run: _Run) -> None:
         job, report = run.job, run.ended
+        if report is not None and _FULL in report.text and job.planned.device.type == "cuda" and self.runs:
+            job.alone, job.state, job.tried, job.epoch = True, "waiting", job.tried - 1, 0
+            self.watcher.changed(job)
+            return
         if report is not None and report.kind == "busy":
             job.tried -= 1
             self._elsewhere(job)
@@ -263,10 +273,10 @@ def _how(exit_code: int | None) -> str:
 
 
 def places(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:
-    """How many runs at a time, and on how many GPUs; one a GPU, or one, unless it is said."""
+    """How many runs at a time, and on how many GPUs; unless it is said, two a GPU, or one on the CPU."""
     on_gpu = any(job.planned.device.type == "cuda" for job in jobs)
     devices = torch.cuda.device_count() if on_gpu else 0
-    return at_a_time or max(1, devices), devices
+    return at_a_time or max(1, _A_GPU * devices), devices
 
 
 def count(jobs: Iterable[Job], *states: State) -> int:

@@ -11,6 +11,10 @@ from capsexp.build import build
 from capsexp.config import Preprocess
 from capsexp.data.loader import TrainingLoader, moved
 from capsexp.experiment import run
+from capsexp.lightning import CapsuleModule, Metrics
+from capsexp.plan import plan
+from capsexp.steps import Batch, EagerSteps, RecordedSteps, cuda_graph, make_recordable
+from capsexp.training import make_module
 
 pytestmark = [
     pytest.mark.gpu,
@@ -85,6 +89,97 @@ def test_fast_routing_is_the_reference(options: str) -> None:
         outcomes.append([scores.detach(), *(p.grad for p in network.parameters() if p.grad is not None)])
     for fast, reference in zip(*outcomes, strict=True):
         assert (fast - reference).norm() <= 1e-3 * reference.norm()
+
+
+def module_on_the_gpu(options: str) -> CapsuleModule:
+    """A run's module, on the device."""
+    config = composed_config(*options.split(), "budget=demo", "trainer=gpu", "trainer.precision=bf16")
+    torch.manual_seed(0)
+    return make_module(plan(config), build(config)).cuda()
+
+
+def random_batches(module: CapsuleModule, count: int, size: int = 32) -> list[Batch]:
+    data = composed_config(f"data={module.about['config']['data']['name']}").data
+    shape = (size, data.channels, data.size, data.size)
+    return [
+        Batch(torch.rand(shape, device="cuda"), torch.randint(data.classes, (size,), device="cuda"))
+        for _ in range(count)
+    ]
+
+
+STEPPED = [
+    "model=capsnet data=mnist reconstruction.enabled=true attention=cbam",
+    "model=da_capsnet data=cifar10",
+    "model=inverted_capsnet data=cifar10 routing.iterations=1",
+    "model=inverted_capsnet data=cifar10 routing.iterations=2 model.backbone=resnet",
+    "model=em_capsnet data=cifar10 loss=spread",
+    "model=huang_cnn data=cifar10",
+]
+
+
+@pytest.mark.parametrize("options", STEPPED)
+def test_a_recorded_step_is_the_step(options: str) -> None:
+    losses = []
+    for recorded in (False, True):
+        module = module_on_the_gpu(options)
+        optimizer = module.configure_optimizers()
+        make_recordable(optimizer)
+        eager = EagerSteps(module.outcome, lambda loss: loss.backward(), optimizer)
+        step = RecordedSteps(eager, cuda_graph) if recorded else eager
+        torch.manual_seed(1)
+        batches = [*random_batches(module, 8), *random_batches(module, 1, 20), *random_batches(module, 2)]
+        with torch.autocast("cuda", torch.bfloat16):
+            found = []
+            for number, batch in enumerate(batches):
+                if number == 9:
+                    optimizer.param_groups[0]["lr"] /= 10
+                found.append(step(batch).loss)
+        losses.append(torch.stack(found))
+    torch.testing.assert_close(losses[1], losses[0], rtol=2e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("options", STEPPED)
+def test_no_step_waits_for_the_gpu(options: str) -> None:
+    module = module_on_the_gpu(options)
+    optimizer = module.configure_optimizers()
+    make_recordable(optimizer)
+    step = RecordedSteps(EagerSteps(module.outcome, lambda loss: loss.backward(), optimizer), cuda_graph)
+    metrics = Metrics().cuda()
+    batches = random_batches(module, 8)
+    with torch.autocast("cuda", torch.bfloat16):
+        for batch in batches[:5]:  # with the recording, which waits once
+            metrics.update(*step(batch), batch.labels)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for batch in batches[5:]:
+                metrics.update(*step(batch), batch.labels)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_an_epoch_of_training_images_waits_for_nothing() -> None:
+    images = torch.randint(0, 256, (500, 3, 20, 20), dtype=torch.uint8, device="cuda")
+    moving = Preprocess(normalize=False, shift=0.1, crop_padding=0, flip=True)
+    loader = TrainingLoader(images, torch.arange(500, device="cuda"), 64, moving, 0, lambda: 3)
+    batches = iter(loader)
+    next(batches)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        assert len(list(batches)) == 7
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+def test_two_gpus_train_as_one_does(tmp_path: Path) -> None:
+    found = []
+    for processes in (1, 2):
+        paths = (f"paths.results={tmp_path}/{processes}/results", f"paths.logs={tmp_path}/{processes}/logs")
+        options = ("data=mnist_sample", "model=resnet18", "budget=demo", "trainer=gpu", "trainer.precision=float32")
+        config = composed_config(*options, *paths, "budget.epochs=1", f"trainer.processes={processes}")
+        found.append(run(config, None, lambda line: None).epochs[0])
+    assert found[1]["train_loss"] == pytest.approx(found[0]["train_loss"], rel=1e-3)
+    assert found[1]["test_loss"] == pytest.approx(found[0]["test_loss"], rel=1e-2)
 
 
 def test_two_runs_share_the_gpu(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from launching import assert_same, planned, records_in, reproduce
 from support import ROOT
 
@@ -163,3 +164,40 @@ def test_planning_and_skipping_are_quick(whole: Path, tmp_path: Path) -> None:
     seconds, jobs = quickest(looked_at)
     assert launch.count(jobs, "finished") == len(jobs) == 100
     assert seconds < 2
+
+
+class FullWithTwo(launch._Launcher):
+    """Stands for a GPU that has the memory for one run; its runs are no processes."""
+
+    def _start(self, job: launch.Job) -> None:
+        job.state = "running"
+        job.tried += 1
+        self.runs.append(launch._Run(job, None, None, 0))  # type: ignore[arg-type]
+
+    def _listen(self) -> None:
+        run = self.runs[0]
+        full = launch.Report("failed", text="OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+        run.ended = full if len(self.runs) > 1 else launch.Report("finished", accuracy=50.0)
+        self.runs.remove(run)
+        self._ended(run)
+
+
+class Blind:
+    """A watcher that sees nothing."""
+
+    def changed(self, job: launch.Job) -> None:
+        """A job changed."""
+
+    def tick(self) -> None:
+        """Time passed."""
+
+
+@pytest.mark.parametrize(("device", "state"), [("cuda", "finished"), ("cpu", "failed")])
+def test_a_run_without_memory_beside_others_is_done_again_alone(device: str, state: str, tmp_path: Path) -> None:
+    jobs = planned(tmp_path)
+    for job in jobs:
+        job.planned = dataclasses.replace(job.planned, device=torch.device(device))
+    FullWithTwo(jobs, launch.Options(at_a_time=2), Blind()).run()
+    assert [job.state for job in jobs[:-1]] == [state] * 3
+    assert jobs[-1].state == "finished"
+    assert all(job.tried == 1 for job in jobs)
