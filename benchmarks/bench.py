@@ -4,7 +4,8 @@ Whole training steps (forward, loss, backward, optimiser) of the papers' network
 routed fast and as the procedures are written (`trainer.routing`), in turn, in one process. Memory is the peak of a
 fresh process that does one step: of the device where there is one, else of the host, with Python and torch in it. The
 operations are those of the reference, counted by torch: both ways do the same work, so that the fast way's TFLOP/s says
-how soon the work is done. Writes results/benchmarks/DEVICE.md, .json and .png.
+how soon the work is done. Then epochs with their evaluation, through the runner and in a bare loop (runner.py). Writes
+results/benchmarks/DEVICE.md, .json and .png.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from runner import Compared, compare
 from torch.utils.flop_counter import FlopCounterMode
 
 from capsexp import composing
@@ -49,7 +51,15 @@ CASES = [
     *((f"inverted, CIFAR-10, B={n}, 2 iterations", f"{INVERTED} optim.batch_size={n}") for n in (8, 64, 128)),
     *((f"inverted, CIFAR-10, B=32, 2 iterations, {n} types", f"{INVERTED} model.capsule_types={n}") for n in (8, 16)),
     ("DA-CapsNet, CIFAR-10, B=128", "model=da_capsnet data=cifar10"),
+    ("EM, CIFAR-10, B=8, 2 iterations", "model=em_capsnet data=cifar10 optim.batch_size=8"),
 ]
+
+#: Epochs through the runner, on the packaged sample: a name, a command line.
+EPOCHS = {
+    "CapsNet with reconstruction": "model=capsnet reconstruction.enabled=true budget.width=1",
+    "DA-CapsNet": "model=da_capsnet budget.width=1",
+    "inverted, 2 iterations": "model=inverted_capsnet budget.width=1 routing.iterations=2",
+}
 
 
 @dataclass(frozen=True)
@@ -85,12 +95,20 @@ def main(arguments: Sequence[str]) -> None:
     )
     ceilings = _ceilings(device)
     measured = [m for index in options.cases for m in _case(index, options)]
-    page = _page(name, precision, ceilings, measured)
+    limits = [] if device.type == "cuda" else ["budget.steps=10", "budget.test_images=500"]
+    compared = {what: compare([*line.split(), *limits, *options.overrides]) for what, line in EPOCHS.items()}
+    page = _page(name, precision, ceilings, measured) + _epochs(compared)
     print(page)
     options.output.mkdir(parents=True, exist_ok=True)
     stem = options.output / re.sub(r"\W+", "-", name).strip("-").lower()
     stem.with_suffix(".md").write_text(page)
-    content = {"device": name, "precision": precision, "ceilings": ceilings, "steps": [asdict(m) for m in measured]}
+    content = {
+        "device": name,
+        "precision": precision,
+        "ceilings": ceilings,
+        "steps": [asdict(m) for m in measured],
+        "epochs": {what: asdict(found) for what, found in compared.items()},
+    }
     stem.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n")
     _draw(name, measured, stem.with_suffix(".png"))
 
@@ -213,6 +231,17 @@ def _page(name: str, precision: str, ceilings: dict[str, float], measured: list[
             f"| {fast.batch / fast.median:,.0f} | {fast.operations / fast.median / 1e12:.3g} | {fast.first:.2f} "
             f"| {fast.memory_gb:.2f} | {reference.memory_gb:.2f} |"
         )
+    return "\n".join(lines) + "\n"
+
+
+def _epochs(compared: dict[str, Compared]) -> str:
+    lines = [
+        "\n| an epoch and its evaluation, MNIST sample | runner, images/s | bare loop, images/s | runner over bare |",
+        "| --- | --: | --: | --: |",
+    ]
+    for what, found in compared.items():
+        speeds = [[found.images / seconds for seconds in way] for way in (found.runner, found.bare)]
+        lines.append(f"| {what} | {_spread(speeds[0])} | {_spread(speeds[1])} | {_spread(found.ratios)} |")
     return "\n".join(lines) + "\n"
 
 

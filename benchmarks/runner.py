@@ -9,69 +9,88 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from capsexp import composing
-from capsexp.build import build, make
+from capsexp.build import build
 from capsexp.config import Config, Paths, check
 from capsexp.data import source
 from capsexp.data.loader import DeviceLoader, TrainingLoader
 from capsexp.data.module import training_preprocess
 from capsexp.experiment import run
 from capsexp.host_memory import keep_freed_memory
-from capsexp.plan import find_place
+from capsexp.plan import Plan, find_place
+from capsexp.training import make_module
 from capsexp.worker import Callback
 
-ROUNDS = 5
 USUAL = ("data=mnist_sample", "budget=demo", "budget.epochs=1", "trainer.progress=none")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Some epochs, both ways."""
+
+    images: int  # in an epoch's training
+    bare: list[float]  # seconds
+    runner: list[float]
+
+    @property
+    def ratios(self) -> list[float]:
+        """The runner's throughput over the bare loop's."""
+        return [bare / runner for bare, runner in zip(self.bare, self.runner, strict=True)]
 
 
 def main(overrides: list[str]) -> None:
     """Prints the comparison."""
+    found = compare(overrides)
+    print(f"bare loop  {found.images / statistics.median(found.bare):8.1f} images/s")
+    print(f"runner     {found.images / statistics.median(found.runner):8.1f} images/s")
+    ratios = found.ratios
+    print(f"runner/bare  median {statistics.median(ratios):.3f}  from {min(ratios):.3f} to {max(ratios):.3f}")
+
+
+def compare(overrides: Sequence[str], rounds: int = 5) -> Compared:
+    """Measures so many rounds, after one that warms up; the overrides say what is trained, beside USUAL."""
     keep_freed_memory()
     typed = {word.partition("=")[0]: word for word in [*USUAL, *overrides]}
     bare, runner = [], []
-    for seed in range(ROUNDS + 1):
+    for seed in range(rounds + 1):
         config = check(composing.composed([*typed.values(), f"seed={seed}"]))
         bare.append(_bare(config))
         runner.append(_runner(config))
     images = config.budget.train_images or len(source.load(config.data).train_labels)
-    bare, runner = bare[1:], runner[1:]  # the first ones warm up
-    ratios = [b / r for b, r in zip(bare, runner, strict=True)]
-    print(f"bare loop  {images / statistics.median(bare):8.1f} images/s")
-    print(f"runner     {images / statistics.median(runner):8.1f} images/s")
-    print(f"runner/bare  median {statistics.median(ratios):.3f}  from {min(ratios):.3f} to {max(ratios):.3f}")
+    steps = config.budget.steps
+    return Compared(min(images, steps * config.optim.batch_size) if steps else images, bare[1:], runner[1:])
 
 
 def _bare(config: Config) -> float:
     """Seconds of an epoch of nothing but forward, backward and step, and of its evaluation."""
     device, precision = find_place(config)
     images, budget = source.load(config.data), config.budget
-    train, test = (
-        (pixels[:first].to(device), labels[:first].to(device))
-        for pixels, labels, first in (
-            (images.train_images, images.train_labels, budget.train_images),
-            (images.test_images, images.test_labels, budget.test_images),
-        )
-    )
+    train = [part[: budget.train_images].to(device) for part in (images.train_images, images.train_labels)]
+    test = [part[: budget.test_images].to(device) for part in (images.test_images, images.test_labels)]
     size = config.optim.batch_size
     loader = TrainingLoader(*train, size, training_preprocess(config), config.seed, lambda: 0, budget.steps)
-    loss, network = make(config.loss, "loss"), build(config).network.to(device)
-    optimizer = torch.optim.Adam(network.parameters(), config.optim.lr)
+    module = make_module(Plan(config, device, precision, None, None), build(config)).to(device)
+    optimizer = module.configure_optimizers()
+    autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=precision == "bf16")
     started = time.perf_counter()
-    for pixels, labels, _ in loader:
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-            scores = network(pixels).scores
+    for batch in loader:
+        with autocast():
+            loss = module.outcome(batch).loss
         optimizer.zero_grad()
-        loss(scores.float(), labels).backward()
+        loss.backward()
         optimizer.step()
     right = torch.zeros((), dtype=torch.int64, device=device)
-    for pixels, labels, _ in DeviceLoader(*test, config.trainer.eval_batch_size):
-        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-            right += (network(pixels).scores.argmax(dim=1) == labels).sum()
+    module.eval()
+    for batch in DeviceLoader(*test, config.trainer.eval_batch_size):
+        with torch.no_grad(), autocast():
+            right += (module.outcome(batch).scores.argmax(dim=1) == batch.labels).sum()
     right.item()
     return time.perf_counter() - started
 
