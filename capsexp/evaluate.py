@@ -51,13 +51,15 @@ def main(words: list[str]) -> None:
 
     from capsexp.evaluation import evaluate  # torch takes seconds to import: only for words that hold
     from capsexp.restored import restore
-    from capsexp.robustness import robustness
+    from capsexp.robustness import GRID, robustness
 
     restored = restore(Path(given["checkpoint"]), None, typed)
     evaluation = evaluate(restored, _say)
     show(restored, evaluation)
-    maps = robustness(restored, say=_say) if mapped == "true" else None
-    if maps is not None:
+    maps = None
+    if mapped == "true":
+        _say(f"under {sum(map(len, GRID.values()))} affine maps …")
+        maps = robustness(restored, say=_say)
         show_maps(maps)
     if output is not None:
         text = json.dumps(content(restored, evaluation, maps), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -153,7 +155,6 @@ def _print_table(
         table.add_row(*row)
     wide = console.options.update(max_width=10_000)
     needed = console.measure(table, options=wide).maximum
-    sys.stdout.flush()
     console.print(title, markup=False)
     if whole and needed > console.width:
         console.print(f"(needs {needed} columns; this screen has {console.width})")
