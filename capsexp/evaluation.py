@@ -6,11 +6,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from capsexp.config import Data
 from capsexp.data import source
 from capsexp.data.cache import Say
 from capsexp.data.loader import DeviceLoader
 from capsexp.data.module import Split, test_split
+from capsexp.data.names import class_names
 from capsexp.nn.labels import present
 from capsexp.restored import Restored
 
@@ -59,12 +59,6 @@ def measured(restored: Restored, split: Split) -> tuple[float, float, Tensor, Te
             scores.append(outcome.scores.float())
     found = module.tested.results("test")
     return found["test_loss"], found["test_accuracy"], torch.cat(scores).cpu(), labels.cpu()
-
-
-def class_names(data: Data) -> list[str]:
-    """The classes' names; their numbers where they have none."""
-    named = data.class_names[: data.classes]
-    return named + [str(number) for number in range(len(named), data.classes)]
 
 
 def most_confused(confusion: pd.DataFrame, count: int) -> list[tuple[str, str, int]]:
