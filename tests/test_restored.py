@@ -229,8 +229,8 @@ REFUSED = [
     (without(f"state_dict/{WEIGHT}"), f"{OTHER}{WEIGHT} is missing"),
     (put(f"state_dict/{WEIGHT}", "text"), f"{OTHER}{WEIGHT} is missing"),
     (put("state_dict/network.more", torch.zeros(1)), f"{OTHER[:-2]}, which has no network.more"),
-    (put("capsexp/config/model/channels", 10**9), OTHER),  # found without taking the memory
-    (put("capsexp/config/reconstruction/hidden", [10**8, 10**8]), OTHER),
+    (put("capsexp/config/model/channels", 10**13), OTHER),  # found without taking the memory
+    (put("capsexp/config/reconstruction/hidden", [10**13]), OTHER),
     (put("capsexp/config/attention/cbam", True), OTHER),
     (put("capsexp/config/optim/lr", "fast"), "its configuration can't be used here: optim.lr=fast: must be a number"),
     (put("capsexp/config/more", 1), "its configuration can't be used here: more: no such key"),
