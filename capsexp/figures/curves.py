@@ -103,4 +103,4 @@ def number(printed: str) -> float:
 
 def without(rows: Sequence[Measured]) -> str:
     """The rows that a figure lacks, as a note."""
-    return f"No runs of {', '.join(dict.fromkeys(measured.row.name for measured in rows))}." if rows else ""
+    return f"No finished runs of {', '.join(dict.fromkeys(measured.row.name for measured in rows))}." if rows else ""

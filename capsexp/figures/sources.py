@@ -105,16 +105,15 @@ class Sources:
         """The logs of a run."""
         return self.logs / records.run_name(record.identity)
 
-    def missing(self, rows: Sequence[Measured], study: str, *words: str, what: str = "no runs of") -> list[Missing]:
-        """Rows, if any, and the sweep that makes them; finished runs are skipped there.
+    def missing(self, rows: Sequence[Measured], study: str, *words: str) -> list[Missing]:
+        """Rows, if any, without runs, and the sweep that makes them; finished runs are skipped there.
 
         Args:
             words: what restricts the study to the figure.
-            what: they lack.
         """
         names = ", ".join(measured.row.name for measured in rows)
         sweep = shlex.join(["python", "-m", "capsexp", f"+study={study}", *words, "seed=0,1,2", *self.typed])
-        return [Missing(f"{what} {names}", sweep)] if rows else []
+        return [Missing(f"no finished runs of {names}", sweep)] if rows else []
 
     def unlogged(self, record: Record, what: str) -> Missing:
         """What a run's folder lacks, and the command that trains it again."""

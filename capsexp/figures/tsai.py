@@ -76,6 +76,7 @@ def overlaid(sources: Sources) -> Drawn:
         _draw_bars(axis, rows, what)
         axis.set_ylabel(label)
     page.note(band(rows), "Dotted levels and the numbers at the right: as published in the figure's table.")
+    page.note("Bars: mean over seeds, ± standard deviation where there are several.")
     page.note(*marks.captions(), without(lacking))
     return page, missing
 

@@ -38,7 +38,7 @@ def test_a_named_figure_is_two_files_and_a_line(folder: Path, capsys: pytest.Cap
     wrote, missing = capsys.readouterr().out.splitlines()
     assert wrote == f"huang_fig13: wrote {files[0]} {files[1]}"
     assert missing == (
-        "huang_fig13: no runs of CapsNet+Conv SVHN, CapsNet+Caps SVHN, DA-CapsNet SVHN: python -m capsexp "
+        "huang_fig13: no finished runs of CapsNet+Conv SVHN, CapsNet+Caps SVHN, DA-CapsNet SVHN: python -m capsexp "
         f"+study=huang_table2 data=svhn seed=0,1,2 {' '.join(paths(folder))}"
     )
 
@@ -51,7 +51,7 @@ def test_without_a_name_what_can_be_drawn_is_drawn(
     main(paths(folder))
     assert {file.stem for file in (folder / "results" / "figures").iterdir()} == {"huang_fig3", "huang_fig13"}
     lines = capsys.readouterr().out.splitlines()
-    left = [line.split(":")[0] for line in lines if ": not drawn: no runs of " in line]
+    left = [line.split(":")[0] for line in lines if ": not drawn: no finished runs of " in line]
     assert left == ["huang_fig8", "ou_traversal_mnist"]
 
 
@@ -59,7 +59,7 @@ def test_a_named_figure_that_cannot_be_drawn_is_an_error(folder: Path, capsys: p
     with pytest.raises(RunError, match=r"^not drawn: huang_fig10$"):
         main(["huang_fig10", "huang_fig13", *paths(folder)])
     assert (folder / "results" / "figures" / "huang_fig13.svg").exists()
-    assert "huang_fig10: not drawn: no runs of CapsNet, CapsNet+Conv, " in capsys.readouterr().out
+    assert "huang_fig10: not drawn: no finished runs of CapsNet, CapsNet+Conv, " in capsys.readouterr().out
 
 
 def test_a_damaged_record_is_an_error_and_the_others_are_drawn(

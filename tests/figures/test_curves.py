@@ -81,7 +81,7 @@ def test_reduced_training_and_other_data_are_marked_on_the_figure(tmp_path: Path
     assert "[a] 2 of 100 epochs, bf16" in page.notes
     assert f"[b] {note}, bf16" in page.notes
     assert "Unmarked: the paper's whole training, bf16" in page.notes
-    assert "No runs of CapsNet+Caps SVHN." in page.notes
+    assert "No finished runs of CapsNet+Caps SVHN." in page.notes
 
 
 def test_settings_protocols_and_failures_never_meet_in_a_curve(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_without_runs_it_says_which_and_its_command_makes_them(tmp_path: Path, n
         assert typed[-2:] == ["seed=0,1,2", "paths.results=elsewhere"]
         whole = studies.load(study.removeprefix("+study="))
         made = {frozenset(words) for words in studies.jobs(whole.grids, typed[:-2])}
-        named = lack.what.removeprefix("no runs of ").split(", ")
+        named = lack.what.removeprefix("no finished runs of ").split(", ")
         rows = [row for row in whole.rows if row.name in named]
         assert len(rows) == len(named)
         assert {frozenset(words) for row in rows for words in row.jobs()} == made

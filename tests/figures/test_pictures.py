@@ -101,7 +101,7 @@ def test_one_network_of_two_is_drawn_and_the_other_named(tmp_path: Path) -> None
     page, (lack,) = catalogue.find("huang_fig14")(made)
     assert page is not None
     assert "Without DA-CapsNet." in page.notes
-    assert lack.what == "no runs of DA-CapsNet"
+    assert lack.what == "no finished runs of DA-CapsNet"
 
 
 # Networks
@@ -200,7 +200,7 @@ def test_accuracy_under_each_map_beside_the_published_numbers(tmp_path: Path, ne
     made = sources(tmp_path, *seeds("alberti_affine", "CapsNet", [[50.0]], "budget.epochs=1"))
     page, (lack,) = catalogue.find("alberti_affine")(made)
     assert page is not None
-    assert lack.what == "no runs of CNN"
+    assert lack.what == "no finished runs of CNN"
     assert "Without CNN." in page.notes
     expected = affine.robustness(network, {"rotation": (-40, 20), "shear": (0.4,), "scale": (0.8,)})
     for axis, kind in zip(page.axes[0], ("rotation", "shear", "scale"), strict=True):
