@@ -6,6 +6,7 @@ them are accepted and where to compute are this machine's to say, not the file's
 """
 
 import dataclasses
+import os
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -116,7 +117,7 @@ def restore(path: Path, device: torch.device | str | None = "cpu", typed: Sequen
 
 def find(path: Path) -> Path:
     """The checkpoint that is meant by a file or by a run's folder."""
-    path = path.expanduser()
+    path = Path(os.path.expanduser(path))  # as it is where there is no such user
     if not path.is_dir():
         return path
     for name in (BEST, LAST):

@@ -176,6 +176,7 @@ def test_a_truncated_checkpoint_gets_one_line(
 
 def test_where_there_is_no_checkpoint_one_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(tmp_path / "none.ckpt") == "no such checkpoint"
+    assert refusal(Path("~nobody-of-this-name/none.ckpt")) == "no such checkpoint"
     assert refusal(tmp_path).startswith("a folder without best.ckpt and last.ckpt")
     (tmp_path / "closed.ckpt").touch(0o000)
     if os.geteuid() == 0:  # who may read everything
