@@ -112,6 +112,10 @@ class Inside:
         """Of the classes."""
         return class_names(self.restored.config.data)
 
+    def fields_of(self, name: str) -> Fields | None:
+        """What the children of the layer of this name look at."""
+        return next(layer.fields for layer in self.layers if layer.observed.name == name)
+
     @property
     def verdict(self) -> str:
         """The prediction, and the truth where it is known."""

@@ -12,11 +12,11 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from capsexp.figures.style import GREY, LOOKS, count_epochs, ours
+from capsexp.figures.style import GREY, LOOKS, ours
 from capsexp.inside import Child, Inside, Layer, factors
-from capsexp.observe import AttentionMap
 from capsexp.traversal import OFFSETS
 
 WIDTH = 11.0  # inches
@@ -113,7 +113,8 @@ def _entropies(axis: Axes, layer: Layer) -> None:
     parents = layer.observed.coefficients[0].shape[-1]
     iterations = range(1, len(layer.entropies) + 1)
     axis.plot(iterations, layer.entropies, **LOOKS[0].curve)
-    for iteration, value in zip(iterations, layer.entropies, strict=True):
+    for iteration in {1, len(iterations)}:
+        value = layer.entropies[iteration - 1]
         axis.annotate(f"{value:.3f}", (iteration, value), (0, -5), textcoords="offset points", ha="center", va="top")
     axis.axhline(math.log(parents), color=GREY, linestyle="--", linewidth=1)
     axis.set_ylim(0, 1.15 * math.log(parents))
@@ -164,31 +165,32 @@ def _count_iterations(axis: Axes, count: int) -> None:
 
 def _attention(inside: Inside, part: SubFigure) -> None:
     """What the attention modules multiply with."""
-    maps = inside.observation.attention
+    maps, winner = inside.observation.attention, inside.names[inside.winner]
     _title(part, "attention: what it multiplies its input with")
     widths = [2 if found.kind in ("channel", "conv") else 1 for found in maps]
     for found, axis in zip(maps, part.subplots(1, len(maps), squeeze=False, width_ratios=widths)[0], strict=True):
         values = factors(found, inside.winner)
-        if found.kind in ("channel", "conv"):
-            _channels(axis, found, values)
-            continue
-        if found.kind == "spatial":
-            heat, title = _enlarged(values, inside.asked.pixels.shape[-1]), "CBAM, by position"
+        if found.kind == "channel":
+            _bars(axis, values, 0, "CBAM, by channel")
+        elif found.kind == "conv":
+            _bars(axis, values, 1, "Conv-Attention, by channel")
+        elif found.kind == "spatial":
+            heat = _enlarged(values, inside.asked.pixels.shape[-1])
+            part.colorbar(_heat(axis, inside, heat, "CBAM, by position", heat), ax=axis, shrink=0.8)
+        elif (looks := inside.fields_of(found.name)) is None:
+            _bars(axis, values.flatten(), 1, f"Caps-Attention,\nvotes for {winner} by child")
         else:
-            (layer,) = (layer for layer in inside.layers if layer.observed.name == found.name)
-            assert layer.fields is not None
-            heat = layer.fields.spread(values.mean(dim=-1))
-            title = f"Caps-Attention, votes for {inside.names[inside.winner]}"
-        part.colorbar(_heat(axis, inside, heat, title, heat), ax=axis, shrink=0.8)
+            heat = looks.spread(values.mean(dim=-1))
+            drawn = _heat(axis, inside, heat, f"Caps-Attention,\nvotes for {winner}", heat)
+            part.colorbar(drawn, ax=axis, shrink=0.8)
 
 
-def _channels(axis: Axes, found: AttentionMap, values: Tensor) -> None:
-    """Bars from the factor that changes nothing: 1 in Conv-Attention; CBAM's are all below it, and stand on 0."""
-    foot, name = (1, "Conv-Attention") if found.kind == "conv" else (0, "CBAM")
+def _bars(axis: Axes, values: Tensor, foot: int, title: str) -> None:
+    """Bars that stand on, or hang from, `foot`: 1, which changes nothing; 0 in CBAM, whose factors are all below 1."""
     axis.bar(range(len(values)), (values - foot).tolist(), width=1.0, bottom=foot, color=LOOKS[2].color)
     axis.axhline(foot, color="black", linewidth=0.8)
-    axis.set_title(f"{name}, by channel", fontsize=SMALL)
-    count_epochs(axis, "channel")
+    axis.set_title(title, fontsize=SMALL)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _enlarged(values: Tensor, size: int) -> Tensor:

@@ -180,7 +180,9 @@ def test_a_grey_file_for_a_network_that_sees_colours(tmp_path: Path) -> None:
 
 def test_a_hundred_classes_and_a_layer_without_places() -> None:
     torch.manual_seed(0)
-    config = composed_config("model=inverted_capsnet_cifar100", "data=cifar100", "budget.width=0.1")
+    config = composed_config(
+        "model=inverted_capsnet_cifar100", "data=cifar100", "attention.caps=true", "budget.width=0.1"
+    )
     module = make_module(Plan(config, torch.device("cpu"), "float32", None, None), build(config)).eval()
     restored = Restored(Path("made.ckpt"), "made", 1, {}, config, "float32", module)
     found = look(restored, Asked("noise", torch.rand(3, 32, 32), [3]))

@@ -160,6 +160,20 @@ def test_shares_of_a_window_are_the_mean_over_the_positions_that_see_a_child() -
     torch.testing.assert_close(layer.shares(to_first, 5)[0, :, :, 0], expected)
 
 
+def test_shares_of_windows_with_strides_and_types() -> None:
+    coefficients, parents = (
+        torch.rand(2, 2, 3, 8, 4),
+        torch.rand(2, 2, 3, 4),
+    )  # 2 × 2 with stride 2 on 4 × 6 × 2 children
+    layer = ObservedLayer("", [coefficients], torch.zeros(2, 4, 6, 2, 5), torch.ones(2, 4, 6, 2), Window(2, 2))
+    shares = layer.shares(parents)
+    for row, column, kind in ((0, 0, 0), (1, 4, 1), (3, 3, 0), (2, 5, 1)):
+        child = (row % 2 * 2 + column % 2) * 2 + kind
+        above = (row // 2, column // 2)
+        expected = (coefficients[:, above[0], above[1], child] * parents[:, above[0], above[1]]).sum(dim=-1)
+        torch.testing.assert_close(shares[:, row, column, kind], expected)
+
+
 def test_entropy_of_known_distributions() -> None:
     assert entropy(torch.full((3, 4, 10), 0.1)) == pytest.approx(math.log(10))
     assert entropy(torch.eye(7)) == 0
