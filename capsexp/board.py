@@ -76,6 +76,7 @@ class Board(Callback):
         if not done:
             with _aside(module):
                 self._introduce(self.writer, module)
+            self.writer.flush()
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Begins to keep the scores, where this epoch is looked into."""
@@ -130,7 +131,7 @@ class Board(Callback):
             writer.add_text("command", f"`{self.planned.command}`")
         writer.add_text("parameters", parameter_table(module))
         data = self.planned.config.data
-        with suppress(RuntimeError), warnings.catch_warnings():  # no graph of a network that can't be traced
+        with suppress(Exception), warnings.catch_warnings():  # a network that can't be traced goes without a graph
             warnings.simplefilter("ignore")
             writer.add_graph(Network(module), torch.zeros(1, data.channels, data.size, data.size))
 

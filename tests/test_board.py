@@ -196,6 +196,19 @@ def test_every_network_has_a_graph_with_its_modules(model: str, tmp_path: Path) 
             assert f"{type(child).__name__}[{name}]" in names
 
 
+def test_a_network_that_cannot_be_traced_goes_without_a_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(self: board.Network, images: torch.Tensor) -> None:
+        raise TypeError("not traced")
+
+    monkeypatch.setattr(board.Network, "forward", refusing)
+    module, trainer, looking = looker(composed_config(*TINY_RUN), tmp_path)
+    looking.on_train_start(trainer, module)
+    (file,) = tmp_path.rglob("events*")
+    events = read(file.parent)  # before the first epoch has come to its end
+    assert not events.Tags()["graph"]
+    assert {"parameters/text_summary", "_hparams_/session_start_info"} <= set(events.Tags()["tensors"])
+
+
 def test_hparams_compare_what_was_swept(tiny: tuple[str, ...], tmp_path: Path) -> None:
     """Through the same code that TensorBoard's page asks."""
     swept = [("routing.iterations=1", "attention=none"), ("routing.iterations=3", "attention=cbam", "seed=0")]
