@@ -15,11 +15,13 @@ from capsexp import records
 from capsexp.errors import InputError, RunError
 from capsexp.experiment import run
 
-#: 250 images in batches of 128 and 122, 199 test images: no process's parts are of one size.
+#: Images in batches of 128 and 3, of which one process gets 2 and the other 1; the last test image is one's alone.
 SHARED = [
     *(option for option in TINY if not option.startswith(("budget.train_images", "budget.test_images"))),
-    "budget.train_images=250",
+    "budget.train_images=131",
     "budget.test_images=199",
+    "optim.name=sgd",  # Adam makes steps of one size out of gradients that are nothing but rounding
+    "optim.lr=0.1",
 ]
 
 
@@ -35,7 +37,7 @@ def close(one: records.Record, two: records.Record) -> None:
     for row, other in zip(numbers(one), numbers(two), strict=True):
         for key, value in row.items():
             # An image at the border between two classes may fall to the other side.
-            assert other[key] == pytest.approx(value, rel=1e-4, abs=0.51 if key.endswith("accuracy") else 1e-6), key
+            assert other[key] == pytest.approx(value, rel=1e-5, abs=0.51 if key.endswith("accuracy") else 1e-6), key
 
 
 def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
@@ -55,10 +57,10 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     "options",
     [
         ("protocol=heldout",),
-        ("model=em_capsnet", "loss=spread", "model.backbone=resnet"),
+        ("loss=spread", "routing.gradient=last"),
+        ("routing.gradient=none", "attention=cbam"),
         ("model=inverted_capsnet", "routing.iterations=2"),
         ("model=inverted_capsnet", "routing.iterations=1", "optim.schedule=plateau", "optim.patience=0"),
-        ("+study=ou_backprop",),
     ],
 )
 def test_networks_and_protocols_in_two_processes(options: tuple[str, ...], tmp_path: Path) -> None:
@@ -101,7 +103,7 @@ def test_a_process_that_dies_fails_the_run_in_one_line(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("model=resnet18",), "trainer.processes=2: this network normalises over batches, which GPUs alone share"),
-        (("optim.batch_size=83",), "trainer.processes=2: a batch has 1 images, fewer than one for each"),
+        (("optim.batch_size=65",), "trainer.processes=2: a batch has 1 images, fewer than one for each"),
     ],
 )
 def test_what_processes_cant_share(options: tuple[str, ...], message: str, tmp_path: Path) -> None:
