@@ -71,22 +71,29 @@ def cells(text: str) -> list[dict[str, tuple[str, str]]]:
 
 
 def test_everything_that_a_study_says_is_on_its_page() -> None:
-    found = [
-        *runs(f"{PLAIN} budget.epochs=2", [99.0, 98.0]),
-        *runs(CBAM, [99.1, 99.2, 99.3]),
-        *runs(CBAM, [9.0], note="part"),
-    ]
-    made = study(claims=[claim(), claim(says="Both are the same", claimed="same")])
+    short = f"{PLAIN} budget.epochs=2"
+    found = [*runs(short, [99.0, 98.0]), *runs(short.replace("none", "cbam"), [97.0]), *runs(CBAM, [99.1, 99.2, 99.3])]
+    found += runs(CBAM, [9.0], note="part")
+    rows = [*study().rows, row("C", PLAIN.replace("mnist", "svhn"), note="Its own note")]
+    made = study(*rows, claims=[claim(), claim(says="B is as good as C", claimed="same", pairs=[["B", "C"]])])
     whole = contents.contents(tables.make(made, tables.runs(found)))
     text = Reader(page(found, made)).text
     said = [made.title, made.source, made.protocol, *made.deviations, contents.CLAIMS, *whole.claim_marks]
     for sheet in whole.sheets:
         said += [sheet.title, *sheet.columns, *sheet.captions, *sheet.marks, *(" ".join(line) for line in sheet.rows)]
-    for one in whole.claims:
-        said += [f"{one.says} {one.claimed} {one.measured} {one.verdict}", one.why, one.where]
-    for command, rows in commands(whole.table).items():
-        said += [f"{', '.join(rows)} {command}"]
-    assert len(said) > 50
+    said += [
+        f"B is better an increase −2.00 points (n = 1) undecided (reduced training){whole.claims[0].where}",
+        "B is as good as C no difference not run (C)",
+    ]
+    for command, names in commands(whole.table).items():
+        said += [f"{', '.join(names)} {command}"]
+    assert re.fullmatch(r" \[[a-z]\]", whole.claims[0].where)
+    assert [sheet.title for sheet in whole.sheets] == [
+        "Accuracy",
+        "Also measured",
+        "First epoch to the maximum",
+        "Cost",
+    ]
     assert [words for words in said if " ".join(words.split()) not in text] == []
 
 
@@ -102,8 +109,9 @@ def test_it_says_what_was_run_where() -> None:
     elsewhere.provenance.update(
         commit="c" * 40, clean_tree=False, python="3.13.1", cores=2, libraries={"torch": "2.13.0"}
     )
-    text = Reader(page([run(PLAIN, 0), elsewhere, run(PLAIN, 2, failed=True)])).text
-    assert "NVIDIA H200 2 1 1 2 minutes 2026-01-01 2026-01-01" in text
+    later = run(PLAIN, 2, failed=True, started="2026-03-04T00:00:00+00:00")
+    text = Reader(page([later, elsewhere, run(PLAIN, 0)])).text
+    assert "NVIDIA H200 2 1 1 2 minutes 2026-01-01 2026-03-04" in text
     assert "AMD EPYC 2 1 1 1 minute 2026-02-03 2026-02-03" in text
     assert "3.13.1 2.13.0 1" in text
     assert "cccccccccc changed 1 1" in text
@@ -163,7 +171,7 @@ def test_nothing_is_taken_for_markup() -> None:
     assert read.open == []
     assert [tag for tag, _ in read.elements].count("script") == 1
     assert [attributes["src"] for tag, attributes in read.elements if tag == "img"] == ["data:,"]
-    known = {name for _, attributes in plain.elements for name in attributes} | {"src", "alt"}
+    known = {name for _, attributes in plain.elements for name in attributes} | {"src", "alt", "data-name"}
     assert {name for _, attributes in read.elements for name in attributes} <= known
     assert read.text.count("{{ 7 * 7 }} {% raw %}") > 15
     assert "49" not in re.findall(r"\b\d+\b", read.text)

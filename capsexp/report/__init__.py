@@ -165,13 +165,20 @@ def _template() -> Any:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"meaning": meaning, "marked": marked}
+    environment.filters |= {"meaning": meaning, "marked": marked, "judged": judged}
     return environment.get_template("page.html")
 
 
 def meaning(verdict: str) -> str:
     """What a verdict means, whatever is said behind it."""
     return next((found for name, found in MEANINGS.items() if verdict.startswith(name)), OPEN)
+
+
+def judged(text: str) -> Markup:
+    """A verdict as one sees it, and as text what is said behind it: undecided (reduced training) [a]."""
+    found = re.fullmatch(r"(.*?)((?: [(\[].*)?)", text, re.DOTALL)
+    assert found is not None
+    return Markup('<span class="verdict {}">{}</span>{}').format(meaning(text), found[1], marked(found[2]))
 
 
 def marked(text: str) -> Markup:

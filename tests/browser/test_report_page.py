@@ -55,7 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *runs(CBAM, [99.1, 99.2, 99.3]),
         run(CBAM, 4, failed=True),
         run(f"{CBAM} protocol=heldout", 5, [9.0], tested=97.5),
-        run(PLAIN.replace("mnist", "svhn"), 7, [50.0]),
+        run(PLAIN.replace("mnist", "svhn"), 7, [50.0], parameters=99_999),
         run(f"{PLAIN} budget=smoke", 3),
     ]
     fashion = row("C", PLAIN.replace("mnist", "svhn"), accuracy="90.00")
