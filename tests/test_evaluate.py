@@ -10,12 +10,14 @@ import torch
 from support import ROOT, TINY, composed_config
 
 from capsexp import checkpoints, evaluate, records
+from capsexp.data import source
+from capsexp.data.module import test_split as split_of
 from capsexp.errors import InputError
 from capsexp.evaluation import Evaluation, by_class, confusion_of, most_confused
 from capsexp.evaluation import evaluate as evaluated
 from capsexp.experiment import run
 from capsexp.restored import restore
-from capsexp.robustness import GRID, mapped, matrix, robustness
+from capsexp.robustness import GRID, mapped, matrix, robustness, upright
 
 PAIRS = "+data.synthesis={name: pairs, _target_: capsexp.data.synthesis.DiverseMultiMNIST}"
 AFFINE = "+data.synthesis={name: affine, _target_: capsexp.data.synthesis.AffineMNIST}"
@@ -77,10 +79,15 @@ def test_on_a_gpu_the_accuracy_is_the_records_and_a_cpus_is_near(place: Path) ->
 
 
 def test_tables_and_accuracy_agree(trained: Trained) -> None:
-    evaluation = evaluated(restore(trained[1]), quiet)
+    restored = restore(trained[1])
+    evaluation = evaluated(restored, quiet)
     classes, confusion = evaluation.classes, evaluation.confusion
     if confusion is None:
-        assert evaluation.classes.images.sum() > evaluation.images  # some have two
+        images, sets = split_of(source.load(restored.config.data, quiet), restored.config)
+        named = restored(images.float() / 255).scores > 0.5
+        assert 100 * (named == sets.bool()).all(dim=1).double().mean() == pytest.approx(evaluation.accuracy)
+        assert classes.equals(by_class(sets.bool(), named, list("0123456789")))
+        assert classes.images.sum() > evaluation.images  # some have two
         return
     right = confusion.to_numpy().diagonal()
     assert confusion.to_numpy().sum() == classes.images.sum() == evaluation.images
@@ -98,6 +105,13 @@ def test_robustness_begins_where_the_accuracy_is(place: Path) -> None:
     assert list(table["value"]) == [0, 90, 0, 1, 0.5]
     assert set(table.accuracy[[0, 2, 3]]) == {record.last_accuracy}
     assert set(table.images) == {200}
+
+
+def test_digits_under_affine_maps_are_mapped_once() -> None:
+    images = source.load(composed_config("data=mnist_sample").data, quiet)
+    upright_of = [upright(images, composed_config("data=mnist_sample", *kind)) for kind in ((), KINDS["affine"])]
+    assert all(torch.equal(split[0], images.test_images) for split in upright_of)
+    assert upright(images, composed_config("data=mnist_sample", *KINDS["pairs"]))[0].shape[-1] == 36
 
 
 def test_maps_turn_shear_and_scale() -> None:
