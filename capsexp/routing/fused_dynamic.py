@@ -32,6 +32,7 @@ def routed(
     if poses.is_cuda and torch.is_autocast_enabled("cuda"):
         kind = torch.get_autocast_dtype("cuda")
         poses, weight = poses.to(kind), weight.to(kind)
+    poses = poses.to(weight.dtype)  # on a CPU, a convolution under autocast gives others
     with full_precision(poses):
         children = poses.transpose(1, 2).contiguous()
         matrices = weight.permute(1, 2, 3, 0).flatten(2).contiguous()

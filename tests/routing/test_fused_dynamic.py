@@ -74,6 +74,18 @@ def test_float32_and_bfloat16_stay_close() -> None:
     assert_close((rough, *torch.autograd.grad(rough, (poses, weight), by_parents)), expected, 0.05)
 
 
+def test_children_that_autocast_made_are_routed_as_they_are() -> None:
+    """A convolution's, say, which no squash has brought back to float32."""
+    poses, weight, by_parents = inputs((2, 6, 4, 3, 5), torch.float32)
+    rounded = poses.detach().bfloat16().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = fused(rounded, weight, 3, "accumulate", "all")
+    theirs = fused(rounded.float(), weight, 3, "accumulate", "all")
+    assert_close((ours,), (theirs,), 1e-6)
+    by_ours, by_theirs = (torch.autograd.grad(parents, weight, by_parents) for parents in (ours, theirs))
+    assert_close(by_ours, by_theirs, 1e-6)
+
+
 def test_the_gradient_at_zero_is_finite() -> None:
     poses, weight, by_parents = inputs((2, 6, 4, 3, 5))
     zero = torch.zeros_like(poses, requires_grad=True)
