@@ -4,6 +4,7 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
+from capsexp.data.names import class_names
 from capsexp.figures.curves import Drawn
 from capsexp.figures.networks import examples, mosaic, show, trained
 from capsexp.figures.sources import Missing, Sources
@@ -31,7 +32,7 @@ class Traversal:
         pixels, labels = examples(network)
         title = f"ou, after Sabour et al. 2017, Fig. 4: each dimension of the winning capsule, {self.data}"
         page = Page(title, (12, 6), (1, SHOWN))
-        names = network.config.data.class_names or list(map(str, range(network.config.data.classes)))
+        names = class_names(network.config.data)
         for axis, shown in zip(page.axes[0], (0, len(labels) // 2, len(labels) - 1), strict=True):
             winner = int(network(pixels[shown : shown + 1]).scores.argmax())
             _draw(axis, pixels[shown], traverse(network.module, pixels[shown]))

@@ -1,5 +1,8 @@
 """Figures of images: what a run logged, and what a checkpoint's network draws."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +10,7 @@ import pytest
 import torch
 from drawing import curve, everything, labels, seeds, sources, texts
 from numpy.typing import NDArray
-from support import TINY, composed_config
+from support import ROOT, TINY, composed_config
 from torch.utils.tensorboard import SummaryWriter
 
 from capsexp import experiment
@@ -215,3 +218,22 @@ def test_accuracy_under_each_map_beside_the_published_numbers(tmp_path: Path, ne
         assert labels(axis) == ["CapsNet (n = 1)"]
         assert axis.get_ylim()[0] == 0
         assert axis.get_ylim()[1] > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["huang_fig9", "huang_fig14", "alberti_affine", "ou_traversal_fashion_mnist"])
+def test_the_command_that_it_names_makes_what_it_lacks(tmp_path: Path, name: str) -> None:
+    """From nothing to a picture, on the full data sets, with as little training as can be."""
+    if "CAPSEXP_DATA" not in os.environ:
+        pytest.skip("CAPSEXP_DATA is not set")
+    made = sources(tmp_path, typed=[f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs"])
+    page, missing = catalogue.find(name)(made)
+    assert page is None
+    small = ("budget.epochs=1", "budget.width=0.04", "budget.train_images=64", "trainer=cpu", "seed=0")
+    for lack in missing:
+        words = [word for word in lack.command.split()[1:] if not word.startswith("seed=")]
+        subprocess.run([sys.executable, *words, *small, "budget.test_images=500"], cwd=ROOT, check=True)
+    again = Sources(made.results, made.logs, made.typed)
+    drawn, lines = catalogue.draw(name, again, tmp_path)
+    assert drawn
+    assert lines == [f"wrote {tmp_path}/{name}.png {tmp_path}/{name}.svg"]
