@@ -185,7 +185,9 @@ def all_models() -> list[str]:
 @pytest.mark.parametrize("model", all_models())
 def test_every_network_has_a_graph_with_its_modules(model: str, tmp_path: Path) -> None:
     size = () if "multimnist" in model else ("data.size=32",)
-    config = composed_config("data=mnist_sample", f"model={model}", "budget.width=0.03", *size)
+    capsules = "capsnet" in model
+    drawn = f"reconstruction.enabled={str(capsules).lower()}"
+    config = composed_config("data=mnist_sample", f"model={model}", "budget.width=0.03", drawn, *size)
     module = make_module(plan(config), build(config))
     writer = SummaryWriter(tmp_path)
     Board(plan(config))._introduce(writer, module)
@@ -195,6 +197,7 @@ def test_every_network_has_a_graph_with_its_modules(model: str, tmp_path: Path) 
     for name, child in module.network.named_children():
         if any(True for _ in child.parameters()):
             assert f"{type(child).__name__}[{name}]" in names
+    assert ("Decoder[decoder]" in names) is capsules
 
 
 def test_a_network_that_cannot_be_traced_goes_without_a_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -444,6 +447,21 @@ def test_of_several_processes_one_writes(tmp_path: Path) -> None:
     looking.on_train_start(trainer, module)
     epoch(looking, trainer, module)
     assert not list(tmp_path.rglob("events*"))
+
+
+def test_a_disk_that_is_full_hides_nothing_else_that_ended_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(self: SummaryWriter) -> None:
+        closed.append(self)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    closed: list[SummaryWriter] = []
+    module, trainer, looking = looker(composed_config(*TINY_RUN), tmp_path)
+    looking.on_train_start(trainer, module)
+    monkeypatch.setattr(SummaryWriter, "close", refusing)
+    looking.on_exception(trainer, module, KeyboardInterrupt())
+    assert closed == [looking.writer]
 
 
 def test_a_full_disk_ends_in_one_line(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
