@@ -24,7 +24,10 @@ FIGURES: dict[str, tuple[str, Callable[[Sources], Drawn]]] = {
     "tsai_fig5": ("overlaid digits", tsai.overlaid),
     "alberti_affine": ("accuracy under rotation, shear, scale", affine.robust),
     "ou_traversal_mnist": ("each dimension of a digit's capsule", Traversal("MNIST", "mnist")),
-    "ou_traversal_fashion_mnist": ("each dimension of a garment's capsule", Traversal("Fashion-MNIST", "fashion_mnist")),
+    "ou_traversal_fashion_mnist": (
+        "each dimension of a garment's capsule",
+        Traversal("Fashion-MNIST", "fashion_mnist"),
+    ),
 }
 
 
