@@ -134,6 +134,22 @@ def test_em_routings_classes_out_of_its_coefficients() -> None:
     torch.testing.assert_close(fitted(votes, weights).mean, observation.prediction.poses)
 
 
+def test_inverted_routings_classes_out_of_its_coefficients() -> None:
+    network, pixels = made(NETWORKS["inverted_capsnet"])
+    observation = observe(network, pixels)
+    layer, linear = observation.layers[-1], network.capsules.layers[-1]
+    with torch.no_grad():
+        votes = linear.votes(Capsules(layer.poses)).poses  # of the children as they were in the last iteration
+        total = torch.einsum("bij,bijd->bjd", layer.coefficients[-1].flatten(1, 3), votes)
+        torch.testing.assert_close(linear.routing.norm(total), observation.prediction.poses)
+
+
+def test_squashed_poses_say_how_much_they_are_there() -> None:
+    for layer in observe(*made(NETWORKS["capsnet*"])).layers:
+        torch.testing.assert_close(layer.presence, layer.lengths)
+        assert 0 < float(layer.presence.mean()) < 1
+
+
 def test_a_convolutional_layers_parents_out_of_its_coefficients() -> None:
     network, pixels = made("model=inverted_capsnet data=cifar10 routing.order=sequential model.structure=vector")
     lower, upper, _ = observe(network, pixels).layers
@@ -165,8 +181,12 @@ def test_shares_of_windows_with_strides_and_types() -> None:
         torch.rand(2, 2, 3, 8, 4),
         torch.rand(2, 2, 3, 4),
     )  # 2 × 2 with stride 2 on 4 × 6 × 2 children
-    layer = ObservedLayer("", [coefficients], torch.zeros(2, 4, 6, 2, 5), torch.ones(2, 4, 6, 2), Window(2, 2))
+    both = [torch.rand(2, 2, 3, 8, 4), coefficients]
+    layer = ObservedLayer("", both, torch.zeros(2, 4, 6, 2, 5), torch.ones(2, 4, 6, 2), Window(2, 2))
     shares = layer.shares(parents)
+    assert torch.equal(shares, layer.shares(parents, 1))
+    assert torch.equal(shares, layer.shares(parents, 7))  # it does two iterations; its parents do more
+    assert not torch.allclose(shares, layer.shares(parents, 0))
     for row, column, kind in ((0, 0, 0), (1, 4, 1), (3, 3, 0), (2, 5, 1)):
         child = (row % 2 * 2 + column % 2) * 2 + kind
         above = (row // 2, column // 2)
