@@ -10,11 +10,18 @@ from reported import page as report_of
 from support import ROOT
 
 from capsexp import studies
+from capsexp.report.pictures import Picture
 
 expect = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install -e '.[dev]'").expect
 
 REPORT = ROOT / "results" / "report.html"
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+
+WIDE = Picture(
+    "made_table1",
+    "a wide figure",
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' width='3000' height='300'%3E%3C/svg%3E",
+)
 
 #: What sticks out of the window, but for what a box of its own scrolls.
 OUTSIDE = """() => [...document.querySelectorAll('body *')]
@@ -60,7 +67,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     fashion = row("C", PLAIN.replace("mnist", "svhn"), accuracy="90.00")
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(report_of(found, study(claims=[claim()]), study(fashion, name="other_table2")))
+    path.write_text(report_of(found, study(claims=[claim()]), study(fashion, name="other_table2"), drawn=[WIDE]))
     return path
 
 
