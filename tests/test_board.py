@@ -136,6 +136,8 @@ def test_entropies_are_those_of_the_examples(ran: tuple[Config, records.Record, 
     for number, coefficients in enumerate(seen.layers[0].coefficients, start=1):
         found = [event.value for event in events.Scalars(f"routing_entropy/classes/iteration_{number}")]
         assert found[-1] == pytest.approx(entropy(coefficients))
+        counted = events.Histograms(f"routing_coefficients/classes/iteration_{number}")[-1].histogram_value
+        assert sum(counted.bucket) == counted.num == coefficients.numel()
         assert all(0 < value < math.log(10) + 1e-5 for value in found)
 
 
