@@ -31,6 +31,8 @@ def robust(sources: Sources) -> Drawn:
             missing.append(network)
         if network is None or isinstance(network, Missing):
             page.note(f"Without {measured.row.name}.")
+            for axis in page.axes[0]:
+                axis.plot([], [], label=f"{measured.row.name} (not drawn)", **look.curve)
         else:
             drawn = True
             print(f"{STUDY}: {measured.row.name}: {IMAGES} images under {len(MAPS) * 5} maps …", flush=True)

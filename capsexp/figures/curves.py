@@ -53,8 +53,10 @@ def draw_curves(axis: Axes, rows: Sequence[Measured], marks: Marks, names: Seque
         names: for the legend, in place of the rows' own.
     """
     for index, measured in enumerate(rows):
+        name = names[index] if names else measured.row.name
+        if measured.printed and not measured.records:  # so that its level has a name
+            axis.plot([], [], label=f"{name} (no runs)", **LOOKS[index].curve)
         if measured.records:
-            name = names[index] if names else measured.row.name
             label = marks.on(f"{name} (n = {len(measured.records)})", measured.line)
             draw_curve(axis, measured.curves(), LOOKS[index], label, index)
     late = [curve[len(curve) // 10 if len(curve) >= CUT else 0 :] for row in rows for curve in row.curves()]

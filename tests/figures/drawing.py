@@ -13,6 +13,7 @@ from capsexp.figures.sources import Sources
 from capsexp.figures.style import Page
 from capsexp.records import Record
 
+UNDRAWN = ("(no runs)", "(not drawn)")
 ATTENTION = ("CapsNet", "CapsNet+Conv", "CapsNet+Caps", "DA-CapsNet")
 
 
@@ -37,9 +38,10 @@ def sources(folder: Path, *records: Record, typed: Sequence[str] = ()) -> Source
 
 
 def labels(axis: Axes) -> list[str]:
-    """What the legend says."""
+    """What the legend says of what is drawn; what isn't only has a published level."""
     legend = axis.get_legend()
-    return [text.get_text() for text in legend.get_texts()] if legend else []
+    found = [text.get_text() for text in legend.get_texts()] if legend else []
+    return [text for text in found if not text.endswith(UNDRAWN)]
 
 
 def texts(axis: Axes) -> list[str]:

@@ -64,6 +64,10 @@ def test_every_published_number_stands_at_its_height_with_runs_or_without(tmp_pa
     assert sorted(texts(axis)) == sorted(printed)
     heights = [line.get_ydata()[0] for line in axis.lines if list(line.get_xdata()) == [0, 1]]
     assert heights == [float(text) for text in printed]
+    legend = axis.get_legend()
+    assert legend is not None
+    named = {text.get_text().partition(" (")[0] for text in legend.get_texts()}
+    assert named == set(ATTENTION)  # the looks that tell the levels apart
     low, high = axis.get_ylim()
     assert low < 40
     assert high > max(heights)
@@ -94,7 +98,7 @@ def test_settings_protocols_and_failures_never_meet_in_a_curve(tmp_path: Path) -
         run(f"{base} {SHORT}", 0, [70.0, 70.0], precision="float32"),
     ]
     axis = only(drawn("huang_fig13", sources(tmp_path, *found)))
-    assert curve(axis, "CapsNet") == ([1.0, 2.0], [31.0, 41.0])
+    assert curve(axis, "CapsNet (") == ([1.0, 2.0], [31.0, 41.0])
     assert labels(axis) == ["CapsNet (n = 2) [a]"]
 
 
