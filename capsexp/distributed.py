@@ -99,6 +99,7 @@ def processes(planned: Plan, take_part: Callable[[Plan, Seat], None]) -> Iterato
         threading.Thread(target=_watch, args=(others, over), daemon=True).start()
         yield seats[0]
     except (KeyboardInterrupt, RuntimeError) as error:
+        wait([other.sentinel for other in others], _TICK)  # the connection may break before the process has ended
         if died := _died(others):
             raise RunError(f"process {died} of {count} ended with code {others[died - 2].exitcode}") from error
         raise

@@ -58,7 +58,7 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     [
         ("protocol=heldout",),
         ("loss=spread", "routing.gradient=last"),
-        ("routing.gradient=none", "attention=cbam"),
+        ("routing.gradient=none",),
         ("model=inverted_capsnet", "routing.iterations=2"),
         ("model=inverted_capsnet", "routing.iterations=1", "optim.schedule=plateau", "optim.patience=0"),
     ],
