@@ -30,7 +30,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
         """Either the whole checkpoint stands at `path` afterwards, or what stood there before."""
-        write_atomically(Path(path), lambda stream: torch.save(checkpoint, stream))
+        _save(checkpoint, Path(path))
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """See `load`."""
@@ -96,4 +96,11 @@ def drop_optimizer(path: Path) -> None:
     """Takes the optimiser's state, two thirds of the file under Adam, out of a finished run's checkpoint."""
     checkpoint = load(path)
     if checkpoint.pop("optimizer_states", None) is not None:
-        write_atomically(path, lambda stream: torch.save(checkpoint, stream))
+        _save(checkpoint, path)
+
+
+def _save(checkpoint: dict[str, Any], path: Path) -> None:
+    """In memory first: on a full disk torch's writer raises errors of its own, which don't say what is full."""
+    content = io.BytesIO()
+    torch.save(checkpoint, content)
+    write_atomically(path, lambda stream: stream.write(content.getbuffer()))
