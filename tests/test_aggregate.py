@@ -209,6 +209,6 @@ def test_the_committed_tables_and_report_are_what_the_committed_records_give(tmp
     (tmp_path / "figures").mkdir()
     for path in committed("results/figures/*"):
         shutil.copy(path, tmp_path / "figures")
-    page = shutil.copy(ROOT / "results" / "report.html", tmp_path)
+    page = Path(shutil.copy(ROOT / "results" / "report.html", tmp_path))
     assert report.regenerate(results=tmp_path, output=page, check=True).changed == []
     assert page.stat().st_size < 1_500_000

@@ -103,7 +103,7 @@ def test_a_process_that_dies_fails_the_run_in_one_line(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("model=resnet18",), "trainer.processes=2: this network normalises over batches, which GPUs alone share"),
-        (("optim.batch_size=65",), "trainer.processes=2: a batch has 1 images, fewer than one for each"),
+        (("optim.batch_size=65",), r"trainer.processes=2: the smallest batch has fewer images \(1\)"),
     ],
 )
 def test_what_processes_cant_share(options: tuple[str, ...], message: str, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class DeviceLoader:
         self.steps = batches if steps is None else min(steps, batches)
         smallest = min(self._images(0), self._images(self.steps - 1))
         if smallest < part.of:
-            raise InputError(f"trainer.processes={part.of}: a batch has {smallest} images, fewer than one for each")
+            raise InputError(f"trainer.processes={part.of}: the smallest batch has fewer images ({smallest})")
 
     def _images(self, step: int) -> int:
         """How many the whole batch of a step has."""

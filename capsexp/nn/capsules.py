@@ -196,7 +196,6 @@ class CapsuleLayer(nn.Module):
         self.matrices = matrices.requires_grad_(routing.trains_matrices)
         self.routing = routing
         self.attention = attention or nn.Identity()
-        self.numbers = matrices.numbers
 
     def votes(self, children: Capsules) -> Votes:
         """The votes of these children, and their activations."""
@@ -286,7 +285,7 @@ class LinearCapsules(CapsuleLayer):
 
     def votes_of_an_image(self, poses: Tensor) -> int:
         """Each child votes once."""
-        return math.prod(poses.shape[1:-1]) * self.numbers
+        return math.prod(poses.shape[1:-1]) * self.matrices.numbers
 
     def _grouped(self, poses: Tensor) -> Tensor:
         """[B, ..., I, C] -> [B, positions, I, C], I as many as there are matrices for."""

@@ -127,7 +127,7 @@ class ConvCapsules(CapsuleLayer):
     def votes_of_an_image(self, poses: Tensor) -> int:
         """Each child votes once at each position that sees it."""
         height, width = ((side - self.kernel) // self.stride + 1 for side in poses.shape[1:3])
-        return height * width * len(self.matrices.weight) * self.numbers
+        return height * width * len(self.matrices.weight) * self.matrices.numbers
 
     def _patches(self, grid: Tensor) -> Tensor:
         """[B, H, W, I, ...] -> [B, H', W', K · I, ...]."""
