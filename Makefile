@@ -43,7 +43,7 @@ test-all: $(STAMP) ## All tests; those on full data sets need CAPSEXP_DATA.
 test-gpu: $(STAMP) ## The tests that need a CUDA device.
 	$(PY) -m pytest -m gpu
 
-bench: $(STAMP) ## Time and memory of a training step, fast against reference, to results/benchmarks: about ten minutes.
+bench: $(STAMP) ## Time and memory of a training step, fast against reference, to results/benchmarks: about fifteen minutes.
 	$(PY) benchmarks/bench.py
 
 lint: $(STAMP) ## Style, format and types.
