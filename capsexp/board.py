@@ -46,6 +46,7 @@ from capsexp.steps import Batch
 
 EXAMPLES = 10  # images that are looked into, each of another class
 BINS = 50  # of a histogram
+_PATIENCE = 2.0  # seconds that closing the file of a run that broke off may take
 
 #: What the scores are, by what says that a capsule is there.
 _SCORES = {"length": "class_lengths", "activation": "class_activations", "pose": "class_logits"}
@@ -106,9 +107,14 @@ class Board(Callback):
         self.writer.flush()
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """Closes the event file; what ended the run has been said."""
+        """Closes the event file, if it can be: Ctrl-C may have come while TensorBoard held a lock, and left it held."""
+        closing = threading.Thread(target=self._close, daemon=True)
+        closing.start()
+        closing.join(_PATIENCE)
+
+    def _close(self) -> None:
         if self.writer is not None:
-            with suppress(OSError):
+            with suppress(OSError):  # what ended the run has been said
                 self.writer.close()
 
     def conclude(self, record: records.Record) -> None:

@@ -466,6 +466,18 @@ def test_a_disk_that_is_full_hides_nothing_else_that_ended_the_run(
     assert closed == [looking.writer]
 
 
+def test_ctrl_c_inside_tensorboards_queue_ends_all_the_same(tmp_path: Path) -> None:
+    """It left the queue's lock held, once in some twenty interruptions."""
+    module, trainer, looking = looker(composed_config(*TINY_RUN), tmp_path)
+    looking.on_train_start(trainer, module)
+    assert looking.writer is not None
+    assert looking.writer.file_writer is not None
+    with looking.writer.file_writer.event_writer._async_writer._byte_queue.mutex:
+        began = time.monotonic()
+        looking.on_exception(trainer, module, KeyboardInterrupt())
+        assert time.monotonic() - began < 20
+
+
 def test_a_full_disk_ends_in_one_line(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """It is TensorBoard's thread that meets it, and Python prints what ends a thread."""
     printed: list[Any] = []
