@@ -113,6 +113,19 @@ def processes(planned: Plan, take_part: Callable[[Plan, Seat], None]) -> Iterato
                 other.join()
 
 
+def end_with_parent() -> None:
+    """Ends this process when the one that started it has died: what is on disk is whole at any time."""
+    parent = parent_process()
+    assert parent is not None
+    sentinel = parent.sentinel
+
+    def watch() -> None:
+        wait([sentinel])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def check_shares(planned: Plan, network: torch.nn.Module) -> None:
     """Raises InputError for a network that can't be trained by several processes."""
     normed = any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in network.modules())
@@ -124,7 +137,7 @@ def check_shares(planned: Plan, network: torch.nn.Module) -> None:
 
 def _other(take_part: Callable[[Plan, Seat], None], planned: Plan, seat: Seat) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all on a terminal: the first process decides
-    threading.Thread(target=_end_with_first, daemon=True).start()
+    end_with_parent()
     try:
         take_part(planned, seat)
     except CapsexpError:
@@ -136,13 +149,6 @@ def _other(take_part: Callable[[Plan, Seat], None], planned: Plan, seat: Seat) -
 def _leave() -> None:
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
-
-
-def _end_with_first() -> None:
-    first = parent_process()
-    assert first is not None
-    wait([first.sentinel])
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _watch(others: Sequence[BaseProcess], over: threading.Event) -> None:

@@ -1,17 +1,15 @@
 """One run inside a process of its own, that reports to the launcher."""
 
 import os
-import signal
-import threading
 from dataclasses import dataclass, replace
-from multiprocessing import parent_process
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 
+from capsexp.distributed import end_with_parent
 from capsexp.errors import INTERRUPTED, BusyError, CapsexpError, one_line
 from capsexp.experiment import run
 from capsexp.lightning import CapsuleModule
@@ -63,7 +61,7 @@ def work(planned: Plan, device: int | None, threads: int, reports: Connection) -
     """
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = _visible(device)
-    threading.Thread(target=_end_with_launcher, daemon=True).start()
+    end_with_parent()
     planned.folder.mkdir(parents=True, exist_ok=True)
     _write_to(planned.folder / OUTPUT)
     trainer = replace(planned.config.trainer, threads=threads, progress="lines")
@@ -108,11 +106,3 @@ def _write_to(path: Path) -> None:
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-def _end_with_launcher() -> None:
-    """Ends this process when its launcher has died: what is on disk is whole at any time."""
-    launcher = parent_process()
-    assert launcher is not None
-    wait([launcher.sentinel])
-    os.kill(os.getpid(), signal.SIGKILL)
