@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from capsexp import records, render, studies, tables
+from capsexp import findings, records, render, studies, tables
 from capsexp.errors import CapsexpError, InputError, one_line
 from capsexp.files import write_atomically
 from capsexp.records import Record
@@ -61,7 +61,7 @@ def regenerate(
         known = set().union(*(table.found.key for table in made))
         outcome.strangers = len(set(runs.key[~runs.trial.astype(bool)]) - known)
         if readme is not None:
-            files[readme] = _with_block(readme, render.block(made, outcome.strangers))
+            files[readme] = _with_block(readme, findings.block(made, outcome.strangers))
         if output is not None:
             outcome.removed = _stale(output, set(outcome.pages))
     outcome.changed = [path for path, text in files.items() if _read(path) != text]
@@ -104,10 +104,10 @@ def _files(pages: dict[str, Page], output: Path) -> dict[Path, str]:
 def _with_block(readme: Path, block: str) -> str:
     """The README with the tables of today between its marks."""
     text = _read(readme)
-    before, begin, rest = (text or "").partition(render.BEGIN)
-    _, end, after = rest.partition(render.END)
+    before, begin, rest = (text or "").partition(findings.BEGIN)
+    _, end, after = rest.partition(findings.END)
     if not begin or not end:
-        raise InputError(f"{readme}: must have a line {render.BEGIN} and, below it, a line {render.END}")
+        raise InputError(f"{readme}: must have a line {findings.BEGIN} and, below it, a line {findings.END}")
     return f"{before}{begin}\n\n{block}\n\n{end}{after}"
 
 

@@ -4,12 +4,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from capsexp import sheets
 from capsexp.claims import Judged, judge
 from capsexp.settings import Setting
 from capsexp.sheets import Marks, Sheet, decimal
+from capsexp.statistics import Verdict
 from capsexp.studies import Claim, published_number
 from capsexp.substitution import essential
 from capsexp.tables import JUDGED, Table
@@ -21,9 +22,9 @@ CLAIMS = (
     "the claimed side, and a claimed size lies in the prediction interval."
 )
 COUNTED = (
-    "Counted are published accuracies and epochs of rows with runs. Reproduced: inside the 95 % prediction interval "
-    "for one more run of ours, over three or more seeds with the paper's whole training; higher, lower: the published "
-    "number is above it, below it."
+    "Verdicts: on published accuracies and epochs of rows with runs. Reproduced: inside the 95 % prediction interval "
+    "for one more run of ours, over three or more seeds with the paper's whole training; published higher, lower: "
+    "above it, below it."
 )
 
 
@@ -82,8 +83,8 @@ def claim_texts(table: Table, where: Callable[[Setting], str]) -> list[ClaimText
 
 def overview(tables: Sequence[Table]) -> Sheet:
     """A line a study: how much of it was run, and what came out."""
-    columns = ["source", "study", "rows run", "seeds", "training", "reproduced", "higher", "lower", "undecided"]
-    return Sheet("", columns, "llrrlrrrr", [_overview_row(table) for table in tables], [COUNTED], [])
+    columns = ["source", "what", "rows run", "seeds", "training", "verdicts"]
+    return Sheet("", columns, "llrrll", [_overview_row(table) for table in tables], [COUNTED], [])
 
 
 def verdicts(table: Table) -> "Counter[str]":
@@ -132,12 +133,11 @@ def _overview_row(table: Table) -> list[str]:
     whole = sum(line["setting"].whole for line in run)
     training = [f"whole in {whole}" if whole else "", f"reduced in {len(run) - whole}" if len(run) > whole else ""]
     counted = verdicts(table)
-    names = ("reproduced", "published higher", "published lower", "undecided")
     return [
         source(table),
         table.study.title,
         f"{len(run)} of {sum(row.run is not None for row in table.study.rows)}",
         " to ".join(map(str, dict.fromkeys([seeds[0], seeds[-1]]))) if seeds else "",
         ", ".join(part for part in training if part),
-        *(str(counted[name] or "") for name in names),
+        ", ".join(f"{counted[name]} {name}" for name in get_args(Verdict) if counted[name]),
     ]

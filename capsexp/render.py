@@ -1,18 +1,16 @@
-"""The tables of a study as a page of Markdown and as CSV, and the README's block about all of them."""
+"""The tables of a study as a page of Markdown and as CSV."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 
 from capsexp import contents, latex, sheets
 from capsexp.commands import commands
 from capsexp.contents import ClaimText
-from capsexp.settings import Setting
-from capsexp.sheets import Marks, Sheet
+from capsexp.sheets import Sheet
 from capsexp.tables import Table
 
-BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 GENERATED = "<!-- made by scripts/aggregate.py from results/runs and results/published; not by hand -->"
 
 
@@ -53,7 +51,7 @@ def csv(table: Table) -> str:
     lines = []
     for line in table.cells.to_dict("records"):
         own = {"study": table.study.name} | dict(zip(table.study.columns, line["labels"], strict=True))
-        rest = {key: value for key, value in line.items() if key not in ("labels", "name", "row")}
+        rest = {key: value for key, value in line.items() if key not in ("labels", "name", "row", "swept")}
         lines.append(own | {str(key): _plain(value) for key, value in rest.items()})
     return pd.DataFrame(lines, dtype=object).to_csv(index=False, lineterminator="\n")
 
@@ -66,27 +64,6 @@ def claim_line(claim: ClaimText) -> str:
     return f"{claim.says}: claimed {claim.claimed}, measured {claim.measured}: **{claim.verdict}**{why}{claim.where}"
 
 
-def block(tables: Sequence[Table], strangers: int) -> str:
-    """The README's: a line a study, a line a claim that was measured, then the accuracies."""
-    overview = contents.overview(tables)
-    linked = [[_link(table, row[0]), *row[1:]] for table, row in zip(tables, overview.rows, strict=True)]
-    parts = [markdown(replace(overview, rows=linked)), *overview.captions]
-    if claims := [line for table in tables for line in _measured_claims(table)]:
-        parts += ["**Claims that have runs**", "\n".join(f"- {line}" for line in claims)]
-    for table in tables:
-        if table.best.empty:
-            continue
-        sheet = sheets.brief(table, Marks(table))
-        heading = f"**{_link(table, contents.source(table))}**: {table.study.title}. {sheets.spent(table)}"
-        parts += [heading, markdown(sheet), *_below(sheet.captions, sheet.marks)]
-    left = f" {strangers} of them belong to no study." if strangers else ""
-    parts += [
-        "Accuracies: percent of the test images, mean ± standard deviation over seeds (their number). Each number's "
-        f"records are in [results/runs](results/runs).{left}"
-    ]
-    return "\n\n".join(parts)
-
-
 def one_line(text: str) -> str:
     """A text without line breaks."""
     return " ".join(text.split())
@@ -96,20 +73,6 @@ def _below(captions: Sequence[str], marks: Sequence[str]) -> list[str]:
     """A paragraph and a list, if there is anything to say."""
     parts = [" ".join(map(one_line, captions)), "\n".join(f"- {one_line(mark)}" for mark in marks)]
     return [part for part in parts if part]
-
-
-def _measured_claims(table: Table) -> list[str]:
-    marks = Marks(table)
-
-    def where(setting: Setting) -> str:
-        return f", {meaning}" if (meaning := marks.of(setting)) else ""
-
-    claims = [claim for claim in contents.claim_texts(table, where) if claim.measured]
-    return [f"{contents.source(table)}: {claim_line(claim)}" for claim in claims]
-
-
-def _link(table: Table, text: str) -> str:
-    return f"[{text}](results/tables/{table.study.name}.md)"
 
 
 def _escaped(cell: str) -> str:

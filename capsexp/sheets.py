@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Any
 
+import pandas as pd
+
 from capsexp.settings import Setting
-from capsexp.studies import Row
 from capsexp.tables import Line, Table, printed_count
 
 LEFT, RIGHT = "l", "r"
@@ -52,11 +53,10 @@ class Column:
 class Marks:
     """Letters for what a number is, where it isn't what the paper's is: [a], [b] …"""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, *tables: Table) -> None:
         """What isn't marked: the paper's whole training, if all of it is in one precision."""
-        settings = {setting for setting in table.cells.setting if setting is not None}
+        settings = {setting for table in tables for setting in table.cells.setting if setting is not None}
         whole = {setting for setting in settings if setting.whole}
-        self.rows = {row.name: row for row in table.study.rows}
         self.plain = whole.pop() if len(whole) == 1 else None
         self.letters: dict[str, str] = {}
         self.used: dict[str, str] = {}
@@ -101,7 +101,7 @@ class Marks:
         low, high = found
         several = f"{jobs}" if low == jobs else f"{low} of {jobs}" if low == high else f"{low} to {high} of {jobs}"
         judge = "test set" if protocol == "paper" else "held-out images"
-        return f"best of {several} ({swept(self.rows[line['name']])}), judged on the {judge}"
+        return f"best of {several} ({line['swept']}), judged on the {judge}"
 
 
 def accuracy(table: Table, marks: Marks) -> Sheet:
@@ -162,21 +162,6 @@ def cost(table: Table, marks: Marks, lines: Sequence[Line]) -> Sheet:
     return _sheet("Cost", columns, lines, [COST], marks, len(table.study.columns))
 
 
-def brief(table: Table, marks: Marks) -> Sheet:
-    """The rows with runs, for the README: what they reach, or, where the source prints only that, what they cost."""
-    lines = [line for line in lines_of(table, main=True) if line["setting"] is not None]
-    if "accuracy" not in table.study.measures and {"memory", "inference"} & {*table.study.measures}:
-        return cost(table, marks, lines)
-    columns = [
-        *_labels(table, marks),
-        *(_published("accuracy", "published %") if "accuracy" in table.study.measures else []),
-        *_accuracies(marks, any(line["heldout_runs"] for line in lines)),
-        _epoch(marks, "first epoch", "first_epoch"),
-        *(_compared(marks, "accuracy", 2)[1:] if "accuracy" in table.study.measures else []),
-    ]
-    return _sheet(table.study.title, columns, lines, [], marks)
-
-
 def decimal(value: float, places: int, signed: bool = False) -> str:
     """−1,234.5, with a real minus; nothing is negative zero."""
     rounded = round(value, places) or 0.0
@@ -192,16 +177,6 @@ def spread(line: Line, measure: str, places: int) -> str:
     return decimal(mean, places) + (f" ± {decimal(deviation, places)}" if n > 1 else "") + f" ({n})"
 
 
-def swept(row: Row) -> str:
-    """What a row's jobs differ in: routing.iterations=1,2,3."""
-    values: dict[str, dict[str, None]] = {}
-    for words in row.jobs():
-        for word in words:
-            key, _, value = word.partition("=")
-            values.setdefault(key, {})[value] = None
-    return " ".join(f"{key}={','.join(found)}" for key, found in values.items() if len(found) > 1)
-
-
 def lines_of(table: Table, main: bool) -> list[Line]:
     """A line a row with its main setting, or those of all other settings."""
     lines: list[Any] = table.cells[table.cells.main.astype(bool) == main].to_dict("records")
@@ -211,8 +186,11 @@ def lines_of(table: Table, main: bool) -> list[Line]:
 def spent(table: Table) -> str:
     """12 runs, 3.4 hours on NVIDIA H200."""
     runs = table.found.drop_duplicates("key")
-    if runs.empty:
-        return "No runs."
+    return "No runs." if runs.empty else spent_on(runs)
+
+
+def spent_on(runs: pd.DataFrame) -> str:
+    """How many runs, and how long on which devices."""
     times = [f"{hours(of_device.hours.sum())} on {device}" for device, of_device in runs.groupby("device")]
     return f"{len(runs)} run{'s' if len(runs) > 1 else ''}, {', '.join(times)}."
 
@@ -238,7 +216,7 @@ def _labels(table: Table, marks: Marks, notes: bool = False) -> list[Column]:
 
     def label(index: int) -> Callable[[Line], str]:
         noted = notes and index == 0
-        return lambda line: marks.put(line["labels"][index], (noted and marks.rows[line["name"]].note) or "")
+        return lambda line: marks.put(line["labels"][index], (noted and table.study.rows[line["row"]].note) or "")
 
     return [Column(name, label(index), LEFT) for index, name in enumerate(table.study.columns)]
 

@@ -48,6 +48,16 @@ class Row:
         """Its runs' overrides, with what is typed in place of the row's own."""
         return [] if self.run is None else jobs([_grid(self.run)], typed)
 
+    @property
+    def swept(self) -> str:
+        """What its runs differ in: routing.iterations=1,2,3; nothing for a single one."""
+        values: dict[str, dict[str, None]] = {}
+        for words in self.jobs():
+            for word in words:
+                key, _, value = word.partition("=")
+                values.setdefault(key, {})[value] = None
+        return " ".join(f"{key}={','.join(found)}" for key, found in values.items() if len(found) > 1)
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -79,6 +89,7 @@ class Study:
     deviations: list[str] = field(default_factory=list)  # between the source's runs and ours, as far as known
     claims: list[Claim] = field(default_factory=list)
     figures: list[str] = field(default_factory=list)  # of capsexp.figures, beside the one of the study's name
+    across: str | None = None  # the column whose labels head the columns of the README's short table
 
     @property
     def grids(self) -> list[Grid]:
@@ -172,6 +183,8 @@ def _check_rows(study: Study) -> None:
             raise InputError(f"rows.{row.name}.run={row.run}: must be words of the form key=value")
     for claim in study.claims:
         _check_claim(claim, rows)
+    if study.across is not None and study.across not in study.columns[1:]:
+        raise InputError(f"across={study.across}: must be one of the columns but the first")
 
 
 def _check_claim(claim: Claim, rows: set[str]) -> None:

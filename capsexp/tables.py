@@ -171,6 +171,7 @@ def _cell(
     replaced: bool,
 ) -> Line:
     line: Line = {"name": row.name, "labels": row.labels, "setting": setting, "jobs": jobs}
+    line["swept"] = row.swept if jobs > 1 else ""
     for protocol in ("paper", "heldout"):
         all_of, best_of = counted[counted.protocol == protocol], best[best.protocol == protocol]
         line |= {

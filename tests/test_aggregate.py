@@ -11,7 +11,7 @@ import pytest
 from made import CBAM, PLAIN, run, runs, write
 from support import ROOT, committed, committed_records
 
-from capsexp import aggregate, records, render, report, studies
+from capsexp import aggregate, findings, records, report, studies
 from capsexp.errors import InputError
 
 SCRIPT = ROOT / "scripts" / "aggregate.py"
@@ -50,7 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(studies, "PUBLISHED", tmp_path / "published")
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "results", runs(PLAIN, [99.7, 99.8, 99.9]))
-    (tmp_path / "README.md").write_text(f"# Before\n\n{render.BEGIN}\nold\n{render.END}\n\nafter\n")
+    (tmp_path / "README.md").write_text(f"# Before\n\n{findings.BEGIN}\nold\n{findings.END}\n\nafter\n")
     return tmp_path
 
 
@@ -64,8 +64,8 @@ def test_it_writes_three_files_a_study_and_the_readme(folder: Path, capsys: pyte
     names = {f"{name}.{suffix}" for name in ("one", "two") for suffix in ("md", "csv", "tex")}
     assert set(contents(folder)) == {*names, "README.md"}
     readme = (folder / "README.md").read_text()
-    assert readme.startswith(f"# Before\n\n{render.BEGIN}\n\n| source |")
-    assert readme.endswith(f"\n\n{render.END}\n\nafter\n")
+    assert readme.startswith(f"# Before\n\n{findings.BEGIN}\n\n3 runs")
+    assert readme.endswith(f"\n\n{findings.END}\n\nafter\n")
     assert "99.80 ± 0.10 (3)" in readme
     assert "old" not in readme
     printed = capsys.readouterr().out.splitlines()

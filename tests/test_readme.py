@@ -7,14 +7,14 @@ import re
 
 from support import ROOT
 
-from capsexp import render
+from capsexp import findings
 from capsexp.composing import CONF
 
 README = (ROOT / "README.md").read_text()
 
 
 def test_every_file_of_the_configuration_is_in_the_picture_of_it() -> None:
-    words = README.split()
+    words = re.findall(r"[\w-]+", README)
     groups = [folder for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra"]
     for path in (path for group in groups for path in group.glob("*.yaml")):
         assert path.stem in words, f"{path.relative_to(CONF)} is missing in the picture of the configuration"
@@ -26,5 +26,5 @@ def test_every_link_leads_to_a_file() -> None:
 
 
 def test_it_has_one_place_for_the_tables() -> None:
-    assert README.count(render.BEGIN) == README.count(render.END) == 1
-    assert README.index(render.BEGIN) < README.index("| source | study |") < README.index(render.END)
+    assert README.count(findings.BEGIN) == README.count(findings.END) == 1
+    assert README.index(findings.BEGIN) < README.index("| study | source |") < README.index(findings.END)

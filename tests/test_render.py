@@ -1,4 +1,4 @@
-"""What is printed of a table: Markdown, CSV, TeX, the README's block."""
+"""What is printed of a table: Markdown, CSV, TeX."""
 
 import io
 import re
@@ -289,50 +289,6 @@ def test_a_substitution_is_in_the_title() -> None:
     assert "# A table, on data=fashion_mnist instead\n" in printed(study(), [], ["data=fashion_mnist", "paths.logs=x"])
     assert "# A table, only attention=cbam\n" in printed(study(), [], ["attention=cbam"])
     assert "# A table\n" in printed(study(), [], ["budget=paper"])
-
-
-# The README's block
-
-
-def test_the_block_has_a_line_a_study_and_the_rows_with_runs() -> None:
-    ran = table(
-        study(claims=[claim(claimed="+0.15"), claim(pairs=[["A", "C"]])], rows=[*study().rows, row("C", None)]),
-        [*runs(PLAIN, [99.7, 99.8, 99.9]), *runs(f"{PLAIN} budget.width=0.5", [9.0]), *runs(CBAM, [99.8, 99.9, 99.99])],
-    )
-    empty = table(study(name="made_table2", title="Another"), [])
-    text = render.block([ran, empty], strangers=4)
-    lines = text.splitlines()
-    assert lines[0].startswith("| source | study | rows run | seeds | training | reproduced |")
-    assert lines[2] == (
-        "| [made, Table 1](results/tables/made_table1.md) | A table | 2 of 2 | 3 | whole in 2 | 2 | 1 |  |  |"
-    )
-    assert lines[3] == "| [made, Table 1](results/tables/made_table2.md) | Another | 0 of 2 |  |  |  |  |  |  |"
-    assert text.count("- made, Table 1: B is better") == 1  # the claim that has runs
-    assert "| A | 99.80 | 99.80 ± 0.10 (3) | 99.80 ± 0.10 (3) | 1.0 ± 0.0 (3) | reproduced |" in lines
-    assert not any(line.startswith("| C") for line in lines)
-    assert text.count("**[") == 1  # not of the study without runs
-    assert "4 of them belong to no study." in text
-    assert "no study" not in render.block([ran], strangers=0)
-
-
-def test_the_block_shows_costs_where_the_source_prints_only_those() -> None:
-    made = study(row("A", PLAIN, memory="not in our copy"), measures=["memory"])
-    assert "| A | 6,804,224 | not in our copy | 1,000 / 2,000 | 60.0 (1) |" in render.block(
-        [table(made, runs(PLAIN, [9.0]))], 0
-    )
-
-
-@pytest.mark.parametrize(
-    ("source", "short"),
-    [
-        ("huang, Fig. 10, in the words of it", "huang, Fig. 10, in the words of it"),
-        ('ou, "Routing v.s. Backpropagation"; more', 'ou, "Routing v.s. Backpropagation"'),
-        ("huang, Table 2 (its curves are Figs. 11 to 13)", "huang, Table 2"),
-        ("tsai, Fig. 4, bottom right. The numbers are only drawn.", "tsai, Fig. 4, bottom right"),
-    ],
-)
-def test_a_source_is_shortened(source: str, short: str) -> None:
-    assert f"| [{short}](" in render.block([table(study(source=source), [])], 0)
 
 
 def test_the_same_records_give_the_same_bytes_in_any_order() -> None:

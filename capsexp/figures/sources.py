@@ -1,6 +1,5 @@
 """What figures are drawn from: the records of a study's rows, as its tables have them, and their logs."""
 
-import dataclasses
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -96,10 +95,7 @@ class Sources:
 
     def marks(self, *names: str) -> Marks:
         """The marks of numbers from several studies."""
-        made = [self.table(name) for name in names]
-        rows = [row for table in made for row in table.study.rows]
-        study = dataclasses.replace(made[0].study, rows=rows)
-        return Marks(dataclasses.replace(made[0], study=study, cells=pd.concat([table.cells for table in made])))
+        return Marks(*(self.table(name) for name in names))
 
     def folder(self, record: Record) -> Path:
         """The logs of a run."""

@@ -1,0 +1,139 @@
+"""What was found, on one screen: the README's block.
+
+The studies whose source prints accuracies or epochs, as short tables of published → measured; a line a claim that has
+runs; a line a study, with how much of it was run.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from capsexp import contents, sheets
+from capsexp.contents import ClaimText
+from capsexp.render import markdown
+from capsexp.sheets import LEFT, RIGHT, Marks, Sheet
+from capsexp.studies import published_number
+from capsexp.tables import Line, Table
+
+BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+
+#: What the short tables show, with the decimal places of its means.
+SHOWN = {"accuracy": 2, "first_epoch": 1}
+NAMES = {"accuracy": "maximum %", "first_epoch": "first epoch"}
+CAPTION = (
+    "Published → measured. Accuracy: percent of the test images, the maximum over the epochs, as the papers take it; "
+    "first epoch: that reached it. Mean ± standard deviation over seeds (their number)."
+)
+
+
+def block(tables: Sequence[Table], strangers: int) -> str:
+    """The whole block. `strangers`: records that belong to no study."""
+    marks = Marks(*tables)
+    parts = [_spent(tables, strangers)]
+    for table in tables:
+        if (sheet := grid(table, marks)) is not None:
+            parts += [f"**{contents.source(table)}**: {table.study.title}. {sheets.spent(table)}", markdown(sheet)]
+    parts += [CAPTION] if len(parts) > 1 else []
+    found = claims(tables, marks)
+    parts += [markdown(found), *found.captions] if found.rows else []
+    if lines := marks.captions():
+        parts.append("  \n".join(lines))
+    overview = contents.overview(tables)
+    columns = ["study", *overview.columns]
+    rows = [[_link(table), *row] for table, row in zip(tables, overview.rows, strict=True)]
+    parts.append(markdown(replace(overview, columns=columns, alignment=LEFT + overview.alignment, rows=rows)))
+    return "\n\n".join([*parts, *overview.captions])
+
+
+def grid(table: Table, marks: Marks) -> Sheet | None:
+    """A study's accuracies and first epochs, one row of the source's a cell.
+
+    The labels of `Study.across` head the columns, and the rest of the rows' names the lines; without it all rows stand
+    on one line. None for a study without runs, and for one that prints no such number.
+    """
+    study, lines = table.study, sheets.lines_of(table, main=True)
+    shown = [measure for measure in SHOWN if measure in study.measures and _any_number(table, measure)]
+    if table.best.empty or not shown:
+        return None
+    index = None if study.across is None else study.columns.index(study.across)
+    places = {line["name"]: place(line, index) for line in lines}
+    across = list(dict.fromkeys(label for _, label in places.values()))
+    rows = []
+    for measure in shown:
+        cells: dict[str, dict[str, str]] = {}
+        for line in lines:
+            down, label = places[line["name"]]
+            cells.setdefault(down, {})[label] = _cell(line, measure, marks)
+        for down, found in cells.items():
+            named = [down, NAMES[measure]] if len(shown) > 1 or not down else [down]
+            rows.append([", ".join(filter(None, named)), *(found.get(label, "") for label in across)])
+    return Sheet(study.title, ["", *across], LEFT + RIGHT * len(across), rows, [], [])
+
+
+def claims(tables: Sequence[Table], marks: Marks) -> Sheet:
+    """A line a claim that has runs; what two studies of a source take from the same runs stands there once."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    without = 0
+    for table in tables:
+        source = contents.source(table)
+        author = source.partition(",")[0]
+        for claim in contents.claim_texts(table, lambda setting: marks.suffix(marks.of(setting))):
+            if not claim.measured:
+                without += 1
+                continue
+            row = [source, _short(claim), claim.claimed, claim.measured + claim.where, claim.verdict]
+            rows.setdefault((author, *row[1:]), row)
+    captions = [contents.CLAIMS + (f" {without} more claims have no runs." if without else "")]
+    return Sheet("", ["source", "claim", "claimed", "measured", "verdict"], "lllll", [*rows.values()], captions, [])
+
+
+def place(line: Line, across: int | None) -> tuple[str, str]:
+    """The line and the column of a row of the source's."""
+    name = str(line["name"])
+    if across is None:
+        return "", name
+    label = str(line["labels"][across])
+    return " ".join(name.replace(label, "", 1).split()), label
+
+
+def _cell(line: Line, measure: str, marks: Marks) -> str:
+    printed = line[f"{measure}_published"] or ""
+    number, places = published_number(printed), SHOWN[measure]
+    published = printed if number and len(printed.partition(".")[2]) <= places else ""
+    if number and not published:  # 99.70999908, which went through single precision
+        published = sheets.decimal(number.value, places)
+    places = 0 if measure == "first_epoch" and line[f"{measure}_n"] == 1 else places
+    measured = marks.on(sheets.spread(line, measure, places), line)
+    return " ".join(filter(None, [published, measured and f"→ {measured}"]))
+
+
+def _any_number(table: Table, measure: str) -> bool:
+    printed = (row.published.get(measure) for row in table.study.rows)
+    return any(text is not None and published_number(text) is not None for text in printed)
+
+
+def _short(claim: ClaimText) -> str:
+    """What a claim says, without where its source says so."""
+    return re.sub(r" \((?:[^()]|\([^()]*\))*\)$", "", claim.says)
+
+
+def _spent(tables: Sequence[Table], strangers: int) -> str:
+    """How many runs there are, and what they took."""
+    runs = pd.concat([table.found for table in tables]).drop_duplicates("key")
+    if runs.empty:
+        return "Nothing has been run yet."
+    whole = sum(setting.whole for setting in runs.setting)
+    training = (
+        f" {whole} of them had the paper's whole training; the others are marked with what they had, and leave a "
+    )
+    left = f" Beside them, records that belong to no study: {strangers}." if strangers else ""
+    return (
+        f"{sheets.spent_on(runs)}{training + 'number undecided.' if whole < len(runs) else ''} Their records are in "
+        f"[results/runs](results/runs).{left}"
+    )
+
+
+def _link(table: Table) -> str:
+    return f"[{table.study.name}](results/tables/{table.study.name}.md)"
