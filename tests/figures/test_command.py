@@ -9,7 +9,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 from drawing import seeds, sources
-from support import ROOT, committed_records
+from support import ROOT, committed, committed_records
 
 from capsexp.errors import InputError, RunError
 from capsexp.figures import catalogue
@@ -117,18 +117,18 @@ def test_a_folder_that_cannot_be_written_is_a_line(folder: Path) -> None:
 
 
 def test_the_committed_figures_are_what_the_committed_records_give(tmp_path: Path) -> None:
-    committed = {path.stem: path for path in (ROOT / "results" / "figures").glob("*.svg")}
-    if not committed or not committed_records():
+    pictures = {path.stem: path for path in committed("results/figures/*.svg")}
+    if not pictures or not committed_records():
         pytest.skip("not a checkout")
     (tmp_path / "results" / "runs").mkdir(parents=True)
     for path in committed_records():
         shutil.copy(path, tmp_path / "results" / "runs")
     made = sources(tmp_path)
     drawn = {name for name in catalogue.FIGURES if catalogue.draw(name, made, tmp_path)[0]}
-    assert drawn <= committed.keys() <= catalogue.FIGURES.keys()  # others need checkpoints
-    assert all(path.stat().st_size < LIMIT for path in (ROOT / "results" / "figures").iterdir())
+    assert drawn <= pictures.keys() <= catalogue.FIGURES.keys()  # others need checkpoints
+    assert all(path.stat().st_size < LIMIT for path in committed("results/figures/*"))
     for name in drawn:
-        text = committed[name].read_text()
+        text = pictures[name].read_text()
         if f"Matplotlib v{matplotlib.__version__}," in text:  # another version sets type and ticks otherwise
             assert text == (tmp_path / f"{name}.svg").read_text(), f"{name}: make figures"
         else:
