@@ -49,6 +49,15 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
         )
         for network, number in zip(("CapsNet", "CapsNet+Conv", "CapsNet+Caps", "DA-CapsNet"), line.split(), strict=True)
     },
+    "huang_readings": {
+        f"{network} {reading}": {"accuracy": number}
+        for reading, networks in (
+            *((name, ("CapsNet", "DA-CapsNet")) for name in ("as printed", "replaced", "five convolutions")),
+            *((name, ("DA-CapsNet",)) for name in ("parents", "children")),
+        )
+        for network, number in (("CapsNet", "91.36"), ("DA-CapsNet", "94.82"))
+        if network in networks
+    },
     "huang_table4": {
         f"{network} {data}": {"accuracy": number} if number != "?" else {}
         for data, line in (
@@ -109,6 +118,7 @@ SIZES = {
     "jiao_table2": "-50",
     "huang_table1": "+0.50 +1.59 +0.58",
     "huang_table2": "+1.76 +0.52 +2.52 +3.01 +2.90 +3.46 +0.80 +1.19 +1.57",
+    "huang_readings": "+3.46 +3.46 +3.46 +3.46",
     "huang_table4": "+0.15 +2.52 +3.46 +1.57 +1.33 +1.16",
     "tsai_table1": "-75",
     "alberti_affine": "+13",
@@ -257,6 +267,7 @@ MISTAKES = [
     ("run: model=da_capsnet attention=none", "run: da_capsnet attention=none", "must be words of the form key=value"),
     ("title: ", "titel: ", "titel: no such key; did you mean title?"),
     ("columns: [", "columns: ", "columns=network, data, squash constant]: must be a list, each text"),
+    ("across: data", "across: date", "across=date: must be one of the columns but the first"),
     ("columns: [", "columns: [[", "line 21: "),
     ("", "- a list\n", "line 2: "),
 ]
