@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,13 @@ def test_the_committed_records_are_whole() -> None:
         record = records.read(path)
         assert path.stem == records.run_name(record.identity)
         assert record.max_accuracy == max(row["test_accuracy"] for row in record.epochs)
+
+
+def test_the_commands_of_the_committed_records_repeat_them() -> None:
+    for path in committed_records():
+        record = records.read(path)
+        config = composed_config(*shlex.split(record.provenance["command"])[3:])
+        assert records.identity(config, record.identity["precision"], record.data["note"]) == record.identity, path
 
 
 def test_summary() -> None:
