@@ -77,16 +77,15 @@ def claims(tables: Sequence[Table], marks: Marks) -> Sheet:
     rows: dict[tuple[str, ...], list[str]] = {}
     without = 0
     for table in tables:
-        source = contents.source(table)
-        author = source.partition(",")[0]
+        author = contents.source(table).partition(",")[0]
         for claim in contents.claim_texts(table, lambda setting: marks.suffix(marks.of(setting))):
             if not claim.measured:
                 without += 1
                 continue
-            row = [source, _short(claim), claim.claimed, claim.measured + claim.where, claim.verdict]
+            row = [_link(table), _short(claim), claim.claimed, claim.measured + claim.where, claim.verdict]
             rows.setdefault((author, *row[1:]), row)
-    captions = [contents.CLAIMS + (f" {without} more claims have no runs." if without else "")]
-    return Sheet("", ["source", "claim", "claimed", "measured", "verdict"], "lllll", [*rows.values()], captions, [])
+    captions = [contents.CLAIMS + (f" Claims without runs: {without}." if without else "")]
+    return Sheet("", ["study", "claim", "claimed", "measured", "verdict"], "lllll", [*rows.values()], captions, [])
 
 
 def place(line: Line, across: int | None) -> tuple[str, str]:

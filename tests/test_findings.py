@@ -87,11 +87,11 @@ def test_claims_that_have_runs_stand_there_once() -> None:
         for name, source in (("one", "made, Table 1"), ("two", "made, Table 2"), ("three", "other, Table 1"))
     ]
     sheet = findings.claims(made, Marks(*made))
-    assert [found[0] for found in sheet.rows] == ["made, Table 1", "other, Table 1"]
+    assert [found[0] for found in sheet.rows] == [f"[{name}](results/tables/{name}.md)" for name in ("one", "three")]
     assert sheet.rows[0][1:3] == ["B is better", "+0.10 points"]
     assert re.fullmatch(r"\+0\.10 ± \d\.\d\d points \(95 %, n = 3\)", sheet.rows[0][3])
     assert sheet.rows[0][4] == "confirmed"
-    assert sheet.captions[0].endswith(" 3 more claims have no runs.")
+    assert sheet.captions[0].endswith(" Claims without runs: 3.")
 
 
 def test_marks_mean_the_same_in_all_tables() -> None:
