@@ -10,7 +10,7 @@ from capsexp import sheets
 from capsexp.claims import Judged, judge
 from capsexp.settings import Setting
 from capsexp.sheets import Marks, Sheet, decimal
-from capsexp.statistics import Verdict
+from capsexp.statistics import ClaimVerdict, Verdict
 from capsexp.studies import Claim, published_number
 from capsexp.substitution import essential
 from capsexp.tables import JUDGED, Table
@@ -94,6 +94,13 @@ def verdicts(table: Table) -> "Counter[str]":
     return Counter(verdict for verdict in found if verdict)
 
 
+def listed(counts: "Counter[str]") -> str:
+    """2 reproduced, 1 published lower: verdicts in their order, then anything else."""
+    first = sorted([*get_args(Verdict), *get_args(ClaimVerdict)], key=lambda name: name == "undecided")
+    names = sorted(counts, key=lambda name: first.index(name) if name in first else len(first))
+    return ", ".join(f"{counts[name]:,} {name}" for name in names if counts[name]) or "none"
+
+
 def _claim_text(one: Judged, where: Callable[[Setting], str]) -> ClaimText:
     claim, unit = one.claim, " %" if one.claim.estimate == "relative" else _unit(one.claim)
     number = published_number(claim.claimed)
@@ -132,12 +139,11 @@ def _overview_row(table: Table) -> list[str]:
     seeds = sorted({len(line["paper_seeds"]) or len(line["heldout_seeds"]) for line in run})
     whole = sum(line["setting"].whole for line in run)
     training = [f"whole in {whole}" if whole else "", f"reduced in {len(run) - whole}" if len(run) > whole else ""]
-    counted = verdicts(table)
     return [
         source(table),
         table.study.title,
         f"{len(run)} of {sum(row.run is not None for row in table.study.rows)}",
         " to ".join(map(str, dict.fromkeys([seeds[0], seeds[-1]]))) if seeds else "",
         ", ".join(part for part in training if part),
-        ", ".join(f"{counted[name]} {name}" for name in get_args(Verdict) if counted[name]),
+        listed(counted) if (counted := verdicts(table)) else "",
     ]

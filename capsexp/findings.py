@@ -5,6 +5,7 @@ runs; a line a study, with how much of it was run.
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -31,11 +32,11 @@ CAPTION = (
 def block(tables: Sequence[Table], strangers: int) -> str:
     """The whole block. `strangers`: records that belong to no study."""
     marks = Marks(*tables)
-    parts = [_spent(tables, strangers)]
+    parts = [_spent(tables, strangers), _verdicts(tables)]
     for table in tables:
         if (sheet := grid(table, marks)) is not None:
             parts += [f"**{contents.source(table)}**: {table.study.title}. {sheets.spent(table)}", markdown(sheet)]
-    parts += [CAPTION] if len(parts) > 1 else []
+    parts += [CAPTION] if len(parts) > 2 else []
     found = claims(tables, marks)
     parts += [markdown(found), *found.captions] if found.rows else []
     if lines := marks.captions():
@@ -75,17 +76,16 @@ def grid(table: Table, marks: Marks) -> Sheet | None:
 def claims(tables: Sequence[Table], marks: Marks) -> Sheet:
     """A line a claim that has runs; what two studies of a source take from the same runs stands there once."""
     rows: dict[tuple[str, ...], list[str]] = {}
-    without = 0
     for table in tables:
         author = contents.source(table).partition(",")[0]
         for claim in contents.claim_texts(table, lambda setting: marks.suffix(marks.of(setting))):
             if not claim.measured:
-                without += 1
                 continue
             row = [_link(table), _short(claim), claim.claimed, claim.measured + claim.where, claim.verdict]
             rows.setdefault((author, *row[1:]), row)
-    captions = [contents.CLAIMS + (f" Claims without runs: {without}." if without else "")]
-    return Sheet("", ["study", "claim", "claimed", "measured", "verdict"], "lllll", [*rows.values()], captions, [])
+    return Sheet(
+        "", ["study", "claim", "claimed", "measured", "verdict"], "lllll", [*rows.values()], [contents.CLAIMS], []
+    )
 
 
 def place(line: Line, across: int | None) -> tuple[str, str]:
@@ -131,6 +131,17 @@ def _spent(tables: Sequence[Table], strangers: int) -> str:
     return (
         f"{sheets.spent_on(runs)}{training + 'number undecided.' if whole < len(runs) else ''} Their records are in "
         f"[results/runs](results/runs).{left}"
+    )
+
+
+def _verdicts(tables: Sequence[Table]) -> str:
+    """How many of which."""
+    numbers = sum((contents.verdicts(table) for table in tables), Counter[str]())
+    said = [claim for table in tables for claim in contents.claim_texts(table, str)]
+    claims = Counter(claim.verdict for claim in said if claim.measured)
+    return (
+        f"Published accuracies and epochs with runs: {contents.listed(numbers)}. Claims with runs: "
+        f"{contents.listed(claims)}; without: {len(said) - claims.total()}."
     )
 
 

@@ -143,17 +143,12 @@ def _facts(made: Sequence[Table], chapters: Sequence[Chapter], found: pd.DataFra
     claims = Counter(claim.verdict for chapter in chapters for claim in chapter.whole.claims)
     begun = sum(not table.found.empty for table in made)
     return [
-        ("runs", f"{len(found):,}", _listed(states)),
+        ("runs", f"{len(found):,}", contents.listed(states)),
         ("studies", f"{begun} of {len(made)}", "have runs"),
         ("training", sheets.hours(found.hours.sum()), "training and evaluation, all runs"),
-        ("published numbers", f"{numbers.total():,}", _listed(numbers, get_args(Verdict))),
-        ("claims", f"{claims.total():,}", _listed(claims, get_args(ClaimVerdict))),
+        ("published numbers", f"{numbers.total():,}", contents.listed(numbers)),
+        ("claims", f"{claims.total():,}", contents.listed(claims)),
     ]
-
-
-def _listed(counts: "Counter[str]", first: Sequence[str] = ()) -> str:
-    names = sorted(counts, key=lambda name: first.index(name) if name in first else len(first))
-    return ", ".join(f"{counts[name]:,} {name}" for name in names) or "none"
 
 
 def _template() -> Any:
