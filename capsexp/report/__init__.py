@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
@@ -28,7 +28,6 @@ from capsexp.files import write_atomically
 from capsexp.report import pictures, runs, where
 from capsexp.report.pictures import Picture
 from capsexp.sheets import LEFT, Sheet
-from capsexp.statistics import ClaimVerdict, Verdict
 from capsexp.tables import Table
 
 HERE = Path(__file__).parent
