@@ -17,6 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     options = _parsed(arguments)
     from capsexp.aggregate import regenerate  # pandas and torch take seconds to import: --help needs neither
+    from capsexp.overview import print_page
 
     outcome = regenerate(
         options.studies,
@@ -28,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     shown = [*outcome.pages.values()] if len(options.studies) == 1 and not options.check else []
     for page in shown:
-        print(page.markdown)
+        print_page(page.markdown)
     for path in outcome.changed if not options.check else []:
         print(f"wrote {path}")
     for path in outcome.removed if not options.check else []:
