@@ -8,7 +8,8 @@
 Numbers of two settings or two protocols never meet in one cell.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any
@@ -136,6 +137,7 @@ def _best(found: pd.DataFrame) -> pd.DataFrame:
 def _cells(study: Study, jobs: list[Job], found: pd.DataFrame, best: pd.DataFrame, replaced: bool) -> pd.DataFrame:
     """A line a row and setting, the row's main one first; a row without runs has one line without numbers."""
     counted, lines = found[found.counts], []
+    shared = Counter(best[best.protocol == "paper"].drop_duplicates(["row", "setting"]).setting)
     for index, row in enumerate(study.rows):
         of_row, number = counted[counted.row == index], sum(job.row == index for job in jobs)
         settings = list(dict.fromkeys(of_row.setting)) or [None]
@@ -143,7 +145,7 @@ def _cells(study: Study, jobs: list[Job], found: pd.DataFrame, best: pd.DataFram
             _cell(study, row, setting, _in(of_row, setting), _in(best[best.row == index], setting), number, replaced)
             for setting in settings
         ]
-        several.sort(key=_rank, reverse=True)
+        several.sort(key=lambda line: _rank(line, shared), reverse=True)
         lines += [line | {"row": index, "main": line is several[0]} for line in several]
     return pd.DataFrame(lines, dtype=object)
 
@@ -152,13 +154,15 @@ def _in(runs: pd.DataFrame, setting: Setting | None) -> pd.DataFrame:
     return runs[runs.setting == setting]
 
 
-def _rank(line: Line) -> tuple[Any, ...]:
-    """Which setting stands in the main table: the paper's training first, then the most of it, then most seeds."""
+def _rank(line: Line, shared: Mapping[Setting, int]) -> tuple[Any, ...]:
+    """Which setting stands in the main table: the paper's training first, then that of most rows, which can then be
+    compared, then the most of the paper's training, then most seeds. `shared`: the rows that have runs at a setting."""
     setting: Setting | None = line["setting"]
     if setting is None:
         return ()
     runs, seeds = line["paper_runs"], line["paper_seeds"]
-    return runs > 0, setting.whole, bool(seeds), setting.share, len(seeds), setting.precision == "bf16", str(setting)
+    most = shared.get(setting, 0), setting.share, len(seeds)
+    return runs > 0, setting.whole, bool(seeds), *most, setting.precision == "bf16", str(setting)
 
 
 def _cell(

@@ -77,6 +77,16 @@ def test_precisions_and_states_of_the_data_stand_apart() -> None:
     assert of_a.accuracy_verdict.tolist() == ["published higher", "undecided", "undecided"]
 
 
+def test_the_setting_of_most_rows_stands_in_the_main_table_so_that_they_can_be_compared() -> None:
+    longer = runs(f"{PLAIN} budget.epochs=20", [3.0] * 3)
+    found = [*runs(f"{PLAIN} {SHORT}", [1.0]), *runs(f"{CBAM} {SHORT}", [2.0]), *longer]
+    made = table(study(), found)
+    assert [line(made, name)["accuracy_mean"] for name in "AB"] == [1.0, 2.0]
+    assert line(made, "A", main=False)["accuracy_mean"] == 3.0
+    whole = table(study(), [*found, *runs(PLAIN, [4.0])])
+    assert line(whole, "A")["accuracy_mean"] == 4.0  # the paper's training stands before all others
+
+
 def test_the_most_training_stands_in_the_main_table() -> None:
     found = [
         run(f"{PLAIN} budget.epochs=100 budget.train_images=6000", 0, [1.0]),  # 10 epochs of all
