@@ -52,24 +52,25 @@ def grid(table: Table, marks: Marks) -> Sheet | None:
     """A study's accuracies and first epochs, one row of the source's a cell.
 
     The labels of `Study.across` head the columns, and the rest of the rows' names the lines; without it all rows stand
-    on one line. None for a study without runs, and for one that prints no such number.
+    on one line; what is empty is left out. None for a study without runs, and for one whose source prints no such
+    number, be it lost in our copy.
     """
     study, lines = table.study, sheets.lines_of(table, main=True)
-    shown = [measure for measure in SHOWN if measure in study.measures and _any_number(table, measure)]
+    shown = [measure for measure in SHOWN if measure in study.measures and _is_printed(table, measure)]
     if table.best.empty or not shown:
         return None
     index = None if study.across is None else study.columns.index(study.across)
     places = {line["name"]: place(line, index) for line in lines}
-    across = list(dict.fromkeys(label for _, label in places.values()))
-    rows = []
+    cells: dict[str, dict[str, str]] = {}
     for measure in shown:
-        cells: dict[str, dict[str, str]] = {}
         for line in lines:
             down, label = places[line["name"]]
-            cells.setdefault(down, {})[label] = _cell(line, measure, marks)
-        for down, found in cells.items():
             named = [down, NAMES[measure]] if len(shown) > 1 or not down else [down]
-            rows.append([", ".join(filter(None, named)), *(found.get(label, "") for label in across)])
+            if text := _cell(line, measure, marks):
+                cells.setdefault(", ".join(filter(None, named)), {})[label] = text
+    filled = {label for found in cells.values() for label in found}
+    across = [label for label in dict.fromkeys(label for _, label in places.values()) if label in filled]
+    rows = [[down, *(found.get(label, "") for label in across)] for down, found in cells.items()]
     return Sheet(study.title, ["", *across], LEFT + RIGHT * len(across), rows, [], [])
 
 
@@ -108,9 +109,9 @@ def _cell(line: Line, measure: str, marks: Marks) -> str:
     return " ".join(filter(None, [published, measured and f"→ {measured}"]))
 
 
-def _any_number(table: Table, measure: str) -> bool:
-    printed = (row.published.get(measure) for row in table.study.rows)
-    return any(text is not None and published_number(text) is not None for text in printed)
+def _is_printed(table: Table, measure: str) -> bool:
+    texts = {row.published.get(measure) for row in table.study.rows} - {None, "not reported", "not specified"}
+    return bool(texts)
 
 
 def _short(claim: ClaimText) -> str:

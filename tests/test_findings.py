@@ -72,11 +72,17 @@ def test_the_labels_of_a_column_are_laid_across() -> None:
     ]
 
 
-@pytest.mark.parametrize("measure", ["memory", "accuracy"])
-def test_a_study_without_printed_accuracies_has_no_short_table(measure: str) -> None:
-    made = study(row("A", PLAIN, **{measure: "not in our copy"}), measures=[measure])
-    ran = table(made, runs(PLAIN, [9.0]))
-    assert findings.grid(ran, Marks(ran)) is None
+@pytest.mark.parametrize(("measure", "printed"), [("memory", "not in our copy"), ("accuracy", "not reported")])
+def test_a_study_whose_source_prints_no_accuracies_has_no_short_table(measure: str, printed: str) -> None:
+    made = table(study(row("A", PLAIN, **{measure: printed}), measures=[measure]), runs(PLAIN, [9.0]))
+    assert findings.grid(made, Marks(made)) is None
+
+
+def test_numbers_that_our_copy_has_lost_are_left_out() -> None:
+    rows = [row(name, words, accuracy="not in our copy") for name, words in (("A", PLAIN), ("B", CBAM))]
+    made = table(study(*rows, measures=["accuracy"]), runs(PLAIN, [9.0]))
+    sheet = shown(made)
+    assert (sheet.columns, sheet.rows) == (["", "A"], [["maximum %", "→ 9.00 (1)"]])
 
 
 def test_claims_that_have_runs_stand_there_once() -> None:
