@@ -1,4 +1,4 @@
-"""What was found, on one screen: the README's block.
+"""What was found, in short: the README's block.
 
 The studies whose source prints accuracies or epochs, as short tables of published → measured; a line a claim that has
 runs; a line a study, with how much of it was run.
