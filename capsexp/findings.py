@@ -124,15 +124,15 @@ def _spent(tables: Sequence[Table], strangers: int) -> str:
     runs = pd.concat([table.found for table in tables]).drop_duplicates("key")
     if runs.empty:
         return "Nothing has been run yet."
-    whole = sum(setting.whole for setting in runs.setting)
-    training = (
-        f" {whole} of them had the paper's whole training; the others are marked with what they had, and leave a "
-    )
-    left = f" Beside them, records that belong to no study: {strangers}." if strangers else ""
-    return (
-        f"{sheets.spent_on(runs)}{training + 'number undecided.' if whole < len(runs) else ''} Their records are in "
-        f"[results/runs](results/runs).{left}"
-    )
+    sentences = [sheets.spent_on(runs)]
+    if (whole := sum(setting.whole for setting in runs.setting)) < len(runs):
+        sentences += [
+            f"{whole} of them had the paper's whole training; the others are marked with what they had, and leave a "
+            "number undecided."
+        ]
+    sentences += ["Their records are in [results/runs](results/runs)."]
+    sentences += [f"Beside them, records that belong to no study: {strangers}."] if strangers else []
+    return " ".join(sentences)
 
 
 def _verdicts(tables: Sequence[Table]) -> str:

@@ -52,7 +52,7 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
     "huang_readings": {
         f"{network} {reading}": {"accuracy": number}
         for reading, networks in (
-            *((name, ("CapsNet", "DA-CapsNet")) for name in ("as printed", "replaced", "five convolutions")),
+            *((name, ("CapsNet", "DA-CapsNet")) for name in ("as chosen", "replaced", "five convolutions")),
             *((name, ("DA-CapsNet",)) for name in ("parents", "children")),
         )
         for network, number in (("CapsNet", "91.36"), ("DA-CapsNet", "94.82"))
