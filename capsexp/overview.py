@@ -9,7 +9,6 @@ from statistics import mean
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
@@ -123,15 +122,6 @@ def print_end(jobs: Sequence[Job], problems: Sequence[str]) -> None:
             output = job.planned.folder / OUTPUT
             where = f" (its output: {output})" if output.exists() else ""
             print(f"error: {names[job.planned.name]}: {job.error}{where}", file=sys.stderr)
-
-
-def print_page(markdown: str) -> None:
-    """A page of tables: drawn on a terminal, as it is elsewhere."""
-    console = Console()
-    if console.is_terminal:
-        console.print(Markdown(markdown.partition("<details>")[0]))
-    else:
-        print(markdown)
 
 
 def _state(job: Job) -> str:
