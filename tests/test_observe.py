@@ -213,7 +213,7 @@ def test_cbams_maps_are_what_features_are_multiplied_with() -> None:
     torch.testing.assert_close(refined, expected)
 
 
-@pytest.mark.parametrize("axis", ["pose", "parents", "children"])
+@pytest.mark.parametrize("axis", ["pose", "parents", "children", "votes"])
 def test_huangs_maps_are_what_features_and_votes_are_multiplied_with(axis: str) -> None:
     network, pixels = made(f"model=da_capsnet data=cifar10 attention=dual model.caps_axis={axis}")
     seen: list[tuple[Tensor, Tensor]] = []

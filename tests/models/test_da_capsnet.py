@@ -49,6 +49,7 @@ def built(*overrides: str) -> DACapsNet:
         ),
         (["data=cifar10", "model.caps_axis=parents"], TRUNK_CIFAR + CONV + 2 * (10 * 10 + 10)),
         (["data=cifar10", "model.caps_axis=children"], TRUNK_CIFAR + CONV + 2 * (100 * 100 + 100)),
+        (["data=cifar10", "model.caps_axis=votes"], TRUNK_CIFAR + CONV + 2 * (160 * 160 + 160)),
         (["data=mnist", "attention=none", "model.second_kernel=3"], TRUNK_MNIST + 5 * 128 * (64 + 128)),
     ],
 )
@@ -100,7 +101,7 @@ def test_the_order_of_the_positions_changes_nothing():
     torch.testing.assert_close(ordered, mixed)
 
 
-@pytest.mark.parametrize("axis", ["pose", "parents", "children"])
+@pytest.mark.parametrize("axis", ["pose", "parents", "children", "votes"])
 def test_caps_attention_acts_along_its_axis_alone(axis: str):
     torch.manual_seed(0)
     attention = AxisAttention(axis, children=5, parents=4, pose=3)  # type: ignore[arg-type]
@@ -108,7 +109,7 @@ def test_caps_attention_acts_along_its_axis_alone(axis: str):
     moved = votes.clone()
     moved[0, 2, 1, 0] += 1
     changed = (attention(votes) != attention(moved))[0]
-    line = {"pose": changed[2, 1], "parents": changed[2, :, 0], "children": changed[:, 1, 0]}[axis]
+    line = {"pose": changed[2, 1], "parents": changed[2, :, 0], "children": changed[:, 1, 0], "votes": changed[2]}[axis]
     assert int(changed.sum()) == int(line.sum()) > 1
 
 
@@ -151,7 +152,7 @@ def test_a_decoder_draws_from_its_class_capsules():
     [
         (["data.size=8"], "model=da_capsnet on mnist .8×8.: a 2×2 kernel doesn't fit on 1×1 positions"),
         (["model.second_kernel=12"], "a 12×12 kernel doesn't fit on 1×1 positions"),
-        (["model.caps_axis=poses"], "model.caps_axis=poses: must be one of pose, parents, children"),
+        (["model.caps_axis=poses"], "model.caps_axis=poses: must be one of pose, parents, children, votes"),
         (["+model.kernel=3"], "model.kernel: no such key"),
     ],
 )
