@@ -16,7 +16,7 @@ from capsexp.nn.conv_capsules import ConvCapsules
 from capsexp.nn.squash import squash
 from capsexp.observe import ObservedLayer, Window, entropy, observe
 from capsexp.routing.dynamic import DynamicRouting
-from capsexp.routing.em import fitted
+from capsexp.routing.gaussians import fitted
 
 #: Every procedure; linear and convolutional layers; vectors and matrices; a hidden layer without places.
 NETWORKS = {

@@ -11,8 +11,9 @@ from torch.utils.checkpoint import checkpoint
 from capsexp.nn.precision import at_least_float32
 from capsexp.nn.squash import squash
 
-#: Numbers in the votes that are held at a time where images are routed in parts; on other devices as on the CPU.
-_HELD = {"cpu": 2**23, "cuda": 2**28}
+#: Numbers in the votes that are held at a time where images are routed in parts; on other devices as on the CPU. There
+#: more are no longer in the cache when they are read again, and come from the system anew each time.
+_HELD = {"cpu": 2**20, "cuda": 2**28}
 
 
 class Capsules(NamedTuple):
@@ -183,6 +184,23 @@ class TransformationMatrices(nn.Module):
         return poses.reshape(*poses.shape[:-1], side, side)
 
 
+def in_parts(route: Callable[..., Capsules], children: Capsules, votes: int) -> Capsules:
+    """`route(*children)` a few images at a time; the batch is not cut where its votes are few enough.
+
+    Args:
+        route: makes parents of children, each image by itself. It is called again in the backward pass.
+        children: [B, ...].
+        votes: how many numbers the votes are, an image.
+    """
+    held = _HELD.get(children.poses.device.type, _HELD["cpu"])
+    images = max(1, held // votes)
+    if images >= len(children.poses):
+        return route(*children)
+    parts = zip(*(torch.split(part, images) for part in children if part is not None), strict=True)
+    routed = [checkpoint(route, *part, use_reentrant=False, preserve_rng_state=False) for part in parts]
+    return Capsules(*map(torch.cat, zip(*routed, strict=True)))
+
+
 class CapsuleLayer(nn.Module):
     """Matrices, attention on the votes, routing. A kind of layer says which children which parents hear (`votes`).
 
@@ -216,22 +234,12 @@ class CapsuleLayer(nn.Module):
             if parents is not None:
                 return parents
         if self.fast and self.routing.parted:
-            return self._parted(children)
+            return in_parts(self._routed, children, self.votes_of_an_image(children.poses))
         return self._routed(*children)
 
     def _routed(self, poses: Tensor, activations: Tensor | None = None) -> Capsules:
         parents: Capsules = self.routing(*self.votes(Capsules(poses, activations)))
         return parents
-
-    def _parted(self, children: Capsules) -> Capsules:
-        """A few images at a time; the batch is not cut where its votes are few enough."""
-        held = _HELD.get(children.poses.device.type, _HELD["cpu"])
-        images = max(1, held // self.votes_of_an_image(children.poses))
-        if images >= len(children.poses):
-            return self._routed(*children)
-        parts = zip(*(torch.split(part, images) for part in children if part is not None), strict=True)
-        routed = [checkpoint(self._routed, *part, use_reentrant=False, preserve_rng_state=False) for part in parts]
-        return Capsules(*map(torch.cat, zip(*routed, strict=True)))
 
     def votes_of_an_image(self, poses: Tensor) -> int:
         """How many numbers the votes of these children are, an image."""

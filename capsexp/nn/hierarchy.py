@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from torch import Tensor, nn
 
-from capsexp.nn.capsules import CapsuleLayer, Capsules, Votes
+from capsexp.nn.capsules import CapsuleLayer, Capsules, Votes, in_parts
 
 
 class Hierarchy(nn.Module):
@@ -29,6 +29,9 @@ class Hierarchy(nn.Module):
         routing = layers[0].routing
         if routing.concurrent and routing.iterations == 1 and all(map(_needs_no_votes, layers)):
             return _once(layers, primary)
+        if routing.concurrent and layers[0].fast and routing.parted:
+            votes = layers[0].votes_of_an_image(primary.poses)  # of the layer that has the most in tsai's networks
+            return in_parts(lambda *part: _concurrent(layers, Capsules(*part)), primary, votes)
         if routing.concurrent:
             return _concurrent(layers, primary)
         capsules = primary

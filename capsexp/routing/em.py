@@ -17,7 +17,7 @@ compete for a child are the J types at one position, as in inverted routing; a c
 at each of them anew. (Hinton et al. let the positions compete too; tsai doesn't say.)
 """
 
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -26,37 +26,7 @@ from torch.nn.functional import logsigmoid
 from capsexp.checks import Range
 from capsexp.nn.capsules import Capsules, Routing
 from capsexp.nn.precision import at_least_float32, full_precision
-
-#: Added to every σ²: votes that agree exactly would have a density without bound.
-VARIANCE_FLOOR = 1e-4
-
-#: Added to every Σ_i R_ij, which is 0 where no child is active.
-WEIGHT_FLOOR = 1e-8
-
-
-class Gaussians(NamedTuple):
-    """One Gaussian with a diagonal covariance for each parent."""
-
-    mean: Tensor  # μ, [..., J, D]
-    variance: Tensor  # σ², [..., J, D]
-    weight: Tensor  # Σ_i R_ij · J / I, [..., J]: 1 on the average where all children are active
-
-
-def fitted(votes: Tensor, weights: Tensor) -> Gaussians:
-    """The M-step's Gaussians: votes [..., I, J, D], weighted with R_ij · a_i, [..., I, J]."""
-    total = weights.sum(dim=-2)
-    shares = weights / (total[..., None, :] + WEIGHT_FLOOR)
-    mean = torch.einsum("...ij,...ijd->...jd", shares, votes)
-    deviations = (votes - mean[..., None, :, :]).square()
-    variance = torch.einsum("...ij,...ijd->...jd", shares, deviations) + VARIANCE_FLOOR
-    children, parents = weights.shape[-2:]
-    return Gaussians(mean, variance, total * (parents / children))
-
-
-def log_density(votes: Tensor, gaussians: Gaussians) -> Tensor:
-    """log p_ij of the votes [..., I, J, D] -> [..., I, J], without the constant D/2 · log 2π, which cancels."""
-    mean, variance = gaussians.mean[..., None, :, :], gaussians.variance[..., None, :, :]
-    return -((votes - mean).square() / variance + variance.log()).sum(dim=-1) / 2
+from capsexp.routing.gaussians import Gaussians, fitted, log_density
 
 
 class Activation(nn.Module):

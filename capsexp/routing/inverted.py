@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from capsexp.checks import Range
 from capsexp.nn.capsules import Capsules, Routing, Seen
 from capsexp.nn.precision import at_least_float32, full_precision
-from capsexp.routing.em import Activation, fitted
+from capsexp.routing.em import Activation
 from capsexp.routing.fused_inverted import weighted_votes
+from capsexp.routing.gaussians import fitted
 
 
 class InvertedRouting(Routing):
@@ -60,7 +61,7 @@ class InvertedRouting(Routing):
         self.concurrent = order == "concurrent"
         self.norm = nn.LayerNorm(pose) if norm else nn.Identity()
         self.activations = activations
-        self.fused = not activations
+        self.fused, self.parted = not activations, activations
         self.activation = Activation(parents) if activations else None
         self.inverse_temperature = inverse_temperature
 

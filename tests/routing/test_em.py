@@ -10,7 +10,8 @@ from torch import Tensor
 
 from capsexp.build import build
 from capsexp.nn import capsules
-from capsexp.routing.em import VARIANCE_FLOOR, Activation, EMRouting, Gaussians, fitted
+from capsexp.routing.em import Activation, EMRouting
+from capsexp.routing.gaussians import VARIANCE_FLOOR, WEIGHT_FLOOR, Gaussians, fitted, log_density
 
 
 def routing(parents: int = 3, pose: int = 4, **options: float) -> EMRouting:
@@ -113,6 +114,22 @@ def test_gradients():
     assert torch.autograd.gradcheck(outputs, (votes.requires_grad_(), activations.requires_grad_(), *parameters))
 
 
+def test_gradients_where_hardly_a_child_is_active():
+    votes, weights = drawn(2)[0].requires_grad_(), (1e-7 * torch.rand(2, 5, 3, dtype=torch.float64)).requires_grad_()
+
+    def outputs(votes: Tensor, weights: Tensor) -> Tensor:
+        return log_density(votes, fitted(votes, weights))
+
+    by_hand = torch.autograd.grad(outputs(votes, weights).square().sum(), (votes, weights))
+    total = weights.sum(dim=-2, keepdim=True)
+    shares = (weights / (total + WEIGHT_FLOOR))[..., None]  # their sum is 0.9 to 0.97
+    mean = (shares * votes).sum(dim=-3, keepdim=True)
+    variance = (shares * (votes - mean).square()).sum(dim=-3, keepdim=True) + VARIANCE_FLOOR
+    expected = -((votes - mean).square() / variance + variance.log()).sum(dim=-1) / 2
+    torch.testing.assert_close(outputs(votes, weights), expected)
+    torch.testing.assert_close(by_hand, torch.autograd.grad(expected.square().sum(), (votes, weights)))
+
+
 @pytest.mark.parametrize("activation", [0.0, 1.0])
 def test_empty_votes_give_finite_numbers(activation: float):
     votes = torch.zeros(1, 5, 3, 4, requires_grad=True)
@@ -186,13 +203,20 @@ def test_the_procedure_by_hand(iterations: int) -> None:
         torch.testing.assert_close(parents.activations[image], active)
 
 
-def test_images_in_parts_are_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+PARTED = [
+    ("model=em_capsnet", "routing.iterations=3"),
+    ("model=inverted_capsnet", "routing.iterations=3", "routing.activations=true"),
+    ("model=inverted_capsnet", "routing.iterations=2", "routing.activations=true", "routing.order=sequential"),
+]
+
+
+@pytest.mark.parametrize("options", PARTED)
+def test_images_in_parts_are_the_batch(options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit in the values; the gradients of shared matrices are added up in another order."""
     outcomes = []
     for way, held in (("fast", 1), ("reference", 2**23)):
         monkeypatch.setitem(capsules._HELD, "cpu", held)
-        options = ("model=em_capsnet", "data=mnist_sample", "budget=demo", "routing.iterations=3")
-        config = composed_config(*options, f"trainer.routing={way}")
+        config = composed_config(*options, "data=mnist_sample", "budget=demo", f"trainer.routing={way}")
         torch.manual_seed(0)
         network = build(config).network.double()
         prediction = network(torch.rand(3, 1, 28, 28, dtype=torch.float64))
@@ -202,9 +226,10 @@ def test_images_in_parts_are_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(parts, whole)
 
 
-def test_votes_are_forgotten_until_the_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(capsules._HELD, "cpu", 100_000)
-    config = composed_config("model=em_capsnet", "data=mnist_sample", "budget=demo")
+@pytest.mark.parametrize("options", PARTED)
+def test_votes_are_forgotten_until_the_backward_pass(options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(capsules._HELD, "cpu", 25_000)
+    config = composed_config(*options, "data=mnist_sample", "budget=demo")
     kept: dict[str, int] = {}
     for way in ("fast", "reference"):
         network = build(dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, routing=way))).network
