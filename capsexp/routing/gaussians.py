@@ -7,7 +7,7 @@ Their gradients are written out, with c = v − μ and the shares s_ij = R_ij a_
 
 log p_ij = −½ Σ_d (c² / σ² + log σ²)  ∂v = −g c / σ²,  ∂μ = −Σ_i ∂v,  ∂σ² = ½ (Σ_i g c² / σ⁴ − Σ_i g / σ²)
 
-Votes are the largest tensors of these networks by far. Autograd would keep several as large as they are for the backward
+Votes are the largest tensors of these networks by far. Autograd would keep several of their size for the backward
 pass of every iteration; here only the votes are kept.
 """
 
