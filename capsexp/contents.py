@@ -35,6 +35,7 @@ class ClaimText:
     says: str
     claimed: str
     measured: str  # nothing, where no runs tell
+    seeds: int  # that all of its rows have
     verdict: str
     why: str  # the verdict is no other
     where: str  # with what separates it from the verdict: the setting, or its mark
@@ -108,8 +109,9 @@ def _claim_text(one: Judged, where: Callable[[Setting], str]) -> ClaimText:
     says = " ".join(claim.says.split())
     if one.result is None or one.setting is None:
         verdict = "not run" if one.missing else "no seed that all of its rows have in one setting"
-        return ClaimText(says, claimed, "", verdict, _missing(one), "")
-    return ClaimText(says, claimed, _measured(one, unit), one.result.verdict, one.doubt, where(one.setting))
+        return ClaimText(says, claimed, "", 0, verdict, _missing(one), "")
+    measured = _measured(one, unit)
+    return ClaimText(says, claimed, measured, one.result.n, one.result.verdict, one.doubt, where(one.setting))
 
 
 def _measured(one: Judged, unit: str) -> str:

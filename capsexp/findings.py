@@ -1,7 +1,7 @@
 """What was found, in short: the README's block.
 
-The studies whose source prints accuracies or epochs, as short tables of published → measured; a line a claim that has
-runs; a line a study, with how much of it was run.
+A line a claim that has enough seeds for a verdict; then, folded, source by source, short tables of published → measured
+and the claims with fewer; a line a study, with how much of it was run.
 """
 
 import re
@@ -15,6 +15,7 @@ from capsexp import contents, sheets
 from capsexp.contents import ClaimText
 from capsexp.render import markdown
 from capsexp.sheets import LEFT, RIGHT, Marks, Sheet
+from capsexp.statistics import ENOUGH
 from capsexp.studies import published_number
 from capsexp.tables import Line, Table
 
@@ -33,19 +34,17 @@ def block(tables: Sequence[Table], strangers: int) -> str:
     """The whole block. `strangers`: records that belong to no study."""
     marks = Marks(*tables)
     parts = [_spent(tables, strangers), _verdicts(tables)]
-    for table in tables:
-        if (sheet := grid(table, marks)) is not None:
-            parts += [f"**{contents.source(table)}**: {table.study.title}. {sheets.spent(table)}", markdown(sheet)]
-    parts += [CAPTION] if len(parts) > 2 else []
-    found = claims(tables, marks)
-    parts += [markdown(found), *found.captions] if found.rows else []
-    if lines := marks.captions():
-        parts.append("  \n".join(lines))
+    said = claims(tables, marks, few=False)
+    parts += [f"Claims with {ENOUGH} seeds or more:", markdown(said)] if said.rows else []
+    parts += [_folded(name, of_source, marks) for name, of_source in _by_source(tables) if _has_runs(of_source)]
     overview = contents.overview(tables)
     columns = ["study", *overview.columns]
     rows = [[_link(table), *row] for table, row in zip(tables, overview.rows, strict=True)]
-    parts.append(markdown(replace(overview, columns=columns, alignment=LEFT + overview.alignment, rows=rows)))
-    return "\n\n".join([*parts, *overview.captions])
+    whole = markdown(replace(overview, columns=columns, alignment=LEFT + overview.alignment, rows=rows))
+    parts.append(_fold(f"<b>What was run</b>, and what was not: {len(tables)} studies", [whole, *overview.captions]))
+    if lines := marks.captions():
+        parts += [CAPTION, *said.captions, "  \n".join(lines)]
+    return "\n\n".join(parts)
 
 
 def grid(table: Table, marks: Marks) -> Sheet | None:
@@ -74,16 +73,19 @@ def grid(table: Table, marks: Marks) -> Sheet | None:
     return Sheet(study.title, ["", *across], LEFT + RIGHT * len(across), rows, [], [])
 
 
-def claims(tables: Sequence[Table], marks: Marks) -> Sheet:
-    """A line a claim that has runs; what two studies of a source take from the same runs stands there once."""
+def claims(tables: Sequence[Table], marks: Marks, few: bool) -> Sheet:
+    """A line a claim that has runs, of `few` seeds or of enough for a verdict.
+
+    What two studies of a source take from the same runs stands there once.
+    """
     rows: dict[tuple[str, ...], list[str]] = {}
-    for table in tables:
-        author = contents.source(table).partition(",")[0]
-        for claim in contents.claim_texts(table, lambda setting: marks.suffix(marks.of(setting))):
-            if not claim.measured:
-                continue
-            row = [_link(table), _short(claim), claim.claimed, claim.measured + claim.where, claim.verdict]
-            rows.setdefault((author, *row[1:]), row)
+    for name, of_source in _by_source(tables):
+        for table in of_source:
+            for claim in contents.claim_texts(table, lambda setting: marks.suffix(marks.of(setting))):
+                if not claim.seeds or few != (claim.seeds < ENOUGH):
+                    continue
+                row = [_link(table), _short(claim), claim.claimed, claim.measured + claim.where, claim.verdict]
+                rows.setdefault((name, *row[1:]), row)
     return Sheet(
         "", ["study", "claim", "claimed", "measured", "verdict"], "lllll", [*rows.values()], [contents.CLAIMS], []
     )
@@ -117,6 +119,34 @@ def _is_printed(table: Table, measure: str) -> bool:
 def _short(claim: ClaimText) -> str:
     """What a claim says, without where its source says so."""
     return re.sub(r" \((?:[^()]|\([^()]*\))*\)$", "", claim.says)
+
+
+def _folded(name: str, tables: Sequence[Table], marks: Marks) -> str:
+    """One source: the short tables of its studies, and the claims with few seeds."""
+    parts = []
+    for table in tables:
+        if (sheet := grid(table, marks)) is not None:
+            parts += [f"**{contents.source(table)}**: {table.study.title}. {sheets.spent(table)}", markdown(sheet)]
+    said = claims(tables, marks, few=True)
+    parts += [f"Claims with less than {ENOUGH} seeds:", markdown(said)] if said.rows else []
+    runs = pd.concat([table.found for table in tables]).drop_duplicates("key")
+    return _fold(f"<b>{name}</b>: {sheets.spent_on(runs)}", parts)
+
+
+def _fold(summary: str, parts: Sequence[str]) -> str:
+    return "\n\n".join([f"<details><summary>{summary}</summary>", *parts, "</details>"])
+
+
+def _by_source(tables: Sequence[Table]) -> list[tuple[str, list[Table]]]:
+    """The studies of each source."""
+    found: dict[str, list[Table]] = {}
+    for table in tables:
+        found.setdefault(contents.source(table).partition(",")[0], []).append(table)
+    return list(found.items())
+
+
+def _has_runs(tables: Sequence[Table]) -> bool:
+    return any(not table.found.empty for table in tables)
 
 
 def _spent(tables: Sequence[Table], strangers: int) -> str:

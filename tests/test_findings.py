@@ -29,6 +29,8 @@ def test_the_block_has_a_line_a_study_and_tables_of_those_with_runs() -> None:
     assert lines[0].endswith(" Beside them, records that belong to no study: 4.")
     assert "**made, Table 1**: A table. 7 runs, 7 minutes on NVIDIA H200." in lines
     assert text.count("**made, Table 1**") == 1  # not of the study without runs
+    assert "<details><summary><b>made</b>: 7 runs, 7 minutes on NVIDIA H200.</summary>" in lines
+    assert "<details><summary><b>What was run</b>, and what was not: 2 studies</summary>" in lines
     assert (
         "| [made_table1](results/tables/made_table1.md) | made, Table 1 | A table | 2 of 2 | 3 | whole in 2 "
         "| 2 reproduced, 1 published higher |"
@@ -92,7 +94,7 @@ def test_claims_that_have_runs_stand_there_once() -> None:
         table(study(name=name, claims=claims, rows=[*study().rows, row("C", None)], source=source), WHOLE)
         for name, source in (("one", "made, Table 1"), ("two", "made, Table 2"), ("three", "other, Table 1"))
     ]
-    sheet = findings.claims(made, Marks(*made))
+    sheet = findings.claims(made, Marks(*made), few=False)
     assert [found[0] for found in sheet.rows] == [f"[{name}](results/tables/{name}.md)" for name in ("one", "three")]
     assert sheet.rows[0][1:3] == ["B is better", "+0.10 points"]
     assert re.fullmatch(r"\+0\.10 ± \d\.\d\d points \(95 %, n = 3\)", sheet.rows[0][3])
@@ -101,6 +103,31 @@ def test_claims_that_have_runs_stand_there_once() -> None:
     assert findings.block(made, 0).splitlines()[2] == (
         f"Published accuracies and epochs with runs: 6 reproduced, 3 published higher. {counts}"
     )
+
+
+def test_claims_with_few_seeds_are_folded() -> None:
+    made = [
+        table(study(name="one", claims=[claim()], source="made, Table 1"), WHOLE),
+        table(
+            study(name="two", claims=[claim(), claim(says="B is better by far")], source="other, Table 1"), WHOLE[:4]
+        ),
+        table(study(name="three", source="third, Table 1"), []),
+    ]
+    text = findings.block(made, 0)
+    seen, *folds = text.split("<details><summary>")
+    assert "| [one](results/tables/one.md) | B is better |" in seen
+    assert "[two]" not in seen
+    assert [fold.partition(":")[0] for fold in folds] == [
+        "<b>made</b>",
+        "<b>other</b>",
+        "<b>What was run</b>, and what was not",
+    ]
+    assert "Claims with" not in folds[0]
+    assert folds[1].startswith("<b>other</b>: 4 runs, 4 minutes on NVIDIA H200.</summary>")
+    assert "Claims with less than 3 seeds:" in folds[1]
+    assert folds[1].count("| [two](results/tables/two.md) |") == 2
+    assert text.count("</details>") == 3
+    assert "Claims with 3 seeds or more" not in findings.block(made[1:], 0)
 
 
 def test_marks_mean_the_same_in_all_tables() -> None:
