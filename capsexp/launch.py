@@ -22,7 +22,8 @@ from capsexp.config import check
 from capsexp.errors import InputError
 from capsexp.experiment import held
 from capsexp.plan import Plan, finished, plan
-from capsexp.studies import Study
+from capsexp.studies import Study, condition_of
+from capsexp.substitution import essential, substituted
 from capsexp.worker import Report, work
 
 State = Literal["waiting", "running", "finished", "failed", "elsewhere"]
@@ -81,26 +82,31 @@ def plan_all(
 ) -> tuple[list[Job], dict[str, list[str]]]:
     """All runs of the studies, each once, and what can't be run: the reason, and the runs that it stops.
 
-    The seeds of a configuration follow each other, so that rows of a table are complete early.
+    What is typed selects among a study's rows, or replaces their choices: see `capsexp.substitution`. The seeds of a
+    configuration follow each other, so that rows of a table are complete early.
     """
     jobs: dict[str, Job] = {}
-    barred: dict[str, list[str]] = {}
+    barred: dict[str, dict[str, str]] = {}
     absent: dict[str, str] = {}  # a data set that is missing is looked for, or downloaded, once
     for study in studies:
+        conditions = {row_job.condition for row_job in substituted(study, typed)[1]} if essential(typed) else set()
         for overrides in study.jobs(typed):
             config = check(composed(overrides))
+            trained = condition_of(records.identity(config, "", None))
+            if essential(typed) and trained not in conditions:
+                continue  # a grid that has nothing of the typed keys, or a value of theirs that no row has
             if config.data.name not in absent:
                 try:
                     first = plan(config)
                 except InputError as error:  # its data, or its device
                     absent[config.data.name] = str(error)
             if reason := absent.get(config.data.name):
-                barred.setdefault(reason, []).append(" ".join(overrides))
+                barred.setdefault(reason, {}).setdefault(trained, " ".join(overrides))
                 continue
             for seed in seeds:
                 job = Job(_seeded(first, seed, overrides), [])
                 jobs.setdefault(job.planned.name, job).studies.append(study.name)
-    return list(jobs.values()), barred
+    return list(jobs.values()), {reason: list(runs.values()) for reason, runs in barred.items()}
 
 
 def _seeded(planned: Plan, seed: int, overrides: list[str]) -> Plan:

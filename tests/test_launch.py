@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import torch
@@ -15,7 +16,11 @@ from support import ROOT
 
 from capsexp import launch, records, studies
 from capsexp.checkpoints import LAST
+from capsexp.composing import composed
+from capsexp.config import check
 from capsexp.files import write_atomically
+
+T = TypeVar("T")
 
 
 def test_every_run_of_the_study_is_done_once(whole: Path) -> None:
@@ -130,21 +135,41 @@ def test_the_table_is_written_beside_the_records(whole: Path, capsys: pytest.Cap
     assert "CapsNet3" not in page.partition("Known deviations")[0]  # iterations 1 and 2 were asked for
 
 
-def quickest(act: Callable[[], list[launch.Job]]) -> tuple[float, list[launch.Job]]:
+@pytest.mark.parametrize(
+    ("study", "typed", "runs"),
+    [
+        ("tsai_fig4_ablation", "routing.order=sequential", 4),  # one iteration is the same in any order
+        ("tsai_fig4_ablation", "routing.order=sequential routing.iterations=1,2,3", 2),
+        ("tsai_fig4_ablation", "routing.iterations=1,2,3 budget.width=0.25", 11),
+        ("huang_readings", "model.extra_convolution=true", 2),
+        ("huang_readings", "model.caps_axis=children", 2),
+        ("huang_readings", "data=cifar10", 3),
+        ("jiao_table2", "data=fashion_mnist routing.iterations=3", 2),
+        ("jiao_table2", "budget.width=0.5", 10),
+    ],
+)
+def test_what_is_typed_selects_among_the_rows(study: str, typed: str, runs: int, tmp_path: Path) -> None:
+    nowhere = [f"data.root={tmp_path}", "data.download=false"]
+    jobs, barred = launch.plan_all([studies.load(study)], ["budget=short", *nowhere, *typed.split()], range(1))
+    assert (len(jobs), sum(map(len, barred.values()))) == (0, runs)
+
+
+def quickest(act: Callable[[], T]) -> tuple[float, T]:
     """Seconds of the processor, as the machine may be busy, of the best of three."""
     seconds = []
     for _ in range(3):
         began = time.process_time()
-        jobs = act()
+        outcome = act()
         seconds.append(time.process_time() - began)
-    return min(seconds), jobs
+    return min(seconds), outcome
 
 
 def test_planning_and_skipping_are_quick(whole: Path, tmp_path: Path) -> None:
+    study = studies.load("jiao_table2")
     overrides = ["data=mnist_sample", f"paths.results={tmp_path}", f"paths.logs={tmp_path}/logs"]
 
     def planned_jobs(seeds: int) -> list[launch.Job]:
-        return launch.plan_all([studies.load("jiao_table2")], overrides, range(seeds))[0]
+        return launch.plan_all([study], overrides, range(seeds))[0]
 
     def looked_at() -> list[launch.Job]:
         jobs = planned_jobs(10)
@@ -152,9 +177,10 @@ def test_planning_and_skipping_are_quick(whole: Path, tmp_path: Path) -> None:
             launch.look(job)
         return jobs
 
+    composing, _ = quickest(lambda: [check(composed(words)) for words in study.jobs(overrides)])  # 0.5 s for its ten
     seconds, jobs = quickest(lambda: planned_jobs(5))
     assert len(jobs) == 50
-    assert seconds < 1
+    assert seconds < 2 * composing
     finished = next(iter(records_in(whole).values()))
     epochs = [finished.epochs[0] | {"epoch": epoch} for epoch in range(1, 251)]
     for job in planned_jobs(10):
@@ -163,7 +189,7 @@ def test_planning_and_skipping_are_quick(whole: Path, tmp_path: Path) -> None:
         records.write(dataclasses.replace(finished, key=key, identity=identity, epochs=epochs), job.planned.path)
     seconds, jobs = quickest(looked_at)
     assert launch.count(jobs, "finished") == len(jobs) == 100
-    assert seconds < 2
+    assert seconds < 4 * composing
 
 
 class FullWithTwo(launch._Launcher):
