@@ -1,4 +1,4 @@
-"""A sheet as a booktabs table."""
+"""A sheet as a LaTeX table, for a document that uses booktabs and graphicx."""
 
 from collections.abc import Sequence
 
@@ -43,7 +43,7 @@ def escaped(text: str) -> str:
 
 
 def document(title: str, name: str, sheets: Sequence[Sheet]) -> str:
-    """One table environment a sheet, to be put into a document that uses booktabs."""
+    """One table environment a sheet; what is wider than the lines of the document is made as wide."""
     return "\n".join(
         _environment(f"{title}. {sheet.title}.", f"{name}-{index}", sheet) for index, sheet in enumerate(sheets)
     )
@@ -55,13 +55,15 @@ def _environment(caption: str, label: str, sheet: Sheet) -> str:
         r"  \centering",
         rf"  \caption{{{escaped(' '.join(map(_sentence, [caption, *sheet.captions, *sheet.marks])))}}}",
         rf"  \label{{tab:{label}}}",
+        r"  \par\medskip",
+        r"  \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
         rf"  \begin{{tabular}}{{{sheet.alignment}}}",
         r"    \toprule",
         _row(sheet.columns),
         r"    \midrule",
         *map(_row, sheet.rows),
         r"    \bottomrule",
-        r"  \end{tabular}",
+        r"  \end{tabular}}",
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"

@@ -2,11 +2,15 @@
 
 import io
 import re
+import shutil
+import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from made import CBAM, PLAIN, SWEPT, claim, row, run, runs, study, table
+from support import ROOT
 
 from capsexp import contents, latex, render, sheets
 from capsexp.commands import commands
@@ -248,6 +252,20 @@ def test_tex_is_balanced_and_escaped() -> None:
     assert bare.count("{") == bare.count("}")
     assert re.sub(r"\$[^$]*\$", "", bare).count("$") == 0
     assert tex.isascii()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex")
+def test_the_committed_tables_are_tex_and_fit_a_page(tmp_path: Path) -> None:
+    tables = sorted((ROOT / "results" / "tables").glob("*.tex"))
+    assert tables
+    lines = [r"\documentclass{article}", r"\usepackage{booktabs,graphicx}", r"\begin{document}"]
+    lines += [rf"\input{{{path}}}\clearpage" for path in tables]
+    (tmp_path / "all.tex").write_text("\n".join([*lines, r"\end{document}"]))
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    outcome = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
+    assert outcome.returncode == 0, outcome.stdout[-2000:]
+    assert "Overfull" not in outcome.stdout
 
 
 def test_letters_go_on_after_z() -> None:
