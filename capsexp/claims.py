@@ -1,10 +1,11 @@
 """What a source says about rows, tested on the seeds that all of them have in common; see statistics.claim.
 
-All rows of a claim are taken at one setting, and what a machine costs on one device: the best that they share.
+All rows of a claim are taken at one setting, and what a machine costs on one device: the best that they share. A claim
+of which only some pairs or rows were run is measured on those, and undecided.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from capsexp import statistics, studies
@@ -27,6 +28,7 @@ class Judged:
     setting: Setting | None = None  # None: no seed at a setting that all rows share
     result: ClaimResult | None = None
     doubt: str = ""  # why it is undecided, however many seeds there are
+    part: str = ""  # what of it was measured, where that isn't all: 3 of 5 pairs
 
 
 def judge(table: Table) -> list[Judged]:
@@ -38,17 +40,40 @@ def _judge(table: Table, claim: Claim) -> Judged:
     names = list(dict.fromkeys([name for pair in claim.pairs for name in pair] + claim.rows))
     measured = {name: _measured(table, name, claim.measure) for name in names}
     missing = [name for name, places in measured.items() if not places]
-    shared = set.intersection(*({*places} for places in measured.values())) if not missing else set()
-    estimates = {place: _estimates(claim, {n: measured[n][place] for n in names}) for place in shared}
+    parts = {
+        place: _part(claim, place, measured) for place in {place for found in measured.values() for place in found}
+    }
+    estimates = {place: _estimates(claim, part) for place, part in parts.items() if part}
     places = [place for place, found in estimates.items() if found]
     if not places:
         return Judged(claim, missing, len(names))
-    best = max(places, key=lambda place: _rank(place, len(estimates[place])))
-    doubt = _doubt(table, claim, names, best[0], list(estimates[best]))
+    best = max(places, key=lambda place: _rank(place, len(parts[place]), len(estimates[place])))
+    doubt = _doubt(table, claim, list(parts[best]), best[0], list(estimates[best]))
+    if part := _said(claim, parts[best]):
+        doubt = doubt or "not all was run"
     found = list(estimates[best].values())
     claimed = studies.published_number(claim.claimed) or claim.claimed
     result = statistics.claim(found, claimed, comparable=not doubt)  # type: ignore[arg-type]  # see studies._check_claim
-    return Judged(claim, missing, len(names), best[0], result, doubt)
+    return Judged(claim, missing, len(names), best[0], result, doubt, part)
+
+
+def _part(claim: Claim, place: Place, measured: Mapping[str, Mapping[Place, Values]]) -> dict[str, Values]:
+    """The rows that were run there, as far as they make a pair, or two points of a slope."""
+    there = {name: places[place] for name, places in measured.items() if place in places}
+    pairs = {name for pair in _pairs(claim, there) for name in pair}
+    return {name: found for name, found in there.items() if name in pairs or (claim.rows and len(there) > 1)}
+
+
+def _pairs(claim: Claim, rows: Collection[str]) -> list[list[str]]:
+    """Those of a claim's pairs whose rows are there."""
+    return [pair for pair in claim.pairs if set(pair) <= set(rows)]
+
+
+def _said(claim: Claim, part: Collection[str]) -> str:
+    """How much of a claim was run, where that isn't all."""
+    run, kind = (_pairs(claim, part), "pairs") if claim.pairs else (part, "rows")
+    whole = len(claim.pairs or claim.rows)
+    return f"{len(run)} of {whole} {kind}" if len(run) < whole else ""
 
 
 def _measured(table: Table, name: str, measure: str) -> dict[Place, Values]:
@@ -73,14 +98,15 @@ def _estimates(claim: Claim, values: Mapping[str, Values]) -> Values:
 
 def _estimate(claim: Claim, values: Mapping[str, float]) -> float:
     if claim.estimate == "slope":
-        return statistics.slope(range(1, len(claim.rows) + 1), [values[name] for name in claim.rows])
+        points = [(place, values[name]) for place, name in enumerate(claim.rows, start=1) if name in values]
+        return statistics.slope(*zip(*points, strict=True))
     effect = statistics.relative_change if claim.estimate == "relative" else statistics.difference
-    return statistics.describe([effect(values[a], values[b]) for a, b in claim.pairs]).mean
+    return statistics.describe([effect(values[a], values[b]) for a, b in _pairs(claim, values)]).mean
 
 
-def _rank(place: Place, seeds: int) -> tuple[object, ...]:
+def _rank(place: Place, rows: int, seeds: int) -> tuple[object, ...]:
     setting, device = place
-    return setting.whole, setting.share, seeds, setting.precision == "bf16", str(setting), device or ""
+    return setting.whole, rows, setting.share, seeds, setting.precision == "bf16", str(setting), device or ""
 
 
 def _doubt(table: Table, claim: Claim, names: Sequence[str], setting: Setting, seeds: list[int]) -> str:

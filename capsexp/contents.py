@@ -108,7 +108,7 @@ def _claim_text(one: Judged, where: Callable[[Setting], str]) -> ClaimText:
     claimed = DIRECTIONS.get(claim.claimed, claim.claimed.replace("-", "−") + unit * (number is not None))
     says = " ".join(claim.says.split())
     if one.result is None or one.setting is None:
-        verdict = "not run" if one.missing else "no seed that all of its rows have in one setting"
+        verdict = "not run" if one.missing else "no seed that its rows have in one setting"
         return ClaimText(says, claimed, "", 0, verdict, _missing(one), "")
     measured = _measured(one, unit)
     return ClaimText(says, claimed, measured, one.result.n, one.result.verdict, one.doubt, where(one.setting))
@@ -120,6 +120,7 @@ def _measured(one: Judged, unit: str) -> str:
     half = one.result.half_width
     spread = "" if half is None else f" ± {decimal(half, places)}"
     level = f"95 %, n = {one.result.n}" if half is not None else f"n = {one.result.n}"
+    level += f"; {one.part}" if one.part else ""
     return f"{decimal(one.result.mean, places, signed=True)}{spread}{unit} ({level})"
 
 

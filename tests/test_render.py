@@ -207,7 +207,7 @@ def test_a_claim_that_is_not_tested_says_why() -> None:
     assert said(table(made, [])) == ["B is better: claimed an increase: not run"]
     assert said(table(made, runs(PLAIN, [1.0]))) == ["B is better: claimed an increase: not run (B)"]
     apart = [run(PLAIN, 0), run(CBAM, 1)]
-    assert said(table(made, apart))[0].endswith("an increase: no seed that all of its rows have in one setting")
+    assert said(table(made, apart))[0].endswith("an increase: no seed that its rows have in one setting")
     reduced = [*runs(f"{PLAIN} {short}", [1.0]), *runs(f"{CBAM} {short}", [2.0])]
     assert said(table(made, reduced)) == [
         "B is better: claimed an increase, measured +1.00 points (n = 1): "

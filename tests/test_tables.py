@@ -348,6 +348,31 @@ def test_a_slope_is_over_the_rows_in_their_order() -> None:
     assert one.result.half_width == pytest.approx(T2 / sqrt(3), abs=1e-5)
 
 
+def test_what_was_run_of_a_claim_is_measured_and_decides_nothing() -> None:
+    rows = [
+        row("A", PLAIN),
+        row("B", CBAM),
+        *(row(name, SWEPT.replace("1,2,3", number)) for name, number in zip("CD", "12", strict=True)),
+    ]
+    found = [*runs(PLAIN, [1.0] * 5), *runs(CBAM, [2.0] * 5), *runs(rows[2].run or "", [9.0, 10.0])]
+    (one,) = judge(table(study(*rows, claims=[claim(pairs=[["A", "B"], ["A", "D"]])]), found))
+    assert one.result is not None
+    assert (one.result.mean, one.result.n) == (1.0, 5)
+    assert (one.part, one.doubt, one.result.verdict) == ("1 of 2 pairs", "not all was run", "undecided")
+    (one,) = judge(table(study(*rows, claims=[claim("slope", rows=["A", "D", "C"])]), found))
+    assert one.result is not None
+    assert [one.result.mean, one.result.n] == [pytest.approx(4.25), 2]  # (9 − 1) / 2 and (10 − 1) / 2
+    assert one.part == "2 of 3 rows"
+    whole, two = (
+        runs(f"{rows[3].run} {SHORT}", [5.0]),
+        [*runs(f"{PLAIN} {SHORT}", [1.0]), *runs(f"{CBAM} {SHORT}", [1.5])],
+    )
+    (one,) = judge(table(study(*rows, claims=[claim(pairs=[["A", "B"], ["A", "D"]])]), [*found, *whole, *two]))
+    assert (one.part, one.setting and one.setting.whole) == ("1 of 2 pairs", True)  # rather than all of it, short
+    left = [claim(pairs=[["D", "B"]]), claim("slope", rows=["A", "D"])]
+    assert all(one.result is None and one.missing == ["D"] for one in judge(table(study(*rows, claims=left), found)))
+
+
 def test_a_claim_is_tested_in_one_setting() -> None:
     """A was run whole and short, B short: only the short runs may be compared, and they decide nothing."""
     found = [*runs(PLAIN, [99.0] * 5), *runs(f"{PLAIN} {SHORT}", [1.0, 2.0, 3.0]), *runs(f"{CBAM} {SHORT}", [9.0] * 3)]
