@@ -36,7 +36,11 @@ def block(tables: Sequence[Table], strangers: int) -> str:
     parts = [_spent(tables, strangers), _verdicts(tables)]
     said = claims(tables, marks, few=False)
     parts += [f"Claims with {ENOUGH} seeds or more:", markdown(said)] if said.rows else []
-    parts += [_folded(name, of_source, marks) for name, of_source in _by_source(tables) if _has_runs(of_source)]
+    parts += [
+        _folded(name, of_source, marks)
+        for name, of_source in _by_source(tables)
+        if any(not table.found.empty for table in of_source)
+    ]
     overview = contents.overview(tables)
     columns = ["study", *overview.columns]
     rows = [[_link(table), *row] for table, row in zip(tables, overview.rows, strict=True)]
@@ -143,10 +147,6 @@ def _by_source(tables: Sequence[Table]) -> list[tuple[str, list[Table]]]:
     for table in tables:
         found.setdefault(contents.source(table).partition(",")[0], []).append(table)
     return list(found.items())
-
-
-def _has_runs(tables: Sequence[Table]) -> bool:
-    return any(not table.found.empty for table in tables)
 
 
 def _spent(tables: Sequence[Table], strangers: int) -> str:

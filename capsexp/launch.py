@@ -89,11 +89,11 @@ def plan_all(
     barred: dict[str, dict[str, str]] = {}
     absent: dict[str, str] = {}  # a data set that is missing is looked for, or downloaded, once
     for study in studies:
-        conditions = {row_job.condition for row_job in substituted(study, typed)[1]} if essential(typed) else set()
+        selected = {of_row.condition for of_row in substituted(study, typed)[1]} if essential(typed) else None
         for overrides in study.jobs(typed):
             config = check(composed(overrides))
             trained = condition_of(records.identity(config, "", None))
-            if essential(typed) and trained not in conditions:
+            if selected is not None and trained not in selected:
                 continue  # a grid that has nothing of the typed keys, or a value of theirs that no row has
             if config.data.name not in absent:
                 try:
