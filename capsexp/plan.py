@@ -1,5 +1,6 @@
 """A run before it starts: what it is called, where it computes, where it writes, whether it is done already."""
 
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,8 +84,14 @@ def find_place(config: Config) -> tuple[torch.device, str]:
         raise InputError(f"trainer.processes={processes}: each needs a GPU, and torch sees {torch.cuda.device_count()}")
     precision = config.trainer.precision
     if precision == "auto":
-        on_cpu = device.type == "cpu"
-        # Other processors imitate bfloat16, which is slower than float32.
-        computes = torch.ops.mkldnn._is_mkldnn_bf16_supported() if on_cpu else torch.cuda.is_bf16_supported()
-        precision = "bf16" if computes else "float32"
+        precision = "bf16" if _computes_bfloat16(device) else "float32"
     return device, precision
+
+
+def _computes_bfloat16(device: torch.device) -> bool:
+    """By instructions of its own. Torch offers bfloat16 elsewhere too, imitated, and slower than float32."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if platform.machine() in ("x86_64", "AMD64"):
+        return torch.cpu._is_avx512_bf16_supported()
+    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
