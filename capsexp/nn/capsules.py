@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
@@ -14,6 +15,10 @@ from capsexp.nn.squash import squash
 #: Numbers in the votes that are held at a time where images are routed in parts; on other devices as on the CPU. There
 #: more are no longer in the cache when they are read again, and come from the system anew each time.
 _HELD = {"cpu": 2**20, "cuda": 2**28}
+
+#: Numbers in the votes of a batch up to which all parts' are kept for the backward pass; more are computed again in it,
+#: which takes half as long again.
+_KEPT = {"cpu": 2**26, "cuda": 2**28}
 
 
 class Capsules(NamedTuple):
@@ -188,17 +193,19 @@ def in_parts(route: Callable[..., Capsules], children: Capsules, votes: int) -> 
     """`route(*children)` a few images at a time; the batch is not cut where its votes are few enough.
 
     Args:
-        route: makes parents of children, each image by itself. It is called again in the backward pass.
+        route: makes parents of children, each image by itself. It is called again in the backward pass where the
+            batch has more votes than are kept.
         children: [B, ...].
         votes: how many numbers the votes are, an image.
     """
-    held = _HELD.get(children.poses.device.type, _HELD["cpu"])
-    images = max(1, held // votes)
-    if images >= len(children.poses):
+    device, batch = children.poses.device.type, len(children.poses)
+    images = max(1, _HELD.get(device, _HELD["cpu"]) // votes)
+    if images >= batch:
         return route(*children)
+    if batch * votes > _KEPT.get(device, _KEPT["cpu"]):
+        route = partial(checkpoint, route, use_reentrant=False, preserve_rng_state=False)
     parts = zip(*(torch.split(part, images) for part in children if part is not None), strict=True)
-    routed = [checkpoint(route, *part, use_reentrant=False, preserve_rng_state=False) for part in parts]
-    return Capsules(*map(torch.cat, zip(*routed, strict=True)))
+    return Capsules(*map(torch.cat, zip(*(route(*part) for part in parts), strict=True)))
 
 
 class CapsuleLayer(nn.Module):

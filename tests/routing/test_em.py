@@ -210,9 +210,11 @@ PARTED = [
 ]
 
 
+@pytest.mark.parametrize("kept", [0, 2**26])
 @pytest.mark.parametrize("options", PARTED)
-def test_images_in_parts_are_the_batch(options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_in_parts_are_the_batch(options: tuple[str, ...], kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit in the values; the gradients of shared matrices are added up in another order."""
+    monkeypatch.setitem(capsules._KEPT, "cpu", kept)
     outcomes = []
     for way, held in (("fast", 1), ("reference", 2**23)):
         monkeypatch.setitem(capsules._HELD, "cpu", held)
@@ -227,8 +229,11 @@ def test_images_in_parts_are_the_batch(options: tuple[str, ...], monkeypatch: py
 
 
 @pytest.mark.parametrize("options", PARTED)
-def test_votes_are_forgotten_until_the_backward_pass(options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_votes_than_are_kept_are_forgotten_until_the_backward_pass(
+    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(capsules._HELD, "cpu", 25_000)
+    monkeypatch.setitem(capsules._KEPT, "cpu", 25_000)
     config = composed_config(*options, "data=mnist_sample", "budget=demo")
     kept: dict[str, int] = {}
     for way in ("fast", "reference"):
