@@ -144,6 +144,7 @@ def test_the_table_is_written_beside_the_records(whole: Path, capsys: pytest.Cap
         ("huang_readings", "model.extra_convolution=true", 2),
         ("huang_readings", "model.caps_axis=children", 2),
         ("huang_readings", "data=cifar10", 3),
+        ("huang_readings", "data.classes=20", 2),
         ("jiao_table2", "data=fashion_mnist routing.iterations=3", 2),
         ("jiao_table2", "budget.width=0.5", 10),
     ],
