@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
-from rich.console import Console
-from rich.markdown import Markdown
 
 from capsexp import contents, latex, sheets
 from capsexp.commands import commands
@@ -46,15 +44,6 @@ def markdown(sheet: Sheet) -> str:
     """A sheet as a table of GitHub's Markdown."""
     rules = ["---" if letter == sheets.LEFT else "--:" for letter in sheet.alignment]
     return "\n".join("| " + " | ".join(map(_escaped, cells)) + " |" for cells in [sheet.columns, rules, *sheet.rows])
-
-
-def print_page(text: str) -> None:
-    """A page of tables: drawn on a terminal, as it is elsewhere."""
-    console = Console()
-    if console.is_terminal:
-        console.print(Markdown(text.partition("<details>")[0]))
-    else:
-        print(text)
 
 
 def csv(table: Table) -> str:

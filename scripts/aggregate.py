@@ -17,7 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     options = _parsed(arguments)
     from capsexp.aggregate import regenerate  # pandas and torch take seconds to import: --help needs neither
-    from capsexp.render import print_page
+    from capsexp.terminal import print_page
 
     outcome = regenerate(
         options.studies,

@@ -49,7 +49,7 @@ def _print_tables(options: argparse.Namespace, results: Path) -> list[str]:
     A folder of one's own gets them in its tables/. The project's gets all studies' tables and the README's, as `make
     tables` makes them; a table of something else than the paper's experiment is only shown there.
     """
-    from capsexp import aggregate, render
+    from capsexp import aggregate, terminal
 
     results.mkdir(parents=True, exist_ok=True)
     own = results.resolve() != (aggregate.ROOT / "results").resolve()
@@ -59,7 +59,7 @@ def _print_tables(options: argparse.Namespace, results: Path) -> list[str]:
     if not own:
         aggregate.regenerate(results=results, output=results / "tables", readme=aggregate.ROOT / "README.md")
     if len(outcome.pages) == 1:
-        render.print_page(*(page.markdown for page in outcome.pages.values()))
+        terminal.print_page(*(page.markdown for page in outcome.pages.values()))
     print(f"tables: {results / 'tables'}")
     return outcome.problems
 
