@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import get_args
 
 from capsexp import sheets
 from capsexp.claims import Judged, judge
@@ -82,17 +82,50 @@ def claim_texts(table: Table, where: Callable[[Setting], str]) -> list[ClaimText
     return [_claim_text(one, where) for one in judge(table)]
 
 
+def distinct_claims(tables: Sequence[Table], where: Callable[[Setting], str] = str) -> list[tuple[Table, ClaimText]]:
+    """All claims, each with its study; what two studies of a source take from the same runs is there once."""
+    found: dict[tuple[str, ...], tuple[Table, ClaimText]] = {}
+    for name, of_source in by_source(tables):
+        for table in of_source:
+            for claim in claim_texts(table, where):
+                key = (name, short(claim), claim.claimed, claim.measured + claim.where, claim.verdict)
+                found.setdefault(key, (table, claim))
+    return list(found.values())
+
+
+def short(claim: ClaimText) -> str:
+    """What a claim says, without where its source says so."""
+    return re.sub(r" \((?:[^()]|\([^()]*\))*\)$", "", claim.says)
+
+
+def by_source(tables: Sequence[Table]) -> list[tuple[str, list[Table]]]:
+    """The studies of each source."""
+    found: dict[str, list[Table]] = {}
+    for table in tables:
+        found.setdefault(source(table).partition(",")[0], []).append(table)
+    return list(found.items())
+
+
 def overview(tables: Sequence[Table]) -> Sheet:
     """A line a study: how much of it was run, and what came out."""
     columns = ["source", "what", "rows run", "seeds", "training", "verdicts"]
     return Sheet("", columns, "llrrll", [_overview_row(table) for table in tables], [COUNTED], [])
 
 
-def verdicts(table: Table) -> "Counter[str]":
-    """How often each verdict stands in the study's main tables of accuracies and epochs."""
-    main: list[Any] = table.cells[table.cells.main.astype(bool)].to_dict("records")
-    found = (line[f"{measure}_verdict"] for line in main if line["setting"] is not None for measure in JUDGED)
-    return Counter(verdict for verdict in found if verdict)
+def verdicts(*tables: Table) -> "Counter[str]":
+    """How often each verdict stands in the studies' main tables of accuracies and epochs.
+
+    A number that two tables of a source print of the same runs counts once.
+    """
+    found: dict[tuple[object, ...], str] = {}
+    for table in tables:
+        name = source(table).partition(",")[0]
+        for line in sheets.lines_of(table, main=True):
+            runs = frozenset(table.best.key[table.best.row == line["row"]])
+            for measure in JUDGED:
+                if line["setting"] is not None and (verdict := line[f"{measure}_verdict"]):
+                    found.setdefault((name, runs, measure, line[f"{measure}_published"]), verdict)
+    return Counter(found.values())
 
 
 def listed(counts: "Counter[str]") -> str:

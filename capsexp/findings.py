@@ -4,9 +4,8 @@ A line a claim that has enough seeds for a verdict; then, folded, source by sour
 and the claims with fewer; a line a study, with how much of it was run.
 """
 
-import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -33,12 +32,13 @@ CAPTION = (
 def block(tables: Sequence[Table], strangers: int) -> str:
     """The whole block. `strangers`: records that belong to no study."""
     marks = Marks(*tables)
-    parts = [_spent(tables, strangers), _verdicts(tables)]
-    said = claims(tables, marks, few=False)
-    parts += [f"Claims with {ENOUGH} seeds or more:", markdown(said)] if said.rows else []
+    said = contents.distinct_claims(tables, lambda setting: marks.suffix(marks.of(setting)))
+    parts = [_spent(tables, strangers), _verdicts(tables, said)]
+    decisive = claims(said, few=False)
+    parts += [f"Claims with {ENOUGH} seeds or more:", markdown(decisive)] if decisive.rows else []
     parts += [
-        _folded(name, of_source, marks)
-        for name, of_source in _by_source(tables)
+        _folded(name, of_source, said, marks)
+        for name, of_source in contents.by_source(tables)
         if any(not table.found.empty for table in of_source)
     ]
     overview = contents.overview(tables)
@@ -47,7 +47,7 @@ def block(tables: Sequence[Table], strangers: int) -> str:
     whole = markdown(replace(overview, columns=columns, alignment=LEFT + overview.alignment, rows=rows))
     parts.append(_fold(f"<b>What was run</b>, and what was not: {len(tables)} studies", [whole, *overview.captions]))
     if lines := marks.captions():
-        parts += [CAPTION, *said.captions, "  \n".join(lines)]
+        parts += [CAPTION, contents.CLAIMS, "  \n".join(lines)]
     return "\n\n".join(parts)
 
 
@@ -77,22 +77,14 @@ def grid(table: Table, marks: Marks) -> Sheet | None:
     return Sheet(study.title, ["", *across], LEFT + RIGHT * len(across), rows, [], [])
 
 
-def claims(tables: Sequence[Table], marks: Marks, few: bool) -> Sheet:
-    """A line a claim that has runs, of `few` seeds or of enough for a verdict.
-
-    What two studies of a source take from the same runs stands there once.
-    """
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for name, of_source in _by_source(tables):
-        for table in of_source:
-            for claim in contents.claim_texts(table, lambda setting: marks.suffix(marks.of(setting))):
-                if not claim.seeds or few != (claim.seeds < ENOUGH):
-                    continue
-                row = [_link(table), _short(claim), claim.claimed, claim.measured + claim.where, claim.verdict]
-                rows.setdefault((name, *row[1:]), row)
-    return Sheet(
-        "", ["study", "claim", "claimed", "measured", "verdict"], "lllll", [*rows.values()], [contents.CLAIMS], []
-    )
+def claims(said: Iterable[tuple[Table, ClaimText]], few: bool) -> Sheet:
+    """A line a claim that has runs, of `few` seeds or of enough for a verdict."""
+    rows = [
+        [_link(table), contents.short(claim), claim.claimed, claim.measured + claim.where, claim.verdict]
+        for table, claim in said
+        if claim.seeds and few == (claim.seeds < ENOUGH)
+    ]
+    return Sheet("", ["study", "claim", "claimed", "measured", "verdict"], "lllll", rows, [contents.CLAIMS], [])
 
 
 def place(line: Line, across: int | None) -> tuple[str, str]:
@@ -120,33 +112,21 @@ def _is_printed(table: Table, measure: str) -> bool:
     return bool(texts)
 
 
-def _short(claim: ClaimText) -> str:
-    """What a claim says, without where its source says so."""
-    return re.sub(r" \((?:[^()]|\([^()]*\))*\)$", "", claim.says)
-
-
-def _folded(name: str, tables: Sequence[Table], marks: Marks) -> str:
+def _folded(name: str, tables: Sequence[Table], said: Iterable[tuple[Table, ClaimText]], marks: Marks) -> str:
     """One source: the short tables of its studies, and the claims with few seeds."""
     parts = []
     for table in tables:
         if (sheet := grid(table, marks)) is not None:
             parts += [f"**{contents.source(table)}**: {table.study.title}. {sheets.spent(table)}", markdown(sheet)]
-    said = claims(tables, marks, few=True)
-    parts += [f"Claims with less than {ENOUGH} seeds:", markdown(said)] if said.rows else []
+    names = {table.study.name for table in tables}
+    tentative = claims(((table, claim) for table, claim in said if table.study.name in names), few=True)
+    parts += [f"Claims with less than {ENOUGH} seeds:", markdown(tentative)] if tentative.rows else []
     runs = pd.concat([table.found for table in tables]).drop_duplicates("key")
     return _fold(f"<b>{name}</b>: {sheets.spent_on(runs)}", parts)
 
 
 def _fold(summary: str, parts: Sequence[str]) -> str:
     return "\n\n".join([f"<details><summary>{summary}</summary>", *parts, "</details>"])
-
-
-def _by_source(tables: Sequence[Table]) -> list[tuple[str, list[Table]]]:
-    """The studies of each source."""
-    found: dict[str, list[Table]] = {}
-    for table in tables:
-        found.setdefault(contents.source(table).partition(",")[0], []).append(table)
-    return list(found.items())
 
 
 def _spent(tables: Sequence[Table], strangers: int) -> str:
@@ -165,13 +145,11 @@ def _spent(tables: Sequence[Table], strangers: int) -> str:
     return " ".join(sentences)
 
 
-def _verdicts(tables: Sequence[Table]) -> str:
+def _verdicts(tables: Sequence[Table], said: Sequence[tuple[Table, ClaimText]]) -> str:
     """How many of which."""
-    numbers = sum((contents.verdicts(table) for table in tables), Counter[str]())
-    said = [claim for table in tables for claim in contents.claim_texts(table, str)]
-    claims = Counter(claim.verdict for claim in said if claim.measured)
+    claims = Counter(claim.verdict for _, claim in said if claim.measured)
     return (
-        f"Published accuracies and epochs with runs: {contents.listed(numbers)}. Claims with runs: "
+        f"Published accuracies and epochs with runs: {contents.listed(contents.verdicts(*tables))}. Claims with runs: "
         f"{contents.listed(claims)}; without: {len(said) - claims.total()}."
     )
 

@@ -94,7 +94,7 @@ def page(made: Sequence[Table], outcome: Outcome, found: pd.DataFrame, drawn: Se
         script=script,
         style_hash=_hash(style),
         script_hash=_hash(script),
-        facts=_facts(made, chapters, found),
+        facts=_facts(made, found),
         overview=overview,
         overview_rows=[(table.study.name, row) for table, row in zip(made, overview.rows, strict=True)],
         where=where.sheets_of(outcome.records, found),
@@ -134,12 +134,12 @@ def _verdict(claim: ClaimText) -> str:
     return claim.verdict + (f" ({claim.why})" if claim.why else "") + claim.where
 
 
-def _facts(made: Sequence[Table], chapters: Sequence[Chapter], found: pd.DataFrame) -> list[tuple[str, str, str]]:
+def _facts(made: Sequence[Table], found: pd.DataFrame) -> list[tuple[str, str, str]]:
     """Numbers to begin with, each with its name and what it is made of."""
     lines: list[Any] = found.to_dict("records")
     states = Counter(runs.state(line) for line in lines)
-    numbers = sum((contents.verdicts(table) for table in made), Counter())
-    claims = Counter(claim.verdict for chapter in chapters for claim in chapter.whole.claims)
+    numbers = contents.verdicts(*made)
+    claims = Counter(claim.verdict for _, claim in contents.distinct_claims(made))
     begun = sum(not table.found.empty for table in made)
     return [
         ("runs", f"{len(found):,}", contents.listed(states)),
