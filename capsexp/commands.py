@@ -10,7 +10,8 @@ from capsexp.tables import Line, Table
 def commands(table: Table) -> dict[str, list[str]]:
     """Each command, with the rows that it repeats.
 
-    There is one for each row and protocol: that of its records, where they agree, or the row's own.
+    There is one for each row and protocol: that of its records, where they agree, or the row's own. It says which
+    precision theirs was: left to itself, another device can have another.
     """
     found: dict[str, list[str]] = {}
     for line in lines_of(table, main=True):
@@ -27,6 +28,8 @@ def _command(table: Table, line: Line, protocol: str) -> str:
     given = {_without_seed(command) for command in runs.command.dropna()}
     agreed = len(given) == 1 and runs.command.notna().all()
     words = list(given.pop()) if agreed else _own(table, line, protocol)
+    if line["setting"] and not any(word.startswith("trainer.precision=") for word in words):
+        words.append(f"trainer.precision={line['setting'].precision}")
     seeds = ",".join(map(str, sorted(set(runs.seed)))) or "0,1,2"
     several = ["-m"] if "," in seeds or line["jobs"] > 1 else []
     return shlex.join(["python", "-m", "capsexp", *several, *words, f"seed={seeds}"])

@@ -76,7 +76,7 @@ class Setting:
             "budget.train_images": self.train_images,
             "budget.test_images": self.test_images,
             "budget.width": None if self.width == 1 else self.width,
-            "trainer.precision": None if self.precision == "bf16" else self.precision,  # auto, where it is computed
+            "trainer.precision": self.precision,
         }
         return [f"{key}={value}" for key, value in said.items() if value is not None]
 

@@ -160,9 +160,9 @@ def test_commands_are_those_of_the_records_or_of_the_row() -> None:
     found += [run(f"{CBAM} budget.epochs=2 protocol=heldout", 8, [9.0], command=None)]
     third = row("C", f"{PLAIN} routing.iterations=1,2")
     assert list(commands(table(study(*study().rows, third), found))) == [
-        f"python -m capsexp -m {PLAIN} seed=0,1",
-        f"python -m capsexp {CBAM} budget.epochs=2 seed=7",
-        f"python -m capsexp {CBAM} budget.epochs=2 protocol=heldout seed=8",
+        f"python -m capsexp -m {PLAIN} trainer.precision=bf16 seed=0,1",
+        f"python -m capsexp {CBAM} budget.epochs=2 trainer.precision=bf16 seed=7",
+        f"python -m capsexp {CBAM} budget.epochs=2 trainer.precision=bf16 protocol=heldout seed=8",
         f"python -m capsexp -m {PLAIN} routing.iterations=1,2 seed=0,1,2",
     ]
     typed = ["data=fashion_mnist", "paths.results=/elsewhere", "seed=5"]
@@ -178,7 +178,14 @@ def test_a_command_says_which_rows_it_repeats() -> None:
 
 def test_records_with_different_commands_are_repeated_by_the_row() -> None:
     found = [run(PLAIN, 0), run(PLAIN, 1, command="python -m capsexp data=mnist seed=1")]
-    assert list(commands(table(study(row("A", PLAIN)), found))) == [f"python -m capsexp -m {PLAIN} seed=0,1"]
+    repeated = [f"python -m capsexp -m {PLAIN} trainer.precision=bf16 seed=0,1"]
+    assert list(commands(table(study(row("A", PLAIN)), found))) == repeated
+
+
+def test_a_precision_that_was_typed_is_said_once() -> None:
+    typed = f"{PLAIN} trainer.precision=float32"
+    found = [run(typed, 3, precision="float32", command=f"python -m capsexp {typed} seed=3")]
+    assert list(commands(table(study(row("A", PLAIN)), found))) == [f"python -m capsexp {typed} seed=3"]
 
 
 # Claims
