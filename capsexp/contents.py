@@ -102,8 +102,13 @@ def by_source(tables: Sequence[Table]) -> list[tuple[str, list[Table]]]:
     """The studies of each source."""
     found: dict[str, list[Table]] = {}
     for table in tables:
-        found.setdefault(source(table).partition(",")[0], []).append(table)
+        found.setdefault(_publication(table), []).append(table)
     return list(found.items())
+
+
+def _publication(table: Table) -> str:
+    """The source, without which of its tables."""
+    return source(table).partition(",")[0]
 
 
 def overview(tables: Sequence[Table]) -> Sheet:
@@ -119,12 +124,11 @@ def verdicts(*tables: Table) -> "Counter[str]":
     """
     found: dict[tuple[object, ...], str] = {}
     for table in tables:
-        name = source(table).partition(",")[0]
         for line in sheets.lines_of(table, main=True):
             runs = frozenset(table.best.key[table.best.row == line["row"]])
             for measure in JUDGED:
                 if line["setting"] is not None and (verdict := line[f"{measure}_verdict"]):
-                    found.setdefault((name, runs, measure, line[f"{measure}_published"]), verdict)
+                    found.setdefault((_publication(table), runs, measure, line[f"{measure}_published"]), verdict)
     return Counter(found.values())
 
 

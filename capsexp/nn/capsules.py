@@ -17,7 +17,7 @@ from capsexp.nn.squash import squash
 _HELD = {"cpu": 2**20, "cuda": 2**28}
 
 #: Numbers in the votes of a batch up to which all parts' are kept for the backward pass; more are computed again in it,
-#: which takes half as long again.
+#: and a step takes a third to a half longer.
 _KEPT = {"cpu": 2**26, "cuda": 2**28}
 
 
