@@ -190,7 +190,10 @@ def test_a_command_is_copied(open_page: Any, made: Path) -> None:
     line = page.locator("article#made_table1 .commands div").first
     line.get_by_role("button", name="Copy").click()
     expect(line.get_by_role("button")).to_have_text("Copied")
-    assert page.evaluate("navigator.clipboard.readText()") == f"python -m capsexp -m {PLAIN} seed=1,2,10"
+    assert (
+        page.evaluate("navigator.clipboard.readText()")
+        == f"python -m capsexp -m {PLAIN} trainer.precision=bf16 seed=1,2,10"
+    )
 
 
 def test_where_copying_is_refused_the_command_is_selected(open_page: Any, made: Path) -> None:
@@ -199,7 +202,9 @@ def test_where_copying_is_refused_the_command_is_selected(open_page: Any, made: 
     line = page.locator("article#made_table1 .commands div").first
     line.get_by_role("button", name="Copy").click()
     expect(line.get_by_role("button")).to_have_text("Selected")
-    assert page.evaluate("getSelection().toString()") == f"python -m capsexp -m {PLAIN} seed=1,2,10"
+    assert (
+        page.evaluate("getSelection().toString()") == f"python -m capsexp -m {PLAIN} trainer.precision=bf16 seed=1,2,10"
+    )
 
 
 def test_only_what_scrolls_is_reached_by_key(open_page: Any, made: Path) -> None:
