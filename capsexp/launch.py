@@ -47,6 +47,7 @@ class Job:
     epoch: int = 0  # whole epochs so far, as far as known
     accuracy: float | None = None  # after the latest of them, in percent
     seconds: float | None = None  # of the latest epoch
+    outcome: str = ""  # of a finished run, in words
     ready_at: float = 0.0
     alone: bool = False  # beside others the GPU's memory didn't do
 
@@ -123,7 +124,7 @@ def look(job: Job) -> None:
         job.state, job.error = "failed", str(error)
         return
     job.state, job.error, job.epoch = record.status, record.error, len(record.epochs)
-    job.accuracy = record.last_accuracy if record.heldout_accuracy is None else record.heldout_accuracy
+    job.outcome = records.outcome(record) if record.status == "finished" else ""
 
 
 def launch(jobs: Sequence[Job], options: Options, watcher: Watcher) -> bool:
@@ -265,7 +266,7 @@ class _Launcher:
             self._elsewhere(job)
             return
         if report is not None and report.kind == "finished":
-            job.state, job.epoch, job.accuracy = "finished", job.planned.epochs, report.accuracy
+            job.state, job.epoch, job.outcome = "finished", job.planned.epochs, report.text
         else:
             job.error = report.text if report else _how(run.process.exitcode)
             job.state = "failed" if job.tried > self.options.retries else "waiting"

@@ -146,8 +146,7 @@ def event(job: Job, name: str) -> str:
         return f"to be tried again {name}: {job.error}"
     if job.state == "failed":
         return f"failed {name}: {job.error}"
-    accuracy = "" if job.accuracy is None else f" with {job.accuracy:.2f} %"
-    return f"finished {name}{accuracy}"
+    return f"finished {name}: {job.outcome}"
 
 
 def short_names(jobs: Sequence[Job]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from capsexp.errors import INTERRUPTED, BusyError, CapsexpError, one_line
 from capsexp.experiment import run
 from capsexp.lightning import CapsuleModule
 from capsexp.plan import Plan
+from capsexp.records import outcome
 
 OUTPUT = "output.txt"  # in the run's folder: what it would show on a screen
 
@@ -26,7 +27,7 @@ class Report:
     epoch: int = 0
     accuracy: float | None = None  # percent
     seconds: float | None = None  # of the epoch
-    text: str = ""  # why it failed
+    text: str = ""  # why it failed, or what came out
 
 
 class _Reporter(Callback):
@@ -67,8 +68,7 @@ def work(planned: Plan, device: int | None, threads: int, reports: Connection) -
     trainer = replace(planned.config.trainer, threads=threads, progress="lines")
     try:
         record = run(replace(planned.config, trainer=trainer), planned.command, _say, [_Reporter(reports)])
-        accuracy = record.last_accuracy if record.heldout_accuracy is None else record.heldout_accuracy
-        reports.send(Report("finished", accuracy=accuracy))
+        reports.send(Report("finished", text=outcome(record)))
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except BusyError as error:

@@ -1,7 +1,6 @@
 """Running many: each run once and as if alone, skipping, failing, limits."""
 
 import dataclasses
-import re
 import subprocess
 import sys
 import time
@@ -66,13 +65,14 @@ def test_one_run_fails_and_the_others_finish(tmp_path: Path, capsys: pytest.Capt
     assert reproduce(tmp_path, "--seeds=1", "--jobs=2") == 1
     screen = capsys.readouterr()
     lines = screen.out.splitlines()
-    assert (
-        sum(
-            re.search(r"finished routing.iterations=\d attention=\w+ with \d+\.\d\d %", line) is not None
-            for line in lines
-        )
-        == 3
-    )
+    said = {line.partition(": finished ")[2] for line in lines if ": finished " in line}
+    assert said == {
+        f"routing.iterations={record.config['routing']['iterations']} "
+        f"attention={'cbam' if record.config['attention']['cbam'] else 'none'}: {records.outcome(record)}"
+        for record in records_in(tmp_path).values()
+        if record.status == "finished"
+    }
+    assert len(said) == 3
     assert any(line.startswith("3 of 4 runs finished") for line in lines)
     (error,) = screen.err.splitlines()
     assert error.startswith("error: routing.iterations=1 attention=cbam: ")
@@ -113,10 +113,11 @@ def test_a_missing_data_set_stops_only_the_runs_that_need_it(
 
 
 def test_the_time_limit_stops_it_and_everything_is_kept(tmp_path: Path, whole: Path) -> None:
-    for _ in range(30):
-        assert reproduce(tmp_path, "--seeds=2", "--jobs=2", "--time-limit=0.03") == 0
+    for attempt in range(20):  # from two seconds to a minute: a loaded machine gets through too
+        assert reproduce(tmp_path, "--seeds=2", "--jobs=2", f"--time-limit={0.03 * 1.2**attempt}") == 0
         if len(list(tmp_path.glob("results/runs/*.json"))) == 8:
             break
+    assert attempt > 0
     assert_same(records_in(tmp_path), records_in(whole))
 
 
@@ -204,7 +205,7 @@ class FullWithTwo(launch._Launcher):
     def _listen(self) -> None:
         run = self.runs[0]
         full = launch.Report("failed", text="OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
-        run.ended = full if len(self.runs) > 1 else launch.Report("finished", accuracy=50.0)
+        run.ended = full if len(self.runs) > 1 else launch.Report("finished", text="maximum test accuracy 50.00 %")
         self.runs.remove(run)
         self._ended(run)
 
