@@ -166,6 +166,7 @@ def quickest(act: Callable[[], T]) -> tuple[float, T]:
     return min(seconds), outcome
 
 
+@pytest.mark.slow
 def test_planning_and_skipping_are_quick(whole: Path, tmp_path: Path) -> None:
     study = studies.load("jiao_table2")
     overrides = ["data=mnist_sample", f"paths.results={tmp_path}", f"paths.logs={tmp_path}/logs"]

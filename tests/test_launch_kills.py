@@ -88,7 +88,7 @@ def test_a_dead_owner_s_lock_is_free(tmp_path: Path) -> None:
         assert held(job.planned.folder)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_interrupted_it_leaves_nothing_running_and_goes_on_later(
     sent: signal.Signals, tmp_path: Path, whole: Path
 ) -> None:
