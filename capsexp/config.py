@@ -74,9 +74,10 @@ class Preprocess:
     """What happens to a training image, on the device, each time that it is drawn."""
 
     normalize: bool  # subtract the training mean, divide by the standard deviation; else pixels / 255 alone
-    shift: Annotated[float, Range(0, below=1)]  # moved by up to this fraction of the side, zeros move in
-    crop_padding: Natural  # zero pixels on each side before a random crop of the old size
+    shift: Annotated[float, Range(0, below=1)]  # moved by up to this fraction of the side
+    crop_padding: Natural  # pixels added on each side before a random crop of the old size
     flip: bool  # mirrored, one time in two, where data.flips allows it
+    fill: Literal["zeros", "nearest"] = "zeros"  # what moves in: black, or the nearest pixel of the image
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from capsexp.composing import command, composed
 from capsexp.config import check
 from capsexp.errors import InputError
 from capsexp.experiment import held
-from capsexp.plan import Plan, finished, plan
+from capsexp.plan import Plan, finished, plan, with_precision
 from capsexp.studies import Study, condition_of
 from capsexp.substitution import essential, substituted
 from capsexp.worker import Report, work
@@ -111,7 +111,8 @@ def plan_all(
 
 
 def _seeded(planned: Plan, seed: int, overrides: list[str]) -> Plan:
-    return replace(planned, config=replace(planned.config, seed=seed), command=command([*overrides, f"seed={seed}"]))
+    repeated = with_precision(command([*overrides, f"seed={seed}"]), planned.precision)
+    return replace(planned, config=replace(planned.config, seed=seed), command=repeated)
 
 
 def look(job: Job) -> None:

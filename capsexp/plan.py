@@ -62,7 +62,13 @@ class Plan:
 def plan(config: Config, command: str | None = None) -> Plan:
     """What a configuration means on this machine; raises InputError for a device or data that aren't there."""
     device, precision = find_place(config)
-    return Plan(config, device, precision, source.identify(config.data).note, command)
+    repeated = None if command is None else with_precision(command, precision)
+    return Plan(config, device, precision, source.identify(config.data).note, repeated)
+
+
+def with_precision(command: str, precision: str) -> str:
+    """A run's command that gives the same key on every machine: `auto` can be another precision there."""
+    return command if " trainer.precision=" in command else f"{command} trainer.precision={precision}"
 
 
 def finished(planned: Plan) -> records.Record | None:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from capsexp.nn.precision import full_precision
+
 WARM_UP = 3  # steps before the recording: they set up what libraries set up, and the optimiser's state
 
 
@@ -57,7 +59,8 @@ class EagerSteps:
         torch.clear_autocast_cache()
         self.optimizer.zero_grad()
         loss, scores = self.forward(batch)
-        self.backward(loss if batch.share == 1 else loss * batch.share)
+        with full_precision(loss):  # under autocast, products in float32 regions would have bfloat16 gradients
+            self.backward(loss if batch.share == 1 else loss * batch.share)
         self.optimizer.step()
         return Outcome(loss.detach(), scores.detach())
 

@@ -61,6 +61,16 @@ class Recorder:
         return step
 
 
+def test_backward_runs_outside_autocast() -> None:
+    module, (batch,) = module_of("model=capsnet data=mnist_sample"), batches([3])
+    enabled = []
+    steps = steps_of(module, lambda loss: (enabled.append(torch.is_autocast_enabled("cpu")), loss.backward()))
+    with torch.autocast("cpu", torch.bfloat16):
+        steps(batch)
+        assert torch.is_autocast_enabled("cpu")
+    assert enabled == [False]
+
+
 @pytest.mark.parametrize("name", ["adam", "sgd"])
 def test_recorded_steps_are_the_steps(name: str) -> None:
     options = f"model=capsnet data=mnist_sample reconstruction.enabled=true optim.name={name}"

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -80,7 +80,7 @@ class TrainingLoader(DeviceLoader):
     Epoch n draws from (seed, n) alone: a run that goes on at epoch n sees what an uninterrupted one sees.
 
     Args:
-        preprocess: shift, crop_padding, flip.
+        preprocess: shift, crop_padding, flip, fill.
         seed: the run's.
         epoch: says which epoch it is; 0 is the first.
     """
@@ -108,7 +108,7 @@ class TrainingLoader(DeviceLoader):
     def __iter__(self) -> Iterator[Batch]:
         device, count = self.labels.device, len(self.labels)
         generator = torch.Generator(device).manual_seed(derived_seed(self.seed, self.epoch()))
-        # A crop out of an image padded with p zeros is a shift by at most p pixels, where zeros move in.
+        # A crop out of an image padded with p pixels is a shift by at most p pixels.
         reach = self.preprocess.crop_padding + round(self.preprocess.shift * self.side)
         flip = self.preprocess.flip
         order = torch.randperm(count, generator=generator, device=device)
@@ -119,7 +119,7 @@ class TrainingLoader(DeviceLoader):
             chosen = order[self._own(step)]
             images, labels = batch(chosen)
             if reach or flip:
-                images = moved(images, shifts[chosen], mirrored[chosen])
+                images = moved(images, shifts[chosen], mirrored[chosen], self.preprocess.fill)
             yield Batch(images.float() / 255, labels, self._share(step, len(labels)))
 
 
@@ -167,10 +167,12 @@ class Several:
             yield some
 
 
-def moved(images: Tensor, shifts: Tensor, mirrored: Tensor) -> Tensor:
-    """Each image shifted by its own (down, right), zeros moving in, then mirrored left to right where asked.
+def moved(
+    images: Tensor, shifts: Tensor, mirrored: Tensor, fill: Literal["zeros", "nearest"] = "zeros"
+) -> Tensor:
+    """Each image shifted by its own (down, right), then mirrored left to right where asked.
 
-    [B, channels, H, W], [B, 2] whole numbers of pixels, [B] bool -> [B, channels, H, W].
+    [B, channels, H, W], [B, 2] whole numbers of pixels, [B] bool -> [B, channels, H, W]. `fill` says what moves in.
     """
     height, width = images.shape[-2:]
     rows = torch.arange(height, device=images.device) - shifts[:, :1]
@@ -179,4 +181,5 @@ def moved(images: Tensor, shifts: Tensor, mirrored: Tensor) -> Tensor:
     inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
     batch = torch.arange(len(images), device=images.device)[:, None, None]
     rows, columns = rows.clamp(0, height - 1)[:, :, None], columns.clamp(0, width - 1)[:, None, :]
-    return images[batch, :, rows, columns].movedim(-1, 1) * inside[:, None]
+    shifted = images[batch, :, rows, columns].movedim(-1, 1)
+    return shifted if fill == "nearest" else shifted * inside[:, None]

@@ -56,6 +56,13 @@ def test_steps_cut_an_epoch_short() -> None:
     assert len(TrainingLoader(IMAGES, LABELS, 8, PLAIN, 0, lambda: 0, steps=100)) == 7
 
 
+def test_what_moves_in_is_black_or_the_nearest_pixel() -> None:
+    image = torch.arange(1, 10, dtype=torch.uint8).view(1, 1, 3, 3)
+    shifts, mirrored = torch.tensor([[1, -1]]), torch.tensor([False])
+    assert moved(image, shifts, mirrored)[0, 0].tolist() == [[0, 0, 0], [2, 3, 0], [5, 6, 0]]
+    assert moved(image, shifts, mirrored, "nearest")[0, 0].tolist() == [[2, 3, 3], [2, 3, 3], [5, 6, 6]]
+
+
 @pytest.mark.parametrize(("down", "right"), [(0, 0), (2, 0), (-3, 1), (0, 20), (19, -19)])
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_moved_by_hand(down: int, right: int, mirrored: bool) -> None:
