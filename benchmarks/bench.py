@@ -23,15 +23,15 @@ import torch
 from runner import Compared, compare
 from torch.utils.flop_counter import FlopCounterMode
 
-from capsexp import composing
-from capsexp.build import build
-from capsexp.config import Config, check
-from capsexp.host_memory import keep_freed_memory
-from capsexp.lightning import CapsuleModule
-from capsexp.plan import Plan, find_place
-from capsexp.provenance import host_peak, processor
-from capsexp.steps import Batch
-from capsexp.training import make_module
+from capsexp.config import compose
+from capsexp.config.schema import Config, check
+from capsexp.run.build import build
+from capsexp.run.host_memory import keep_freed_memory
+from capsexp.run.module import CapsuleModule
+from capsexp.run.optimization import Batch
+from capsexp.run.plan import Plan, find_place
+from capsexp.run.provenance import host_peak, processor
+from capsexp.run.train import make_module
 
 WAYS = ("fast", "reference")
 CAPSNET = "model=capsnet data=mnist reconstruction.enabled=true"
@@ -126,7 +126,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _config(case: str, overrides: Sequence[str], way: str = "fast") -> Config:
     typed = {word.partition("=")[0]: word for word in [*case.split(), *overrides, f"trainer.routing={way}"]}
-    return check(composing.composed(list(typed.values())))
+    return check(compose.composed(list(typed.values())))
 
 
 def _step(case: str, way: str, overrides: Sequence[str]) -> tuple[Callable[[], None], Config]:

@@ -1,4 +1,4 @@
-"""What the runner costs: samples a second through `capsexp.training` against a bare PyTorch loop.
+"""What the runner costs: samples a second through `capsexp.run.train` against a bare PyTorch loop.
 
 `python benchmarks/runner.py [KEY=VALUE …]` trains the same network on the same batches both ways, in turn, in one
 process, and prints the medians and their ratio. Both train an epoch and evaluate after it; the runner's time has its
@@ -16,17 +16,17 @@ from pathlib import Path
 
 import torch
 
-from capsexp import composing
-from capsexp.build import build
-from capsexp.config import Config, Paths, check
+from capsexp.config import compose
+from capsexp.config.schema import Config, Paths, check
 from capsexp.data import source
 from capsexp.data.loader import DeviceLoader, TrainingLoader
 from capsexp.data.module import training_preprocess
-from capsexp.experiment import run
-from capsexp.host_memory import keep_freed_memory
-from capsexp.plan import Plan, find_place
-from capsexp.training import make_module
-from capsexp.worker import Callback
+from capsexp.run.build import build
+from capsexp.run.execute import run
+from capsexp.run.host_memory import keep_freed_memory
+from capsexp.run.plan import Plan, find_place
+from capsexp.run.train import make_module
+from capsexp.study.worker import Callback
 
 USUAL = ("data=mnist_sample", "budget=demo", "budget.epochs=1", "trainer.progress=none")
 
@@ -60,7 +60,7 @@ def compare(overrides: Sequence[str], rounds: int = 5) -> Compared:
     typed = {word.partition("=")[0]: word for word in [*USUAL, *overrides]}
     bare, runner = [], []
     for seed in range(rounds + 1):
-        config = check(composing.composed([*typed.values(), f"seed={seed}"]))
+        config = check(compose.composed([*typed.values(), f"seed={seed}"]))
         bare.append(_bare(config))
         runner.append(_runner(config))
     images = config.budget.train_images or len(source.load(config.data).train_labels)

@@ -18,14 +18,14 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn
 from omegaconf import DictConfig
 
-from capsexp import composing
-from capsexp.config import check
+from capsexp.config import compose
+from capsexp.config.schema import check
 from capsexp.errors import DONE, INTERRUPTED, CapsexpError, RunError, one_line
 
 _TRACEBACK_ASKED_FOR = os.environ.get("HYDRA_FULL_ERROR") == "1"
 
 
-@hydra.main(version_base="1.3", config_path=str(composing.CONF), config_name="config")
+@hydra.main(version_base="1.3", config_path=str(compose.CONF), config_name="config")
 def task(composed: DictConfig) -> CapsexpError | None:
     """One run of a composed configuration, here or where a launcher takes it.
 
@@ -36,10 +36,10 @@ def task(composed: DictConfig) -> CapsexpError | None:
     signal.signal(signal.SIGTERM, _interrupt)  # a launcher's process may have learned to overhear it
     try:
         os.chdir(hydra_config.runtime.cwd)  # a launcher's process may have begun elsewhere
-        config = check(composing.plain(composed))
-        from capsexp.experiment import run  # torch takes seconds to import: only for a configuration that holds
+        config = check(compose.plain(composed))
+        from capsexp.run.execute import run  # torch takes seconds to import: only for a configuration that holds
 
-        run(config, composing.command(overrides))
+        run(config, compose.command(overrides))
     except BrokenPipeError as error:  # the other runs have no reader either
         raise SystemExit(_told(error, overrides).exit_code) from error
     except Exception as error:
@@ -140,7 +140,7 @@ def _told(error: Exception, overrides: list[str]) -> CapsexpError:
     if isinstance(error, BrokenPipeError):
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - so that nothing is written there when the program ends
         error = RunError("nobody reads the output any more; the same command goes on after the last whole epoch")
-    known = composing.explained(error, overrides)
+    known = compose.explained(error, overrides)
     if _TRACEBACK_ASKED_FOR or not isinstance(known, CapsexpError):
         traceback.print_exception(error)
     if not isinstance(known, CapsexpError):

@@ -1,11 +1,11 @@
-"""`hydra/sweeper=grids`: Hydra finds sweepers in packages of this name only. What it does is in capsexp.sweeper."""
+"""`hydra/sweeper=grids`: Hydra finds sweepers in packages of this name only; see capsexp.study.sweeper."""
 
 from collections.abc import Sequence
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.types import Override
 
-from capsexp.sweeper import Grid, expand
+from capsexp.study.sweeper import Grid, expand
 
 
 class GridSweeper(BasicSweeper):  # type: ignore[misc]

@@ -16,8 +16,8 @@ RESULTS, README = Path("results"), Path("README.md")
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     options = _parsed(arguments)
-    from capsexp.aggregate import regenerate  # pandas and torch take seconds to import: --help needs neither
-    from capsexp.terminal import print_page
+    from capsexp.results.aggregate import regenerate  # pandas and torch take seconds to import: --help needs neither
+    from capsexp.results.terminal import print_page
 
     outcome = regenerate(
         options.studies,

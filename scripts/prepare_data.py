@@ -11,9 +11,9 @@ from typing import Any, cast
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from capsexp.checks import check_component, check_dataclass, nearest
-from capsexp.composing import CONF
-from capsexp.config import Data
+from capsexp.config.checks import check_component, check_dataclass, nearest
+from capsexp.config.compose import CONF
+from capsexp.config.schema import Data
 from capsexp.data import sample
 from capsexp.data.reader import Images
 from capsexp.data.source import ImageSet, load

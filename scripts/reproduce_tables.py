@@ -10,37 +10,37 @@ import sys
 import time
 from pathlib import Path
 
-from capsexp import studies
 from capsexp.errors import DONE, FAILED, INTERRUPTED, CapsexpError, InputError
+from capsexp.study import studies
 
 
 def main(arguments: list[str]) -> int:
     """Plans, runs, prints the tables; the exit code."""
     options = _parsed(arguments)
     chosen = [studies.load(name) for name in options.studies or studies.names()]
-    from capsexp import launch, overview, substitution  # torch takes seconds to import: names come first
+    from capsexp.study import launcher, monitor, selection  # torch takes seconds to import: names come first
 
-    if substitution.essential(options.typed):
+    if selection.essential(options.typed):
         for study in chosen:
-            substitution.substituted(study, options.typed)  # says before the runs what no table could be made of
-    jobs, barred = launch.plan_all(chosen, options.typed, range(options.seeds))
+            selection.substituted(study, options.typed)  # says before the runs what no table could be made of
+    jobs, barred = launcher.plan_all(chosen, options.typed, range(options.seeds))
     for job in jobs:
-        launch.look(job)
-    overview.print_plan(jobs, barred, listed=options.dry_run)
+        launcher.look(job)
+    monitor.print_plan(jobs, barred, listed=options.dry_run)
     if options.dry_run:
         return FAILED if barred else DONE
-    at_a_time, devices = launch.places(jobs, options.jobs)
+    at_a_time, devices = launcher.places(jobs, options.jobs)
     deadline = time.monotonic() + 60 * options.time_limit
-    how = launch.Options(at_a_time, devices, options.retry, options.stop_at_failure, deadline)
+    how = launcher.Options(at_a_time, devices, options.retry, options.stop_at_failure, deadline)
     problems: list[str] = []
     try:
-        with overview.watcher(jobs, at_a_time) as watcher:
-            launch.launch(jobs, how, watcher)
+        with monitor.watcher(jobs, at_a_time) as watcher:
+            launcher.launch(jobs, how, watcher)
         if jobs:
             problems = _print_tables(options, Path(jobs[0].planned.config.paths.results))
     finally:
-        overview.print_end(jobs, [*problems, *barred])
-    return FAILED if barred or problems or launch.count(jobs, "failed") else DONE
+        monitor.print_end(jobs, [*problems, *barred])
+    return FAILED if barred or problems or launcher.count(jobs, "failed") else DONE
 
 
 def _print_tables(options: argparse.Namespace, results: Path) -> list[str]:
@@ -49,7 +49,7 @@ def _print_tables(options: argparse.Namespace, results: Path) -> list[str]:
     A folder of one's own gets them in its tables/. The project's gets all studies' tables and the README's, as `make
     tables` makes them; a table of something else than the paper's experiment is only shown there.
     """
-    from capsexp import aggregate, terminal
+    from capsexp.results import aggregate, terminal
 
     results.mkdir(parents=True, exist_ok=True)
     own = results.resolve() != (aggregate.ROOT / "results").resolve()

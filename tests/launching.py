@@ -9,8 +9,9 @@ from pathlib import Path
 
 from support import ROOT, TINY, numbers
 
-from capsexp import launch, records, studies
-from capsexp.experiment import held
+from capsexp.run import records
+from capsexp.run.execute import held
+from capsexp.study import launcher, studies
 
 SCRIPT = ROOT / "scripts" / "reproduce_tables.py"
 
@@ -46,10 +47,10 @@ def start(folder: Path, *more: str) -> "subprocess.Popen[str]":
     )
 
 
-def planned(folder: Path, seeds: int = 1) -> list[launch.Job]:
+def planned(folder: Path, seeds: int = 1) -> list[launcher.Job]:
     """The launcher's runs."""
     overrides = [word for word in arguments(folder) if "=" in word and not word.startswith("--")]
-    jobs, barred = launch.plan_all([studies.load("jiao_table2")], ["budget=demo", *overrides], range(seeds))
+    jobs, barred = launcher.plan_all([studies.load("jiao_table2")], ["budget=demo", *overrides], range(seeds))
     assert not barred
     return jobs
 

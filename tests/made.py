@@ -9,11 +9,12 @@ from typing import Any
 import pandas as pd
 from support import composed_config
 
-from capsexp import records, tables
-from capsexp.config import Config
-from capsexp.records import Record
-from capsexp.studies import Claim, Row, Study
-from capsexp.tables import Table
+from capsexp.config.schema import Config
+from capsexp.results import tables
+from capsexp.results.tables import Table
+from capsexp.run import records
+from capsexp.run.records import Record
+from capsexp.study.studies import Claim, Row, Study
 
 GPU = "NVIDIA H200"
 PLAIN = "model=capsnet data=mnist attention=none"

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from made import study
 
-from capsexp import report, tables
-from capsexp.aggregate import Outcome
-from capsexp.records import Record
+from capsexp import report
 from capsexp.report.pictures import Picture
-from capsexp.studies import Study
+from capsexp.results import tables
+from capsexp.results.aggregate import Outcome
+from capsexp.run.records import Record
+from capsexp.study.studies import Study
 
 
 def page(found: Sequence[Record], *made: Study, drawn: Sequence[Picture] = (), problems: Sequence[str] = ()) -> str:

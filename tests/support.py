@@ -4,8 +4,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from capsexp import composing, records
-from capsexp.config import Config, check
+from capsexp.config import compose
+from capsexp.config.schema import Config, check
+from capsexp.run import records
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,7 +26,7 @@ TINY = (
 
 def composed_config(*overrides: str) -> Config:
     """The checked configuration of a command line."""
-    return check(composing.composed(list(overrides)))
+    return check(compose.composed(list(overrides)))
 
 
 def committed(pattern: str) -> list[Path]:

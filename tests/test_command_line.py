@@ -11,8 +11,8 @@ import pytest
 import yaml
 from support import ROOT, numbers
 
-from capsexp import records
-from capsexp.composing import command
+from capsexp.config.compose import command
+from capsexp.run import records
 
 
 def capsexp(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:

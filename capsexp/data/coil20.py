@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from capsexp.checks import Range
+from capsexp.config.checks import Range
 from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled
 from capsexp.errors import InputError
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capsexp.config import Preprocess
+from capsexp.config.schema import Preprocess
 from capsexp.data.synthesis import Digits, Epoch, Synthesis
 from capsexp.errors import InputError
-from capsexp.steps import Batch
+from capsexp.run.optimization import Batch
 
 
 def derived_seed(*parts: int) -> int:
@@ -167,9 +167,7 @@ class Several:
             yield some
 
 
-def moved(
-    images: Tensor, shifts: Tensor, mirrored: Tensor, fill: Literal["zeros", "nearest"] = "zeros"
-) -> Tensor:
+def moved(images: Tensor, shifts: Tensor, mirrored: Tensor, fill: Literal["zeros", "nearest"] = "zeros") -> Tensor:
     """Each image shifted by its own (down, right), then mirrored left to right where asked.
 
     [B, channels, H, W], [B, 2] whole numbers of pixels, [B] bool -> [B, channels, H, W]. `fill` says what moves in.

@@ -6,7 +6,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from capsexp.config import Config, Preprocess
+from capsexp.config.schema import Config, Preprocess
 from capsexp.data.loader import DeviceLoader, Part, Several, SynthesisLoader, TrainingLoader, derived_seed
 from capsexp.data.source import ImageSet
 from capsexp.data.synthesis import Digits, make_synthesis

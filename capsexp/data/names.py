@@ -1,6 +1,6 @@
 """What the classes of a data set are called."""
 
-from capsexp.config import Data
+from capsexp.config.schema import Data
 
 
 def class_names(data: Data) -> list[str]:

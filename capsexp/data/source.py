@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capsexp.checks import NAME, TARGET, import_target
-from capsexp.config import Data
+from capsexp.config.checks import NAME, TARGET, import_target
+from capsexp.config.schema import Data
 from capsexp.data.cache import Arrays, Cache, Say
 from capsexp.data.download import fetch
 from capsexp.data.pixels import fit

@@ -14,8 +14,8 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from capsexp.checks import NAME, TARGET, Range, import_target
-from capsexp.config import Data
+from capsexp.config.checks import NAME, TARGET, Range, import_target
+from capsexp.config.schema import Data
 from capsexp.errors import InputError
 from capsexp.nn.labels import present
 

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from capsexp.config import Data, Version
+from capsexp.config.schema import Data, Version
 from capsexp.errors import InputError
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from capsexp.entry import end_with
+from capsexp.cli import end_with
 from capsexp.errors import InputError, RunError
 
 
@@ -43,12 +43,12 @@ def main(words: Sequence[str]) -> None:
 
 def _paths(typed: Sequence[str]) -> tuple[Path, Path]:
     """The folders of results and logs; raises InputError for what is no path."""
-    from capsexp import composing
+    from capsexp.config import compose
 
     for word in typed:
         if not word.startswith("paths."):
             raise InputError(f"{word.partition('=')[0]}: means nothing here; paths.results and paths.logs do")
-    paths = composing.composed(list(typed))["paths"]
+    paths = compose.composed(list(typed))["paths"]
     return Path(paths["results"]), Path(paths["logs"])
 
 

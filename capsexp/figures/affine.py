@@ -1,10 +1,10 @@
 """alberti, "Affine Transformation Robustness": accuracy against rotation, shear and scale, each alone."""
 
+from capsexp.evaluate.robustness import robustness
 from capsexp.figures.curves import Drawn, levels
 from capsexp.figures.networks import trained
 from capsexp.figures.sources import Missing, Sources
 from capsexp.figures.style import LOOKS, Page, legend, level
-from capsexp.robustness import robustness
 
 STUDY = "alberti_affine"
 IMAGES = 500  # test digits: more would take a CPU more than minutes

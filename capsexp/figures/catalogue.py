@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from capsexp.checks import nearest
+from capsexp.config.checks import nearest
 from capsexp.errors import InputError
 from capsexp.figures import affine, epochs, reconstructions, squashing, tsai
 from capsexp.figures.curves import Drawn, huang_curves

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 
 from capsexp.figures.sources import Measured, Missing, Sources
 from capsexp.figures.style import LOOKS, Look, Page, count_epochs, legend, level
-from capsexp.sheets import Marks
-from capsexp.studies import published_number
+from capsexp.results.sheets import Marks
+from capsexp.study.studies import published_number
 
 Drawn = tuple[Page | None, list[Missing]]
 

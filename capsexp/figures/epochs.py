@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from capsexp.figures.curves import Drawn, band, draw_curves, number, without
 from capsexp.figures.sources import Measured, Sources
 from capsexp.figures.style import GREY, LOOKS, Page, legend
-from capsexp.sheets import Marks
+from capsexp.results.sheets import Marks
 
 STUDY = "huang_fig10"
 BARS = (

@@ -9,7 +9,7 @@ from torchvision.utils import make_grid
 from capsexp.data import source
 from capsexp.data.module import test_split
 from capsexp.figures.sources import Measured, Missing, Sources
-from capsexp.restored import Restored, restore
+from capsexp.inspect.restore import Restored, restore
 
 
 def trained(sources: Sources, measured: Measured, *typed: str, device: str | None = "cpu") -> Restored | Missing:

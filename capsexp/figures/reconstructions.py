@@ -12,7 +12,7 @@ from capsexp.figures.curves import Drawn
 from capsexp.figures.networks import show
 from capsexp.figures.sources import Measured, Missing, Sources
 from capsexp.figures.style import Page
-from capsexp.records import Record
+from capsexp.run.records import Record
 
 TAG = "reconstructions"  # of TensorBoard's images: the inputs in the upper half, what was drawn in the lower
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from capsexp import aggregate, records, studies, tables
 from capsexp.errors import InputError
-from capsexp.records import Record
-from capsexp.sheets import Marks, lines_of
-from capsexp.studies import Row
-from capsexp.tables import Line, Table
+from capsexp.results import aggregate, tables
+from capsexp.results.sheets import Marks, lines_of
+from capsexp.results.tables import Line, Table
+from capsexp.run import records
+from capsexp.run.records import Record
+from capsexp.study import studies
+from capsexp.study.studies import Row
 
 
 @dataclass(frozen=True)

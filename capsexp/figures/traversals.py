@@ -9,7 +9,7 @@ from capsexp.figures.curves import Drawn
 from capsexp.figures.networks import examples, mosaic, show, trained
 from capsexp.figures.sources import Missing, Sources
 from capsexp.figures.style import Page
-from capsexp.traversal import OFFSETS, traverse
+from capsexp.inspect.traversal import OFFSETS, traverse
 
 STUDY = "ou_traversal"
 SHOWN = 3  # images, of the first class, the last, and between them

@@ -5,11 +5,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from capsexp import studies
 from capsexp.figures.curves import Drawn, band, draw_curves, levels, number, without
 from capsexp.figures.sources import Measured, Sources
 from capsexp.figures.style import GREY, LOOKS, Look, Page, count_epochs, legend, level
-from capsexp.sheets import Marks
+from capsexp.results.sheets import Marks
+from capsexp.study import studies
 
 ROUTINGS, ABLATION, COST = "tsai_fig4", "tsai_fig4_ablation", "tsai_fig4_cost"
 KINDS = {"dynamic": "Dynamic", "EM": "EM", "inverted": "Inverted"}  # of routing: as Table 1's rows say it

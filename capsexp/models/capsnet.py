@@ -12,8 +12,8 @@ from typing import Annotated
 
 from torch import Tensor, nn
 
-from capsexp.checks import Range
-from capsexp.config import Attention
+from capsexp.config.checks import Range
+from capsexp.config.schema import Attention
 from capsexp.models import Prediction, convolved, scaled
 from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules, RoutingFactory

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from capsexp.config import Attention
+from capsexp.config.schema import Attention
 from capsexp.nn.attention import CBAM
 
 

@@ -23,8 +23,8 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from capsexp.checks import Range
-from capsexp.config import Attention
+from capsexp.config.checks import Range
+from capsexp.config.schema import Attention
 from capsexp.models import Prediction, convolved, scaled
 from capsexp.nn.attention import CBAM, ConvAttention
 from capsexp.nn.axis_attention import Axis, AxisAttention

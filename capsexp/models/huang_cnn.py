@@ -18,8 +18,8 @@ from typing import Annotated, Literal
 
 from torch import Tensor, nn
 
-from capsexp.checks import Range
-from capsexp.config import Attention
+from capsexp.config.checks import Range
+from capsexp.config.schema import Attention
 from capsexp.models import Prediction, convolved, scaled
 from capsexp.models.cnn import first_attention
 from capsexp.nn.capsules import RoutingFactory

@@ -18,8 +18,8 @@ from typing import Annotated
 
 from torch import Tensor, nn
 
-from capsexp.checks import Range
-from capsexp.config import Attention
+from capsexp.config.checks import Range
+from capsexp.config.schema import Attention
 from capsexp.models import Prediction, scaled
 from capsexp.models.cnn import first_attention
 from capsexp.nn.backbones import ResidualBlock

@@ -8,7 +8,7 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from capsexp.checks import Range
+from capsexp.config.checks import Range
 from capsexp.nn.labels import present
 
 Fraction = Annotated[float, Range(0, 1)]
@@ -88,7 +88,7 @@ class BinaryCrossEntropyLoss(MultilabelLoss):
     """
 
     def __init__(self) -> None:
-        """It has no options; the network decides on `logits`, see capsexp.build.make_loss."""
+        """It has no options; the network decides on `logits`, see capsexp.run.build.make_loss."""
         super().__init__()
         self.logits = True
 

@@ -1,7 +1,7 @@
 """One page about everything that was run, complete in one file: `results/report.html`.
 
-It shows the sheets and claims of capsexp.contents, as the Markdown pages do, and beside them the figures, what was run
-where, how to repeat it, and every run. The same records and figures give the same bytes.
+It shows the sheets and claims of capsexp.results.contents, as the Markdown pages do, and beside them the figures, what
+was run where, how to repeat it, and every run. The same records and figures give the same bytes.
 """
 
 import base64
@@ -19,16 +19,17 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from capsexp import contents, sheets, studies, tables
-from capsexp.aggregate import Outcome, read_runs
-from capsexp.commands import commands
-from capsexp.contents import ClaimText, Contents
 from capsexp.errors import InputError
 from capsexp.files import write_atomically
 from capsexp.report import pictures, runs, where
 from capsexp.report.pictures import Picture
-from capsexp.sheets import LEFT, Sheet
-from capsexp.tables import Table
+from capsexp.results import contents, sheets, tables
+from capsexp.results.aggregate import Outcome, read_runs
+from capsexp.results.commands import commands
+from capsexp.results.contents import ClaimText, Contents
+from capsexp.results.sheets import LEFT, Sheet
+from capsexp.results.tables import Table
+from capsexp.study import studies
 
 HERE = Path(__file__).parent
 

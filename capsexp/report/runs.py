@@ -7,10 +7,10 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from capsexp.checks import NAME
-from capsexp.records import Record, run_name
-from capsexp.sheets import decimal
-from capsexp.tables import JUDGED, Line, Table
+from capsexp.config.checks import NAME
+from capsexp.results.sheets import decimal
+from capsexp.results.tables import JUDGED, Line, Table
+from capsexp.run.records import Record, run_name
 
 STATES = ("finished", "failed", "trial")
 ATTENTION = {"cbam": "CBAM", "conv": "Conv", "caps": "Caps"}
@@ -32,7 +32,7 @@ class Run:
     """What a line is made of."""
 
     record: Record
-    line: Line  # of capsexp.tables
+    line: Line  # of capsexp.results.tables
     studies: tuple[str, ...]
     verdicts: tuple[str, ...]
     folder: str  # of the records, as seen from the page

@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from capsexp.provenance import LIBRARIES
-from capsexp.records import Json, Record
 from capsexp.report.runs import STATES, state
-from capsexp.sheets import LEFT, RIGHT, Sheet, hours
-from capsexp.tables import Line
+from capsexp.results.sheets import LEFT, RIGHT, Sheet, hours
+from capsexp.results.tables import Line
+from capsexp.run.provenance import LIBRARIES
+from capsexp.run.records import Json, Record
 
 COUNTED = ("runs", *STATES, "time", "first", "last")
 

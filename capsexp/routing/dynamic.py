@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from capsexp.checks import Range
+from capsexp.config.checks import Range
 from capsexp.nn.capsules import Capsules, Routing, Seen
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.squash import squash

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from capsexp.checks import Range
+from capsexp.config.checks import Range
 from capsexp.nn.capsules import Capsules, Routing
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.routing.gaussians import Gaussians, fitted, log_density

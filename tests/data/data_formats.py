@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
-from capsexp.config import Data, Version
+from capsexp.config.schema import Data, Version
 
 RNG_SEED = 7
 TARGETS = {

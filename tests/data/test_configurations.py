@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 from data_formats import Svhn
 
-from capsexp.checks import check_component
+from capsexp.config.checks import check_component
 from capsexp.data.source import _reader
 from capsexp.errors import InputError
 

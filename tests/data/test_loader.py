@@ -5,7 +5,7 @@ import torch
 from support import composed_config
 from torch import Tensor
 
-from capsexp.config import Preprocess
+from capsexp.config.schema import Preprocess
 from capsexp.data.loader import DeviceLoader, TrainingLoader, derived_seed, moved
 from capsexp.data.module import heldout_split, training_preprocess
 

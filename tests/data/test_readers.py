@@ -21,7 +21,7 @@ from data_formats import (
     write_zip,
 )
 
-from capsexp.config import Data
+from capsexp.config.schema import Data
 from capsexp.data.cifar import CIFAR as CIFARReader
 from capsexp.data.coil20 import COIL20
 from capsexp.data.source import ImageSet, identify, load

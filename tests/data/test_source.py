@@ -22,8 +22,8 @@ from data_formats import NORB_TEST, NORB_TRAIN, Svhn, configuration, md5, norb, 
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from capsexp.checks import check_dataclass
-from capsexp.config import Data, Version
+from capsexp.config.checks import check_dataclass
+from capsexp.config.schema import Data, Version
 from capsexp.data import cache, smallnorb
 from capsexp.data.reader import Reader
 from capsexp.data.source import identify, load

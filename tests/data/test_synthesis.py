@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from support import TINY, composed_config
 from torch import Generator, Tensor
 
-from capsexp import records
-from capsexp.config import Preprocess
+from capsexp.config.schema import Preprocess
 from capsexp.data import source
 from capsexp.data.loader import SynthesisLoader
 from capsexp.data.module import CapsuleData
@@ -28,7 +27,8 @@ from capsexp.data.synthesis import (
     transformed,
 )
 from capsexp.errors import InputError
-from capsexp.experiment import run
+from capsexp.run import records
+from capsexp.run.execute import run
 
 PLAIN = Preprocess(normalize=False, shift=0.0, crop_padding=0, flip=False)
 #: An override that makes one or the other of mnist_sample.

@@ -8,10 +8,10 @@ from made import run, write
 from matplotlib.axes import Axes
 from matplotlib.text import Text
 
-from capsexp import studies
 from capsexp.figures.sources import Sources
 from capsexp.figures.style import Page
-from capsexp.records import Record
+from capsexp.run.records import Record
+from capsexp.study import studies
 
 UNDRAWN = ("(no runs)", "(not drawn)")
 ATTENTION = ("CapsNet", "CapsNet+Conv", "CapsNet+Caps", "DA-CapsNet")

@@ -8,10 +8,10 @@ from drawing import ATTENTION, curve, everything, labels, seeds, sources, texts,
 from made import run
 from matplotlib.axes import Axes
 
-from capsexp import studies
 from capsexp.figures import catalogue, curves, squashing
 from capsexp.figures.sources import Sources
 from capsexp.figures.style import Page
+from capsexp.study import studies
 
 SHORT = "budget.epochs=2"
 TABLE2 = {"huang_fig11": "CIFAR-10", "huang_fig12": "Fashion-MNIST", "huang_fig13": "SVHN"}

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from support import ROOT, TINY, composed_config
 from torch.utils.tensorboard import SummaryWriter
 
-from capsexp import experiment
 from capsexp.figures import affine, catalogue, networks, traversals
 from capsexp.figures.sources import Measured, Missing, Sources
-from capsexp.records import Record
-from capsexp.restored import Restored, restore
-from capsexp.traversal import traverse
+from capsexp.inspect.restore import Restored, restore
+from capsexp.inspect.traversal import traverse
+from capsexp.run import execute
+from capsexp.run.records import Record
 
 FIG14 = "budget.epochs=2"
 
@@ -116,7 +116,7 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     small = ("model=capsnet", "reconstruction.enabled=true", "budget.epochs=1", "budget.train_images=128")
     paths = (f"paths.results={folder}/results", f"paths.logs={folder}/logs")
-    experiment.run(composed_config(*TINY, *small, *paths), say=lambda _: None)
+    execute.run(composed_config(*TINY, *small, *paths), say=lambda _: None)
     (logs,) = (folder / "logs").glob("capsnet-*")
     return logs
 

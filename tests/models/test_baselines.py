@@ -4,16 +4,17 @@ import pytest
 import torch
 from torch import nn
 
-from capsexp import build, config
-from capsexp.composing import composed
+from capsexp.config import schema
+from capsexp.config.compose import composed
 from capsexp.errors import InputError
 from capsexp.nn.losses import CrossEntropyLoss
+from capsexp.run import build
 
 MULTI = ["data=diverse_multimnist", "model=tsai_cnn_multimnist"]
 
 
-def checked(*overrides: str) -> config.Config:
-    return config.check(composed(list(overrides)))
+def checked(*overrides: str) -> schema.Config:
+    return schema.check(composed(list(overrides)))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_the_paper_choices_come_with_the_model(model: str, data: str, optim: str
     chosen = checked(f"model={model}", f"data={data}")
     assert chosen.optim.name == optim
     assert (chosen.preprocess.normalize, chosen.preprocess.shift, chosen.preprocess.crop_padding) == preprocess
-    assert chosen.attention == config.Attention(cbam=False, conv=False, caps=False, cbam_reduction=16)
+    assert chosen.attention == schema.Attention(cbam=False, conv=False, caps=False, cbam_reduction=16)
     assert chosen.model["width"] == 1.0
     assert checked(f"model={model}", f"data={data}", "budget.width=0.125").model["width"] == 0.125
 

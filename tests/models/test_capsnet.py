@@ -4,7 +4,7 @@ import pytest
 import torch
 from support import composed_config
 
-from capsexp.build import build, dry_run
+from capsexp.run.build import build, dry_run
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from capsexp import build, config
-from capsexp.composing import composed
+from capsexp.config import schema
+from capsexp.config.compose import composed
 from capsexp.errors import InputError
 from capsexp.models.da_capsnet import DACapsNet
 from capsexp.nn.axis_attention import AxisAttention
 from capsexp.nn.capsules import Capsules
 from capsexp.nn.losses import MarginLoss
+from capsexp.run import build
 
 TRUNK_CIFAR = 280_640  # 1,792 + 36,928 + 73,856 + 147,584 + 128 · 160
 TRUNK_MNIST = 156_608  # 640 + 36,928 + 32,896 + 65,664 + 128 · 160
@@ -20,8 +21,8 @@ CBAM = (64 * 4 + 4 + 4 * 64 + 64) + (2 * 49 + 2)  # r = 16; then 7×7 and its ba
 EXTRA = (128 * 9 * 256 + 256) + 128 * 160  # and twice as many numbers a child capsule
 
 
-def checked(*overrides: str) -> config.Config:
-    return config.check(composed(["model=da_capsnet", *overrides]))
+def checked(*overrides: str) -> schema.Config:
+    return schema.check(composed(["model=da_capsnet", *overrides]))
 
 
 def built(*overrides: str) -> DACapsNet:

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 import torch
 
-from capsexp import composing
-from capsexp.build import build, make_loss
-from capsexp.config import check
+from capsexp.config import compose
+from capsexp.config.schema import check
+from capsexp.run.build import build, make_loss
 
-MODELS = sorted(path.stem for path in (composing.CONF / "model").glob("*.yaml"))
-DATA = sorted(path.stem for path in (composing.CONF / "data").glob("*.yaml"))
+MODELS = sorted(path.stem for path in (compose.CONF / "model").glob("*.yaml"))
+DATA = sorted(path.stem for path in (compose.CONF / "data").glob("*.yaml"))
 SETS_OF_LABELS = "diverse_multimnist"
 
 
 @cache
 def part(*overrides: str) -> dict[str, Any]:
     """A composed configuration, as plain containers."""
-    return composing.composed(list(overrides))
+    return compose.composed(list(overrides))
 
 
 @pytest.mark.parametrize("data", DATA)

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from capsexp import build, config
-from capsexp.composing import CONF, composed
-from capsexp.config import Attention
+from capsexp.config import schema
+from capsexp.config.compose import CONF, composed
+from capsexp.config.schema import Attention
 from capsexp.errors import InputError
 from capsexp.models import Prediction
 from capsexp.models.inverted_capsnet import InvertedCapsNet
+from capsexp.run import build
 
 NETWORKS = [
     "capsnet",
@@ -27,8 +28,8 @@ ROUTINGS = ["dynamic", "em", "inverted"]
 MULTIMNIST = ["data=diverse_multimnist"]
 
 
-def checked(*overrides: str) -> config.Config:
-    return config.check(composed(list(overrides)))
+def checked(*overrides: str) -> schema.Config:
+    return schema.check(composed(list(overrides)))
 
 
 @pytest.mark.parametrize(

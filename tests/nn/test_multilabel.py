@@ -6,10 +6,10 @@ import pytest
 import torch
 from support import composed_config
 
-from capsexp.build import build, make_loss
-from capsexp.lightning import Metrics
 from capsexp.nn.decoder import mask
 from capsexp.nn.losses import BinaryCrossEntropyLoss, MarginLoss
+from capsexp.run.build import build, make_loss
+from capsexp.run.module import Metrics
 
 CLASSES = torch.tensor([0, 2])
 AS_SETS = torch.tensor([[1, 0, 0], [0, 0, 1]])

@@ -8,10 +8,10 @@ import torch
 from support import composed_config
 from torch import Tensor
 
-from capsexp.build import build
 from capsexp.nn import capsules
 from capsexp.routing.em import Activation, EMRouting
 from capsexp.routing.gaussians import VARIANCE_FLOOR, WEIGHT_FLOOR, Gaussians, fitted, log_density
+from capsexp.run.build import build
 
 
 def routing(parents: int = 3, pose: int = 4, **options: float) -> EMRouting:

@@ -1,0 +1,1 @@
+"""The configuration: its schema, its checks, and how Hydra composes it."""

@@ -1,0 +1,114 @@
+"""Hydra's side of a configuration: where the files are, plain containers, and its errors in one line."""
+
+import re
+import shlex
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from capsexp.config.checks import nearest, unknown_key
+from capsexp.errors import InputError, RunError, one_line
+
+_PACKAGE = Path(__file__).parents[1]
+
+#: The folder of configuration files: beside the package in a checkout, inside it when installed from a wheel.
+CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").exists() else _PACKAGE.parent / "conf"
+
+#: Launchers that come with an extra.
+_CLUSTER = ("submitit_local", "submitit_slurm", "ray", "ray_aws")
+
+
+def composed(overrides: list[str]) -> dict[str, Any]:
+    """The configuration that a command line makes, as plain containers; raises InputError with one line."""
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            return plain(compose("config", overrides))
+    except Exception as error:
+        raise explained(error, overrides) from error
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """Resolved, as dictionaries and lists."""
+    container = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
+
+
+def command(overrides: list[str]) -> str:
+    """The command that repeats a run anywhere: without paths, screens and launchers."""
+    local = (
+        *("paths.", "data.root=", "data.download=", "trainer.progress=", "trainer.threads=", "hydra", "rerun="),
+        "study=",  # a grid of runs, which each is given whole
+    )
+    kept = [override for override in overrides if not override.lstrip("+~").startswith(local)]
+    return shlex.join(["python", "-m", "capsexp", *kept])
+
+
+def explained(error: Exception, overrides: list[str]) -> Exception:
+    """An error of Hydra, OmegaConf or the system as one of ours, with one line; any other as it is."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, choice = error.missing_cfg_file.rpartition("/")
+        if group == "hydra/launcher" and choice in _CLUSTER:
+            return InputError(f"{group}={choice}: not installed; pip install 'capsexp[cluster]' brings it")
+        options = sorted(error.options or [])
+        return InputError(
+            f"{group}={choice}: no such choice{nearest(choice, options)} ({group} has {', '.join(options)})"
+        )
+    if isinstance(error, OverrideParseException):
+        return InputError(f"{error.override}: not of the form key=value ({one_line(Exception(error.message))})")
+    if isinstance(error, ConfigCompositionException):
+        return _composition(error, overrides)
+    if isinstance(error, OmegaConfBaseException):
+        return InputError(f"{error.full_key or 'configuration'}: {one_line(error)}")
+    if isinstance(error, HydraException) or (isinstance(error, ValueError) and "Config group override" in str(error)):
+        return InputError(one_line(error))
+    if isinstance(error, OSError) and error.filename is not None:
+        return RunError(f"{error.filename}: {error.strerror}")
+    return _launching(error)
+
+
+def _launching(error: Exception) -> Exception:
+    """An error that a launcher raised as one of ours: a queue that isn't there, a job that was killed."""
+    places = [frame.f_globals["__name__"].partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
+    if places[-1:] not in (["submitit"], ["ray"]):
+        return error
+    if cause := getattr(error, "cause", None):  # what Ray's job raised
+        return RunError(f"{type(cause).__name__}: {one_line(cause)}")
+    lines = str(error).splitlines()
+    raised = [line for line in lines if re.match(r"[\w.]+Error: ", line)]  # by submitit's job, in a traceback
+    return RunError(raised[-1] if raised and "with trace:" in lines[0] else " ".join(lines[:2]))
+
+
+def _composition(error: ConfigCompositionException, overrides: list[str]) -> InputError:
+    """A key that doesn't exist, or a value in a place that can't hold it."""
+    text = f"{error} {error.__cause__ or ''}"
+    found = re.search(r"Could not (?:override|delete|append)[^']*'([^']+)'", text)
+    if not found:
+        return InputError(": ".join(one_line(known) for known in (error, error.__cause__) if known))
+    key = found.group(1).partition("@")[0]
+    if "reference_type=Dict" in text:
+        return InputError(f"{key}: any key can stand there; +{key}=… adds it")
+    # What could have been meant depends on the choices: another data set or model has other keys.
+    choices = [override for override in overrides if re.fullmatch(r"[\w/]+=\w+", override)]
+    choices = [choice for choice in choices if choice.startswith("hydra/") or (CONF / choice.split("=")[0]).is_dir()]
+    choices = choices if choices != overrides else []
+    parts = key.split(".")
+    node: Any = {"hydra": _hydras(choices)} if parts[0] == "hydra" else composed(choices)
+    for depth, part in enumerate(parts):
+        if not isinstance(node, dict):
+            return InputError(f"{key}: {'.'.join(parts[:depth])} holds a value, not a group of keys")
+        if part not in node:
+            return unknown_key(part, node, ".".join(parts[:depth]))
+        node = node[part]
+    return InputError(f"{key}: {one_line(error)}")
+
+
+def _hydras(choices: list[str]) -> Any:
+    """Hydra's own part of the configuration."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return OmegaConf.to_container(compose("config", choices, return_hydra_config=True).hydra, resolve=False)

@@ -1,0 +1,1 @@
+"""A trained network on test images: `python -m capsexp.evaluate`."""

@@ -1,0 +1,1 @@
+"""One image inside a trained network: `python -m capsexp.inspect`."""

@@ -1,0 +1,1 @@
+"""From records and studies to cells, verdicts and pages."""

@@ -1,0 +1,92 @@
+"""From a configuration to a network: checked on the meta device, before any data is read."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from capsexp.config.checks import NAME, TARGET, Component, import_target
+from capsexp.config.schema import Config
+from capsexp.errors import InputError, one_line
+from capsexp.models import Prediction
+from capsexp.nn.capsules import use_reference
+from capsexp.nn.decoder import Decoder
+from capsexp.nn.losses import BinaryCrossEntropyLoss
+from capsexp.nn.scores import Scores
+
+
+@dataclass(frozen=True)
+class Built:
+    """A network, and the decoder of its class capsules where there is one."""
+
+    network: nn.Module
+    decoder: nn.Module | None
+
+    @property
+    def parameters(self) -> int:
+        """The number of trainable parameters."""
+        modules = [self.network] + ([self.decoder] if self.decoder is not None else [])
+        return sum(p.numel() for module in modules for p in module.parameters() if p.requires_grad)
+
+
+def build(config: Config) -> Built:
+    """The network and decoder of a configuration, with the parameters drawn from torch's random state.
+
+    Raises InputError with one line when they can't be built.
+    """
+    image_shape = (config.data.channels, config.data.size, config.data.size)
+    try:
+        network = make(config.model, "model", image_shape, config.data.classes, maker(config.routing), config.attention)
+        if config.trainer.routing == "reference":
+            use_reference(network)
+        prediction = _shapes(network, image_shape)
+    except (ValueError, RuntimeError) as error:
+        name, data = config.model[NAME], config.data
+        raise InputError(f"model={name} on {data.name} ({data.size}×{data.size}): {one_line(error)}") from error
+    if prediction.poses is None and config.routing[NAME] != "none":
+        raise InputError(
+            f"routing={config.routing[NAME]}: model={config.model[NAME]} has no capsules; leave it at none"
+        )
+    if not config.reconstruction.enabled:
+        return Built(network, None)
+    if prediction.poses is None:
+        raise InputError(f"reconstruction.enabled=true: model={config.model[NAME]} has no class capsules to draw from")
+    _, capsules, pose = prediction.poses.shape
+    return Built(network, Decoder(capsules, pose, config.reconstruction.hidden, image_shape))
+
+
+def dry_run(config: Config) -> int:
+    """The number of parameters, found without allocating them; raises InputError as `build` does."""
+    with torch.device("meta"):
+        return build(config).parameters
+
+
+def make(node: Component, where: str, *supplied: Any) -> Any:
+    """An instance of a component, with what the program supplies before the configured arguments."""
+    arguments = {key: value for key, value in node.items() if key not in (NAME, TARGET)}
+    return import_target(node, where)(*supplied, **arguments)
+
+
+def make_loss(node: Component, network: nn.Module) -> Any:
+    """The loss, for scores as this network gives them: binary cross-entropy has to know whether they are logits."""
+    loss = make(node, "loss")
+    if isinstance(loss, BinaryCrossEntropyLoss):
+        scores = getattr(network, "scores", None)
+        loss.logits = not isinstance(scores, Scores) or scores.classifier is not None
+    return loss
+
+
+def maker(node: Component) -> Any:
+    """Makes a routing procedure, for the constants that the network supplies."""
+    return partial(make, node, "routing")
+
+
+def _shapes(network: nn.Module, image_shape: tuple[int, int, int]) -> Prediction:
+    """What a network says of two empty images. On the meta device nothing is computed."""
+    with torch.no_grad():
+        training = network.training
+        prediction: Prediction = network.eval()(torch.zeros(2, *image_shape))
+        network.train(training)
+    return prediction

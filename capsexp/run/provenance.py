@@ -1,0 +1,104 @@
+"""Where and with what a run was made."""
+
+import os
+import platform
+import re
+import resource
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+LIBRARIES = ("torch", "torchvision", "pytorch-lightning", "torchmetrics", "hydra-core", "omegaconf", "numpy")
+
+
+def beginning() -> dict[str, Any]:
+    """What has to be asked when a run starts: the time, the commit of the code that was just imported."""
+    commit, clean = _commit()
+    return {"started": _now(), "commit": commit, "clean_tree": clean}
+
+
+def provenance(
+    begun: dict[str, Any], device: torch.device, processes: int, resumed: list[int], command: str | None
+) -> dict[str, Any]:
+    """Versions, commit, machine and times, without names or paths of the machine.
+
+    Args:
+        begun: what `beginning` said.
+        processes: how many shared the batches.
+        resumed: after which epochs the run was interrupted and went on.
+        command: what repeats the run.
+    """
+    return {
+        "command": command,
+        **begun,
+        "ended": _now(),
+        "resumed_after_epochs": resumed,
+        "python": platform.python_version(),
+        "libraries": {name: found for name in LIBRARIES if (found := _version(name))},
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
+        "processes": processes,
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def peak_memory_mb(device: torch.device) -> dict[str, float | None]:
+    """The most memory taken so far, in MB of 10⁶ bytes, on the device and by this process on the host."""
+    taken = torch.cuda.max_memory_allocated(device) / 1e6 if device.type == "cuda" else None
+    return {"device": taken and round(taken, 1), "host": round(host_peak() / 1e6, 1)}
+
+
+def host_peak() -> int:
+    """The most memory that this process has taken, in bytes."""
+    status = Path("/proc/self/status")
+    found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text() if status.exists() else "")
+    if found:  # what getrusage says begins with the peak of the program that started this one
+        return int(found[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes on macOS, in KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> tuple[str | None, bool | None]:
+    """The commit of the code that runs, and whether its tracked files are unchanged; None outside a checkout."""
+    folder = Path(__file__).parents[1]
+    commit = _git(folder, "rev-parse", "HEAD")
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".", "../conf")
+    return commit, None if changes is None else not changes
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def processor() -> str:
+    """The processor's own name, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

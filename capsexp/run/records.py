@@ -1,0 +1,177 @@
+"""What a run leaves behind: one JSON file, written once, that says what was run, where, and what came out.
+
+A run's key is a hash of what can change its numbers, and of nothing else: paths, devices, workers, launchers and
+logging are left out, and so are options at their defaults, so that an option added later moves no old key.
+"""
+
+import dataclasses
+import hashlib
+import inspect
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, import_target
+from capsexp.config.schema import Config
+from capsexp.errors import CapsexpError, InputError, one_line
+from capsexp.files import write_atomically
+
+Json = dict[str, Any]
+Status = Literal["finished", "failed"]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run. Accuracies are in percent, epochs count from 1, times are in seconds.
+
+    Under protocol paper, `max_accuracy` is the maximum of the test accuracy over the epochs and `last_accuracy` the
+    last epoch's. Under heldout both are null: `first_epoch_to_max` is the epoch that the held-out tenth of the
+    training set chose, and `heldout_accuracy` that epoch's accuracy on the test set.
+    """
+
+    key: str
+    status: Status
+    error: str | None  # why a run failed
+    identity: Json  # what the key is a hash of
+    config: Json  # the whole resolved configuration, without paths
+    epochs: list[Json]
+    max_accuracy: float | None
+    first_epoch_to_max: int | None
+    last_accuracy: float | None
+    heldout_accuracy: float | None
+    parameters: int
+    seconds_per_epoch: float | None  # median, training and evaluation
+    peak_memory_mb: Json  # device (null on a CPU) and host
+    data: Json  # note and checksum
+    provenance: Json  # versions, git commit, device, host load, start and end
+
+
+def identity(config: Config, precision: str, note: str | None) -> Json:
+    """What can change a run's numbers.
+
+    Args:
+        precision: as resolved for the device, bf16 or float32.
+        note: what the data files are, where they aren't the published ones.
+    """
+    data = _keep(dataclasses.asdict(config.data), "name", "size", "channels", "classes")
+    data |= {"note": note, "reader": _component(config.data.reader)}
+    if config.data.synthesis is not None:
+        data["synthesis"] = _component(config.data.synthesis)
+    if config.preprocess.normalize:
+        data |= {"mean": config.data.mean, "std": config.data.std}
+    reconstruction = dataclasses.asdict(config.reconstruction) if config.reconstruction.enabled else None
+    return {
+        "data": data,
+        "model": _component(config.model),
+        "routing": _component(config.routing),
+        "loss": _component(config.loss),
+        "attention": _section(config.attention),
+        "reconstruction": reconstruction,
+        "preprocess": _section(config.preprocess) | {"flip": config.preprocess.flip and config.data.flips},
+        "optim": _section(config.optim),
+        "budget": _section(config.budget),
+        "precision": precision,
+        "protocol": config.protocol,
+        "seed": config.seed,
+    }
+
+
+def key_of(identity: Json) -> str:
+    """16 hexadecimal digits: the run's key."""
+    return hashlib.sha256(_canonical(identity)).hexdigest()[:16]
+
+
+def run_name(identity: Json) -> str:
+    """`model-data-key`: the name of a run's record and of its folder."""
+    return f"{identity['model'][NAME]}-{identity['data'][NAME]}-{key_of(identity)}"
+
+
+def described(config: Config) -> Json:
+    """The configuration as a record holds it: without paths and what else is no part of a run."""
+    whole = dataclasses.asdict(config)
+    for part in ("paths", "rerun"):
+        del whole[part]
+    for part in ("root", "download", "versions", "class_names"):
+        del whole["data"][part]
+    return whole
+
+
+def path_of(results: Path, name: str) -> Path:
+    """Where the record of a run is."""
+    return results / "runs" / f"{name}.json"
+
+
+def write(record: Record, path: Path) -> None:
+    """Writes a record whole, with a digest of its contents; raises OSError with the path when the disk refuses."""
+    content = dataclasses.asdict(record)
+    content["digest"] = _digest(content)
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_atomically(path, lambda stream: stream.write(text.encode()))
+
+
+def read(path: Path) -> Record:
+    """The record that `write` wrote; raises InputError, with the path, for any other file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        digest = content.pop("digest")
+        found = _digest(content)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such record") from None
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise InputError(f"{path}: not a record ({one_line(error)})") from None
+    if digest != found:
+        raise InputError(f"{path}: damaged or edited: its contents don't match its digest")
+    try:
+        record: Record = check_dataclass(Record, content)
+    except CapsexpError as error:
+        raise InputError(f"{path}: not a record ({error})") from None
+    if record.key != key_of(record.identity):
+        raise InputError(f"{path}: its configuration doesn't match its key {record.key}")
+    return record
+
+
+def outcome(record: Record) -> str:
+    """A record's result in a few words."""
+    if record.heldout_accuracy is not None:
+        epoch = record.first_epoch_to_max
+        return f"test accuracy {record.heldout_accuracy:.2f} % in epoch {epoch}, chosen on held-out images"
+    return (
+        f"maximum test accuracy {record.max_accuracy:.2f} % in epoch {record.first_epoch_to_max} "
+        f"of {len(record.epochs)}, last {record.last_accuracy:.2f} %"
+    )
+
+
+def summary(epochs: list[Json], evaluated: str) -> tuple[float | None, int | None, float | None, float | None]:
+    """Maximum accuracy, the first epoch that reaches it, the last accuracy, the median seconds an epoch."""
+    if not epochs:
+        return None, None, None, None
+    accuracies = [epoch[f"{evaluated}_accuracy"] for epoch in epochs]
+    seconds = sorted(epoch["train_seconds"] + epoch[f"{evaluated}_seconds"] for epoch in epochs)
+    middle = (seconds[(len(seconds) - 1) // 2] + seconds[len(seconds) // 2]) / 2
+    return max(accuracies), accuracies.index(max(accuracies)) + 1, accuracies[-1], middle
+
+
+def _keep(node: Json, *names: str) -> Json:
+    return {name: node[name] for name in names}
+
+
+def _section(section: Any) -> Json:
+    """A dataclass's values, without those at a default."""
+    fields = dataclasses.fields(section)
+    return {field.name: value for field in fields if (value := getattr(section, field.name)) != field.default}
+
+
+def _component(node: Component) -> Json:
+    """A component's name and arguments, without those at a default and without the class's place in the code."""
+    parameters = inspect.signature(import_target(node, node[NAME])).parameters
+    changed = {key: value for key, value in node.items() if key in parameters and value != parameters[key].default}
+    return {NAME: node[NAME]} | {key: value for key, value in changed.items() if key not in (NAME, TARGET)}
+
+
+def _canonical(content: Json) -> bytes:
+    return json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _digest(content: Json) -> str:
+    return "sha256:" + hashlib.sha256(_canonical(content)).hexdigest()

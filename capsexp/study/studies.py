@@ -1,0 +1,212 @@
+"""A study: one published table or figure, as a grid of runs and as the rows that the source prints.
+
+`conf/study/NAME.yaml` holds the grid, for Hydra's sweeps; `results/published/NAME.yaml` the rows, each with the command
+line of its runs and the numbers as printed. A row finds its records by what they trained, not by a name: see
+`condition`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from capsexp.config.checks import check_dataclass, nearest
+from capsexp.config.compose import CONF, composed, explained
+from capsexp.config.schema import check
+from capsexp.errors import InputError, one_line
+from capsexp.results.statistics import Published
+from capsexp.run import records
+from capsexp.study.sweeper import Grid, expand, parse
+
+#: What a source can print of a run, and a record holds.
+Measure = Literal["accuracy", "first_epoch", "first_five", "parameters", "memory", "inference"]
+
+#: Why there is no number: drawn or lost in our copy; left open by the source; of a network that it doesn't describe.
+REASONS = ("not in our copy", "not reported", "not specified")
+
+PUBLISHED = CONF.parent / "results" / "published"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the source's table."""
+
+    labels: list[str]  # one a column; the first is its name
+    run: str | None  # the command line of its runs; several combinations: the best of them. None: it can't be run
+    published: dict[str, str]  # measure -> the number as printed (parameters in millions), or one of REASONS
+    note: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What claims call it."""
+        return self.labels[0]
+
+    def jobs(self, typed: Sequence[str] = ()) -> list[list[str]]:
+        """Its runs' overrides, with what is typed in place of the row's own."""
+        return [] if self.run is None else jobs([_grid(self.run)], typed)
+
+    @property
+    def swept(self) -> str:
+        """What its runs differ in: routing.iterations=1,2,3; nothing for a single one."""
+        values: dict[str, dict[str, None]] = {}
+        for words in self.jobs():
+            for word in words:
+                key, _, value = word.partition("=")
+                values.setdefault(key, {})[value] = None
+        return " ".join(f"{key}={','.join(found)}" for key, found in values.items() if len(found) > 1)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something that the source says about rows, to be tested over seeds.
+
+    Every seed gives one estimate: the mean over the pairs [a, b] of b − a (`difference`), of 100·(b − a)/a
+    (`relative`), or the least-squares slope of the measure over the rows, taken as 1, 2, 3, … (`slope`).
+    """
+
+    says: str
+    measure: Measure
+    estimate: Literal["difference", "relative", "slope"]
+    claimed: str  # the size as printed, with its sign; or increase, decrease, same
+    pairs: list[list[str]] = field(default_factory=list)
+    rows: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A published table or figure."""
+
+    name: str
+    title: str
+    source: str  # which table or figure of which source
+    protocol: str  # the source's own words on how the numbers came about
+    columns: list[str]  # of the rows' labels
+    measures: list[Measure]  # that the source prints
+    rows: list[Row]
+    deviations: list[str] = field(default_factory=list)  # between the source's runs and ours, as far as known
+    claims: list[Claim] = field(default_factory=list)
+    figures: list[str] = field(default_factory=list)  # of capsexp.figures, beside the one of the study's name
+    across: str | None = None  # the column whose labels head the columns of the README's short table
+
+    @property
+    def grids(self) -> list[Grid]:
+        """The sweeps of `conf/study/NAME.yaml`; raises InputError for a file without."""
+        path = CONF / "study" / f"{self.name}.yaml"
+        try:
+            grids: list[Grid] = _read(path)["hydra"]["sweeper"]["grids"]
+        except (KeyError, TypeError):
+            raise InputError(f"{path}: hydra.sweeper.grids: missing") from None
+        return grids
+
+    def jobs(self, typed: Sequence[str] = ()) -> list[list[str]]:
+        """Every run's overrides, without seeds; the study's rows that belong together follow each other."""
+        return jobs(self.grids, typed)
+
+
+def names() -> list[str]:
+    """All studies, by name."""
+    return sorted(path.stem for path in (CONF / "study").glob("*.yaml"))
+
+
+def load(name: str) -> Study:
+    """A study by name; raises InputError for one that isn't there or doesn't hold together."""
+    if name not in names():
+        raise InputError(f"{name}: no such study{nearest(name, names())} (there are {', '.join(names())})")
+    path = PUBLISHED / f"{name}.yaml"
+    if not path.exists():
+        raise InputError(f"{path}: missing; the published numbers are in the project's checkout")
+    content = _read(path)
+    try:
+        study: Study = check_dataclass(Study, {"name": name} | content)
+        _check_rows(study)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return study
+
+
+def jobs(grids: Sequence[Grid], typed: Sequence[str] = ()) -> list[list[str]]:
+    """The jobs of grids with what is typed on top; raises InputError for what Hydra can't read."""
+    try:
+        return expand(grids, parse(typed))
+    except Exception as error:
+        raise explained(error, list(typed)) from error
+
+
+@cache
+def condition(overrides: tuple[str, ...]) -> str:
+    """The condition that a command line trains; see `condition_of`."""
+    config = check(composed(list(overrides)))
+    return condition_of(records.identity(config, "", None))
+
+
+def condition_of(identity: records.Json) -> str:
+    """A digest of what a run's identity says beside how much was trained, in what precision, with which seed.
+
+    Runs of one condition differ in seed, budget (with its width), precision, protocol and the state of the data files.
+    """
+    without = ("budget", "precision", "protocol", "seed")
+    rest = {key: value for key, value in identity.items() if key not in without}
+    rest["data"] = {key: value for key, value in rest["data"].items() if key != "note"}
+    rest["model"] = {key: value for key, value in rest["model"].items() if key != "width"}
+    return records.key_of(rest)
+
+
+def published_number(text: str) -> Published | None:
+    """A number as printed; None for a text that says why there is none."""
+    try:
+        return Published.parse(text)
+    except ValueError:
+        return None
+
+
+def _grid(run: str) -> Grid:
+    return dict(word.split("=", 1) for word in run.split())
+
+
+def _check_rows(study: Study) -> None:
+    rows = {row.name for row in study.rows}
+    if len(rows) < len(study.rows):
+        raise InputError("rows: their first labels must differ")
+    for row in study.rows:
+        if len(row.labels) != len(study.columns):
+            raise InputError(f"rows.{row.name}: must have {len(study.columns)} labels")
+        if unknown := set(row.published) - set(study.measures):
+            raise InputError(f"rows.{row.name}.published: {', '.join(unknown)} is not among the study's measures")
+        for measure, text in row.published.items():
+            if published_number(text) is None and text not in REASONS:
+                allowed = ", ".join(REASONS)
+                raise InputError(f"rows.{row.name}.published.{measure}={text}: must be a number or one of {allowed}")
+        if not all("=" in word for word in (row.run or "").split()):
+            raise InputError(f"rows.{row.name}.run={row.run}: must be words of the form key=value")
+    for claim in study.claims:
+        _check_claim(claim, rows)
+    if study.across is not None and study.across not in study.columns[1:]:
+        raise InputError(f"across={study.across}: must be one of the columns but the first")
+
+
+def _check_claim(claim: Claim, rows: set[str]) -> None:
+    if bool(claim.pairs) == (claim.estimate == "slope") or bool(claim.rows) != (claim.estimate == "slope"):
+        raise InputError(f"claims: {claim.says}: a slope needs rows, anything else pairs")
+    if any(len(pair) != 2 for pair in claim.pairs):
+        raise InputError(f"claims: {claim.says}: pairs must be of two rows")
+    named = {name for pair in claim.pairs for name in pair} | set(claim.rows)
+    if unknown := named - rows:
+        raise InputError(f"claims: {claim.says}: no row {', '.join(sorted(unknown))}")
+    if claim.claimed not in ("increase", "decrease", "same") and published_number(claim.claimed) is None:
+        raise InputError(f"claims: {claim.says}: claimed={claim.claimed}: must be a number, increase, decrease or same")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise InputError(f"{path}: {line}{error.problem}") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: {one_line(error)}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: must be a mapping")
+    return content

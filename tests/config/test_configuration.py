@@ -1,0 +1,56 @@
+"""Every file of every group makes a configuration that holds, and what it describes can be built."""
+
+import pytest
+import torch
+from support import composed_config
+
+from capsexp.config.compose import CONF
+from capsexp.run.build import build, make_loss
+from capsexp.run.module import CapsuleModule
+from capsexp.run.plan import plan
+from capsexp.run.train import make_module
+
+GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name not in ("hydra", "study"))
+CHOICES = [(group, path.stem) for group in GROUPS for path in sorted((CONF / group).glob("*.yaml"))]
+SMALL = ("data=mnist_sample", "budget.width=0.04", "trainer.accelerator=cpu")
+
+
+def chosen(group: str, name: str) -> list[str]:
+    """The words that choose a file, with what it can't do without."""
+    if (group, name) == ("routing", "none"):
+        return ["model=sabour_cnn"]
+    return [f"{group}={name}"]
+
+
+@pytest.mark.parametrize(("group", "name"), CHOICES)
+def test_it_holds(group: str, name: str) -> None:
+    small = [word for word in SMALL if not word.startswith(f"{group}=")]
+    config = composed_config(*small, *chosen(group, name))
+    assert getattr(config, group) == getattr(composed_config(*chosen(group, name), *small), group)
+    if group == "data":
+        return  # its files may not be here: tests/data
+    module = make_module(plan(config), build(config))
+    assert isinstance(module, CapsuleModule)
+    optimizer = module.configure_optimizers()
+    assert optimizer.param_groups[0]["lr"] == config.optim.lr
+    assert type(optimizer).__name__.lower() == config.optim.name
+    loss = make_loss(config.loss, module.network)
+    scores = module(torch.rand(2, 1, 28, 28)).scores
+    assert loss(scores.float(), torch.tensor([1, 2])).isfinite()
+    if config.optim.schedule == "steps":
+        assert module.schedule is not None
+
+
+def test_a_model_brings_its_papers_choices_and_what_is_typed_wins() -> None:
+    config = composed_config("model=da_capsnet", "data=cifar10")
+    assert (config.attention.conv, config.attention.caps, config.attention.cbam) == (True, True, False)
+    assert (config.optim.epochs, config.preprocess.shift, config.model["squash_constant"]) == (100, 0.1, 0.5)
+    typed = composed_config("model=da_capsnet", "optim=jiao", "attention.conv=false", "preprocess=plain")
+    assert (typed.attention.conv, typed.attention.caps) == (False, True)
+    assert (typed.optim.epochs, typed.preprocess.shift) == (250, 0.0)
+    assert composed_config("optim=jiao", "model=da_capsnet").optim.epochs == 250
+
+
+def test_a_reduced_budget_narrows_the_network() -> None:
+    assert composed_config("budget=paper").model["width"] == 1.0
+    assert composed_config("budget=demo").model["width"] == composed_config("budget=demo").budget.width < 1

@@ -1,0 +1,369 @@
+"""The report as text: everything is on it, nothing of it is taken for markup, and it is what the records give."""
+
+import base64
+import dataclasses
+import hashlib
+import html
+import importlib.util
+import re
+import runpy
+import shutil
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from made import CBAM, PLAIN, claim, row, run, runs, study, write
+from reported import page
+from support import ROOT
+
+from capsexp import report
+from capsexp.figures.catalogue import FIGURES
+from capsexp.report import DIFFERS, HOLDS, OPEN, pictures
+from capsexp.report.pictures import Picture
+from capsexp.results import contents, tables
+from capsexp.results.commands import commands
+from capsexp.results.statistics import ClaimVerdict, Verdict
+from capsexp.study import studies
+
+VOID = {"meta", "link", "img", "input", "br"}
+
+
+class Reader(HTMLParser):
+    """A page's texts, its elements with their attributes, and whether every element is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "script"):
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        """What can be read, with single blanks."""
+        return " ".join(" ".join(self.texts).split())
+
+
+def cells(text: str) -> list[dict[str, tuple[str, str]]]:
+    """The table of all runs: for each run and column the text and the number to sort by."""
+    part = text.partition('<table class="runs">')[2].partition("</table>")[0]
+    names = [html.unescape(name) for name in re.findall(r"<th [^>]*>([^<]*)</th>", part)]
+    lines = []
+    for line in re.findall(r"<tr>(.*?)</tr>", part.partition("<tbody>")[2], re.DOTALL):
+        found = re.findall(r"<td([^>]*)>(.*?)</td>", line, re.DOTALL)
+        texts = [" ".join(html.unescape(re.sub(r"<[^>]*>", " ", inner)).split()) for _, inner in found]
+        numbers = ["".join(re.findall(r'data-number="([^"]*)"', attributes)) for attributes, _ in found]
+        lines.append(dict(zip(names, zip(texts, numbers, strict=True), strict=True)))
+    return lines
+
+
+def test_everything_that_a_study_says_is_on_its_page() -> None:
+    short = f"{PLAIN} budget.epochs=2"
+    found = [*runs(short, [99.0, 98.0]), *runs(short.replace("none", "cbam"), [97.0]), *runs(CBAM, [99.1, 99.2, 99.3])]
+    found += runs(CBAM, [9.0], note="part")
+    rows = [*study().rows, row("C", PLAIN.replace("mnist", "svhn"), note="Its own note")]
+    made = study(*rows, claims=[claim(), claim(says="B is as good as C", claimed="same", pairs=[["B", "C"]])])
+    whole = contents.contents(tables.make(made, tables.runs(found)))
+    text = Reader(page(found, made)).text
+    said = [made.title, made.source, made.protocol, *made.deviations, contents.CLAIMS, *whole.claim_marks]
+    for sheet in whole.sheets:
+        said += [sheet.title, *sheet.columns, *sheet.captions, *sheet.marks, *(" ".join(line) for line in sheet.rows)]
+    said += [
+        f"B is better an increase −2.00 points (n = 1) undecided (reduced training){whole.claims[0].where}",
+        "B is as good as C no difference not run (C)",
+    ]
+    for command, names in commands(whole.table).items():
+        said += [f"{', '.join(names)} {command}"]
+    assert re.fullmatch(r" \[[a-z]\]", whole.claims[0].where)
+    assert [sheet.title for sheet in whole.sheets] == [
+        "Accuracy",
+        "Also measured",
+        "First epoch to the maximum",
+        "Cost",
+    ]
+    assert [words for words in said if " ".join(words.split()) not in text] == []
+
+
+def test_it_begins_with_what_came_out() -> None:
+    found = [*runs(PLAIN, [99.70, 99.72, 99.74]), run(CBAM, 0, failed=True), run(f"{CBAM} budget=smoke", 0)]
+    text = Reader(page(found, study(claims=[claim()]), study(name="other", rows=[row("C", None)]))).text
+    assert "runs 5 3 finished, 1 failed, 1 trial studies 1 of 2 have runs" in text
+    assert "published numbers 2 1 reproduced, 1 published higher claims 1 1 not run" in text
+
+
+def test_it_says_what_was_run_where() -> None:
+    elsewhere = run(PLAIN, 1, device="AMD EPYC", started="2026-02-03T00:00:00+00:00")
+    elsewhere.provenance.update(
+        commit="c" * 40, clean_tree=False, python="3.13.1", cores=2, libraries={"torch": "2.13.0"}
+    )
+    later = run(PLAIN, 2, failed=True, started="2026-03-04T00:00:00+00:00")
+    text = Reader(page([later, elsewhere, run(PLAIN, 0)])).text
+    assert "NVIDIA H200 2 1 1 2 minutes 2026-01-01 2026-03-04" in text
+    assert "AMD EPYC 2 1 1 1 minute 2026-02-03 2026-02-03" in text
+    assert "3.13.1 2.13.0 1" in text
+    assert "cccccccccc changed 1 1" in text
+
+
+def test_every_run_has_a_line() -> None:
+    found = [
+        *runs(PLAIN, [99.25, 99.5]),
+        run(f"{CBAM} protocol=heldout", 4, [9.0], tested=97.5),
+        run(CBAM, 0, failed=True),
+        run(f"{PLAIN} budget=smoke", 3, started="2026-02-02T10:00:00+00:00"),
+        run(PLAIN.replace("mnist", "svhn"), 9, started="2026-02-02T09:00:00+00:00"),
+    ]
+    lines = cells(page(found, study(), study(name="again")))
+    assert [line["study"][0] for line in lines] == ["made_table1 again"] * 4 + ["", ""]
+    first = next(line for line in lines if line["maximum %"][1] == "99.5")
+    assert [first[name] for name in ("data", "network", "routing", "attention", "state", "verdict")] == [
+        *((text, "") for text in ("mnist", "capsnet", "dynamic", "none", "finished", "undecided"))
+    ]
+    assert first["parameters"] == ("6,804,224", "6804224.0")
+    assert first["training"][0] == "the paper's whole training, bf16"
+    heldout = next(line for line in lines if line["protocol"][0] == "heldout")
+    assert heldout["held-out %"] == ("97.50", "97.5")
+    assert heldout["maximum %"] == ("", "")
+    failed = next(line for line in lines if line["attention"][0] == "CBAM" and line["protocol"][0] == "paper")
+    assert (failed["state"][0], failed["maximum %"]) == ("failed diverged", ("", ""))
+    assert [(line["state"][0], line["started"][0]) for line in lines[4:]] == [
+        ("finished", "2026-02-02 09:00"),
+        ("trial", "2026-02-02 10:00"),
+    ]
+
+
+def test_a_run_links_to_its_record() -> None:
+    (link,) = [
+        attributes["href"]
+        for tag, attributes in Reader(page([run(PLAIN, 0)])).elements
+        if "runs/" in str(attributes.get("href"))
+    ]
+    assert re.fullmatch(r"runs/capsnet-mnist-[0-9a-f]{16}\.json", str(link))
+
+
+def test_nothing_is_taken_for_markup() -> None:
+    evil = "<script>alert(1)</script><img src=x onerror=alert(2)> \"' onclick=alert(3) {{ 7 * 7 }} {% raw %}"
+    failed = dataclasses.replace(run(PLAIN, 1, failed=True), error=evil)
+    found = [run(PLAIN, 0, note=evil, device=evil, command=f"a b c {evil.replace(chr(39), '')}"), failed]
+    found[0].provenance.update(commit=evil, python=evil)
+    made = study(
+        *(row(evil, PLAIN, note=evil, accuracy="99"), row("B", CBAM)),
+        **dict.fromkeys(("name", "title", "source", "protocol"), evil),
+        columns=[evil],
+        deviations=[evil],
+        claims=[claim(says=evil, pairs=[[evil, "B"]])],
+    )
+    drawn = [Picture(evil, evil, None), Picture(f"2{evil}", evil, "data:,")]
+    text = page(found, made, drawn=drawn, problems=[evil])
+    read, plain = Reader(text), Reader(page([run(PLAIN, 0)]))
+    assert read.open == []
+    assert [tag for tag, _ in read.elements].count("script") == 1
+    assert [attributes["src"] for tag, attributes in read.elements if tag == "img"] == ["data:,"]
+    known = {name for _, attributes in plain.elements for name in attributes} | {"src", "alt", "data-name"}
+    assert {name for _, attributes in read.elements for name in attributes} <= known
+    assert read.text.count("{{ 7 * 7 }} {% raw %}") > 15
+    assert "49" not in re.findall(r"\b\d+\b", read.text)
+
+
+def test_it_is_complete_in_one_file_and_can_ask_for_nothing_else() -> None:
+    text = page(runs(PLAIN, [99.0]), drawn=[Picture("a", "b", "data:image/png;base64,AA")])
+    read = Reader(text)
+    assert read.open == []
+    addresses = [
+        str(value) for _, attributes in read.elements for name, value in attributes.items() if name in ("src", "href")
+    ]
+    assert [address for address in addresses if not address.startswith(("#", "data:", "runs/"))] == []
+    assert "url(" not in text
+    assert "@import" not in text
+    (policy,) = [str(attributes["content"]) for _, attributes in read.elements if "http-equiv" in attributes]
+    digests = {
+        name: base64.b64encode(
+            hashlib.sha256(text.partition(f"<{name}>")[2].partition(f"</{name}>")[0].encode()).digest()
+        )
+        for name in ("style", "script")
+    }
+    assert policy == (
+        f"default-src 'none'; img-src data:; style-src 'sha256-{digests['style'].decode()}'; "
+        f"script-src 'sha256-{digests['script'].decode()}'"
+    )
+    assert next(attributes for tag, attributes in read.elements if tag == "html") == {"lang": "en"}
+
+
+def test_every_link_within_leads_somewhere() -> None:
+    drawn = [Picture("fig", "a figure", "data:,")]
+    made = [study(name=name, figures=["fig"]) for name in ("one", "two")]
+    elements = Reader(page(runs(PLAIN, [99.0]), *made, drawn=drawn)).elements
+    identities = [attributes["id"] for _, attributes in elements if "id" in attributes]
+    links = {
+        str(attributes["href"])[1:] for tag, attributes in elements if tag == "a" and str(attributes["href"])[0] == "#"
+    }
+    assert len(identities) == len(set(identities))
+    assert {"one", "two", "runs", "where", "figure-fig"} <= links
+    assert links <= set(identities)
+
+
+def test_figures_stand_with_their_study_and_the_missing_say_what_draws_them() -> None:
+    drawn = [
+        Picture("made_table1", "own", "data:,1"),
+        Picture("extra", "named", None),
+        Picture("free", "of none", "data:,2"),
+    ]
+    text = page(runs(PLAIN, [99.0]), study(figures=["extra"]), study(name="later", figures=["extra"]), drawn=drawn)
+    articles = text.split("<article ")
+    assert 'alt="Figure made_table1: own"' in articles[1]
+    assert "extra, named: not drawn yet. <code>python -m capsexp.figures extra</code> draws it." in articles[1]
+    assert text.count("not drawn yet") == 1
+    assert '<a href="#figure-extra">extra</a>' in articles[2]
+    assert 'alt="Figure free: of none"' in text.partition('<section id="figures">')[2]
+    assert '<section id="figures">' not in page(runs(PLAIN, [99.0]), drawn=drawn[:1])
+
+
+def test_the_smaller_file_of_a_figure_is_taken(tmp_path: Path) -> None:
+    first, second = list(FIGURES)[:2]
+    (tmp_path / f"{first}.svg").write_bytes(b"<svg/>" * 9)
+    (tmp_path / f"{first}.png").write_bytes(b"PNG")
+    (tmp_path / f"{second}.svg").write_bytes(b"<svg/>")
+    found = {picture.name: picture.address for picture in pictures.load(tmp_path)}
+    assert list(found) == list(FIGURES)
+    assert found[first] == "data:image/png;base64," + base64.b64encode(b"PNG").decode()
+    assert found[second] == "data:image/svg+xml;base64," + base64.b64encode(b"<svg/>").decode()
+    assert {found[name] for name in list(FIGURES)[2:]} == {None}
+
+
+def test_studies_name_figures_that_there_are() -> None:
+    named = {name for one in studies.names() for name in studies.load(one).figures}
+    assert named <= set(FIGURES)
+
+
+def test_every_verdict_has_a_meaning() -> None:
+    open_ones = {"undecided", "no difference shown"}
+    for verdict in [*get_args(Verdict), *get_args(ClaimVerdict), "equal", "different", "not run"]:
+        meaning = report.meaning(f"{verdict} (reduced training) [a]")
+        assert meaning == report.meaning(verdict)
+        if verdict in open_ones or verdict == "not run":
+            assert meaning == OPEN
+        else:
+            assert meaning == (HOLDS if verdict in ("reproduced", "confirmed", "equal") else DIFFERS)
+
+
+def test_marks_are_set_apart_and_nothing_else() -> None:
+    assert report.marked("99.71 (1) [a, ab]") == '99.71 (1) <span class="mark">[a, ab]</span>'
+    for text in ("99.71 (1)", "[10, 100]", "a [B]", "[a]"):
+        assert report.marked(text) == text
+
+
+# The file
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one small study and three runs of it, as the present one."""
+    (tmp_path / "conf" / "study").mkdir(parents=True)
+    (tmp_path / "published").mkdir()
+    (tmp_path / "conf" / "study" / "one.yaml").write_text("hydra: {sweeper: {grids: []}}\n")
+    (tmp_path / "published" / "one.yaml").write_text(
+        "{title: A table, source: made, protocol: none, columns: [network], measures: [accuracy], "
+        f"rows: [{{labels: [A], run: '{PLAIN}', published: {{accuracy: '99.80'}}}}]}}"
+    )
+    monkeypatch.setattr(studies, "CONF", tmp_path / "conf")
+    monkeypatch.setattr(studies, "PUBLISHED", tmp_path / "published")
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "results", runs(PLAIN, [99.7, 99.8, 99.9]))
+    return tmp_path
+
+
+def main(*arguments: str) -> int:
+    """The script, in this process."""
+    spec = importlib.util.spec_from_file_location("report_script", ROOT / "scripts" / "report.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    code: int = module.main(list(arguments))
+    return code
+
+
+def test_it_is_written_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main() == 0
+    assert re.fullmatch(r"wrote results/report\.html, 0\.\d\d MB\n", capsys.readouterr().out)
+    written = folder / "results" / "report.html"
+    before = written.read_bytes(), written.stat().st_mtime_ns
+    assert main() == 0
+    assert capsys.readouterr().out == ""
+    assert (written.read_bytes(), written.stat().st_mtime_ns) == before
+
+
+def test_a_check_writes_nothing_and_finds_what_differs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("--check") == 1
+    assert not (folder / "results" / "report.html").exists()
+    assert capsys.readouterr().err == "error: results/report.html: not what the records give; make report\n"
+    main()
+    assert main("--check") == 0
+    before = (folder / "results" / "report.html").read_bytes()
+    write(folder / "results", [run(CBAM, 0)])
+    assert main("--check") == 1
+    assert (folder / "results" / "report.html").read_bytes() == before
+
+
+def test_what_is_no_record_is_named_on_the_page_and_on_the_screen(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "results" / "runs" / "a.json").write_text("[<b>]")
+    assert main() == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: results/runs/a.json: not a record")
+    read = Reader((folder / "results" / "report.html").read_text())
+    assert "results/runs/a.json: not a record" in read.text
+    assert "99.80 ± 0.10 (3)" in read.text
+
+
+def test_elsewhere_it_links_to_the_records_from_there(folder: Path) -> None:
+    (folder / "a b").mkdir()
+    (folder / "results").rename(folder / "a b" / "results")
+    assert main("--results", "a b/results", "--output", "pages/deep/it.html") == 0
+    assert 'href="../../a%20b/results/runs/capsnet-mnist-' in (folder / "pages" / "deep" / "it.html").read_text()
+
+
+def test_no_records_are_a_page_too(folder: Path) -> None:
+    shutil.rmtree(folder / "results" / "runs")
+    assert main() == 0
+    read = Reader((folder / "results" / "report.html").read_text())
+    assert "runs 0 none studies 0 of 1 have runs training 0 minutes" in read.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--results", "nowhere"], 2, "nowhere: no such folder; the records are in results/runs"),
+        (["--output", "results/runs"], 1, "results/runs: Is a directory"),
+        (["--output", "README/report.html"], 1, "README: File exists"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    code: int,
+    says: str,
+) -> None:
+    (folder / "README").write_text("a file")
+    monkeypatch.setattr(sys, "argv", ["report.py", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "scripts" / "report.py"), run_name="__main__")
+    assert ended.value.code == code
+    assert capsys.readouterr() == ("", f"error: {says}\n")

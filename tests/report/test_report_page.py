@@ -1,0 +1,250 @@
+"""The report in a real browser."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made import CBAM, PLAIN, claim, row, run, runs, study
+from reported import page as report_of
+from support import ROOT
+
+from capsexp.report.pictures import Picture
+from capsexp.study import studies
+
+expect = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install -e '.[dev]'").expect
+
+REPORT = ROOT / "results" / "report.html"
+PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+
+WIDE = Picture(
+    "made_table1",
+    "a wide figure",
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' width='3000' height='300'%3E%3C/svg%3E",
+)
+
+#: What sticks out of the window, but for what a box of its own scrolls.
+OUTSIDE = """() => [...document.querySelectorAll('body *')]
+    .filter(element => !element.parentElement.closest('.scroll') && !element.matches('.skip'))
+    .filter(element => element.checkVisibility())
+    .filter(element => {
+        const box = element.getBoundingClientRect();
+        return box.width > 0 && (box.left < -0.5 || box.right > WIDTH + 0.5);
+    })
+    .map(element => element.outerHTML.slice(0, 100))"""
+
+#: Texts whose colour stands out from what is behind them by less than 4.5 to 1, as WCAG counts.
+FAINT = """() => {
+    const parse = colour => colour.match(/[\\d.]+/g).map(Number);
+    const luminance = ([r, g, b]) => [r, g, b].map(value => value / 255)
+        .map(value => value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, value, index) => sum + value * [0.2126, 0.7152, 0.0722][index], 0);
+    const behind = element => {
+        for (let node = element; node; node = node.parentElement) {
+            const colour = parse(getComputedStyle(node).backgroundColor);
+            if (colour.length === 3 || colour[3] > 0) return colour;
+        }
+    };
+    const texts = [...document.querySelectorAll('body *:not(script)')].filter(element =>
+        [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim()));
+    return [texts.length, texts.map(element => {
+        const [a, b] = [parse(getComputedStyle(element).color), behind(element)].map(luminance);
+        return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), element.outerHTML.slice(0, 100)];
+    }).filter(([ratio]) => ratio < 4.5)];
+}"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of two studies and nine runs: of all states, protocols, two data sets."""
+    found = [
+        *(run(PLAIN, seed, [maximum]) for seed, maximum in ((10, 9.5), (2, 99.5), (1, 100.0))),
+        *runs(CBAM, [99.1, 99.2, 99.3]),
+        run(CBAM, 4, failed=True),
+        run(f"{CBAM} protocol=heldout", 5, [9.0], tested=97.5),
+        run(PLAIN.replace("mnist", "svhn"), 7, [50.0], parameters=99_999),
+        run(f"{PLAIN} budget=smoke", 3),
+    ]
+    fashion = row("C", PLAIN.replace("mnist", "svhn"), accuracy="90.00")
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(report_of(found, study(claims=[claim()]), study(fashion, name="other_table2"), drawn=[WIDE]))
+    return path
+
+
+def column(page: Any, name: str) -> list[str]:
+    """The texts of a column of the table of runs, in the order on the screen, of the lines that are shown."""
+    names = page.locator("table.runs thead th").all_inner_texts()
+    (index,) = [number for number, text in enumerate(names, 1) if text.strip() == name]
+    lines = page.locator(f"table.runs tbody tr:not([hidden]) td:nth-child({index})")
+    return [text.strip() for text in lines.all_inner_texts()]
+
+
+def test_the_report_loads_without_a_complaint_and_shows_every_study(open_page: Any, complaints: list[str]) -> None:
+    page = open_page(REPORT)
+    for name in studies.names():
+        page.locator(f"nav a[href='#{name}']").click()
+        expect(page.locator(f"article#{name} h3")).to_be_in_viewport()
+        assert page.locator(f"article#{name} h3").inner_text().strip() == studies.load(name).title.strip()
+        assert page.locator(f"article#{name} table").count() >= 1
+    broken = page.evaluate("[...document.images].filter(image => !image.naturalWidth).map(image => image.alt)")
+    assert broken == []
+    assert page.locator("img").count() == page.locator("img[alt*=Figure]").count() > 0
+    assert complaints == []
+
+
+@pytest.mark.parametrize("options", [{"viewport": PHONE, "is_mobile": True}, {"viewport": DESK}])
+@pytest.mark.parametrize("which", ["committed", "made"])
+def test_nothing_sticks_out_of_the_window(open_page: Any, made: Path, which: str, options: dict[str, Any]) -> None:
+    page, width = open_page(REPORT if which == "committed" else made, **options), options["viewport"]["width"]
+    assert page.evaluate("[document.documentElement.scrollWidth, innerWidth]") == [width, width]
+    assert page.evaluate(OUTSIDE.replace("WIDTH", str(width))) == []
+    boxes = page.evaluate("[...document.querySelectorAll('.scroll')].map(box => box.getBoundingClientRect().right)")
+    assert len(boxes) > 5
+    assert max(boxes) <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out_from_its_ground(open_page: Any, made: Path, scheme: str) -> None:
+    page = open_page(made, color_scheme=scheme)
+    count, faint = page.evaluate(FAINT)
+    assert count > 300
+    assert faint == []
+    ground = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    assert (int(re.findall(r"\d+", ground)[0]) < 128) == (scheme == "dark")
+
+
+def test_a_click_on_a_header_sorts_by_number_and_the_next_one_the_other_way(open_page: Any, made: Path) -> None:
+    page = open_page(made)
+    header = page.get_by_role("button", name="maximum %", exact=True)
+    header.click()
+    assert column(page, "maximum %") == ["9.50", "50.00", "90.00", "99.10", "99.20", "99.30", "99.50", "100.00", "", ""]
+    assert header.locator("..").get_attribute("aria-sort") == "ascending"
+    header.click()
+    assert column(page, "maximum %") == ["100.00", "99.50", "99.30", "99.20", "99.10", "90.00", "50.00", "9.50", "", ""]
+    assert header.locator("..").get_attribute("aria-sort") == "descending"
+    page.get_by_role("button", name="seed", exact=True).click()
+    assert column(page, "seed") == ["0", "1", "1", "2", "2", "3", "4", "5", "7", "10"]
+    assert page.locator("table.runs [aria-sort]").count() == 1
+    page.get_by_role("button", name="data", exact=True).click()
+    assert column(page, "data") == ["mnist"] * 9 + ["svhn"]
+
+
+def test_every_column_sorts_and_by_key_too(open_page: Any, made: Path, complaints: list[str]) -> None:
+    page = open_page(made)
+    buttons = page.locator("table.runs thead button")
+    assert buttons.count() == page.locator("table.runs thead th").count() > 20
+    whole = sorted(page.locator("table.runs tbody tr").all_inner_texts())
+    for index in range(buttons.count()):
+        name = buttons.nth(index).inner_text().strip()
+        buttons.nth(index).focus()
+        page.keyboard.press("Enter")
+        up = column(page, name)
+        page.keyboard.press("Space")
+        down = column(page, name)
+        filled = len([text for text in up if text])
+        assert up[filled:] == down[filled:] == [""] * (len(up) - filled)
+        assert list(dict.fromkeys(down[:filled])) == list(reversed(dict.fromkeys(up[:filled])))
+        if "number" in str(buttons.nth(index).locator("..").get_attribute("class")):
+            numbers = [float(text.replace(",", "")) for text in up[:filled]]
+            assert numbers == sorted(numbers)
+    assert sorted(page.locator("table.runs tbody tr").all_inner_texts()) == whole
+    assert complaints == []
+
+
+def test_the_filters_narrow_the_runs_together(open_page: Any, made: Path) -> None:
+    page = open_page(made)
+    count = page.locator(".filters output")
+    assert count.inner_text() == "10 of 10 runs"
+    labels = [text.split()[0] for text in page.locator(".filters label").all_inner_texts()]
+    assert labels == [
+        "Contains",
+        "study",
+        "data",
+        "attention",
+        "state",
+        "verdict",
+        "protocol",
+    ]
+    page.get_by_label("study").select_option("made_table1")
+    assert column(page, "study") == ["made_table1"] * 8
+    page.get_by_label("state").select_option("failed")
+    assert column(page, "seed") == ["4"]
+    assert count.inner_text() == "1 of 10 runs"
+    page.get_by_label("state").select_option("all")
+    page.get_by_label("Contains").fill("99.  cbam")
+    assert column(page, "attention") == ["CBAM"] * 3
+    page.get_by_label("verdict").select_option("published higher")
+    assert set(column(page, "verdict")) == {"published higher"}
+    page.get_by_label("Contains").fill("no such run")
+    assert column(page, "seed") == []
+    assert count.inner_text() == "0 of 10 runs"
+    page.get_by_label("Contains").fill("")
+    page.get_by_label("study").select_option("all")
+    page.get_by_label("verdict").select_option("all")
+    page.get_by_label("data").select_option("svhn")
+    assert column(page, "study") == ["other_table2"]
+
+
+def test_a_command_is_copied(open_page: Any, made: Path) -> None:
+    page = open_page(made, permissions=["clipboard-read", "clipboard-write"])
+    line = page.locator("article#made_table1 .commands div").first
+    line.get_by_role("button", name="Copy").click()
+    expect(line.get_by_role("button")).to_have_text("Copied")
+    assert (
+        page.evaluate("navigator.clipboard.readText()")
+        == f"python -m capsexp -m {PLAIN} trainer.precision=bf16 seed=1,2,10"
+    )
+
+
+def test_where_copying_is_refused_the_command_is_selected(open_page: Any, made: Path) -> None:
+    page = open_page(made)
+    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')) }")
+    line = page.locator("article#made_table1 .commands div").first
+    line.get_by_role("button", name="Copy").click()
+    expect(line.get_by_role("button")).to_have_text("Selected")
+    assert (
+        page.evaluate("getSelection().toString()") == f"python -m capsexp -m {PLAIN} trainer.precision=bf16 seed=1,2,10"
+    )
+
+
+def test_only_what_scrolls_is_reached_by_key(open_page: Any, made: Path) -> None:
+    page = open_page(made, viewport={"width": 800, "height": 600})
+    found = page.evaluate(
+        "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done("
+        "[...document.querySelectorAll('.scroll')].map(box => [box.tabIndex === 0, box.scrollWidth > box.clientWidth])"
+        "))))"
+    )
+    assert {True, False} == {scrolls for _, scrolls in found}
+    assert [reached for reached, _ in found] == [scrolls for _, scrolls in found]
+
+
+def test_without_scripts_everything_is_there(open_page: Any, made: Path) -> None:
+    page = open_page(made, java_script_enabled=False)
+    assert page.locator("table.runs tbody tr:visible").count() == 10
+    assert page.locator(".filters:visible").count() == 0
+    assert page.locator("button").count() == 0
+    for name in ("#overview", "#where", "#made_table1", "#other_table2", "#runs"):
+        assert page.locator(name).is_visible()
+    assert page.locator("article#made_table1 .commands code:visible").count() == 3
+
+
+@pytest.mark.parametrize("which", ["committed", "made"])
+def test_it_prints_whole(open_page: Any, made: Path, which: str) -> None:
+    page = open_page(REPORT if which == "committed" else made)
+    printed: bytes = page.pdf(prefer_css_page_size=True)
+    assert printed.startswith(b"%PDF-")
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) > 2
+    page.emulate_media(media="print")
+    for width, part in ((210 - 28, "body > *, main > :not(#runs)"), (297 - 24, "#runs")):  # mm, within the margins
+        pixels = width * 96 // 25.4
+        page.set_viewport_size({"width": int(pixels), "height": 1000})
+        wide = page.evaluate(
+            "([parts, width]) => [...document.querySelectorAll(parts)]"
+            ".flatMap(part => [...part.querySelectorAll('*')])"
+            ".filter(element => parts === '#runs' || !element.closest('#runs'))"
+            ".filter(element => element.checkVisibility() && element.getBoundingClientRect().right > width + 0.5)"
+            ".map(element => element.outerHTML.slice(0, 100))",
+            [part, int(pixels)],
+        )
+        assert wide == []
+    assert page.locator(".copy:visible, .filters:visible").count() == 0

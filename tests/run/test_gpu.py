@@ -1,0 +1,189 @@
+"""What only a GPU shows: `make test-gpu`."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from launching import records_in, reproduce
+from support import composed_config
+
+from capsexp.config.schema import Preprocess
+from capsexp.data.loader import TrainingLoader, moved
+from capsexp.run.build import build
+from capsexp.run.execute import run
+from capsexp.run.module import CapsuleModule, Metrics
+from capsexp.run.optimization import Batch, EagerSteps, RecordedSteps, cuda_graph, make_recordable
+from capsexp.run.plan import plan
+from capsexp.run.train import make_module
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+
+
+@pytest.mark.parametrize("model", ["capsnet", "da_capsnet", "inverted_capsnet", "em_capsnet", "resnet18"])
+@pytest.mark.parametrize("precision", ["bf16", "float32"])
+def test_a_run_learns_on_the_gpu(model: str, precision: str, tiny: tuple[str, ...], tmp_path: Path) -> None:
+    changed = ("trainer=gpu", "trainer.deterministic=false", f"trainer.precision={precision}", "budget.width=0.1")
+    kept = [option for option in tiny if not option.startswith(("trainer", "budget.width"))]
+    record = run(composed_config(f"model={model}", *kept, *changed, "attention.cbam=true"), None, lambda line: None)
+    assert record.status == "finished"
+    assert record.peak_memory_mb["device"] > 0
+    assert record.epochs[-1]["train_loss"] < record.epochs[0]["train_loss"]
+
+
+@pytest.mark.parametrize("data", ["diverse_multimnist", "affine_mnist"])
+def test_images_are_drawn_on_the_gpu(data: str, tiny: tuple[str, ...]) -> None:
+    synthesis = {"diverse_multimnist": "DiverseMultiMNIST", "affine_mnist": "AffineMNIST"}[data]
+    drawn = f"+data.synthesis={{name: {data}, _target_: capsexp.data.synthesis.{synthesis}}}"
+    loss = "binary_cross_entropy" if data == "diverse_multimnist" else "margin"
+    kept = [option for option in tiny if not option.startswith("trainer")]
+    config = composed_config(*kept, drawn, "data.size=40", f"loss={loss}", "trainer=gpu")
+    assert run(config, None, lambda line: None).status == "finished"
+
+
+def test_an_epoch_on_the_gpu_has_every_image_once_and_repeats() -> None:
+    images = torch.randint(0, 256, (50, 3, 20, 20), dtype=torch.uint8, device="cuda")
+    moving = Preprocess(normalize=False, shift=0.1, crop_padding=0, flip=True)
+
+    def epoch() -> tuple[torch.Tensor, torch.Tensor]:
+        loader = TrainingLoader(images, torch.arange(50, device="cuda"), 8, moving, 0, lambda: 3)
+        pixels, labels, _ = zip(*loader, strict=True)
+        return torch.cat(pixels), torch.cat(labels)
+
+    pixels, labels = epoch()
+    assert pixels.device.type == "cuda"
+    assert sorted(labels.tolist()) == list(range(50))
+    assert torch.equal(pixels, epoch()[0])
+
+
+def test_images_move_as_on_the_cpu() -> None:
+    images = torch.randint(0, 256, (30, 3, 20, 20), dtype=torch.uint8)
+    shifts, mirrored = torch.randint(-4, 5, (30, 2)), torch.rand(30) < 0.5
+    assert torch.equal(moved(images.cuda(), shifts.cuda(), mirrored.cuda()).cpu(), moved(images, shifts, mirrored))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "model=capsnet data=mnist",
+        "model=capsnet data=mnist routing.iterations=5 routing.gradient=last",
+        "model=dynamic_capsnet data=cifar10",
+        "model=inverted_capsnet data=cifar10 routing.iterations=1",
+        "model=inverted_capsnet data=cifar10 routing.iterations=3",
+        "model=inverted_capsnet data=cifar10 routing.order=sequential",
+        "model=inverted_capsnet_cifar100 data=cifar100",
+        "model=inverted_capsnet_multimnist data=diverse_multimnist budget.width=0.25",
+    ],
+)
+def test_fast_routing_is_the_reference(options: str) -> None:
+    outcomes = []
+    for way in ("fast", "reference"):
+        config = composed_config(*options.split(), f"trainer.routing={way}")
+        torch.manual_seed(0)
+        network = build(config).network.cuda()
+        images = torch.rand(4, config.data.channels, config.data.size, config.data.size).cuda()
+        scores = network(images).scores
+        scores.square().sum().backward()
+        outcomes.append([scores.detach(), *(p.grad for p in network.parameters() if p.grad is not None)])
+    for fast, reference in zip(*outcomes, strict=True):
+        assert (fast - reference).norm() <= 1e-3 * reference.norm()
+
+
+def module_on_the_gpu(options: str) -> CapsuleModule:
+    """A run's module, on the device."""
+    config = composed_config(*options.split(), "budget=demo", "trainer=gpu", "trainer.precision=bf16")
+    torch.manual_seed(0)
+    return make_module(plan(config), build(config)).cuda()
+
+
+def random_batches(module: CapsuleModule, count: int, size: int = 32) -> list[Batch]:
+    data = composed_config(f"data={module.about['config']['data']['name']}").data
+    shape = (size, data.channels, data.size, data.size)
+    return [
+        Batch(torch.rand(shape, device="cuda"), torch.randint(data.classes, (size,), device="cuda"))
+        for _ in range(count)
+    ]
+
+
+STEPPED = [
+    "model=capsnet data=mnist reconstruction.enabled=true attention=cbam",
+    "model=da_capsnet data=cifar10",
+    "model=inverted_capsnet data=cifar10 routing.iterations=1",
+    "model=inverted_capsnet data=cifar10 routing.iterations=2 model.backbone=resnet",
+    "model=em_capsnet data=cifar10 loss=spread",
+    "model=huang_cnn data=cifar10",
+]
+
+
+@pytest.mark.parametrize("options", STEPPED)
+def test_a_recorded_step_is_the_step(options: str) -> None:
+    losses = []
+    for recorded in (False, True):
+        module = module_on_the_gpu(options)
+        optimizer = module.configure_optimizers()
+        make_recordable(optimizer)
+        eager = EagerSteps(module.outcome, lambda loss: loss.backward(), optimizer)
+        step = RecordedSteps(eager, cuda_graph) if recorded else eager
+        torch.manual_seed(1)
+        batches = [*random_batches(module, 8), *random_batches(module, 1, 20), *random_batches(module, 2)]
+        with torch.autocast("cuda", torch.bfloat16):
+            found = []
+            for number, batch in enumerate(batches):
+                if number == 9:
+                    optimizer.param_groups[0]["lr"] /= 10
+                found.append(step(batch).loss)
+        losses.append(torch.stack(found))
+    torch.testing.assert_close(losses[1], losses[0], rtol=2e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("options", STEPPED)
+def test_no_step_waits_for_the_gpu(options: str) -> None:
+    module = module_on_the_gpu(options)
+    optimizer = module.configure_optimizers()
+    make_recordable(optimizer)
+    step = RecordedSteps(EagerSteps(module.outcome, lambda loss: loss.backward(), optimizer), cuda_graph)
+    metrics = Metrics().cuda()
+    batches = random_batches(module, 8)
+    with torch.autocast("cuda", torch.bfloat16):
+        for batch in batches[:5]:  # with the recording, which waits once
+            metrics.update(*step(batch), batch.labels)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for batch in batches[5:]:
+                metrics.update(*step(batch), batch.labels)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_an_epoch_of_training_images_waits_for_nothing() -> None:
+    images = torch.randint(0, 256, (500, 3, 20, 20), dtype=torch.uint8, device="cuda")
+    moving = Preprocess(normalize=False, shift=0.1, crop_padding=0, flip=True)
+    loader = TrainingLoader(images, torch.arange(500, device="cuda"), 64, moving, 0, lambda: 3)
+    batches = iter(loader)
+    next(batches)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        assert len(list(batches)) == 7
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
+def test_two_gpus_train_as_one_does(tmp_path: Path) -> None:
+    found = []
+    for processes in (1, 2):
+        paths = (f"paths.results={tmp_path}/{processes}/results", f"paths.logs={tmp_path}/{processes}/logs")
+        options = ("data=mnist_sample", "model=resnet18", "budget=demo", "trainer=gpu", "trainer.precision=float32")
+        config = composed_config(*options, *paths, "budget.epochs=1", f"trainer.processes={processes}")
+        found.append(run(config, None, lambda line: None).epochs[0])
+    assert found[1]["train_loss"] == pytest.approx(found[0]["train_loss"], rel=1e-3)
+    assert found[1]["test_loss"] == pytest.approx(found[0]["test_loss"], rel=1e-2)
+
+
+def test_two_runs_share_the_gpu(tmp_path: Path) -> None:
+    assert reproduce(tmp_path, "trainer=gpu", "trainer.deterministic=false", "--seeds=1", "--jobs=2") == 0
+    found = records_in(tmp_path).values()
+    assert len(found) == 4
+    assert all(record.peak_memory_mb["device"] > 0 for record in found)

@@ -1,0 +1,182 @@
+"""Optimisation steps: recorded and replayed they are the same, and none asks the device for a number."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+from support import composed_config
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from capsexp.data.loader import moved
+from capsexp.run.build import build
+from capsexp.run.module import CapsuleModule, Metrics
+from capsexp.run.optimization import WARM_UP, Batch, EagerSteps, Outcome, RecordedSteps, make_recordable
+from capsexp.run.plan import plan
+from capsexp.run.train import make_module
+
+NETWORKS = [
+    "model=capsnet data=mnist_sample reconstruction.enabled=true attention=cbam",
+    "model=da_capsnet data=mnist_sample",
+    "model=em_capsnet data=mnist_sample loss=spread",
+    "model=inverted_capsnet data=mnist_sample routing.iterations=1",
+    "model=inverted_capsnet data=mnist_sample routing.iterations=2",
+    "model=dynamic_capsnet data=mnist_sample loss=binary_cross_entropy",
+    "model=resnet18 data=mnist_sample",
+]
+
+
+def module_of(options: str) -> CapsuleModule:
+    """The module of a narrow run, in float32 on the CPU."""
+    config = composed_config(
+        *options.split(), "budget=demo", "budget.width=0.02", "trainer=cpu", "reconstruction.hidden=[8]"
+    )
+    torch.manual_seed(0)
+    return make_module(plan(config), build(config))
+
+
+def steps_of(module: CapsuleModule, backward: Callable[[Tensor], object] = torch.Tensor.backward) -> EagerSteps:
+    """The steps that Lightning would do with it."""
+    return EagerSteps(module.outcome, lambda loss: backward(loss) and None, module.configure_optimizers())
+
+
+def batches(sizes: Iterable[int]) -> list[Batch]:
+    """Random images of the sample's shape."""
+    generator = torch.Generator().manual_seed(1)
+    return [
+        Batch(torch.rand(size, 1, 28, 28, generator=generator), torch.randint(10, (size,), generator=generator))
+        for size in sizes
+    ]
+
+
+class Recorder:
+    """Records on the CPU, where a recording is the step itself; counts them."""
+
+    def __init__(self) -> None:
+        self.recordings = 0
+
+    def __call__(self, step: Callable[[], None]) -> Callable[[], None]:
+        self.recordings += 1
+        return step
+
+
+def test_backward_runs_outside_autocast() -> None:
+    module, (batch,) = module_of("model=capsnet data=mnist_sample"), batches([3])
+    enabled = []
+    steps = steps_of(module, lambda loss: (enabled.append(torch.is_autocast_enabled("cpu")), loss.backward()))
+    with torch.autocast("cpu", torch.bfloat16):
+        steps(batch)
+        assert torch.is_autocast_enabled("cpu")
+    assert enabled == [False]
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_recorded_steps_are_the_steps(name: str) -> None:
+    options = f"model=capsnet data=mnist_sample reconstruction.enabled=true optim.name={name}"
+    plain, recorded = module_of(options), module_of(options)
+    eager, recorder = steps_of(plain), Recorder()
+    replayed = RecordedSteps(steps_of(recorded), recorder)
+    kept = []
+    for batch in batches([3, 3, 3, 3, 3, 2, 3, 3]):
+        wanted, found = eager(batch), replayed(batch)
+        kept.append((wanted, found))
+    for wanted, found in kept:  # what was handed out doesn't change with later steps
+        assert torch.equal(wanted.loss, found.loss)
+        assert torch.equal(wanted.scores, found.scores)
+    for a, b in zip(plain.parameters(), recorded.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert recorder.recordings == 1
+
+
+def test_a_new_learning_rate_is_recorded_anew() -> None:
+    module, recorder = module_of("model=capsnet data=mnist_sample"), Recorder()
+    steps = RecordedSteps(steps_of(module), recorder)
+    some = batches([2] * 10)
+    for number, batch in enumerate(some):
+        if number == 7:
+            steps.steps.optimizer.param_groups[0]["lr"] /= 10
+        steps(batch)
+        assert recorder.recordings == (number >= WARM_UP) + (number >= 7)
+
+
+def test_weights_are_cast_anew_in_each_step_of_an_autocast_region() -> None:
+    module = module_of("model=capsnet data=mnist_sample")
+    steps, (batch,) = steps_of(module), batches([8])
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = [steps(batch).loss.item() for _ in range(3)]
+    assert losses[2] < losses[1] < losses[0]
+    alone = module_of("model=capsnet data=mnist_sample")
+    again = steps_of(alone)
+    for loss in losses:
+        with torch.autocast("cpu", torch.bfloat16):
+            assert again(batch).loss.item() == loss
+
+
+def test_a_share_weighs_the_gradient_and_not_the_loss() -> None:
+    whole, half = module_of("model=capsnet data=mnist_sample"), module_of("model=capsnet data=mnist_sample")
+    (batch,) = batches([8])
+    assert steps_of(whole)(batch).loss == steps_of(half)(batch._replace(share=0.5)).loss
+    for a, b in zip(whole.parameters(), half.parameters(), strict=True):
+        assert a.grad is not None
+        assert b.grad is not None
+        torch.testing.assert_close(b.grad, a.grad / 2)
+
+
+def test_an_optimiser_from_a_checkpoint_counts_on_its_device() -> None:
+    parameter = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.Adam([parameter], 0.1)
+    parameter.grad = torch.ones(3)
+    optimizer.step()
+    optimizer.state[parameter]["step"] = 1
+    make_recordable(optimizer)
+    assert optimizer.param_groups[0]["capturable"]
+    assert isinstance(optimizer.state[parameter]["step"], Tensor)
+    assert optimizer.state[parameter]["step"].dtype == torch.float32
+
+
+class OnOneDevice(TorchDispatchMode):
+    """Fails when anything is copied between devices. Numbers, a meta tensor can't give anyhow."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default):
+            devices = {part.device.type for part in (*args, result) if isinstance(part, Tensor) and part.dim()}
+            assert len(devices) <= 1, f"{func} between {devices}"
+        return result
+
+
+@pytest.mark.parametrize("options", NETWORKS)
+def test_no_step_waits_for_the_device(options: str) -> None:
+    module = module_of(options).to("meta")
+    metrics = Metrics().to("meta")
+    steps = steps_of(module)
+    shifts = torch.randint(-2, 3, (6, 2), device="meta")
+    images, labels = torch.empty(6, 1, 28, 28, device="meta"), torch.empty(6, dtype=torch.int64, device="meta")
+    with OnOneDevice():
+        for _ in range(2):
+            pixels = moved(images, shifts, torch.empty(6, dtype=torch.bool, device="meta"))
+            metrics.update(*steps(Batch(pixels, labels)), labels)
+
+
+def test_the_device_watch_sees_what_it_is_for() -> None:
+    with pytest.raises(RuntimeError, match="meta"):
+        torch.empty((), device="meta").item()
+    with OnOneDevice(), pytest.raises(AssertionError, match="between"):
+        torch.ones(3).to("meta")
+
+
+def test_metrics_add_up_over_batches_of_any_size() -> None:
+    metrics = Metrics()
+    metrics.update(torch.tensor(1.0), torch.eye(3), torch.tensor([0, 1, 0]))
+    metrics.update(torch.tensor(3.0), torch.eye(3)[:1], torch.tensor([0]))
+    assert metrics.results("test") == {"test_loss": 1.5, "test_accuracy": 75.0}
+    metrics.reset()
+    metrics.update(torch.tensor(2.0), torch.eye(3), torch.tensor([2, 2, 2]))
+    assert metrics.results("train") == {"train_loss": 2.0, "train_accuracy": 33.33333}
+
+
+def test_an_outcome_has_no_gradient() -> None:
+    outcome: Outcome = steps_of(module_of("model=capsnet data=mnist_sample"))(batches([2])[0])
+    assert not outcome.loss.requires_grad
+    assert not outcome.scores.requires_grad

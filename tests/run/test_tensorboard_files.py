@@ -1,0 +1,495 @@
+"""What TensorBoard shows of a run: complete, true, small, cheap, and without a trace in the run's numbers."""
+
+import dataclasses
+import errno
+import io
+import math
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support import ROOT, TINY, composed_config, numbers
+from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.proto.graph_pb2 import GraphDef
+from tensorboard.context import RequestContext
+from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
+from tensorboard.summary.writer.record_writer import RecordWriter
+from torch.utils.tensorboard import SummaryWriter
+
+from capsexp.config.schema import Config
+from capsexp.data import source
+from capsexp.data.loader import DeviceLoader, Several
+from capsexp.nn.capture import entropy, observe
+from capsexp.run import checkpoints, records
+from capsexp.run import tensorboard as board
+from capsexp.run.build import build
+from capsexp.run.checkpoints import EpochCheckpoint
+from capsexp.run.execute import run
+from capsexp.run.module import CapsuleModule
+from capsexp.run.optimization import EagerSteps
+from capsexp.run.plan import Plan, plan
+from capsexp.run.tensorboard import BINS, Board, looked_into, parameter_table
+from capsexp.run.train import make_module
+
+OPTIONS = ("attention=cbam", "reconstruction.enabled=true", "routing.iterations=2")
+TINY_RUN = (*TINY, *OPTIONS)
+CURVES = {
+    *(f"{quantity}/{split}" for quantity in ("loss", "accuracy", "seconds") for split in ("train", "test")),
+    *("accuracy/max", "accuracy/first_epoch_to_max", "learning_rate", "seconds/epoch", "peak_memory_mb/host"),
+    *("routing_entropy/classes/iteration_1", "routing_entropy/classes/iteration_2"),
+}
+ROW = ["epoch", "learning_rate", *(f"{s}_{q}" for s in ("train", "test") for q in ("loss", "accuracy", "seconds"))]
+HISTOGRAMS = {
+    *("class_lengths/correct", "class_lengths/others"),
+    *("routing_coefficients/classes/iteration_1", "routing_coefficients/classes/iteration_2"),
+}
+
+
+def no_line(line: str) -> None:
+    """Says nothing."""
+
+
+def read(folder: Path) -> EventAccumulator:
+    """All that TensorBoard reads in a folder."""
+    whole = {"images": 0, "scalars": 0, "histograms": 0, "tensors": 0}
+    return EventAccumulator(str(folder), size_guidance=whole).Reload()
+
+
+def steps(events: EventAccumulator) -> dict[str, list[int]]:
+    """Of every curve, histogram and image."""
+    kinds = {"scalars": events.Scalars, "histograms": events.Histograms, "images": events.Images}
+    return {tag: [event.step for event in of(tag)] for kind, of in kinds.items() for tag in events.Tags()[kind]}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, records.Record, EventAccumulator]:
+    """A run of three epochs, its record and its events."""
+    folder = tmp_path_factory.mktemp("board")
+    config = composed_config(*TINY_RUN, f"paths.results={folder}/results", f"paths.logs={folder}/logs")
+    record = run(config, "the command", no_line)
+    return config, record, read(plan(config).folder)
+
+
+def trained(config: Config) -> tuple[CapsuleModule, torch.Tensor, torch.Tensor]:
+    """The network after the last epoch, the test images and their labels."""
+    module = make_module(plan(config), build(config)).eval()
+    module.load_state_dict(checkpoints.load(plan(config).folder / checkpoints.LAST)["state_dict"])
+    images = source.load(config.data, no_line)
+    count = config.budget.test_images
+    return module, images.test_images[:count] / 255, images.test_labels[:count]
+
+
+def test_the_curves_are_the_records(ran: tuple[Config, records.Record, EventAccumulator]) -> None:
+    _, record, events = ran
+    curves = {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    assert set(curves) == CURVES | {"accuracy/last"}
+    assert all(steps(events)[tag] == [1, 2, 3] for tag in CURVES)
+    for split in ("train", "test"):
+        for quantity in ("loss", "accuracy", "seconds"):
+            wanted = [row[f"{split}_{quantity}"] for row in record.epochs]
+            assert curves[f"{quantity}/{split}"] == pytest.approx(wanted)
+    assert curves["seconds/epoch"] == pytest.approx(np.add(curves["seconds/train"], curves["seconds/test"]))
+    assert curves["learning_rate"] == pytest.approx([row["learning_rate"] for row in record.epochs])
+    accuracies = [row["test_accuracy"] for row in record.epochs]
+    assert curves["accuracy/max"] == pytest.approx(np.maximum.accumulate(accuracies))
+    assert curves["accuracy/first_epoch_to_max"][-1] == record.first_epoch_to_max
+    assert curves["accuracy/last"] == pytest.approx([record.last_accuracy])
+    assert 100 < curves["peak_memory_mb/host"][-1] < record.peak_memory_mb["host"] + 0.1
+
+
+def test_histograms_count_every_class_of_every_image(ran: tuple[Config, records.Record, EventAccumulator]) -> None:
+    config, _, events = ran
+    assert set(events.Tags()["histograms"]) == HISTOGRAMS
+    for tag, count in (("class_lengths/correct", 200), ("class_lengths/others", 9 * 200)):
+        for event in events.Histograms(tag):
+            found = event.histogram_value
+            assert sum(found.bucket) == found.num == count
+            assert 0 <= found.min < found.max <= 1
+            assert len(found.bucket) == BINS
+            assert found.bucket_limit[-1] == pytest.approx(1)
+            at = np.asarray(found.bucket_limit) - 0.5 / BINS  # the middle of each bin
+            assert np.dot(at, found.bucket) / count == pytest.approx(found.sum / count, abs=0.5 / BINS)
+    means = {
+        tag: [event.histogram_value.sum / event.histogram_value.num for event in events.Histograms(tag)]
+        for tag in HISTOGRAMS
+    }
+    module, pixels, labels = trained(config)
+    with torch.no_grad():
+        lengths = torch.linalg.vector_norm(module(pixels).poses, dim=2)
+    there = torch.nn.functional.one_hot(labels, 10).bool()
+    for tag, chosen in (("class_lengths/correct", lengths[there]), ("class_lengths/others", lengths[~there])):
+        assert means[tag][-1] == pytest.approx(float(chosen.mean()))
+    for number in (1, 2):  # each child gives all of itself to ten parents
+        assert means[f"routing_coefficients/classes/iteration_{number}"] == pytest.approx([0.1] * 3)
+
+
+def test_entropies_are_those_of_the_examples(ran: tuple[Config, records.Record, EventAccumulator]) -> None:
+    config, _, events = ran
+    module, pixels, labels = trained(config)
+    seen = observe(module, pixels[[labels.tolist().index(label) for label in range(10)]])
+    for number, coefficients in enumerate(seen.layers[0].coefficients, start=1):
+        found = [event.value for event in events.Scalars(f"routing_entropy/classes/iteration_{number}")]
+        assert found[-1] == pytest.approx(entropy(coefficients))
+        counted = events.Histograms(f"routing_coefficients/classes/iteration_{number}")[-1].histogram_value
+        assert sum(counted.bucket) == counted.num == coefficients.numel()
+        assert all(0 < value < math.log(10) + 1e-5 for value in found)
+
+
+def test_reconstructions_stand_below_one_test_image_a_class(
+    ran: tuple[Config, records.Record, EventAccumulator],
+) -> None:
+    config, _, events = ran
+    module, test, labels = trained(config)
+    chosen = [labels.tolist().index(label) for label in range(10)]
+    pixels = test[chosen]
+    with torch.no_grad():
+        drawn = module.decoder(module(pixels).poses, labels[chosen])  # type: ignore[misc]
+    wanted = torch.cat([torch.cat(list(pixels), dim=2), torch.cat(list(drawn), dim=2)], dim=1)[0]
+    for event in events.Images("reconstructions"):
+        picture = np.asarray(Image.open(io.BytesIO(event.encoded_image_string)))[:, :, 0]
+        assert picture.shape == (2 * 28, 10 * 28)
+        assert (picture[:28] == (255 * torch.cat(list(pixels), dim=2)[0]).round().numpy()).all()
+    assert np.abs(picture / 255 - wanted.numpy()).max() < 0.005
+
+
+def test_the_text_says_how_to_repeat_it_and_all_parameters(
+    ran: tuple[Config, records.Record, EventAccumulator],
+) -> None:
+    _, record, events = ran
+    (command,), (table,) = (
+        events.Tensors(f"{tag}/text_summary")[0].tensor_proto.string_val for tag in ("command", "parameters")
+    )
+    assert command == b"`the command`"
+    assert "| network.convolution.weight | 10×1×9×9 | 810 |" in table.decode()
+    assert f"| **{record.parameters:,}** |" in table.decode()
+
+
+def test_parameters_that_stay_as_drawn_are_named_and_not_counted() -> None:
+    config = composed_config(*TINY_RUN, "routing.gradient=none")
+    built = build(config)
+    table = parameter_table(make_module(plan(config), built))
+    (fixed,) = [line for line in table.splitlines() if "not trained" in line]
+    assert fixed.startswith("| network.classes.matrices.weight |")
+    assert f"**{built.parameters:,}**" in table
+
+
+def all_models() -> list[str]:
+    """Every network that there is."""
+    return sorted(path.stem for path in (ROOT / "conf" / "model").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("model", all_models())
+def test_every_network_has_a_graph_with_its_modules(model: str, tmp_path: Path) -> None:
+    size = () if "multimnist" in model else ("data.size=32",)
+    capsules = "capsnet" in model
+    drawn = f"reconstruction.enabled={str(capsules).lower()}"
+    config = composed_config("data=mnist_sample", f"model={model}", "budget.width=0.03", drawn, *size)
+    module = make_module(plan(config), build(config))
+    writer = SummaryWriter(tmp_path)
+    Board(plan(config))._introduce(writer, module)
+    writer.close()
+    graph = GraphDef.FromString(read(tmp_path).Graph().SerializeToString())
+    names = {part for node in graph.node for part in node.name.split("/")}
+    for name, child in module.network.named_children():
+        if any(True for _ in child.parameters()):
+            assert f"{type(child).__name__}[{name}]" in names
+    assert ("Decoder[decoder]" in names) is capsules
+
+
+def test_a_network_that_cannot_be_traced_goes_without_a_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(self: board.Network, images: torch.Tensor) -> None:
+        raise TypeError("not traced")
+
+    monkeypatch.setattr(board.Network, "forward", refusing)
+    module, trainer, looking = looker(composed_config(*TINY_RUN), tmp_path)
+    looking.on_train_start(trainer, module)
+    (file,) = tmp_path.rglob("events*")
+    events = read(file.parent)  # before the first epoch has come to its end
+    assert not events.Tags()["graph"]
+    assert {"parameters/text_summary", "_hparams_/session_start_info"} <= set(events.Tags()["tensors"])
+
+
+def test_hparams_compare_what_was_swept(tiny: tuple[str, ...], tmp_path: Path) -> None:
+    """Through the same code that TensorBoard's page asks."""
+    swept = [("routing.iterations=1", "attention=none"), ("routing.iterations=3", "attention=cbam", "seed=0")]
+    found = [run(composed_config(*tiny, *sweep), None, no_line) for sweep in swept]
+    multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(str(tmp_path / "logs"))
+    multiplexer.Reload()
+    provider = data_provider.MultiplexerDataProvider(multiplexer, str(tmp_path))
+    context = backend_context.Context(SimpleNamespace(data_provider=provider))
+    request = RequestContext()
+    content = context.hparams_metadata(request, "")
+    experiment = context.experiment_from_metadata(request, "", True, content, None)
+    infos = {info.name: info for info in experiment.hparam_infos}
+    # What differs comes first, which is what the page shows unasked.
+    assert [info.name for info in experiment.hparam_infos if info.differs] == ["attention.cbam", "routing.iterations"]
+    assert list(infos)[:2] == ["attention.cbam", "routing.iterations"]
+    assert {"model", "data", "optim.lr", "optim.batch_size", "model.width", "seed", "protocol"} <= set(infos)
+    iterations = infos["routing.iterations"]
+    assert iterations.type == api_pb2.DATA_TYPE_FLOAT64
+    assert (iterations.domain_interval.min_value, iterations.domain_interval.max_value) == (1, 3)
+    assert infos["attention.cbam"].type == api_pb2.DATA_TYPE_BOOL
+    assert {value.bool_value for value in infos["attention.cbam"].domain_discrete.values} == {True, False}
+    assert [value.string_value for value in infos["model"].domain_discrete.values] == ["capsnet"]
+    # The page shows five metrics unasked.
+    metrics = [metric.name.tag for metric in experiment.metric_infos]
+    fields = {
+        "accuracy/first_epoch_to_max": "first_epoch_to_max",
+        "accuracy/last": "last_accuracy",
+        "accuracy/max": "max_accuracy",
+    }
+    assert set(fields) <= set(metrics[:5])
+    groups = rows_of_the_page(context, experiment)
+    assert len(groups) == len(found)
+    for record in found:
+        group = groups[record.key]
+        assert group.hparams["routing.iterations"].number_value == record.config["routing"]["iterations"]
+        assert group.hparams["attention.cbam"].bool_value == record.config["attention"]["cbam"]
+        values = {value.name.tag: value.value for value in group.metric_values}
+        assert {tag: values[tag] for tag in fields} == pytest.approx(
+            {tag: getattr(record, field) for tag, field in fields.items()}
+        )
+        assert group.sessions[0].status == api_pb2.STATUS_SUCCESS
+
+
+def rows_of_the_page(context: Any, experiment: Any) -> dict[str, Any]:
+    """The lines of the HParams table."""
+    request = api_pb2.ListSessionGroupsRequest(
+        allowed_statuses=list(api_pb2.Status.values()),
+        slice_size=100,
+        col_params=[api_pb2.ColParams(metric=metric.name) for metric in experiment.metric_infos],
+    )
+    handler = list_session_groups.Handler(RequestContext(), context, "", request)
+    return {group.name: group for group in handler.run().session_groups}
+
+
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_an_interrupted_run_has_no_epoch_twice_and_none_missing(
+    epochs: int, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies between TensorBoard's file and the checkpoint, the moment when the one knows more than the other."""
+    config = composed_config(*tiny, *OPTIONS)
+    saved = EpochCheckpoint.on_train_epoch_end
+
+    def dying(self: EpochCheckpoint, trainer: Any, module: Any) -> None:
+        if trainer.current_epoch == epochs:
+            raise KeyboardInterrupt
+        saved(self, trainer, module)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(EpochCheckpoint, "on_train_epoch_end", dying)
+        run(config, None, no_line)
+    folder = plan(config).folder
+    assert steps(read(folder))["accuracy/test"] == list(range(1, epochs + 2))
+    record = run(config, None, no_line)
+    events = read(folder)
+    found = steps(events)
+    assert set(found) == CURVES | HISTOGRAMS | {"accuracy/last", "reconstructions"}
+    assert all(each == [1, 2, 3] for tag, each in found.items() if tag != "accuracy/last")
+    assert [event.value for event in events.Scalars("accuracy/test")] == pytest.approx(
+        [row["test_accuracy"] for row in record.epochs]
+    )
+    assert len(list(folder.glob("events*"))) == (2 if epochs else 1)
+    assert events.Graph()
+    assert len(events.Tensors("parameters/text_summary")) == 1
+
+
+def test_a_repetition_starts_clean(tiny: tuple[str, ...]) -> None:
+    first = composed_config(*tiny)
+    run(first, None, no_line)
+    run(composed_config(*tiny, "rerun=true"), None, no_line)
+    assert len(list(plan(first).folder.glob("events*"))) == 1
+    assert steps(read(plan(first).folder))["loss/train"] == [1, 2, 3]
+
+
+def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch(tiny: tuple[str, ...]) -> None:
+    config = composed_config(*tiny, "protocol=heldout")
+    record = run(config, None, no_line)
+    events = read(plan(config).folder)
+    assert steps(events)["accuracy/heldout"] == [1, 2, 3]
+    (tested,) = events.Scalars("accuracy/test")
+    assert (tested.step, tested.value) == (record.first_epoch_to_max, pytest.approx(record.heldout_accuracy))
+    assert not {"accuracy/last", "accuracy/max"} & set(events.Tags()["scalars"])
+
+
+def test_nothing_of_it_shows_in_the_runs_numbers(
+    ran: tuple[Config, records.Record, EventAccumulator], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_board = ran[1]
+    for name in ("on_train_start", "on_validation_epoch_start", "on_train_epoch_end"):
+        monkeypatch.setattr(Board, name, lambda *args: None)
+    without = run(composed_config(*TINY_RUN, f"paths.results={tmp_path}", f"paths.logs={tmp_path}"), None, no_line)
+    assert numbers(with_board) == numbers(without)
+    assert with_board.max_accuracy == without.max_accuracy
+
+
+def test_looking_leaves_the_random_state_and_the_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawing(*args: Any) -> Any:
+        torch.rand(1)
+        return observe(*args)
+
+    monkeypatch.setattr(board, "observe", drawing)
+    monkeypatch.setattr(board, "parameter_table", lambda module: str(torch.rand(1)))
+    module, trainer, looking = looker(composed_config(*TINY_RUN), tmp_path)
+    module.train()
+    state = torch.get_rng_state()
+    looking.on_train_start(trainer, module)
+    epoch(looking, trainer, module)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(part.training for part in module.modules())
+    assert not module.network._forward_hooks
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def looker(config: Config, folder: Path, images: int = 40) -> tuple[CapsuleModule, Any, Board]:
+    """A module, what it needs of a trainer, and its board, before the first epoch; the pixels are noise."""
+    placed = dataclasses.replace(config, paths=dataclasses.replace(config.paths, logs=str(folder)))
+    planned = Plan(placed, torch.device("cpu"), "float32", None, None)
+    module = make_module(planned, build(config))
+    data = config.data
+    noise = torch.randint(0, 256, (images, data.channels, data.size, data.size), dtype=torch.uint8)
+    loader = DeviceLoader(noise, torch.arange(images) % data.classes, images)
+    plugin = SimpleNamespace(forward_context=torch.no_grad)
+    trainer = SimpleNamespace(
+        is_global_zero=True, val_dataloaders=Several(loader, 8), precision_plugin=plugin, current_epoch=0
+    )
+    return module, trainer, Board(planned)
+
+
+def epoch(looking: Board, trainer: Any, module: CapsuleModule) -> None:
+    """What the board does in one epoch, after its training."""
+    trainer.current_epoch = len(module.history)
+    looking.on_validation_epoch_start(trainer, module)
+    with torch.no_grad():
+        for batches in trainer.val_dataloaders:
+            if looking.evaluation is not None:
+                module.eval()
+                for batch in batches:
+                    module(batch.pixels)
+                module.train()
+            looking.on_validation_batch_end(trainer, module, None, batches, 0)
+    module.history.append(dict.fromkeys(ROW, 0.5))
+    looking.on_train_epoch_end(trainer, module)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("model=da_capsnet",),
+        ("model=inverted_capsnet", "routing.iterations=5"),
+        ("model=inverted_capsnet_cifar100", "data.classes=100", "routing.iterations=5"),
+    ],
+    ids=lambda options: options[0],
+)
+def test_files_of_350_epochs_stay_small(options: tuple[str, ...], tmp_path: Path) -> None:
+    """Coloured noise, which no image format can make smaller, and the most layers and iterations of any study."""
+    config = composed_config(
+        "data=cifar10", *options, "budget.width=0.07", "reconstruction.enabled=true", "optim.epochs=350"
+    )
+    module, trainer, looking = looker(config, tmp_path, images=200)
+    sizes = [0]
+
+    def more() -> int:
+        """Bytes since the last time."""
+        (file,) = tmp_path.rglob("events*")
+        sizes.append(file.stat().st_size)
+        return sizes[-1] - sizes[-2]
+
+    looking.on_train_start(trainer, module)
+    epoch(looking, trainer, module)
+    first = more()
+    epoch(looking, trainer, module)
+    looked = more()
+    module.history *= 13
+    epoch(looking, trainer, module)
+    plain = more()
+    looks = sum(looked_into(number, 350) for number in range(1, 351))
+    assert 0 < plain < looked < first
+    assert first + (looks - 1) * looked + (350 - looks) * plain < 5_000_000
+
+
+def test_pictures_become_rarer_and_the_last_epoch_has_one() -> None:
+    assert all(looked_into(number, 250) for number in range(1, 26))
+    assert [number for number in range(26, 64) if looked_into(number, 63)] == [30, 40, 50, 60, 63]
+
+
+@pytest.mark.parametrize("model", [pytest.param("capsnet", marks=pytest.mark.slow), "da_capsnet"])
+def test_an_epochs_look_takes_less_than_half_a_training_step(model: str, tmp_path: Path) -> None:
+    """An epoch of the sample has 40 steps, of the whole MNIST 469: it is less than 2 % of either."""
+    config = composed_config("data=mnist_sample", f"model={model}", "reconstruction.enabled=true")
+    module, trainer, looking = looker(config, tmp_path, images=128)
+    step = EagerSteps(module.outcome, torch.Tensor.backward, module.configure_optimizers())
+    (batch,) = trainer.val_dataloaders.loader
+    looking.on_train_start(trainer, module)
+    steps, looks = [], []
+    for _ in range(2):  # the first of each also warms up
+        started = time.process_time()
+        step(batch)
+        steps.append(time.process_time() - started)
+        looking.on_validation_epoch_start(trainer, module)
+        with torch.no_grad():
+            module(batch.pixels)
+        looking.on_validation_batch_end(trainer, module, None, [batch], 0)
+        module.history.append(dict.fromkeys(ROW, 0.5))
+        started = time.process_time()
+        looking.on_train_epoch_end(trainer, module)
+        looks.append(time.process_time() - started)
+    assert min(looks) < min(steps) / 2
+
+
+def test_of_several_processes_one_writes(tmp_path: Path) -> None:
+    module, trainer, looking = looker(composed_config(*TINY_RUN), tmp_path)
+    trainer.is_global_zero = False
+    looking.on_train_start(trainer, module)
+    epoch(looking, trainer, module)
+    assert not list(tmp_path.rglob("events*"))
+
+
+def test_a_disk_that_is_full_hides_nothing_else_that_ended_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(self: SummaryWriter) -> None:
+        closed.append(self)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    closed: list[SummaryWriter] = []
+    module, trainer, looking = looker(composed_config(*TINY_RUN), tmp_path)
+    looking.on_train_start(trainer, module)
+    monkeypatch.setattr(SummaryWriter, "close", refusing)
+    looking.on_exception(trainer, module, KeyboardInterrupt())
+    assert closed == [looking.writer]
+
+
+def test_ctrl_c_inside_tensorboards_queue_ends_all_the_same(tmp_path: Path) -> None:
+    """It left the queue's lock held, once in some twenty interruptions."""
+    module, trainer, looking = looker(composed_config(*TINY_RUN), tmp_path)
+    looking.on_train_start(trainer, module)
+    assert looking.writer is not None
+    assert looking.writer.file_writer is not None
+    with looking.writer.file_writer.event_writer._async_writer._byte_queue.mutex:
+        began = time.monotonic()
+        looking.on_exception(trainer, module, KeyboardInterrupt())
+        assert time.monotonic() - began < 20
+
+
+def test_a_full_disk_ends_in_one_line(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is TensorBoard's thread that meets it, and Python prints what ends a thread."""
+    printed: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+
+    def refusing(self: RecordWriter, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RecordWriter, "write", refusing)
+    config = composed_config(*tiny)
+    with pytest.raises(OSError, match="No space left on device") as refused:
+        run(config, None, no_line)
+    assert Path(refused.value.filename) == plan(config).folder
+    assert printed == []

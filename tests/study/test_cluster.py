@@ -1,0 +1,195 @@
+"""Sweeps beyond one process: submitit's local jobs, Slurm and Ray, through Hydra's launchers."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import TINY, composed_config, numbers
+
+from capsexp.run import records
+from capsexp.run.execute import run
+
+pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+pytest.importorskip("hydra_plugins.hydra_ray_launcher")
+pytestmark = pytest.mark.slow
+
+#: A launcher, and what it is told. Ray brings up its own small cluster; its processes do one run each.
+LAUNCHERS = {
+    "submitit_local": (),
+    "submitit_slurm": ("hydra.launcher.partition=short", "hydra.launcher.gpus_per_node=1"),
+    "ray": (
+        "+hydra.launcher.ray.init.num_cpus=2",
+        "+hydra.launcher.ray.init.include_dashboard=false",
+        "+hydra.launcher.ray.remote.max_calls=1",
+    ),
+}
+
+#: Slurm as far as submitit sees it: a queue of this machine alone, where every job of an array begins at once.
+SLURM = {
+    "sbatch": r"""
+last=$(sed -n 's/^#SBATCH --array=0-\([0-9]*\)%.*/\1/p' "$1")
+export SLURM_JOB_ID=7 SLURM_ARRAY_JOB_ID=7 SLURM_JOB_NAME=capsexp SLURM_JOB_NUM_NODES=1 SLURM_NTASKS=1
+export SLURM_NTASKS_PER_NODE=1 SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0
+for index in $(seq 0 "$last"); do
+  SLURM_ARRAY_TASK_ID=$index setsid bash "$1" > /dev/null 2>&1 < /dev/null &
+done
+echo "Submitted batch job 7"
+""",
+    "srun": r"""
+while [[ $1 == --* ]]; do
+  case $1 in --output) out=$2; shift 2 ;; --error) err=$2; shift 2 ;; *) shift ;; esac
+done
+for name in out err; do
+  path=${!name//%A_%a/7_$SLURM_ARRAY_TASK_ID}
+  declare $name="${path//%t/0}"
+done
+mkdir -p "${out%/*}"
+exec "$@" >> "$out" 2>> "$err"
+""",
+    "sacct": r"printf 'JobID|State|NodeList\n7_[0-9]|RUNNING|here\n'",
+}
+
+Sweep = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What processes get: a Slurm, if nobody's."""
+    folder = tmp_path_factory.mktemp("slurm")
+    for name, script in SLURM.items():
+        (folder / name).write_text(f"#!/bin/bash\n{script}")
+        (folder / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def command(launcher: str, *more: str) -> list[str]:
+    """The sweep's command line. The numbers depend on the threads, which launchers give out as they like."""
+    typed = (f"hydra/launcher={launcher}", *LAUNCHERS[launcher], *TINY, "trainer.threads=1", *more)
+    return [sys.executable, "-m", "capsexp", "-m", *typed]
+
+
+def sweep(launcher: str, folder: Path, environment: dict[str, str], *more: str) -> "subprocess.CompletedProcess[str]":
+    """Runs it from its own working folder."""
+    folder.mkdir(exist_ok=True)
+    return subprocess.run(
+        command(launcher, *more), capture_output=True, text=True, timeout=150, check=False, cwd=folder, env=environment
+    )
+
+
+def records_in(results: Path) -> dict[str, records.Record]:
+    """The records by their file names."""
+    return {path.name: records.read(path) for path in (results / "runs").iterdir()}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, records.Record]:
+    """The records of the same runs, trained alone."""
+    folder = tmp_path_factory.mktemp("alone")
+    paths = (f"paths.results={folder}/results", f"paths.logs={folder}/logs")
+    for iterations in (1, 2):
+        typed = ("trainer.threads=1", f"routing.iterations={iterations}", *paths)
+        run(composed_config(*TINY, *typed), None, lambda line: None)
+    return records_in(folder / "results")
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_every_run_comes_home_and_is_as_if_alone(
+    launcher: str, alone: dict[str, records.Record], tmp_path: Path, environment: dict[str, str]
+) -> None:
+    ended = sweep(launcher, tmp_path / "work", environment, "routing.iterations=1,0,2")
+    wrong = "error: routing.iterations=0: must be a whole number at least 1 (routing.iterations=0)"
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.splitlines()[-2:] == ["error: 1 of 3 runs failed", wrong]
+    assert "Traceback" not in ended.stdout + ended.stderr
+    assert {path.name for path in (tmp_path / "work").iterdir()} == {"results", "logs"}
+    results = tmp_path / "work" / "results"
+    swept = records_in(results)
+    assert swept.keys() == alone.keys()
+    for name, record in swept.items():
+        assert numbers(record) == numbers(alone[name])
+        assert record.provenance["threads"] == 1
+
+    written = {path: path.stat().st_mtime_ns for path in (results / "runs").iterdir()}
+    paths = (f"paths.results={results}", f"paths.logs={tmp_path}/logs")
+    again = sweep(launcher, tmp_path / "elsewhere", environment, "routing.iterations=1,2", *paths)
+    assert again.returncode == 0, again.stderr
+    assert {path: path.stat().st_mtime_ns for path in (results / "runs").iterdir()} == written
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["multirun"]
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize(("launcher", "how"), [("submitit_local", signal.SIGTERM), ("ray", signal.SIGINT)])
+def test_a_sweep_that_is_ended_takes_its_runs_along_and_goes_on(
+    launcher: str, how: signal.Signals, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    typed = ("budget.epochs=60", "seed=0,1")
+    process = subprocess.Popen(
+        command(launcher, *typed), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    deadline = time.monotonic() + 120
+    while len(list(tmp_path.glob("logs/*/last.ckpt"))) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(how)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "interrupted: the same command goes on after the last whole epoch"
+    assert "Traceback" not in errors
+    assert not (tmp_path / "results").exists()
+
+    again = sweep(launcher, tmp_path, environment, *typed)
+    assert again.returncode == 0, again.stderr
+    found = records_in(tmp_path / "results").values()
+    assert len(found) == 2
+    for record in found:
+        assert len(record.epochs) == 60
+        assert record.provenance["resumed_after_epochs"][0] > 0
+
+
+def test_slurm_is_told_what_was_typed(tmp_path: Path, environment: dict[str, str]) -> None:
+    ended = sweep("submitit_slurm", tmp_path, environment, "seed=0,1", "optim.lr=0")
+    assert ended.returncode == 2
+    (script,) = tmp_path.glob("logs/multirun/.submitit/*/*.sh")
+    lines = script.read_text().splitlines()
+    assert {"#SBATCH --partition=short", "#SBATCH --gpus-per-node=1", "#SBATCH --array=0-1%2"} <= set(lines)
+
+
+def test_where_there_is_no_slurm_one_line_says_so(tmp_path: Path, environment: dict[str, str]) -> None:
+    environment["PATH"] = str(Path(sys.executable).parent)
+    ended = sweep("submitit_slurm", tmp_path, environment, "seed=0,1")
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines() == ['error: Could not detect "srun", are you indeed on a slurm cluster?']
+
+
+def test_a_cluster_of_rays_that_is_not_there_is_one_line(tmp_path: Path, environment: dict[str, str]) -> None:
+    environment.pop("RAY_ADDRESS", None)
+    ended = sweep("ray", tmp_path, environment, "seed=0,1", "hydra.launcher.ray.init.address=127.0.0.1:1")
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith("error: ")
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_killed_job_is_one_line_that_names_its_log(tmp_path: Path, environment: dict[str, str]) -> None:
+    process = subprocess.Popen(
+        command("submitit_local", "budget.epochs=100", "seed=0"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    deadline = time.monotonic() + 120
+    while not (locks := list(tmp_path.glob("logs/*/lock"))) or not locks[0].read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(int(locks[0].read_text()), signal.SIGKILL)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 1
+    (line,) = errors.splitlines()
+    assert line.startswith("error: Job ")
+    assert str(tmp_path / "logs" / "multirun" / ".submitit") in line
+    assert "has not produced any output" in line
