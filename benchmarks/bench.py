@@ -25,10 +25,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from capsexp.config import compose
 from capsexp.config.schema import Config, check
+from capsexp.data.loader import Batch
 from capsexp.run.build import build
 from capsexp.run.host_memory import keep_freed_memory
 from capsexp.run.module import CapsuleModule
-from capsexp.run.optimization import Batch
 from capsexp.run.plan import Plan, find_place
 from capsexp.run.provenance import host_peak, processor
 from capsexp.run.train import make_module

@@ -12,7 +12,14 @@ from torch import Tensor
 from capsexp.config.schema import Preprocess
 from capsexp.data.synthesis import Digits, Epoch, Synthesis
 from capsexp.errors import InputError
-from capsexp.run.optimization import Batch
+
+
+class Batch(NamedTuple):
+    """What a loader yields."""
+
+    pixels: Tensor  # between 0 and 1, [B, channels, H, W] float32
+    labels: Tensor  # [B] int64, or sets [B, J] of 0 and 1
+    weight: float = 1.0  # of the loss's gradient: a process's images over an equal part of the batch's
 
 
 def derived_seed(*parts: int) -> int:

@@ -10,17 +10,10 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from capsexp.data.loader import Batch
 from capsexp.nn.precision import full_precision
 
 WARM_UP = 3  # steps before the recording: they set up what libraries set up, and the optimiser's state
-
-
-class Batch(NamedTuple):
-    """What a loader yields."""
-
-    pixels: Tensor  # between 0 and 1, [B, channels, H, W] float32
-    labels: Tensor  # [B] int64, or sets [B, J] of 0 and 1
-    share: float = 1.0  # of several processes' images, over an equal share: what the loss's gradient is weighed with
 
 
 class Outcome(NamedTuple):
@@ -60,7 +53,7 @@ class EagerSteps:
         self.optimizer.zero_grad()
         loss, scores = self.forward(batch)
         with full_precision(loss):  # under autocast, products in float32 regions would have bfloat16 gradients
-            self.backward(loss if batch.share == 1 else loss * batch.share)
+            self.backward(loss if batch.weight == 1 else loss * batch.weight)
         self.optimizer.step()
         return Outcome(loss.detach(), scores.detach())
 

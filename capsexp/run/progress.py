@@ -16,9 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from capsexp.data.loader import Several
+from capsexp.data.loader import Batch, Several
 from capsexp.run.module import CapsuleModule, Epoch
-from capsexp.run.optimization import Batch
 
 
 class EpochLines(Callback):

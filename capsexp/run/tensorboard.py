@@ -32,7 +32,7 @@ from torch.utils.tensorboard import FileWriter, SummaryWriter
 from torch.utils.tensorboard.summary import hparams as session
 
 from capsexp.config.checks import NAME, TARGET
-from capsexp.data.loader import DeviceLoader, Several
+from capsexp.data.loader import Batch, DeviceLoader, Several
 from capsexp.models import Prediction
 from capsexp.nn.capsules import use_reference
 from capsexp.nn.capture import entropy, observe
@@ -40,7 +40,6 @@ from capsexp.nn.labels import present
 from capsexp.nn.scores import Scores
 from capsexp.run import records
 from capsexp.run.module import CapsuleModule
-from capsexp.run.optimization import Batch
 from capsexp.run.plan import Plan
 from capsexp.run.provenance import peak_memory_mb
 

@@ -8,11 +8,11 @@ from launching import records_in, reproduce
 from support import composed_config
 
 from capsexp.config.schema import Preprocess
-from capsexp.data.loader import TrainingLoader, moved
+from capsexp.data.loader import Batch, TrainingLoader, moved
 from capsexp.run.build import build
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule, Metrics
-from capsexp.run.optimization import Batch, EagerSteps, RecordedSteps, cuda_graph, make_recordable
+from capsexp.run.optimization import EagerSteps, RecordedSteps, cuda_graph, make_recordable
 from capsexp.run.plan import plan
 from capsexp.run.train import make_module
 

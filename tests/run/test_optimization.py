@@ -9,10 +9,10 @@ from support import composed_config
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from capsexp.data.loader import moved
+from capsexp.data.loader import Batch, moved
 from capsexp.run.build import build
 from capsexp.run.module import CapsuleModule, Metrics
-from capsexp.run.optimization import WARM_UP, Batch, EagerSteps, Outcome, RecordedSteps, make_recordable
+from capsexp.run.optimization import WARM_UP, EagerSteps, Outcome, RecordedSteps, make_recordable
 from capsexp.run.plan import plan
 from capsexp.run.train import make_module
 
@@ -113,10 +113,10 @@ def test_weights_are_cast_anew_in_each_step_of_an_autocast_region() -> None:
             assert again(batch).loss.item() == loss
 
 
-def test_a_share_weighs_the_gradient_and_not_the_loss() -> None:
+def test_a_batch_weight_scales_the_gradient_not_the_loss() -> None:
     whole, half = module_of("model=capsnet data=mnist_sample"), module_of("model=capsnet data=mnist_sample")
     (batch,) = batches([8])
-    assert steps_of(whole)(batch).loss == steps_of(half)(batch._replace(share=0.5)).loss
+    assert steps_of(whole)(batch).loss == steps_of(half)(batch._replace(weight=0.5)).loss
     for a, b in zip(whole.parameters(), half.parameters(), strict=True):
         assert a.grad is not None
         assert b.grad is not None
