@@ -18,18 +18,18 @@ def main(arguments: list[str]) -> int:
     """Plans, runs, prints the tables; the exit code."""
     options = _parsed(arguments)
     chosen = [studies.load(name) for name in options.studies or studies.names()]
-    from capsexp.study import launcher, monitor, selection  # torch takes seconds to import: names come first
+    from capsexp.study import launcher, monitor, planning, selection  # torch takes seconds to import: names come first
 
     if selection.essential(options.typed):
         for study in chosen:
             selection.substituted(study, options.typed)  # says before the runs what no table could be made of
-    jobs, barred = launcher.plan_all(chosen, options.typed, range(options.seeds))
+    jobs, barred = planning.plan_all(chosen, options.typed, range(options.seeds))
     for job in jobs:
-        launcher.look(job)
+        planning.look(job)
     monitor.print_plan(jobs, barred, listed=options.dry_run)
     if options.dry_run:
         return FAILED if barred else DONE
-    at_a_time, devices = launcher.places(jobs, options.jobs)
+    at_a_time, devices = planning.places(jobs, options.jobs)
     deadline = time.monotonic() + 60 * options.time_limit
     how = launcher.Options(at_a_time, devices, options.retry, options.stop_at_failure, deadline)
     problems: list[str] = []
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
             problems = _print_tables(options, Path(jobs[0].planned.config.paths.results))
     finally:
         monitor.print_end(jobs, [*problems, *barred])
-    return FAILED if barred or problems or launcher.count(jobs, "failed") else DONE
+    return FAILED if barred or problems or planning.count(jobs, "failed") else DONE
 
 
 def _print_tables(options: argparse.Namespace, results: Path) -> list[str]:

@@ -11,7 +11,7 @@ from support import ROOT, TINY, numbers
 
 from capsexp.run import records
 from capsexp.run.execute import held
-from capsexp.study import launcher, studies
+from capsexp.study import planning, studies
 
 SCRIPT = ROOT / "scripts" / "reproduce_tables.py"
 
@@ -47,10 +47,10 @@ def start(folder: Path, *more: str) -> "subprocess.Popen[str]":
     )
 
 
-def planned(folder: Path, seeds: int = 1) -> list[launcher.Job]:
+def planned(folder: Path, seeds: int = 1) -> list[planning.Job]:
     """The launcher's runs."""
     overrides = [word for word in arguments(folder) if "=" in word and not word.startswith("--")]
-    jobs, barred = launcher.plan_all([studies.load("jiao_table2")], ["budget=demo", *overrides], range(seeds))
+    jobs, barred = planning.plan_all([studies.load("jiao_table2")], ["budget=demo", *overrides], range(seeds))
     assert not barred
     return jobs
 

@@ -7,64 +7,24 @@ done again by itself. When the launcher dies, its runs end with it.
 """
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import torch
 
-from capsexp.config.compose import command, composed
-from capsexp.config.schema import check
-from capsexp.errors import InputError
-from capsexp.run import records
 from capsexp.run.execute import held
-from capsexp.run.plan import Plan, finished, plan, with_precision
-from capsexp.study.selection import essential, substituted
-from capsexp.study.studies import Study, condition_of
+from capsexp.run.plan import finished
+from capsexp.study.planning import Job, Watcher, look
 from capsexp.study.worker import Report, work
-
-State = Literal["waiting", "running", "finished", "failed", "elsewhere"]
 
 _ASK_AGAIN = 2.0  # seconds until a run that another process had in hand is asked for again
 _PATIENCE = 10.0  # seconds that a run gets to end by itself
 _TICK = 0.5  # seconds between two looks at the clock
-_A_GPU = 2  # runs: while one writes, evaluates or is started, the other computes
 _FULL = "out of memory"  # in what torch says when a GPU is
-
-
-@dataclass(eq=False)
-class Job:
-    """One run among many."""
-
-    planned: Plan
-    studies: list[str]  # that need it
-    state: State = "waiting"
-    error: str | None = None  # of the latest attempt
-    tried: int = 0
-    epoch: int = 0  # whole epochs so far, as far as known
-    accuracy: float | None = None  # after the latest of them, in percent
-    seconds: float | None = None  # of the latest epoch
-    outcome: str = ""  # of a finished run, in words
-    ready_at: float = 0.0
-    alone: bool = False  # beside others the GPU's memory didn't do
-
-    @property
-    def left(self) -> int:
-        """Epochs that it still has to do."""
-        return 0 if self.state in ("finished", "failed") else self.planned.epochs - self.epoch
-
-
-class Watcher(Protocol):
-    """What is told how the runs go."""
-
-    def changed(self, job: Job) -> None:
-        """A job began, ended an epoch, or ended."""
-
-    def tick(self) -> None:
-        """Some time has passed."""
 
 
 @dataclass(frozen=True)
@@ -76,56 +36,6 @@ class Options:
     retries: int = 0  # how often a failed run is tried again
     stop_at_failure: bool = False
     deadline: float = float("inf")  # on time.monotonic's clock
-
-
-def plan_all(
-    studies: Sequence[Study], typed: Sequence[str], seeds: Sequence[int]
-) -> tuple[list[Job], dict[str, list[str]]]:
-    """All runs of the studies, each once, and what can't be run: the reason, and the runs that it stops.
-
-    What is typed selects among a study's rows, or replaces their choices: see `capsexp.study.selection`. The seeds of a
-    configuration follow each other, so that rows of a table are complete early.
-    """
-    jobs: dict[str, Job] = {}
-    barred: dict[str, dict[str, str]] = {}
-    absent: dict[str, str] = {}  # a data set that is missing is looked for, or downloaded, once
-    for study in studies:
-        selected = {of_row.condition for of_row in substituted(study, typed)[1]} if essential(typed) else None
-        for overrides in study.jobs(typed):
-            config = check(composed(overrides))
-            trained = condition_of(records.identity(config, "", None))
-            if selected is not None and trained not in selected:
-                continue  # a grid that has nothing of the typed keys, or a value of theirs that no row has
-            if config.data.name not in absent:
-                try:
-                    first = plan(config)
-                except InputError as error:  # its data, or its device
-                    absent[config.data.name] = str(error)
-            if reason := absent.get(config.data.name):
-                barred.setdefault(reason, {}).setdefault(trained, " ".join(overrides))
-                continue
-            for seed in seeds:
-                job = Job(_seeded(first, seed, overrides), [])
-                jobs.setdefault(job.planned.name, job).studies.append(study.name)
-    return list(jobs.values()), {reason: list(runs.values()) for reason, runs in barred.items()}
-
-
-def _seeded(planned: Plan, seed: int, overrides: list[str]) -> Plan:
-    repeated = with_precision(command([*overrides, f"seed={seed}"]), planned.precision)
-    return replace(planned, config=replace(planned.config, seed=seed), command=repeated)
-
-
-def look(job: Job) -> None:
-    """Sets the job's state to what its files say."""
-    if not job.planned.path.exists():
-        return
-    try:
-        record = records.read(job.planned.path)
-    except InputError as error:  # damaged: nobody else's business
-        job.state, job.error = "failed", str(error)
-        return
-    job.state, job.error, job.epoch = record.status, record.error, len(record.epochs)
-    job.outcome = records.outcome(record) if record.status == "finished" else ""
 
 
 def launch(jobs: Sequence[Job], options: Options, watcher: Watcher) -> bool:
@@ -278,15 +188,3 @@ def _how(exit_code: int | None) -> str:
     if exit_code is not None and exit_code < 0:
         return f"killed by signal {-exit_code}" + (" (out of memory?)" if exit_code == -9 else "")
     return f"ended with code {exit_code} and said nothing"
-
-
-def places(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:
-    """How many runs at a time, and on how many GPUs; unless it is said, two a GPU, or one on the CPU."""
-    on_gpu = any(job.planned.device.type == "cuda" for job in jobs)
-    devices = torch.cuda.device_count() if on_gpu else 0
-    return at_a_time or max(1, _A_GPU * devices), devices
-
-
-def count(jobs: Iterable[Job], *states: State) -> int:
-    """How many jobs are in one of these states."""
-    return sum(job.state in states for job in jobs)

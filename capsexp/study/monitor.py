@@ -14,7 +14,7 @@ from rich.text import Text
 
 from capsexp.run.checkpoints import LAST
 from capsexp.run.progress import duration
-from capsexp.study.launcher import Job, count
+from capsexp.study.planning import Job, count
 from capsexp.study.worker import OUTPUT
 
 

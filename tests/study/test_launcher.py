@@ -18,7 +18,7 @@ from capsexp.config.schema import check
 from capsexp.files import write_atomically
 from capsexp.run import records
 from capsexp.run.checkpoints import LAST
-from capsexp.study import launcher, studies
+from capsexp.study import launcher, planning, studies
 
 T = TypeVar("T")
 
@@ -153,7 +153,7 @@ def test_the_table_is_written_beside_the_records(whole: Path, capsys: pytest.Cap
 )
 def test_what_is_typed_selects_among_the_rows(study: str, typed: str, runs: int, tmp_path: Path) -> None:
     nowhere = [f"data.root={tmp_path}", "data.download=false"]
-    jobs, barred = launcher.plan_all([studies.load(study)], ["budget=short", *nowhere, *typed.split()], range(1))
+    jobs, barred = planning.plan_all([studies.load(study)], ["budget=short", *nowhere, *typed.split()], range(1))
     assert (len(jobs), sum(map(len, barred.values()))) == (0, runs)
 
 
@@ -172,13 +172,13 @@ def test_planning_and_skipping_are_quick(whole: Path, tmp_path: Path) -> None:
     study = studies.load("jiao_table2")
     overrides = ["data=mnist_sample", f"paths.results={tmp_path}", f"paths.logs={tmp_path}/logs"]
 
-    def planned_jobs(seeds: int) -> list[launcher.Job]:
-        return launcher.plan_all([study], overrides, range(seeds))[0]
+    def planned_jobs(seeds: int) -> list[planning.Job]:
+        return planning.plan_all([study], overrides, range(seeds))[0]
 
-    def looked_at() -> list[launcher.Job]:
+    def looked_at() -> list[planning.Job]:
         jobs = planned_jobs(10)
         for job in jobs:
-            launcher.look(job)
+            planning.look(job)
         return jobs
 
     composing, _ = quickest(lambda: [check(composed(words)) for words in study.jobs(overrides)])  # 0.5 s for its ten
@@ -192,14 +192,14 @@ def test_planning_and_skipping_are_quick(whole: Path, tmp_path: Path) -> None:
         key = records.key_of(identity)
         records.write(dataclasses.replace(finished, key=key, identity=identity, epochs=epochs), job.planned.path)
     seconds, jobs = quickest(looked_at)
-    assert launcher.count(jobs, "finished") == len(jobs) == 100
+    assert planning.count(jobs, "finished") == len(jobs) == 100
     assert seconds < 4 * composing
 
 
 class FullWithTwo(launcher._Launcher):
     """Stands for a GPU that has the memory for one run; its runs are no processes."""
 
-    def _start(self, job: launcher.Job) -> None:
+    def _start(self, job: planning.Job) -> None:
         job.state = "running"
         job.tried += 1
         self.runs.append(launcher._Run(job, None, None, 0))  # type: ignore[arg-type]
@@ -215,7 +215,7 @@ class FullWithTwo(launcher._Launcher):
 class Blind:
     """A watcher that sees nothing."""
 
-    def changed(self, job: launcher.Job) -> None:
+    def changed(self, job: planning.Job) -> None:
         """A job changed."""
 
     def tick(self) -> None:
