@@ -11,6 +11,7 @@ import difflib
 import importlib
 import inspect
 import math
+import operator
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -23,22 +24,8 @@ TARGET, NAME = "_target_", "name"
 #: A node with the dotted path of a class under `_target_`, its `name`, and the class's arguments.
 Component = Annotated[dict[str, Any], TARGET]
 
-
-@dataclasses.dataclass(frozen=True)
-class Range:
-    """Bounds of a number, put on an annotation: `Annotated[float, Range(above=0)]`."""
-
-    low: float = -math.inf
-    high: float = math.inf
-    above: float = -math.inf
-    below: float = math.inf
-
-    def __contains__(self, value: float) -> bool:
-        return self.low <= value <= self.high and self.above < value < self.below
-
-    def __str__(self) -> str:
-        bounds = (("at least", self.low), ("above", self.above), ("at most", self.high), ("below", self.below))
-        return " and ".join(f"{word} {bound:g}" for word, bound in bounds if math.isfinite(bound))
+#: The bounds of annotated_types, as in `Annotated[float, Ge(0), Lt(1)]`: attribute and operator, and in words.
+_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -115,7 +102,7 @@ def describe(annotation: Any) -> str:
     """What an annotation allows, in words."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        bounds = " and ".join(str(mark) for mark in arguments[1:] if isinstance(mark, Range))
+        bounds = " and ".join(f"{_BOUNDS[name]} {limit:g}" for name, limit in _bounds(annotation))
         return f"{describe(arguments[0])} {bounds}".strip()
     if origin is Literal:
         return "one of " + ", ".join(str(choice) for choice in arguments)
@@ -125,6 +112,12 @@ def describe(annotation: Any) -> str:
         return f"a list, each {describe(arguments[0])}"
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
     return words.get(annotation, "a group of keys")
+
+
+def _bounds(annotation: Any) -> list[tuple[str, float]]:
+    """Operator and limit of each bound of an Annotated type."""
+    marks = get_args(annotation)[1:]
+    return [(name, limit) for mark in marks for name in _BOUNDS if (limit := getattr(mark, name, None)) is not None]
 
 
 def _is_nested(annotation: Any) -> bool:
@@ -139,8 +132,9 @@ def _fit(value: object, annotation: Any) -> Any:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         fitted = _fit(value, arguments[0])
-        inside = fitted is _MISFIT or all(fitted in mark for mark in arguments[1:] if isinstance(mark, Range))
-        return fitted if inside else _MISFIT
+        if fitted is not _MISFIT and all(getattr(operator, name)(fitted, limit) for name, limit in _bounds(annotation)):
+            return fitted
+        return _MISFIT
     if origin is Literal:
         return next((c for c in arguments if value == c and type(value) is type(c)), _MISFIT)
     if origin in (Union, types.UnionType):

@@ -9,14 +9,13 @@ of that class, so that a new network needs no change here.
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from capsexp.config.checks import NAME, Component, Range, check_component, check_dataclass, import_target
+from annotated_types import Ge, Gt, Le, Lt
+
+from capsexp import Count, Fraction, NotNegative, Positive
+from capsexp.config.checks import NAME, Component, check_component, check_dataclass, import_target
 from capsexp.errors import InputError
 
-Positive = Annotated[float, Range(above=0)]
-NotNegative = Annotated[float, Range(0)]
-Count = Annotated[int, Range(1)]
-Natural = Annotated[int, Range(0)]
-Fraction = Annotated[float, Range(above=0, high=1)]
+Natural = Annotated[int, Ge(0)]
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Preprocess:
     """What happens to a training image, on the device, each time that it is drawn."""
 
     normalize: bool  # subtract the training mean, divide by the standard deviation; else pixels / 255 alone
-    shift: Annotated[float, Range(0, below=1)]  # moved by up to this fraction of the side
+    shift: Annotated[float, Ge(0), Lt(1)]  # moved by up to this fraction of the side
     crop_padding: Natural  # pixels added on each side before a random crop of the old size
     flip: bool  # mirrored, one time in two, where data.flips allows it
     fill: Literal["zeros", "nearest"] = "zeros"  # what moves in: black, or the nearest pixel of the image
@@ -86,12 +85,12 @@ class Optim:
 
     name: Literal["adam", "sgd"]
     lr: Positive
-    momentum: Annotated[float, Range(0, below=1)]  # sgd only
+    momentum: Annotated[float, Ge(0), Lt(1)]  # sgd only
     weight_decay: NotNegative
     batch_size: Count
     epochs: Count  # the paper's; the budget says how many are done
     schedule: Literal["constant", "plateau", "steps"]
-    factor: Annotated[float, Range(above=0, below=1)]  # the learning rate is multiplied by it
+    factor: Annotated[float, Gt(0), Lt(1)]  # the learning rate is multiplied by it
     patience: Natural  # plateau: epochs without a lower training loss before that
     milestones: list[Count]  # steps: epochs of the paper's; a reduced budget scales them
 
@@ -148,7 +147,7 @@ class Config:
     trainer: Trainer
     paths: Paths
     protocol: Literal["paper", "heldout"]
-    seed: Annotated[int, Range(0, 2**32 - 1)]
+    seed: Annotated[int, Ge(0), Le(2**32 - 1)]
     rerun: bool  # train again although there is a finished record
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+from annotated_types import Gt, Lt
 from numpy.typing import NDArray
 from PIL import Image
 
-from capsexp.config.checks import Range
 from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled
 from capsexp.errors import InputError
 
@@ -37,7 +37,7 @@ class COIL20(Reader):
     places = (".", "coil20", "COIL20", "coil-20")
     packed_suffix = ".zip"
 
-    def __init__(self, *, test_fraction: Annotated[float, Range(above=0, below=1)] = 0.1, split_seed: int = 0) -> None:
+    def __init__(self, *, test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1, split_seed: int = 0) -> None:
         self.test_fraction, self.split_seed = test_fraction, split_seed
 
     def parts(self, path: Path) -> list[Path]:

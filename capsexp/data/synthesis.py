@@ -12,9 +12,11 @@ from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 import torch
+from annotated_types import Ge, Le, Lt
 from torch import Generator, Tensor, nn
 
-from capsexp.config.checks import NAME, TARGET, Range, import_target
+from capsexp import NotNegative, UnitInterval
+from capsexp.config.checks import NAME, TARGET, import_target
 from capsexp.config.schema import Data
 from capsexp.errors import InputError
 from capsexp.nn.labels import present
@@ -72,7 +74,7 @@ class DiverseMultiMNIST(Synthesis):
 
     multilabel = True
 
-    def __init__(self, *, single: Annotated[float, Range(0, 1)] = 1 / 6) -> None:
+    def __init__(self, *, single: UnitInterval = 1 / 6) -> None:
         self.single = single
 
     def training(self, digits: Digits, size: int) -> Callable[[Generator], Epoch]:
@@ -113,9 +115,9 @@ class AffineMNIST(Synthesis):
     def __init__(
         self,
         *,
-        rotation: Annotated[float, Range(0, 180)] = 20.0,
-        shear: Annotated[float, Range(0)] = 0.2,
-        scale: Annotated[float, Range(0, below=1)] = 0.2,
+        rotation: Annotated[float, Ge(0), Le(180)] = 20.0,
+        shear: NotNegative = 0.2,
+        scale: Annotated[float, Ge(0), Lt(1)] = 0.2,
     ) -> None:
         self.rotation, self.shear, self.scale = rotation, shear, scale
 

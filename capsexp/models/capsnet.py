@@ -8,18 +8,14 @@
 | class capsules  | 10 of 16 numbers, by routing                          | 10 × 16      |
 """
 
-from typing import Annotated
-
 from torch import Tensor, nn
 
-from capsexp.config.checks import Range
+from capsexp import Count, Fraction, Positive
 from capsexp.config.schema import Attention
 from capsexp.models import Prediction, convolved, scaled
 from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules, RoutingFactory
 from capsexp.nn.scores import Scores
-
-Count = Annotated[int, Range(1)]
 
 
 class CapsNet(nn.Module):
@@ -47,13 +43,13 @@ class CapsNet(nn.Module):
         routing: RoutingFactory,
         attention: Attention,
         *,
-        width: Annotated[float, Range(above=0, high=1)] = 1.0,
+        width: Fraction = 1.0,
         channels: Count = 256,
         kernel: Count = 9,
         capsule_types: Count = 32,
         primary_pose: Count = 8,
         class_pose: Count = 16,
-        squash_constant: Annotated[float, Range(above=0)] = 1.0,
+        squash_constant: Positive = 1.0,
     ) -> None:
         super().__init__()
         inputs, size, _ = image_shape

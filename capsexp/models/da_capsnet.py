@@ -18,12 +18,11 @@ votes, the position's 128 numbers taken as its child capsule without a squash, G
 """
 
 import math
-from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from capsexp.config.checks import Range
+from capsexp import Count, Fraction, Positive
 from capsexp.config.schema import Attention
 from capsexp.models import Prediction, convolved, scaled
 from capsexp.nn.attention import CBAM, ConvAttention
@@ -33,8 +32,6 @@ from capsexp.nn.initialisation import begin_as_keras
 from capsexp.nn.precision import at_least_float32
 from capsexp.nn.scores import Scores
 from capsexp.nn.squash import squash
-
-Count = Annotated[int, Range(1)]
 
 
 class DACapsNet(nn.Module):
@@ -66,13 +63,13 @@ class DACapsNet(nn.Module):
         routing: RoutingFactory,
         attention: Attention,
         *,
-        width: Annotated[float, Range(above=0, high=1)] = 1.0,
+        width: Fraction = 1.0,
         channels: Count = 64,
         second_kernel: Count | None = None,
         extra_convolution: bool = False,
         class_pose: Count = 16,
         caps_axis: Axis = "pose",
-        squash_constant: Annotated[float, Range(above=0)] = 0.5,
+        squash_constant: Positive = 0.5,
     ) -> None:
         super().__init__()
         inputs, size, _ = image_shape

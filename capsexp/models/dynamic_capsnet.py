@@ -11,19 +11,17 @@ With the simple backbone it is Sabour et al.'s CapsNet for 3×32×32. Table 1's 
 of 256 channels; with the text's 128 there would be fewer.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
-from capsexp.config.checks import Range
+from capsexp import Count, Fraction
 from capsexp.config.schema import Attention
 from capsexp.models import Prediction, convolved, scaled
 from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
 from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
 from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules, RoutingFactory
 from capsexp.nn.scores import Scores
-
-Count = Annotated[int, Range(1)]
 
 
 class DynamicCapsNet(nn.Module):
@@ -53,7 +51,7 @@ class DynamicCapsNet(nn.Module):
         routing: RoutingFactory,
         attention: Attention,
         *,
-        width: Annotated[float, Range(above=0, high=1)] = 1.0,
+        width: Fraction = 1.0,
         backbone: Literal["simple", "resnet"] = "simple",
         channels: Count = 256,
         resnet_channels: Count = 256,

@@ -13,11 +13,11 @@ That the class matrices are shared is Hinton et al.'s, and follows from the 0.45
 coordinate addition is not in tsai's tables, and not here.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
-from capsexp.config.checks import Range
+from capsexp import Count, Fraction, Positive
 from capsexp.config.schema import Attention
 from capsexp.models import Prediction, convolved, scaled
 from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
@@ -26,8 +26,6 @@ from capsexp.nn.capsules import LinearCapsules, RoutingFactory
 from capsexp.nn.conv_capsules import ConvCapsules, ConvPrimaryCapsules
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.scores import Scores
-
-Count = Annotated[int, Range(1)]
 
 
 class EMCapsNet(nn.Module):
@@ -59,14 +57,14 @@ class EMCapsNet(nn.Module):
         routing: RoutingFactory,
         attention: Attention,
         *,
-        width: Annotated[float, Range(above=0, high=1)] = 1.0,
+        width: Fraction = 1.0,
         backbone: Literal["simple", "resnet"] = "simple",
         channels: Count = 256,
         resnet_channels: Count = 128,
         resnet_stem: Count = 64,
         capsule_types: Count = 32,
         pose: Count = 16,
-        scale: Annotated[float, Range(above=0)] = 1.0,
+        scale: Positive = 1.0,
     ) -> None:
         super().__init__()
         inputs, size, _ = image_shape

@@ -16,9 +16,10 @@ The text doesn't give the padding. Its sentence is that of Hinton et al. 2018 (m
 
 from typing import Annotated, Literal
 
+from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
-from capsexp.config.checks import Range
+from capsexp import Fraction
 from capsexp.config.schema import Attention
 from capsexp.models import Prediction, convolved, scaled
 from capsexp.models.cnn import first_attention
@@ -48,9 +49,9 @@ class HuangCNN(nn.Module):
         routing: RoutingFactory,
         attention: Attention,
         *,
-        width: Annotated[float, Range(above=0, high=1)] = 1.0,
+        width: Fraction = 1.0,
         padding: Literal["same", "valid"] = "same",
-        dropout: Annotated[float, Range(0, below=1)] = 0.5,
+        dropout: Annotated[float, Ge(0), Lt(1)] = 0.5,
     ) -> None:
         super().__init__()
         inputs, size, _ = image_shape

@@ -19,11 +19,11 @@ squashes, and the lengths of the class capsules the scores: "CapsNet*" of Fig. 5
 """
 
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
-from capsexp.config.checks import Range
+from capsexp import Count, Fraction
 from capsexp.config.schema import Attention
 from capsexp.models import Prediction, convolved, scaled
 from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
@@ -32,8 +32,6 @@ from capsexp.nn.capsules import CapsuleLayer, LinearCapsules, RoutingFactory
 from capsexp.nn.conv_capsules import ConvCapsules, ConvPrimaryCapsules
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.scores import Scores
-
-Count = Annotated[int, Range(1)]
 
 
 class InvertedCapsNet(nn.Module):
@@ -67,7 +65,7 @@ class InvertedCapsNet(nn.Module):
         routing: RoutingFactory,
         attention: Attention,
         *,
-        width: Annotated[float, Range(above=0, high=1)] = 1.0,
+        width: Fraction = 1.0,
         backbone: Literal["simple", "resnet"] = "simple",
         channels: Count = 256,
         resnet_channels: Count = 128,

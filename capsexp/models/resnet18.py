@@ -14,11 +14,9 @@ of the 7×7 of stride 2, and without the max pooling. Weights begin as torch dra
 backbone that stands beside this network in Table 1.
 """
 
-from typing import Annotated
-
 from torch import Tensor, nn
 
-from capsexp.config.checks import Range
+from capsexp import Count, Fraction
 from capsexp.config.schema import Attention
 from capsexp.models import Prediction, scaled
 from capsexp.models.cnn import first_attention
@@ -47,8 +45,8 @@ class ResNet18(nn.Module):
         routing: RoutingFactory,
         attention: Attention,
         *,
-        width: Annotated[float, Range(above=0, high=1)] = 1.0,
-        channels: Annotated[int, Range(1)] = 64,
+        width: Fraction = 1.0,
+        channels: Count = 64,
     ) -> None:
         super().__init__()
         stages = [scaled(channels * 2**stage, width) for stage in range(4)]

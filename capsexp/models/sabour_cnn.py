@@ -15,9 +15,10 @@ size, and no pooling. alberti prints 34.4M.
 
 from typing import Annotated
 
+from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
-from capsexp.config.checks import Range
+from capsexp import Fraction
 from capsexp.config.schema import Attention
 from capsexp.models import Prediction, scaled
 from capsexp.models.cnn import first_attention
@@ -45,8 +46,8 @@ class SabourCNN(nn.Module):
         routing: RoutingFactory,
         attention: Attention,
         *,
-        width: Annotated[float, Range(above=0, high=1)] = 1.0,
-        dropout: Annotated[float, Range(0, below=1)] = 0.5,
+        width: Fraction = 1.0,
+        dropout: Annotated[float, Ge(0), Lt(1)] = 0.5,
     ) -> None:
         super().__init__()
         inputs, size, _ = image_shape

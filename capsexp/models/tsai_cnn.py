@@ -16,18 +16,15 @@ the two linear layers of Table 12 there is no activation; its sigmoid belongs to
 Table 12 prints three input channels, its parameter counts hold for one.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from torch import Tensor, nn
 
-from capsexp.config.checks import Range
+from capsexp import Count, Fraction
 from capsexp.config.schema import Attention
 from capsexp.models import Prediction, convolved, scaled
 from capsexp.models.cnn import first_attention
 from capsexp.nn.capsules import RoutingFactory
-
-Count = Annotated[int, Range(1)]
-Width = Annotated[float, Range(above=0, high=1)]
 
 
 class TsaiCNN(nn.Module):
@@ -51,7 +48,7 @@ class TsaiCNN(nn.Module):
         routing: RoutingFactory,
         attention: Attention,
         *,
-        width: Width = 1.0,
+        width: Fraction = 1.0,
         channels: Count = 1024,
     ) -> None:
         super().__init__()
@@ -101,7 +98,7 @@ class TsaiMultiCNN(nn.Module):
         routing: RoutingFactory,
         attention: Attention,
         *,
-        width: Width = 1.0,
+        width: Fraction = 1.0,
         channels: Count = 1024,
         hidden: Count = 640,
         head: Literal["pooled", "connected"] = "pooled",

@@ -3,15 +3,11 @@
 Those that are a `MultilabelLoss` also take sets of labels, [B, J] of 0 and 1.
 """
 
-from typing import Annotated
-
 import torch
 from torch import Tensor, nn
 
-from capsexp.config.checks import Range
+from capsexp import Count, UnitInterval
 from capsexp.nn.labels import present
-
-Fraction = Annotated[float, Range(0, 1)]
 
 
 class MultilabelLoss(nn.Module):
@@ -29,7 +25,9 @@ class MarginLoss(MultilabelLoss):
     Sabour et al. 2017, Eq. 4; jiao, Eq. 2. The scores are the capsules' lengths.
     """
 
-    def __init__(self, *, positive: Fraction = 0.9, negative: Fraction = 0.1, down_weight: Fraction = 0.5) -> None:
+    def __init__(
+        self, *, positive: UnitInterval = 0.9, negative: UnitInterval = 0.1, down_weight: UnitInterval = 0.5
+    ) -> None:
         super().__init__()
         self.positive, self.negative, self.down_weight = positive, negative, down_weight
 
@@ -52,9 +50,7 @@ class SpreadLoss(nn.Module):
 
     steps_done: Tensor
 
-    def __init__(
-        self, *, first: Fraction = 0.2, last: Fraction = 0.9, steps: Annotated[int, Range(1)] = 136_850
-    ) -> None:
+    def __init__(self, *, first: UnitInterval = 0.2, last: UnitInterval = 0.9, steps: Count = 136_850) -> None:
         super().__init__()
         self.first, self.last, self.steps = first, last, steps
         self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))

@@ -8,12 +8,12 @@ for r iterations:
     b_ij ← b_ij + û_j|i · v_j          (line 7; jiao's print lacks the update)
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from capsexp.config.checks import Range
+from capsexp import Count
 from capsexp.nn.capsules import Capsules, Routing, Seen
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.squash import squash
@@ -44,7 +44,7 @@ class DynamicRouting(Routing):
         pose: int,
         squash_constant: float = 1.0,
         *,
-        iterations: Annotated[int, Range(1)] = 3,
+        iterations: Count = 3,
         logits: Literal["accumulate", "replace"] = "accumulate",
         gradient: Literal["all", "last", "none"] = "all",
     ) -> None:

@@ -20,10 +20,11 @@ at each of them anew. (Hinton et al. let the positions compete too; tsai doesn't
 from typing import Annotated
 
 import torch
+from annotated_types import Ge, Lt
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from capsexp.config.checks import Range
+from capsexp import Count, Positive
 from capsexp.nn.capsules import Capsules, Routing
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.routing.gaussians import Gaussians, fitted, log_density
@@ -76,9 +77,9 @@ class EMRouting(Routing):
         pose: int,
         squash_constant: float = 1.0,
         *,
-        iterations: Annotated[int, Range(1)] = 2,
-        inverse_temperature: Annotated[float, Range(above=0)] = 0.1,
-        growth: Annotated[float, Range(0, below=1)] = 0.0,
+        iterations: Count = 2,
+        inverse_temperature: Positive = 0.1,
+        growth: Annotated[float, Ge(0), Lt(1)] = 0.0,
     ) -> None:
         super().__init__()
         self.iterations = iterations

@@ -9,12 +9,12 @@ over iterations is procedure 2, see `capsexp.nn.hierarchy`: iterations after the
 concurrently, from the poses that the layers had before.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from capsexp.config.checks import Range
+from capsexp import Count, Positive
 from capsexp.nn.capsules import Capsules, Routing, Seen
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.routing.em import Activation
@@ -50,11 +50,11 @@ class InvertedRouting(Routing):
         pose: int,
         squash_constant: float = 1.0,
         *,
-        iterations: Annotated[int, Range(1)] = 2,
+        iterations: Count = 2,
         order: Literal["concurrent", "sequential"] = "concurrent",
         norm: bool = True,
         activations: bool = False,
-        inverse_temperature: Annotated[float, Range(above=0)] = 0.1,
+        inverse_temperature: Positive = 0.1,
     ) -> None:
         super().__init__()
         self.iterations = iterations
