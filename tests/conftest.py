@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from launching import reproduce
-from support import TINY
+from support import TINY, Trained, train
 
 # A shell's background jobs ignore Ctrl-C, and so would the programs that these tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -22,6 +22,24 @@ def _no_data_of_this_machine(monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
 def tiny(tmp_path: Path) -> tuple[str, ...]:
     """TINY, writing below the test's own folder."""
     return (*TINY, f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs")
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A finished run, to be read only: CapsNet with CBAM and reconstruction on the packaged sample.
+
+    TINY (256 training and 200 test images, 3 epochs, deterministic, float32, on the CPU) with 2 routing iterations.
+    `trained.config` repeats it, `trained.record` is its record, which is also in `plan(trained.config).path`;
+    `trained.folder` holds best.ckpt, last.ckpt and one event file.
+    """
+    words = ("attention=cbam", "reconstruction.enabled=true", "routing.iterations=2")
+    return train(tmp_path_factory.mktemp("trained"), *words, command="the command")
+
+
+@pytest.fixture(scope="session")
+def trained_heldout(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A finished run of protocol heldout, to be read only: CapsNet with 3 routing iterations, else as `trained`."""
+    return train(tmp_path_factory.mktemp("heldout"), "protocol=heldout")
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,13 @@
 
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from capsexp.config import compose
 from capsexp.config.schema import Config, check
 from capsexp.run import records
+from capsexp.run.execute import run
+from capsexp.run.plan import plan
 
 ROOT = Path(__file__).parents[1]
 
@@ -22,6 +24,21 @@ TINY = (
     "trainer.deterministic=true",
     "trainer.precision=float32",
 )
+
+
+class Trained(NamedTuple):
+    """A finished run."""
+
+    config: Config
+    record: records.Record
+    folder: Path  # best.ckpt, last.ckpt, TensorBoard's event files
+
+
+def train(place: Path, *overrides: str, command: str | None = None) -> Trained:
+    """Trains TINY with these overrides; its record goes to `place`/results/runs, its folder to `place`/logs."""
+    config = composed_config(*TINY, f"paths.results={place}/results", f"paths.logs={place}/logs", *overrides)
+    record = run(config, command, lambda line: None)
+    return Trained(config, record, plan(config).folder)
 
 
 def composed_config(*overrides: str) -> Config:

@@ -3,15 +3,16 @@
 import dataclasses
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support import composed_config, numbers
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from support import Trained, composed_config, numbers
 
+from capsexp.config.schema import Paths
 from capsexp.errors import RunError
 from capsexp.run import checkpoints, records
 from capsexp.run.execute import owned, run
@@ -37,17 +38,11 @@ def stop_after(epochs: int, error: BaseException, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(CapsuleModule, "training_step", stopping)
 
 
-@pytest.fixture
-def finished(tiny: tuple[str, ...]) -> records.Record:
-    """The record of the tiny run, with attention and decoder."""
-    return run(
-        composed_config(*tiny, "attention=cbam", "reconstruction.enabled=true"), "the command", lambda line: None
-    )
-
-
-def test_the_record_says_what_was_run_and_what_came_out(finished: records.Record, tmp_path: Path) -> None:
-    (path,) = (tmp_path / "results" / "runs").iterdir()
+def test_the_record_has_what_was_run_and_its_results(trained: Trained) -> None:
+    _, finished, folder = trained
+    path = plan(trained.config).path
     assert path.name == f"capsnet-mnist_sample-{finished.key}.json"
+    assert list(path.parent.iterdir()) == [path]
     assert records.read(path) == finished
     accuracies = [row["test_accuracy"] for row in finished.epochs]
     assert finished.status == "finished"
@@ -64,48 +59,37 @@ def test_the_record_says_what_was_run_and_what_came_out(finished: records.Record
     assert finished.provenance["started"] <= finished.provenance["ended"]
     assert finished.peak_memory_mb["host"] > 100
     assert finished.peak_memory_mb["device"] is None
+    assert sum(file.stat().st_size for file in folder.glob("events*")) < 200_000
 
 
-def test_nothing_of_this_machines_folders_is_in_a_record(finished: records.Record, tmp_path: Path) -> None:
-    assert str(tmp_path) not in json.dumps(dataclasses.asdict(finished))
-    assert str(Path.home()) not in json.dumps(dataclasses.asdict(finished))
+def test_no_path_of_this_machine_is_in_a_record(trained: Trained) -> None:
+    content = json.dumps(dataclasses.asdict(trained.record))
+    assert trained.config.paths.logs not in content
+    assert str(Path.home()) not in content
 
 
-def test_the_parameters_are_those_of_the_network_that_trained(finished: records.Record, tmp_path: Path) -> None:
-    state = checkpoints.load(folder_of(tmp_path) / checkpoints.LAST)["state_dict"]
+def test_the_parameters_are_those_of_the_network_that_trained(trained: Trained) -> None:
+    state = checkpoints.load(trained.folder / checkpoints.LAST)["state_dict"]
     buffers = ("mean", "std", "running_mean", "running_var", "num_batches_tracked")
-    assert finished.parameters == sum(t.numel() for name, t in state.items() if name.split(".")[-1] not in buffers)
+    counted = sum(tensor.numel() for name, tensor in state.items() if name.split(".")[-1] not in buffers)
+    assert trained.record.parameters == counted
 
 
-def test_tensorboard_has_the_scalars_and_the_real_metrics(finished: records.Record, tmp_path: Path) -> None:
-    events = EventAccumulator(str(folder_of(tmp_path))).Reload()
-    scalars = {"loss/train", "loss/test", "accuracy/train", "accuracy/test", "learning_rate", "seconds/train"}
-    assert scalars <= set(events.Tags()["scalars"])
-    assert [event.step for event in events.Scalars("accuracy/test")] == [1, 2, 3]
-    assert events.Scalars("accuracy/test")[2].value == pytest.approx(finished.last_accuracy)
-    assert events.Scalars("accuracy/max")[2].value == pytest.approx(finished.max_accuracy)
-    plugin = events.SummaryMetadata("_hparams_/session_start_info").plugin_data
-    assert b"attention.cbam" in plugin.content
-    assert sum(file.stat().st_size for file in folder_of(tmp_path).glob("events*")) < 200_000
-
-
-def test_a_finished_run_is_not_trained_again(
-    finished: records.Record, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_run_is_not_trained_again(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     stop_after(0, AssertionError(), monkeypatch)
     lines: list[str] = []
-    again = run(composed_config(*tiny, "attention=cbam", "reconstruction.enabled=true"), None, lines.append)
-    assert again == finished
+    assert run(trained.config, None, lines.append) == trained.record
     assert len(lines) == 1
     assert "finished already" in lines[0]
 
 
-def test_rerun_trains_again_to_the_same_numbers(finished: records.Record, tiny: tuple[str, ...]) -> None:
-    config = composed_config(*tiny, "attention=cbam", "reconstruction.enabled=true", "rerun=true")
-    again = run(config, None, lambda line: None)
-    assert again.provenance != finished.provenance
-    assert again.key == finished.key
-    assert numbers(again) == numbers(finished)
+def test_rerun_trains_again_to_the_same_numbers(trained: Trained, tmp_path: Path) -> None:
+    shutil.copytree(Path(trained.config.paths.logs).parent, tmp_path, dirs_exist_ok=True)
+    paths = Paths(results=f"{tmp_path}/results", logs=f"{tmp_path}/logs")
+    again = run(dataclasses.replace(trained.config, paths=paths, rerun=True), None, no_line)
+    assert again.provenance != trained.record.provenance
+    assert again.key == trained.record.key
+    assert numbers(again) == numbers(trained.record)
 
 
 @pytest.mark.parametrize("schedule", ["plateau", "steps", "constant"])
@@ -181,8 +165,8 @@ def test_a_training_that_diverges_fails(tiny: tuple[str, ...]) -> None:
     assert any(value is None for row in failed.epochs for value in row.values())
 
 
-def test_heldout_chooses_the_epoch_without_the_test_set(tiny: tuple[str, ...], tmp_path: Path) -> None:
-    record = run(composed_config(*tiny, "protocol=heldout"), None, no_line)
+def test_heldout_chooses_the_epoch_without_the_test_set(trained_heldout: Trained) -> None:
+    record = trained_heldout.record
     chosen = [row["heldout_accuracy"] for row in record.epochs]
     assert record.first_epoch_to_max == chosen.index(max(chosen)) + 1
     assert (record.max_accuracy, record.last_accuracy) == (None, None)
@@ -190,8 +174,8 @@ def test_heldout_chooses_the_epoch_without_the_test_set(tiny: tuple[str, ...], t
     assert math.isclose(record.heldout_accuracy * 2, round(record.heldout_accuracy * 2))  # of 200 test images
     assert not any("test_accuracy" in row for row in record.epochs)
     held_out = 26  # a tenth of 256
-    assert all(abs(share * held_out / 100 - round(share * held_out / 100)) < 1e-4 for share in chosen)
-    assert records.read(plan(composed_config(*tiny, "protocol=heldout")).path) == record
+    assert all(abs(accuracy * held_out / 100 - round(accuracy * held_out / 100)) < 1e-4 for accuracy in chosen)
+    assert records.read(plan(trained_heldout.config).path) == record
 
 
 def test_bf16_trains_too_and_is_another_run(tiny: tuple[str, ...]) -> None:
@@ -226,10 +210,10 @@ def test_a_damaged_checkpoint_is_named(
         run(config, None, no_line)
 
 
-def test_checkpoints_hold_no_code(finished: records.Record, tmp_path: Path) -> None:
+def test_checkpoints_hold_no_code(trained: Trained) -> None:
     for name in (checkpoints.LAST, checkpoints.BEST):
-        loaded = torch.load(folder_of(tmp_path) / name, weights_only=True)
-        assert len(loaded["history"]) >= finished.first_epoch_to_max
+        loaded = torch.load(trained.folder / name, weights_only=True)
+        assert len(loaded["history"]) >= trained.record.first_epoch_to_max
         assert "optimizer_states" not in loaded
 
 

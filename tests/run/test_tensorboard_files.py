@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support import ROOT, TINY, composed_config, numbers
+from support import ROOT, TINY, Trained, composed_config, numbers
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.graph_pb2 import GraphDef
@@ -69,15 +69,12 @@ def steps(events: EventAccumulator) -> dict[str, list[int]]:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, records.Record, EventAccumulator]:
+def ran(trained: Trained) -> tuple[Config, records.Record, EventAccumulator]:
     """A run of three epochs, its record and its events."""
-    folder = tmp_path_factory.mktemp("board")
-    config = composed_config(*TINY_RUN, f"paths.results={folder}/results", f"paths.logs={folder}/logs")
-    record = run(config, "the command", no_line)
-    return config, record, read(plan(config).folder)
+    return trained.config, trained.record, read(trained.folder)
 
 
-def trained(config: Config) -> tuple[CapsuleModule, torch.Tensor, torch.Tensor]:
+def last_network(config: Config) -> tuple[CapsuleModule, torch.Tensor, torch.Tensor]:
     """The network after the last epoch, the test images and their labels."""
     module = make_module(plan(config), build(config)).eval()
     module.load_state_dict(checkpoints.load(plan(config).folder / checkpoints.LAST)["state_dict"])
@@ -120,7 +117,7 @@ def test_histograms_count_every_class_of_every_image(ran: tuple[Config, records.
         tag: [event.histogram_value.sum / event.histogram_value.num for event in events.Histograms(tag)]
         for tag in HISTOGRAMS
     }
-    module, pixels, labels = trained(config)
+    module, pixels, labels = last_network(config)
     with torch.no_grad():
         lengths = torch.linalg.vector_norm(module(pixels).poses, dim=2)
     there = torch.nn.functional.one_hot(labels, 10).bool()
@@ -132,7 +129,7 @@ def test_histograms_count_every_class_of_every_image(ran: tuple[Config, records.
 
 def test_entropies_are_those_of_the_examples(ran: tuple[Config, records.Record, EventAccumulator]) -> None:
     config, _, events = ran
-    module, pixels, labels = trained(config)
+    module, pixels, labels = last_network(config)
     seen = observe(module, pixels[[labels.tolist().index(label) for label in range(10)]])
     for number, coefficients in enumerate(seen.layers[0].coefficients, start=1):
         found = [event.value for event in events.Scalars(f"routing_entropy/classes/iteration_{number}")]
@@ -146,7 +143,7 @@ def test_reconstructions_stand_below_one_test_image_a_class(
     ran: tuple[Config, records.Record, EventAccumulator],
 ) -> None:
     config, _, events = ran
-    module, test, labels = trained(config)
+    module, test, labels = last_network(config)
     chosen = [labels.tolist().index(label) for label in range(10)]
     pixels = test[chosen]
     with torch.no_grad():
@@ -166,7 +163,7 @@ def test_the_text_says_how_to_repeat_it_and_all_parameters(
     (command,), (table,) = (
         events.Tensors(f"{tag}/text_summary")[0].tensor_proto.string_val for tag in ("command", "parameters")
     )
-    assert command == b"`the command`"
+    assert command == b"`the command trainer.precision=float32`"
     assert "| network.convolution.weight | 10×1×9×9 | 810 |" in table.decode()
     assert f"| **{record.parameters:,}** |" in table.decode()
 
@@ -309,10 +306,9 @@ def test_a_repetition_starts_clean(tiny: tuple[str, ...]) -> None:
     assert steps(read(plan(first).folder))["loss/train"] == [1, 2, 3]
 
 
-def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch(tiny: tuple[str, ...]) -> None:
-    config = composed_config(*tiny, "protocol=heldout")
-    record = run(config, None, no_line)
-    events = read(plan(config).folder)
+def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch(trained_heldout: Trained) -> None:
+    _, record, folder = trained_heldout
+    events = read(folder)
     assert steps(events)["accuracy/heldout"] == [1, 2, 3]
     (tested,) = events.Scalars("accuracy/test")
     assert (tested.step, tested.value) == (record.first_epoch_to_max, pytest.approx(record.heldout_accuracy))
