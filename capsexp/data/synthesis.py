@@ -19,7 +19,7 @@ from capsexp import NotNegative, UnitInterval
 from capsexp.config.checks import NAME, TARGET, import_target
 from capsexp.config.schema import Data
 from capsexp.errors import InputError
-from capsexp.nn.labels import present
+from capsexp.nn.losses import multi_hot
 
 _CHUNK = 250  # images in the making at a time: they stay in a processor's cache
 _SEED = 0  # of the images that are evaluated
@@ -91,7 +91,7 @@ class DiverseMultiMNIST(Synthesis):
             def batch(chosen: Tensor) -> tuple[Tensor, Tensor]:
                 a, b, both = first[chosen], second[chosen], two[chosen]
                 over = place(b, places[1][chosen]).mul_(both[:, None, None, None])
-                sets = present(labels[a], digits.classes) + present(labels[b], digits.classes) * both[:, None]
+                sets = multi_hot(labels[a], digits.classes) + multi_hot(labels[b], digits.classes) * both[:, None]
                 return overlaid(place(a, places[0][chosen]), over), sets
 
             return batch

@@ -12,7 +12,7 @@ from capsexp.data.loader import DeviceLoader
 from capsexp.data.module import Split, test_split
 from capsexp.data.names import class_names
 from capsexp.inspect.restore import Restored
-from capsexp.nn.labels import present
+from capsexp.nn.losses import multi_hot
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ def evaluate(restored: Restored, say: Say = print) -> Evaluation:
     split = test_split(images, restored.config)
     loss, accuracy, scores, labels = measured(restored, split)
     names = class_names(restored.config.data)
-    truth = present(labels, len(names)).bool()
+    truth = multi_hot(labels, len(names)).bool()
     threshold = restored.module.tested.threshold
-    answers = scores > threshold if threshold is not None else present(scores.argmax(dim=1), len(names)).bool()
+    answers = scores > threshold if threshold is not None else multi_hot(scores.argmax(dim=1), len(names)).bool()
     return Evaluation(
         images=len(labels),
         note=images.note,

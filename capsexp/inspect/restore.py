@@ -21,7 +21,7 @@ from capsexp.config.checks import TARGET, check_dataclass, check_value
 from capsexp.config.compose import CONF, composed
 from capsexp.config.schema import Config, Data, check, is_multilabel
 from capsexp.errors import InputError
-from capsexp.models import Prediction
+from capsexp.nn.scores import Prediction
 from capsexp.run import records
 from capsexp.run.build import build
 from capsexp.run.checkpoints import BEST, FORMAT, LAST, load

@@ -24,13 +24,11 @@ from torch import Tensor, nn
 
 from capsexp import Count, Fraction, Positive
 from capsexp.config.schema import Attention
-from capsexp.models import Prediction, convolved, scaled
-from capsexp.nn.attention import CBAM, ConvAttention
-from capsexp.nn.axis_attention import Axis, AxisAttention
+from capsexp.models import convolved, initialise_as_keras, scaled
+from capsexp.nn.attention import CBAM, Axis, AxisAttention, ConvAttention
 from capsexp.nn.capsules import Capsules, LinearCapsules, RoutingFactory
-from capsexp.nn.initialisation import begin_as_keras
 from capsexp.nn.precision import at_least_float32
-from capsexp.nn.scores import Scores
+from capsexp.nn.scores import Prediction, Scores
 from capsexp.nn.squash import squash
 
 
@@ -105,7 +103,7 @@ class DACapsNet(nn.Module):
             scale=math.sqrt(2 / (child + classes * class_pose)),  # Glorot's, of one matrix of J · D × C
         )
         self.scores = Scores(self.classes.routing, class_pose)
-        begin_as_keras(self)
+        initialise_as_keras(self)
 
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> scores [B, J], with dynamic routing lengths, and poses [B, J, D] of the classes."""

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from capsexp import Count, Fraction
 from capsexp.config.schema import Attention
-from capsexp.models import Prediction, convolved, scaled
+from capsexp.models import convolved, scaled
 from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
 from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
 from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules, RoutingFactory
-from capsexp.nn.scores import Scores
+from capsexp.nn.scores import Prediction, Scores
 
 
 class DynamicCapsNet(nn.Module):

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 
 from capsexp import Count, Fraction, Positive
 from capsexp.config.schema import Attention
-from capsexp.models import Prediction, convolved, scaled
+from capsexp.models import convolved, scaled
 from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
 from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
 from capsexp.nn.capsules import LinearCapsules, RoutingFactory
 from capsexp.nn.conv_capsules import ConvCapsules, ConvPrimaryCapsules
 from capsexp.nn.hierarchy import Hierarchy
-from capsexp.nn.scores import Scores
+from capsexp.nn.scores import Prediction, Scores
 
 
 class EMCapsNet(nn.Module):

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from capsexp import Fraction
 from capsexp.config.schema import Attention
-from capsexp.models import Prediction, convolved, scaled
+from capsexp.models import convolved, initialise_as_keras, scaled
 from capsexp.models.cnn import first_attention
 from capsexp.nn.capsules import RoutingFactory
-from capsexp.nn.initialisation import begin_as_keras
+from capsexp.nn.scores import Prediction
 
 
 class HuangCNN(nn.Module):
@@ -73,7 +73,7 @@ class HuangCNN(nn.Module):
             nn.Dropout(dropout),
             nn.Linear(hidden, classes),
         )
-        begin_as_keras(self)
+        initialise_as_keras(self)
 
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> logits [B, J]."""

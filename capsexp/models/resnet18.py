@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from capsexp import Count, Fraction
 from capsexp.config.schema import Attention
-from capsexp.models import Prediction, scaled
+from capsexp.models import scaled
 from capsexp.models.cnn import first_attention
 from capsexp.nn.backbones import ResidualBlock
 from capsexp.nn.capsules import RoutingFactory
+from capsexp.nn.scores import Prediction
 
 
 class ResNet18(nn.Module):

@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from capsexp import Fraction
 from capsexp.config.schema import Attention
-from capsexp.models import Prediction, scaled
+from capsexp.models import scaled
 from capsexp.models.cnn import first_attention
 from capsexp.nn.capsules import RoutingFactory
+from capsexp.nn.scores import Prediction
 
 
 class SabourCNN(nn.Module):

@@ -22,9 +22,10 @@ from torch import Tensor, nn
 
 from capsexp import Count, Fraction
 from capsexp.config.schema import Attention
-from capsexp.models import Prediction, convolved, scaled
+from capsexp.models import convolved, scaled
 from capsexp.models.cnn import first_attention
 from capsexp.nn.capsules import RoutingFactory
+from capsexp.nn.scores import Prediction
 
 
 class TsaiCNN(nn.Module):

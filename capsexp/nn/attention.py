@@ -1,7 +1,12 @@
 """The attention modules that the papers put into capsule networks. Each keeps its input's shape."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
+
+#: The axis of the votes [B, I, J, D] that Caps-Attention mixes; `votes` is J and D together, as one vector.
+Axis = Literal["pose", "parents", "children", "votes"]
 
 
 class ChannelAttention(nn.Module):
@@ -59,7 +64,7 @@ class CBAM(nn.Module):
 
 
 class GatedAttention(nn.Module):
-    """u + u · tanh(W2 ReLU(W1 x + b1) + b2): what huang's two modules share (Eqs. 9-12 and 13-16)."""
+    """Base of huang's two modules: u + u · gate(x), gate(x) = tanh(W2 ReLU(W1 x + b1) + b2) (Eqs. 9-12 and 13-16)."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -67,7 +72,7 @@ class GatedAttention(nn.Module):
 
 
 class ConvAttention(GatedAttention):
-    """huang's Conv-Attention, on a feature map of Q channels: x is its mean over space (Eq. 8), W1 and W2 are Q × Q.
+    """huang's Conv-Attention on a feature map of Q channels: x is its mean over space (Eq. 8), W1 and W2 are Q × Q.
 
     "Add u3 and u2" in the text is a slip: Eq. 11 adds u3 and the feature map.
     """
@@ -78,12 +83,41 @@ class ConvAttention(GatedAttention):
 
 
 class CapsAttention(GatedAttention):
-    """huang's Caps-Attention, on the votes before routing: x is the vote itself, W1 and W2 are D × D.
+    """huang's Caps-Attention on the votes before routing: x is the vote itself, W1 and W2 are D × D.
 
-    The text has it act on a [10, 100, 16] tensor without saying along which axis; over the whole tensor it
-    would need 512 million weights, so it acts along the pose.
+    The text applies it to a [10, 100, 16] tensor and doesn't name the axis. Over the whole tensor it would need 512
+    million weights, so it acts along the pose.
     """
 
     def forward(self, votes: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
         return votes + votes * self.gate(votes)
+
+
+class AxisAttention(nn.Module):
+    """Caps-Attention (huang, Eqs. 13-16) with matrices of n × n, n the length of the chosen axis.
+
+    Args:
+        axis: `pose`, `parents`, `children`, or `votes`: the J · D components of one child's votes as one vector. The
+            paper only says that it acts on a tensor [J, I, D], on "100[10,16] dimensional" capsules made a vector.
+        children, parents, pose: I, J and D.
+    """
+
+    def __init__(self, axis: Axis, children: int, parents: int, pose: int) -> None:
+        super().__init__()
+        size, self.dim = {
+            "children": (children, 1),
+            "parents": (parents, 2),
+            "pose": (pose, 3),
+            "votes": (parents * pose, 2),
+        }[axis]
+        self.axis = axis
+        self.attention = CapsAttention(size)
+
+    def forward(self, votes: Tensor) -> Tensor:
+        """[B, …, J, D] -> the same shape; the dimensions between B and J are the children's, one or more."""
+        flat = votes.flatten(1, -3)  # [B, I, J, D]
+        if self.axis == "votes":
+            flat = flat.flatten(2)
+        along: Tensor = self.attention(flat.movedim(self.dim, -1))
+        return along.movedim(-1, self.dim).view_as(votes)

@@ -1,15 +1,15 @@
-"""What turns an image into the feature map that capsules are made of (tsai, "Pre-Capsule Layers" and A.1)."""
+"""Backbones: from an image to the feature map below the primary capsules (tsai, "Pre-Capsule Layers" and A.1)."""
 
 from torch import Tensor, nn
 
 
 class SimpleBackbone(nn.Sequential):
-    """One convolution, batch norm if there is any, ReLU.
+    """One convolution, optional batch norm, ReLU.
 
     Args:
         inputs, channels: of the image and of the feature map.
         kernel, stride, padding: of the convolution.
-        norm: batch norm before the ReLU (tsai, Table 6).
+        norm: adds batch norm before the ReLU (tsai, Table 6).
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class SimpleBackbone(nn.Sequential):
 class ResidualBlock(nn.Module):
     """ReLU(x + F(x)), F two 3×3 convolutions with batch norm (He et al. 2016, Fig. 2 and section 4.2).
 
-    Where the shape changes, x goes through a 1×1 convolution with batch norm.
+    Where the shape changes, x passes a 1×1 convolution with batch norm first.
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:

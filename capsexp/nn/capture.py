@@ -13,11 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from capsexp.models import Prediction
-from capsexp.nn.attention import CapsAttention, ChannelAttention, ConvAttention, SpatialAttention
-from capsexp.nn.axis_attention import AxisAttention
+from capsexp.nn.attention import AxisAttention, CapsAttention, ChannelAttention, ConvAttention, SpatialAttention
 from capsexp.nn.capsules import CapsuleLayer, Capsules, LinearCapsules, PrimaryCapsules, Votes
 from capsexp.nn.conv_capsules import ConvCapsules
+from capsexp.nn.scores import Prediction
 
 
 class Window(NamedTuple):

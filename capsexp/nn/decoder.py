@@ -1,19 +1,19 @@
-"""The decoder that draws the input again (Sabour et al. 2017, section 4.1)."""
+"""The decoder that reconstructs the image from the class capsules (Sabour et al. 2017, section 4.1)."""
 
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-from capsexp.nn.labels import present
+from capsexp.nn.losses import multi_hot
 
 
 def mask(poses: Tensor, labels: Tensor) -> Tensor:
-    """Zeroes all class capsules but the given ones: [B, J, D], [B] or sets [B, J] -> [B, J·D].
+    """All class capsules but the labelled ones set to zero: [B, J, D], labels [B] or multi-hot [B, J] -> [B, J·D].
 
-    The decoder sees the place of the capsule, not its D numbers alone.
+    So the decoder's input depends on which capsule is chosen, not on its D components alone.
     """
-    chosen = present(labels, poses.shape[1]).to(poses.dtype)
+    chosen = multi_hot(labels, poses.shape[1]).to(poses.dtype)
     return (poses * chosen[:, :, None]).flatten(1)
 
 
@@ -23,7 +23,7 @@ class Decoder(nn.Module):
     Args:
         capsules, pose: J and D of the class capsules.
         hidden: widths of the hidden layers; 512 and 1024 in the paper.
-        image_shape: (channels, height, width) of what it draws.
+        image_shape: (channels, height, width) of the reconstruction.
     """
 
     def __init__(self, capsules: int, pose: int, hidden: list[int], image_shape: tuple[int, int, int]) -> None:
@@ -37,5 +37,5 @@ class Decoder(nn.Module):
         self.layers = nn.Sequential(*layers[:-1])
 
     def forward(self, poses: Tensor, labels: Tensor) -> Tensor:
-        """[B, J, D] and labels [B], or sets [B, J] -> pixels between 0 and 1, [B, channels, H, W]."""
+        """Poses [B, J, D], labels [B] or multi-hot [B, J] -> pixels between 0 and 1, [B, channels, H, W]."""
         return torch.sigmoid(self.layers(mask(poses, labels))).view(-1, *self.image_shape)

@@ -1,21 +1,25 @@
-"""Losses on class scores [B, J] and labels [B]; each is a mean over the batch, in float32.
+"""Losses on class scores [B, J] and labels [B] int64; each is a mean over the batch, in float32.
 
-Those that are a `MultilabelLoss` also take sets of labels, [B, J] of 0 and 1.
+A `MultilabelLoss` also takes multi-hot labels, [B, J] of 0 and 1: the set of classes in an image.
 """
 
 import torch
 from torch import Tensor, nn
 
 from capsexp import Count, UnitInterval
-from capsexp.nn.labels import present
+
+
+def multi_hot(labels: Tensor, classes: int) -> Tensor:
+    """Labels [B], or multi-hot labels [B, J] -> multi-hot labels [B, J], int64."""
+    return labels if labels.ndim == 2 else nn.functional.one_hot(labels, classes)
 
 
 class MultilabelLoss(nn.Module):
-    """One term a class: is it there or not?"""
+    """A loss with one term a class, for images with any number of classes."""
 
     @property
     def threshold(self) -> float:
-        """A score above it says that the class is there."""
+        """The score above which a class counts as predicted."""
         return 0.5
 
 
@@ -32,8 +36,8 @@ class MarginLoss(MultilabelLoss):
         self.positive, self.negative, self.down_weight = positive, negative, down_weight
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """[B, J], [B] or [B, J] -> scalar."""
-        targets = present(labels, scores.shape[1]).to(scores.dtype)
+        """Scores [B, J], labels [B] or multi-hot [B, J] -> scalar."""
+        targets = multi_hot(labels, scores.shape[1]).to(scores.dtype)
         too_short = (self.positive - scores).relu().square()
         too_long = (scores - self.negative).relu().square()
         return (targets * too_short + self.down_weight * (1 - targets) * too_long).sum(dim=1).mean()
@@ -44,8 +48,9 @@ class SpreadLoss(nn.Module):
 
     Args:
         first, last: the margin m at the first and the last step.
-        steps: of the optimisation, over which m grows linearly; then it stays. Hinton et al. say "during training".
-            The count is a buffer, and so in every checkpoint; in evaluation the margin is that of the last step.
+        steps: number of optimisation steps over which m grows linearly; after them it is constant. Hinton et al. only
+            write "during training". The count of steps is a buffer, so that checkpoints contain it. In evaluation the
+            margin is that of the last training step.
     """
 
     steps_done: Tensor
@@ -56,7 +61,7 @@ class SpreadLoss(nn.Module):
         self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """[B, J], [B] -> scalar."""
+        """Scores [B, J], labels [B] -> scalar."""
         margin = self.first + (self.last - self.first) * (self.steps_done / self.steps).clamp(max=1)
         if self.training:
             self.steps_done += 1
@@ -70,40 +75,40 @@ class CrossEntropyLoss(nn.Module):
     """−log softmax(scores)[label]; the scores are logits."""
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """[B, J], [B] -> scalar."""
+        """Scores [B, J], labels [B] -> scalar."""
         return nn.functional.cross_entropy(scores, labels)
 
 
 class BinaryCrossEntropyLoss(MultilabelLoss):
     """Σ_k −T_k log p_k − (1 − T_k) log(1 − p_k), over the J classes k, divided by J (tsai, section 4.3).
 
-    The paper doesn't say whether the classes are summed or averaged; averaged is what libraries do.
+    The paper doesn't say whether the classes are summed or averaged; libraries average.
 
-    Scores are logits x, which make p = sigmoid(x), or, without `logits`, p themselves: lengths or activations of
-    capsules, see `Routing.presence`. Their logarithms are cut at −100, so that a p of 0 or 1 costs a finite amount.
+    With `logits`, scores are logits x and p = sigmoid(x). Without, scores are p: lengths or activations, see
+    `Routing.presence`; their logarithms are clamped at −100, so that the loss is finite for p of 0 or 1.
     """
 
     def __init__(self) -> None:
-        """It has no options; the network decides on `logits`, see capsexp.run.build.make_loss."""
+        """Takes no options: `logits` follows from the network, see capsexp.run.build.make_loss."""
         super().__init__()
         self.logits = True
 
     @property
     def threshold(self) -> float:
-        """Where p is 0.5; the paper doesn't name it."""
+        """The score at which p is 0.5; the paper doesn't give a threshold."""
         return 0.0 if self.logits else 0.5
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """[B, J], [B] or [B, J] -> scalar."""
-        targets = present(labels, scores.shape[1]).to(scores.dtype)
+        """Scores [B, J], labels [B] or multi-hot [B, J] -> scalar."""
+        targets = multi_hot(labels, scores.shape[1]).to(scores.dtype)
         if self.logits:
             return nn.functional.binary_cross_entropy_with_logits(scores, targets)
-        # A length may be 1 + 1e-7 in float32, which torch refuses.
+        # In float32 a length can be 1 + 1e-7, for which torch raises.
         return nn.functional.binary_cross_entropy(scores.clamp(0, 1), targets)
 
 
 def reconstruction_loss(drawn: Tensor, images: Tensor) -> Tensor:
-    """The squared error, summed over an image's pixels, mean over the batch: two [B, channels, H, W] -> scalar.
+    """The squared error summed over pixels, mean over the batch: two [B, channels, H, W] -> scalar.
 
     Sabour et al. 2017 weigh it with 0.0005; as a mean over 784 pixels that is 0.392.
     """

@@ -1,4 +1,6 @@
-"""From class capsules to class scores."""
+"""Class scores: what every network returns, and how they are computed from class capsules."""
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -7,11 +9,18 @@ from capsexp.nn.capsules import Capsules, Routing
 from capsexp.nn.precision import at_least_float32, full_precision
 
 
-class Scores(nn.Module):
-    """What the class capsules say, in the way of their routing; see the table at `Routing`.
+class Prediction(NamedTuple):
+    """A network's output for a batch."""
 
-    With `pose`, one linear classifier D → 1 reads every class capsule (tsai, "Post-Capsule Layers"). A capsule that
-    has an activation as well is read as the layers above a capsule read it, weighted: a_j · classifier(p_j).
+    scores: Tensor  # [B, J]: the largest is the predicted class; lengths, activations or logits
+    poses: Tensor | None  # [B, J, D]: the class capsules; None for a network without capsules
+
+
+class Scores(nn.Module):
+    """Class scores from class capsules, according to the routing's `presence`; see the table at `Routing`.
+
+    With `pose`, one linear classifier D → 1, the same for all classes, gives logits (tsai, "Post-Capsule Layers"). A
+    capsule that has an activation as well is weighted with it, as in the layers below: a_j · classifier(p_j).
 
     Args:
         routing: of the class capsules.
@@ -24,7 +33,7 @@ class Scores(nn.Module):
         self.classifier = nn.Linear(pose, 1) if routing.presence == "pose" else None
 
     def forward(self, classes: Capsules) -> Tensor:
-        """Poses [B, J, D] -> [B, J], in float32: between 0 and 1, but for `pose`, which gives logits."""
+        """Poses [B, J, D] -> [B, J], in float32: logits with presence `pose`, else between 0 and 1."""
         poses, activations = classes
         if self.classifier is None and activations is not None:
             return activations

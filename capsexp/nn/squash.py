@@ -1,4 +1,4 @@
-"""The squash function: a length below one that keeps the direction.
+"""The squash function: keeps the direction of a vector and maps its length to below one.
 
 squash(s) = ‖s‖² / (k + ‖s‖²) · s / ‖s‖ = ‖s‖ s / (k + ‖s‖²), with k = 1 in Sabour et al. 2017, Eq. 1
 (misprinted as Eq. 1 of jiao), and k = 0.5 in huang, Eq. 1.
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def squash(s: Tensor, constant: float = 1.0) -> Tensor:
-    """Squashes the vectors along the last dimension.
+    """The squashed vectors, in the shape of `s`.
 
     Args:
         s: any shape, the pose size last.

@@ -10,11 +10,10 @@ from torch import nn
 from capsexp.config.checks import NAME, TARGET, Component, import_target
 from capsexp.config.schema import Config
 from capsexp.errors import InputError, one_line
-from capsexp.models import Prediction
 from capsexp.nn.capsules import use_reference
 from capsexp.nn.decoder import Decoder
 from capsexp.nn.losses import BinaryCrossEntropyLoss
-from capsexp.nn.scores import Scores
+from capsexp.nn.scores import Prediction, Scores
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from torchmetrics import Metric
 from capsexp.config.schema import Optim
 from capsexp.data.loader import Batch, derived_seed
 from capsexp.errors import RunError
-from capsexp.models import Prediction
 from capsexp.nn.losses import reconstruction_loss
 from capsexp.nn.precision import full_precision
+from capsexp.nn.scores import Prediction
 from capsexp.run.optimization import EagerSteps, Outcome, RecordedSteps, Stepper, cuda_graph, make_recordable
 
 Epoch = dict[str, float | int]

@@ -33,11 +33,10 @@ from torch.utils.tensorboard.summary import hparams as session
 
 from capsexp.config.checks import NAME, TARGET
 from capsexp.data.loader import Batch, DeviceLoader, Several
-from capsexp.models import Prediction
 from capsexp.nn.capsules import use_reference
 from capsexp.nn.capture import entropy, observe
-from capsexp.nn.labels import present
-from capsexp.nn.scores import Scores
+from capsexp.nn.losses import multi_hot
+from capsexp.nn.scores import Prediction, Scores
 from capsexp.run import records
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
@@ -192,7 +191,7 @@ def looked_into(epoch: int, epochs: int) -> bool:
 
 def examples(loader: DeviceLoader, classes: int) -> tuple[Tensor, Tensor]:
     """The first image of each of the first EXAMPLES classes, and its labels."""
-    there = present(loader.labels, classes)
+    there = multi_hot(loader.labels, classes)
     first = there.argmax(dim=0)[there.any(dim=0)][:EXAMPLES]
     return loader.images[first].float() / 255, loader.labels[first]
 
@@ -247,7 +246,7 @@ class _Evaluation:
         """The scores [N, J], and which classes are there [N, J]."""
         self.handle.remove()
         scores = torch.cat(self.scores)
-        return scores, present(torch.cat(self.labels), scores.shape[1]).bool()
+        return scores, multi_hot(torch.cat(self.labels), scores.shape[1]).bool()
 
     def _keep(self, network: nn.Module, images: object, prediction: Prediction) -> None:
         self.scores.append(prediction.scores)

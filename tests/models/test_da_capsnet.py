@@ -8,7 +8,7 @@ from capsexp.config import schema
 from capsexp.config.compose import composed
 from capsexp.errors import InputError
 from capsexp.models.da_capsnet import DACapsNet
-from capsexp.nn.axis_attention import AxisAttention
+from capsexp.nn.attention import AxisAttention
 from capsexp.nn.capsules import Capsules
 from capsexp.nn.losses import MarginLoss
 from capsexp.run import build

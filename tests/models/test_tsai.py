@@ -10,8 +10,8 @@ from capsexp.config import schema
 from capsexp.config.compose import CONF, composed
 from capsexp.config.schema import Attention
 from capsexp.errors import InputError
-from capsexp.models import Prediction
 from capsexp.models.inverted_capsnet import InvertedCapsNet
+from capsexp.nn.scores import Prediction
 from capsexp.run import build
 
 NETWORKS = [
