@@ -14,7 +14,8 @@ from capsexp import Count, Fraction, Positive
 from capsexp.config.schema import Attention
 from capsexp.models import convolved, scaled
 from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
-from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules, RoutingFactory
+from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules
+from capsexp.nn.routing import RoutingFactory
 from capsexp.nn.scores import Prediction, Scores
 
 

@@ -26,8 +26,9 @@ from capsexp import Count, Fraction, Positive
 from capsexp.config.schema import Attention
 from capsexp.models import convolved, initialise_as_keras, scaled
 from capsexp.nn.attention import CBAM, Axis, AxisAttention, ConvAttention
-from capsexp.nn.capsules import Capsules, LinearCapsules, RoutingFactory
+from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.precision import at_least_float32
+from capsexp.nn.routing import Capsules, RoutingFactory
 from capsexp.nn.scores import Prediction, Scores
 from capsexp.nn.squash import squash
 

@@ -20,7 +20,8 @@ from capsexp.config.schema import Attention
 from capsexp.models import convolved, scaled
 from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
 from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
-from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules, RoutingFactory
+from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules
+from capsexp.nn.routing import RoutingFactory
 from capsexp.nn.scores import Prediction, Scores
 
 
@@ -85,7 +86,7 @@ class DynamicCapsNet(nn.Module):
             classes,
             primary_pose,
             class_pose,
-            routing(classes, class_pose, 1.0),
+            routing(classes, class_pose),
             attention=CapsAttention(class_pose) if attention.caps else None,
         )
         self.scores = Scores(self.classes.routing, class_pose)

@@ -22,9 +22,10 @@ from capsexp.config.schema import Attention
 from capsexp.models import convolved, scaled
 from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
 from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
-from capsexp.nn.capsules import LinearCapsules, RoutingFactory
+from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.conv_capsules import ConvCapsules, ConvPrimaryCapsules
 from capsexp.nn.hierarchy import Hierarchy
+from capsexp.nn.routing import RoutingFactory
 from capsexp.nn.scores import Prediction, Scores
 
 
@@ -77,7 +78,7 @@ class EMCapsNet(nn.Module):
             features, size = scaled(resnet_channels, width), convolved(size, 3, stride=2, padding=1)
             self.backbone = ResNetBackbone(inputs, scaled(resnet_stem, width), features)
         convolved(convolved(size, 3, stride=2), 3)  # do the kernels fit?
-        procedures = [routing(parents, pose, 1.0) for parents in (types, types, classes)]
+        procedures = [routing(parents, pose) for parents in (types, types, classes)]
         self.cbam = CBAM(features, attention.cbam_reduction) if attention.cbam else nn.Identity()
         self.primary = ConvPrimaryCapsules(
             features,

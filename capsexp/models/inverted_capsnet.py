@@ -28,9 +28,10 @@ from capsexp.config.schema import Attention
 from capsexp.models import convolved, scaled
 from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
 from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
-from capsexp.nn.capsules import CapsuleLayer, LinearCapsules, RoutingFactory
+from capsexp.nn.capsules import CapsuleLayer, LinearCapsules
 from capsexp.nn.conv_capsules import ConvCapsules, ConvPrimaryCapsules
 from capsexp.nn.hierarchy import Hierarchy
+from capsexp.nn.routing import RoutingFactory
 from capsexp.nn.scores import Prediction, Scores
 
 
@@ -93,12 +94,10 @@ class InvertedCapsNet(nn.Module):
         layers: list[CapsuleLayer] = []
         for stride in strides:
             size = convolved(size, 3, stride)
-            layers.append(
-                ConvCapsules(types, types, pose, pose, 3, stride, routing(types, pose, 1.0), structure=structure)
-            )
+            layers.append(ConvCapsules(types, types, pose, pose, 3, stride, routing(types, pose), structure=structure))
         linear = [types * size**2, *(scaled(capsules, width) for capsules in hidden), classes]
         for children, parents in pairwise(linear):
-            procedure = routing(parents, pose, 1.0)
+            procedure = routing(parents, pose)
             layers.append(LinearCapsules(children, parents, pose, pose, procedure, structure=structure, scale=None))
         if attention.caps:
             layers[-1].attention = CapsAttention(pose)

@@ -22,7 +22,7 @@ from capsexp import Fraction
 from capsexp.config.schema import Attention
 from capsexp.models import scaled
 from capsexp.models.cnn import first_attention
-from capsexp.nn.capsules import RoutingFactory
+from capsexp.nn.routing import RoutingFactory
 from capsexp.nn.scores import Prediction
 
 

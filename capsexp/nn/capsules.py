@@ -1,100 +1,25 @@
-"""Capsules: what a layer hands on, what a routing procedure is, and the layers between feature maps and classes."""
+"""Capsule layers: primary capsules, transformation matrices, linear capsules."""
 
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from capsexp.nn.precision import at_least_float32
+from capsexp.nn.routing import Capsules, Routing, VoteInputs, Votes
 from capsexp.nn.squash import squash
 
-#: Numbers in the votes that are held at a time where images are routed in parts; on other devices as on the CPU. There
-#: more are no longer in the cache when they are read again, and come from the system anew each time.
-_HELD = {"cpu": 2**20, "cuda": 2**28}
+#: Max vote elements per chunk of images, where the routing is `chunked`; devices not listed as the CPU. More no longer
+#: stay in the CPU's cache between two passes over them.
+MAX_CHUNK = {"cpu": 2**20, "cuda": 2**28}
 
-#: Numbers in the votes of a batch up to which all parts' are kept for the backward pass; more are computed again in it,
-#: and a step takes a third to a half longer.
-_KEPT = {"cpu": 2**26, "cuda": 2**28}
-
-
-class Capsules(NamedTuple):
-    """A layer's capsules. The dots are the batch, and rows and columns where the layer has them."""
-
-    poses: Tensor  # [..., I, C]
-    activations: Tensor | None = None  # [..., I], between 0 and 1
-
-
-class Votes(NamedTuple):
-    """What the parents at each place hear."""
-
-    poses: Tensor  # [..., I, J, D]
-    activations: Tensor | None = None  # [..., I], the children's
-
-
-class Seen(NamedTuple):
-    """What the parents at each place hear before it is said: the children that they see, and the matrices."""
-
-    children: Tensor  # [B, H, W, I, C]; in a linear layer H and W are 1
-    weight: Tensor  # [K · I, J, D, C], with matrix poses [K · I, J, √D, √D]
-    kernel: int
-    stride: int
-
-
-class Routing(nn.Module):
-    """How the votes of one layer become its parents. One instance a layer, as some procedures have parameters.
-
-    How a capsule says that what it stands for is there decides what comes before and after the routing:
-
-    | presence   | primary poses                           | class scores                                   |
-    |------------|-----------------------------------------|------------------------------------------------|
-    | length     | squashed                                | lengths of the class capsules                  |
-    | activation | as they are, an activation beside each  | activations of the class capsules              |
-    | pose       | LayerNorm                               | one linear classifier, the same for all classes |
-    """
-
-    presence: Literal["length", "activation", "pose"]
-    activations: bool = False  # it reads the children's activations and gives the parents theirs
-    concurrent: bool = False  # all layers do their t-th iteration at the same time, through `step`
-    trains_matrices: bool = True  # else the transformation matrices stay as they were drawn
-    fused: bool = False  # it has `first` and `again`
-    parted: bool = False  # a few images at a time: their votes are forgotten, and made again in the backward pass
-    iterations: int
-
-    def __init__(self) -> None:
-        super().__init__()
-        #: Gives the routing coefficients of every iteration, [..., I, J]: whoever wants to see them hooks in here.
-        self.shares = nn.Softmax(dim=-1)
-
-    def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
-        """All iterations: [..., I, J, D] and [..., I] -> poses [..., J, D], activations [..., J] or None."""
-        raise NotImplementedError
-
-    def step(self, votes: Tensor, activations: Tensor | None, parents: Tensor | None) -> Capsules:
-        """One iteration, from the parents' poses [..., J, D] of the one before; None in the first."""
-        raise NotImplementedError
-
-    def first(self, total: Tensor) -> Capsules:
-        """The first iteration, from the sum over the children of their votes, [..., J, D]: all count the same in it.
-
-        For concurrent procedures that read no activations.
-        """
-        raise NotImplementedError
-
-    def again(self, seen: Seen, parents: Tensor) -> Capsules:
-        """A further iteration, from the parents' poses [..., J, D] of the one before, that doesn't hold all votes."""
-        raise NotImplementedError
-
-    def whole(self, seen: Seen) -> Capsules | None:
-        """All iterations without holding the votes; None where the procedure can't, or not for such children."""
-        return None
-
-
-#: Makes a layer's routing procedure from J, D and the squash constant, which are the network's to say.
-RoutingFactory = Callable[[int, int, float], Routing]
+#: Max vote elements of a batch that are kept for the backward pass, where the routing is `chunked`; above, they are
+#: recomputed in it, and a step takes a third to a half longer.
+MAX_KEPT = {"cpu": 2**26, "cuda": 2**28}
 
 
 class PrimaryCapsules(nn.Module):
@@ -106,7 +31,7 @@ class PrimaryCapsules(nn.Module):
         pose: C, the pose size.
         kernel, stride: of the convolution, without padding.
         squash_constant: k of the squash function.
-        attention: applied to the convolution's output, before it is cut into capsules.
+        attention: applied to the convolution's output.
     """
 
     def __init__(
@@ -128,8 +53,7 @@ class PrimaryCapsules(nn.Module):
     def forward(self, features: Tensor) -> Capsules:
         """[B, channels, H, W] -> poses [B, I, C] in float32, with I = types · H' · W', ordered type, row, column.
 
-        The components of a capsule are channels of one and the same position. The activations [B, I], for a
-        routing that reads them, are the lengths: that is what the squash function makes them mean.
+        The components of a capsule are channels of one position. The activations [B, I] are the poses' lengths.
         """
         maps = self.attention(self.convolution(features))
         batch, _, height, width = maps.shape
@@ -139,17 +63,17 @@ class PrimaryCapsules(nn.Module):
 
 
 class TransformationMatrices(nn.Module):
-    """The matrices that make votes of poses: v_ij = W_ij p_i (Sabour et al. 2017, Eq. 2; tsai, Eq. 1).
+    """From child poses to votes: v_ij = W_ij p_i (Sabour et al. 2017, Eq. 2; tsai, Eq. 1).
 
     Args:
-        children, parents: I and J, each pair with a matrix of its own.
+        children, parents: I and J; each pair has its own matrix.
         child_pose, parent_pose: C and D.
         structure: of a pose. With `vector`, W_ij is D × C. With `matrix`, a pose is √D × √D, row by row, W_ij too,
             and C = D.
-        scale: standard deviation of the matrices at first; None is √(J / (fan · I)), fan the length of a row of W_ij:
-            that is in tsai's release, the paper doesn't say.
+        scale: standard deviation of the initial matrices. None is √(J / (fan · I)), where fan is the length of a row of
+            W_ij, as in tsai's release; the paper doesn't give it.
 
-    Raises ValueError for matrix poses that are not square, or that change their size.
+    Raises ValueError for matrix poses that are not square, or with C ≠ D.
     """
 
     def __init__(
@@ -163,7 +87,7 @@ class TransformationMatrices(nn.Module):
     ) -> None:
         super().__init__()
         self.matrix = structure == "matrix"
-        self.numbers = parents * parent_pose  # in the votes of a child
+        self.vote_elements = parents * parent_pose  # of one child
         rows, columns = parent_pose, child_pose
         if self.matrix:
             rows = columns = math.isqrt(parent_pose)
@@ -178,8 +102,8 @@ class TransformationMatrices(nn.Module):
             return torch.einsum("...ic,ijdc->...ijd", poses, self.weight)
         return torch.einsum("...iyx,ijzy->...ijzx", self._squares(poses), self.weight).flatten(-2)
 
-    def total(self, poses: Tensor) -> Tensor:
-        """The sum over the children of their votes, without the votes: [..., I, C] -> [..., J, D]. One product."""
+    def vote_sum(self, poses: Tensor) -> Tensor:
+        """Σ_i v_ij in one product, without the votes: [..., I, C] -> [..., J, D]."""
         if not self.matrix:
             return torch.einsum("...ic,ijdc->...jd", poses, self.weight)
         return torch.einsum("...iyx,ijzy->...jzx", self._squares(poses), self.weight).flatten(-2)
@@ -189,32 +113,16 @@ class TransformationMatrices(nn.Module):
         return poses.reshape(*poses.shape[:-1], side, side)
 
 
-def in_parts(route: Callable[..., Capsules], children: Capsules, votes: int) -> Capsules:
-    """`route(*children)` a few images at a time; the batch is not cut where its votes are few enough.
+class CapsuleLayer(nn.Module):
+    """Matrices, attention on the votes, routing. A subclass defines which children vote for which parents.
 
     Args:
-        route: makes parents of children, each image by itself. It is called again in the backward pass where the
-            batch has more votes than are kept.
-        children: [B, ...].
-        votes: how many numbers the votes are, an image.
-    """
-    device, batch = children.poses.device.type, len(children.poses)
-    images = max(1, _HELD.get(device, _HELD["cpu"]) // votes)
-    if images >= batch:
-        return route(*children)
-    if batch * votes > _KEPT.get(device, _KEPT["cpu"]):
-        route = partial(checkpoint, route, use_reentrant=False, preserve_rng_state=False)
-    parts = zip(*(torch.split(part, images) for part in children if part is not None), strict=True)
-    return Capsules(*map(torch.cat, zip(*(route(*part) for part in parts), strict=True)))
-
-
-class CapsuleLayer(nn.Module):
-    """Matrices, attention on the votes, routing. A kind of layer says which children which parents hear (`votes`).
-
-    Where nothing but the routing needs the votes (`fused`), they need not be held: see `Hierarchy` and `use_reference`.
+        matrices: of each pair of a child and a parent.
+        routing: from votes to parents.
+        attention: applied to the votes, before routing.
     """
 
-    fast: bool = True
+    fast: bool = True  # else votes are always stored, as the papers write the procedures; see `use_reference`
 
     def __init__(self, matrices: TransformationMatrices, routing: Routing, attention: nn.Module | None) -> None:
         super().__init__()
@@ -223,47 +131,95 @@ class CapsuleLayer(nn.Module):
         self.attention = attention or nn.Identity()
 
     def votes(self, children: Capsules) -> Votes:
-        """The votes of these children, and their activations."""
+        """The votes of these children, after the attention, and the children's activations."""
         raise NotImplementedError
 
-    def total(self, children: Tensor) -> Tensor:
-        """The sum of the votes of the children with these poses, [..., J, D], as long as no attention acts on them."""
+    def vote_sum(self, poses: Tensor) -> Tensor:
+        """Σ_i v_ij of the children with these poses, [..., J, D], without attention."""
         raise NotImplementedError
 
-    def seen(self, children: Tensor) -> Seen:
-        """What these votes are made of, as long as no attention acts on them."""
+    def vote_inputs(self, poses: Tensor) -> VoteInputs:
+        """What the votes of these children are recomputed from, without attention."""
+        raise NotImplementedError
+
+    def vote_elements(self, poses: Tensor) -> int:
+        """The number of vote elements of an image."""
         raise NotImplementedError
 
     def forward(self, children: Capsules) -> Capsules:
         """The parents of these children, after all iterations."""
-        if self.fast and isinstance(self.attention, nn.Identity):
-            parents = self.routing.whole(self.seen(children.poses))
+        if self.fusible:
+            parents = self.routing.forward_fused(self.vote_inputs(children.poses))
             if parents is not None:
                 return parents
-        if self.fast and self.routing.parted:
-            return in_parts(self._routed, children, self.votes_of_an_image(children.poses))
-        return self._routed(*children)
+        return self.in_chunks(self._route, children)
 
-    def _routed(self, poses: Tensor, activations: Tensor | None = None) -> Capsules:
+    def _route(self, poses: Tensor, activations: Tensor | None = None) -> Capsules:
         parents: Capsules = self.routing(*self.votes(Capsules(poses, activations)))
         return parents
 
-    def votes_of_an_image(self, poses: Tensor) -> int:
-        """How many numbers the votes of these children are, an image."""
-        raise NotImplementedError
+    @property
+    def fusible(self) -> bool:
+        """Whether votes may be recomputed inside the routing: nothing else reads them."""
+        return self.fast and isinstance(self.attention, nn.Identity)
+
+    def in_chunks(self, route: Callable[..., Capsules], children: Capsules) -> Capsules:
+        """`route(*children)`, for a few images at a time if the layer is fast and its routing `chunked`.
+
+        Args:
+            route: makes parents of children, each image by itself. It is called again in the backward pass where the
+                batch has more votes than are kept.
+            children: [B, ...].
+        """
+        if not (self.fast and self.routing.chunked):
+            return route(*children)
+        batch, device = len(children.poses), children.poses.device.type
+        elements = self.vote_elements(children.poses)
+        images = max(1, MAX_CHUNK.get(device, MAX_CHUNK["cpu"]) // elements)
+        if images >= batch:
+            return route(*children)
+        if batch * elements > MAX_KEPT.get(device, MAX_KEPT["cpu"]):
+            route = partial(checkpoint, route, use_reentrant=False, preserve_rng_state=False)
+        chunks = zip(*(torch.split(tensor, images) for tensor in children if tensor is not None), strict=True)
+        poses, activations = zip(*(route(*chunk) for chunk in chunks), strict=True)
+        return Capsules(torch.cat(poses), None if activations[0] is None else torch.cat(activations))
+
+
+class Iterations:
+    """The iterations of one layer, one a call.
+
+    Votes are stored for as long as the children are the same object: in the second iteration all layers' are, the
+    primary capsules always.
+    """
+
+    def __init__(self, layer: CapsuleLayer) -> None:
+        self.layer = layer
+        self.children: Capsules | None = None
+        self.votes: Votes
+
+    def __call__(self, children: Capsules, parents: Tensor | None) -> Capsules:
+        """The parents after an iteration that starts from their poses [..., J, D]; None in the first."""
+        routing = self.layer.routing
+        if self.layer.fusible:
+            fused = routing.iteration_fused(self.layer.vote_inputs(children.poses), parents)
+            if fused is not None:
+                return fused
+        if children is not self.children:
+            self.children, self.votes = children, self.layer.votes(children)
+        return routing.iteration(*self.votes, parents)
 
 
 class LinearCapsules(CapsuleLayer):
-    """Every child, wherever it is, votes for every parent.
+    """Every child, at any position, votes for every parent.
 
     Args:
-        children: I; with matrices that are shared over positions, the children at one of them.
+        children: I; with matrices that are shared over positions, the number of children at one position.
         parents: J.
         child_pose, parent_pose: C and D.
         routing: from votes to parents.
         attention: applied to the votes, before routing.
         structure, scale: of the transformation matrices. The papers on dynamic routing don't give the scale; 0.1 is
-            what Sabour et al. have in their release.
+            that of Sabour et al.'s release.
     """
 
     def __init__(
@@ -286,36 +242,37 @@ class LinearCapsules(CapsuleLayer):
         votes = self.attention(self.matrices(self._grouped(children.poses)))
         return Votes(votes.flatten(1, 2), None if children.activations is None else children.activations.flatten(1))
 
-    def total(self, children: Tensor) -> Tensor:
+    def vote_sum(self, poses: Tensor) -> Tensor:
         """[B, ..., I, C] -> [B, J, D]."""
-        return self.matrices.total(self._grouped(children)).sum(dim=1)
+        return self.matrices.vote_sum(self._grouped(poses)).sum(dim=1)
 
-    def seen(self, children: Tensor) -> Seen:
-        """Poses [B, ..., I, C]; matrices that are shared over positions are repeated there."""
-        grid = children.reshape(len(children), 1, 1, -1, children.shape[-1])
+    def vote_inputs(self, poses: Tensor) -> VoteInputs:
+        """Poses [B, ..., I, C]; matrices that are shared over positions are repeated for each of them."""
+        grid = poses.reshape(len(poses), 1, 1, -1, poses.shape[-1])
         positions = grid.shape[3] // self.group
-        return Seen(
-            grid, self.matrices.weight.repeat(positions, 1, 1, 1) if positions > 1 else self.matrices.weight, 1, 1
-        )
+        weight: Tensor = self.matrices.weight
+        if positions > 1:
+            weight = weight.repeat(positions, 1, 1, 1)
+        return VoteInputs(grid, weight, kernel=1, stride=1, sum=partial(self.vote_sum, poses))
 
-    def votes_of_an_image(self, poses: Tensor) -> int:
+    def vote_elements(self, poses: Tensor) -> int:
         """Each child votes once."""
-        return math.prod(poses.shape[1:-1]) * self.matrices.numbers
+        return math.prod(poses.shape[1:-1]) * self.matrices.vote_elements
 
     def _grouped(self, poses: Tensor) -> Tensor:
-        """[B, ..., I, C] -> [B, positions, I, C], I as many as there are matrices for."""
+        """[B, ..., I, C] -> [B, positions, I, C], where I is the number of children with matrices."""
         return poses.reshape(len(poses), -1, self.group, poses.shape[-1])
 
 
 def use_reference(network: nn.Module) -> None:
-    """Makes every layer of the network hold its votes, as the papers write it; what the fast way is tested with."""
+    """Switches every layer of the network to the papers' procedures, which store all votes; tests compare with them."""
     for layer in network.modules():
         if isinstance(layer, CapsuleLayer):
             layer.fast = False
 
 
 def factor(tensor: Tensor) -> Tensor:
-    """The tensor in the type that autocast gives the factors of products; as it is where there is no autocast."""
+    """The tensor in autocast's type, which the factors of products have; unchanged without autocast and in float64."""
     device = tensor.device.type
     if tensor.is_meta or not torch.is_autocast_enabled(device) or tensor.dtype == torch.float64:
         return tensor

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from capsexp.nn.attention import AxisAttention, CapsAttention, ChannelAttention, ConvAttention, SpatialAttention
-from capsexp.nn.capsules import CapsuleLayer, Capsules, LinearCapsules, PrimaryCapsules, Votes
+from capsexp.nn.capsules import CapsuleLayer, LinearCapsules, PrimaryCapsules
 from capsexp.nn.conv_capsules import ConvCapsules
+from capsexp.nn.routing import Capsules, Votes
 from capsexp.nn.scores import Prediction
 
 
@@ -183,7 +184,7 @@ class _Listener:
     def __init__(self, name: str, layer: CapsuleLayer, stack: ExitStack) -> None:
         self.name, self.layer = name, layer
         self.heard: list[Capsules] = []
-        self.coefficients = _Said(layer.routing.shares, stack)
+        self.coefficients = _Said(layer.routing.softmax, stack)
         self.axis = layer.attention if isinstance(layer.attention, AxisAttention) else None
         caps = self.axis.attention if self.axis else layer.attention
         self.gate = _Said(caps.gate, stack) if isinstance(caps, CapsAttention) else None

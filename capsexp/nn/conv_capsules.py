@@ -1,20 +1,22 @@
-"""Capsules that keep their place: primary capsules on a grid, and convolutional capsules (tsai, section 2)."""
+"""Capsules on a grid: primary capsules and convolutional capsules (tsai, section 2)."""
 
+from functools import partial
 from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from capsexp.nn.capsules import CapsuleLayer, Capsules, Routing, Seen, TransformationMatrices, Votes, factor
+from capsexp.nn.capsules import CapsuleLayer, TransformationMatrices, factor
 from capsexp.nn.precision import at_least_float32, full_precision
+from capsexp.nn.routing import Capsules, Routing, VoteInputs, Votes
 from capsexp.nn.squash import squash
 
 
 def patches(grid: Tensor, kernel: int, stride: int) -> Tensor:
-    """What a kernel sees at each of its positions: [B, H, W, ...] -> [B, H', W', K, ...], K row by row.
+    """The patch under a kernel at each of its positions: [B, H, W, ...] -> [B, H', W', K, ...], K row by row.
 
-    Nothing is moved but positions: patch k of (h, w) is the input at (h · stride + k // kernel, w · stride +
-    k % kernel), all its components in their order. (The first release of tsai's code scrambled the two.)
+    Position k of the patch at (h, w) is the input at (h · stride + k // kernel, w · stride + k % kernel), with its
+    components in their order. (The first release of tsai's code mixed positions and components.)
     """
     windows = grid.unfold(1, kernel, stride).unfold(2, kernel, stride)  # the kernel's rows and columns come last
     return windows.movedim((-2, -1), (3, 4)).flatten(3, 4)
@@ -23,18 +25,18 @@ def patches(grid: Tensor, kernel: int, stride: int) -> Tensor:
 class ConvPrimaryCapsules(nn.Module):
     """A convolution whose output channels, taken `pose` at a time, are the capsules at that position.
 
-    What is done to the poses follows from the routing's `presence`: squash, nothing, or LayerNorm over the C
-    components with one affine pair (tsai, procedure 2, line 3). For a routing that reads activations, a second
-    convolution of the same kernel with a logistic function gives one for each capsule (tsai, Table 6).
+    The routing's `presence` decides what is applied to the poses: squash, nothing, or LayerNorm over the C components
+    with one affine pair (tsai, procedure 2, line 3). For a routing that uses activations, a second convolution of the
+    same kernel with a logistic function gives one for each capsule (tsai, Table 6).
 
     Args:
         channels: of the feature map.
         types: I, the capsules at a position.
         pose: C.
         kernel, stride: of the convolution, without padding.
-        bias: of the convolution that gives the poses; the one for the activations has one always.
+        bias: of the convolution that gives the poses; the one for the activations always has one.
         routing: of the layer above.
-        attention: applied to the poses' convolution, before it is cut into capsules.
+        attention: applied to the output of the poses' convolution.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class ConvPrimaryCapsules(nn.Module):
         super().__init__()
         self.convolution = nn.Conv2d(channels, types * pose, kernel, stride, bias=bias)
         self.attention = attention or nn.Identity()
-        self.activation = nn.Conv2d(channels, types, kernel, stride) if routing.activations else None
+        self.activation = nn.Conv2d(channels, types, kernel, stride) if routing.uses_activations else None
         self.types, self.pose, self.squashed = types, pose, routing.presence == "length"
         self.norm = nn.LayerNorm(pose) if routing.presence == "pose" else nn.Identity()
 
@@ -67,15 +69,15 @@ class ConvPrimaryCapsules(nn.Module):
 
 
 class ConvCapsules(CapsuleLayer):
-    """J parents at every position, each a parent of the I capsules at the K positions that the kernel sees there.
+    """J parents at every position; their children are the I capsules at each of the K positions under the kernel.
 
-    The matrices belong to pairs of kernel position and type, K · I children in all, and are the same everywhere.
+    The matrices belong to pairs of kernel position and type, K · I children in all, and are shared over positions.
 
     Args:
         children, parents: I and J, at one position.
         child_pose, parent_pose: C and D.
         kernel, stride: of the positions, without padding.
-        routing: from votes to parents, at every position by itself.
+        routing: from votes to parents, at every position separately.
         attention: applied to the votes, before routing.
         structure, scale: of the transformation matrices.
     """
@@ -103,31 +105,25 @@ class ConvCapsules(CapsuleLayer):
         votes = self.attention(self.matrices(self._patches(poses)))
         return Votes(votes, None if activations is None else self._patches(activations))
 
-    def total(self, children: Tensor) -> Tensor:
-        """[B, H, W, I, C] -> [B, H', W', J, D]: an ordinary convolution; columns of matrix poses are images to it."""
+    def vote_sum(self, poses: Tensor) -> Tensor:
+        """[B, H, W, I, C] -> [B, H', W', J, D], a convolution; each column of matrix poses is an image of its batch."""
         weight = self.matrices.weight  # [K · I, J, Z, Y]; a child is Y × X, a vote Z × X
         parents, rows, columns = weight.shape[1:]
-        inner = children.shape[-1] // columns
-        maps = (
-            factor(children)
-            .view(*children.shape[:4], columns, inner)
-            .movedim(-1, 1)
-            .flatten(4)
-            .flatten(0, 1)
-            .movedim(-1, 1)
-        )
+        inner = poses.shape[-1] // columns
+        maps = factor(poses).view(*poses.shape[:4], columns, inner).movedim(-1, 1)
+        maps = maps.flatten(4).flatten(0, 1).movedim(-1, 1)
         filters = weight.view(self.kernel, self.kernel, -1, parents, rows, columns).permute(3, 4, 2, 5, 0, 1)
         votes = functional.conv2d(maps, filters.flatten(2, 3).flatten(0, 1), stride=self.stride)
         return votes.view(-1, inner, parents, rows, *votes.shape[2:]).permute(0, 4, 5, 2, 3, 1).flatten(4)
 
-    def seen(self, children: Tensor) -> Seen:
+    def vote_inputs(self, poses: Tensor) -> VoteInputs:
         """Poses [B, H, W, I, C]."""
-        return Seen(children, self.matrices.weight, self.kernel, self.stride)
+        return VoteInputs(poses, self.matrices.weight, self.kernel, self.stride, partial(self.vote_sum, poses))
 
-    def votes_of_an_image(self, poses: Tensor) -> int:
-        """Each child votes once at each position that sees it."""
+    def vote_elements(self, poses: Tensor) -> int:
+        """Each child votes once at each position whose kernel covers it."""
         height, width = ((side - self.kernel) // self.stride + 1 for side in poses.shape[1:3])
-        return height * width * len(self.matrices.weight) * self.matrices.numbers
+        return height * width * len(self.matrices.weight) * self.matrices.vote_elements
 
     def _patches(self, grid: Tensor) -> Tensor:
         """[B, H, W, I, ...] -> [B, H', W', K · I, ...]."""

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from capsexp.nn.capsules import Capsules, Routing
 from capsexp.nn.precision import at_least_float32, full_precision
+from capsexp.nn.routing import Capsules, Routing
 
 
 class Prediction(NamedTuple):

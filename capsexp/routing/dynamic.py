@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from capsexp import Count
-from capsexp.nn.capsules import Capsules, Routing, Seen
 from capsexp.nn.precision import at_least_float32, full_precision
+from capsexp.nn.routing import Capsules, Routing, VoteInputs
 from capsexp.nn.squash import squash
 from capsexp.routing.fused_dynamic import routed
 
@@ -24,16 +24,15 @@ class DynamicRouting(Routing):
     """Votes [..., I, J, D] -> parent poses [..., J, D]; everything in float32 (float64 stays float64).
 
     Args:
-        parents, pose: J and D; the procedure has no parameters, so that it doesn't need them.
-        squash_constant: k of the squash function, the network's.
+        parents, pose: J and D; unused, since the procedure has no parameters.
+        squash_constant: k of the squash function; the network's.
         iterations: r, at least 1.
         logits: `accumulate` adds each agreement to b, as the procedure says; `replace` sets b to it, as the
             Keras example does that huang builds on.
         gradient: flows through `all` iterations, or through the `last` one only, where the routing
-            coefficients are taken as constants. With `none` (ou, "routing v.s. back-propagation", of which the
-            slides have the caption alone) the coefficients are constants too, and the transformation matrices stay
-            as they were drawn: routing alone says which child belongs to which class. The layers below still
-            learn, by a gradient that passes through the votes.
+            coefficients are constants. With `none` (ou, "routing v.s. back-propagation", of which the slides give only
+            the caption) the coefficients are constants too, and the transformation matrices keep their initial values:
+            routing alone assigns children to classes. The layers below still learn, by the gradient through the votes.
     """
 
     presence = "length"
@@ -62,27 +61,27 @@ class DynamicRouting(Routing):
             coefficients = self.coefficients(votes.detach() if self.detach else votes)
             return Capsules(self._parents(coefficients, votes))
 
-    def whole(self, seen: Seen) -> Capsules | None:
-        """All iterations without holding the votes, for vector poses that all parents see; see `fused_dynamic`.
+    def forward_fused(self, inputs: VoteInputs) -> Capsules | None:
+        """All iterations without materialised votes; None for convolutional layers, matrix poses and C > D.
 
-        Its work grows with the children's pose size, that with votes with the parents'.
+        Its cost grows with C, that of the procedure on votes with D. See `fused_dynamic`.
         """
-        batch, height, width, children, pose = seen.children.shape
-        rows, columns = seen.weight.shape[-2:]
+        batch, height, width, children, pose = inputs.poses.shape
+        rows, columns = inputs.weight.shape[-2:]
         if height * width > 1 or columns != pose or pose > rows:
             return None
-        poses = seen.children.reshape(batch, children, pose)
-        return Capsules(routed(poses, seen.weight, self.iterations, self.squash_constant, self.accumulate, self.detach))
+        poses, options = inputs.poses.reshape(batch, children, pose), (self.accumulate, self.detach)
+        return Capsules(routed(poses, inputs.weight, self.iterations, self.squash_constant, *options))
 
     def coefficients(self, votes: Tensor) -> Tensor:
         """The routing coefficients c of the last iteration, [..., I, J]; they sum to 1 over the parents J."""
         logits = votes.new_zeros(votes.shape[:-1])
-        coefficients: Tensor = self.shares(logits)
+        coefficients: Tensor = self.softmax(logits)
         for _ in range(self.iterations - 1):
             parents = self._parents(coefficients, votes)
             agreement = torch.einsum("...ijd,...jd->...ij", votes, parents)
             logits = logits + agreement if self.accumulate else agreement
-            coefficients = self.shares(logits)
+            coefficients = self.softmax(logits)
         return coefficients
 
     def _parents(self, coefficients: Tensor, votes: Tensor) -> Tensor:

@@ -13,8 +13,8 @@ for t iterations:
         R_ij ← a_j p_ij / Σ_k a_k p_ik         over the parents k
 
 The E-step of the last iteration would change nothing and is left out. In a convolutional layer the parents that
-compete for a child are the J types at one position, as in inverted routing; a child that several positions see votes
-at each of them anew. (Hinton et al. let the positions compete too; tsai doesn't say.)
+compete for a child are the J types at one position, as in inverted routing; a child under several positions' kernels
+votes separately at each of them. (In Hinton et al. the positions compete too; tsai doesn't specify it.)
 """
 
 from typing import Annotated
@@ -25,20 +25,20 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from capsexp import Count, Positive
-from capsexp.nn.capsules import Capsules, Routing
 from capsexp.nn.precision import at_least_float32, full_precision
+from capsexp.nn.routing import Capsules, Routing
 from capsexp.routing.gaussians import Gaussians, fitted, log_density
 
 
 class Activation(nn.Module):
-    """λ (β_a − J / I · Σ_h (β_u + log σ_jh) Σ_i R_ij), of which the logistic function is a parent's activation.
+    """The parents' activation logits, λ (β_a − J / I · Σ_h (β_u + log σ_jh) Σ_i R_ij); the logistic function follows.
 
-    The factor J / I is not in the procedure. It gives each layer a λ that suits its number of children (and with it
-    another unit to β_a, which is learned): with one λ for layers of 9 and of 80 children a parent, the activations of
-    one are all 1, or those of the other all 1/2, and no gradient gets through.
+    The factor J / I is not in the procedure. It makes the same λ suit layers with any number of children (and changes
+    the unit of β_a, which is learned): without it, layers of 9 and of 80 children a parent that have the same λ have
+    activations of 1 in the one or of 1/2 in the other, where the gradient vanishes.
 
     Args:
-        parents: J, each with a β_u and a β_a of its own. Both begin at 0; Hinton et al. don't say where.
+        parents: J, each with its own β_u and β_a. Both start at 0; Hinton et al. don't give initial values.
     """
 
     def __init__(self, parents: int) -> None:
@@ -58,24 +58,22 @@ class EMRouting(Routing):
 
     Args:
         parents, pose: J and D.
-        squash_constant: not used, nothing is squashed.
         iterations: t, at least 1.
-        inverse_temperature, growth: λ = inverse_temperature · (1 − growth^t) in the t-th iteration; with growth 0 it
-            is constant. The papers name λ and "a fixed schedule" without values; with these a narrow CapsNet
-            gets 92 % of test digits right after three epochs of 2,000, with ten times as much 11 %.
+        inverse_temperature, growth: λ = inverse_temperature · (1 − growth^t) in the t-th iteration; constant with
+            growth 0. The papers give no values for λ and its "fixed schedule". With these, a narrow CapsNet classifies
+            92 % of the test digits correctly after three epochs of 2,000 images; with ten times the λ, 11 %.
 
     Raises ValueError for children without activations.
     """
 
     presence = "activation"
-    activations = True
-    parted = True
+    uses_activations = True
+    chunked = True
 
     def __init__(
         self,
         parents: int,
         pose: int,
-        squash_constant: float = 1.0,
         *,
         iterations: Count = 2,
         inverse_temperature: Positive = 0.1,
@@ -96,14 +94,14 @@ class EMRouting(Routing):
             return Capsules(gaussians.mean, logits.sigmoid())
 
     def coefficients(self, votes: Tensor, activations: Tensor) -> Tensor:
-        """The routing coefficients R of the last iteration, [..., I, J], before they are multiplied with a_i.
+        """The routing coefficients R of the last iteration, [..., I, J], not yet multiplied with a_i.
 
         They sum to 1 over the parents J.
         """
-        coefficients: Tensor = self.shares(votes.new_zeros(votes.shape[:-1]))
+        coefficients: Tensor = self.softmax(votes.new_zeros(votes.shape[:-1]))
         for iteration in range(1, self.iterations):
             gaussians, logits = self.parents(votes, activations, coefficients, iteration)
-            coefficients = self.shares(logsigmoid(logits)[..., None, :] + log_density(votes, gaussians))
+            coefficients = self.softmax(logsigmoid(logits)[..., None, :] + log_density(votes, gaussians))
         return coefficients
 
     def parents(

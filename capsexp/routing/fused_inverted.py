@@ -21,25 +21,25 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from capsexp.nn.capsules import Seen, factor
+from capsexp.nn.capsules import factor
 from capsexp.nn.precision import at_least_float32, full_precision
+from capsexp.nn.routing import VoteInputs
 
 #: Votes in a tile, measured on a CPU: fewer, and starting the operations takes longer than doing them; more, and the
 #: tile no longer stays in the cache between them.
 TILE = 2**20
 
 
-def weighted_votes(seen: Seen, parents: Tensor) -> Tensor:
-    """s, [..., J, D], from what the parents see and their poses of the iteration before, [..., J, D].
+def weighted_votes(inputs: VoteInputs, parents: Tensor) -> Tensor:
+    """s, [..., J, D], from the parents' poses of the iteration before, [..., J, D].
 
-    Under autocast votes are products of numbers in its type, added up in float32, as all else is.
+    Under autocast the factors of a vote's products are in its type; all sums are in float32.
     """
-    weight = factor(seen.weight)
+    weight = factor(inputs.weight)
     with full_precision(parents):
         grid = at_least_float32(parents if parents.ndim == 5 else parents[:, None, None])
-        total: Tensor = torch.ops.capsexp.inverted(
-            at_least_float32(seen.children), weight, grid, seen.kernel, seen.stride
-        )
+        poses = at_least_float32(inputs.poses)
+        total: Tensor = torch.ops.capsexp.inverted(poses, weight, grid, inputs.kernel, inputs.stride)
     return total.view(parents.shape)
 
 

@@ -5,8 +5,8 @@ r_i ← softmax(a_i)                     over the parents j
 p_j ← LayerNorm(Σ_i r_ij v_ij)
 
 The poses p_j on the right are those of the iteration before; in the first they are 0, so that r_ij = 1/J. The loop
-over iterations is procedure 2, see `capsexp.nn.hierarchy`: iterations after the first are done by all layers
-concurrently, from the poses that the layers had before.
+over iterations is procedure 2, see `capsexp.nn.hierarchy`: in each iteration after the first, all layers route
+concurrently, from the poses that the layers had before it.
 """
 
 from typing import Literal
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from capsexp import Count, Positive
-from capsexp.nn.capsules import Capsules, Routing, Seen
 from capsexp.nn.precision import at_least_float32, full_precision
+from capsexp.nn.routing import Capsules, Routing, VoteInputs
 from capsexp.routing.em import Activation
 from capsexp.routing.fused_inverted import weighted_votes
 from capsexp.routing.gaussians import fitted
@@ -27,19 +27,18 @@ class InvertedRouting(Routing):
 
     Args:
         parents, pose: J and D.
-        squash_constant: not used, nothing is squashed.
-        iterations: t, at least 1; 2 in the authors' release. Table 1 has the best of 1 to 5.
+        iterations: t, at least 1; 2 in the authors' release. Table 1 shows the best of 1 to 5.
         order: `concurrent`, or, for ablation B, `sequential`: a layer does all its iterations before the next one
             begins.
         norm: LayerNorm over the D components, with one affine pair a layer; false is ablation A. The primary
-            capsules keep theirs: it stands before the routing.
-        activations: true is ablation C, "the same kind of activations as in EM routing". The paper says no more;
-            here every pose is weighted with its activation where it is read: p_j = LayerNorm(Σ_i a_i r_ij v_ij),
+            capsules keep theirs, which is not part of the routing.
+        activations: true is ablation C, "the same kind of activations as in EM routing". The paper gives no details;
+            here every pose is weighted with its activation where it is used: p_j = LayerNorm(Σ_i a_i r_ij v_ij),
             and in the classifier. A primary capsule's activation is that of an EM network, a parent's is
-            logistic(λ (β_a − Σ_h cost_jh)) of the last iteration, with the weights a_i r_ij. It has no say in r_ij.
-        inverse_temperature: λ, of the activations alone; that of EM routing.
+            logistic(λ (β_a − Σ_h cost_jh)) of the last iteration, with the weights a_i r_ij. r_ij doesn't depend on it.
+        inverse_temperature: λ of the activations; that of EM routing.
 
-    Raises ValueError for children without activations, where it reads them.
+    Raises ValueError for children without activations, if `activations` is true.
     """
 
     presence = "pose"
@@ -48,7 +47,6 @@ class InvertedRouting(Routing):
         self,
         parents: int,
         pose: int,
-        squash_constant: float = 1.0,
         *,
         iterations: Count = 2,
         order: Literal["concurrent", "sequential"] = "concurrent",
@@ -60,19 +58,28 @@ class InvertedRouting(Routing):
         self.iterations = iterations
         self.concurrent = order == "concurrent"
         self.norm = nn.LayerNorm(pose) if norm else nn.Identity()
-        self.activations = activations
-        self.fused, self.parted = not activations, activations
+        self.uses_activations = self.chunked = activations
         self.activation = Activation(parents) if activations else None
         self.inverse_temperature = inverse_temperature
 
     def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
-        """All iterations in one layer: [..., I, J, D], [..., I] -> poses [..., J, D], activations [..., J] or None."""
-        parents = self.step(votes, activations, None)
+        """All iterations of one layer: [..., I, J, D], [..., I] -> poses [..., J, D], activations [..., J] or None."""
+        parents = self.iteration(votes, activations, None)
         for _ in range(self.iterations - 1):
-            parents = self.step(votes, activations, parents.poses)
+            parents = self.iteration(votes, activations, parents.poses)
         return parents
 
-    def step(self, votes: Tensor, activations: Tensor | None, parents: Tensor | None) -> Capsules:
+    def forward_fused(self, inputs: VoteInputs) -> Capsules | None:
+        """All iterations of one layer without materialised votes; None with activations.
+
+        None in concurrent order, too: a `Hierarchy` calls `iteration_fused`, and a layer without one stores its votes.
+        """
+        parents = None if self.concurrent else self.iteration_fused(inputs, None)
+        for _ in range(self.iterations - 1):
+            parents = parents and self.iteration_fused(inputs, parents.poses)
+        return parents
+
+    def iteration(self, votes: Tensor, activations: Tensor | None, parents: Tensor | None) -> Capsules:
         """One iteration, from the parents' poses [..., J, D] of the one before; None in the first."""
         with full_precision(votes):
             votes = at_least_float32(votes)
@@ -85,23 +92,22 @@ class InvertedRouting(Routing):
             logits = self.activation(fitted(votes, weights), self.inverse_temperature)
             return Capsules(self.norm(_weighted(votes, weights)), logits.sigmoid())
 
-    def first(self, total: Tensor) -> Capsules:
-        """The first iteration, from Σ_i v_ij, [..., J, D]: r_ij is 1/J for every child."""
+    def iteration_fused(self, inputs: VoteInputs, parents: Tensor | None) -> Capsules | None:
+        """One iteration without materialised votes; None with activations. In the first, all r_ij are 1/J."""
+        if self.uses_activations:
+            return None
+        total = inputs.sum() if parents is None else weighted_votes(inputs, parents)
         with full_precision(total):
-            return Capsules(self.norm(at_least_float32(total) / total.shape[-2]))
-
-    def again(self, seen: Seen, parents: Tensor) -> Capsules:
-        """A further iteration, from the parents' poses [..., J, D] of the one before, that doesn't hold all votes."""
-        total = weighted_votes(seen, parents)
-        with full_precision(total):
+            if parents is None:
+                total = at_least_float32(total) / total.shape[-2]
             return Capsules(self.norm(total))
 
     def coefficients(self, votes: Tensor, parents: Tensor | None) -> Tensor:
         """The routing coefficients r, [..., I, J]; they sum to 1 over the parents J."""
         if parents is None:
-            return self.shares(votes.new_zeros(votes.shape[:-1]))
+            return self.softmax(votes.new_zeros(votes.shape[:-1]))
         agreement = torch.einsum("...ijd,...jd->...ij", votes, at_least_float32(parents)) / votes.shape[-1] ** 0.5
-        return self.shares(agreement)
+        return self.softmax(agreement)
 
 
 def _weighted(votes: Tensor, weights: Tensor) -> Tensor:

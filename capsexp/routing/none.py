@@ -1,8 +1,8 @@
-"""No routing, for networks without capsules: so that a run's identity says that there is none."""
+"""No routing: the choice for networks without capsules, so that `routing` is part of every run's identity."""
 
 
 class NoRouting:
-    """Raises ValueError as soon as a network wants to route something with it."""
+    """Raises ValueError in a network with capsules."""
 
-    def __init__(self, parents: int, pose: int, squash_constant: float = 1.0) -> None:
+    def __init__(self, parents: int, pose: int) -> None:
         raise ValueError("routing=none is for networks without capsules; choose dynamic, em or inverted")

@@ -1,7 +1,7 @@
 """From a configuration to a network: checked on the meta device, before any data is read."""
 
+import inspect
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from capsexp.errors import InputError, one_line
 from capsexp.nn.capsules import use_reference
 from capsexp.nn.decoder import Decoder
 from capsexp.nn.losses import BinaryCrossEntropyLoss
+from capsexp.nn.routing import Routing, RoutingFactory
 from capsexp.nn.scores import Prediction, Scores
 
 
@@ -37,7 +38,8 @@ def build(config: Config) -> Built:
     """
     image_shape = (config.data.channels, config.data.size, config.data.size)
     try:
-        network = make(config.model, "model", image_shape, config.data.classes, maker(config.routing), config.attention)
+        routing = routing_factory(config.routing)
+        network = make(config.model, "model", image_shape, config.data.classes, routing, config.attention)
         if config.trainer.routing == "reference":
             use_reference(network)
         prediction = _shapes(network, image_shape)
@@ -77,9 +79,15 @@ def make_loss(node: Component, network: nn.Module) -> Any:
     return loss
 
 
-def maker(node: Component) -> Any:
-    """Makes a routing procedure, for the constants that the network supplies."""
-    return partial(make, node, "routing")
+def routing_factory(node: Component) -> RoutingFactory:
+    """Makes the routing procedures of a network's layers; the squash constant goes only to a class that takes one."""
+    squashes = "squash_constant" in inspect.signature(import_target(node, "routing")).parameters
+
+    def procedure(parents: int, pose: int, squash_constant: float = 1.0) -> Routing:
+        made: Routing = make(node, "routing", parents, pose, *([squash_constant] if squashes else []))
+        return made
+
+    return procedure
 
 
 def _shapes(network: nn.Module, image_shape: tuple[int, int, int]) -> Prediction:

@@ -9,8 +9,8 @@ from capsexp.config.compose import composed
 from capsexp.errors import InputError
 from capsexp.models.da_capsnet import DACapsNet
 from capsexp.nn.attention import AxisAttention
-from capsexp.nn.capsules import Capsules
 from capsexp.nn.losses import MarginLoss
+from capsexp.nn.routing import Capsules
 from capsexp.run import build
 
 TRUNK_CIFAR = 280_640  # 1,792 + 36,928 + 73,856 + 147,584 + 128 · 160

@@ -173,7 +173,7 @@ def test_an_empty_image_has_finite_gradients_also_in_bfloat16(model: str):
 def test_images_of_a_batch_do_not_meet():
     torch.manual_seed(0)
     attention = Attention(cbam=False, conv=False, caps=False, cbam_reduction=16)
-    factory = build.maker(checked("routing=inverted", "routing.iterations=3").routing)
+    factory = build.routing_factory(checked("routing=inverted", "routing.iterations=3").routing)
     network = InvertedCapsNet(
         (1, 12, 12), 3, factory, attention, channels=8, capsule_types=2, pose=4, strides=[1], hidden=[4]
     ).eval()

@@ -2,8 +2,9 @@
 
 import torch
 
-from capsexp.nn.capsules import Capsules, LinearCapsules, PrimaryCapsules
+from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules
 from capsexp.nn.decoder import Decoder, mask
+from capsexp.nn.routing import Capsules
 from capsexp.nn.squash import squash
 from capsexp.routing.dynamic import DynamicRouting
 

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from capsexp.config.schema import Config
 from capsexp.nn.attention import CBAM, CapsAttention
-from capsexp.nn.capsules import CapsuleLayer, Capsules, use_reference
+from capsexp.nn.capsules import CapsuleLayer, use_reference
 from capsexp.nn.capture import ObservedLayer, Window, entropy, observe
 from capsexp.nn.conv_capsules import ConvCapsules
+from capsexp.nn.routing import Capsules
 from capsexp.nn.squash import squash
 from capsexp.routing.dynamic import DynamicRouting
 from capsexp.routing.gaussians import fitted

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from capsexp.nn.capsules import Capsules, LinearCapsules, Routing, TransformationMatrices
+from capsexp.nn.capsules import LinearCapsules, TransformationMatrices
 from capsexp.nn.conv_capsules import ConvCapsules, ConvPrimaryCapsules, patches
+from capsexp.nn.routing import Capsules, Routing
 from capsexp.nn.scores import Scores
 from capsexp.routing.dynamic import DynamicRouting
 from capsexp.routing.em import EMRouting

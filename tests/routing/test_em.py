@@ -214,10 +214,10 @@ PARTED = [
 @pytest.mark.parametrize("options", PARTED)
 def test_images_in_parts_are_the_batch(options: tuple[str, ...], kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit for bit in the values; the gradients of shared matrices are added up in another order."""
-    monkeypatch.setitem(capsules._KEPT, "cpu", kept)
+    monkeypatch.setitem(capsules.MAX_KEPT, "cpu", kept)
     outcomes = []
     for way, held in (("fast", 1), ("reference", 2**23)):
-        monkeypatch.setitem(capsules._HELD, "cpu", held)
+        monkeypatch.setitem(capsules.MAX_CHUNK, "cpu", held)
         config = composed_config(*options, "data=mnist_sample", "budget=demo", f"trainer.routing={way}")
         torch.manual_seed(0)
         network = build(config).network.double()
@@ -232,8 +232,8 @@ def test_images_in_parts_are_the_batch(options: tuple[str, ...], kept: int, monk
 def test_more_votes_than_are_kept_are_forgotten_until_the_backward_pass(
     options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(capsules._HELD, "cpu", 25_000)
-    monkeypatch.setitem(capsules._KEPT, "cpu", 25_000)
+    monkeypatch.setitem(capsules.MAX_CHUNK, "cpu", 25_000)
+    monkeypatch.setitem(capsules.MAX_KEPT, "cpu", 25_000)
     config = composed_config(*options, "data=mnist_sample", "budget=demo")
     kept: dict[str, int] = {}
     for way in ("fast", "reference"):

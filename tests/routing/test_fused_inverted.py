@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from capsexp.nn.attention import CapsAttention
-from capsexp.nn.capsules import CapsuleLayer, Capsules, LinearCapsules, use_reference
+from capsexp.nn.capsules import CapsuleLayer, LinearCapsules, use_reference
 from capsexp.nn.conv_capsules import ConvCapsules
 from capsexp.nn.hierarchy import Hierarchy
+from capsexp.nn.routing import Capsules
 from capsexp.routing import fused_inverted
 from capsexp.routing.inverted import InvertedRouting
 
@@ -48,16 +49,16 @@ def made(name: str, kind: torch.dtype = torch.float64) -> tuple[CapsuleLayer, Te
         layer = LinearCapsules(types * side**2, count, child, pose, routing, structure=structure, scale=0.5)  # type: ignore[arg-type]
     layer = layer.to(kind)
     children = torch.randn(batch, side, side, types, child, dtype=kind)
-    parents = torch.randn_like(layer.total(children))
+    parents = torch.randn_like(layer.vote_sum(children))
     return layer, children.requires_grad_(), parents.requires_grad_()
 
 
 def results(layer: CapsuleLayer, children: Tensor, parents: Tensor, fast: bool) -> Result:
     """The new poses, and the gradients of children, matrices and old poses."""
     if fast:
-        poses = layer.routing.again(layer.seen(children), parents).poses
+        poses = layer.routing.iteration_fused(layer.vote_inputs(children), parents).poses
     else:
-        poses = layer.routing.step(*layer.votes(Capsules(children)), parents).poses
+        poses = layer.routing.iteration(*layer.votes(Capsules(children)), parents).poses
     given = torch.sin(torch.arange(poses.numel(), dtype=poses.dtype)).view_as(poses)
     return [poses, *torch.autograd.grad((poses * given).sum(), [children, layer.matrices.weight, parents])]
 
@@ -96,8 +97,8 @@ def test_bfloat16_is_as_close_to_float32_as_the_reference(name: str):
 @pytest.mark.parametrize("name", ["kernel of one", "a larger vote", "one parent"])
 def test_the_operator_is_registered_as_it_should_be(name: str):
     layer, children, parents = made(name)
-    seen = layer.seen(children)
-    arguments = (seen.children, seen.weight, parents, seen.kernel, seen.stride)
+    inputs = layer.vote_inputs(children)
+    arguments = (inputs.poses, inputs.weight, parents, inputs.kernel, inputs.stride)
     torch.library.opcheck(torch.ops.capsexp.inverted.default, arguments)
     detached = tuple(part.detach() if isinstance(part, Tensor) else part for part in arguments)
     torch.library.opcheck(torch.ops.capsexp.inverted_backward.default, (parents.detach(), *detached))
@@ -107,10 +108,10 @@ def test_the_operator_is_registered_as_it_should_be(name: str):
 def test_gradcheck(name: str):
     layer, children, parents = made(name)
     weight = layer.matrices.weight
-    _, _, kernel, stride = layer.seen(children)
+    _, _, kernel, stride, _ = layer.vote_inputs(children)
 
     def total(children: Tensor, weight: Tensor, parents: Tensor) -> Tensor:
-        grid = layer.seen(children).children
+        grid = layer.vote_inputs(children).poses
         places = parents if parents.ndim == 5 else parents[:, None, None]
         result: Tensor = torch.ops.capsexp.inverted(grid, weight, places, kernel, stride)
         return result
@@ -152,20 +153,20 @@ def test_all_layers_and_iterations(iterations: int, structure: str, order: str, 
         torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.parametrize("way", ["again", "step"])
+@pytest.mark.parametrize("way", ["iteration_fused", "iteration"])
 def test_every_layer_iterates_for_as_long_as_it_is_heard(way: str, monkeypatch: pytest.MonkeyPatch):
     """Equal to procedure 2 to the letter: all layers in all iterations."""
     network, iterations = hierarchy(4), 4
-    if way == "step":
+    if way == "iteration":
         use_reference(network)
     grid = Capsules(torch.randn(2, 7, 7, 2, 4, dtype=torch.float64))
     capsules = [grid]
     for layer in network.layers:
-        capsules.append(layer.routing.step(*layer.votes(capsules[-1]), None))
+        capsules.append(layer.routing.iteration(*layer.votes(capsules[-1]), None))
     for _ in range(1, iterations):
         heard = [layer.votes(children) for layer, children in zip(network.layers, capsules[:-1], strict=True)]
         routed = zip(network.layers, heard, capsules[1:], strict=True)
-        capsules = [grid, *(layer.routing.step(*votes, before.poses) for layer, votes, before in routed)]
+        capsules = [grid, *(layer.routing.iteration(*votes, before.poses) for layer, votes, before in routed)]
     calls: list[Tensor] = []
     method = getattr(InvertedRouting, way)
     monkeypatch.setattr(InvertedRouting, way, lambda *given: calls.append(given[-1]) or method(*given))
@@ -258,6 +259,5 @@ def test_the_reference_is_chosen_for_all_layers(iterations: int, monkeypatch: py
     def never(*anything: object) -> Capsules:
         raise AssertionError
 
-    monkeypatch.setattr(InvertedRouting, "first", never)
-    monkeypatch.setattr(InvertedRouting, "again", never)
+    monkeypatch.setattr(InvertedRouting, "iteration_fused", never)
     network(Capsules(torch.randn(2, 7, 7, 2, 4, dtype=torch.float64)))

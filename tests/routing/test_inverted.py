@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from capsexp.nn.capsules import CapsuleLayer, Capsules, LinearCapsules
+from capsexp.nn.capsules import CapsuleLayer, LinearCapsules
 from capsexp.nn.conv_capsules import ConvCapsules
 from capsexp.nn.hierarchy import Hierarchy
+from capsexp.nn.routing import Capsules
 from capsexp.routing.inverted import InvertedRouting
 
 
@@ -152,11 +153,11 @@ def test_a_single_layer_has_no_order():
 def test_procedure_2_line_by_line():
     primary = Capsules(torch.randn(2, 5, 5, 2, 4, dtype=torch.float64))
     first, second = layers(3)
-    p1 = first.routing.step(*first.votes(primary), None)
-    p2 = second.routing.step(*second.votes(p1), None)
+    p1 = first.routing.iteration(*first.votes(primary), None)
+    p2 = second.routing.iteration(*second.votes(p1), None)
     for _ in range(2):
-        new1 = first.routing.step(*first.votes(primary), p1.poses)
-        new2 = second.routing.step(*second.votes(p1), p2.poses)  # from its children before this iteration
+        new1 = first.routing.iteration(*first.votes(primary), p1.poses)
+        new2 = second.routing.iteration(*second.votes(p1), p2.poses)  # from its children before this iteration
         p1, p2 = new1, new2
     torch.testing.assert_close(Hierarchy(layers(3))(primary).poses, p2.poses)
 
