@@ -15,6 +15,7 @@ import operator
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from capsexp.errors import InputError
@@ -44,7 +45,7 @@ def unknown_key(key: str, allowed: Iterable[str], where: str) -> InputError:
 
 def check_dataclass(schema: type, node: object, where: str = "") -> Any:
     """An instance of the dataclass `schema` made from a mapping; raises InputError."""
-    hints = get_type_hints(schema, include_extras=True)
+    hints = _hints(schema)
     optional = {field.name for field in dataclasses.fields(schema) if _has_default(field)}
     return schema(**_check_mapping(node, hints, optional, where))
 
@@ -57,7 +58,7 @@ def check_component(node: Component, where: str) -> Component:
     keyword_only = [
         p for p in inspect.signature(import_target(node, where)).parameters.values() if p.kind is p.KEYWORD_ONLY
     ]
-    hints = get_type_hints(_callable(import_target(node, where)), include_extras=True)
+    hints = _hints(_callable(import_target(node, where)))
     arguments = {key: value for key, value in node.items() if key not in (TARGET, NAME)}
     optional = {p.name for p in keyword_only if p.default is not p.empty}
     checked = _check_mapping(arguments, {p.name: hints[p.name] for p in keyword_only}, optional, where)
@@ -164,6 +165,11 @@ def _check_component_shape(value: object, key: str) -> Component:
     for part in (TARGET, NAME):
         check_value(value[part], str, f"{key}.{part}")
     return value
+
+
+@cache
+def _hints(annotated: Any) -> dict[str, Any]:
+    return get_type_hints(annotated, include_extras=True)
 
 
 def _callable(target: Any) -> Any:

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -11,6 +13,7 @@ from hydra.errors import ConfigCompositionException, HydraException, MissingConf
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from capsexp.config.assemble import assembled
 from capsexp.config.checks import nearest, unknown_key
 from capsexp.errors import InputError, RunError, one_line
 
@@ -25,11 +28,18 @@ _CLUSTER = ("submitit_local", "submitit_slurm", "ray", "ray_aws")
 
 def composed(overrides: list[str]) -> dict[str, Any]:
     """The configuration that a command line makes, as plain containers; raises InputError with one line."""
+    with suppress(Exception):
+        return plain(assembled(CONF, overrides))
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            return plain(compose("config", overrides))
+        return plain(by_hydra(overrides))
     except Exception as error:
         raise explained(error, overrides) from error
+
+
+def by_hydra(overrides: Sequence[str]) -> DictConfig:
+    """The same, slower, of any command line; raises Hydra's errors."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("config", list(overrides))
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
