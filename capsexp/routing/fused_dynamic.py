@@ -1,14 +1,15 @@
-"""Dynamic routing that never makes its votes; the procedure is in capsexp.routing.dynamic.
+"""Dynamic routing without materialised votes, in value and gradient; the procedure is in capsexp.routing.dynamic.
 
-A vote û_ij = W_ij u_i is needed in two places only, and in both it can be taken apart:
+A vote û_ij = W_ij u_i occurs in two expressions only, and both can be computed without it:
 
 s_j = Σ_i c_ij û_ij = Σ_(c,i) (c_ij u_ic) W_ij·c        for each parent a product of [B, C·I] and [C·I, D]
 û_ij · x_j          = Σ_c u_ic (W_ijᵀ x_j)_c            for each parent a product of [B, D] and [D, C·I]
 
-The products are large enough for matrix units, and what is held of them on the CPU, one parent's [B, C·I], stays in
-the cache; the votes' [B, I, J, D] would be 20 times as much in CapsNet. The backward pass takes the same two steps, and
-is written out: automatic differentiation would keep the pieces of all iterations. I is innermost, so that sums over the
-C components run along contiguous memory. Logits, coefficients and parents are in float32 at least.
+The products are large enough for matrix units. Their intermediate results on the CPU, [B, C·I] of one parent, fit its
+cache; in CapsNet the votes [B, I, J, D] are 20 times as large. The backward pass uses the same two expressions and is
+written out, since automatic differentiation would keep the intermediate results of all iterations. I is innermost, so
+that sums over the C components run along contiguous memory. Logits, coefficients and parents are in float32 at least.
+`by_x` is the gradient of the loss by x.
 """
 
 from collections.abc import Iterator
@@ -26,13 +27,13 @@ def routed(
 ) -> Tensor:
     """Child poses [B, I, C] and vector matrices [I, J, D, C] -> parent poses [B, J, D], after all iterations.
 
-    `accumulate` and `detach` are those of DynamicRouting. Under autocast the products are in its type, but on a CPU:
-    there, most of the time goes into work between the products, which float32 is no slower for.
+    `accumulate` and `detach` are those of DynamicRouting. Under autocast the products are in its type on CUDA only: on
+    a CPU the operations between the products take most of the time, and are no slower in float32.
     """
     if poses.is_cuda and torch.is_autocast_enabled("cuda"):
         kind = torch.get_autocast_dtype("cuda")
         poses, weight = poses.to(kind), weight.to(kind)
-    poses = poses.to(weight.dtype)  # on a CPU, a convolution under autocast gives others
+    poses = poses.to(weight.dtype)  # a convolution under autocast gives bfloat16 on a CPU, too
     with full_precision(poses):
         children = poses.transpose(1, 2).contiguous()
         matrices = weight.permute(1, 2, 3, 0).flatten(2).contiguous()
@@ -43,16 +44,15 @@ def routed(
 def route(
     children: Tensor, matrices: Tensor, iterations: int, squash_constant: float, accumulate: bool, detach: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """[B, C, I] and [J, D, C·I] -> s of the last iteration, [J, B, D], and what the backward pass needs beside it.
-
-    That is s of the iterations before, [r − 1, J, B, D], and the logits that each gave, [r − 1, J, B, I].
+    """[B, C, I] and [J, D, C·I] -> s of the last iteration, [J, B, D]; and, for the backward pass, s of the iterations
+    before it, [r − 1, J, B, D], and the logits that follow from each, [r − 1, J, B, I].
     """
-    turned = matrices.mT.contiguous()
-    totals, logits = [_weighted(children, turned, None)], list[Tensor]()
+    transposed = matrices.mT.contiguous()
+    totals, logits = [_weighted(children, transposed, None)], list[Tensor]()
     for _ in range(iterations - 1):
         agreement = _agreement(children, matrices, squash(totals[-1], squash_constant))
         logits.append(logits[-1] + agreement if logits and accumulate else agreement)
-        totals.append(_weighted(children, turned, logits[-1].softmax(dim=0)))
+        totals.append(_weighted(children, transposed, logits[-1].softmax(dim=0)))
     last = totals.pop()
     shape = _logits_shape(children, matrices)
     return last, _stacked(totals, last.shape, last), _stacked(logits, shape, last)
@@ -69,8 +69,8 @@ def gradients(
     detach: bool,
     trains: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of children and, where `trains` says so, matrices, from `by_total`, that of the last s."""
-    sums = _Sums(children, matrices, trains)
+    """The gradients by children and, if `trains`, by matrices, from `by_total`, that by the last s."""
+    sums = _Gradients(children, matrices, trains)
     by_logits: Tensor | None = None
     for before, b in zip(reversed(totals), reversed(logits), strict=True):
         c = b.softmax(dim=0)
@@ -86,28 +86,28 @@ def gradients(
     return sums.children.to(children.dtype), sums.matrices.to(matrices.dtype)
 
 
-class _Sums:
-    """The gradients of children and matrices while they are added up, in float32 at least."""
+class _Gradients:
+    """The gradients by children and matrices, summed over all occurrences of the votes, in float32 at least."""
 
     def __init__(self, children: Tensor, matrices: Tensor, trains: bool) -> None:
         self.u, self.w, self.trains = children, matrices, trains
-        self.turned = matrices.mT.contiguous()
+        self.transposed = matrices.mT.contiguous()
         self.children = children.new_zeros(children.shape, dtype=_wide(children))
         self.matrices = matrices.new_zeros(matrices.shape if trains else 0, dtype=_wide(children))
 
     def through_total(self, c: Tensor | None, by_total: Tensor, agreement: bool) -> Tensor | None:
-        """s_j = Σ_i c_ij û_ij, from the gradient of s; gives that of c, [J, B, I], where it is wanted."""
+        """Adds those of s_j = Σ_i c_ij û_ij, from `by_total`; with `agreement` returns the gradient by c, [J, B, I]."""
         if c is None:
             c = by_total.new_full(_logits_shape(self.u, self.w), 1 / len(self.w))
         return self._add(c, by_total, agreement)
 
     def through_agreement(self, by_agreement: Tensor, parents: Tensor) -> Tensor:
-        """a_ij = û_ij · v_j, from the gradient of a; gives that of v, [J, B, D]."""
+        """Adds those of a_ij = û_ij · v_j, from `by_agreement`; returns the gradient by v, [J, B, D]."""
         self._add(by_agreement, parents, agreement=False)
-        return _weighted(self.u, self.turned, by_agreement)
+        return _weighted(self.u, self.transposed, by_agreement)
 
     def _add(self, scale: Tensor, x: Tensor, agreement: bool) -> Tensor | None:
-        """Adds the gradients of Σ_ij scale_ij û_ij · x_j; gives û_ij · x_j where it is wanted."""
+        """Adds the gradients of Σ_ij scale_ij û_ij · x_j; with `agreement` returns û_ij · x_j, [J, B, I]."""
         agreements = []
         for j in _tiles(self.w):
             a, weights = x[j].to(self.w.dtype), scale[j, :, None].to(self.u.dtype)
@@ -137,7 +137,7 @@ def _agreement(children: Tensor, matrices: Tensor, parents: Tensor) -> Tensor:
 
 
 def _through_squash(s: Tensor, by_squashed: Tensor, constant: float) -> Tensor:
-    """The gradient of s, from that of squash(s) = ‖s‖ s / (k + ‖s‖²); 0 at 0."""
+    """The gradient by s, from that by squash(s) = ‖s‖ s / (k + ‖s‖²); 0 at s = 0."""
     length = torch.linalg.vector_norm(s, dim=-1, keepdim=True)
     below = constant + length.square()
     along = (s * by_squashed).sum(dim=-1, keepdim=True) * (constant - length.square()) / below.square()
@@ -145,7 +145,7 @@ def _through_squash(s: Tensor, by_squashed: Tensor, constant: float) -> Tensor:
 
 
 def _tiles(matrices: Tensor) -> Iterator[slice]:
-    """Parents at a time: what fits a CPU's cache, one; what keeps a GPU busy, all."""
+    """The parents in tiles: one at a time on a CPU, for its cache; all at once on a GPU, to fill it."""
     size = 1 if matrices.device.type == "cpu" else len(matrices)
     return (slice(first, first + size) for first in range(0, len(matrices), size))
 
@@ -167,11 +167,11 @@ def _logits_shape(children: Tensor, matrices: Tensor) -> tuple[int, int, int]:
 
 
 def _stacked(tensors: list[Tensor], shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """All of them along a new dimension, also none."""
+    """The tensors stacked along a new dimension; of an empty list, an empty tensor [0, *shape]."""
     return torch.stack(tensors) if tensors else like.new_empty(0, *shape)
 
 
-# Not torch.library.custom_op: its first call imports torch._dynamo, 0.2 GB and some seconds that training doesn't need.
+# Not torch.library.custom_op: its first call imports torch._dynamo, which takes seconds and 0.2 GB.
 torch.library.define(
     "capsexp::dynamic",
     "(Tensor children, Tensor matrices, int iterations, float squash_constant, bool accumulate, bool detach)"

@@ -1,17 +1,17 @@
-"""One iteration of inverted dot-product routing (tsai, procedure 1) that never holds all its votes.
+"""One iteration of inverted dot-product routing (tsai, procedure 1) without materialised votes.
 
 s_j = Σ_i r_ij v_ij,  r_i = softmax_j(p_j · v_ij / √D),  v_ij = W_ij p_i
 
-There are K · I · D / C times as many numbers in the votes of one parent as in the poses of one child, hundreds of
-megabytes in the papers' networks. Like attention without its matrix: votes are made for a tile of places and children,
-compared with the poses p_j that the parents had before, weighted, added up and forgotten; the backward pass makes them
-again from the children, the matrices and those poses, the only tensors that are kept. With g_j = ∂L/∂s_j:
+The votes for one parent have K · I · D / C times as many elements as the pose of one child: hundreds of megabytes in
+the papers' networks. As in attention that doesn't materialise its matrix, votes are computed for a tile of positions
+and children, compared with the parents' previous poses p_j (the queries), weighted, summed and discarded. The backward
+pass recomputes them from children, matrices and queries, the only tensors that are kept. With g_j = ∂L/∂s_j:
 
 ∂r_ij = g_j · v_ij,  ∂a_ij = r_ij (∂r_ij − Σ_l r_il ∂r_il),  a_ij = p_j · v_ij / √D
 ∂v_ij = r_ij g_j + ∂a_ij p_j / √D,  ∂p_j = Σ_i ∂a_ij v_ij / √D,  ∂W_ij = Σ ∂v_ij p_iᵀ,  ∂p_i = Σ W_ijᵀ ∂v_ij
 
-Both kinds of pose are one: W_ij is Z × Y, a child Y × X, a vote Z × X, with X = 1 for vectors and X = Y = Z = √D for
-matrices. A linear layer is a convolution with one position and a kernel of 1.
+One layout serves both structures: W_ij is Z × Y, a child Y × X, a vote Z × X, with X = 1 for vectors and X = Y = Z = √D
+for matrices. A linear layer is a convolution with one position and a kernel of 1.
 """
 
 from collections.abc import Iterator
@@ -25,8 +25,8 @@ from capsexp.nn.capsules import factor
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import VoteInputs
 
-#: Votes in a tile, measured on a CPU: fewer, and starting the operations takes longer than doing them; more, and the
-#: tile no longer stays in the cache between them.
+#: Max vote elements in a tile, the fastest on a CPU: in smaller tiles the start of the operations takes most of the
+#: time, larger ones no longer stay in the cache between operations.
 TILE = 2**20
 
 
@@ -46,15 +46,15 @@ def weighted_votes(inputs: VoteInputs, parents: Tensor) -> Tensor:
 def forward(children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int) -> Tensor:
     """[B, H, W, I, C], [K · I, J, Z, Y], [B, H', W', J, D] -> s, [B, H', W', J, D], in the type of the parents.
 
-    The products have factors in the type of the weight.
+    The factors of the products are in the type of the weight.
     """
     tiling = Tiling(children, weight, parents, kernel, stride)
-    asked, matrices = tiling.pack(parents) / tiling.root, tiling.transposed(weight)
-    total, buffers = torch.zeros_like(asked), tiling.buffers(2)
+    queries, matrices = tiling.pack(parents) / tiling.root, tiling.transposed(weight)
+    total, buffers = torch.zeros_like(queries), tiling.buffers(2)
     for tile in tiling.tiles():
         votes, scratch = tiling.cut(buffers, tile)
         tiling.vote(children, matrices, tile, out=votes)
-        coefficients = _agreement(votes, asked[tile.places], scratch).softmax(dim=-1)
+        coefficients = _agreement(votes, queries[tile.places], scratch).softmax(dim=-1)
         total[tile.places] += votes.mul_(coefficients[:, :, None]).sum(dim=0)
     return tiling.unpack(total)
 
@@ -62,17 +62,17 @@ def forward(children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stri
 def backward(
     gradient: Tensor, children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of the children, the weight and the parents, from that of s; shapes and types are theirs."""
+    """The gradients by children, weight and parents, in their shapes and types, from that by s."""
     tiling = Tiling(children, weight, parents, kernel, stride)
-    asked, given = tiling.pack(parents) / tiling.root, tiling.pack(gradient)
+    queries, gradients = tiling.pack(parents) / tiling.root, tiling.pack(gradient)
     matrices = tiling.transposed(weight)
     to_children, to_matrices, to_parents = (
-        torch.zeros(t.shape, dtype=t.dtype, device=t.device) for t in (children, matrices, asked)
+        torch.zeros(t.shape, dtype=t.dtype, device=t.device) for t in (children, matrices, queries)
     )
     buffers = tiling.buffers(2)
     for tile in tiling.tiles():
         votes, scratch = tiling.cut(buffers, tile)
-        p, g = asked[tile.places], given[tile.places]
+        p, g = queries[tile.places], gradients[tile.places]
         poses = tiling.vote(children, matrices, tile, out=votes)
         r = _agreement(votes, p, scratch).softmax(dim=-1)
         weighted = r * _agreement(votes, g, scratch)
@@ -84,16 +84,16 @@ def backward(
 
 
 class Tile(NamedTuple):
-    """Some images at all their places, one position in the kernel, some of the children there."""
+    """Some images at all positions of the kernel, one position within the kernel, some of the children there."""
 
     grid: tuple[slice, ...]  # of the children, [B, H, W, I]
     matrices: slice  # of K · I
-    places: slice  # of B · H' · W'
+    places: slice  # of B · H' · W', the kernel's positions in all images
 
 
 class Tiling:
-    """How an iteration is cut up, and the layouts in it: the parents J innermost, so that softmax and sums over
-    children or components go along vectors; votes are [I, places, X · Z, J].
+    """The tiles of an iteration, and its layouts: parents are innermost, so that softmax and sums over children or
+    components are vectorised; votes are [I, places, X · Z, J].
     """
 
     def __init__(self, children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int) -> None:
@@ -110,7 +110,7 @@ class Tiling:
         self.block_types = _even(self.types, TILE // (each * self.block))
 
     def tiles(self) -> Iterator[Tile]:
-        """All of them, those of the same places one after the other."""
+        """All tiles; those of the same places follow each other."""
         places = self.height * self.width
         for image in range(0, self.images, self.block):
             last = min(image + self.block, self.images)
@@ -128,7 +128,7 @@ class Tiling:
                     )
 
     def vote(self, children: Tensor, matrices: Tensor, tile: Tile, out: Tensor) -> Tensor:
-        """Writes the tile's votes, returns its children, [I, places · X, Y]."""
+        """The tile's children, [I, places · X, Y]; their votes are written to `out`."""
         poses = self._squares(children, tile).permute(3, 0, 1, 2, 5, 4)
         poses = poses.to(self.product).to(self.like.dtype).reshape(len(out), -1, self.columns)
         torch.bmm(poses, matrices[tile.matrices], out=out.view(*poses.shape[:2], -1))
@@ -137,7 +137,7 @@ class Tiling:
     def unvote(
         self, gradient: Tensor, poses: Tensor, matrices: Tensor, tile: Tile, to_children: Tensor, to_matrices: Tensor
     ) -> None:
-        """Adds what follows from the gradient of the tile's votes to those of the children and of the matrices."""
+        """Adds the tile's part to the gradients by children and by matrices, from that by its votes."""
         gradient = gradient.view(*poses.shape[:2], -1)
         to_matrices[tile.matrices].baddbmm_(poses.mT, gradient)
         to_poses = torch.bmm(gradient, matrices[tile.matrices].mT)
@@ -149,12 +149,12 @@ class Tiling:
         return children.view(*children.shape[:4], self.columns, self.inner)[tile.grid]
 
     def buffers(self, count: int) -> Tensor:
-        """Room for the votes of the largest tile, `count` times; in fresh memory every pass would fault its pages."""
+        """`count` buffers for the votes of the largest tile, reused: new memory would fault its pages in each tile."""
         votes = self.block_types * self.block * self.height * self.width * self.parents * self.pose
         return self.like.new_empty(count, votes)
 
     def cut(self, buffers: Tensor, tile: Tile) -> list[Tensor]:
-        """The buffers in the shape of this tile's votes."""
+        """Views of the buffers in the shape of this tile's votes."""
         types, places = tile.matrices.stop - tile.matrices.start, tile.places.stop - tile.places.start
         shape = (types, places, self.pose, self.parents)
         return [buffer[: types * places * self.pose * self.parents].view(shape) for buffer in buffers]
@@ -189,12 +189,12 @@ def _agreement(votes: Tensor, poses: Tensor, scratch: Tensor) -> Tensor:
 
 
 def _even(total: int, largest: int) -> int:
-    """The size of the fewest, about equal, parts of at most `largest`."""
+    """The size of the parts when `total` is split into the fewest parts of at most `largest`, about equal."""
     parts = -(-total // max(1, min(largest, total)))
     return -(-total // parts)
 
 
-# Not torch.library.custom_op: its first call imports torch._dynamo, 0.2 GB and some seconds that training doesn't need.
+# Not torch.library.custom_op: its first call imports torch._dynamo, which takes seconds and 0.2 GB.
 torch.library.define(
     "capsexp::inverted", "(Tensor children, Tensor weight, Tensor parents, SymInt kernel, SymInt stride) -> Tensor"
 )

@@ -1,14 +1,14 @@
-"""The Gaussians of EM routing (Hinton, Sabour, Frosst 2018, procedure 1): fitted to votes, and how well votes fit.
+"""The Gaussians of EM routing (Hinton, Sabour, Frosst 2018, procedure 1): their fit to votes, and the votes' density.
 
-Their gradients are written out, with c = v − μ and the shares s_ij = R_ij a_i / Σ_k R_kj a_k:
+Their gradients are written out, with c = v − μ and the normalised weights s_ij = R_ij a_i / Σ_k R_kj a_k:
 
 μ_jd = Σ_i s_ij v_ijd                 G = ∂L/∂μ − 2 ∂L/∂σ² (μ − μ Σ_i s_ij)
 σ²_jd = Σ_i s_ij c²_ijd               ∂v = s (G + 2 ∂L/∂σ² c),  ∂s_ij = Σ_d c (G + ∂L/∂σ² c) + Σ_d G μ
 
 log p_ij = −½ Σ_d (c² / σ² + log σ²)  ∂v = −g c / σ²,  ∂μ = −Σ_i ∂v,  ∂σ² = ½ (Σ_i g c² / σ⁴ − Σ_i g / σ²)
 
-Votes are the largest tensors of these networks by far. Autograd would keep several of their size for the backward
-pass of every iteration; here only the votes are kept.
+Votes are by far the largest tensors of these networks. Autograd would keep several tensors of their size for the
+backward pass of every iteration; here only the votes are kept.
 """
 
 from typing import Any, NamedTuple
@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-#: Added to every σ²: votes that agree exactly would have a density without bound.
+#: Added to every σ²: the density of votes that agree exactly would be infinite.
 VARIANCE_FLOOR = 1e-4
 
-#: Added to every Σ_i R_ij, which is 0 where no child is active.
+#: Added to every Σ_i R_ij, which is 0 where all children have activation 0.
 WEIGHT_FLOOR = 1e-8
 
 
@@ -29,11 +29,11 @@ class Gaussians(NamedTuple):
 
     mean: Tensor  # μ, [..., J, D]
     variance: Tensor  # σ², [..., J, D]
-    weight: Tensor  # Σ_i R_ij · J / I, [..., J]: 1 on the average where all children are active
+    weight: Tensor  # Σ_i R_ij · J / I, [..., J]: 1 on average where all children have activation 1
 
 
 def fitted(votes: Tensor, weights: Tensor) -> Gaussians:
-    """The M-step's Gaussians: votes [..., I, J, D], weighted with R_ij · a_i, [..., I, J]."""
+    """The M-step's Gaussians, from votes [..., I, J, D] and weights R_ij · a_i, [..., I, J]."""
     total = weights.sum(dim=-2)
     mean, variance = _Moments.apply(votes, weights / (total[..., None, :] + WEIGHT_FLOOR))  # type: ignore[no-untyped-call]
     children, parents = weights.shape[-2:]
@@ -47,24 +47,24 @@ def log_density(votes: Tensor, gaussians: Gaussians) -> Tensor:
 
 
 class _Moments(torch.autograd.Function):
-    """Votes [..., I, J, D] and shares [..., I, J] -> mean and variance, [..., J, D]."""
+    """Votes [..., I, J, D] and normalised weights [..., I, J] -> mean and variance, [..., J, D]."""
 
     @staticmethod
-    def forward(ctx: Any, votes: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-        mean = (votes * shares[..., None]).sum(dim=-3)
-        variance = (votes - mean[..., None, :, :]).square_().mul_(shares[..., None]).sum(dim=-3)
-        ctx.save_for_backward(votes, shares, mean)
+    def forward(ctx: Any, votes: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        mean = (votes * weights[..., None]).sum(dim=-3)
+        variance = (votes - mean[..., None, :, :]).square_().mul_(weights[..., None]).sum(dim=-3)
+        ctx.save_for_backward(votes, weights, mean)
         return mean, variance
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, to_mean: Tensor, to_variance: Tensor) -> tuple[Tensor, Tensor]:
-        votes, shares, mean = ctx.saved_tensors
-        along = to_mean - 2 * to_variance * mean * (1 - shares.sum(dim=-2))[..., None]
+        votes, weights, mean = ctx.saved_tensors
+        along = to_mean - 2 * to_variance * mean * (1 - weights.sum(dim=-2))[..., None]
         centred = votes - mean[..., None, :, :]
         slope = torch.addcmul(along[..., None, :, :], centred, to_variance[..., None, :, :])
-        to_shares = (slope * centred).sum(dim=-1) + (along * mean).sum(dim=-1)[..., None, :]
-        return slope.addcmul_(centred, to_variance[..., None, :, :]).mul_(shares[..., None]), to_shares
+        to_weights = (slope * centred).sum(dim=-1) + (along * mean).sum(dim=-1)[..., None, :]
+        return slope.addcmul_(centred, to_variance[..., None, :, :]).mul_(weights[..., None]), to_weights
 
 
 class _LogDensity(torch.autograd.Function):

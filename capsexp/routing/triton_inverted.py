@@ -1,11 +1,11 @@
 """The operators of `capsexp.routing.fused_inverted` as Triton kernels, for CUDA; the formulas are there.
 
-A program of the first two kernels has some places, all J parents at them, and goes through the children: a vote is made
-in registers, used and forgotten. The backward pass writes down what is 1/D of the votes, r_ij and ∂a_ij; with them a
-third kernel sums the matrices' gradients, one child and some parents a program, over the places. Where one kernel has
-too few programs for a GPU, the children or the places are split, and the parts added up afterwards: nothing is added
-atomically, so that the results repeat. The factors of a product have the type of the weight, the rest that of the
-parents. Sizes that are no powers of two are masked.
+A program of the first two kernels computes all J parents at some places (positions of the convolution, in all images),
+in a loop over the children; votes exist in registers only. The backward kernel stores r_ij and ∂a_ij, which are 1/D of
+the votes' size; from them a third kernel sums the matrices' gradients over the places, one child and some parents a
+program. Where a kernel would have too few programs to fill a GPU, the children or the places are split and the partial
+sums added afterwards: there are no atomic additions, so that results are reproducible. The factors of a product have
+the type of the weight, everything else that of the parents. Sizes that are no powers of two are masked.
 """
 
 # mypy: disable-error-code="untyped-decorator,no-untyped-def,import-untyped,import-not-found"
@@ -16,27 +16,27 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-#: Programs that fill a large GPU several times over; numbers that fit the registers of a program, for a few tensors.
-PROGRAMS, NUMBERS = 1024, 2048
+#: Programs that fill a large GPU several times; elements of a tensor of which a few fit a program's registers.
+PROGRAMS, ELEMENTS = 1024, 2048
 
 
 @triton.jit
 def _first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE):
-    """Where the kernel's top left corner is on the children's grid."""
+    """The index of the pixel under the kernel's top left corner on the children's grid."""
     image, rest = place // (OUT_HEIGHT * OUT_WIDTH), place % (OUT_HEIGHT * OUT_WIDTH)
     return (image * HEIGHT + rest // OUT_WIDTH * STRIDE) * WIDTH + rest % OUT_WIDTH * STRIDE
 
 
 @triton.jit
 def _child(pixel, child, WIDTH, TYPES, KERNEL):
-    """The number of a child on the grid, from the first pixel and its number among the K · I."""
+    """The index of a child on the grid, from the first pixel and its index among the K · I."""
     k = child // TYPES
     return (pixel + k // KERNEL * WIDTH + k % KERNEL) * TYPES + child % TYPES
 
 
 @triton.jit
 def _poses(place, inside, j, z, x, J: tl.constexpr, Z: tl.constexpr, X: tl.constexpr):
-    """Where in [places, J, Z, X] the poses of some places are, and which of these numbers there are."""
+    """The offsets in [places, J, Z, X] of the poses of some places, and the mask of those that exist."""
     place, inside = place[:, None, None, None], inside[:, None, None, None]
     j, z, x = j[None, :, None, None], z[None, None, :, None], x[None, None, None, :]
     return ((place * J + j) * Z + z) * X + x, inside & (j < J) & (z < Z) & (x < X)
@@ -89,26 +89,26 @@ def _forward(
     j, z, x = tl.arange(0, J_), tl.arange(0, Z_), tl.arange(0, X_)
     inside = place < places
     at, mask = _poses(place, inside, j, z, x, J, Z, X)
-    asked = tl.load(parents + at, mask=mask, other=0)
+    queries = tl.load(parents + at, mask=mask, other=0)
     pixel = _first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
     total = tl.zeros([P_, J_, Z_, X_], dtype=kind)
     for child in range(split * part, tl.minimum(split * part + part, count)):
         numbers = _child(pixel, child, WIDTH, TYPES, KERNEL)
         votes = _votes(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, kind, P_, J_, Z_, X_)
-        r = _softmax(tl.sum(tl.sum(votes * asked, axis=3), axis=2), j, J)
+        r = _softmax(tl.sum(tl.sum(votes * queries, axis=3), axis=2), j, J)
         total += r[:, :, None, None] * votes
     tl.store(totals + split * places * J * Z * X + at, total, mask=mask)
 
 
 @triton.jit
 def _backward(
-    gradient, children, weight, parents, to_seen, to_parents, coefficients, agreements,
+    gradient, children, weight, parents, to_patches, to_parents, coefficients, agreements,
     places, count, part, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, TYPES, KERNEL, STRIDE,
     J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, X: tl.constexpr,
     P_: tl.constexpr, J_: tl.constexpr, Z_: tl.constexpr, X_: tl.constexpr,
 ):  # fmt: skip
-    """r and ∂a, [P, K · I, J]; the gradients of the parents, [split, P, J, Z, X], and of the children as they are seen
-    at each place, [P, K · I, Y, X].
+    """r and ∂a, [P, K · I, J]; the gradients by parents, [split, P, J, Z, X], and by the children of each place,
+    [P, K · I, Y, X].
     """
     kind: tl.constexpr = parents.dtype.element_ty
     split = tl.program_id(1).to(tl.int64)
@@ -116,26 +116,26 @@ def _backward(
     j, z, x = tl.arange(0, J_), tl.arange(0, Z_), tl.arange(0, X_)
     inside = place < places
     at, mask = _poses(place, inside, j, z, x, J, Z, X)
-    asked = tl.load(parents + at, mask=mask, other=0)
-    given = tl.load(gradient + at, mask=mask, other=0)
+    queries = tl.load(parents + at, mask=mask, other=0)
+    gradients = tl.load(gradient + at, mask=mask, other=0)
     pixel = _first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
     total = tl.zeros([P_, J_, Z_, X_], dtype=kind)
     for child in range(split * part, tl.minimum(split * part + part, count)):
         numbers = _child(pixel, child, WIDTH, TYPES, KERNEL)
         votes = _votes(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, kind, P_, J_, Z_, X_)
-        r = _softmax(tl.sum(tl.sum(votes * asked, axis=3), axis=2), j, J)
-        weighted = r * tl.sum(tl.sum(votes * given, axis=3), axis=2)
+        r = _softmax(tl.sum(tl.sum(votes * queries, axis=3), axis=2), j, J)
+        weighted = r * tl.sum(tl.sum(votes * gradients, axis=3), axis=2)
         a = weighted - r * tl.sum(weighted, axis=1)[:, None]
         total += a[:, :, None, None] * votes
         pair = (place[:, None] * count + child) * J + j[None, :]
         tl.store(coefficients + pair, r, mask=inside[:, None] & (j < J)[None, :])
         tl.store(agreements + pair, a, mask=inside[:, None] & (j < J)[None, :])
-        to_votes = r[:, :, None, None] * given + a[:, :, None, None] * asked
+        to_votes = r[:, :, None, None] * gradients + a[:, :, None, None] * queries
         for y in range(Y):
             column = _matrix_column(weight, child, y, j, z, J, Z, Y, kind)
             row = tl.sum(tl.sum(column[None, :, :, None] * to_votes, axis=2), axis=1)
-            seen = ((place[:, None] * count + child) * Y + y) * X + x[None, :]
-            tl.store(to_seen + seen, row, mask=inside[:, None] & (x < X)[None, :])
+            patch = ((place[:, None] * count + child) * Y + y) * X + x[None, :]
+            tl.store(to_patches + patch, row, mask=inside[:, None] & (x < X)[None, :])
     tl.store(to_parents + split * places * J * Z * X + at, total, mask=mask)
 
 
@@ -160,11 +160,11 @@ def _backward_matrices(
         a = tl.load(agreements + pair, mask=j < J, other=0)
         for x in range(X):
             at = ((place * J + j[:, None]) * Z + z[None, :]) * X + x
-            given = tl.load(gradient + at, mask=mask, other=0)
-            asked = tl.load(parents + at, mask=mask, other=0)
+            gradients = tl.load(gradient + at, mask=mask, other=0)
+            queries = tl.load(parents + at, mask=mask, other=0)
             column = tl.load(children + (number * Y + y) * X + x, mask=y < Y, other=0)
             column = column.to(weight.dtype.element_ty).to(kind)
-            to_votes = r[:, None] * given + a[:, None] * asked
+            to_votes = r[:, None] * gradients + a[:, None] * queries
             total += to_votes[:, :, None] * column[None, None, :]
     at = (((split * count + child) * J + j[:, None, None]) * Z + z[None, :, None]) * Y + y[None, None, :]
     tl.store(to_matrices + at, total, mask=mask[:, :, None] & (y < Y)[None, None, :])
@@ -174,40 +174,40 @@ def forward(children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stri
     """[B, H, W, I, C], [K · I, J, Z, Y], [B, H', W', J, D] -> s, [B, H', W', J, D]."""
     launch = _launch(children, weight, parents, kernel, stride)
     totals = parents.new_empty(launch.splits, *parents.shape)
-    asked, matrices = (parents / parents.shape[-1] ** 0.5).contiguous(), _transposed(weight)
-    _forward[launch.grid](children.contiguous(), matrices, asked, totals, *launch.sizes, **launch.constants)
+    queries, matrices = (parents / parents.shape[-1] ** 0.5).contiguous(), _transposed(weight)
+    _forward[launch.grid](children.contiguous(), matrices, queries, totals, *launch.sizes, **launch.constants)
     return totals.sum(dim=0)
 
 
 def backward(
     gradient: Tensor, children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of the children, the weight and the parents, from that of s."""
+    """The gradients by children, weight and parents, from that by s."""
     launch = _launch(children, weight, parents, kernel, stride)
     root, places, count = parents.shape[-1] ** 0.5, launch.sizes[0], len(weight)
-    given, poses, asked = gradient.contiguous(), children.contiguous(), (parents / root).contiguous()
-    to_seen = parents.new_empty(places, count, children.shape[-1])
+    gradients, poses, queries = gradient.contiguous(), children.contiguous(), (parents / root).contiguous()
+    to_patches = parents.new_empty(places, count, children.shape[-1])
     to_parents = parents.new_empty(launch.splits, *parents.shape)
     r, a = parents.new_empty(2, places, count, weight.shape[1])
     matrices = _transposed(weight)
     _backward[launch.grid](
-        given, poses, matrices, asked, to_seen, to_parents, r, a, *launch.sizes, **launch.constants
+        gradients, poses, matrices, queries, to_patches, to_parents, r, a, *launch.sizes, **launch.constants
     )  # fmt: skip
     second = _launch_matrices(launch, weight)
     to_matrices = parents.new_empty(second.splits, *weight.shape)
     _backward_matrices[second.grid](
-        given, poses, matrices, asked, r, a, to_matrices, *second.sizes, **second.constants
+        gradients, poses, matrices, queries, r, a, to_matrices, *second.sizes, **second.constants
     )  # fmt: skip
-    to_children = _folded(to_seen, children, parents, kernel, stride)
+    to_children = _folded(to_patches, children, parents, kernel, stride)
     return to_children, to_matrices.sum(dim=0).to(weight.dtype), to_parents.sum(dim=0) / root
 
 
 class Launch(NamedTuple):
-    """A kernel's grid, and what its programs are told."""
+    """A kernel's grid and arguments."""
 
     grid: tuple[int, ...]
     splits: int
-    sizes: tuple[int, ...]  # places, children, how many of them a program has, and the geometry
+    sizes: tuple[int, ...]  # places, children, how many of them a program handles, and the geometry
     constants: dict[str, Any]
 
 
@@ -217,22 +217,22 @@ def _launch(children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stri
     count, j, z, y = weight.shape
     x = pose // y
     j_, z_, x_ = map(triton.next_power_of_2, (j, z, x))
-    at_once = max(1, NUMBERS // (j_ * z_ * x_))
+    at_once = max(1, ELEMENTS // (j_ * z_ * x_))
     places = images * out_height * out_width
     blocks = triton.cdiv(places, at_once)
     part = triton.cdiv(count, min(count, triton.cdiv(PROGRAMS, blocks)))
     splits = triton.cdiv(count, part)
     sizes = (places, count, part, height, width, out_height, out_width, types, kernel, stride)
     padded = {"P_": at_once, "J_": j_, "Z_": z_, "X_": x_}
-    warps = 4 if at_once * j_ * z_ * x_ <= NUMBERS else 8
+    warps = 4 if at_once * j_ * z_ * x_ <= ELEMENTS else 8
     return Launch((blocks, splits), splits, sizes, {"J": j, "Z": z, "Y": y, "X": x, **padded, "num_warps": warps})
 
 
 def _launch_matrices(first: Launch, weight: Tensor) -> Launch:
-    """From that of the other kernels: a program has a child and a split of the places, not the other way round."""
+    """That of the third kernel, from the others': a program handles one child and a split of the places."""
     count, j, z, y = weight.shape
     z_, y_ = triton.next_power_of_2(z), triton.next_power_of_2(y)
-    j_ = min(triton.next_power_of_2(j), max(1, NUMBERS // (z_ * y_)))
+    j_ = min(triton.next_power_of_2(j), max(1, ELEMENTS // (z_ * y_)))
     blocks, places = triton.cdiv(j, j_), first.sizes[0]
     part = triton.cdiv(places, min(places, triton.cdiv(4 * PROGRAMS, count * blocks)))
     splits = triton.cdiv(places, part)
@@ -243,17 +243,17 @@ def _launch_matrices(first: Launch, weight: Tensor) -> Launch:
 
 
 def _transposed(weight: Tensor) -> Tensor:
-    """[K · I, J, Z, Y] -> [K · I, Y, J, Z]: what is read at the same time lies side by side."""
+    """[K · I, J, Z, Y] -> [K · I, Y, J, Z]: elements that are read together are contiguous."""
     return weight.permute(0, 3, 1, 2).contiguous()
 
 
-def _folded(seen: Tensor, children: Tensor, parents: Tensor, kernel: int, stride: int) -> Tensor:
-    """Adds up what a child is told at all the places that see it: [P, K · I, C] -> [B, H, W, I, C]."""
+def _folded(patches: Tensor, children: Tensor, parents: Tensor, kernel: int, stride: int) -> Tensor:
+    """Sums each child's gradients over the places whose kernel covers it: [P, K · I, C] -> [B, H, W, I, C]."""
     images, height, width = parents.shape[:3]
-    told = seen.view(images, height, width, kernel**2, *children.shape[3:])
+    patches = patches.view(images, height, width, kernel**2, *children.shape[3:])
     folded = torch.zeros(children.shape, dtype=children.dtype, device=children.device)
     for k in range(kernel**2):
         row, column = divmod(k, kernel)
         rows, columns = slice(row, row + stride * height, stride), slice(column, column + stride * width, stride)
-        folded[:, rows, columns][:, :height, :width] += told[:, :, :, k]
+        folded[:, rows, columns][:, :height, :width] += patches[:, :, :, k]
     return folded

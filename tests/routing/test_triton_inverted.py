@@ -60,10 +60,10 @@ def main() -> None:
     from capsexp.routing import triton_inverted
 
     for name in SHAPES:
-        triton_inverted.PROGRAMS, triton_inverted.NUMBERS = 1, 2048
+        triton_inverted.PROGRAMS, triton_inverted.ELEMENTS = 1, 2048
         compare(name)
         print(f"{name}: whole")
-        triton_inverted.PROGRAMS, triton_inverted.NUMBERS = 4, 64
+        triton_inverted.PROGRAMS, triton_inverted.ELEMENTS = 4, 64
         compare(name)
         print(f"{name}: split")
 
