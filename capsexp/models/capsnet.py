@@ -25,10 +25,9 @@ class CapsNet(nn.Module):
     Args:
         image_shape: (channels, height, width).
         classes: J.
-        routing: makes the routing procedure. EM routing takes the primary capsules' lengths as activations, inverted
-            routing reads the squashed poses; what the scores are then is said at `Routing`.
-        attention: `cbam` after the first convolution, `conv` on the primary capsules' convolution,
-            `caps` on the votes.
+        routing: makes the routing procedure. EM routing uses the primary capsules' lengths as activations, inverted
+            routing their squashed poses; `capsexp.nn.routing.Routing` defines the scores of each procedure.
+        attention: `cbam` after the first convolution, `conv` on the primary capsules' convolution, `caps` on the votes.
         width: fraction of the channels and of the primary capsule types.
         channels: of the first convolution.
         kernel: side of both convolutions.

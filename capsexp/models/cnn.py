@@ -1,4 +1,4 @@
-"""What the convolutional networks without capsules share."""
+"""Attention of the convolutional networks without capsules."""
 
 from torch import nn
 
@@ -7,9 +7,9 @@ from capsexp.nn.attention import CBAM
 
 
 def first_attention(attention: Attention, channels: int) -> nn.Module:
-    """CBAM for the output of the first convolution, or nothing.
+    """CBAM for the output of the first convolution, or the identity.
 
-    Raises ValueError for the attention flags of capsules.
+    Raises ValueError for the attention flags of capsule networks.
     """
     flags = [f"attention.{flag}=true" for flag in ("conv", "caps") if getattr(attention, flag)]
     if flags:

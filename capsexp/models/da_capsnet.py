@@ -13,8 +13,8 @@
 | class capsules           | by routing | by routing | J × 16         |
 
 With both flags off it is the paper's CapsNet. The paper cites the Keras example of a convolutional network with a
-capsule layer (CIFAR-10) as its base; where the paper is silent, that example decides: no padding, ReLU before the
-votes, the position's 128 numbers taken as its child capsule without a squash, Glorot's initialisation.
+capsule layer (CIFAR-10) as its base. Details that the paper doesn't give are that example's: no padding, ReLU before
+the votes, the 128 channels of a position as its child capsule without a squash, Glorot's initialisation.
 """
 
 import math
@@ -39,17 +39,17 @@ class DACapsNet(nn.Module):
     Args:
         image_shape: (channels, height, width).
         classes: J.
-        routing: makes the routing procedure. EM routing takes the length that a child would have if it were squashed
-            as its activation; what the scores are is said at `Routing`.
+        routing: makes the routing procedure. EM routing uses the length of the squashed child pose as activation;
+            `capsexp.nn.routing.Routing` defines the scores of each procedure.
         attention: `cbam` after the first convolution's ReLU, `conv` on the last convolution's output, `caps` on the
             votes.
         width: fraction of the channels.
         channels: of the first two convolutions; the next two have twice as many.
         second_kernel: side of the second pair of kernels; null: 3 for images larger than 28×28, else 2 (Table 3).
-        extra_convolution: a fifth convolution of 4 · `channels` kernels of 3×3, which Table 3 has for 32×32 images.
-            The text's [10, 10, 128] has no place for it.
+        extra_convolution: a fifth convolution of 4 · `channels` kernels of 3×3, which Table 3 has for 32×32 images; it
+            contradicts the text's [10, 10, 128].
         class_pose: D.
-        caps_axis: the axis of the votes that Caps-Attention acts along; the paper doesn't say.
+        caps_axis: the axis of the votes that Caps-Attention acts along; the paper doesn't give it.
         squash_constant: k of the squash function; 1 in the first row of Table 1.
 
     Raises ValueError when a kernel doesn't fit.
@@ -95,7 +95,7 @@ class DACapsNet(nn.Module):
         self.attention = ConvAttention(child) if attention.conv else nn.Identity()
         self.squash_constant = squash_constant
         self.classes = LinearCapsules(
-            1,  # a child a position, the matrices are shared over positions: "each capsule shares the weight"
+            1,  # child at each position; the matrices are shared over positions: "each capsule shares the weight"
             classes,
             child,
             class_pose,
@@ -109,7 +109,7 @@ class DACapsNet(nn.Module):
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> scores [B, J], with dynamic routing lengths, and poses [B, J, D] of the classes."""
         features = self.trunk(self.cbam(self.convolution(images).relu()))
-        children = self.attention(features).flatten(2).mT  # [B, C, H, W] -> [B, I, C], a child a position
+        children = self.attention(features).flatten(2).mT  # [B, C, H, W] -> [B, I, C], a child at each position
         lengths = torch.linalg.vector_norm(squash(at_least_float32(children), self.squash_constant), dim=-1)
         classes = self.classes(Capsules(children, lengths))
         return Prediction(self.scores(classes), classes.poses)

@@ -7,8 +7,8 @@
 | primary capsules | 32 types of 8 numbers, squash: 9×9, stride 2 | 2048 × 8 | 9×9, stride 1 | 2048 × 8      |
 | class capsules   | J of 16 numbers, by routing      | J × 16        | the same            | J × 16        |
 
-With the simple backbone it is Sabour et al.'s CapsNet for 3×32×32. Table 1's 12.45M parameters are those of a ResNet
-of 256 channels; with the text's 128 there would be fewer.
+With the simple backbone it is Sabour et al.'s CapsNet for 3×32×32. Table 1's 12.45M parameters imply a ResNet of 256
+channels; with the text's 128 there would be fewer.
 """
 
 from typing import Literal
@@ -31,12 +31,12 @@ class DynamicCapsNet(nn.Module):
     Args:
         image_shape: (channels, height, width).
         classes: J.
-        routing: makes the routing procedure. EM routing takes the primary capsules' lengths as activations, inverted
-            routing reads the squashed poses; what the scores are then is said at `Routing`.
+        routing: makes the routing procedure. EM routing uses the primary capsules' lengths as activations, inverted
+            routing their squashed poses; `capsexp.nn.routing.Routing` defines the scores of each procedure.
         attention: `cbam` after the backbone, `conv` on the primary capsules' convolution, `caps` on the votes.
         width: fraction of the channels and of the primary capsule types.
         backbone: one convolution, or residual blocks.
-        channels, resnet_channels: of the feature map that the one or the other gives.
+        channels, resnet_channels: of the simple and the ResNet backbone's feature map.
         resnet_stem: channels of the ResNet's first half.
         kernel: side of the simple backbone's kernels and of the primary capsules'.
         capsule_types, primary_pose: of the primary capsules.

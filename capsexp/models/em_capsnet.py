@@ -9,8 +9,8 @@
 | convolutional capsules | 32 types of 4×4, kernel 3×3, stride 1, by routing                   | 5 × 5 × 32   |
 | class capsules         | J of 4×4, matrices shared over the 5×5 positions, by routing        | J × 16       |
 
-That the class matrices are shared is Hinton et al.'s, and follows from the 0.45M and 0.50M parameters. Their
-coordinate addition is not in tsai's tables, and not here.
+The shared class matrices are Hinton et al.'s, and follow from the 0.45M and 0.50M parameters. Their coordinate addition
+is in none of tsai's tables, and left out here.
 """
 
 from typing import Literal
@@ -35,18 +35,18 @@ class EMCapsNet(nn.Module):
     Args:
         image_shape: (channels, height, width).
         classes: J.
-        routing: makes the routing procedure of a layer; what the primary capsules and the scores are with each
-            procedure is said at `Routing`.
+        routing: makes the routing procedure of a layer; `capsexp.nn.routing.Routing` defines the primary capsules and
+            the scores of each procedure.
         attention: `cbam` after the backbone, `conv` on the convolution that gives the primary poses, `caps` on the
             votes for the class capsules.
         width: fraction of the channels and of the capsule types.
         backbone: one convolution of 4×4, or residual blocks.
-        channels, resnet_channels: of the feature map that the one or the other gives.
+        channels, resnet_channels: of the simple and the ResNet backbone's feature map.
         resnet_stem: channels of the ResNet's first half.
         capsule_types: of each layer but the last.
         pose: D of every capsule, a square number.
-        scale: standard deviation of the transformation matrices at first. The papers don't give it; poses are not
-            normalised here, and with matrices much smaller they vanish on the way to the classes.
+        scale: standard deviation of the initial transformation matrices. The papers don't give it. Poses are not
+            normalised in this network; with much smaller matrices they vanish before the class capsules.
 
     Raises ValueError when a kernel doesn't fit, or for poses that are not square.
     """
@@ -77,7 +77,7 @@ class EMCapsNet(nn.Module):
         else:
             features, size = scaled(resnet_channels, width), convolved(size, 3, stride=2, padding=1)
             self.backbone = ResNetBackbone(inputs, scaled(resnet_stem, width), features)
-        convolved(convolved(size, 3, stride=2), 3)  # do the kernels fit?
+        convolved(convolved(size, 3, stride=2), 3)  # raises ValueError if the kernels don't fit
         procedures = [routing(parents, pose) for parents in (types, types, classes)]
         self.cbam = CBAM(features, attention.cbam_reduction) if attention.cbam else nn.Identity()
         self.primary = ConvPrimaryCapsules(

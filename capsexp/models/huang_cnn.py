@@ -10,8 +10,8 @@
 | fully connected       | J                 | J            |
 
 The text doesn't give the padding. Its sentence is that of Hinton et al. 2018 (matrix capsules, smallNORB), who count
-4.2M parameters on 2×32×32 images of five classes: zero padding to the input's size gives 4,253,349 there, no padding
-1.7M. Activations and the dropout rate aren't given either: ReLU and 0.5.
+4.2M parameters on 2×32×32 images of five classes: there, zero padding to the input's size gives 4,253,349, no padding
+1.7M. Activations and the dropout rate aren't given either; here they are ReLU and 0.5.
 """
 
 from typing import Annotated, Literal
@@ -28,18 +28,18 @@ from capsexp.nn.scores import Prediction
 
 
 class HuangCNN(nn.Module):
-    """Two convolutions and two fully connected layers, for square images; initialised as in Keras, like huang's other.
+    """Two convolutions and two fully connected layers, for square images; initialised as in Keras, like DA-CapsNet.
 
     Args:
         image_shape: (channels, height, width).
         classes: J.
-        routing: ignored, there are no capsules.
+        routing: unused, there are no capsules.
         attention: `cbam` after the first convolution's ReLU; no other.
         width: fraction of the channels and of the hidden units.
         padding: of the convolutions, `same` or `valid` (none).
-        dropout: share of the 1024 hidden units that are zero in training.
+        dropout: fraction of the 1024 hidden units that are zero in training.
 
-    Raises ValueError when a kernel doesn't fit, and for an attention flag that there is no place for.
+    Raises ValueError when a kernel doesn't fit, and for the attention flags of capsule networks.
     """
 
     def __init__(

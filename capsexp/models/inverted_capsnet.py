@@ -13,9 +13,9 @@
 | class capsules         | 10                         | 100                        | 10                          |
 | linear classifier      | 16 → 1, shared             | 36 → 1, shared             | 64 → 1, shared              |
 
-The matrices of linear capsules belong to one child at one position each, and the primary convolution has no bias:
-so it is in the authors' release, and the numbers of parameters agree. With dynamic routing the LayerNorms become
-squashes, and the lengths of the class capsules the scores: "CapsNet*" of Fig. 5.
+In linear capsules each child at each position has its own matrices, and the primary convolution has no bias, as in the
+authors' release; the numbers of parameters agree. With dynamic routing, squashes replace the LayerNorms, and the scores
+are the lengths of the class capsules: "CapsNet*" of Fig. 5.
 """
 
 from itertools import pairwise
@@ -41,13 +41,13 @@ class InvertedCapsNet(nn.Module):
     Args:
         image_shape: (channels, height, width).
         classes: J.
-        routing: makes the routing procedure of a layer; what the primary capsules and the scores are with each
-            procedure is said at `Routing`.
+        routing: makes the routing procedure of a layer; `capsexp.nn.routing.Routing` defines the primary capsules and
+            the scores of each procedure.
         attention: `cbam` after the backbone, `conv` on the convolution that gives the primary poses, `caps` on the
             votes for the class capsules.
         width: fraction of the channels and of the capsule types.
         backbone: one convolution of 3×3, or residual blocks.
-        channels, resnet_channels: of the feature map that the one or the other gives.
+        channels, resnet_channels: of the simple and the ResNet backbone's feature map.
         resnet_stem: channels of the ResNet's first half.
         primary_kernel, primary_stride: of the primary capsules' convolution.
         capsule_types: of the primary and the convolutional capsules.

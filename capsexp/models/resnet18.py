@@ -9,9 +9,9 @@
 | two residual blocks, the first of stride 2 | 512        | 512 × 4 × 4  |
 | mean over the positions, linear     | J                 | J            |
 
-tsai gives 11.17M parameters and nothing else: the four stages of He et al. for ImageNet, with 3×3 kernels in place
-of the 7×7 of stride 2, and without the max pooling. Weights begin as torch draws them, like those of the ResNet
-backbone that stands beside this network in Table 1.
+tsai gives only the 11.17M parameters. They are those of He et al.'s four stages for ImageNet, with 3×3 kernels in place
+of the 7×7 of stride 2, and without the max pooling. Initial weights are torch's defaults, as in the ResNet backbone of
+the capsule networks in Table 1.
 """
 
 from torch import Tensor, nn
@@ -31,12 +31,12 @@ class ResNet18(nn.Module):
     Args:
         image_shape: (channels, height, width).
         classes: J.
-        routing: ignored, there are no capsules.
+        routing: unused, there are no capsules.
         attention: `cbam` after the first convolution's ReLU; no other.
         width: fraction of the channels.
-        channels: of the first stage; each of the next three has twice those of the one before.
+        channels: of the first stage; each of the next three has twice as many as the one before.
 
-    Raises ValueError for an attention flag that there is no place for.
+    Raises ValueError for the attention flags of capsule networks.
     """
 
     def __init__(

@@ -9,8 +9,8 @@
 | fully connected, ReLU   | 192, dropout             | 192           |
 | fully connected         | J                        | J             |
 
-The text has neither padding nor pooling. Sabour et al. count 35.4M parameters: that is zero padding to the input's
-size, and no pooling. alberti prints 34.4M.
+The text mentions neither padding nor pooling. Sabour et al. count 35.4M parameters, which implies zero padding to the
+input's size and no pooling. alberti prints 34.4M.
 """
 
 from typing import Annotated
@@ -32,12 +32,12 @@ class SabourCNN(nn.Module):
     Args:
         image_shape: (channels, height, width).
         classes: J.
-        routing: ignored, there are no capsules.
+        routing: unused, there are no capsules.
         attention: `cbam` after the first convolution; no other.
         width: fraction of the channels and of the hidden units.
-        dropout: share of the 192 hidden units that are zero in training; the paper doesn't give it.
+        dropout: fraction of the 192 hidden units that are zero in training; the paper doesn't give it.
 
-    Raises ValueError for an attention flag that there is no place for.
+    Raises ValueError for the attention flags of capsule networks.
     """
 
     def __init__(

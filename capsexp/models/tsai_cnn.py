@@ -11,9 +11,9 @@
 |                           |                | *or* fully connected          | 640            |
 | linear                    | J              | linear                        | J              |
 
-"ReLU + Batch Norm" stands in this order, other than in the tables of EM routing, and is taken at its word. Between
-the two linear layers of Table 12 there is no activation; its sigmoid belongs to the loss, so the scores are logits.
-Table 12 prints three input channels, its parameter counts hold for one.
+"ReLU + Batch Norm" is in this order in the tables, unlike in those of EM routing, and is built so. Between the two
+linear layers of Table 12 there is no activation; its sigmoid is part of the loss, so the scores are logits. Table 12
+prints three input channels; its parameter counts hold for one.
 """
 
 from typing import Literal
@@ -34,12 +34,12 @@ class TsaiCNN(nn.Module):
     Args:
         image_shape: (channels, height, width).
         classes: J.
-        routing: ignored, there are no capsules.
+        routing: unused, there are no capsules.
         attention: `cbam` after the first convolution's ReLU; no other.
         width: fraction of the channels.
         channels: of all three convolutions.
 
-    Raises ValueError when a kernel doesn't fit, and for an attention flag that there is no place for.
+    Raises ValueError when a kernel doesn't fit, and for the attention flags of capsule networks.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class TsaiCNN(nn.Module):
 
 
 class TsaiMultiCNN(nn.Module):
-    """The baseline of Table 12, as many layers and neurons as tsai's capsule networks for DiverseMultiMNIST.
+    """The baseline of Table 12, with as many layers and neurons as tsai's capsule networks for DiverseMultiMNIST.
 
     Args:
         image_shape: (channels, height, width).
         classes: J.
-        routing: ignored, there are no capsules.
+        routing: unused, there are no capsules.
         attention: `cbam` after the first convolution's ReLU; no other.
         width: fraction of the channels and of the hidden units.
         channels: of all three convolutions.
@@ -89,7 +89,7 @@ class TsaiMultiCNN(nn.Module):
         head: that layer: `pooled`, one linear map for all positions and their mean, or `connected`, a fully
             connected layer (section 6: "pooling with learnable parameters").
 
-    Raises ValueError when a kernel doesn't fit, and for an attention flag that there is no place for.
+    Raises ValueError when a kernel doesn't fit, and for the attention flags of capsule networks.
     """
 
     def __init__(
