@@ -27,11 +27,10 @@ from capsexp.config import compose
 from capsexp.config.schema import Config, check
 from capsexp.data.loader import Batch
 from capsexp.run.build import build
-from capsexp.run.host_memory import keep_freed_memory
+from capsexp.run.environment import host_peak, keep_freed_memory, processor
 from capsexp.run.module import CapsuleModule
-from capsexp.run.plan import Plan, find_place
-from capsexp.run.provenance import host_peak, processor
-from capsexp.run.train import make_module
+from capsexp.run.optimization import make_optimizer
+from capsexp.run.plan import Plan, find_device
 
 WAYS = ("fast", "reference")
 CAPSNET = "model=capsnet data=mnist reconstruction.enabled=true"
@@ -87,7 +86,7 @@ def main(arguments: Sequence[str]) -> None:
     if options.alone is not None:
         print(_peak(CASES[options.alone], options.way, options.overrides))
         return
-    device, precision = find_place(_config(CASES[0][1], options.overrides))
+    device, precision = find_device(_config(CASES[0][1], options.overrides))
     name = (
         torch.cuda.get_device_name(device)
         if device.type == "cuda"
@@ -132,10 +131,10 @@ def _config(case: str, overrides: Sequence[str], way: str = "fast") -> Config:
 def _step(case: str, way: str, overrides: Sequence[str]) -> tuple[Callable[[], None], Config]:
     """A training step of the runner's own module."""
     config = _config(case, overrides, way)
-    device, precision = find_place(config)
+    device, precision = find_device(config)
     torch.manual_seed(0)
-    module: CapsuleModule = make_module(Plan(config, device, precision, None, None), build(config)).to(device)
-    optimizer = module.configure_optimizers()
+    module = CapsuleModule(Plan(config, device, precision, None, None), build(config)).to(device)
+    optimizer = make_optimizer(module.parameters(), config.optim)
     data, batch = config.data, config.optim.batch_size
     images = torch.rand(batch, data.channels, data.size, data.size, device=device)
     labels = torch.randint(data.classes, (batch,), device=device)
@@ -143,7 +142,7 @@ def _step(case: str, way: str, overrides: Sequence[str]) -> tuple[Callable[[], N
     def step() -> None:
         optimizer.zero_grad()
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-            loss = module.outcome(Batch(images, labels)).loss
+            loss = module.loss_and_scores(Batch(images, labels)).loss
         loss.backward()
         optimizer.step()
         if device.type == "cuda":
@@ -183,7 +182,7 @@ def _peak(case: tuple[str, str], way: str, overrides: Sequence[str]) -> float:
     """GB of 10⁹ bytes after one step in this process."""
     step, config = _step(case[1], way, overrides)
     step()
-    device, _ = find_place(config)
+    device, _ = find_device(config)
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
     return host_peak() / 1e9

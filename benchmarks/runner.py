@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from pytorch_lightning.callbacks import Callback
 
 from capsexp.config import compose
 from capsexp.config.schema import Config, Paths, check
@@ -22,11 +23,11 @@ from capsexp.data import source
 from capsexp.data.loader import DeviceLoader, TrainingLoader
 from capsexp.data.module import training_preprocess
 from capsexp.run.build import build
+from capsexp.run.environment import keep_freed_memory
 from capsexp.run.execute import run
-from capsexp.run.host_memory import keep_freed_memory
-from capsexp.run.plan import Plan, find_place
-from capsexp.run.train import make_module
-from capsexp.study.worker import Callback
+from capsexp.run.module import CapsuleModule
+from capsexp.run.optimization import make_optimizer
+from capsexp.run.plan import Plan, find_device
 
 USUAL = ("data=mnist_sample", "budget=demo", "budget.epochs=1", "trainer.progress=none")
 
@@ -70,19 +71,19 @@ def compare(overrides: Sequence[str], rounds: int = 5) -> Compared:
 
 def _bare(config: Config) -> float:
     """Seconds of an epoch of nothing but forward, backward and step, and of its evaluation."""
-    device, precision = find_place(config)
+    device, precision = find_device(config)
     images, budget = source.load(config.data), config.budget
     train = [part[: budget.train_images].to(device) for part in (images.train_images, images.train_labels)]
     test = [part[: budget.test_images].to(device) for part in (images.test_images, images.test_labels)]
     size = config.optim.batch_size
     loader = TrainingLoader(*train, size, training_preprocess(config), config.seed, lambda: 0, budget.steps)
-    module = make_module(Plan(config, device, precision, None, None), build(config)).to(device)
-    optimizer = module.configure_optimizers()
+    module = CapsuleModule(Plan(config, device, precision, None, None), build(config)).to(device)
+    optimizer = make_optimizer(module.parameters(), config.optim)
     autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=precision == "bf16")
     started = time.perf_counter()
     for batch in loader:
         with autocast():
-            loss = module.outcome(batch).loss
+            loss = module.loss_and_scores(batch).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -90,7 +91,7 @@ def _bare(config: Config) -> float:
     module.eval()
     for batch in DeviceLoader(*test, config.trainer.eval_batch_size):
         with torch.no_grad(), autocast():
-            right += (module.outcome(batch).scores.argmax(dim=1) == batch.labels).sum()
+            right += (module.loss_and_scores(batch).scores.argmax(dim=1) == batch.labels).sum()
     right.item()
     return time.perf_counter() - started
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from support import ROOT, TINY, numbers
 
 from capsexp.run import records
-from capsexp.run.execute import held
+from capsexp.run.execute import is_locked
 from capsexp.study import planning, studies
 
 SCRIPT = ROOT / "scripts" / "reproduce_tables.py"
@@ -74,7 +74,7 @@ def assert_same(found: dict[str, records.Record], whole: dict[str, records.Recor
 
 def owners(folder: Path) -> list[int]:
     """The processes that have a run in hand."""
-    locks = [path for path in (folder / "logs").glob("*/lock") if held(path.parent)]
+    locks = [path for path in (folder / "logs").glob("*/lock") if is_locked(path.parent)]
     return [int(text) for path in locks if (text := path.read_text())]
 
 

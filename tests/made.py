@@ -61,7 +61,7 @@ def run(
         status="failed" if failed else "finished",
         error="diverged" if failed else None,
         identity=identity,
-        config=records.described(config),
+        config=records.stored_config(config),
         epochs=epochs,
         max_accuracy=maximum if paper else None,
         first_epoch_to_max=first,

@@ -123,7 +123,7 @@ def test_ctrl_c_ends_cleanly_and_the_same_command_goes_on(tiny: tuple[str, ...],
     assert not (tmp_path / "results").exists()
     again = capsexp(*arguments)
     assert again.returncode == 0
-    assert "goes on after epoch" in again.stdout
+    assert "continues after epoch" in again.stdout
     assert len(record_in(tmp_path / "results").epochs) == 15
 
 

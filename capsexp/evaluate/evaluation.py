@@ -34,7 +34,7 @@ def evaluate(restored: Restored, say: Say = print) -> Evaluation:
     loss, accuracy, scores, labels = measured(restored, split)
     names = class_names(restored.config.data)
     truth = multi_hot(labels, len(names)).bool()
-    threshold = restored.module.tested.threshold
+    threshold = restored.module.eval_metrics.threshold
     answers = scores > threshold if threshold is not None else multi_hot(scores.argmax(dim=1), len(names)).bool()
     return Evaluation(
         images=len(labels),
@@ -51,13 +51,13 @@ def measured(restored: Restored, split: Split) -> tuple[float, float, Tensor, Te
     module = restored.module
     images, labels = (part.to(module.device) for part in split)
     scores: list[Tensor] = []
-    module.tested.reset()
+    module.eval_metrics.reset()
     with torch.inference_mode(), restored.computing():
         for batch in DeviceLoader(images, labels, restored.config.trainer.eval_batch_size):
-            outcome = module.outcome(batch)
-            module.tested.update(*outcome, batch.labels)
-            scores.append(outcome.scores.float())
-    found = module.tested.results("test")
+            output = module.loss_and_scores(batch)
+            module.eval_metrics.update(*output, batch.labels)
+            scores.append(output.scores.float())
+    found = module.eval_metrics.results("test")
     return found["test_loss"], found["test_accuracy"], torch.cat(scores).cpu(), labels.cpu()
 
 

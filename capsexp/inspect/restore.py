@@ -24,10 +24,9 @@ from capsexp.errors import InputError
 from capsexp.nn.scores import Prediction
 from capsexp.run import records
 from capsexp.run.build import build
-from capsexp.run.checkpoints import BEST, FORMAT, LAST, load
-from capsexp.run.module import CapsuleModule
-from capsexp.run.plan import Plan, find_place
-from capsexp.run.train import make_module
+from capsexp.run.checkpoints import BEST, LAST, load
+from capsexp.run.module import FORMAT, CapsuleModule
+from capsexp.run.plan import Plan, find_device
 
 #: Where a configuration names a class, and the group of files that say which there are.
 _NAMED = {"model": "model", "routing": "routing", "loss": "loss", "data.reader": "data", "data.synthesis": "data"}
@@ -101,7 +100,7 @@ def restore(path: Path, device: torch.device | str | None = "cpu", typed: Sequen
     config = _here(trained, about.precision, typed)
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)
-    place, precision = find_place(config)
+    place, precision = find_device(config)
     planned = Plan(dataclasses.replace(trained, trainer=config.trainer), place, precision, about.note, None)
     module = _module(path, planned, checkpoint)
     return Restored(
@@ -215,9 +214,9 @@ def _module(path: Path, planned: Plan, checkpoint: records.Json) -> CapsuleModul
     state = checkpoint["state_dict"]
     try:
         with torch.device("meta"):
-            wanted = make_module(planned, build(planned.config)).state_dict()
+            wanted = CapsuleModule(planned, build(planned.config)).state_dict()
         _compare(wanted, state)
-        module = make_module(planned, build(planned.config))
+        module = CapsuleModule(planned, build(planned.config))
         module.load_state_dict(state)
         module.history = check_value(checkpoint.get("history"), list[dict[str, Any]], "history")
     except (InputError, RuntimeError) as error:

@@ -9,7 +9,7 @@ import pandas as pd
 from capsexp.report.runs import STATES, state
 from capsexp.results.sheets import LEFT, RIGHT, Sheet, hours
 from capsexp.results.tables import Line
-from capsexp.run.provenance import LIBRARIES
+from capsexp.run.environment import LIBRARIES
 from capsexp.run.records import Json, Record
 
 COUNTED = ("runs", *STATES, "time", "first", "last")

@@ -32,7 +32,7 @@ class Built:
 
 
 def build(config: Config) -> Built:
-    """The network and decoder of a configuration, with the parameters drawn from torch's random state.
+    """The network and decoder of a configuration, with parameters drawn from torch's random state.
 
     Raises InputError with one line when they can't be built.
     """
@@ -42,7 +42,7 @@ def build(config: Config) -> Built:
         network = make(config.model, "model", image_shape, config.data.classes, routing, config.attention)
         if config.trainer.routing == "reference":
             use_reference(network)
-        prediction = _shapes(network, image_shape)
+        prediction = _predict_zeros(network, image_shape)
     except (ValueError, RuntimeError) as error:
         name, data = config.model[NAME], config.data
         raise InputError(f"model={name} on {data.name} ({data.size}×{data.size}): {one_line(error)}") from error
@@ -59,19 +59,19 @@ def build(config: Config) -> Built:
 
 
 def dry_run(config: Config) -> int:
-    """The number of parameters, found without allocating them; raises InputError as `build` does."""
+    """The number of parameters, computed without allocating them; raises InputError as `build` does."""
     with torch.device("meta"):
         return build(config).parameters
 
 
-def make(node: Component, where: str, *supplied: Any) -> Any:
-    """An instance of a component, with what the program supplies before the configured arguments."""
-    arguments = {key: value for key, value in node.items() if key not in (NAME, TARGET)}
-    return import_target(node, where)(*supplied, **arguments)
+def make(node: Component, where: str, *arguments: Any) -> Any:
+    """An instance of a component, from these arguments followed by the configured ones."""
+    configured = {key: value for key, value in node.items() if key not in (NAME, TARGET)}
+    return import_target(node, where)(*arguments, **configured)
 
 
 def make_loss(node: Component, network: nn.Module) -> Any:
-    """The loss, for scores as this network gives them: binary cross-entropy has to know whether they are logits."""
+    """The loss; binary cross-entropy for logits where the network's scores are logits."""
     loss = make(node, "loss")
     if isinstance(loss, BinaryCrossEntropyLoss):
         scores = getattr(network, "scores", None)
@@ -90,8 +90,8 @@ def routing_factory(node: Component) -> RoutingFactory:
     return procedure
 
 
-def _shapes(network: nn.Module, image_shape: tuple[int, int, int]) -> Prediction:
-    """What a network says of two empty images. On the meta device nothing is computed."""
+def _predict_zeros(network: nn.Module, image_shape: tuple[int, int, int]) -> Prediction:
+    """The network's output for two empty images; on the meta device nothing is computed."""
     with torch.no_grad():
         training = network.training
         prediction: Prediction = network.eval()(torch.zeros(2, *image_shape))

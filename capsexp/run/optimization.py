@@ -1,117 +1,130 @@
-"""Optimisation steps that leave the device to itself: no number is asked of it, and a GPU gets a whole step at a time.
+"""One optimisation step, optimisers and schedules.
 
-A network of capsules is hundreds of small operations. On a GPU each takes less time than it takes Python to ask for it,
-so a whole step (forward, backward, update) is recorded once, as a CUDA graph, and then replayed.
+No step synchronises host and device. A capsule network is hundreds of small operations, each of which a GPU computes
+faster than Python launches it: there a whole step is captured once as a CUDA graph, and then replayed.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler, MultiStepLR, ReduceLROnPlateau
 
+from capsexp.config.schema import Optim
 from capsexp.data.loader import Batch
 from capsexp.nn.precision import full_precision
 
-WARM_UP = 3  # steps before the recording: they set up what libraries set up, and the optimiser's state
+WARM_UP = 3  # eager steps before the capture, in which libraries and the optimiser allocate their state
 
 
-class Outcome(NamedTuple):
-    """What a step says of its batch."""
+class StepOutput(NamedTuple):
+    """Loss and scores of a batch."""
 
     loss: Tensor  # mean over the batch, scalar
     scores: Tensor  # [B, J]
 
 
-class Stepper(Protocol):
-    """Does a step."""
-
-    def __call__(self, batch: Batch) -> Outcome:
-        """Forward, backward, update; the outcome as it was before the update, without gradient."""
-
-
-class EagerSteps:
-    """Each operation by itself.
+class EagerStep:
+    """Forward, backward, update.
 
     Args:
-        forward: batch -> outcome, with gradient.
+        forward: batch -> loss and scores, with gradient.
         backward: of a loss.
-        optimizer: whose parameters are trained.
+        optimizer: of the parameters.
     """
 
     def __init__(
         self,
-        forward: Callable[[Batch], Outcome],
+        forward: Callable[[Batch], StepOutput],
         backward: Callable[[Tensor], None],
         optimizer: torch.optim.Optimizer,
     ) -> None:
         self.forward, self.backward, self.optimizer = forward, backward, optimizer
 
-    def __call__(self, batch: Batch) -> Outcome:
-        # Inside one autocast region, weights would stay what their first copies in bfloat16 were.
-        torch.clear_autocast_cache()
+    def __call__(self, batch: Batch) -> StepOutput:
+        """Loss and scores before the update, without gradient."""
+        torch.clear_autocast_cache()  # in one autocast region, weights would stay what their first bfloat16 copies were
         self.optimizer.zero_grad()
         loss, scores = self.forward(batch)
         with full_precision(loss):  # under autocast, products in float32 regions would have bfloat16 gradients
             self.backward(loss if batch.weight == 1 else loss * batch.weight)
         self.optimizer.step()
-        return Outcome(loss.detach(), scores.detach())
+        return StepOutput(loss.detach(), scores.detach())
 
 
-class RecordedSteps:
-    """The same steps from a recording. It is made again when the learning rate has changed, which is part of it.
+class CapturedStep:
+    """The same step, captured once and replayed; captured again after a change of the learning rate, a part of it.
 
-    Batches of another size than the first, as the last of an epoch, are done by `steps` each time.
+    Batches of another shape than the first, such as the last of an epoch, take the eager step.
 
     Args:
-        steps: what is recorded.
-        record: calls its argument, which does a step, without doing it, and returns what does it again and again.
+        step: what is captured.
+        capture: makes of a function without arguments one that repeats its work.
     """
 
-    def __init__(self, steps: EagerSteps, record: "Callable[[Callable[[], None]], Callable[[], None]]") -> None:
-        self.steps, self.record = steps, record
-        self.done = 0
-        self.shapes: list[torch.Size] = []
+    def __init__(self, step: EagerStep, capture: "Callable[[Callable[[], None]], Callable[[], None]]") -> None:
+        self.step, self.capture = step, capture
+        self.steps = 0
+        self.shapes: tuple[torch.Size, torch.Size] | None = None
         self.rates: list[Any] = []
         self.replay: Callable[[], None] | None = None
-        self.given: Batch
-        self.outcome: Outcome
+        self.input: Batch
+        self.output: StepOutput
 
-    def __call__(self, batch: Batch) -> Outcome:
-        shapes = [batch.pixels.shape, batch.labels.shape]
+    def __call__(self, batch: Batch) -> StepOutput:
+        """Loss and scores before the update, without gradient."""
+        shapes = batch.pixels.shape, batch.labels.shape
         self.shapes = self.shapes or shapes
-        self.done += 1
-        if shapes != self.shapes or self.done <= WARM_UP:
-            return self.steps(batch)
-        rates = [group["lr"] for group in self.steps.optimizer.param_groups]
+        self.steps += 1
+        if shapes != self.shapes or self.steps <= WARM_UP:
+            return self.step(batch)
+        rates = [group["lr"] for group in self.step.optimizer.param_groups]
         if self.replay is None or rates != self.rates:
-            self.replay, self.rates = None, rates  # the old recording gives its memory back first
-            self.given = Batch(batch.pixels.clone(), batch.labels.clone())
-            self.steps.optimizer.zero_grad()  # gradients are to lie in the recording's memory
-            self.replay = self.record(self._step)
-        self.given.pixels.copy_(batch.pixels)
-        self.given.labels.copy_(batch.labels)
+            self.replay, self.rates = None, rates  # frees the old capture's memory first
+            self.input = Batch(batch.pixels.clone(), batch.labels.clone())
+            self.step.optimizer.zero_grad()  # gradients have to be allocated in the capture
+            self.replay = self.capture(self._captured)
+        self.input.pixels.copy_(batch.pixels)
+        self.input.labels.copy_(batch.labels)
         self.replay()
-        return Outcome(self.outcome.loss.clone(), self.outcome.scores.clone())
+        return StepOutput(self.output.loss.clone(), self.output.scores.clone())
 
-    def _step(self) -> None:
-        self.outcome = self.steps(self.given)
-        torch.clear_autocast_cache()  # its copies of the weights belong to the recording
+    def _captured(self) -> None:
+        self.output = self.step(self.input)
+        torch.clear_autocast_cache()  # the bfloat16 copies of the weights are in the capture's memory
 
 
-def cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
-    """Records the step as a CUDA graph."""
+def capture_cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
+    """The step as a CUDA graph."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
     return graph.replay
 
 
-def make_recordable(optimizer: torch.optim.Optimizer) -> None:
-    """Lets an optimiser that may come from a checkpoint be recorded: it counts its steps on the device."""
+def make_capturable(optimizer: torch.optim.Optimizer) -> None:
+    """Moves the step counts of an optimiser, which may come from a checkpoint, to the device."""
     for group in optimizer.param_groups:
         if "capturable" in group:
             group["capturable"] = True
     for parameter, state in optimizer.state.items():
         if "step" in state:
             state["step"] = torch.as_tensor(state["step"], dtype=torch.float32).to(parameter.device)
+
+
+def make_optimizer(parameters: Iterable[nn.Parameter], optim: Optim) -> torch.optim.Optimizer:
+    """Adam or SGD."""
+    if optim.name == "adam":
+        return torch.optim.Adam(parameters, optim.lr, weight_decay=optim.weight_decay)
+    return torch.optim.SGD(parameters, optim.lr, momentum=optim.momentum, weight_decay=optim.weight_decay)
+
+
+def make_schedule(optimizer: torch.optim.Optimizer, optim: Optim, epochs: int) -> LRScheduler | None:
+    """The learning rate's schedule, stepped once an epoch; its milestones are scaled to the run's number of epochs."""
+    if optim.schedule == "plateau":
+        return ReduceLROnPlateau(optimizer, factor=optim.factor, patience=optim.patience)
+    if optim.schedule == "steps":
+        milestones = [round(milestone * epochs / optim.epochs) for milestone in optim.milestones]
+        return MultiStepLR(optimizer, milestones, optim.factor)
+    return None

@@ -1,4 +1,4 @@
-"""A run before it starts: what it is called, where it computes, where it writes, whether it is done already."""
+"""A run before it starts: its name, device, precision and files, and whether it is finished already."""
 
 import platform
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ class Plan:
     device: torch.device
     precision: str  # bf16 or float32
     note: str | None  # what the data files are, where they aren't the published ones
-    command: str | None  # what repeats the run
+    command: str | None  # that repeats the run
 
     @property
     def identity(self) -> records.Json:
-        """What its key is a hash of."""
+        """What the run's key is a hash of."""
         return records.identity(self.config, self.precision, self.note)
 
     @property
@@ -34,70 +34,72 @@ class Plan:
 
     @property
     def path(self) -> Path:
-        """Where its record goes."""
+        """The record's file."""
         return records.path_of(Path(self.config.paths.results), self.name)
 
     @property
     def folder(self) -> Path:
-        """Where its checkpoints and TensorBoard's files go."""
+        """The folder of checkpoints and TensorBoard's event files."""
         return Path(self.config.paths.logs) / self.name
 
     @property
     def epochs(self) -> int:
-        """How many epochs it does."""
+        """The number of epochs."""
         return self.config.budget.epochs or self.config.optim.epochs
 
     @property
     def processes(self) -> int:
-        """How many share its batches; null is as many as there are GPUs."""
-        there = torch.cuda.device_count() if self.device.type == "cuda" else 1
-        return self.config.trainer.processes or there
+        """The number of processes that split each batch; unless configured, one a GPU."""
+        available = torch.cuda.device_count() if self.device.type == "cuda" else 1
+        return self.config.trainer.processes or available
 
     @property
-    def evaluated(self) -> str:
-        """What is evaluated after each epoch."""
+    def eval_split(self) -> str:
+        """The split that is evaluated after each epoch."""
         return "heldout" if self.config.protocol == "heldout" else "test"
 
 
 def plan(config: Config, command: str | None = None) -> Plan:
-    """What a configuration means on this machine; raises InputError for a device or data that aren't there."""
-    device, precision = find_place(config)
-    repeated = None if command is None else with_precision(command, precision)
-    return Plan(config, device, precision, source.identify(config.data).note, repeated)
+    """The run of a configuration on this machine; raises InputError for a missing device or data set."""
+    device, precision = find_device(config)
+    repeating = None if command is None else with_precision(command, precision)
+    return Plan(config, device, precision, source.identify(config.data).note, repeating)
 
 
 def with_precision(command: str, precision: str) -> str:
-    """A run's command that gives the same key on every machine: `auto` can be another precision there."""
+    """A run's command that gives the same key on every machine: `auto` may be another precision there."""
     return command if " trainer.precision=" in command else f"{command} trainer.precision={precision}"
 
 
 def finished(planned: Plan) -> records.Record | None:
-    """The record of a run that came to its end, or None; raises InputError for a damaged record."""
+    """The record of a finished run, or None; raises InputError for a damaged record."""
     if not planned.path.exists():
         return None
     record = records.read(planned.path)
     return record if record.status == "finished" else None
 
 
-def find_place(config: Config) -> tuple[torch.device, str]:
-    """The device and the precision that `trainer` means here; raises InputError when it asks for what isn't there."""
-    wanted = config.trainer.accelerator
-    if wanted == "gpu" and not torch.cuda.is_available():
+def find_device(config: Config) -> tuple[torch.device, str]:
+    """The device and the precision that `trainer` means on this machine; raises InputError for a missing device."""
+    accelerator = config.trainer.accelerator
+    if accelerator == "gpu" and not torch.cuda.is_available():
         raise InputError("trainer.accelerator=gpu: torch sees no CUDA device here (auto or cpu run on the CPU)")
     processes = config.trainer.processes or 1
-    device = torch.device("cuda", 0) if wanted != "cpu" and torch.cuda.is_available() else torch.device("cpu")
+    device = torch.device("cuda", 0) if accelerator != "cpu" and torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda" and processes > torch.cuda.device_count():
         raise InputError(f"trainer.processes={processes}: each needs a GPU, and torch sees {torch.cuda.device_count()}")
     precision = config.trainer.precision
     if precision == "auto":
-        precision = "bf16" if _computes_bfloat16(device) else "float32"
+        precision = "bf16" if _has_bfloat16(device) else "float32"
     return device, precision
 
 
-def _computes_bfloat16(device: torch.device) -> bool:
-    """By instructions of its own. Torch offers bfloat16 elsewhere too, imitated, and slower than float32."""
+def _has_bfloat16(device: torch.device) -> bool:
+    """Whether the device has bfloat16 instructions. Elsewhere torch emulates them, slower than float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
+    # Private functions: for x86, torch.cpu.get_capabilities is public (https://github.com/pytorch/pytorch/pull/173433),
+    # but newer than some torch that is allowed here; for oneDNN on ARM there is none.
     if platform.machine() in ("x86_64", "AMD64"):
         return torch.cpu._is_avx512_bf16_supported()
     return torch.ops.mkldnn._is_mkldnn_bf16_supported()

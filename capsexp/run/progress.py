@@ -1,4 +1,4 @@
-"""What a run shows: a bar on a terminal, a plain line an epoch elsewhere."""
+"""A run's progress: a bar on a terminal, a plain line an epoch elsewhere."""
 
 import sys
 import time
@@ -17,20 +17,27 @@ from rich.progress import (
 )
 
 from capsexp.data.loader import Batch, Several
-from capsexp.run.module import CapsuleModule, Epoch
+from capsexp.run.module import CapsuleModule, EpochMetrics
 
 
 class EpochLines(Callback):
-    """A line at the end of every epoch: losses, accuracies, the maximum so far, seconds, time left."""
+    """A line at the end of every epoch: loss, accuracy, the maximum so far, seconds, time left."""
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Prints the newest row of the history."""
+        """Prints the last row of the history."""
         assert isinstance(module, CapsuleModule)
-        print(epoch_line(module.history, module.evaluated, module.epochs), flush=True)
+        self.show(epoch_line(module.history, module.planned.eval_split, module.planned.epochs))
+
+    def show(self, line: str) -> None:
+        """Prints a line."""
+        print(line, flush=True)
 
 
 class EpochBar(EpochLines):
-    """The lines of EpochLines above a bar over all epochs' batches."""
+    """The same lines above a bar over the batches of all epochs.
+
+    Lightning's bars begin again in every epoch, and count calls of training_step, which are several batches each.
+    """
 
     def __init__(self) -> None:
         self.progress = Progress(
@@ -42,58 +49,60 @@ class EpochBar(EpochLines):
             console=Console(file=sys.stdout),
             transient=True,
         )
-        self.task: TaskID | None = None
+        self.task: TaskID
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Starts the bar where a continued run stands."""
+        """Starts the bar, of a resumed run after its last epoch."""
         assert isinstance(module, CapsuleModule)
         loader = trainer.train_dataloader
         assert isinstance(loader, Several)
         batches = len(loader.loader)
-        total, done = module.epochs * batches, trainer.current_epoch * batches
-        self.task = self.progress.add_task(_description(module), total=total, completed=done)
+        total, completed = module.planned.epochs * batches, trainer.current_epoch * batches
+        self.task = self.progress.add_task(_description(module), total=total, completed=completed)
         self.progress.start()
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: list[Batch], batch_idx: int
     ) -> None:
-        """Moves the bar; reads nothing from the device."""
-        if self.task is not None:
-            self.progress.advance(self.task, len(batch))
+        """Advances the bar; reads nothing from the device."""
+        self.progress.advance(self.task, len(batch))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Prints the epoch above the bar."""
+        super().on_train_epoch_end(trainer, module)
         assert isinstance(module, CapsuleModule)
-        self.progress.console.print(epoch_line(module.history, module.evaluated, module.epochs), highlight=False)
-        if self.task is not None:
-            self.progress.update(self.task, description=_description(module))
+        self.progress.update(self.task, description=_description(module))
+
+    def show(self, line: str) -> None:
+        """Prints a line above the bar."""
+        self.progress.console.print(line, highlight=False)
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         self.progress.stop()
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """Takes the bar away, whatever ended the run."""
+        """Removes the bar."""
         self.progress.stop()
 
 
 def make_progress(kind: str) -> list[Callback]:
-    """The callbacks for `trainer.progress`: bar, lines, none, or auto, which asks the terminal."""
+    """The callbacks for `trainer.progress`: bar, lines, none; auto is bar on a terminal and lines elsewhere."""
     if kind == "auto":
         kind = "bar" if sys.stdout.isatty() else "lines"
     return [{"bar": EpochBar, "lines": EpochLines}[kind]()] if kind != "none" else []
 
 
-def epoch_line(history: list[Epoch], evaluated: str, epochs: int) -> str:
-    """One epoch in a line of less than 100 characters."""
+def epoch_line(history: list[EpochMetrics], split: str, epochs: int) -> str:
+    """The last epoch in a line of less than 100 characters."""
     row = history[-1]
-    accuracies = [entry[f"{evaluated}_accuracy"] for entry in history]
+    accuracies = [entry[f"{split}_accuracy"] for entry in history]
     best = max(accuracies)
-    seconds = row["train_seconds"] + row[f"{evaluated}_seconds"]
+    seconds = row["train_seconds"] + row[f"{split}_seconds"]
     left = seconds * (epochs - len(history))
     return (
         f"epoch {row['epoch']:>{len(str(epochs))}}/{epochs}  loss {row['train_loss']:.4f}  "
-        f"{evaluated} {accuracies[-1]:.2f} % (max {best:.2f} in epoch {accuracies.index(best) + 1})  "
+        f"{split} {accuracies[-1]:.2f} % (max {best:.2f} in epoch {accuracies.index(best) + 1})  "
         f"{seconds:.1f} s" + (f"  {duration(left)} left" if left else "")
     )
 
@@ -108,6 +117,6 @@ def duration(seconds: float) -> str:
 
 
 def _description(module: CapsuleModule) -> str:
-    done = len(module.history)
-    accuracy = f", {module.history[-1][f'{module.evaluated}_accuracy']:.2f} %" if done else ""
-    return f"epoch {min(done + 1, module.epochs)}/{module.epochs}{accuracy}"
+    done, planned = len(module.history), module.planned
+    accuracy = f", {module.history[-1][f'{planned.eval_split}_accuracy']:.2f} %" if done else ""
+    return f"epoch {min(done + 1, planned.epochs)}/{planned.epochs}{accuracy}"

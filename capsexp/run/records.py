@@ -1,4 +1,4 @@
-"""What a run leaves behind: one JSON file, written once, that says what was run, where, and what came out.
+"""Records: one JSON file a run, written once, with what was run, where, and its results.
 
 A run's key is a hash of what can change its numbers, and of nothing else: paths, devices, workers, launchers and
 logging are left out, and so are options at their defaults, so that an option added later moves no old key.
@@ -87,8 +87,8 @@ def run_name(identity: Json) -> str:
     return f"{identity['model'][NAME]}-{identity['data'][NAME]}-{key_of(identity)}"
 
 
-def described(config: Config) -> Json:
-    """The configuration as a record holds it: without paths and what else is no part of a run."""
+def stored_config(config: Config) -> Json:
+    """The configuration as records hold it: without paths and what else is no part of a run."""
     whole = dataclasses.asdict(config)
     for part in ("paths", "rerun"):
         del whole[part]
@@ -98,7 +98,7 @@ def described(config: Config) -> Json:
 
 
 def path_of(results: Path, name: str) -> Path:
-    """Where the record of a run is."""
+    """The file of a run's record."""
     return results / "runs" / f"{name}.json"
 
 
@@ -131,8 +131,8 @@ def read(path: Path) -> Record:
     return record
 
 
-def outcome(record: Record) -> str:
-    """A record's result in a few words."""
+def result_line(record: Record) -> str:
+    """A record's result as users see it."""
     if record.heldout_accuracy is not None:
         epoch = record.first_epoch_to_max
         return f"test accuracy {record.heldout_accuracy:.2f} % in epoch {epoch}, chosen on held-out images"

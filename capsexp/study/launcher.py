@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from capsexp.run.execute import held
+from capsexp.run.execute import is_locked
 from capsexp.run.plan import finished
 from capsexp.study.planning import Job, Watcher, look
 from capsexp.study.worker import Report, work
@@ -113,7 +113,7 @@ class _Launcher:
             if job.planned.path.exists() and finished(job.planned):  # by another launcher, since
                 look(job)
                 self.watcher.changed(job)
-            elif held(job.planned.folder):
+            elif is_locked(job.planned.folder):
                 self._elsewhere(job)
             else:
                 self._start(job)

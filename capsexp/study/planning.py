@@ -98,7 +98,7 @@ def look(job: Job) -> None:
         job.state, job.error = "failed", str(error)
         return
     job.state, job.error, job.epoch = record.status, record.error, len(record.epochs)
-    job.outcome = records.outcome(record) if record.status == "finished" else ""
+    job.outcome = records.result_line(record) if record.status == "finished" else ""
 
 
 def places(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from capsexp.run.distributed import end_with_parent
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
-from capsexp.run.records import outcome
+from capsexp.run.records import result_line
 
 OUTPUT = "output.txt"  # in the run's folder: what it would show on a screen
 
@@ -47,7 +47,7 @@ class _Reporter(Callback):
     def _tell(self, module: pl.LightningModule) -> None:
         assert isinstance(module, CapsuleModule)
         if module.history:
-            row, evaluated = module.history[-1], module.evaluated
+            row, evaluated = module.history[-1], module.planned.eval_split
             seconds = row["train_seconds"] + row[f"{evaluated}_seconds"]
             self.reports.send(Report("epoch", len(module.history), row[f"{evaluated}_accuracy"], seconds))
 
@@ -68,7 +68,7 @@ def work(planned: Plan, device: int | None, threads: int, reports: Connection) -
     trainer = replace(planned.config.trainer, threads=threads, progress="lines")
     try:
         record = run(replace(planned.config, trainer=trainer), planned.command, _say, [_Reporter(reports)])
-        reports.send(Report("finished", text=outcome(record)))
+        reports.send(Report("finished", text=result_line(record)))
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except BusyError as error:

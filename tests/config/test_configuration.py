@@ -7,8 +7,8 @@ from support import composed_config
 from capsexp.config.compose import CONF
 from capsexp.run.build import build, make_loss
 from capsexp.run.module import CapsuleModule
+from capsexp.run.optimization import make_optimizer, make_schedule
 from capsexp.run.plan import plan
-from capsexp.run.train import make_module
 
 GROUPS = sorted(folder.name for folder in CONF.iterdir() if folder.is_dir() and folder.name not in ("hydra", "study"))
 CHOICES = [(group, path.stem) for group in GROUPS for path in sorted((CONF / group).glob("*.yaml"))]
@@ -29,16 +29,15 @@ def test_it_holds(group: str, name: str) -> None:
     assert getattr(config, group) == getattr(composed_config(*chosen(group, name), *small), group)
     if group == "data":
         return  # its files may not be here: tests/data
-    module = make_module(plan(config), build(config))
-    assert isinstance(module, CapsuleModule)
-    optimizer = module.configure_optimizers()
+    module = CapsuleModule(plan(config), build(config))
+    optimizer = make_optimizer(module.parameters(), config.optim)
     assert optimizer.param_groups[0]["lr"] == config.optim.lr
     assert type(optimizer).__name__.lower() == config.optim.name
     loss = make_loss(config.loss, module.network)
     scores = module(torch.rand(2, 1, 28, 28)).scores
     assert loss(scores.float(), torch.tensor([1, 2])).isfinite()
     if config.optim.schedule == "steps":
-        assert module.schedule is not None
+        assert make_schedule(optimizer, config.optim, config.optim.epochs) is not None
 
 
 def test_a_model_brings_its_papers_choices_and_what_is_typed_wins() -> None:

@@ -24,8 +24,8 @@ from capsexp.inspect.restore import Restored, restore
 from capsexp.run.build import build
 from capsexp.run.checkpoints import load
 from capsexp.run.execute import run
+from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
-from capsexp.run.train import make_module
 
 RUNS = {
     "capsnet": ("attention=cbam", "reconstruction.enabled=true", "model.class_pose=4"),
@@ -183,7 +183,7 @@ def test_a_hundred_classes_and_a_layer_without_places() -> None:
     config = composed_config(
         "model=inverted_capsnet_cifar100", "data=cifar100", "attention.caps=true", "budget.width=0.1"
     )
-    module = make_module(Plan(config, torch.device("cpu"), "float32", None, None), build(config)).eval()
+    module = CapsuleModule(Plan(config, torch.device("cpu"), "float32", None, None), build(config)).eval()
     restored = Restored(Path("made.ckpt"), "made", 1, {}, config, "float32", module)
     found = look(restored, Asked("noise", torch.rand(3, 32, 32), [3]))
     assert [layer.fields is None for layer in found.layers] == [False, False, False, True]

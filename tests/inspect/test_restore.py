@@ -70,7 +70,7 @@ def test_it_is_the_network_that_was_trained(trained: tuple[records.Record, Path]
 
 def test_the_configuration_is_that_of_the_record(trained: tuple[records.Record, Path]) -> None:
     record, folder = trained
-    described = records.described(restore(folder).config)
+    described = records.stored_config(restore(folder).config)
     where = described.pop("trainer")
     assert described == {key: value for key, value in record.config.items() if key != "trainer"}
     assert where["precision"] == "float32"

@@ -8,7 +8,6 @@ from capsexp.inspect.traversal import OFFSETS, traverse
 from capsexp.run.build import build
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
-from capsexp.run.train import make_module
 
 
 @pytest.fixture
@@ -18,7 +17,7 @@ def module() -> CapsuleModule:
     config = composed_config(
         "data=mnist_sample", "budget=demo", "budget.width=0.04", "reconstruction.enabled=true", "model.class_pose=5"
     )
-    return make_module(Plan(config, torch.device("cpu"), "float32", None, None), build(config)).eval()
+    return CapsuleModule(Plan(config, torch.device("cpu"), "float32", None, None), build(config)).eval()
 
 
 def test_the_offsets_are_sabours() -> None:

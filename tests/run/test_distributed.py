@@ -102,7 +102,7 @@ def test_a_process_that_dies_fails_the_run_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("model=resnet18",), "trainer.processes=2: this network normalises over batches, which GPUs alone share"),
+        (("model=resnet18",), "trainer.processes=2: this network has batch normalisation"),
         (("optim.batch_size=65",), r"trainer.processes=2: the smallest batch has fewer images \(1\)"),
     ],
 )

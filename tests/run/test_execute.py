@@ -15,7 +15,7 @@ from support import Trained, composed_config, numbers
 from capsexp.config.schema import Paths
 from capsexp.errors import RunError
 from capsexp.run import checkpoints, records
-from capsexp.run.execute import owned, run
+from capsexp.run.execute import locked, run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import plan
 
@@ -112,7 +112,7 @@ def test_an_interrupted_run_ends_in_the_same_numbers(
     assert numbers(continued) == numbers(whole)
     assert continued.key == whole.key
     assert continued.provenance["resumed_after_epochs"] == ([epochs] if epochs else [])
-    assert any(f"goes on after epoch {epochs}" in line for line in lines) is (epochs > 0)
+    assert any(f"continues after epoch {epochs}" in line for line in lines) is (epochs > 0)
     if schedule == "steps":  # 168 of the paper's 250 epochs are 2 of these 3
         assert [row["learning_rate"] for row in continued.epochs] == [0.001, 0.001, 0.0005]
 
@@ -185,10 +185,10 @@ def test_bf16_trains_too_and_is_another_run(tiny: tuple[str, ...]) -> None:
     assert record.epochs[2]["train_loss"] < record.epochs[0]["train_loss"]
 
 
-def test_a_run_in_hand_is_refused_and_a_dead_owners_is_not(tiny: tuple[str, ...]) -> None:
+def test_a_running_run_is_refused_and_a_dead_processs_lock_is_not(tiny: tuple[str, ...]) -> None:
     config = composed_config(*tiny)
     folder = plan(config).folder
-    with owned(folder), pytest.raises(RunError, match="in hand already, by process"):
+    with locked(folder), pytest.raises(RunError, match="already running, in process"):
         run(config, None, no_line)
     (folder / "lock").write_text("1")  # as a process that was killed leaves it
     assert run(config, None, no_line).status == "finished"

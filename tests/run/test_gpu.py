@@ -12,9 +12,8 @@ from capsexp.data.loader import Batch, TrainingLoader, moved
 from capsexp.run.build import build
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule, Metrics
-from capsexp.run.optimization import EagerSteps, RecordedSteps, cuda_graph, make_recordable
+from capsexp.run.optimization import CapturedStep, EagerStep, capture_cuda_graph, make_capturable, make_optimizer
 from capsexp.run.plan import plan
-from capsexp.run.train import make_module
 
 pytestmark = [
     pytest.mark.gpu,
@@ -95,11 +94,11 @@ def module_on_the_gpu(options: str) -> CapsuleModule:
     """A run's module, on the device."""
     config = composed_config(*options.split(), "budget=demo", "trainer=gpu", "trainer.precision=bf16")
     torch.manual_seed(0)
-    return make_module(plan(config), build(config)).cuda()
+    return CapsuleModule(plan(config), build(config)).cuda()
 
 
 def random_batches(module: CapsuleModule, count: int, size: int = 32) -> list[Batch]:
-    data = composed_config(f"data={module.about['config']['data']['name']}").data
+    data = composed_config(f"data={module.planned.config.data.name}").data
     shape = (size, data.channels, data.size, data.size)
     return [
         Batch(torch.rand(shape, device="cuda"), torch.randint(data.classes, (size,), device="cuda"))
@@ -118,14 +117,14 @@ STEPPED = [
 
 
 @pytest.mark.parametrize("options", STEPPED)
-def test_a_recorded_step_is_the_step(options: str) -> None:
+def test_a_captured_step_is_the_eager_step(options: str) -> None:
     losses = []
-    for recorded in (False, True):
+    for captured in (False, True):
         module = module_on_the_gpu(options)
-        optimizer = module.configure_optimizers()
-        make_recordable(optimizer)
-        eager = EagerSteps(module.outcome, lambda loss: loss.backward(), optimizer)
-        step = RecordedSteps(eager, cuda_graph) if recorded else eager
+        optimizer = make_optimizer(module.parameters(), module.planned.config.optim)
+        make_capturable(optimizer)
+        eager = EagerStep(module.loss_and_scores, lambda loss: loss.backward(), optimizer)
+        step = CapturedStep(eager, capture_cuda_graph) if captured else eager
         torch.manual_seed(1)
         batches = [*random_batches(module, 8), *random_batches(module, 1, 20), *random_batches(module, 2)]
         with torch.autocast("cuda", torch.bfloat16):
@@ -141,13 +140,13 @@ def test_a_recorded_step_is_the_step(options: str) -> None:
 @pytest.mark.parametrize("options", STEPPED)
 def test_no_step_waits_for_the_gpu(options: str) -> None:
     module = module_on_the_gpu(options)
-    optimizer = module.configure_optimizers()
-    make_recordable(optimizer)
-    step = RecordedSteps(EagerSteps(module.outcome, lambda loss: loss.backward(), optimizer), cuda_graph)
+    optimizer = make_optimizer(module.parameters(), module.planned.config.optim)
+    make_capturable(optimizer)
+    step = CapturedStep(EagerStep(module.loss_and_scores, lambda loss: loss.backward(), optimizer), capture_cuda_graph)
     metrics = Metrics().cuda()
     batches = random_batches(module, 8)
     with torch.autocast("cuda", torch.bfloat16):
-        for batch in batches[:5]:  # with the recording, which waits once
+        for batch in batches[:5]:  # with the capture, which waits once
             metrics.update(*step(batch), batch.labels)
         torch.cuda.set_sync_debug_mode("error")
         try:

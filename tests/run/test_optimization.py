@@ -1,4 +1,4 @@
-"""Optimisation steps: recorded and replayed they are the same, and none asks the device for a number."""
+"""Optimisation steps: captured and eager are equal, and none synchronises with the device."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,9 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from capsexp.data.loader import Batch, moved
 from capsexp.run.build import build
 from capsexp.run.module import CapsuleModule, Metrics
-from capsexp.run.optimization import WARM_UP, EagerSteps, Outcome, RecordedSteps, make_recordable
+from capsexp.run.optimization import WARM_UP, CapturedStep, EagerStep, make_capturable, make_optimizer
 from capsexp.run.plan import plan
-from capsexp.run.train import make_module
 
 NETWORKS = [
     "model=capsnet data=mnist_sample reconstruction.enabled=true attention=cbam",
@@ -33,12 +32,13 @@ def module_of(options: str) -> CapsuleModule:
         *options.split(), "budget=demo", "budget.width=0.02", "trainer=cpu", "reconstruction.hidden=[8]"
     )
     torch.manual_seed(0)
-    return make_module(plan(config), build(config))
+    return CapsuleModule(plan(config), build(config))
 
 
-def steps_of(module: CapsuleModule, backward: Callable[[Tensor], object] = torch.Tensor.backward) -> EagerSteps:
-    """The steps that Lightning would do with it."""
-    return EagerSteps(module.outcome, lambda loss: backward(loss) and None, module.configure_optimizers())
+def step_of(module: CapsuleModule, backward: Callable[[Tensor], object] = torch.Tensor.backward) -> EagerStep:
+    """The step that the module takes under Lightning."""
+    optimizer = make_optimizer(module.parameters(), module.planned.config.optim)
+    return EagerStep(module.loss_and_scores, lambda loss: backward(loss) and None, optimizer)
 
 
 def batches(sizes: Iterable[int]) -> list[Batch]:
@@ -50,64 +50,64 @@ def batches(sizes: Iterable[int]) -> list[Batch]:
     ]
 
 
-class Recorder:
-    """Records on the CPU, where a recording is the step itself; counts them."""
+class Capture:
+    """A capture on the CPU, which is the step itself; counts captures."""
 
     def __init__(self) -> None:
-        self.recordings = 0
+        self.captures = 0
 
     def __call__(self, step: Callable[[], None]) -> Callable[[], None]:
-        self.recordings += 1
+        self.captures += 1
         return step
 
 
 def test_backward_runs_outside_autocast() -> None:
     module, (batch,) = module_of("model=capsnet data=mnist_sample"), batches([3])
     enabled = []
-    steps = steps_of(module, lambda loss: (enabled.append(torch.is_autocast_enabled("cpu")), loss.backward()))
+    step = step_of(module, lambda loss: (enabled.append(torch.is_autocast_enabled("cpu")), loss.backward()))
     with torch.autocast("cpu", torch.bfloat16):
-        steps(batch)
+        step(batch)
         assert torch.is_autocast_enabled("cpu")
     assert enabled == [False]
 
 
 @pytest.mark.parametrize("name", ["adam", "sgd"])
-def test_recorded_steps_are_the_steps(name: str) -> None:
+def test_a_captured_step_is_the_eager_step(name: str) -> None:
     options = f"model=capsnet data=mnist_sample reconstruction.enabled=true optim.name={name}"
-    plain, recorded = module_of(options), module_of(options)
-    eager, recorder = steps_of(plain), Recorder()
-    replayed = RecordedSteps(steps_of(recorded), recorder)
+    plain, captured = module_of(options), module_of(options)
+    eager, capture = step_of(plain), Capture()
+    replayed = CapturedStep(step_of(captured), capture)
     kept = []
     for batch in batches([3, 3, 3, 3, 3, 2, 3, 3]):
         wanted, found = eager(batch), replayed(batch)
         kept.append((wanted, found))
-    for wanted, found in kept:  # what was handed out doesn't change with later steps
+    for wanted, found in kept:  # later steps don't change earlier outputs
         assert torch.equal(wanted.loss, found.loss)
         assert torch.equal(wanted.scores, found.scores)
-    for a, b in zip(plain.parameters(), recorded.parameters(), strict=True):
+    for a, b in zip(plain.parameters(), captured.parameters(), strict=True):
         assert torch.equal(a, b)
-    assert recorder.recordings == 1
+    assert capture.captures == 1
 
 
-def test_a_new_learning_rate_is_recorded_anew() -> None:
-    module, recorder = module_of("model=capsnet data=mnist_sample"), Recorder()
-    steps = RecordedSteps(steps_of(module), recorder)
+def test_a_new_learning_rate_is_captured_again() -> None:
+    capture = Capture()
+    step = CapturedStep(step_of(module_of("model=capsnet data=mnist_sample")), capture)
     some = batches([2] * 10)
     for number, batch in enumerate(some):
         if number == 7:
-            steps.steps.optimizer.param_groups[0]["lr"] /= 10
-        steps(batch)
-        assert recorder.recordings == (number >= WARM_UP) + (number >= 7)
+            step.step.optimizer.param_groups[0]["lr"] /= 10
+        step(batch)
+        assert capture.captures == (number >= WARM_UP) + (number >= 7)
 
 
-def test_weights_are_cast_anew_in_each_step_of_an_autocast_region() -> None:
+def test_weights_are_cast_again_in_each_step_of_an_autocast_region() -> None:
     module = module_of("model=capsnet data=mnist_sample")
-    steps, (batch,) = steps_of(module), batches([8])
+    step, (batch,) = step_of(module), batches([8])
     with torch.autocast("cpu", torch.bfloat16):
-        losses = [steps(batch).loss.item() for _ in range(3)]
+        losses = [step(batch).loss.item() for _ in range(3)]
     assert losses[2] < losses[1] < losses[0]
     alone = module_of("model=capsnet data=mnist_sample")
-    again = steps_of(alone)
+    again = step_of(alone)
     for loss in losses:
         with torch.autocast("cpu", torch.bfloat16):
             assert again(batch).loss.item() == loss
@@ -116,27 +116,27 @@ def test_weights_are_cast_anew_in_each_step_of_an_autocast_region() -> None:
 def test_a_batch_weight_scales_the_gradient_not_the_loss() -> None:
     whole, half = module_of("model=capsnet data=mnist_sample"), module_of("model=capsnet data=mnist_sample")
     (batch,) = batches([8])
-    assert steps_of(whole)(batch).loss == steps_of(half)(batch._replace(weight=0.5)).loss
+    assert step_of(whole)(batch).loss == step_of(half)(batch._replace(weight=0.5)).loss
     for a, b in zip(whole.parameters(), half.parameters(), strict=True):
         assert a.grad is not None
         assert b.grad is not None
         torch.testing.assert_close(b.grad, a.grad / 2)
 
 
-def test_an_optimiser_from_a_checkpoint_counts_on_its_device() -> None:
+def test_an_optimiser_from_a_checkpoint_counts_steps_on_its_device() -> None:
     parameter = nn.Parameter(torch.ones(3))
     optimizer = torch.optim.Adam([parameter], 0.1)
     parameter.grad = torch.ones(3)
     optimizer.step()
     optimizer.state[parameter]["step"] = 1
-    make_recordable(optimizer)
+    make_capturable(optimizer)
     assert optimizer.param_groups[0]["capturable"]
     assert isinstance(optimizer.state[parameter]["step"], Tensor)
     assert optimizer.state[parameter]["step"].dtype == torch.float32
 
 
 class OnOneDevice(TorchDispatchMode):
-    """Fails when anything is copied between devices. Numbers, a meta tensor can't give anyhow."""
+    """Fails when anything is copied between devices. Reading a number of a meta tensor fails by itself."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -147,19 +147,19 @@ class OnOneDevice(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("options", NETWORKS)
-def test_no_step_waits_for_the_device(options: str) -> None:
+def test_no_step_synchronises_with_the_device(options: str) -> None:
     module = module_of(options).to("meta")
     metrics = Metrics().to("meta")
-    steps = steps_of(module)
+    step = step_of(module)
     shifts = torch.randint(-2, 3, (6, 2), device="meta")
     images, labels = torch.empty(6, 1, 28, 28, device="meta"), torch.empty(6, dtype=torch.int64, device="meta")
     with OnOneDevice():
         for _ in range(2):
             pixels = moved(images, shifts, torch.empty(6, dtype=torch.bool, device="meta"))
-            metrics.update(*steps(Batch(pixels, labels)), labels)
+            metrics.update(*step(Batch(pixels, labels)), labels)
 
 
-def test_the_device_watch_sees_what_it_is_for() -> None:
+def test_reading_and_copying_between_devices_are_detected() -> None:
     with pytest.raises(RuntimeError, match="meta"):
         torch.empty((), device="meta").item()
     with OnOneDevice(), pytest.raises(AssertionError, match="between"):
@@ -176,7 +176,7 @@ def test_metrics_add_up_over_batches_of_any_size() -> None:
     assert metrics.results("train") == {"train_loss": 2.0, "train_accuracy": 33.33333}
 
 
-def test_an_outcome_has_no_gradient() -> None:
-    outcome: Outcome = steps_of(module_of("model=capsnet data=mnist_sample"))(batches([2])[0])
-    assert not outcome.loss.requires_grad
-    assert not outcome.scores.requires_grad
+def test_a_steps_output_has_no_gradient() -> None:
+    output = step_of(module_of("model=capsnet data=mnist_sample"))(batches([2])[0])
+    assert not output.loss.requires_grad
+    assert not output.scores.requires_grad

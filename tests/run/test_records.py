@@ -100,7 +100,7 @@ def record() -> records.Record:
         status="finished",
         error=None,
         identity=identity,
-        config=records.described(config),
+        config=records.stored_config(config),
         epochs=rows,
         max_accuracy=99.2,
         first_epoch_to_max=2,

@@ -69,7 +69,7 @@ def test_one_run_fails_and_the_others_finish(tmp_path: Path, capsys: pytest.Capt
     said = {line.partition(": finished ")[2] for line in lines if ": finished " in line}
     assert said == {
         f"routing.iterations={record.config['routing']['iterations']} "
-        f"attention={'cbam' if record.config['attention']['cbam'] else 'none'}: {records.outcome(record)}"
+        f"attention={'cbam' if record.config['attention']['cbam'] else 'none'}: {records.result_line(record)}"
         for record in records_in(tmp_path).values()
         if record.status == "finished"
     }

@@ -14,7 +14,7 @@ import pytest
 from launching import assert_same, owners, planned, records_in, reproduce, start, wait_until
 
 from capsexp.run import records
-from capsexp.run.execute import held, owned
+from capsexp.run.execute import is_locked, locked
 
 
 @contextmanager
@@ -83,9 +83,9 @@ def test_a_dead_owner_s_lock_is_free(tmp_path: Path) -> None:
     (job, *_) = planned(tmp_path)
     job.planned.folder.mkdir(parents=True)
     (job.planned.folder / "lock").write_text("1")
-    assert not held(job.planned.folder)
-    with owned(job.planned.folder):
-        assert held(job.planned.folder)
+    assert not is_locked(job.planned.folder)
+    with locked(job.planned.folder):
+        assert is_locked(job.planned.folder)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])

@@ -195,5 +195,5 @@ def test_a_killed_sweep_ends_in_one_line_and_goes_on_when_it_is_asked_for_again(
     assert not (tmp_path / "results").exists()
     code, lines, _ = capsexp(*sweep)
     assert code == 0
-    assert sum("goes on after epoch" in line for line in lines) == 1
+    assert sum("continues after epoch" in line for line in lines) == 1
     assert len(list((tmp_path / "results" / "runs").iterdir())) == 2
