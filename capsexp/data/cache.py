@@ -1,6 +1,6 @@
-"""What is remembered beside the data, under `<root>/.capsexp`, so that it's worked out once: md5s, decoded images.
+"""The cache of md5s and decoded images beside the data, in `<root>/.capsexp`.
 
-All of it can be deleted at any time. Where the folder can't be written, everything works without it, more slowly.
+It can be deleted at any time. Where the folder can't be written, everything works without it, more slowly.
 """
 
 import hashlib
@@ -15,28 +15,34 @@ from numpy.typing import NDArray
 from capsexp.data.reader import Reader, decoding
 from capsexp.files import write_atomically
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 Arrays = dict[str, NDArray[np.generic]]
 
 _CHECKSUMS = "checksums.json"
-#: (path, state of its files) → md5, for this process.
+#: (path, state of its files) → md5, known to this process.
 _known: dict[tuple[str, str], str] = {}
 
 
 class Cache:
-    """The cache in `folder`, or none where `folder` is None; `say` gets a line for whatever takes time or fails."""
+    """The cache of a data set.
 
-    def __init__(self, folder: Path | None, name: str, say: Say) -> None:
-        self.folder, self.name, self.say = folder, name, say
+    Args:
+        folder: of its files; None disables the cache on disk.
+        name: the data set's, for messages.
+        log: is called with a line for each step that takes time, and for each failure.
+    """
+
+    def __init__(self, folder: Path | None, name: str, log: Log) -> None:
+        self.folder, self.name, self.log = folder, name, log
 
     def checksums(self, files: Mapping[str, Path], reader: Reader) -> dict[str, str]:
-        """Key → md5. A file is read only if its size or modification time isn't the remembered one."""
+        """Key → md5. A file is read only if its size or modification time differs from the cached one."""
         states = {key: (str(path.absolute()), _state(path, reader)) for key, path in files.items()}
         if any(state not in _known for state in states.values()):
             _known.update(self._stored_checksums())
         unknown = [key for key, state in states.items() if state not in _known]
         if unknown and self.folder:
-            self.say(f"{self.name}: checking {files[unknown[0]].parent.absolute()} …")
+            self.log(f"{self.name}: checking {files[unknown[0]].parent.absolute()} …")
         for key in unknown:
             with decoding(files[key]):
                 _known[states[key]] = reader.digest(files[key])
@@ -45,7 +51,7 @@ class Cache:
         return {key: _known[state] for key, state in states.items()}
 
     def arrays(self, key: str, decode: Callable[[], Arrays]) -> Arrays:
-        """What is stored under `key`, else what `decode` returns, stored for the next time."""
+        """The arrays stored under `key`; if there are none, those that `decode` returns, which are then stored."""
         if self.folder is None:
             return decode()
         path = self.folder / f"{key}.npz"
@@ -57,14 +63,14 @@ class Cache:
         return arrays
 
     def _stored_arrays(self, path: Path) -> Arrays | None:
-        """The arrays in a file, or None. Reading an npz compares each array with its checksum (CRC-32)."""
+        """The arrays in a file, or None; numpy checks the CRC-32 of each when it reads an npz."""
         try:
             with np.load(path, allow_pickle=False) as stored:
                 return {name: stored[name] for name in stored.files}
         except FileNotFoundError:
             return None
-        except Exception:  # whatever a damaged file makes zipfile and numpy raise
-            self.say(f"{self.name}: {path} is damaged; it's made again")
+        except Exception:  # zipfile and numpy raise many types for damaged files
+            self.log(f"{self.name}: {path} is damaged; it's made again")
             with suppress(OSError):
                 path.unlink()
             return None
@@ -91,11 +97,11 @@ class Cache:
         try:
             write_atomically(path, write)
         except OSError as error:
-            self.say(f"{self.name}: {path} can't be written ({error.strerror}); going on without")
+            self.log(f"{self.name}: {path} can't be written ({error.strerror}); going on without")
 
 
 def _state(path: Path, reader: Reader) -> str:
-    """Changes when a file is added, removed, renamed, resized or written again."""
+    """A hash that changes when a file is added, removed, renamed, resized or written again."""
     with decoding(path):
         states = sorted((part.name, (stat := part.stat()).st_size, stat.st_mtime_ns) for part in reader.parts(path))
     return hashlib.md5(repr(states).encode(), usedforsecurity=False).hexdigest()

@@ -11,7 +11,7 @@ import numpy as np
 
 from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled
 
-#: Folder, training files, test file, file with the classes' names: as torchvision's classes have them.
+#: Folder, training files, test file, file with the classes' names: those of torchvision's classes.
 _LAYOUTS = {
     "CIFAR10": ("cifar-10-batches-py", tuple(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta"),
     "CIFAR100": ("cifar-100-python", ("train",), "test", "meta"),
@@ -19,7 +19,7 @@ _LAYOUTS = {
 
 
 class CIFAR(Reader):
-    """The batches, read by torchvision's class `dataset` with the md5s of the accepted version in place of its own."""
+    """Reads the batches with torchvision's class `dataset` and the md5s of the accepted version in place of its own."""
 
     def __init__(self, *, dataset: Literal["CIFAR10", "CIFAR100"]) -> None:
         self.dataset = dataset
@@ -41,7 +41,7 @@ class CIFAR(Reader):
         return getattr(torchvision.datasets, self.dataset)
 
     def _batch(self, file: SourceFile, meta: SourceFile, classes: int) -> Images:
-        """One pickle. It's opened only after torchvision has compared its md5 with the accepted one."""
+        """One pickle's images; torchvision compares its md5 with the accepted one before it unpickles it."""
         source = self._source()
         accepted = {
             "base_folder": file.path.parent.name,

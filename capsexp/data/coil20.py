@@ -1,7 +1,7 @@
-"""COIL-20, processed: PNG files, 128 × 128 grey, 20 objects seen from 72 sides, five degrees apart.
+"""COIL-20, processed: PNG files, 128 × 128 grey, 20 objects in 72 views, five degrees apart.
 
 Nene, Nayar, Murase (1996), "Columbia Object Image Library (COIL-20)", CUCS-005-96. There is no official split. A
-random one, as papers use it, puts views of the training images' neighbours, five degrees away, into the test set.
+random one, as papers use it, has test images that are five degrees away from training images of the same object.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ _NAME = re.compile(r"obj(\d+)__(\d+)\.png")
 
 
 class COIL20(Reader):
-    """The folder of PNG files or the zip of it; the first `classes` objects, split at random.
+    """Reads the folder of PNG files or its zip: the first `classes` objects, split at random.
 
-    The md5 is that of name, NUL and contents of every file, object by object and view by view, so it's the same
-    for folder and zip.
+    The md5 is that of name, NUL and contents of every file, object by object and view by view, and so the same for
+    folder and zip.
     """
 
     keys = (_FOLDER,)
@@ -72,7 +72,7 @@ class COIL20(Reader):
         tested = round(count * self.test_fraction)
         if not 0 < tested < count:
             raise InputError(f"data.reader.test_fraction={self.test_fraction}: leaves a split of {path} empty")
-        # RandomState's streams are frozen for good; default_rng's may change with numpy's version.
+        # RandomState's streams never change; default_rng's may change with numpy's version.
         order = np.random.RandomState(self.split_seed).permutation(count)
         return np.sort(order[tested:]), np.sort(order[:tested])
 

@@ -1,4 +1,4 @@
-"""Batches of a split that lives whole on the device as uint8; shuffled, moved and mirrored there."""
+"""Batches of a split that is stored on the device as uint8, and shuffled, shifted and mirrored there."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from capsexp.config.schema import Preprocess
-from capsexp.data.synthesis import Digits, Epoch, Synthesis
+from capsexp.data.synthesis import Digits, ImagesAt, Synthesis
 from capsexp.errors import InputError
 
 
@@ -18,59 +18,66 @@ class Batch(NamedTuple):
     """What a loader yields."""
 
     pixels: Tensor  # between 0 and 1, [B, channels, H, W] float32
-    labels: Tensor  # [B] int64, or sets [B, J] of 0 and 1
+    labels: Tensor  # [B] int64, or multi-hot [B, J]
     weight: float = 1.0  # of the loss's gradient: a process's images over an equal part of the batch's
 
 
 def derived_seed(*parts: int) -> int:
-    """A seed that depends on all parts and resembles none of them, so that (0, 1) and (1, 0) differ."""
+    """A seed that is a hash of all parts and of their order."""
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)
 
 
-class Part(NamedTuple):
-    """What a process gets of each batch: every `of`-th image, from `rank` on."""
+class ProcessSlice(NamedTuple):
+    """A process's images of each batch: every `processes`-th, from `rank` on."""
 
     rank: int
-    of: int
+    processes: int
 
 
-WHOLE = Part(0, 1)
+SINGLE_PROCESS = ProcessSlice(0, 1)
 
 
 class DeviceLoader:
-    """Yields batches, or this process's part of each: see `Batch`.
+    """Yields the batches of an epoch in the order of the images.
 
     Args:
         images: [N, channels, H, W] uint8, on the device that computes.
-        labels: [N] int64, there too; or [N, J] of 0 and 1.
-        batch_size: B; the last batch of an epoch may be smaller.
-        steps: stop after so many batches; None takes all.
-        part: of each batch.
+        labels: [N] int64, on the same device; or multi-hot [N, J].
+        batch_size: B, of all processes together; the last batch of an epoch may be smaller.
+        steps: the number of batches; None for all.
+        process: which images of each batch are yielded.
 
     Raises InputError when a batch has fewer images than there are processes.
     """
 
     def __init__(
-        self, images: Tensor, labels: Tensor, batch_size: int, steps: int | None = None, part: Part = WHOLE
+        self,
+        images: Tensor,
+        labels: Tensor,
+        batch_size: int,
+        steps: int | None = None,
+        process: ProcessSlice = SINGLE_PROCESS,
     ) -> None:
         self.images, self.labels = images, labels
-        self.batch_size, self.part = batch_size, part
+        self.batch_size, self.process = batch_size, process
         batches = -(-len(labels) // batch_size)
         self.steps = batches if steps is None else min(steps, batches)
         smallest = min(self._images(0), self._images(self.steps - 1))
-        if smallest < part.of:
-            raise InputError(f"trainer.processes={part.of}: the smallest batch has fewer images ({smallest})")
+        if smallest < process.processes:
+            raise InputError(f"trainer.processes={process.processes}: the smallest batch has fewer images ({smallest})")
 
     def _images(self, step: int) -> int:
-        """How many the whole batch of a step has."""
+        """The number of images in a step's batch, of all processes together."""
         return min(self.batch_size, len(self.labels) - step * self.batch_size)
 
-    def _share(self, step: int, own: int) -> float:
-        return own * self.part.of / self._images(step)
+    def _weight(self, step: int, own: int) -> float:
+        """The loss weight of this process, with `own` images in the step's batch."""
+        return own * self.process.processes / self._images(step)
 
     def _own(self, step: int) -> slice:
-        """Where the step's images for this process are, in the order of the epoch."""
-        return slice(step * self.batch_size + self.part.rank, (step + 1) * self.batch_size, self.part.of)
+        """The indices of this process's images in a step, in the order of the epoch."""
+        rank, processes = self.process
+        return slice(step * self.batch_size + rank, (step + 1) * self.batch_size, processes)
 
     def __len__(self) -> int:
         return self.steps
@@ -78,18 +85,19 @@ class DeviceLoader:
     def __iter__(self) -> Iterator[Batch]:
         for step in range(self.steps):
             labels = self.labels[self._own(step)]
-            yield Batch(self.images[self._own(step)].float() / 255, labels, self._share(step, len(labels)))
+            yield Batch(self.images[self._own(step)].float() / 255, labels, self._weight(step, len(labels)))
 
 
 class TrainingLoader(DeviceLoader):
-    """A DeviceLoader in a fresh order each epoch, with random shifts and mirrorings.
+    """A DeviceLoader in a new random order in each epoch, with random shifts and mirrorings.
 
-    Epoch n draws from (seed, n) alone: a run that goes on at epoch n sees what an uninterrupted one sees.
+    The random numbers of epoch n follow from (seed, n) alone, so that a resumed run has the batches of an uninterrupted
+    one.
 
     Args:
         preprocess: shift, crop_padding, flip, fill.
         seed: the run's.
-        epoch: says which epoch it is; 0 is the first.
+        epoch: returns the index of the current epoch, from 0.
     """
 
     def __init__(
@@ -101,15 +109,15 @@ class TrainingLoader(DeviceLoader):
         seed: int,
         epoch: Callable[[], int],
         steps: int | None = None,
-        part: Part = WHOLE,
+        process: ProcessSlice = SINGLE_PROCESS,
     ) -> None:
-        super().__init__(images, labels, batch_size, steps, part)
+        super().__init__(images, labels, batch_size, steps, process)
         self.side = images.shape[-1]
         self.preprocess = preprocess
         self.seed, self.epoch = seed, epoch
 
-    def draw(self, generator: torch.Generator) -> Epoch:
-        """What gives an epoch's images: here they are the same in all."""
+    def draw(self, generator: torch.Generator) -> ImagesAt:
+        """Gives the epoch's images; here they are the same in every epoch."""
         return lambda chosen: (self.images[chosen], self.labels[chosen])
 
     def __iter__(self) -> Iterator[Batch]:
@@ -127,14 +135,15 @@ class TrainingLoader(DeviceLoader):
             images, labels = batch(chosen)
             if reach or flip:
                 images = moved(images, shifts[chosen], mirrored[chosen], self.preprocess.fill)
-            yield Batch(images.float() / 255, labels, self._share(step, len(labels)))
+            yield Batch(images.float() / 255, labels, self._weight(step, len(labels)))
 
 
 class SynthesisLoader(TrainingLoader):
-    """A TrainingLoader whose images are drawn anew in each epoch, by a synthesis; see there.
+    """A TrainingLoader whose images are synthesised anew in each epoch.
 
     Args:
-        digits: what the images are made from, on the device that computes; an epoch has as many images.
+        synthesis: makes the images.
+        digits: its input, on the device that computes; an epoch has as many images.
         size: pixels a side of the images.
     """
 
@@ -148,19 +157,19 @@ class SynthesisLoader(TrainingLoader):
         seed: int,
         epoch: Callable[[], int],
         steps: int | None = None,
-        part: Part = WHOLE,
+        process: ProcessSlice = SINGLE_PROCESS,
     ) -> None:
-        super().__init__(digits.images, digits.labels, batch_size, preprocess, seed, epoch, steps, part)
+        super().__init__(digits.images, digits.labels, batch_size, preprocess, seed, epoch, steps, process)
         self.side = size
         self.drawing = synthesis.training(digits, size)
 
-    def draw(self, generator: torch.Generator) -> Epoch:
-        """Other images for each state of the generator."""
+    def draw(self, generator: torch.Generator) -> ImagesAt:
+        """Gives the epoch's images, which depend on the generator's state."""
         return self.drawing(generator)
 
 
-class Several:
-    """So many batches of a loader at a time, in a list."""
+class BatchGroups:
+    """The batches of a loader in lists of `size`; the last may be shorter."""
 
     def __init__(self, loader: DeviceLoader, size: int) -> None:
         self.loader, self.size = loader, size
@@ -170,14 +179,15 @@ class Several:
 
     def __iter__(self) -> Iterator[list[Batch]]:
         batches = iter(self.loader)
-        while some := list(islice(batches, self.size)):
-            yield some
+        while group := list(islice(batches, self.size)):
+            yield group
 
 
 def moved(images: Tensor, shifts: Tensor, mirrored: Tensor, fill: Literal["zeros", "nearest"] = "zeros") -> Tensor:
-    """Each image shifted by its own (down, right), then mirrored left to right where asked.
+    """Each image shifted by its own (down, right), then mirrored left to right if `mirrored`.
 
-    [B, channels, H, W], [B, 2] whole numbers of pixels, [B] bool -> [B, channels, H, W]. `fill` says what moves in.
+    [B, channels, H, W], [B, 2] whole numbers of pixels, [B] bool -> [B, channels, H, W]. Pixels from outside the image
+    are zeros or the nearest pixel, according to `fill`.
     """
     height, width = images.shape[-2:]
     rows = torch.arange(height, device=images.device) - shifts[:, :1]

@@ -1,4 +1,4 @@
-"""MNIST and the sets that share its files: four idx files, 28 × 28 grey, 60,000 training and 10,000 test images.
+"""MNIST and the sets in its format: four idx files, 28 × 28 grey, 60,000 training and 10,000 test images.
 
 LeCun, Bottou, Bengio, Haffner (1998), "Gradient-based learning applied to document recognition". Xiao, Rasul,
 Vollgraf (2017), "Fashion-MNIST". Clanuwat et al. (2018), "Deep Learning for Classical Japanese Literature".
@@ -15,7 +15,7 @@ from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled
 
 
 class MNIST(Reader):
-    """The idx files, plain or gzipped, in the folder named after torchvision's class `dataset`."""
+    """Reads the idx files, plain or gzipped, in the folder named after torchvision's class `dataset`."""
 
     keys = (
         "train-images-idx3-ubyte",
@@ -46,7 +46,7 @@ class MNIST(Reader):
 
 
 def _tensor(path: Path, read: Any) -> NDArray[Any]:
-    """What torchvision's `read` makes of an idx file; a gzipped one is unpacked into a temporary folder first."""
+    """The array that torchvision's `read` returns for an idx file; a gzipped one is unpacked to a temporary folder."""
     from torchvision.datasets.utils import extract_archive
 
     with tempfile.TemporaryDirectory() as folder, decoding(path):

@@ -1,11 +1,11 @@
-"""What a reader is: it knows a family of data sets' files, where they lie, and how they become arrays.
+"""The base class of readers: from the files of a family of data sets to arrays.
 
 A reader is a class. Its keyword-only constructor parameters are its options, set under `data.reader` in the data
 set's YAML. Everything else (versions, checksums, download, size, channels, cache) is the same for all of them: see
-capsexp.data.source. A new data set is one YAML, and one such class where none of the existing ones serves.
+capsexp.data.source. A new data set is one YAML, and a reader where none of the existing ones can read its files.
 
-A reader's module imports torchvision only where it reads or downloads: to identify a data set, for a run that turns
-out to be finished, must cost next to nothing.
+A reader's module imports torchvision only where it reads or downloads: a finished run identifies its data set, too,
+and that must be fast.
 """
 
 import gzip
@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 
 from capsexp.errors import InputError, one_line
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 20  # bytes
+_AVERAGED_AT_ONCE = 512  # images; limits the memory for sums
 
 
 class Images(NamedTuple):
-    """A split: images uint8 [N, H, W] or [N, H, W, 3], labels int64 [N]."""
+    """A split, or a part of one: images uint8 [N, H, W] or [N, H, W, 3], labels int64 [N]."""
 
     images: NDArray[np.uint8]
     labels: NDArray[np.int64]
@@ -35,7 +36,7 @@ class Images(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file as it was found, and the md5 of its contents."""
+    """A file on disk, and the md5 of its contents."""
 
     path: Path
     md5: str
@@ -44,34 +45,34 @@ class SourceFile:
 class Reader(ABC):
     """Base of all readers; a subclass gives `keys` and `places`, and writes `read` and `download`."""
 
-    #: The files' names, as the versions of the data set list them.
+    #: The files' names, as listed by the versions of the data set.
     keys: tuple[str, ...]
-    #: The folders, below the data folder, in which the files may lie; downloads go to the first.
+    #: The folders, below the data folder, that may contain the files; downloads go to the first.
     places: tuple[str, ...]
-    #: A file may lie there packed instead, with this suffix; its md5 is that of what is inside.
+    #: A file may be packed instead, with this suffix; its md5 is that of the unpacked contents.
     packed_suffix: str = ""
-    #: The files come with the program: no folder to look in, nothing to download or to keep decoded.
+    #: The files are part of the package: they are not searched for, downloaded or cached.
     packaged: bool = False
 
     @abstractmethod
     def read(self, files: Mapping[str, SourceFile], classes: int) -> tuple[Images, Images]:
-        """The training and the test split; raises InputError that names the file at fault."""
+        """The training and the test split; raises InputError with the name of the damaged file."""
 
     @abstractmethod
     def download(self, root: Path) -> None:
-        """Fetches the files into the first of `places` below `root`, or raises what the network raises."""
+        """Downloads the files into the first of `places` below `root`; raises the network's errors."""
 
     def locate(self, root: Path) -> dict[str, Path]:
-        """The files that are there: in the first place that has all of them, else in the one that has most."""
+        """The existing files by key, from the first place that has all of them, else from the one that has most."""
         found = [self._find(root / place) for place in self.places]
         return max(found, key=len)  # the first of the longest
 
     def parts(self, path: Path) -> list[Path]:
-        """The files on disk that make up `path`: itself, unless it is a folder."""
+        """The files on disk that `path` consists of: itself; a reader of folders overrides it."""
         return [path]
 
     def digest(self, path: Path) -> str:
-        """The md5 of the contents, unpacked where they are packed."""
+        """The md5 of the unpacked contents."""
         md5 = hashlib.md5(usedforsecurity=False)
         with open_plain(path) as stream:
             while chunk := stream.read(_CHUNK):
@@ -85,13 +86,13 @@ class Reader(ABC):
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """Opens a file for reading; a gzipped one gives what is inside."""
+    """A stream of a file's contents, decompressed if it is gzipped."""
     return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
 @contextmanager
 def decoding(path: Path) -> Iterator[None]:
-    """Turns whatever a decoder raises into one line that names the file."""
+    """A context that turns any exception of a decoder into an InputError of one line with the file's name."""
     try:
         yield
     except (InputError, MemoryError):
@@ -101,7 +102,7 @@ def decoding(path: Path) -> Iterator[None]:
 
 
 def labelled(images: NDArray[Any], labels: NDArray[Any], classes: int, path: Path) -> Images:
-    """A checked split, or a part of one; raises InputError that names `path`."""
+    """The checked images and labels; raises InputError with `path` for wrong types, shapes or labels."""
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] != 3):
         raise InputError(f"{path}: holds {images.dtype} {list(images.shape)}, not grey or colour uint8 images")
     if labels.ndim != 1 or len(labels) != len(images) or len(images) == 0:
@@ -113,3 +114,47 @@ def labelled(images: NDArray[Any], labels: NDArray[Any], classes: int, path: Pat
         wrong = low if low < 0 else high
         raise InputError(f"{path}: label {wrong} is outside 0..{classes - 1} (data.classes={classes})")
     return Images(images, labels.astype(np.int64))
+
+
+def fit(images: NDArray[np.uint8], size: int | None, channels: int, name: str) -> NDArray[np.uint8]:
+    """The images in the configured size and channels: [N, H, H] or [N, H, H, 3] → [N, channels, size, size].
+
+    Args:
+        size: pixels a side, at most H; larger images are averaged down. None keeps H.
+        channels: 1, or 3, to which grey images are repeated.
+        name: the data set's, for error messages.
+
+    Raises InputError for larger sizes, for images that aren't square, and for colour images with one channel.
+    """
+    grey = images.ndim == 3
+    if channels == 1 and not grey:
+        raise InputError(f"data.channels=1: must be 3, since the images of {name} are in colour")
+    side = images.shape[1]
+    size = side if size is None else size
+    if images.shape[2] != side or size > side:
+        raise InputError(f"data.size={size}: must be at most {side}; images of {name} are {side}×{images.shape[2]}")
+    planes = images[:, None] if grey else images.transpose(0, 3, 1, 2)
+    planes = planes if size == side else _averaged(planes, size)
+    return np.array(np.broadcast_to(planes, (len(planes), channels, size, size)), order="C")
+
+
+def _averaged(planes: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """[N, C, H, H] → [N, C, size, size]; each new pixel is the mean over the area that it covers, rounded half up.
+
+    In units of 1/size of an old pixel, an old pixel is `size` and a new one H long, so that the weights are integers
+    with sum H², and everything but the rounding is exact.
+    """
+    side = planes.shape[2]
+    weights = _overlaps(side, size).astype(np.float64)
+    averaged = np.empty((*planes.shape[:2], size, size), np.uint8)
+    for start in range(0, len(planes), _AVERAGED_AT_ONCE):
+        sums = weights @ (planes[start : start + _AVERAGED_AT_ONCE] @ weights.T)
+        averaged[start : start + _AVERAGED_AT_ONCE] = (2 * sums.astype(np.int64) + side**2) // (2 * side**2)
+    return averaged
+
+
+def _overlaps(old: int, new: int) -> NDArray[np.int64]:
+    """[new, old]: the length of the old pixel i that the new pixel j covers, in units of 1/new of an old pixel."""
+    i, j = np.arange(old), np.arange(new)[:, None]
+    covered: NDArray[np.int64] = np.minimum((j + 1) * old, (i + 1) * new) - np.maximum(j * old, i * new)
+    return covered.clip(0)

@@ -1,4 +1,4 @@
-"""A small real part of MNIST that comes with the program: see mnist_sample.md for its source, rule and terms."""
+"""The small sample of MNIST in the package: see mnist_sample.md for its source, selection rule and licence."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,13 +14,13 @@ TRAIN_IMAGES, TEST_IMAGES = 5_000, 1_000
 
 
 class Sample(Reader):
-    """The packaged mnist_sample.npz."""
+    """Reads the packaged mnist_sample.npz."""
 
     keys = (FILE.name,)
     packaged = True
 
     def __init__(self) -> None:
-        """It has no options."""
+        """Takes no options."""
 
     def locate(self, root: Path) -> dict[str, Path]:
         return {FILE.name: FILE}
@@ -39,7 +39,7 @@ class Sample(Reader):
 
 
 def write(stream: BinaryIO, train: Images, test: Images) -> None:
-    """Writes the sample of the whole of MNIST: the same bytes each time."""
+    """Writes the sample of the full MNIST, reproducible byte for byte."""
     splits = {"train": (train, TRAIN_IMAGES), "test": (test, TEST_IMAGES)}
     arrays = {}
     for name, (split, count) in splits.items():
@@ -50,10 +50,9 @@ def write(stream: BinaryIO, train: Images, test: Images) -> None:
 
 
 def stratified(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """`count` indices in ascending order: the first of each class, as many as its share (largest remainders)."""
-    sizes = np.bincount(labels)
-    shares = sizes * count
-    quotas = shares // len(labels)
-    by_remainder = np.argsort(-(shares % len(labels)), kind="stable")
+    """`count` indices in ascending order: the first of each class, in proportion to its size (largest remainders)."""
+    sizes = np.bincount(labels) * count
+    quotas = sizes // len(labels)
+    by_remainder = np.argsort(-(sizes % len(labels)), kind="stable")
     quotas[by_remainder[: count - quotas.sum()]] += 1
     return np.sort(np.concatenate([np.flatnonzero(labels == c)[:quota] for c, quota in enumerate(quotas)]))

@@ -30,7 +30,7 @@ _CAMERAS = ("left", "right")
 
 
 class SmallNORB(Reader):
-    """The .mat files, plain or gzipped; one of the two cameras' images."""
+    """Reads the .mat files, plain or gzipped: the images of one of the two cameras."""
 
     keys = tuple(_PUBLISHED)
     places = ("smallnorb", "smallNORB", "SmallNORB", "norb", ".")
@@ -60,7 +60,7 @@ class SmallNORB(Reader):
 
 
 def _matrix(path: Path) -> NDArray[Any]:
-    """The array in a file; a plain file is mapped into memory, not read."""
+    """The array in a file; a plain file is memory-mapped."""
     with decoding(path):
         raw: NDArray[Any] = np.memmap(path, mode="r") if path.suffix != ".gz" else _unpacked(path)
         magic, dimensions = struct.unpack("<ii", raw[:8].tobytes())

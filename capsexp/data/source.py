@@ -1,38 +1,45 @@
 """A data set, from its configuration to uint8 tensors.
 
-Find the files (or download them), compare their md5s with the accepted versions, decode, bring to size and
-channels, remember the result. `data.reader` names the class that knows the format: see capsexp.data.reader.
+The files are located or downloaded, their md5s compared with the accepted versions, their contents decoded, fitted to
+size and channels, and cached. `data.reader` names the class that reads the format: see capsexp.data.reader.
 """
 
 import hashlib
+import http.client
 import json
+import os
 import re
-from collections.abc import Mapping
+import shlex
+import socket
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capsexp.config.checks import NAME, TARGET, import_target
-from capsexp.config.schema import Data
-from capsexp.data.cache import Arrays, Cache, Say
-from capsexp.data.download import fetch
-from capsexp.data.pixels import fit
-from capsexp.data.reader import Reader, SourceFile
-from capsexp.data.versions import match
+from capsexp.config.schema import Data, Version
+from capsexp.data.cache import Arrays, Cache, Log
+from capsexp.data.reader import Reader, SourceFile, fit
 from capsexp.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_FORMAT = 1  # of the decoded images; raised when the same files decode to something else than before
+_FORMAT = 1  # of the decoded images; to be raised by a change after which the same files decode to other arrays
+_TIMEOUT = 20.0  # seconds without an answer
+_FAILURES = (OSError, RuntimeError, EOFError, ValueError, http.client.HTTPException, tarfile.TarError, zlib.error)
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What the files are: null `note` for the published pixels and labels, and a digest of all their md5s."""
+    """Which version of a data set the files are."""
 
-    note: str | None
-    checksum: str
+    note: str | None  # None for the published pixels and labels
+    checksum: str  # of all files' md5s
 
 
 @dataclass(frozen=True)
@@ -47,19 +54,26 @@ class ImageSet:
     checksum: str
 
 
-def identify(data: Data, say: Say = print) -> Identity:
-    """What `load` would load. Files that haven't changed since they were last checked are not read again."""
-    return _Source(data, say).identity
+def class_names(data: Data) -> list[str]:
+    """The names of the J classes in the order of the labels; numbers for classes without a name."""
+    named = data.class_names[: data.classes]
+    return named + [str(label) for label in range(len(named), data.classes)]
 
 
-def load(data: Data, say: Say = print) -> ImageSet:
-    """The whole data set; `say` gets a short line for whatever takes time.
+def identify(data: Data, log: Log = print) -> Identity:
+    """The identity of the set that `load` would load. Files unchanged since their last check are not read again."""
+    return _Source(data, log).identity
 
-    Raises InputError: files missing, damaged or of no accepted version; a size or channels that they can't have.
+
+def load(data: Data, log: Log = print) -> ImageSet:
+    """The whole data set; `log` is called with a line for each step that takes time.
+
+    Raises InputError for files that are missing, damaged or of no accepted version, and for an impossible size or
+    number of channels.
     """
-    import torch  # here, since `identify` goes without
+    import torch  # here, since `identify` doesn't need it
 
-    source = _Source(data, say)
+    source = _Source(data, log)
     tensors = {name: torch.from_numpy(array) for name, array in source.arrays().items()}
     return ImageSet(**tensors, note=source.identity.note, checksum=source.identity.checksum)
 
@@ -67,13 +81,13 @@ def load(data: Data, say: Say = print) -> ImageSet:
 class _Source:
     """The accepted files of one data set."""
 
-    def __init__(self, data: Data, say: Say) -> None:
-        self.data, self.say = data, say
-        self.size = data.size if data.synthesis is None else None  # a synthesis takes images as large as they come
+    def __init__(self, data: Data, log: Log) -> None:
+        self.data, self.log = data, log
+        self.size = data.size if data.synthesis is None else None  # a synthesis uses images in their own size
         self.reader = _reader(data)
         root = Path(data.root).expanduser().absolute()
-        paths = _located(data, self.reader, root, say)
-        self.cache = Cache(None if self.reader.packaged else root / ".capsexp", data.name, say)
+        paths = _located(data, self.reader, root, log)
+        self.cache = Cache(None if self.reader.packaged else root / ".capsexp", data.name, log)
         md5s = self.cache.checksums(paths, self.reader)
         version = match(data, paths, md5s)
         self.files = {key: SourceFile(paths[key], md5s[key]) for key in self.reader.keys}
@@ -89,7 +103,7 @@ class _Source:
     def _decode(self) -> Arrays:
         data = self.data
         if not self.reader.packaged:
-            self.say(f"{data.name}: decoding …")
+            self.log(f"{data.name}: decoding …")
         splits = zip(("train", "test"), self.reader.read(self.files, data.classes), strict=True)
         arrays: Arrays = {}
         for name, split in splits:
@@ -106,16 +120,16 @@ def _reader(data: Data) -> Reader:
     return reader
 
 
-def _located(data: Data, reader: Reader, root: Path, say: Say) -> dict[str, Path]:
-    """Where each of the reader's files is; missing ones are downloaded where that's allowed."""
+def _located(data: Data, reader: Reader, root: Path, log: Log) -> dict[str, Path]:
+    """The path of each of the reader's files; missing ones are downloaded if `data.download` allows it."""
     found = reader.locate(root)
     if found.keys() == set(reader.keys):
         return found
     reason = "data.download is false"
     if data.download:
-        say(f"{data.name}: downloading into {root} …")
+        log(f"{data.name}: downloading into {root} …")
         try:
-            fetch(reader, root)
+            _download(reader, root)
             return reader.locate(root)
         except InputError as error:
             reason = str(error)
@@ -127,6 +141,69 @@ def _missing(reader: Reader, found: Mapping[str, Path], root: Path) -> str:
     names = ", ".join(key + suffix for key in reader.keys if key not in found)
     folder = next(iter(found.values())).parent if found else root / reader.places[0]
     return f"put {names} into {folder} (data.root or CAPSEXP_DATA names the data folder, here {root})"
+
+
+def _download(reader: Reader, root: Path) -> None:
+    """Downloads all of the reader's files into `root`; raises InputError if that fails, and then leaves no file.
+
+    They are downloaded to a temporary folder of the same file system, and renamed when they are complete.
+    """
+    beside = next(folder for folder in (root, *root.parents) if os.path.isdir(folder))
+    try:
+        with tempfile.TemporaryDirectory(dir=beside, prefix=".capsexp-download-") as name, _timeout():
+            temporary = Path(name)
+            reader.download(temporary)
+            files = reader.locate(temporary)
+            if files.keys() != set(reader.keys):
+                raise RuntimeError("the archive lacks files")
+            for path in files.values():
+                target = root / path.relative_to(temporary)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(path, target)
+    except _FAILURES as error:
+        reason = " ".join(str(error).split()) or type(error).__name__  # torchvision's message has a line a mirror
+        raise InputError(f"the download failed: {reason}") from error
+
+
+@contextmanager
+def _timeout() -> Iterator[None]:
+    """A context with a time limit for new sockets, since torchvision sets none for its connections."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_TIMEOUT)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def match(data: Data, paths: Mapping[str, Path], md5s: Mapping[str, str]) -> Version:
+    """The accepted version with exactly these files; raises InputError with the override that would accept them."""
+    for name, version in data.versions.items():
+        if version.files.keys() != md5s.keys():
+            raise InputError(f"data.versions.{name}.files: must give an md5 for each of {', '.join(md5s)}, no other")
+    for version in data.versions.values():
+        if version.files == dict(md5s):
+            return version
+    for key, md5 in md5s.items():
+        expected = {name: version.files[key] for name, version in data.versions.items()}
+        if md5 not in expected.values():
+            wanted = ", ".join(f"{name}: {other}" for name, other in expected.items()) or "nothing yet"
+            raise InputError(f"{paths[key]}: its md5 {md5} is not accepted ({wanted}); {_how_to_accept(data, md5s)}")
+    origins = ", ".join(f"{key} is of {_names_with(data, key, md5)}" for key, md5 in md5s.items())
+    folder = next(iter(paths.values())).parent
+    raise InputError(f"{folder}: files of several versions are mixed ({origins}); {_how_to_accept(data, md5s)}")
+
+
+def _names_with(data: Data, key: str, md5: str) -> str:
+    return " and ".join(name for name, version in data.versions.items() if version.files[key] == md5)
+
+
+def _how_to_accept(data: Data, md5s: Mapping[str, str]) -> str:
+    """The override, quoted for a shell. Hydra allows quotes around values (an md5 may look like a number), not keys."""
+    name = next(name for name in ("mine", *(f"mine{i}" for i in range(2, 99))) if name not in data.versions)
+    files = ", ".join(f'{key}: "{md5}"' for key, md5 in md5s.items())
+    override = f'+data.versions.{name}={{note: "what they are", files: {{{files}}}}}'
+    return f"to use these files as they are, append {shlex.quote(override)}"
 
 
 def _digest(facts: object) -> str:

@@ -14,13 +14,13 @@ _FILES = {"train": "train_32x32.mat", "test": "test_32x32.mat"}
 
 
 class SVHN(Reader):
-    """The .mat files, read by torchvision with the md5s of the accepted version in place of its own."""
+    """Reads the .mat files with torchvision, with the md5s of the accepted version in place of its own."""
 
     keys = tuple(_FILES.values())
     places = (".", "svhn", "SVHN", "svhn-part")
 
     def __init__(self) -> None:
-        """It has no options."""
+        """Takes no options."""
 
     def read(self, files: Mapping[str, SourceFile], classes: int) -> tuple[Images, Images]:
         train, test = (self._split(split, files[key], classes) for split, key in _FILES.items())

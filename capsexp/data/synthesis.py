@@ -1,9 +1,9 @@
-"""Data sets made from the digits of another, which lie on the device as uint8; batches are drawn there.
+"""Data sets synthesised from the digits of another, which are stored on the device as uint8; batches are made there.
 
 A synthesis is a class, named under `data.synthesis`; its keyword-only constructor parameters are its options. The
-digits are those of `data.reader`, as large as they come; `data.size` is the side of the black canvas that they are
-put on. What is trained on is drawn anew each epoch. What is evaluated is drawn once, on the CPU and from a constant
-seed, so that all runs, whatever their seed and device, are evaluated on the same images.
+digits are those of `data.reader` in their own size; `data.size` is the side of the black canvas that they are placed
+on. Training images are synthesised anew in each epoch. Evaluated images are synthesised once, on the CPU and from a
+constant seed, so that all runs, with any seed and device, are evaluated on the same images.
 """
 
 import math
@@ -21,12 +21,12 @@ from capsexp.config.schema import Data
 from capsexp.errors import InputError
 from capsexp.nn.losses import multi_hot
 
-_CHUNK = 250  # images in the making at a time: they stay in a processor's cache
-_SEED = 0  # of the images that are evaluated
+_CHUNK = 250  # images synthesised at a time, which fit a processor's cache
+_SEED = 0  # of the evaluated images
 
 
 class Digits(NamedTuple):
-    """A split of the set that the images are made from."""
+    """A split of the set that images are synthesised from."""
 
     images: Tensor  # [N, C, h, h] uint8
     labels: Tensor  # [N] int64
@@ -34,24 +34,24 @@ class Digits(NamedTuple):
 
 
 #: The indices [B] of some of an epoch's images -> the images [B, C, size, size] uint8, and their labels.
-Epoch = Callable[[Tensor], tuple[Tensor, Tensor]]
+ImagesAt = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class Synthesis(ABC):
-    """Base of all syntheses. An epoch, and an evaluation, has as many images as there are digits."""
+    """Base of all syntheses. An epoch has as many images as there are digits, and so has an evaluation."""
 
-    #: Labels are sets of classes, [B, J] of 0 and 1, in place of one class [B].
+    #: Labels are multi-hot [B, J] in place of one class an image, [B].
     multilabel: bool = False
 
     @abstractmethod
-    def training(self, digits: Digits, size: int) -> Callable[[Generator], Epoch]:
-        """What draws an epoch of training images; the generator is on the digits' device.
+    def training(self, digits: Digits, size: int) -> Callable[[Generator], ImagesAt]:
+        """A function that draws an epoch of training images; the generator is on the digits' device.
 
-        Raises InputError for digits that no image can be made from.
+        Raises InputError for digits that no image can be synthesised from.
         """
 
     def heldout(self, digits: Digits, size: int) -> tuple[Tensor, Tensor]:
-        """Images [N, C, size, size] and labels for the choice of an epoch: like the training's, of other digits."""
+        """Images [N, C, size, size] and labels of held-out digits, drawn as those of the training."""
         draw = self.training(digits, size)(torch.Generator().manual_seed(_SEED))
         images, labels = zip(*map(draw, torch.split(torch.arange(len(digits.labels)), _CHUNK)), strict=True)
         return torch.cat(images), torch.cat(labels)
@@ -65,8 +65,8 @@ class DiverseMultiMNIST(Synthesis):
     """One digit, or two of different classes, one over the other (tsai, B.2): min(a + b, 255).
 
     Each digit has its own random place on the canvas; 28×28 pixels on 36×36 are shifts by up to 4 pixels in each
-    direction. An epoch is 60,000 fresh images, a "step" of the paper. The paper doesn't say how digits are chosen:
-    the first of all with equal chances, the second of all those of another class.
+    direction. An epoch is 60,000 new images, a "step" of the paper. The paper doesn't give the digits' distribution:
+    here the first is uniform over all digits, the second over those of another class.
 
     Args:
         single: the probability of one digit alone.
@@ -77,11 +77,11 @@ class DiverseMultiMNIST(Synthesis):
     def __init__(self, *, single: UnitInterval = 1 / 6) -> None:
         self.single = single
 
-    def training(self, digits: Digits, size: int) -> Callable[[Generator], Epoch]:
+    def training(self, digits: Digits, size: int) -> Callable[[Generator], ImagesAt]:
         place, labels, count = Placement(digits.images, size), digits.labels, len(digits.labels)
         others = OtherClasses(digits)
 
-        def draw(generator: Generator) -> Epoch:
+        def draw(generator: Generator) -> ImagesAt:
             device = labels.device
             first = torch.randint(count, (count,), generator=generator, device=device)
             second = others.draw(first, generator)
@@ -107,9 +107,9 @@ class AffineMNIST(Synthesis):
     parameters are uniform in their ranges, which are those that affNIST was made with.
 
     Args:
-        rotation: up to so many degrees, to both sides.
-        shear: up to so many pixels to the right, or to the left, for each pixel down.
-        scale: lengths are multiplied by 1 ± up to this, in each of the two directions.
+        rotation: greatest angle in degrees, to both sides.
+        shear: greatest shift in pixels to the right or left for each pixel down.
+        scale: greatest relative change of length, independently in x and in y.
     """
 
     def __init__(
@@ -121,10 +121,10 @@ class AffineMNIST(Synthesis):
     ) -> None:
         self.rotation, self.shear, self.scale = rotation, shear, scale
 
-    def training(self, digits: Digits, size: int) -> Callable[[Generator], Epoch]:
+    def training(self, digits: Digits, size: int) -> Callable[[Generator], ImagesAt]:
         place = Placement(digits.images, size)
 
-        def draw(generator: Generator) -> Epoch:
+        def draw(generator: Generator) -> ImagesAt:
             places = place.draw(len(digits.labels), generator)
             return lambda chosen: (place(chosen, places[chosen]), digits.labels[chosen])
 
@@ -136,11 +136,11 @@ class AffineMNIST(Synthesis):
         return torch.cat(images), digits.labels
 
     def mapped(self, images: Tensor, size: int, generator: Generator) -> Tensor:
-        """Each image under a map of its own: [B, C, h, h] -> [B, C, size, size], uint8."""
+        """Each image under its own random map: [B, C, h, h] -> [B, C, size, size], uint8."""
         maps = self.maps(len(images), generator)
         low, high = free_shifts(images, maps, size)
-        share = torch.rand(len(images), 2, generator=generator, device=generator.device)
-        return transformed(images, maps, torch.lerp(low, high, share), size)
+        fractions = torch.rand(len(images), 2, generator=generator, device=generator.device)
+        return transformed(images, maps, torch.lerp(low, high, fractions), size)
 
     def maps(self, count: int, generator: Generator) -> Tensor:
         """Random matrices A, [count, 2, 2], for columns (x to the right, y down)."""
@@ -150,7 +150,7 @@ class AffineMNIST(Synthesis):
 
 
 class Placement:
-    """Images at any place on a black canvas, without a loop: all places are windows of one padded copy.
+    """Places images anywhere on a black canvas, without a loop: all placements are windows of one padded copy.
 
     Args:
         images: [N, C, h, h] uint8.
@@ -163,7 +163,7 @@ class Placement:
         self.windows = padded.unfold(2, size, 1).unfold(3, size, 1)  # [N, C, margin + 1, margin + 1, size, size]
 
     def draw(self, count: int, generator: Generator) -> Tensor:
-        """Rows and columns [count, 2] for an image's upper left corner; all places are equally likely."""
+        """Random rows and columns [count, 2] of an image's upper left corner, uniform over all places."""
         return torch.randint(self.margin + 1, (count, 2), generator=generator, device=self.windows.device)
 
     def __call__(self, chosen: Tensor, places: Tensor) -> Tensor:
@@ -173,9 +173,9 @@ class Placement:
 
 
 class OtherClasses:
-    """Draws a digit of another class, each of them equally likely, in one try.
+    """Draws a digit uniformly from those of another class, without rejection.
 
-    Raises InputError when all digits are of one class.
+    Raises InputError if all digits are of one class.
     """
 
     def __init__(self, digits: Digits) -> None:
@@ -186,10 +186,10 @@ class OtherClasses:
         self.begin, self.size = (sizes.cumsum(0) - sizes)[digits.labels], sizes[digits.labels]  # of a digit's own class
 
     def draw(self, first: Tensor, generator: Generator) -> Tensor:
-        """Indices [B] of digits -> as many indices of others."""
+        """Indices [B] of digits -> indices [B] of digits of other classes."""
         begin, size = self.begin[first], self.size[first]
-        share = torch.rand(len(first), generator=generator, device=first.device, dtype=torch.float64)
-        place = (share * (len(self.by_class) - size)).long()  # among the others in order of class
+        fraction = torch.rand(len(first), generator=generator, device=first.device, dtype=torch.float64)
+        place = (fraction * (len(self.by_class) - size)).long()  # among the others in order of class
         return self.by_class[torch.where(place < begin, place, place + size)]
 
 
@@ -202,7 +202,7 @@ def affine_maps(angles: Tensor, shears: Tensor, scales: Tensor) -> Tensor:
     """A = rotation · (1 shear; 0 1) · diag(scales), [B, 2, 2], for columns (x to the right, y down).
 
     Args:
-        angles: [B], in radians, from x to y: clockwise as one sees it.
+        angles: [B], in radians, from x to y: clockwise on the screen.
         shears: [B], pixels to the right for each pixel down.
         scales: [B, 2], of lengths, in x and in y.
     """
@@ -212,11 +212,11 @@ def affine_maps(angles: Tensor, shears: Tensor, scales: Tensor) -> Tensor:
 
 
 def free_shifts(images: Tensor, maps: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The least and the greatest t, [B, 2] each as (x, y), that leave all ink of A p + t on the canvas.
+    """The least and the greatest t, [B, 2] each as (x, y), that keep all ink of A p + t on the canvas.
 
-    p and q are counted in pixels from the image's and the canvas' centre. Ink reaches, in bilinear interpolation, up
-    to one pixel beyond its own in x and y, and what A makes of this square counts too. Where a digit is larger than
-    the canvas (none of MNIST's is, with the ranges of affNIST), the least is above the greatest, and it is cut.
+    p and q are in pixels from the centre of the image and of the canvas. In bilinear interpolation ink extends up to
+    one pixel beyond its pixel in x and y; the image of this square under A is included. If a digit is larger than the
+    canvas (none of MNIST's is, with the ranges of affNIST), the least t is above the greatest, and the digit is cut.
 
     Args:
         images: [B, C, h, h] uint8, none of them empty.
@@ -231,12 +231,12 @@ def free_shifts(images: Tensor, maps: Tensor, size: int) -> tuple[Tensor, Tensor
         reach = row.abs().sum(dim=1)
         low.append(mapped.masked_fill(~ink, math.inf).amin(dim=(1, 2)) - reach)
         high.append(mapped.masked_fill(~ink, -math.inf).amax(dim=(1, 2)) + reach)
-    edge = (size + 1) / 2  # half a pixel off the outermost one's rim: there interpolation gives it nothing
+    edge = (size + 1) / 2  # one pixel from the centre of the outermost pixel: there its bilinear weight is 0
     return -edge - torch.stack(low, dim=1), edge - torch.stack(high, dim=1)
 
 
 def transformed(images: Tensor, maps: Tensor, shifts: Tensor, size: int) -> Tensor:
-    """Ink at p comes to q = A p + t: [B, C, h, h] uint8 -> [B, C, size, size] uint8, bilinear, rounded.
+    """The images with ink at p moved to q = A p + t, bilinear, rounded: [B, C, h, h] -> [B, C, size, size], uint8.
 
     Args:
         images: [B, C, h, h] uint8.
@@ -244,7 +244,7 @@ def transformed(images: Tensor, maps: Tensor, shifts: Tensor, size: int) -> Tens
         shifts: t, [B, 2] as (x, y).
         size: the canvas' side.
     """
-    # p = A⁻¹ (q − t) for every pixel q: what its column and what its row contribute, [B, size, 2] each.
+    # p = A⁻¹ (q − t) for every pixel q: the terms of its column and of its row, [B, size, 2] each.
     inverse = torch.linalg.inv(maps)
     steps = (centred(size, images.device) - shifts[:, :, None])[..., None] * (2 / images.shape[-1])  # ±1: outer edges
     columns, rows = steps[:, 0] * inverse[:, None, :, 0], steps[:, 1] * inverse[:, None, :, 1]
@@ -254,12 +254,12 @@ def transformed(images: Tensor, maps: Tensor, shifts: Tensor, size: int) -> Tens
 
 
 def centred(count: int, device: torch.device) -> Tensor:
-    """The pixels of a side, counted from its middle: [count]."""
+    """The coordinates of the pixels of a side, from its centre: [count]."""
     return torch.arange(count, device=device) - (count - 1) / 2
 
 
 def make_synthesis(data: Data) -> Synthesis | None:
-    """The synthesis that a data set names, if it does; raises InputError for a class that is none."""
+    """The synthesis under `data.synthesis`, or None; raises InputError for any other class."""
     if data.synthesis is None:
         return None
     options = {key: value for key, value in data.synthesis.items() if key not in (NAME, TARGET)}

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from capsexp.data import source
-from capsexp.data.cache import Say
+from capsexp.data.cache import Log
 from capsexp.data.loader import DeviceLoader
 from capsexp.data.module import Split, test_split
-from capsexp.data.names import class_names
+from capsexp.data.source import class_names
 from capsexp.inspect.restore import Restored
 from capsexp.nn.losses import multi_hot
 
@@ -27,7 +27,7 @@ class Evaluation:
     classes: pd.DataFrame  # a row a class: precision, recall, f1 in percent, NaN where undefined; images
 
 
-def evaluate(restored: Restored, say: Say = print) -> Evaluation:
+def evaluate(restored: Restored, say: Log = print) -> Evaluation:
     """The network on the test images of its configuration; raises InputError where the data aren't there."""
     images = source.load(restored.config.data, say)
     split = test_split(images, restored.config)

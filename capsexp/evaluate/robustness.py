@@ -14,7 +14,7 @@ from torch import Tensor
 
 from capsexp.config.schema import Config
 from capsexp.data import source
-from capsexp.data.cache import Say
+from capsexp.data.cache import Log
 from capsexp.data.module import Split, test_split
 from capsexp.data.source import ImageSet
 from capsexp.data.synthesis import AffineMNIST, affine_maps, make_synthesis, transformed
@@ -31,7 +31,7 @@ GRID: Mapping[str, Sequence[float]] = {
 _CHUNK = 250  # images in the making at a time
 
 
-def robustness(restored: Restored, grid: Mapping[str, Sequence[float]] = GRID, say: Say = print) -> pd.DataFrame:
+def robustness(restored: Restored, grid: Mapping[str, Sequence[float]] = GRID, say: Log = print) -> pd.DataFrame:
     """A row a map: map (rotation, shear or scale), value, accuracy in percent, images.
 
     The test images are turned, sheared or scaled about their centre, black moves in, and what leaves the image is

@@ -4,7 +4,7 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from capsexp.data.names import class_names
+from capsexp.data.source import class_names
 from capsexp.figures.curves import Drawn
 from capsexp.figures.networks import examples, mosaic, show, trained
 from capsexp.figures.sources import Missing, Sources

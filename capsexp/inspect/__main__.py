@@ -26,7 +26,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from capsexp.cli import end_with, own_words
 from capsexp.config.checks import nearest
 from capsexp.config.schema import Data
-from capsexp.data.pixels import fit
+from capsexp.data.reader import fit
 from capsexp.errors import InputError, one_line
 from capsexp.files import write_atomically
 

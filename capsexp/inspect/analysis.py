@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from capsexp.data.names import class_names
+from capsexp.data.source import class_names
 from capsexp.errors import RunError
 from capsexp.inspect.receptive_field import Fields, fields
 from capsexp.inspect.restore import Restored

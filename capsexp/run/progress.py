@@ -16,7 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from capsexp.data.loader import Batch, Several
+from capsexp.data.loader import Batch, BatchGroups
 from capsexp.run.module import CapsuleModule, EpochMetrics
 
 
@@ -55,7 +55,7 @@ class EpochBar(EpochLines):
         """Starts the bar, of a resumed run after its last epoch."""
         assert isinstance(module, CapsuleModule)
         loader = trainer.train_dataloader
-        assert isinstance(loader, Several)
+        assert isinstance(loader, BatchGroups)
         batches = len(loader.loader)
         total, completed = module.planned.epochs * batches, trainer.current_epoch * batches
         self.task = self.progress.add_task(_description(module), total=total, completed=completed)

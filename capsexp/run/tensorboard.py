@@ -32,7 +32,7 @@ from torch.utils.tensorboard import FileWriter, SummaryWriter
 from torch.utils.tensorboard.summary import hparams as hparams_summaries
 
 from capsexp.config.checks import NAME, TARGET
-from capsexp.data.loader import Batch, DeviceLoader, Several
+from capsexp.data.loader import Batch, BatchGroups, DeviceLoader
 from capsexp.nn.capsules import use_reference
 from capsexp.nn.capture import entropy, observe
 from capsexp.nn.losses import multi_hot
@@ -100,7 +100,7 @@ class TensorBoard(Callback):
         if self.scores:
             scores, labels = torch.cat(self.scores), torch.cat(self.labels)
             self.scores, self.labels = [], []
-            assert isinstance(trainer.val_dataloaders, Several)
+            assert isinstance(trainer.val_dataloaders, BatchGroups)
             shown = examples(trainer.val_dataloaders.loader, scores.shape[1])
             with _isolated(module), trainer.precision_plugin.forward_context():
                 _write_scores(self.writer, module, scores, labels, epoch)

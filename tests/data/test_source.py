@@ -26,9 +26,8 @@ from capsexp.config.checks import check_dataclass
 from capsexp.config.schema import Data, Version
 from capsexp.data import cache, smallnorb
 from capsexp.data.reader import Reader
-from capsexp.data.source import identify, load
+from capsexp.data.source import identify, load, match
 from capsexp.data.svhn import SVHN
-from capsexp.data.versions import match
 from capsexp.errors import InputError
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

@@ -25,7 +25,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from capsexp.config.schema import Config
 from capsexp.data import source
-from capsexp.data.loader import DeviceLoader, Several
+from capsexp.data.loader import BatchGroups, DeviceLoader
 from capsexp.nn.capture import entropy, observe
 from capsexp.run import checkpoints, records, tensorboard
 from capsexp.run.build import build
@@ -350,7 +350,7 @@ def before_training(config: Config, folder: Path, images: int = 40) -> tuple[Cap
     noise = torch.randint(0, 256, (images, data.channels, data.size, data.size), dtype=torch.uint8)
     loader = DeviceLoader(noise, torch.arange(images) % data.classes, images)
     plugin = SimpleNamespace(forward_context=torch.no_grad)
-    trainer = SimpleNamespace(val_dataloaders=Several(loader, 8), precision_plugin=plugin, current_epoch=0)
+    trainer = SimpleNamespace(val_dataloaders=BatchGroups(loader, 8), precision_plugin=plugin, current_epoch=0)
     return module, trainer, TensorBoard(planned)
 
 
