@@ -1,22 +1,37 @@
-"""`hydra/sweeper=grids`: Hydra finds sweepers in packages of this name only; see capsexp.study.sweeper."""
+"""`+study=NAME` as a sweep. Hydra finds sweepers in packages of this name only."""
 
-from collections.abc import Sequence
+from typing import Any
 
+# Hydra's public base class, hydra.plugins.sweeper.Sweeper, has nothing of a sweep: no batches, no checks, no launching.
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.types import Override
 
-from capsexp.study.sweeper import Grid, expand
 
-
-class GridSweeper(BasicSweeper):  # type: ignore[misc]
-    """Hydra's own sweeper, over each of several grids."""
+class StudySweeper(BasicSweeper):  # type: ignore[misc]
+    """Hydra's own sweeper; of a study, over its rows' runs."""
 
     def __init__(
-        self, max_batch_size: int | None, params: dict[str, str] | None = None, grids: Sequence[Grid] = ()
+        self, max_batch_size: int | None, params: dict[str, str] | None = None, study: dict[str, Any] | None = None
     ) -> None:
         super().__init__(max_batch_size, params)
-        self.grids = grids
+        self.study = study
 
     def split_arguments(self, overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:
-        """All jobs of all grids, in batches."""
-        return list(self.split_overrides_to_chunks(expand(self.grids, overrides), max_batch_size))
+        """All runs, each once, in batches."""
+        if self.study is None:
+            return super().split_arguments(overrides, max_batch_size)
+        from capsexp.study import selection, studies  # not needed by other runs
+
+        study = studies.checked(self.config.hydra.runtime.choices.study, self.study)
+        typed = [_enumerated(override) for override in overrides if override.key_or_group != "study"]
+        seeds = studies.expand([word for word in typed if selection.key(word) == "seed"])
+        runs = [run.overrides for run in selection.select(study, typed).runs if run.selected]
+        jobs = dict.fromkeys((*run, *seed) for run in runs for seed in seeds)
+        return list(self.split_overrides_to_chunks([list(job) for job in jobs], max_batch_size))
+
+
+def _enumerated(override: Override) -> str:
+    """An override with its values written out: only Hydra's own parser finds those of `glob(*)`."""
+    if override.is_sweep_override():
+        return f"{override.get_key_element()}={','.join(override.sweep_string_iterator())}"
+    return str(override.input_line)

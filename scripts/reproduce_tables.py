@@ -18,11 +18,8 @@ def main(arguments: list[str]) -> int:
     """Plans, runs, prints the tables; the exit code."""
     options = _parsed(arguments)
     chosen = [studies.load(name) for name in options.studies or studies.names()]
-    from capsexp.study import launcher, monitor, planning, selection  # torch takes seconds to import: names come first
+    from capsexp.study import launcher, monitor, planning  # torch takes seconds to import: names come first
 
-    if selection.essential(options.typed):
-        for study in chosen:
-            selection.substituted(study, options.typed)  # says before the runs what no table could be made of
     jobs, barred = planning.plan_all(chosen, options.typed, range(options.seeds))
     for job in jobs:
         planning.look(job)

@@ -105,7 +105,7 @@ def row(name: str, words: str | None, note: str | None = None, **published: str)
 def claim(estimate: str = "difference", claimed: str = "increase", **changed: Any) -> Claim:
     """A claim about the rows A and B."""
     compared = {"rows": ["A", "B"]} if estimate == "slope" else {"pairs": [["A", "B"]]}
-    fields: dict[str, Any] = {"says": "B is better", "measure": "accuracy", "estimate": estimate, "claimed": claimed}
+    fields: dict[str, Any] = {"text": "B is better", "measure": "accuracy", "estimate": estimate, "claimed": claimed}
     return Claim(**(fields | compared | changed))
 
 

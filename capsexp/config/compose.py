@@ -22,6 +22,9 @@ _PACKAGE = Path(__file__).parents[1]
 #: The folder of configuration files: beside the package in a checkout, inside it when installed from a wheel.
 CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").exists() else _PACKAGE.parent / "conf"
 
+#: The checkout; the working folder where the package is installed from a wheel.
+ROOT = CONF.parent if CONF.parent != _PACKAGE else Path.cwd()
+
 #: Launchers that come with an extra.
 _CLUSTER = ("submitit_local", "submitit_slurm", "ray", "ray_aws")
 

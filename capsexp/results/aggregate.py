@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from capsexp.config.compose import ROOT
 from capsexp.errors import CapsexpError, InputError, one_line
 from capsexp.files import write_atomically
 from capsexp.results import findings, render, tables
@@ -14,7 +15,6 @@ from capsexp.run import records
 from capsexp.run.records import Record
 from capsexp.study import studies
 
-ROOT = studies.PUBLISHED.parents[1]
 SUFFIXES = {"markdown": ".md", "csv": ".csv", "tex": ".tex"}
 
 

@@ -143,7 +143,7 @@ def _claim_text(one: Judged, where: Callable[[Setting], str]) -> ClaimText:
     claim, unit = one.claim, " %" if one.claim.estimate == "relative" else _unit(one.claim)
     number = published_number(claim.claimed)
     claimed = DIRECTIONS.get(claim.claimed, claim.claimed.replace("-", "−") + unit * (number is not None))
-    says = " ".join(claim.says.split())
+    says = " ".join(claim.text.split())
     if one.result is None or one.setting is None:
         verdict = "not run" if one.missing else "no seed that its rows have in one setting"
         return ClaimText(says, claimed, "", 0, verdict, _missing(one), "")

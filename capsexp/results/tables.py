@@ -19,7 +19,7 @@ import pandas as pd
 from capsexp.results import statistics
 from capsexp.run.records import Json, Record
 from capsexp.study import studies
-from capsexp.study.selection import Job, substituted
+from capsexp.study.selection import RowRun, select
 from capsexp.study.setting import Setting, tested_images
 from capsexp.study.studies import Row, Study
 
@@ -49,8 +49,8 @@ class Table:
 
 def make(study: Study, runs: pd.DataFrame, typed: Sequence[str] = ()) -> Table:
     """The table of a study out of the runs that belong to it; raises InputError for what can't be typed."""
-    study, jobs = substituted(study, typed)
-    replaced = any(job.replaced for job in jobs)
+    selection = select(study, typed)
+    study, jobs, replaced = selection.study, selection.runs, selection.replaces()
     found = _found(jobs, runs)
     best = _best(found)
     return Table(study, typed, replaced, found, best, _cells(study, jobs, found, best, replaced))
@@ -113,7 +113,7 @@ COLUMNS = [
 ]
 
 
-def _found(jobs: list[Job], runs: pd.DataFrame) -> pd.DataFrame:
+def _found(jobs: list[RowRun], runs: pd.DataFrame) -> pd.DataFrame:
     """The runs of each row. `counts`: not the same training as another, under another name of its budget."""
     wanted = pd.DataFrame([(job.row, job.number, job.condition) for job in jobs], columns=["row", "job", "condition"])
     found = wanted.merge(runs[~runs.trial.astype(bool)], on="condition")
@@ -135,7 +135,7 @@ def _best(found: pd.DataFrame) -> pd.DataFrame:
     return best.drop_duplicates(cell).sort_values(["row", "seed"], kind="stable").reset_index(drop=True)
 
 
-def _cells(study: Study, jobs: list[Job], found: pd.DataFrame, best: pd.DataFrame, replaced: bool) -> pd.DataFrame:
+def _cells(study: Study, jobs: list[RowRun], found: pd.DataFrame, best: pd.DataFrame, replaced: bool) -> pd.DataFrame:
     """A line a row and setting, the row's main one first; a row without runs has one line without numbers."""
     counted, lines = found[found.counts], []
     shared = Counter(best[best.protocol == "paper"].drop_duplicates(["row", "setting"]).setting)

@@ -6,13 +6,12 @@ from typing import Literal, Protocol
 
 import torch
 
-from capsexp.config.compose import command, composed
-from capsexp.config.schema import check
+from capsexp.config.compose import command
 from capsexp.errors import InputError
 from capsexp.run import records
 from capsexp.run.plan import Plan, plan, with_precision
-from capsexp.study.selection import essential, substituted
-from capsexp.study.studies import Study, condition_of
+from capsexp.study.selection import select
+from capsexp.study.studies import Study, condition, config_of
 
 State = Literal["waiting", "running", "finished", "failed", "elsewhere"]
 
@@ -63,12 +62,12 @@ def plan_all(
     barred: dict[str, dict[str, str]] = {}
     absent: dict[str, str] = {}  # a data set that is missing is looked for, or downloaded, once
     for study in studies:
-        selected = {of_row.condition for of_row in substituted(study, typed)[1]} if essential(typed) else None
-        for overrides in study.jobs(typed):
-            config = check(composed(overrides))
-            trained = condition_of(records.identity(config, "", None))
-            if selected is not None and trained not in selected:
-                continue  # a grid that has nothing of the typed keys, or a value of theirs that no row has
+        selection = select(study, typed)
+        selection.replaces()  # refuses what no table could be made of
+        for run in selection.runs:
+            if not run.selected:
+                continue
+            overrides, config, trained = list(run.overrides), config_of(run.overrides), condition(run.overrides)
             if config.data.name not in absent:
                 try:
                     first = plan(config)
@@ -79,7 +78,9 @@ def plan_all(
                 continue
             for seed in seeds:
                 job = Job(_seeded(first, seed, overrides), [])
-                jobs.setdefault(job.planned.name, job).studies.append(study.name)
+                job = jobs.setdefault(job.planned.name, job)
+                if study.name not in job.studies:  # two of its rows can have a run in common
+                    job.studies.append(study.name)
     return list(jobs.values()), {reason: list(runs.values()) for reason, runs in barred.items()}
 
 

@@ -1,8 +1,7 @@
-"""What is typed behind a study's name: other data, another network, or some of its rows.
+"""What the words typed behind a study's name mean: one rule for sweeps, the launcher and the tables.
 
-A key in which the study's rows differ selects among them (routing.iterations=3 of jiao_table2); any other replaces the
-rows' own choice (data=mnist_sample), and makes it another experiment than the paper's. A budget or a width selects
-runs: they are settings of the same experiment.
+A key in which the study's rows differ selects among their runs (`routing.iterations=3` of jiao_table2). Any other word
+replaces the rows' own (`data=mnist_sample`), and makes it another experiment than the paper's unless it is incidental.
 """
 
 from collections.abc import Sequence
@@ -10,121 +9,123 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 
-from capsexp.config.compose import composed
-from capsexp.config.schema import check
 from capsexp.errors import InputError
 from capsexp.run import records
 from capsexp.study import studies
 from capsexp.study.setting import Setting
 from capsexp.study.studies import Claim, Row, Study
 
-#: What a typed word begins with that doesn't change which experiment it is.
+#: Beginnings of words that don't change which experiment it is: a budget or a width is another setting of the same.
 INCIDENTAL = ("seed", "budget", "protocol", "trainer", "paths", "hydra", "rerun", "data.root", "data.download")
 
 
 @dataclass(frozen=True)
-class Job:
-    """One of the command lines of a row."""
+class RowRun:
+    """One of a row's runs, without its seed."""
 
-    row: int
-    number: int  # among the row's
-    condition: str | None  # None: it can't be run so, or isn't asked for
-    replaced: bool = False  # trains another condition than the row's own
-    setting: Setting | None = None  # that is asked for
+    row: int  # among the selected rows
+    number: int  # among the row's runs
+    overrides: tuple[str, ...]
+    selected: bool  # a row can be selected for another of its runs
+
+    @property
+    def identity(self) -> records.Json | None:
+        """None for a run that isn't selected, or that can't be composed: a routing may lack the key that is typed."""
+        return _identity(self.overrides) if self.selected else None
+
+    @property
+    def condition(self) -> str | None:
+        """What it trains; see `studies.condition_of`."""
+        return studies.condition_of(self.identity) if self.identity else None
 
     def admits(self, setting: Setting) -> bool:
-        """Whether a run's setting is what was asked for; what was not typed may be as it is."""
-        asked = self.setting
-        return asked is None or (
-            (asked.epochs is None or asked.epochs == setting.epochs)
-            and (asked.train_images is None or asked.train_images == setting.train_images)
-            and (asked.test_images is None or asked.test_images == setting.test_images)
-            and asked.width in (1, setting.width)
+        """Whether a record's setting is the one that is typed; what isn't typed can be anything."""
+        if self.identity is None:
+            return False
+        typed = Setting.of(self.identity)
+        return (
+            typed.epochs in (None, setting.epochs)
+            and typed.train_images in (None, setting.train_images)
+            and typed.test_images in (None, setting.test_images)
+            and typed.width in (1, setting.width)
         )
 
 
-def essential(typed: Sequence[str]) -> list[str]:
-    """What says which experiment it is, of what is typed."""
-    return [word for word in typed if not _key(word).startswith(INCIDENTAL)]
+@dataclass(frozen=True)
+class Selection:
+    """Some rows of a study, with the claims about them, and all runs of these rows."""
+
+    study: Study
+    runs: list[RowRun]
+    replacing: list[str]  # typed words that don't select
+
+    def replaces(self) -> bool:
+        """Whether the typed words make it another experiment than the paper's.
+
+        Raises InputError if no run can be composed, or if two different rows become the same.
+        """
+        if all(run.identity is None for run in self.runs):
+            for run in self.runs:
+                studies.config_of(run.overrides)  # raises what is wrong
+        if not essential(self.replacing):
+            return False
+        own = [{studies.condition(tuple(words)) for words in row.jobs()} for row in self.study.rows]
+        now = [{run.condition for run in self.runs if run.row == row} for row in range(len(own))]
+        for a, b in combinations(range(len(own)), 2):
+            if own[a] != own[b] and now[a] == now[b] and not now[a] <= {None}:
+                names = f"{self.study.rows[a].name} and {self.study.rows[b].name} of {self.study.name}"
+                raise InputError(f"{' '.join(self.replacing)}: makes {names} the same")
+        return any(run.condition not in {None, *own[run.row]} for run in self.runs)
 
 
-def substituted(study: Study, typed: Sequence[str] = ()) -> tuple[Study, list[Job]]:
-    """The study with the rows that are left, and their jobs; raises InputError when nothing sensible is left."""
-    typed = [word for word in typed if _key(word) != "seed"]
-    if not typed:
-        return study, [
-            Job(index, number, studies.condition(tuple(words)))
-            for index, row in enumerate(study.rows)
-            for number, words in enumerate(row.jobs())
-        ]
-    selecting = [word for word in typed if _distinguishes(study, _key(word))]
-    replacing = [word for word in typed if word not in selecting]
-    rows = [row for row in study.rows if _selected(row, selecting)]
-    if not any(row.run for row in rows):
+def select(study: Study, typed: Sequence[str] = ()) -> Selection:
+    """The rows and runs that typed words select, with the other words in place of their own; nothing is composed.
+
+    Raises InputError if no row has what is typed.
+    """
+    words = [word for word in typed if key(word) != "seed"]
+    selecting = [word for word in words if _rows_differ(study, key(word))]
+    replacing = [word for word in words if word not in selecting]
+    options = [[word for (word,) in studies.expand([typed])] for typed in selecting]
+
+    def matches(overrides: Sequence[str]) -> bool:
+        return all(not set(words).isdisjoint(overrides) for words in options)
+
+    rows = [row for row in study.rows if not selecting or any(matches(overrides) for overrides in row.jobs())]
+    if selecting and not rows:
         raise InputError(f"{' '.join(selecting)}: no row of {study.name} has it, and its rows differ in it")
-    left = replace(study, rows=rows, claims=[claim for claim in study.claims if _about(claim, rows)])
-    jobs = [job for index, row in enumerate(rows) for job in _jobs(index, row, selecting, replacing)]
-    _refuse_sameness(left, jobs, replacing)
-    return left, jobs
+    runs = [
+        RowRun(index, number, tuple(overrides), matches(overrides))
+        for index, row in enumerate(rows)
+        for number, overrides in enumerate(row.jobs(replacing))
+    ]
+    claims = [claim for claim in study.claims if _is_about(claim, rows)]
+    return Selection(replace(study, rows=rows, claims=claims), runs, replacing)
 
 
-def _jobs(index: int, row: Row, selecting: Sequence[str], replacing: Sequence[str]) -> list[Job]:
-    own = {studies.condition(tuple(words)) for words in row.jobs()}
-    jobs: list[Job] = []
-    for number, words in enumerate(row.jobs(replacing)):
-        identity = _identity(tuple(words))
-        asked_for = identity is not None and all(_says(words, word) for word in selecting)
-        condition = studies.condition_of(identity) if identity is not None and asked_for else None
-        setting = Setting.of(identity) if identity is not None else None
-        jobs.append(Job(index, number, condition, condition is not None and condition not in own, setting))
-    return jobs
+def essential(typed: Sequence[str]) -> list[str]:
+    """The typed words that are not incidental."""
+    return [word for word in typed if not key(word).startswith(INCIDENTAL)]
+
+
+def key(word: str) -> str:
+    """The key of an override."""
+    return word.partition("=")[0].lstrip("+~")
 
 
 @cache
-def _identity(words: tuple[str, ...]) -> records.Json | None:
-    """What a command line trains; None for one that can't be: a network that doesn't take these images."""
+def _identity(overrides: tuple[str, ...]) -> records.Json | None:
     try:
-        return records.identity(check(composed(list(words))), "", None)
+        return records.identity(studies.config_of(overrides), "", None)
     except InputError:
         return None
 
 
-def _refuse_sameness(study: Study, jobs: list[Job], replacing: Sequence[str]) -> None:
-    if all(job.condition is None for job in jobs):
-        for row in study.rows:
-            for words in row.jobs(replacing):
-                check(composed(words))  # says what is wrong
-    trained = {index: {job.condition for job in jobs if job.row == index} for index in range(len(study.rows))}
-    for a, b in combinations(trained, 2):
-        first, second = study.rows[a], study.rows[b]
-        if trained[a] == trained[b] and first.run and second.run and _own(first) != _own(second):
-            raise InputError(f"{' '.join(replacing)}: makes {first.name} and {second.name} of {study.name} the same")
+def _rows_differ(study: Study, key_: str) -> bool:
+    """Whether the rows' runs have different values of a key, or only some have it."""
+    values = [{word for words in row.jobs() for word in words if key(word) == key_} for row in study.rows if row.run]
+    return any(value != values[0] for value in values)
 
 
-def _own(row: Row) -> set[str]:
-    return {studies.condition(tuple(words)) for words in row.jobs()}
-
-
-def _distinguishes(study: Study, key: str) -> bool:
-    """Whether rows that say it say different things, or only some say it."""
-    rows = [row for row in study.rows if row.run]
-    return len({frozenset(word for words in row.jobs() for word in words if _key(word) == key) for row in rows}) > 1
-
-
-def _selected(row: Row, selecting: Sequence[str]) -> bool:
-    """Whether one of a row's jobs says all of it. A row that says nothing of a key is not meant by it."""
-    return not selecting or any(all(_says(words, word) for word in selecting) for words in row.jobs())
-
-
-def _says(words: Sequence[str], typed: str) -> bool:
-    """Whether a job is one of those that are typed, as in routing.iterations=1,2."""
-    return any(option in words for (option,) in studies.jobs([], [typed]))
-
-
-def _about(claim: Claim, rows: Sequence[Row]) -> bool:
-    named = {name for pair in claim.pairs for name in pair} | set(claim.rows)
-    return named <= {row.name for row in rows}
-
-
-def _key(word: str) -> str:
-    return word.partition("=")[0].lstrip("+~")
+def _is_about(claim: Claim, rows: Sequence[Row]) -> bool:
+    return {name for pair in claim.pairs for name in pair} | set(claim.rows) <= {row.name for row in rows}

@@ -1,33 +1,31 @@
-"""A study: one published table or figure, as a grid of runs and as the rows that the source prints.
+"""A study: one published table or figure, with the rows that the source prints and the commands of their runs.
 
-`conf/study/NAME.yaml` holds the grid, for Hydra's sweeps; `results/published/NAME.yaml` the rows, each with the command
-line of its runs and the numbers as printed. A row finds its records by what they trained, not by a name: see
-`condition`.
+`conf/study/NAME.yaml` is the whole study, and a Hydra sweep over the rows' commands (`+study=NAME`). A row finds its
+records by what they trained, not by a name: see `condition`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from capsexp.config.checks import check_dataclass, nearest
 from capsexp.config.compose import CONF, composed, explained
-from capsexp.config.schema import check
+from capsexp.config.schema import Config, check
 from capsexp.errors import InputError, one_line
 from capsexp.results.statistics import Published
 from capsexp.run import records
-from capsexp.study.sweeper import Grid, expand, parse
 
 #: What a source can print of a run, and a record holds.
 Measure = Literal["accuracy", "first_epoch", "first_five", "parameters", "memory", "inference"]
 
 #: Why there is no number: drawn or lost in our copy; left open by the source; of a network that it doesn't describe.
 REASONS = ("not in our copy", "not reported", "not specified")
-
-PUBLISHED = CONF.parent / "results" / "published"
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class Row:
 
     def jobs(self, typed: Sequence[str] = ()) -> list[list[str]]:
         """Its runs' overrides, with what is typed in place of the row's own."""
-        return [] if self.run is None else jobs([_grid(self.run)], typed)
+        return [] if self.run is None else expand([*self.run.split(), *typed])
 
     @property
     def swept(self) -> str:
@@ -67,7 +65,7 @@ class Claim:
     (`relative`), or the least-squares slope of the measure over the rows, taken as 1, 2, 3, … (`slope`).
     """
 
-    says: str
+    text: str
     measure: Measure
     estimate: Literal["difference", "relative", "slope"]
     claimed: str  # the size as printed, with its sign; or increase, decrease, same
@@ -91,19 +89,18 @@ class Study:
     figures: list[str] = field(default_factory=list)  # of capsexp.figures, beside the one of the study's name
     across: str | None = None  # the column whose labels head the columns of the README's short table
 
-    @property
-    def grids(self) -> list[Grid]:
-        """The sweeps of `conf/study/NAME.yaml`; raises InputError for a file without."""
-        path = CONF / "study" / f"{self.name}.yaml"
-        try:
-            grids: list[Grid] = _read(path)["hydra"]["sweeper"]["grids"]
-        except (KeyError, TypeError):
-            raise InputError(f"{path}: hydra.sweeper.grids: missing") from None
-        return grids
 
-    def jobs(self, typed: Sequence[str] = ()) -> list[list[str]]:
-        """Every run's overrides, without seeds; the study's rows that belong together follow each other."""
-        return jobs(self.grids, typed)
+@dataclass(frozen=True)
+class _Sweeper:
+    study: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _File:
+    """What a study's file holds: a part of Hydra's own configuration."""
+
+    mode: Literal["MULTIRUN"]
+    sweeper: _Sweeper
 
 
 def names() -> list[str]:
@@ -115,31 +112,47 @@ def load(name: str) -> Study:
     """A study by name; raises InputError for one that isn't there or doesn't hold together."""
     if name not in names():
         raise InputError(f"{name}: no such study{nearest(name, names())} (there are {', '.join(names())})")
-    path = PUBLISHED / f"{name}.yaml"
-    if not path.exists():
-        raise InputError(f"{path}: missing; the published numbers are in the project's checkout")
+    path = CONF / "study" / f"{name}.yaml"
     content = _read(path)
     try:
-        study: Study = check_dataclass(Study, {"name": name} | content)
-        _check_rows(study)
+        return checked(name, check_dataclass(_File, content).sweeper.study)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def checked(name: str, content: dict[str, Any]) -> Study:
+    """The study that a plain mapping describes; raises InputError."""
+    study: Study = check_dataclass(Study, {"name": name} | content)
+    _check_rows(study)
     return study
 
 
-def jobs(grids: Sequence[Grid], typed: Sequence[str] = ()) -> list[list[str]]:
-    """The jobs of grids with what is typed on top; raises InputError for what Hydra can't read."""
+def expand(words: Sequence[str]) -> list[list[str]]:
+    """All combinations of the words' values: `a=1,2 b=3` has two. A later word replaces an earlier one of its key.
+
+    Raises InputError for what Hydra can't read.
+    """
+    choices: dict[str, list[str]] = {}
     try:
-        return expand(grids, parse(typed))
+        for override in OverridesParser.create().parse_overrides(list(words)):
+            key, swept = override.get_key_element(), override.is_sweep_override()
+            values = override.sweep_string_iterator() if swept else [override.get_value_element_as_str()]
+            choices[key] = [f"{key}={value}" for value in values]
     except Exception as error:
-        raise explained(error, list(typed)) from error
+        raise explained(error, list(words)) from error
+    return [list(combination) for combination in product(*choices.values())]
+
+
+@cache
+def config_of(overrides: tuple[str, ...]) -> Config:
+    """The configuration that a command line makes; raises InputError."""
+    return check(composed(list(overrides)))
 
 
 @cache
 def condition(overrides: tuple[str, ...]) -> str:
     """The condition that a command line trains; see `condition_of`."""
-    config = check(composed(list(overrides)))
-    return condition_of(records.identity(config, "", None))
+    return condition_of(records.identity(config_of(overrides), "", None))
 
 
 def condition_of(identity: records.Json) -> str:
@@ -160,10 +173,6 @@ def published_number(text: str) -> Published | None:
         return Published.parse(text)
     except ValueError:
         return None
-
-
-def _grid(run: str) -> Grid:
-    return dict(word.split("=", 1) for word in run.split())
 
 
 def _check_rows(study: Study) -> None:
@@ -189,14 +198,14 @@ def _check_rows(study: Study) -> None:
 
 def _check_claim(claim: Claim, rows: set[str]) -> None:
     if bool(claim.pairs) == (claim.estimate == "slope") or bool(claim.rows) != (claim.estimate == "slope"):
-        raise InputError(f"claims: {claim.says}: a slope needs rows, anything else pairs")
+        raise InputError(f"claims: {claim.text}: a slope needs rows, anything else pairs")
     if any(len(pair) != 2 for pair in claim.pairs):
-        raise InputError(f"claims: {claim.says}: pairs must be of two rows")
+        raise InputError(f"claims: {claim.text}: pairs must be of two rows")
     named = {name for pair in claim.pairs for name in pair} | set(claim.rows)
     if unknown := named - rows:
-        raise InputError(f"claims: {claim.says}: no row {', '.join(sorted(unknown))}")
+        raise InputError(f"claims: {claim.text}: no row {', '.join(sorted(unknown))}")
     if claim.claimed not in ("increase", "decrease", "same") and published_number(claim.claimed) is None:
-        raise InputError(f"claims: {claim.says}: claimed={claim.claimed}: must be a number, increase, decrease or same")
+        raise InputError(f"claims: {claim.text}: claimed={claim.claimed}: must be a number, increase, decrease or same")
 
 
 def _read(path: Path) -> dict[str, Any]:

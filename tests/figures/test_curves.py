@@ -12,6 +12,7 @@ from capsexp.figures import catalogue, curves, squashing
 from capsexp.figures.sources import Sources
 from capsexp.figures.style import Page
 from capsexp.study import studies
+from capsexp.study.selection import select
 
 SHORT = "budget.epochs=2"
 TABLE2 = {"huang_fig11": "CIFAR-10", "huang_fig12": "Fashion-MNIST", "huang_fig13": "SVHN"}
@@ -210,7 +211,7 @@ def test_without_runs_it_says_which_and_its_command_makes_them(tmp_path: Path, n
         assert (python, m, capsexp) == ("python", "-m", "capsexp")
         assert typed[-2:] == ["seed=0,1,2", "paths.results=elsewhere"]
         whole = studies.load(study.removeprefix("+study="))
-        made = {frozenset(words) for words in studies.jobs(whole.grids, typed[:-2])}
+        made = {frozenset(run.overrides) for run in select(whole, typed[:-2]).runs if run.selected}
         named = lack.what.removeprefix("no finished runs of ").split(", ")
         rows = [row for row in whole.rows if row.name in named]
         assert len(rows) == len(named)

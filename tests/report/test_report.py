@@ -77,7 +77,7 @@ def test_everything_that_a_study_says_is_on_its_page() -> None:
     found = [*runs(short, [99.0, 98.0]), *runs(short.replace("none", "cbam"), [97.0]), *runs(CBAM, [99.1, 99.2, 99.3])]
     found += runs(CBAM, [9.0], note="part")
     rows = [*study().rows, row("C", PLAIN.replace("mnist", "svhn"), note="Its own note")]
-    made = study(*rows, claims=[claim(), claim(says="B is as good as C", claimed="same", pairs=[["B", "C"]])])
+    made = study(*rows, claims=[claim(), claim(text="B is as good as C", claimed="same", pairs=[["B", "C"]])])
     whole = contents.contents(tables.make(made, tables.runs(found)))
     text = Reader(page(found, made)).text
     said = [made.title, made.source, made.protocol, *made.deviations, contents.CLAIMS, *whole.claim_marks]
@@ -165,7 +165,7 @@ def test_nothing_is_taken_for_markup() -> None:
         **dict.fromkeys(("name", "title", "source", "protocol"), evil),
         columns=[evil],
         deviations=[evil],
-        claims=[claim(says=evil, pairs=[[evil, "B"]])],
+        claims=[claim(text=evil, pairs=[[evil, "B"]])],
     )
     drawn = [Picture(evil, evil, None), Picture(f"2{evil}", evil, "data:,")]
     text = page(found, made, drawn=drawn, problems=[evil])
@@ -273,14 +273,11 @@ def test_marks_are_set_apart_and_nothing_else() -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with one small study and three runs of it, as the present one."""
     (tmp_path / "conf" / "study").mkdir(parents=True)
-    (tmp_path / "published").mkdir()
-    (tmp_path / "conf" / "study" / "one.yaml").write_text("hydra: {sweeper: {grids: []}}\n")
-    (tmp_path / "published" / "one.yaml").write_text(
-        "{title: A table, source: made, protocol: none, columns: [network], measures: [accuracy], "
-        f"rows: [{{labels: [A], run: '{PLAIN}', published: {{accuracy: '99.80'}}}}]}}"
+    (tmp_path / "conf" / "study" / "one.yaml").write_text(
+        "{mode: MULTIRUN, sweeper: {study: {title: A table, source: made, protocol: none, columns: [network], "
+        f"measures: [accuracy], rows: [{{labels: [A], run: '{PLAIN}', published: {{accuracy: '99.80'}}}}]}}}}}}"
     )
     monkeypatch.setattr(studies, "CONF", tmp_path / "conf")
-    monkeypatch.setattr(studies, "PUBLISHED", tmp_path / "published")
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "results", runs(PLAIN, [99.7, 99.8, 99.9]))
     return tmp_path

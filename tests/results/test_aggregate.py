@@ -20,13 +20,16 @@ from capsexp.study import studies
 SCRIPT = ROOT / "scripts" / "aggregate.py"
 
 STUDY = """
-title: A table
-source: made, Table 1
-protocol: Their words
-columns: [network]
-measures: [accuracy]
-rows:
-  - {{labels: [A], run: "{a}", published: {{accuracy: "99.80"}}}}
+mode: MULTIRUN
+sweeper:
+  study:
+    title: A table
+    source: made, Table 1
+    protocol: Their words
+    columns: [network]
+    measures: [accuracy]
+    rows:
+      - {{labels: [A], run: "{a}", published: {{accuracy: "99.80"}}}}
 """
 
 
@@ -45,12 +48,9 @@ def main(*arguments: str | Path) -> int:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with two small studies and three runs of the first, as the present one."""
     (tmp_path / "conf" / "study").mkdir(parents=True)
-    (tmp_path / "published").mkdir()
     for name, words in (("one", PLAIN), ("two", CBAM)):
-        (tmp_path / "conf" / "study" / f"{name}.yaml").write_text("hydra: {sweeper: {grids: []}}\n")
-        (tmp_path / "published" / f"{name}.yaml").write_text(STUDY.format(a=words))
+        (tmp_path / "conf" / "study" / f"{name}.yaml").write_text(STUDY.format(a=words))
     monkeypatch.setattr(studies, "CONF", tmp_path / "conf")
-    monkeypatch.setattr(studies, "PUBLISHED", tmp_path / "published")
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "results", runs(PLAIN, [99.7, 99.8, 99.9]))
     (tmp_path / "README.md").write_text(f"# Before\n\n{findings.BEGIN}\nold\n{findings.END}\n\nafter\n")

@@ -90,7 +90,7 @@ def test_numbers_that_our_copy_has_lost_are_left_out() -> None:
 
 def test_claims_that_have_runs_stand_there_once() -> None:
     says = 'B is better (as the source says (in a footnote), "by far")'
-    claims = [claim(says=says, claimed="+0.10"), claim(pairs=[["A", "C"]])]
+    claims = [claim(text=says, claimed="+0.10"), claim(pairs=[["A", "C"]])]
     made = [
         table(study(name=name, claims=claims, rows=[*study().rows, row("C", None)], source=source), WHOLE)
         for name, source in (("one", "made, Table 1"), ("two", "made, Table 2"), ("three", "other, Table 1"))
@@ -110,7 +110,7 @@ def test_claims_with_few_seeds_are_folded() -> None:
     made = [
         table(study(name="one", claims=[claim()], source="made, Table 1"), WHOLE),
         table(
-            study(name="two", claims=[claim(), claim(says="B is better by far")], source="other, Table 1"), WHOLE[:4]
+            study(name="two", claims=[claim(), claim(text="B is better by far")], source="other, Table 1"), WHOLE[:4]
         ),
         table(study(name="three", source="third, Table 1"), []),
     ]
