@@ -52,7 +52,7 @@ def measured(restored: Restored, split: Split) -> tuple[float, float, Tensor, Te
     images, labels = (part.to(module.device) for part in split)
     scores: list[Tensor] = []
     module.eval_metrics.reset()
-    with torch.inference_mode(), restored.computing():
+    with torch.inference_mode(), restored.autocast():
         for batch in DeviceLoader(images, labels, restored.config.trainer.eval_batch_size):
             output = module.loss_and_scores(batch)
             module.eval_metrics.update(*output, batch.labels)

@@ -1,1 +1,1 @@
-"""One image inside a trained network: `python -m capsexp.inspect`."""
+"""Analysis of one image in a trained network: `python -m capsexp.inspect`; networks from checkpoints."""

@@ -1,15 +1,16 @@
-"""Looks inside one image: python -m capsexp.inspect checkpoint=… image=… [data=…] [output=…]
+"""Draws what a trained network does with one image.
 
-checkpoint=PATH  that a run wrote, logs/RUN/best.ckpt or last.ckpt; or the run's folder, for its best
-image=NUMBER     of the test set, from 0; or a PNG or JPEG file. It is made grey or coloured as the network wants it.
-                 It must be square and at least as large as the network's images; a larger one is averaged down
-data=NAME        another data set for NUMBER and for the classes' names; data.root=DIR names the data folder
-output=FILE      the picture, .png, with the numbers beside it as .json
-                 (default: inspect/IMAGE.png beside the checkpoint)
+python -m capsexp.inspect checkpoint=PATH image=NUMBER|FILE [data=NAME] [output=FILE]
 
-The picture has what the class capsules say; how much of each child capsule goes to the predicted class, iteration by
-iteration, on the pixels that it looks at, through all layers between; what each attention module multiplies with; and,
-of a network with a decoder, the reconstruction, and those with one number of the winning capsule changed.
+  checkpoint   a run's folder below paths.logs (its best.ckpt, else its last.ckpt), or one of the files in it
+  image        the number of a test image, from 0; or a PNG or JPEG file, which is made grey or coloured as the network
+               needs it. It must be square and at least as large as the network's images; a larger one is averaged down
+  data         another data set for NUMBER and for the names of the classes; data.root=DIR is the data folder
+  output       the picture, .png; the numbers go beside it as .json (default: inspect/IMAGE.png beside the checkpoint)
+
+The picture shows the class scores; the contribution of the child capsules to the predicted class at their receptive
+fields, by layer and routing iteration; the attention maps; and, for a network with a decoder, the reconstruction, and
+reconstructions with one component of the predicted capsule changed.
 """
 
 import dataclasses
@@ -25,16 +26,15 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from capsexp.cli import end_with, own_words
 from capsexp.config.checks import nearest
-from capsexp.config.schema import Data
 from capsexp.data.reader import fit
 from capsexp.errors import InputError, one_line
 from capsexp.files import write_atomically
 
 if TYPE_CHECKING:
-    from capsexp.inspect.analysis import Asked
+    from capsexp.inspect.analysis import InputImage
     from capsexp.inspect.restore import Restored
 
-_WORDS = {
+KEYS = {
     "checkpoint": "a checkpoint or a run's folder",
     "image": "the number of a test image, or a PNG or JPEG file",
     "output": "the name of a .png file",
@@ -42,71 +42,63 @@ _WORDS = {
 
 
 def main(words: list[str]) -> None:
-    """Runs the command; raises InputError for what the user can mend."""
-    given, overrides = own_words(words, _WORDS)
+    """Runs the command; raises InputError for wrong input."""
+    given, overrides = own_words(words, KEYS)
     _check(given, overrides)
-    from capsexp.inspect.analysis import look, numbers  # torch takes seconds to import
+    from capsexp.inspect.analysis import analyse, to_json  # torch takes seconds to import
     from capsexp.inspect.picture import picture
     from capsexp.inspect.restore import restore
 
     restored = restore(Path(given["checkpoint"]), "cpu", overrides)
-    asked = _asked(restored, given["image"])
-    inside = look(restored, asked)
+    analysis = analyse(restored, input_image(restored, given["image"]))
     path = Path(given.get("output") or restored.path.parent / "inspect" / f"{Path(given['image']).stem}.png")
-    drawn, text = picture(inside), json.dumps(numbers(inside), ensure_ascii=False) + "\n"
+    drawn, text = picture(analysis), json.dumps(to_json(analysis), ensure_ascii=False) + "\n"
     write_atomically(path, lambda stream: stream.write(drawn))
     write_atomically(path.with_suffix(".json"), lambda stream: stream.write(text.encode()))
-    print(f"{asked.name}: {inside.verdict} ({inside.score_is} {inside.scores[inside.winner]:.3f})")
+    score = f"{analysis.score_kind} {analysis.scores[analysis.predicted]:.3f}"
+    print(f"{analysis.image.name}: {analysis.title} ({score})")
     print(f"picture {path}")
     print(f"numbers {path.with_suffix('.json')}")
 
 
 def _check(given: dict[str, str], overrides: list[str]) -> None:
-    """Raises InputError for words that are missing or not known, before anything is read."""
+    """Raises InputError for missing and unknown keys, before any file is read."""
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
         if key.partition(".")[0] != "data":
-            names = sorted((*_WORDS, "data"))
+            names = sorted((*KEYS, "data"))
             raise InputError(f"{key}: no such key{nearest(key, names)} (there are {', '.join(names)})")
     for key in ("checkpoint", "image"):
         if key not in given:
-            raise InputError(f"{key}: missing; must be {_WORDS[key]}")
+            raise InputError(f"{key}: missing; must be {KEYS[key]}")
     if "output" in given and Path(given["output"]).suffix != ".png":
-        raise InputError(f"output={given['output']}: must be {_WORDS['output']}")
+        raise InputError(f"output={given['output']}: must be {KEYS['output']}")
 
 
-def _asked(restored: "Restored", image: str) -> "Asked":
-    """The image: a number's or a file's."""
-    number = re.fullmatch(r"[+-]?\d+", image)
-    return _of_test_set(restored, int(image)) if number else _of_file(Path(image), restored.config.data)
-
-
-def _of_file(path: Path, data: Data) -> "Asked":
+def input_image(restored: "Restored", image: str) -> "InputImage":
+    """A test image by its number, or the image in a file; raises InputError."""
     import torch
 
-    from capsexp.inspect.analysis import Asked
-
-    pixels = fit(_read(path, data.size, data.channels)[None], data.size, data.channels, data.name)
-    return Asked(path.name, torch.from_numpy(pixels[0]).float() / 255, None)
-
-
-def _of_test_set(restored: "Restored", number: int) -> "Asked":
     from capsexp.data import source
     from capsexp.data.module import test_split
-    from capsexp.inspect.analysis import Asked
+    from capsexp.inspect.analysis import InputImage
 
-    config = restored.config
+    config, data = restored.config, restored.config.data
+    if not re.fullmatch(r"[+-]?\d+", image):
+        pixels = fit(_read(Path(image), data.size, data.channels)[None], data.size, data.channels, data.name)
+        return InputImage(Path(image).name, torch.from_numpy(pixels[0]).float() / 255, None)
     whole = dataclasses.replace(config, budget=dataclasses.replace(config.budget, test_images=None))
-    images, labels = test_split(source.load(config.data), whole)
+    images, labels = test_split(source.load(data), whole)
+    number = int(image)
     if not 0 <= number < len(labels):
-        raise InputError(f"image={number}: must be from 0 to {len(labels) - 1}, the test images of {config.data.name}")
+        raise InputError(f"image={number}: must be from 0 to {len(labels) - 1}, the test images of {data.name}")
     label = labels[number]
     classes = [int(label)] if label.ndim == 0 else label.nonzero().flatten().tolist()
-    return Asked(f"{config.data.name} test image {number}", images[number].float() / 255, classes)
+    return InputImage(f"{data.name} test image {number}", images[number].float() / 255, classes)
 
 
 def _read(path: Path, size: int, channels: int) -> NDArray[np.uint8]:
-    """A file's pixels, [H, H] or, for a network that sees colours, [H, H, 3]; raises InputError."""
+    """A file's pixels, [H, H], or [H, H, 3] for a network on colour images; raises InputError."""
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(path) as opened:
             mode, image = opened.mode, ImageOps.exif_transpose(opened).convert("L" if channels == 1 else "RGB")

@@ -1,17 +1,17 @@
-"""One image inside one network: what it predicts, which capsules had a part in it, where its attention is."""
+"""A network's results for one image: prediction, contributions of child capsules, attention, reconstructions."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from capsexp.data.source import class_names
 from capsexp.errors import RunError
-from capsexp.inspect.receptive_field import Fields, fields
+from capsexp.inspect.receptive_field import ReceptiveFields, receptive_fields
 from capsexp.inspect.restore import Restored
 from capsexp.inspect.traversal import OFFSETS, traverse
-from capsexp.nn.capture import AttentionMap, Observation, ObservedLayer, entropy, observe
+from capsexp.nn.capture import AttentionMap, Capture, LayerCapture, capture, entropy
 from capsexp.nn.losses import reconstruction_loss
 from capsexp.nn.scores import Scores
 from capsexp.run.records import Json
@@ -19,199 +19,190 @@ from capsexp.run.records import Json
 STRONGEST = 6  # child capsules that are listed one by one
 
 
-class Asked(NamedTuple):
-    """An image."""
+class InputImage(NamedTuple):
+    """An image, with its classes where they are known."""
 
     name: str
     pixels: Tensor  # [channels, H, W], between 0 and 1
-    labels: list[int] | None  # its classes, where they are known
+    labels: list[int] | None
 
 
-class Child(NamedTuple):
-    """A child capsule that gives much to the winning class."""
+class ChildCapsule(NamedTuple):
+    """A child capsule with a large contribution to the predicted class."""
 
     row: int
     column: int
     type: int
     presence: float
-    shares: list[float]  # what goes to the winning class, iteration by iteration
-    box: tuple[int, int, int, int] | None  # the pixels it sees: top, left, row and column after the last
+    coefficients: list[float]  # to the predicted class, one an iteration
+    box: tuple[int, int, int, int] | None  # its receptive field: top, left, row and column after the last
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
-    """A layer's routing, as far as it leads to the winning class."""
+class LayerAnalysis:
+    """A layer's routing to the predicted class."""
 
-    observed: ObservedLayer
-    fields: Fields | None  # of the children; None where they have no place
-    shares: list[Tensor]  # iteration by iteration: how much of each child goes there, [H, W, I]
+    captured: LayerCapture
+    fields: ReceptiveFields | None  # of the children; None where they have no position
+    coefficients: list[Tensor]  # of each child to the predicted class, through all layers above it: [H, W, I]
 
     @property
     def presence(self) -> Tensor:
         """[H, W, I]."""
-        return self.observed.presence[0]
+        return self.captured.presence[0]
 
     @property
     def entropies(self) -> list[float]:
-        """Of its own coefficients, in nats, iteration by iteration; in concurrent routing there can be fewer."""
-        return [entropy(coefficients) for coefficients in self.observed.coefficients]
+        """Of the layer's own coefficients, in nats, one an iteration; in concurrent routing there can be fewer."""
+        return [entropy(coefficients) for coefficients in self.captured.coefficients]
 
-    def given(self, iteration: int) -> Tensor:
-        """Σ over the types of share × presence, [H, W]."""
-        return (self.shares[iteration] * self.presence).sum(dim=-1)
+    def contribution(self, iteration: int) -> Tensor:
+        """Σ coefficient × presence over the types, [H, W]."""
+        return (self.coefficients[iteration] * self.presence).sum(dim=-1)
 
-    def on_pixels(self, iteration: int) -> Tensor:
-        """The same on the pixels that the children look at, [size, size]; NaN where there is no child that is heard."""
+    def pixel_contribution(self, iteration: int) -> Tensor:
+        """The contribution of the children at their receptive fields, [size, size]; NaN where no child has a parent."""
         assert self.fields is not None
-        given, (rows, columns) = self.given(iteration), self.fields
-        height, width = (self._heard(size) for size in given.shape)
-        return Fields(rows[:height], columns[:width]).spread(given[:height, :width])
+        contribution = self.contribution(iteration)
+        height, width = (self._with_parents(size) for size in contribution.shape)
+        fields = ReceptiveFields(self.fields.rows[:height], self.fields.columns[:width])
+        return fields.to_pixels(contribution[:height, :width])
 
-    def _heard(self, positions: int) -> int:
-        """How many rows, or columns, of so many some parent sees: a window with a stride may leave out the last."""
-        if self.observed.window is None:
+    def _with_parents(self, positions: int) -> int:
+        """How many rows, or columns, of so many lie in some window: a stride may leave out the last."""
+        if self.captured.window is None:
             return positions
-        kernel, stride = self.observed.window
+        kernel, stride = self.captured.window
         return (positions - kernel) // stride * stride + kernel
 
-    def strongest(self) -> list[Child]:
-        """The children of the greatest share × presence in the last iteration."""
-        given = (self.shares[-1] * self.presence).flatten()
-        chosen = given.topk(min(STRONGEST, len(given))).indices
+    def strongest(self) -> list[ChildCapsule]:
+        """The children with the largest coefficient × presence in the last iteration."""
+        contributions = (self.coefficients[-1] * self.presence).flatten()
+        chosen = contributions.topk(min(STRONGEST, len(contributions))).indices
         return [self._child(*map(int, torch.unravel_index(index, self.presence.shape))) for index in chosen]
 
-    def _child(self, row: int, column: int, kind: int) -> Child:
+    def _child(self, row: int, column: int, kind: int) -> ChildCapsule:
         at = (row, column, kind)
-        shares = [float(share[at]) for share in self.shares]
-        return Child(*at, float(self.presence[at]), shares, self.fields and self.fields.box(row, column))
+        coefficients = [float(each[at]) for each in self.coefficients]
+        return ChildCapsule(*at, float(self.presence[at]), coefficients, self.fields and self.fields.box(row, column))
 
 
 @dataclass(frozen=True)
-class Inside:
-    """What a network does with one image."""
+class Analysis:
+    """A network's results for one image."""
 
     restored: Restored
-    asked: Asked
-    observation: Observation
-    layers: list[Layer]  # from the lowest to the class capsules; none in a network without capsules
+    image: InputImage
+    captured: Capture
+    layers: list[LayerAnalysis]  # from the lowest to the class capsules; none in a network without capsules
     reconstruction: Tensor | None  # [channels, H, W]
     traversal: Tensor | None  # [D, 11, channels, H, W]
 
     @property
     def scores(self) -> Tensor:
         """[J]."""
-        return self.observation.prediction.scores[0].float()
+        return self.captured.prediction.scores[0].float()
 
     @property
-    def winner(self) -> int:
-        """The class of the greatest score."""
+    def predicted(self) -> int:
+        """The class with the highest score."""
         return int(self.scores.argmax())
 
     @property
-    def names(self) -> list[str]:
-        """Of the classes."""
+    def class_names(self) -> list[str]:
+        """In the order of the labels."""
         return class_names(self.restored.config.data)
 
-    def fields_of(self, name: str) -> Fields | None:
-        """What the children of the layer of this name look at."""
-        return next(layer.fields for layer in self.layers if layer.observed.name == name)
+    @property
+    def title(self) -> str:
+        """The prediction, and the true classes where they are known."""
+        names, labels = self.class_names, self.image.labels
+        true = "" if labels is None else ", it is " + " and ".join(names[label] for label in labels)
+        return f"predicted {names[self.predicted]}{true}"
 
     @property
-    def verdict(self) -> str:
-        """The prediction, and the truth where it is known."""
-        names, labels = self.names, self.asked.labels
-        truth = "" if labels is None else ", it is " + " and ".join(names[label] for label in labels)
-        return f"predicted {names[self.winner]}{truth}"
-
-    @property
-    def score_is(self) -> str:
-        """What the scores are."""
+    def score_kind(self) -> str:
+        """`length`, `activation` or `logit`."""
         scores = getattr(self.restored.module.network, "scores", None)
-        if not isinstance(scores, Scores) or scores.presence == "pose":
-            return "logit"
-        return scores.presence
+        return scores.presence if isinstance(scores, Scores) and scores.presence != "pose" else "logit"
+
+    def factors(self, attention: AttentionMap) -> Tensor:
+        """Of an attention map, without B; on votes those for the predicted class, as their mean over D: [H, W, I]."""
+        values = attention.values[0].float()
+        return values[:, :, :, self.predicted].mean(dim=-1) if attention.kind == "caps" else values
 
 
-def look(restored: Restored, asked: Asked) -> Inside:
-    """Runs the network on the image; raises RunError where what it says is not finite."""
-    pixels = asked.pixels[None]
-    with torch.no_grad(), restored.computing():
-        observation = observe(restored.module, pixels)
-    if not observation.prediction.scores.isfinite().all():
-        raise RunError(f"{restored.path}: its network's scores of {asked.name} are not finite")
-    winner = observation.prediction.scores.argmax(dim=1)
-    drawn = traversal = None
-    if restored.module.decoder is not None:
-        with torch.no_grad(), restored.computing():
-            drawn = restored.module.decoder(observation.prediction.poses, winner)[0].float()
-            traversal = traverse(restored.module, asked.pixels).float()
-    layers = _layers(restored, observation, winner, pixels) if observation.layers else []
-    return Inside(restored, asked, observation, layers, drawn, traversal)
+def analyse(restored: Restored, image: InputImage) -> Analysis:
+    """Runs the network on the image; raises RunError for scores that are not finite."""
+    decoder = restored.module.decoder
+    with torch.no_grad(), restored.autocast():
+        captured = capture(restored.module, image.pixels[None])
+        scores, poses = captured.prediction
+        if not scores.isfinite().all():
+            raise RunError(f"{restored.path}: its network's scores of {image.name} are not finite")
+        predicted = scores.argmax(dim=1)
+        reconstruction = None if decoder is None else decoder(poses, predicted)[0].float()
+        traversal = None if decoder is None else traverse(restored.module, image.pixels).float()
+    layers = _layers(restored, captured, predicted) if captured.layers else []
+    return Analysis(restored, image, captured, layers, reconstruction, traversal)
 
 
-def _layers(restored: Restored, observation: Observation, winner: Tensor, pixels: Tensor) -> list[Layer]:
-    _, channels, height, width = pixels.shape
-    looking: list[Fields | None] = [fields(restored.module.network, (channels, height, width))]
-    for layer in observation.layers[:-1]:
-        below_it = looking[-1]
-        looking.append(below_it.above(layer.window) if below_it and layer.window else None)
-    iterations = range(len(observation.layers[-1].coefficients))
-    shares = [observation.shares(winner, iteration) for iteration in iterations]
+def _layers(restored: Restored, captured: Capture, predicted: Tensor) -> list[LayerAnalysis]:
+    network, data = restored.module.network, restored.config.data
+    fields: list[ReceptiveFields | None] = [receptive_fields(network, (data.channels, data.size, data.size))]
+    for layer in captured.layers[:-1]:
+        children = fields[-1]
+        fields.append(children.parents(layer.window) if children and layer.window else None)
+    iterations = range(len(captured.layers[-1].coefficients))
+    coefficients = zip(*(captured.coefficients_to(predicted, iteration) for iteration in iterations), strict=True)
     return [
-        Layer(layer, looks, [of_iteration[index][0] for of_iteration in shares])
-        for index, (layer, looks) in enumerate(zip(observation.layers, looking, strict=True))
+        LayerAnalysis(layer, of_layer, [each[0] for each in to_predicted])
+        for layer, of_layer, to_predicted in zip(captured.layers, fields, coefficients, strict=True)
     ]
 
 
-def numbers(inside: Inside) -> Json:
-    """All of it, for JSON."""
-    restored, asked, names = inside.restored, inside.asked, inside.names
-    poses = inside.observation.prediction.poses
+def to_json(analysis: Analysis) -> Json:
+    """All numbers of an analysis."""
+    restored, image, names = analysis.restored, analysis.image, analysis.class_names
+    poses = analysis.captured.prediction.poses
     lengths = None if poses is None else torch.linalg.vector_norm(poses[0].float(), dim=-1)
     return {
         "checkpoint": str(restored.path),
         "run": restored.name,
         "epoch": restored.epoch,
-        "image": asked.name,
-        "classes": None if asked.labels is None else [names[label] for label in asked.labels],
-        "prediction": names[inside.winner],
-        "score_is": inside.score_is,
-        "scores": dict(zip(names, inside.scores.tolist(), strict=True)),
+        "image": image.name,
+        "classes": None if image.labels is None else [names[label] for label in image.labels],
+        "prediction": names[analysis.predicted],
+        "score_kind": analysis.score_kind,
+        "scores": dict(zip(names, analysis.scores.tolist(), strict=True)),
         "lengths": None if lengths is None else dict(zip(names, lengths.tolist(), strict=True)),
-        "routing": [_routing(layer) for layer in inside.layers],
-        "attention": [_attention(found, inside.winner) for found in inside.observation.attention],
-        "reconstruction": _reconstruction(inside),
+        "routing": [_routing(layer) for layer in analysis.layers],
+        "attention": [
+            {"kind": each.kind, "name": each.name, "factors": analysis.factors(each).tolist()}
+            for each in analysis.captured.attention
+        ],
+        "reconstruction": _reconstruction(analysis),
     }
 
 
-def _routing(layer: Layer) -> Json:
-    rows, columns, types = layer.presence.shape
+def _routing(layer: LayerAnalysis) -> Json:
+    (rows, columns, types), lengths = layer.presence.shape, layer.captured.lengths[0]
     return {
-        "layer": layer.observed.name,
-        "children": {"rows": rows, "columns": columns, "types": types, "lengths": layer.observed.lengths[0].tolist()},
+        "layer": layer.captured.name,
+        "children": {"rows": rows, "columns": columns, "types": types, "lengths": lengths.tolist()},
         "entropies": layer.entropies,
-        "given": [layer.given(iteration).tolist() for iteration in range(len(layer.shares))],
+        "contributions": [layer.contribution(iteration).tolist() for iteration in range(len(layer.coefficients))],
         "strongest": [child._asdict() for child in layer.strongest()],
     }
 
 
-def factors(found: AttentionMap, winner: int) -> Tensor:
-    """What the input is multiplied with; of the votes for the winning class, the mean over D: [H, W, I]."""
-    values = found.values[0].float()
-    return values[:, :, :, winner].mean(dim=-1) if found.kind == "caps" else values
-
-
-def _attention(found: AttentionMap, winner: int) -> Json:
-    return {"kind": found.kind, "name": found.name, "factors": factors(found, winner).tolist()}
-
-
-def _reconstruction(inside: Inside) -> Json | None:
-    if inside.reconstruction is None or inside.traversal is None:
+def _reconstruction(analysis: Analysis) -> Json | None:
+    if analysis.reconstruction is None or analysis.traversal is None:
         return None
-    changes: Any = (inside.traversal - inside.reconstruction).abs().mean(dim=(2, 3, 4))
+    changes = (analysis.traversal - analysis.reconstruction).abs().mean(dim=(2, 3, 4))
     return {
-        "squared_error": float(reconstruction_loss(inside.reconstruction[None], inside.asked.pixels[None])),
-        "pixels": inside.reconstruction.tolist(),
+        "squared_error": float(reconstruction_loss(analysis.reconstruction[None], analysis.image.pixels[None])),
+        "pixels": analysis.reconstruction.tolist(),
         "offsets": OFFSETS,
         "mean_change": changes.tolist(),
     }

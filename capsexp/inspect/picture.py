@@ -1,4 +1,4 @@
-"""The picture of `capsexp.inspect.analysis`: rows of panels, from the image to what each number of the winner draws."""
+"""The picture of an `Analysis`: rows of panels, from the prediction to the traversal of the predicted capsule."""
 
 import io
 import math
@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -16,31 +17,30 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from capsexp.figures.style import GREY, LOOKS, ours
-from capsexp.inspect.analysis import Child, Inside, Layer, factors
+from capsexp.inspect.analysis import Analysis, ChildCapsule, LayerAnalysis
 from capsexp.inspect.traversal import OFFSETS
 
 WIDTH = 11.0  # inches
-SHOWN = 5  # iterations side by side at most
-CLASSES = 10  # whose scores are shown at most
-HEAT = "viridis"  # grows in lightness all the way, so that it can be printed grey
-CASED = [withStroke(linewidth=2.5, foreground="white")]  # seen on black, too
+MAX_ITERATIONS = 5  # side by side
+MAX_CLASSES = 10  # whose scores are shown
+HEAT = "viridis"  # its lightness grows monotonically, so that it can be printed grey
+CASED = [withStroke(linewidth=2.5, foreground="white")]  # visible on black, too
 SMALL, TINY = 9, 8  # points
 
-#: A row of the picture: its height in inches, and what draws it.
+#: A row of the picture: its height in inches, and the function that draws it.
 Row = tuple[float, Callable[[SubFigure], None]]
 
 
-def picture(inside: Inside) -> bytes:
-    """A PNG file; the same for the same image and checkpoint."""
-    rows: list[Row] = [(2.7, partial(_prediction, inside))]
-    placed = [layer for layer in inside.layers if layer.fields is not None]
-    rows += [(2.7, partial(_routing, inside, layer)) for layer in placed]
-    rows += [(2.9, partial(_strongest, inside, layer)) for layer in placed[-1:]]
-    if inside.observation.attention:
-        rows.append((2.5, partial(_attention, inside)))
-    if inside.traversal is not None:
-        moved = inside.traversal
-        rows.append((0.9 + 0.55 * len(moved), partial(_traversal, inside, moved)))
+def picture(analysis: Analysis) -> bytes:
+    """A PNG file; the same bytes for the same image and checkpoint."""
+    rows: list[Row] = [(2.7, partial(_prediction, analysis))]
+    placed = [layer for layer in analysis.layers if layer.fields is not None]
+    rows += [(2.7, partial(_routing, analysis, layer)) for layer in placed]
+    rows += [(2.9, partial(_strongest, analysis, layer)) for layer in placed[-1:]]
+    if analysis.captured.attention:
+        rows.append((2.5, partial(_attention, analysis)))
+    if analysis.traversal is not None:
+        rows.append((0.9 + 0.55 * len(analysis.traversal), partial(_traversal, analysis, analysis.traversal)))
     heights = [height for height, _ in rows]
     with ours():
         figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
@@ -53,64 +53,62 @@ def picture(inside: Inside) -> bytes:
     return stream.getvalue()
 
 
-def _prediction(inside: Inside, part: SubFigure) -> None:
+def _prediction(analysis: Analysis, part: SubFigure) -> None:
     """The image, the scores, the reconstruction."""
-    asked, restored, drawn = inside.asked, inside.restored, inside.reconstruction
-    _title(part, f"{asked.name}: {inside.verdict}   ({restored.name}, epoch {restored.epoch})")
+    image, restored, drawn = analysis.image, analysis.restored, analysis.reconstruction
+    _title(part, f"{image.name}: {analysis.title}   ({restored.name}, epoch {restored.epoch})")
     axes = part.subplots(1, 2 if drawn is None else 4, width_ratios=[1, 2.2] + ([] if drawn is None else [1, 1.2]))
-    _image(axes[0], asked.pixels, "input")
-    _scores(axes[1], inside)
+    _image(axes[0], image.pixels, "input")
+    _scores(axes[1], analysis)
     if drawn is not None:
         _image(axes[2], drawn, "reconstruction")
         _image(axes[3], torch.zeros_like(drawn), "reconstruction − input")
-        difference = axes[3].imshow((drawn - asked.pixels).mean(dim=0), cmap="PuOr", vmin=-1, vmax=1)
+        difference = axes[3].imshow((drawn - image.pixels).mean(dim=0), cmap="PuOr", vmin=-1, vmax=1)
         part.colorbar(difference, ax=axes[3], shrink=0.8)
 
 
-def _scores(axis: Axes, inside: Inside) -> None:
-    scores, truth = inside.scores, inside.asked.labels or []
-    order = scores.topk(min(CLASSES, len(scores))).indices.sort().values.tolist()
-    values = [float(scores[label]) for label in order]
-    colors = [LOOKS[2].color if label == inside.winner else "0.8" for label in order]
-    bars = axis.barh(range(len(order)), values, color=colors, edgecolor="black", linewidth=0.6)
-    axis.bar_label(bars, [f"{value:.3f}" for value in values], fontsize=TINY, padding=3)
-    names = [inside.names[label] + (" (true)" if label in truth else "") for label in order]
-    axis.set_yticks(range(len(order)), names, fontsize=TINY)
+def _scores(axis: Axes, analysis: Analysis) -> None:
+    scores, true = analysis.scores, analysis.image.labels or []
+    shown = scores.topk(min(MAX_CLASSES, len(scores))).indices.sort().values.tolist()
+    colors = [LOOKS[2].color if label == analysis.predicted else "0.8" for label in shown]
+    bars = axis.barh(range(len(shown)), scores[shown].tolist(), color=colors, edgecolor="black", linewidth=0.6)
+    axis.bar_label(bars, fmt="%.3f", fontsize=TINY, padding=3)
+    names = [analysis.class_names[label] + (" (true)" if label in true else "") for label in shown]
+    axis.set_yticks(range(len(shown)), names, fontsize=TINY)
     axis.invert_yaxis()
     axis.margins(x=0.2)
     axis.spines[["top", "right"]].set_visible(False)
-    rest = "" if len(order) == len(scores) else f", the {len(order)} greatest of {len(scores)}"
-    axis.set_title(f"{inside.score_is} of each class{rest}", fontsize=SMALL)
+    rest = "" if len(shown) == len(scores) else f", the {len(shown)} highest of {len(scores)}"
+    axis.set_title(f"{analysis.score_kind} of each class{rest}", fontsize=SMALL)
 
 
-def _routing(inside: Inside, layer: Layer, part: SubFigure) -> None:
-    """What the children give to the winning class, iteration by iteration, on the pixels that they look at."""
-    assert layer.fields is not None
+def _routing(analysis: Analysis, layer: LayerAnalysis, part: SubFigure) -> None:
+    """The contributions of the children to the predicted class at their receptive fields, iteration by iteration."""
     height, width, types = layer.presence.shape
-    winner = inside.names[inside.winner]
     _title(
         part,
-        f"{_which(inside, layer)}: how much of its child capsules ({types} at each of {height}×{width} positions) "
-        f"goes to {winner}: Σ share × presence",
+        f"{_which(analysis, layer)}: contribution of its child capsules ({types} at each of {height}×{width} "
+        f"positions) to {analysis.class_names[analysis.predicted]}: Σ coefficient × presence",
     )
-    shown = _some(len(layer.shares), SHOWN)
-    maps = torch.stack([layer.on_pixels(iteration) for iteration in shown])
+    count = len(layer.coefficients)
+    shown = np.linspace(0, count - 1, min(count, MAX_ITERATIONS)).round().astype(int).tolist()
+    maps = torch.stack([layer.pixel_contribution(iteration) for iteration in shown])
     axes = part.subplots(1, max(len(shown), 3) + 1)
     for axis, iteration, heat in zip(axes, shown, maps, strict=False):
-        drawn = _heat(axis, inside, heat, f"iteration {iteration + 1}", maps)
+        drawn = _heat(axis, analysis, heat, f"iteration {iteration + 1}", maps)
     part.colorbar(drawn, ax=list(axes[: len(shown)]), shrink=0.8)
     for axis in axes[len(shown) : -1]:
         axis.axis("off")
     _entropies(axes[-1], layer)
 
 
-def _which(inside: Inside, layer: Layer) -> str:
-    number, count = inside.layers.index(layer) + 1, len(inside.layers)
+def _which(analysis: Analysis, layer: LayerAnalysis) -> str:
+    number, count = analysis.layers.index(layer) + 1, len(analysis.layers)
     return "routing" if count == 1 else f"routing, layer {number} of {count}"
 
 
-def _entropies(axis: Axes, layer: Layer) -> None:
-    parents = layer.observed.coefficients[0].shape[-1]
+def _entropies(axis: Axes, layer: LayerAnalysis) -> None:
+    parents = layer.captured.coefficients[0].shape[-1]
     iterations = range(1, len(layer.entropies) + 1)
     axis.plot(iterations, layer.entropies, **LOOKS[0].curve)
     for iteration in {1, len(iterations)}:
@@ -119,31 +117,28 @@ def _entropies(axis: Axes, layer: Layer) -> None:
     axis.axhline(math.log(parents), color=GREY, linestyle="--", linewidth=1)
     axis.set_ylim(0, 1.15 * math.log(parents))
     axis.set_title(f"entropy (dashed: log {parents})", fontsize=SMALL)
-    _count_iterations(axis, len(iterations))
+    _label_iterations(axis, len(iterations))
 
 
-def _strongest(inside: Inside, layer: Layer, part: SubFigure) -> None:
-    """Single children, where they are, and what they give in each iteration."""
-    children = layer.strongest()
-    _title(part, f"{_which(inside, layer)}: the child capsules of which most goes to {inside.names[inside.winner]}")
-    places, lines, listed = part.subplots(1, 3, width_ratios=[1, 1.7, 1.8])
-    _image(places, inside.asked.pixels, "what they see")
+def _strongest(analysis: Analysis, layer: LayerAnalysis, part: SubFigure) -> None:
+    """Single children: their receptive fields, and their coefficients in each iteration."""
+    children, predicted = layer.strongest(), analysis.class_names[analysis.predicted]
+    _title(part, f"{_which(analysis, layer)}: the child capsules with the largest contribution to {predicted}")
+    image, lines, listed = part.subplots(1, 3, width_ratios=[1, 1.7, 1.8])
+    _image(image, analysis.image.pixels, "receptive fields")
+    _boxes(image, children)
     for number, (child, look) in enumerate(zip(children, LOOKS, strict=False), 1):
-        lines.plot(range(1, len(child.shares) + 1), child.shares, label=_described(number, child), **look.curve)
-    _boxes(places, children)
-    lines.set_ylim(0, 1.08 * max(max(child.shares) for child in children))
-    lines.set_title("share", fontsize=SMALL)
-    _count_iterations(lines, len(layer.shares))
+        label = f"{number}: type {child.type}, row {child.row}, column {child.column}, presence {child.presence:.2f}"
+        lines.plot(range(1, len(child.coefficients) + 1), child.coefficients, label=label, **look.curve)
+    lines.set_ylim(0, 1.08 * max(max(child.coefficients) for child in children))
+    lines.set_title("routing coefficient", fontsize=SMALL)
+    _label_iterations(lines, len(layer.coefficients))
     listed.axis("off")
     listed.legend(*lines.get_legend_handles_labels(), loc="center left", frameon=False, fontsize=TINY)
 
 
-def _described(number: int, child: Child) -> str:
-    return f"{number}: type {child.type}, row {child.row}, column {child.column}, presence {child.presence:.2f}"
-
-
-def _boxes(axis: Axes, children: Sequence[Child]) -> None:
-    """What each of them sees, once where several stand at one position, with their numbers in the middle."""
+def _boxes(axis: Axes, children: Sequence[ChildCapsule]) -> None:
+    """The children's receptive fields, one for all children at a position, with their numbers in the middle."""
     numbers: dict[tuple[int, int, int, int], list[int]] = {}
     for number, child in enumerate(children, 1):
         if child.box is not None:
@@ -157,36 +152,36 @@ def _boxes(axis: Axes, children: Sequence[Child]) -> None:
         axis.annotate(",".join(map(str, here)), middle, color=look.color, ha="center", va="center", path_effects=CASED)
 
 
-def _count_iterations(axis: Axes, count: int) -> None:
+def _label_iterations(axis: Axes, count: int) -> None:
     axis.set_xticks(range(1, count + 1))
     axis.set_xlim(0.5, count + 0.5)
     axis.set_xlabel("iteration")
 
 
-def _attention(inside: Inside, part: SubFigure) -> None:
-    """What the attention modules multiply with."""
-    maps, winner = inside.observation.attention, inside.names[inside.winner]
-    _title(part, "attention: what it multiplies its input with")
-    widths = [2 if found.kind in ("channel", "conv") else 1 for found in maps]
-    for found, axis in zip(maps, part.subplots(1, len(maps), squeeze=False, width_ratios=widths)[0], strict=True):
-        values = factors(found, inside.winner)
-        if found.kind == "channel":
-            _bars(axis, values, 0, "CBAM, by channel")
-        elif found.kind == "conv":
-            _bars(axis, values, 1, "Conv-Attention, by channel")
-        elif found.kind == "spatial":
-            heat = _enlarged(values, inside.asked.pixels.shape[-1])
-            part.colorbar(_heat(axis, inside, heat, "CBAM, by position", heat), ax=axis, shrink=0.8)
-        elif (looks := inside.fields_of(found.name)) is None:
-            _bars(axis, values.flatten(), 1, f"Caps-Attention,\nvotes for {winner} by child")
+def _attention(analysis: Analysis, part: SubFigure) -> None:
+    """The factors of the attention modules."""
+    maps, predicted = analysis.captured.attention, analysis.class_names[analysis.predicted]
+    fields = {layer.captured.name: layer.fields for layer in analysis.layers}
+    _title(part, "attention: the factors that its input is multiplied with")
+    widths = [2 if each.kind in ("channel", "conv") else 1 for each in maps]
+    for each, axis in zip(maps, part.subplots(1, len(maps), squeeze=False, width_ratios=widths)[0], strict=True):
+        factors = analysis.factors(each)
+        if each.kind == "channel":
+            _bars(axis, factors, 0, "CBAM, by channel")
+        elif each.kind == "conv":
+            _bars(axis, factors, 1, "Conv-Attention, by channel")
+        elif each.kind == "spatial":
+            heat = _enlarged(factors, analysis.image.pixels.shape[-1])
+            part.colorbar(_heat(axis, analysis, heat, "CBAM, by position", heat), ax=axis, shrink=0.8)
+        elif (of_children := fields[each.name]) is None:
+            _bars(axis, factors.flatten(), 1, f"Caps-Attention,\nvotes for {predicted} by child")
         else:
-            heat = looks.spread(values.mean(dim=-1))
-            drawn = _heat(axis, inside, heat, f"Caps-Attention,\nvotes for {winner}", heat)
-            part.colorbar(drawn, ax=axis, shrink=0.8)
+            heat, title = of_children.to_pixels(factors.mean(dim=-1)), f"Caps-Attention,\nvotes for {predicted}"
+            part.colorbar(_heat(axis, analysis, heat, title, heat), ax=axis, shrink=0.8)
 
 
 def _bars(axis: Axes, values: Tensor, foot: int, title: str) -> None:
-    """Bars that stand on, or hang from, `foot`: 1, which changes nothing; 0 in CBAM, whose factors are all below 1."""
+    """Bars from `foot`: 1 is the factor that changes nothing; 0 in CBAM, whose factors are all below 1."""
     axis.bar(range(len(values)), (values - foot).tolist(), width=1.0, bottom=foot, color=LOOKS[2].color)
     axis.axhline(foot, color="black", linewidth=0.8)
     axis.set_title(title, fontsize=SMALL)
@@ -194,7 +189,7 @@ def _bars(axis: Axes, values: Tensor, foot: int, title: str) -> None:
 
 
 def _enlarged(values: Tensor, size: int) -> Tensor:
-    """A feature map's [h, h] on the pixels [size, size] that are nearest to its positions; NaN at the rim."""
+    """A feature map [h, h] with each position repeated to the size of its pixels: [size, size], NaN at the border."""
     stride = size // len(values)
     large = values.repeat_interleave(stride, 0).repeat_interleave(stride, 1)
     before = (size - len(large)) // 2
@@ -202,22 +197,23 @@ def _enlarged(values: Tensor, size: int) -> Tensor:
     return torch.nn.functional.pad(large, (before, after, before, after), value=math.nan)
 
 
-def _traversal(inside: Inside, moved: Tensor, part: SubFigure) -> None:
-    """A row a dimension of the winning capsule, a column an offset."""
-    dimensions, offsets, channels, height, width = moved.shape
-    _title(part, f"reconstructions, one number of the capsule of {inside.names[inside.winner]} changed")
+def _traversal(analysis: Analysis, traversal: Tensor, part: SubFigure) -> None:
+    """A row a dimension of the predicted capsule, a column an offset."""
+    dimensions, offsets, channels, height, width = traversal.shape
+    predicted = analysis.class_names[analysis.predicted]
+    _title(part, f"reconstructions with one component of the capsule of {predicted} changed")
     axis = part.subplots()
-    moved = torch.nn.functional.pad(moved, (1, 0, 1, 0), value=1)  # white lines between them
+    tiles = torch.nn.functional.pad(traversal, (1, 0, 1, 0), value=1)  # white lines between them
     height, width = height + 1, width + 1
-    tiles = moved.permute(0, 3, 1, 4, 2).reshape(dimensions * height, offsets * width, channels)
+    tiles = tiles.permute(0, 3, 1, 4, 2).reshape(dimensions * height, offsets * width, channels)
     axis.imshow(tiles.squeeze(-1), cmap="gray", vmin=0, vmax=1)
     axis.set_xticks(
         [(column + 0.5) * width for column in range(offsets)],
         [f"{offset:+.2f}" if offset else "0" for offset in OFFSETS],
     )
     axis.set_yticks([(row + 0.5) * height for row in range(dimensions)], [str(row) for row in range(dimensions)])
-    axis.set_ylabel("number")
-    axis.set_xlabel("added to it")
+    axis.set_ylabel("component")
+    axis.set_xlabel("offset")
     axis.tick_params(length=0)
 
 
@@ -232,20 +228,10 @@ def _image(axis: Axes, pixels: Tensor, title: str) -> None:
     axis.set_yticks([])
 
 
-def _heat(axis: Axes, inside: Inside, heat: Tensor, title: str, scale: Tensor) -> ScalarMappable:
-    """Values of the pixels, NaN where there is none, in colours that span the scale's; outlines of the image."""
-    grey = inside.asked.pixels.mean(dim=0)
+def _heat(axis: Axes, analysis: Analysis, heat: Tensor, title: str, scale: Tensor) -> ScalarMappable:
+    """Values of the pixels, NaN where there is none, in colours over the range of `scale`; outlines of the image."""
+    grey = analysis.image.pixels.mean(dim=0)
     _image(axis, grey[None], title)
-    known = scale[~scale.isnan()]
-    drawn = axis.imshow(heat, cmap=HEAT, vmin=float(known.min()), vmax=float(known.max()))
+    drawn = axis.imshow(heat, cmap=HEAT, vmin=np.nanmin(scale), vmax=np.nanmax(scale))
     axis.contour(grey, levels=[float(grey.mean())], colors="white", linewidths=1.0)
     return drawn
-
-
-def _some(count: int, most: int) -> list[int]:
-    """All of `count`, or `most` of them, with the first and the last."""
-    return (
-        sorted({round(index * (count - 1) / (most - 1)) for index in range(most)})
-        if count > most
-        else list(range(count))
-    )

@@ -1,8 +1,8 @@
-"""Where in the image a capsule is: how much the capsules at a position look at each pixel.
+"""Receptive fields of capsules: the weight of each pixel in the capsules at each position.
 
-That is their derivative in a copy of the network whose convolutions are means, so that nothing cancels and no ReLU is
-closed, without normalisation, and without attention on features, part of which looks at the whole image. It works for
-any network, whatever its convolutions are, and is what Luo et al. 2016 call an effective receptive field.
+The weights are the derivative of the poses in a copy of the network whose convolutions are means, so that nothing
+cancels and no ReLU is closed, without normalisation, and without attention on features, part of which pools over the
+whole image. This needs no knowledge of the layers, and is the effective receptive field of Luo et al. 2016.
 """
 
 from copy import deepcopy
@@ -12,45 +12,45 @@ import torch
 from torch import Tensor, nn
 
 from capsexp.nn.attention import CBAM, ConvAttention
-from capsexp.nn.capture import Window, observe
+from capsexp.nn.capture import Window, capture
 
 
-class Fields(NamedTuple):
-    """How much the H rows of a layer's positions look at each row of pixels, and its W columns at each column."""
+class ReceptiveFields(NamedTuple):
+    """Of the capsules at H × W positions: the weights of a position's field are a product over rows and columns."""
 
-    rows: Tensor  # [H, size], each sums to 1; 0 where it sees nothing
+    rows: Tensor  # [H, size], each sums to 1; 0 outside the field
     columns: Tensor  # [W, size]
 
-    def above(self, window: Window) -> "Fields":
-        """The same for positions that see these through a window."""
-        return Fields(*(looks.unfold(0, *window).mean(dim=-1) for looks in self))
+    def parents(self, window: Window) -> "ReceptiveFields":
+        """Those of parents whose children these are."""
+        return ReceptiveFields(*(weights.unfold(0, *window).mean(dim=-1) for weights in self))
 
     def box(self, row: int, column: int) -> tuple[int, int, int, int]:
-        """What the capsules at one position see: top, left, and the row and the column after the last."""
+        """The field of one position: top, left, and the row and the column after the last."""
         rows, columns = self.rows[row].nonzero(), self.columns[column].nonzero()
         return int(rows[0]), int(columns[0]), int(rows[-1]) + 1, int(columns[-1]) + 1
 
-    def spread(self, values: Tensor) -> Tensor:
-        """Values of the positions, [H, W], as values of the pixels, [size, size]; NaN where nobody looks.
+    def to_pixels(self, values: Tensor) -> Tensor:
+        """Values of the positions, [H, W] -> of the pixels, [size, size]: the mean over the positions by their weights.
 
-        A pixel gets the mean of the positions, weighted with how much they look at it.
+        NaN outside all fields.
         """
-        rows, columns = (looks / looks.sum(dim=0) for looks in self)  # 0 / 0 where nobody looks
+        rows, columns = (weights / weights.sum(dim=0) for weights in self)  # 0 / 0 outside all fields
         return rows.mT @ values @ columns
 
 
-def fields(network: nn.Module, image_shape: tuple[int, int, int]) -> Fields:
+def receptive_fields(network: nn.Module, image_shape: tuple[int, int, int]) -> ReceptiveFields:
     """Those of the children of a network's lowest layer, in images of (channels, size, size)."""
-    pixels = torch.full((1, *image_shape), 0.01, requires_grad=True)  # so small that squash lets everything grow
-    poses = observe(_averaging(network), pixels).layers[0].poses[0]
+    pixels = torch.full((1, *image_shape), 0.01, requires_grad=True)  # small: there squash is monotonic in all inputs
+    poses = capture(_averaging(network), pixels).layers[0].poses[0]
     height, width = poses.shape[:2]
-    seen = []
-    for at in range(max(height, width)):  # rows and columns are found together, on the diagonal
-        wanted = poses[min(at, height - 1), min(at, width - 1)].sum()
-        (derivative,) = torch.autograd.grad(wanted, pixels, retain_graph=True)
-        seen.append(derivative[0].sum(dim=0) / derivative.sum())
-    together = torch.stack(seen)
-    return Fields(together[:height].sum(dim=2), together[:width].sum(dim=1))
+    fields = []
+    for position in range(max(height, width)):  # on the diagonal, for rows and columns together
+        total = poses[min(position, height - 1), min(position, width - 1)].sum()
+        (derivative,) = torch.autograd.grad(total, pixels, retain_graph=True)
+        fields.append(derivative[0].sum(dim=0) / derivative.sum())
+    weights = torch.stack(fields)
+    return ReceptiveFields(weights[:height].sum(dim=2), weights[:width].sum(dim=1))
 
 
 @torch.no_grad()

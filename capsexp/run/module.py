@@ -199,7 +199,7 @@ class CapsuleModule(pl.LightningModule):
         self.eval_metrics.reset()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds, as plain containers, the run (see capsexp.inspect.restore.About) and its history."""
+        """Adds, as plain containers, the run (see capsexp.inspect.restore.Header) and its history."""
         planned = self.planned
         checkpoint["capsexp"] = {
             "format": FORMAT,

@@ -34,7 +34,7 @@ from torch.utils.tensorboard.summary import hparams as hparams_summaries
 from capsexp.config.checks import NAME, TARGET
 from capsexp.data.loader import Batch, BatchGroups, DeviceLoader
 from capsexp.nn.capsules import use_reference
-from capsexp.nn.capture import entropy, observe
+from capsexp.nn.capture import capture, entropy
 from capsexp.nn.losses import multi_hot
 from capsexp.nn.scores import Scores
 from capsexp.run import records
@@ -268,7 +268,7 @@ def _write_routing(writer: SummaryWriter, module: CapsuleModule, pixels: Tensor,
     entropies, histograms = defaultdict[str, list[float]](list), defaultdict[str, _Histogram](_Histogram)
     drawn = []
     for image, label in zip(pixels[:, None], labels[:, None], strict=True):  # one by one, for the memory of the votes
-        observed = observe(module, image)
+        observed = capture(module, image)
         for layer in observed.layers:
             for number, coefficients in enumerate(layer.coefficients, start=1):
                 name = f"{layer.name}/iteration_{number}"

@@ -208,7 +208,7 @@ def test_of_a_hundred_classes_the_worst_are_shown(place: Path, capsys: pytest.Ca
 def test_on_a_narrow_screen_no_number_is_cut(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    restored = restore(train(place, "plain")[1], typed=["budget.test_images=100"])
+    restored = restore(train(place, "plain")[1], overrides=["budget.test_images=100"])
     monkeypatch.setattr(evaluate, "PIPED_WIDTH", 40)
     capsys.readouterr()
     evaluation = evaluated(restored, quiet)

@@ -1,5 +1,6 @@
 """python -m capsexp.inspect: the picture, the numbers, and one line for whatever is wrong."""
 
+import dataclasses
 import json
 import math
 import sys
@@ -11,45 +12,39 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from support import TINY, composed_config
+from support import Trained, composed_config, train
 
 from capsexp.cli import end_with
 from capsexp.data import source
 from capsexp.errors import InputError
 from capsexp.inspect import __main__ as inspect
-from capsexp.inspect.analysis import Asked, look
-from capsexp.inspect.analysis import numbers as numbers_of
+from capsexp.inspect.analysis import InputImage, analyse, to_json
 from capsexp.inspect.picture import picture
 from capsexp.inspect.restore import Restored, restore
+from capsexp.nn.capture import capture
 from capsexp.run.build import build
 from capsexp.run.checkpoints import load
-from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
 
-RUNS = {
-    "capsnet": ("attention=cbam", "reconstruction.enabled=true", "model.class_pose=4"),
-    "inverted": ("model=inverted_capsnet", "budget.width=0.1", "attention=dual"),
-    "cnn": ("model=huang_cnn", "attention=cbam"),
-}
+
+@pytest.fixture(scope="module")
+def folders(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of a run of CapsNet, of a hierarchy with concurrent routing, and of a network without capsules."""
+    short = ("budget.epochs=1", "budget.train_images=64")
+    inverted = ("model=inverted_capsnet", "budget.width=0.1", "attention=dual", *short)
+    cnn = ("model=huang_cnn", "attention=cbam", *short)
+    return {
+        "capsnet": trained.folder,
+        "inverted": train(tmp_path_factory.mktemp("inverted"), *inverted).folder,
+        "cnn": train(tmp_path_factory.mktemp("cnn"), *cnn).folder,
+    }
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The folder of one run of each kind."""
-    found = {}
-    for name, words in RUNS.items():
-        logs = tmp_path_factory.mktemp(name)
-        paths = (f"paths.results={logs}/results", f"paths.logs={logs}/logs", "trainer.progress=none")
-        run(composed_config(*TINY, "budget.epochs=1", *words, *paths), None, lambda line: None)
-        (found[name],) = (logs / "logs").iterdir()
-    return found
-
-
-@pytest.fixture(scope="module")
-def looked(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """What the command wrote about test image 11 of each run: the pictures' paths."""
-    output = tmp_path_factory.mktemp("looked")
+def pictures(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The paths of the command's pictures of test image 11 in each run."""
+    output = tmp_path_factory.mktemp("pictures")
     for name, folder in folders.items():
         inspect.main([f"checkpoint={folder}", "image=11", f"output={output}/{name}.png"])
     return {name: output / f"{name}.png" for name in folders}
@@ -62,74 +57,76 @@ def packaged() -> tuple[NDArray[np.uint8], list[int]]:
 
 
 def numbers(path: Path) -> dict[str, Any]:
-    """What stands beside a picture."""
+    """The JSON file beside a picture."""
     return json.loads(path.with_suffix(".json").read_text())
 
 
-def one_line(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+def error_line(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str]:
     """The exit code and the one line of the error."""
     monkeypatch.setattr(sys, "argv", ["inspect", *words])
     with pytest.raises(SystemExit) as ended:
         end_with(inspect.main, inspect.__doc__)
-    said = capsys.readouterr()
-    (line,) = said.err.splitlines()
-    assert said.out == ""
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert printed.out == ""
     assert isinstance(ended.value.code, int)
     return ended.value.code, line
 
 
-def test_the_prediction_is_the_networks(folders: dict[str, Path], looked: dict[str, Path]) -> None:
+def test_the_prediction_is_the_networks(folders: dict[str, Path], pictures: dict[str, Path]) -> None:
     images, labels = packaged()
-    for name, path in looked.items():
+    for name, path in pictures.items():
         restored = restore(folders[name])
         scores = restored(torch.from_numpy(images[11])[None, None] / 255).scores[0]
         found = numbers(path)
         assert found["scores"] == pytest.approx(dict(zip("0123456789", scores.tolist(), strict=True)), abs=1e-4)
         assert found["prediction"] == str(int(scores.argmax()))
         assert found["classes"] == [str(labels[11])]
-        assert (found["run"], found["epoch"]) == (folders[name].name, 1)
+        assert (found["run"], found["epoch"]) == (folders[name].name, restored.epoch)
         with Image.open(path) as image:
             assert image.format == "PNG"
             assert image.width == 1210
-    assert numbers(looked["capsnet"])["score_is"] == "length"
-    assert numbers(looked["capsnet"])["lengths"] == pytest.approx(numbers(looked["capsnet"])["scores"])
-    assert numbers(looked["inverted"])["score_is"] == numbers(looked["cnn"])["score_is"] == "logit"
-    assert numbers(looked["cnn"])["lengths"] is None
+    assert numbers(pictures["capsnet"])["score_kind"] == "length"
+    assert numbers(pictures["capsnet"])["lengths"] == pytest.approx(numbers(pictures["capsnet"])["scores"])
+    assert numbers(pictures["inverted"])["score_kind"] == numbers(pictures["cnn"])["score_kind"] == "logit"
+    assert numbers(pictures["cnn"])["lengths"] is None
 
 
-def test_the_routing_of_a_linear_layer(looked: dict[str, Path]) -> None:
-    (layer,) = numbers(looked["capsnet"])["routing"]
-    children = layer["children"]
+def test_the_routing_of_a_linear_layer(pictures: dict[str, Path]) -> None:
+    (layer,) = numbers(pictures["capsnet"])["routing"]
+    children, contributions = layer["children"], np.array(layer["contributions"])
     lengths = np.array(children["lengths"])
     assert lengths.shape == (children["rows"], children["columns"], children["types"]) == (6, 6, 1)
-    assert np.array(layer["given"]).shape == (3, 6, 6)
-    np.testing.assert_allclose(np.array(layer["given"])[0], lengths.sum(axis=2) / 10, rtol=1e-5)
+    assert contributions.shape == (2, 6, 6)
+    np.testing.assert_allclose(contributions[0], lengths.sum(axis=2) / 10, rtol=1e-5)
     assert layer["entropies"][0] == pytest.approx(math.log(10), abs=1e-5)
-    given = [child["presence"] * child["shares"][-1] for child in layer["strongest"]]
-    assert len(given) == 6
-    assert given == sorted(given, reverse=True)
-    assert given[0] == pytest.approx(np.array(layer["given"])[-1].max(), rel=1e-5)
+    strongest = [child["presence"] * child["coefficients"][-1] for child in layer["strongest"]]
+    assert len(strongest) == 6
+    assert strongest == sorted(strongest, reverse=True)
+    assert strongest[0] == pytest.approx(contributions[-1].max(), rel=1e-5)
     for child in layer["strongest"]:
         top, left = 2 * child["row"], 2 * child["column"]
         assert child["box"] == [top, left, top + 17, left + 17]
         assert child["presence"] == pytest.approx(lengths[child["row"], child["column"], child["type"]], rel=1e-5)
 
 
-def test_the_routing_through_several_layers(looked: dict[str, Path]) -> None:
-    layers = numbers(looked["inverted"])["routing"]
+def test_the_routing_through_several_layers(pictures: dict[str, Path]) -> None:
+    layers = numbers(pictures["inverted"])["routing"]
     assert [layer["children"]["rows"] for layer in layers] == [14, 6, 4]
     assert [len(layer["entropies"]) for layer in layers] == [1, 1, 2]
     for layer in layers:
-        given, types = np.array(layer["given"]), layer["children"]["types"]
-        assert given.shape[0] == 2
-        heard = slice(13 if given.shape[1] == 14 else None)  # 3×3 with stride 2 leaves out the last of 14
-        np.testing.assert_allclose(given[0, heard, heard], types / 10, rtol=1e-5)
+        contributions, types = np.array(layer["contributions"]), layer["children"]["types"]
+        assert contributions.shape[0] == 2
+        with_parents = slice(13 if contributions.shape[1] == 14 else None)  # 3×3 with stride 2 leaves out the last
+        np.testing.assert_allclose(contributions[0, with_parents, with_parents], types / 10, rtol=1e-5)
 
 
-def test_reconstruction_and_traversal(folders: dict[str, Path], looked: dict[str, Path]) -> None:
+def test_reconstruction_and_traversal(folders: dict[str, Path], pictures: dict[str, Path]) -> None:
     restored, (images, _) = restore(folders["capsnet"]), packaged()
     pixels = torch.from_numpy(images[11])[None, None] / 255
-    found = numbers(looked["capsnet"])["reconstruction"]
+    found = numbers(pictures["capsnet"])["reconstruction"]
     prediction = restored(pixels)
     assert restored.module.decoder is not None
     with torch.no_grad():
@@ -137,32 +134,40 @@ def test_reconstruction_and_traversal(folders: dict[str, Path], looked: dict[str
     torch.testing.assert_close(torch.tensor(found["pixels"])[None], drawn, atol=1e-4, rtol=1e-3)
     assert found["squared_error"] == pytest.approx(float((drawn - pixels).square().sum()), rel=1e-3)
     changes = np.array(found["mean_change"])
-    assert changes.shape == (4, 11)
+    assert changes.shape == (16, 11)
     assert found["offsets"][5] == 0
     np.testing.assert_allclose(changes[:, 5], 0, atol=1e-6)
     assert changes[:, [0, 10]].max() > 0
-    assert numbers(looked["inverted"])["reconstruction"] is None
+    assert numbers(pictures["inverted"])["reconstruction"] is None
 
 
-def test_the_attention_maps(looked: dict[str, Path]) -> None:
-    maps = {name: {m["kind"]: np.array(m["factors"]) for m in numbers(looked[name])["attention"]} for name in looked}
+def test_the_attention_maps(folders: dict[str, Path], pictures: dict[str, Path]) -> None:
+    maps = {
+        name: {m["kind"]: np.array(m["factors"]) for m in numbers(pictures[name])["attention"]} for name in pictures
+    }
     assert maps["capsnet"]["spatial"].shape == (20, 20)
     assert maps["capsnet"].keys() == maps["cnn"].keys() == {"channel", "spatial"}
     assert maps["inverted"].keys() == {"conv", "caps"}
-    assert maps["inverted"]["caps"].shape == (4, 4, numbers(looked["inverted"])["routing"][-1]["children"]["types"])
+    assert maps["inverted"]["caps"].shape == (4, 4, numbers(pictures["inverted"])["routing"][-1]["children"]["types"])
+    values = capture(
+        restore(folders["inverted"]).module, torch.from_numpy(packaged()[0][11])[None, None] / 255
+    ).attention
+    predicted = int(numbers(pictures["inverted"])["prediction"])
+    expected = values[-1].values[0, :, :, :, predicted].mean(dim=-1)
+    np.testing.assert_allclose(maps["inverted"]["caps"], expected, rtol=1e-4)
     assert all((factors > 0).all() and (factors < 1).all() for factors in maps["capsnet"].values())
 
 
-def test_a_file_is_what_its_pixels_are(
-    folders: dict[str, Path], looked: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_an_image_file_is_averaged_down_and_made_grey(
+    folders: dict[str, Path], pictures: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The test image, four times as large and in colour, is averaged down to itself."""
+    """The test image, enlarged four times and in colour, gives the scores of the test image."""
     large = np.kron(packaged()[0][11], np.ones((4, 4), np.uint8))
     Image.fromarray(np.stack([large] * 3, axis=-1)).save(tmp_path / "a digit.png")
     folder = folders["cnn"]
     inspect.main([f"checkpoint={folder}/last.ckpt", f"image={tmp_path}/a digit.png"])
     written, printed = folder / "inspect" / "a digit.png", capsys.readouterr().out.splitlines()
-    expected = numbers(looked["cnn"])
+    expected = numbers(pictures["cnn"])
     found = numbers(written)
     assert found["image"] == "a digit.png"
     assert found["classes"] is None
@@ -171,23 +176,24 @@ def test_a_file_is_what_its_pixels_are(
     assert printed[1:] == [f"picture {written}", f"numbers {written.with_suffix('.json')}"]
 
 
-def test_a_grey_file_for_a_network_that_sees_colours(tmp_path: Path) -> None:
+def test_a_grey_file_for_a_network_on_colour_images(cnn: Restored, tmp_path: Path) -> None:
     Image.fromarray(packaged()[0][0]).save(tmp_path / "grey.png")
-    pixels = inspect._of_file(tmp_path / "grey.png", composed_config("data=svhn", "data.size=28").data).pixels
+    colour = dataclasses.replace(cnn, config=composed_config("data=svhn", "data.size=28"))
+    pixels = inspect.input_image(colour, f"{tmp_path}/grey.png").pixels
     assert pixels.shape == (3, 28, 28)
     torch.testing.assert_close(pixels, torch.from_numpy(packaged()[0][0]).expand(3, 28, 28) / 255)
 
 
-def test_a_hundred_classes_and_a_layer_without_places() -> None:
+def test_a_hundred_classes_and_children_without_positions() -> None:
     torch.manual_seed(0)
     config = composed_config(
         "model=inverted_capsnet_cifar100", "data=cifar100", "attention.caps=true", "budget.width=0.1"
     )
     module = CapsuleModule(Plan(config, torch.device("cpu"), "float32", None, None), build(config)).eval()
     restored = Restored(Path("made.ckpt"), "made", 1, {}, config, "float32", module)
-    found = look(restored, Asked("noise", torch.rand(3, 32, 32), [3]))
+    found = analyse(restored, InputImage("noise", torch.rand(3, 32, 32), [3]))
     assert [layer.fields is None for layer in found.layers] == [False, False, False, True]
-    assert numbers_of(found)["routing"][-1]["strongest"][0]["box"] is None
+    assert to_json(found)["routing"][-1]["strongest"][0]["box"] is None
     assert picture(found).startswith(b"\x89PNG")
 
 
@@ -225,7 +231,7 @@ BAD_IMAGES = [
 
 @pytest.fixture(scope="module")
 def bad_files(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with files that are not what they should be."""
+    """A folder with damaged and unfitting files."""
     folder = tmp_path_factory.mktemp("bad")
     (folder / "text.png").write_text("a text")
     for name, shape in (("wide", (30, 40)), ("small", (27, 27)), ("whole", (64, 64))):
@@ -241,7 +247,7 @@ def bad_files(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.parametrize(("words", "expected"), BAD_WORDS)
-def test_one_clear_line(
+def test_wrong_input_is_one_line(
     words: str,
     expected: str,
     folders: dict[str, Path],
@@ -251,7 +257,7 @@ def test_one_clear_line(
 ) -> None:
     monkeypatch.chdir(bad_files)
     before = sorted(bad_files.iterdir())
-    code, line = one_line(words.replace("FOLDER", str(folders["cnn"])).split(), monkeypatch, capsys)
+    code, line = error_line(words.replace("FOLDER", str(folders["cnn"])).split(), monkeypatch, capsys)
     assert line.startswith(f"error: {expected}")
     assert code == 2
     assert sorted(bad_files.iterdir()) == before
@@ -264,21 +270,21 @@ def cnn(folders: dict[str, Path]) -> Restored:
 
 
 @pytest.mark.parametrize(("image", "expected"), BAD_IMAGES)
-def test_images_that_it_cannot_look_at(
+def test_a_wrong_image_is_one_line(
     image: str, expected: str, cnn: Restored, bad_files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(bad_files)
     with pytest.raises(InputError) as error:
-        inspect._asked(cnn, image)
+        inspect.input_image(cnn, image)
     assert str(error.value) == f"image={image}: {expected}"
 
 
-def test_numbers_that_are_not_finite(
+def test_scores_that_are_not_finite_are_an_error(
     folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checkpoint = load(folders["cnn"] / "best.ckpt")
     checkpoint["state_dict"]["network.layers.0.weight"].fill_(math.nan)
     torch.save(checkpoint, tmp_path / "nan.ckpt")
-    code, line = one_line([f"checkpoint={tmp_path}/nan.ckpt", "image=0"], monkeypatch, capsys)
+    code, line = error_line([f"checkpoint={tmp_path}/nan.ckpt", "image=0"], monkeypatch, capsys)
     assert code == 1
     assert line.endswith("nan.ckpt: its network's scores of mnist_sample test image 0 are not finite")

@@ -1,4 +1,4 @@
-"""Which pixels a capsule looks at: by hand, and by changing pixels."""
+"""Receptive fields: by hand from the kernels, and by changing pixels."""
 
 from functools import cache
 
@@ -8,8 +8,8 @@ from support import composed_config
 from torch import Tensor, nn
 
 from capsexp.config.schema import Config
-from capsexp.inspect.receptive_field import Fields, fields
-from capsexp.nn.capture import Window, observe
+from capsexp.inspect.receptive_field import ReceptiveFields, receptive_fields
+from capsexp.nn.capture import Window, capture
 from capsexp.run.build import build
 
 
@@ -26,7 +26,7 @@ def made(words: str) -> tuple[nn.Module, tuple[int, int, int]]:
     return build(config).network.eval(), (config.data.channels, config.data.size, config.data.size)
 
 
-#: The first and the last position of a row of capsules, and the pixels that they see: by hand, from the kernels.
+#: The number of positions in a row, and the pixels of the first and the last one's field.
 BY_HAND = {
     "model=capsnet data=mnist_sample attention=cbam": (6, (0, 17), (10, 27)),  # 9 + 8 pixels, stride 2
     "model=da_capsnet data=cifar10": (10, (0, 14), (18, 32)),  # 1 + 2 · (2 + 2 + 1) + 2 + 2 - 1, stride 2
@@ -37,8 +37,8 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize("words", BY_HAND)
-def test_fields_by_hand(words: str) -> None:
-    found = fields(*made(words))
+def test_fields_from_the_kernels(words: str) -> None:
+    found = receptive_fields(*made(words))
     count, first, last = BY_HAND[words]
     assert found.rows.shape == found.columns.shape == (count, found.rows.shape[1])
     assert found.box(0, count - 1) == (first[0], last[0], first[1], last[1])
@@ -50,50 +50,50 @@ def test_fields_by_hand(words: str) -> None:
 @pytest.mark.parametrize("words", ["model=capsnet data=mnist_sample", "model=inverted_capsnet data=cifar10"])
 def test_only_pixels_in_the_box_change_a_capsule(words: str) -> None:
     network, shape = made(words)
-    found = fields(network, shape)
+    found = receptive_fields(network, shape)
     before = torch.rand(1, *shape)
     row, column = 2, 1
     top, left, bottom, right = found.box(row, column)
     inside = torch.zeros(1, *shape, dtype=torch.bool)
     inside[:, :, top:bottom, left:right] = True
     elsewhere = torch.where(inside, before, torch.rand(1, *shape))
-    poses = observe(network, before).layers[0].poses[0, row, column]
-    torch.testing.assert_close(observe(network, elsewhere).layers[0].poses[0, row, column], poses)
+    poses = capture(network, before).layers[0].poses[0, row, column]
+    torch.testing.assert_close(capture(network, elsewhere).layers[0].poses[0, row, column], poses)
     for y, x in ((top, left), (bottom - 1, right - 1)):
         changed = before.clone()
         changed[:, :, y, x] += 10
-        assert not torch.allclose(observe(network, changed).layers[0].poses[0, row, column], poses, atol=1e-6)
+        assert not torch.allclose(capture(network, changed).layers[0].poses[0, row, column], poses, atol=1e-6)
 
 
-def test_a_window_sees_what_its_positions_see() -> None:
-    found = fields(*made("model=em_capsnet data=cifar10"))
-    parents = found.above(Window(3, 2))
+def test_a_parents_field_is_that_of_its_children() -> None:
+    found = receptive_fields(*made("model=em_capsnet data=cifar10"))
+    parents = found.parents(Window(3, 2))
     assert parents.rows.shape == (7, 32)
     assert parents.box(0, 6) == (0, found.box(12, 12)[1], found.box(2, 2)[2], found.box(14, 14)[3])
 
 
-def test_finding_them_leaves_the_network_as_it_was() -> None:
+def test_the_network_is_unchanged() -> None:
     network, shape = made("model=inverted_capsnet data=cifar10 attention=cbam")
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    fields(network, shape)
+    receptive_fields(network, shape)
     assert network.state_dict().keys() == before.keys()
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     assert all(parameter.requires_grad and parameter.grad is None for parameter in network.parameters())
 
 
-def _two() -> Fields:
-    looks = torch.tensor([[0.5, 0.25, 0.25, 0.0, 0.0], [0.0, 0.25, 0.25, 0.5, 0.0]])
-    return Fields(looks, looks)
+def _two() -> ReceptiveFields:
+    weights = torch.tensor([[0.5, 0.25, 0.25, 0.0, 0.0], [0.0, 0.25, 0.25, 0.5, 0.0]])
+    return ReceptiveFields(weights, weights)
 
 
-def test_values_are_spread_over_the_pixels_that_are_looked_at() -> None:
+def test_a_pixel_gets_the_weighted_mean_of_the_positions() -> None:
     values = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
     along: Tensor = torch.tensor([1.0, 0.5, 0.5, 0.0])
-    spread = _two().spread(values)
-    torch.testing.assert_close(spread[:4, :4], along[:, None] * along)
-    assert spread[4].isnan().all()
-    assert spread[:, 4].isnan().all()
+    pixels = _two().to_pixels(values)
+    torch.testing.assert_close(pixels[:4, :4], along[:, None] * along)
+    assert pixels[4].isnan().all()
+    assert pixels[:, 4].isnan().all()
 
 
-def test_the_same_value_everywhere_stays_the_same() -> None:
-    torch.testing.assert_close(_two().spread(torch.full((2, 2), 0.3))[:4, :4], torch.full((4, 4), 0.3))
+def test_equal_values_stay_equal() -> None:
+    torch.testing.assert_close(_two().to_pixels(torch.full((2, 2), 0.3))[:4, :4], torch.full((4, 4), 0.3))

@@ -1,4 +1,4 @@
-"""What observe says happened is what happened: from it the class capsules can be computed again."""
+"""A capture is true to the forward pass: the class capsules can be recomputed from it."""
 
 import math
 from functools import cache
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from capsexp.config.schema import Config
 from capsexp.nn.attention import CBAM, CapsAttention
 from capsexp.nn.capsules import CapsuleLayer, use_reference
-from capsexp.nn.capture import ObservedLayer, Window, entropy, observe
+from capsexp.nn.capture import LayerCapture, Window, capture, entropy
 from capsexp.nn.conv_capsules import ConvCapsules
 from capsexp.nn.routing import Capsules
 from capsexp.nn.squash import squash
@@ -19,7 +19,7 @@ from capsexp.routing.dynamic import DynamicRouting
 from capsexp.routing.gaussians import fitted
 from capsexp.run.build import build
 
-#: Every procedure; linear and convolutional layers; vectors and matrices; a hidden layer without places.
+#: Every procedure; linear and convolutional layers; vectors and matrices; a hidden layer without positions.
 NETWORKS = {
     "capsnet": "model=capsnet data=mnist_sample attention=cbam",
     "capsnet, em": "model=capsnet data=mnist_sample routing=em attention=dual",
@@ -32,7 +32,7 @@ NETWORKS = {
     "capsnet*": "model=inverted_capsnet data=cifar10 routing=dynamic model.structure=vector",
 }
 
-#: Iterations that each layer does, from the lowest.
+#: Iterations of each layer, from the lowest.
 ITERATIONS = {
     "capsnet": [3],
     "capsnet, em": [2],
@@ -74,9 +74,9 @@ def with_reference(network: nn.Module, pixels: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_coefficients_are_distributions_over_the_parents_one_an_iteration(name: str) -> None:
     network, pixels = made(NETWORKS[name])
-    observation = observe(network, pixels)
-    assert [len(layer.coefficients) for layer in observation.layers] == ITERATIONS[name]
-    for layer in observation.layers:
+    captured = capture(network, pixels)
+    assert [len(layer.coefficients) for layer in captured.layers] == ITERATIONS[name]
+    for layer in captured.layers:
         for coefficients in layer.coefficients:
             torch.testing.assert_close(coefficients.sum(dim=-1), torch.ones(coefficients.shape[:-1]))
         parents = layer.coefficients[0].shape[-1]
@@ -84,76 +84,76 @@ def test_coefficients_are_distributions_over_the_parents_one_an_iteration(name: 
         if len(layer.coefficients) > 1:
             assert entropy(layer.coefficients[-1]) < math.log(parents) - 1e-3
         assert layer.presence.shape == layer.lengths.shape == layer.poses.shape[:-1]
-    torch.testing.assert_close(observation.prediction.scores, with_reference(network, pixels))
+    torch.testing.assert_close(captured.prediction.scores, with_reference(network, pixels))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_every_child_that_is_seen_goes_somewhere(name: str) -> None:
+def test_coefficients_to_all_classes_sum_to_1_for_every_child_in_a_window(name: str) -> None:
     network, pixels = made(NETWORKS[name])
-    observation = observe(network, pixels)
-    classes = observation.prediction.scores.shape[1]
-    shares = [observation.shares(torch.full((2,), label)) for label in range(classes)]
-    for layer, of_classes in zip(observation.layers, zip(*shares, strict=True), strict=True):
-        total = torch.stack(of_classes).sum(dim=0)
-        unseen = 1 if layer.poses.shape[1] == 16 else 0  # a 3×3 kernel with stride 2 leaves out the last of 16
-        size = layer.poses.shape[1] - unseen
+    captured = capture(network, pixels)
+    classes = captured.prediction.scores.shape[1]
+    coefficients = [captured.coefficients_to(torch.full((2,), label)) for label in range(classes)]
+    for layer, to_classes in zip(captured.layers, zip(*coefficients, strict=True), strict=True):
+        total = torch.stack(to_classes).sum(dim=0)
+        left_out = 1 if layer.poses.shape[1] == 16 else 0  # the last of 16, by a 3×3 kernel with stride 2
+        size = layer.poses.shape[1] - left_out
         torch.testing.assert_close(total[:, :size, :size], torch.ones_like(total[:, :size, :size]))
         assert float(total.sum()) == pytest.approx(2 * size**2 * total.shape[-1], rel=1e-5)
 
 
-def test_capsnets_classes_out_of_its_coefficients() -> None:
+def test_capsnets_classes_from_its_coefficients() -> None:
     network, pixels = made("model=capsnet data=mnist_sample")
-    observation = observe(network, pixels)
-    (layer,) = observation.layers
+    captured = capture(network, pixels)
+    (layer,) = captured.layers
     matrices = network.classes.matrices.weight.view(3, 6, 6, 10, 16, 8)  # type, row, column
     total = torch.einsum("bhwij,bhwic,ihwjdc->bjd", layer.coefficients[-1], layer.poses, matrices)
-    torch.testing.assert_close(squash(total), observation.prediction.poses)
+    torch.testing.assert_close(squash(total), captured.prediction.poses)
     torch.testing.assert_close(layer.presence, layer.lengths)
     assert layer.window is None
     assert float(layer.presence.max()) < 1
 
 
-def test_da_capsnets_classes_out_of_its_coefficients() -> None:
+def test_da_capsnets_classes_from_its_coefficients() -> None:
     network, pixels = made("model=da_capsnet data=cifar10 attention=none")
-    observation = observe(network, pixels)
-    (layer,) = observation.layers
+    captured = capture(network, pixels)
+    (layer,) = captured.layers
     with torch.no_grad():
         features = network.trunk(network.convolution(pixels).relu())
     torch.testing.assert_close(layer.poses[:, :, :, 0], features.movedim(1, -1))
     total = torch.einsum("bhwij,bhwic,ijdc->bjd", layer.coefficients[-1], layer.poses, network.classes.matrices.weight)
-    torch.testing.assert_close(squash(total, 0.5), observation.prediction.poses)
+    torch.testing.assert_close(squash(total, 0.5), captured.prediction.poses)
 
 
-def test_em_routings_classes_out_of_its_coefficients() -> None:
+def test_em_routings_classes_from_its_coefficients() -> None:
     network, pixels = made("model=em_capsnet data=cifar10")
-    observation = observe(network, pixels)
-    layer = observation.layers[-1]
+    captured = capture(network, pixels)
+    layer = captured.layers[-1]
     linear = network.capsules.layers[-1]
     with torch.no_grad():
         votes = linear.votes(Capsules(layer.poses, layer.presence)).poses
     weights = (layer.coefficients[-1] * layer.presence[..., None]).flatten(1, 3)
-    torch.testing.assert_close(fitted(votes, weights).mean, observation.prediction.poses)
+    torch.testing.assert_close(fitted(votes, weights).mean, captured.prediction.poses)
 
 
-def test_inverted_routings_classes_out_of_its_coefficients() -> None:
+def test_inverted_routings_classes_from_its_coefficients() -> None:
     network, pixels = made(NETWORKS["inverted_capsnet"])
-    observation = observe(network, pixels)
-    layer, linear = observation.layers[-1], network.capsules.layers[-1]
+    captured = capture(network, pixels)
+    layer, linear = captured.layers[-1], network.capsules.layers[-1]
     with torch.no_grad():
         votes = linear.votes(Capsules(layer.poses)).poses  # of the children as they were in the last iteration
         total = torch.einsum("bij,bijd->bjd", layer.coefficients[-1].flatten(1, 3), votes)
-        torch.testing.assert_close(linear.routing.norm(total), observation.prediction.poses)
+        torch.testing.assert_close(linear.routing.norm(total), captured.prediction.poses)
 
 
-def test_squashed_poses_say_how_much_they_are_there() -> None:
-    for layer in observe(*made(NETWORKS["capsnet*"])).layers:
+def test_presence_of_squashed_poses_is_their_length() -> None:
+    for layer in capture(*made(NETWORKS["capsnet*"])).layers:
         torch.testing.assert_close(layer.presence, layer.lengths)
         assert 0 < float(layer.presence.mean()) < 1
 
 
-def test_a_convolutional_layers_parents_out_of_its_coefficients() -> None:
+def test_a_convolutional_layers_parents_from_its_coefficients() -> None:
     network, pixels = made("model=inverted_capsnet data=cifar10 routing.order=sequential model.structure=vector")
-    lower, upper, _ = observe(network, pixels).layers
+    lower, upper, _ = capture(network, pixels).layers
     assert lower.window == Window(3, 2)
     assert lower.presence.min() == lower.presence.max() == 1
     first = network.capsules.layers[0]
@@ -162,37 +162,34 @@ def test_a_convolutional_layers_parents_out_of_its_coefficients() -> None:
     for place in range(9):
         child = lower.poses[:, 2 * row + place // 3, 2 * column + place % 3]
         matrices = first.matrices.weight[3 * place : 3 * place + 3]
-        shares = lower.coefficients[-1][:, row, column, 3 * place : 3 * place + 3]
-        total += torch.einsum("bij,bic,ijdc->bjd", shares, child, matrices)
+        coefficients = lower.coefficients[-1][:, row, column, 3 * place : 3 * place + 3]
+        total += torch.einsum("bij,bic,ijdc->bjd", coefficients, child, matrices)
     torch.testing.assert_close(first.routing.norm(total), upper.poses[:, row, column], atol=1e-5, rtol=1e-4)
 
 
-def test_shares_of_a_window_are_the_mean_over_the_positions_that_see_a_child() -> None:
+def test_coefficients_of_overlapping_windows_are_averaged() -> None:
     coefficients = torch.zeros(1, 2, 2, 4, 2)  # 2 × 2 positions of a 2 × 2 kernel on 3 × 3 children of one type
     coefficients[..., 1] = 1
     coefficients[0, 0, 0, :, 0], coefficients[0, 0, 0, :, 1] = 0.75, 0.25
-    layer = ObservedLayer("", [coefficients], torch.zeros(1, 3, 3, 1, 5), torch.ones(1, 3, 3, 1), Window(2, 1))
+    layer = LayerCapture("", [coefficients], torch.zeros(1, 3, 3, 1, 5), torch.ones(1, 3, 3, 1), Window(2, 1))
     to_first = torch.tensor([1.0, 0.0]).expand(1, 2, 2, 2)
     expected = torch.tensor([[0.75, 0.375, 0.0], [0.375, 0.1875, 0.0], [0.0, 0.0, 0.0]])
-    torch.testing.assert_close(layer.shares(to_first, 5)[0, :, :, 0], expected)
+    torch.testing.assert_close(layer.coefficients_to(to_first, 5)[0, :, :, 0], expected)
 
 
-def test_shares_of_windows_with_strides_and_types() -> None:
-    coefficients, parents = (
-        torch.rand(2, 2, 3, 8, 4),
-        torch.rand(2, 2, 3, 4),
-    )  # 2 × 2 with stride 2 on 4 × 6 × 2 children
-    both = [torch.rand(2, 2, 3, 8, 4), coefficients]
-    layer = ObservedLayer("", both, torch.zeros(2, 4, 6, 2, 5), torch.ones(2, 4, 6, 2), Window(2, 2))
-    shares = layer.shares(parents)
-    assert torch.equal(shares, layer.shares(parents, 1))
-    assert torch.equal(shares, layer.shares(parents, 7))  # it does two iterations; its parents do more
-    assert not torch.allclose(shares, layer.shares(parents, 0))
+def test_coefficients_of_windows_with_strides_and_types() -> None:
+    first, last = torch.rand(2, 2, 2, 3, 8, 4)  # iterations of 2 × 2 with stride 2 on 4 × 6 × 2 children
+    parents = torch.rand(2, 2, 3, 4)
+    layer = LayerCapture("", [first, last], torch.zeros(2, 4, 6, 2, 5), torch.ones(2, 4, 6, 2), Window(2, 2))
+    found = layer.coefficients_to(parents)
+    assert torch.equal(found, layer.coefficients_to(parents, 1))
+    assert torch.equal(found, layer.coefficients_to(parents, 7))  # it does two iterations; its parents do more
+    assert not torch.allclose(found, layer.coefficients_to(parents, 0))
     for row, column, kind in ((0, 0, 0), (1, 4, 1), (3, 3, 0), (2, 5, 1)):
         child = (row % 2 * 2 + column % 2) * 2 + kind
         above = (row // 2, column // 2)
-        expected = (coefficients[:, above[0], above[1], child] * parents[:, above[0], above[1]]).sum(dim=-1)
-        torch.testing.assert_close(shares[:, row, column, kind], expected)
+        expected = (last[:, above[0], above[1], child] * parents[:, above[0], above[1]]).sum(dim=-1)
+        torch.testing.assert_close(found[:, row, column, kind], expected)
 
 
 def test_entropy_of_known_distributions() -> None:
@@ -202,51 +199,51 @@ def test_entropy_of_known_distributions() -> None:
     assert entropy(mixed) == pytest.approx(math.log(2) / 2)
 
 
-def test_cbams_maps_are_what_features_are_multiplied_with() -> None:
+def test_cbams_maps_are_the_factors_of_its_features() -> None:
     network, pixels = made(NETWORKS["capsnet"])
-    seen: list[tuple[Tensor, Tensor]] = []
+    calls: list[tuple[Tensor, Tensor]] = []
     (cbam,) = (module for module in network.modules() if isinstance(module, CBAM))
-    with cbam.register_forward_hook(lambda module, inputs, output: seen.append((inputs[0], output))):
-        maps = {found.kind: found.values for found in observe(network, pixels).attention}
-    ((features, refined),) = seen
+    with cbam.register_forward_hook(lambda module, inputs, output: calls.append((inputs[0], output))):
+        maps = {each.kind: each.values for each in capture(network, pixels).attention}
+    ((features, refined),) = calls
     assert maps.keys() == {"channel", "spatial"}
     expected = features * maps["channel"][:, :, None, None] * maps["spatial"][:, None]
     torch.testing.assert_close(refined, expected)
 
 
 @pytest.mark.parametrize("axis", ["pose", "parents", "children", "votes"])
-def test_huangs_maps_are_what_features_and_votes_are_multiplied_with(axis: str) -> None:
+def test_huangs_maps_are_the_factors_of_features_and_votes(axis: str) -> None:
     network, pixels = made(f"model=da_capsnet data=cifar10 attention=dual model.caps_axis={axis}")
-    seen: list[tuple[Tensor, Tensor]] = []
-    with network.attention.register_forward_hook(lambda module, inputs, output: seen.append((inputs[0], output))):
-        observation = observe(network, pixels)
-    conv, caps = observation.attention
+    calls: list[tuple[Tensor, Tensor]] = []
+    with network.attention.register_forward_hook(lambda module, inputs, output: calls.append((inputs[0], output))):
+        captured = capture(network, pixels)
+    conv, caps = captured.attention
     assert (conv.kind, caps.kind) == ("conv", "caps")
-    ((features, attended),) = seen
-    torch.testing.assert_close(attended, features * conv.values[:, :, None, None])
+    ((features, refined),) = calls
+    torch.testing.assert_close(refined, features * conv.values[:, :, None, None])
     with torch.no_grad():
-        votes = torch.einsum("bhwic,ijdc->bhwijd", observation.layers[0].poses, network.classes.matrices.weight)
-        heard = network.classes.votes(Capsules(observation.layers[0].poses)).poses
-    torch.testing.assert_close((votes * caps.values).flatten(1, 3), heard)
+        votes = torch.einsum("bhwic,ijdc->bhwijd", captured.layers[0].poses, network.classes.matrices.weight)
+        attended = network.classes.votes(Capsules(captured.layers[0].poses)).poses
+    torch.testing.assert_close((votes * caps.values).flatten(1, 3), attended)
     assert float((caps.values - 1).abs().max()) > 1e-3
 
 
 def test_attention_on_the_votes_of_primary_capsules_and_of_a_convolutional_layer() -> None:
     network, pixels = made(NETWORKS["capsnet, em"])
-    caps = observe(network, pixels).attention[-1]
-    votes = torch.einsum("bhwic,ihwjdc->bhwijd", observe(network, pixels).layers[0].poses, _six(network))
+    caps = capture(network, pixels).attention[-1]
+    votes = torch.einsum("bhwic,ihwjdc->bhwijd", capture(network, pixels).layers[0].poses, _six(network))
     torch.testing.assert_close(caps.values, 1 + network.classes.attention.gate(votes), atol=1e-5, rtol=1e-4)
     layer = ConvCapsules(2, 3, 4, 4, 2, 1, DynamicRouting(3, 4), CapsAttention(4), structure="vector")
-    observed = observe(_Alone(layer), torch.rand(1, 3, 3, 2, 4))
-    assert observed.attention[0].values.shape == (1, 2, 2, 8, 3, 4)
+    captured = capture(_OneLayer(layer), torch.rand(1, 3, 3, 2, 4))
+    assert captured.attention[0].values.shape == (1, 2, 2, 8, 3, 4)
 
 
 def _six(network: nn.Module) -> Tensor:
     return network.classes.matrices.weight.view(3, 6, 6, 10, 16, 8)
 
 
-class _Alone(nn.Module):
-    """A network of one layer, which is given its children."""
+class _OneLayer(nn.Module):
+    """A network of one layer, whose input is the poses of its children."""
 
     def __init__(self, layer: CapsuleLayer) -> None:
         super().__init__()
@@ -256,29 +253,29 @@ class _Alone(nn.Module):
         return self.layer(Capsules(poses))
 
 
-def test_the_network_is_left_as_it_was() -> None:
+def test_the_network_is_unchanged() -> None:
     network, pixels = made(NETWORKS["capsnet"])
     network.train()
     network.cbam.eval()
     before = {name: module.training for name, module in network.named_modules()}
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
     state = torch.get_rng_state()
-    observation = observe(network, pixels)
+    captured = capture(network, pixels)
     assert {name: module.training for name, module in network.named_modules()} == before
     assert all(torch.equal(buffer, buffers[name]) for name, buffer in network.named_buffers())
     assert torch.equal(torch.get_rng_state(), state)
-    assert not observation.prediction.scores.requires_grad
+    assert not captured.prediction.scores.requires_grad
     assert all(parameter.grad is None for parameter in network.parameters())
     assert network.classes.fast
     assert "votes" not in vars(network.classes)
     assert not any(module._forward_hooks for module in network.modules())
 
 
-def test_also_when_the_network_fails() -> None:
+def test_the_network_is_unchanged_when_it_fails() -> None:
     network, pixels = made(NETWORKS["capsnet"])
     network.train()
     with pytest.raises(RuntimeError):
-        observe(network, pixels[:, :, :20])
+        capture(network, pixels[:, :, :20])
     assert network.training
     assert network.classes.fast
     assert not any(module._forward_hooks for module in network.modules())
@@ -286,13 +283,13 @@ def test_also_when_the_network_fails() -> None:
 
 def test_gradients_flow_to_pixels_that_require_them() -> None:
     network, pixels = made(NETWORKS["capsnet"])
-    layer = observe(network, pixels.requires_grad_()).layers[0]
+    layer = capture(network, pixels.requires_grad_()).layers[0]
     (derivative,) = torch.autograd.grad(layer.lengths.sum(), pixels)
     assert float(derivative.abs().sum()) > 0
 
 
 def test_a_network_without_capsules() -> None:
     network, pixels = made("model=huang_cnn data=mnist_sample attention=cbam")
-    observation = observe(network, pixels)
-    assert observation.layers == []
-    assert [found.kind for found in observation.attention] == ["channel", "spatial"]
+    captured = capture(network, pixels)
+    assert captured.layers == []
+    assert [each.kind for each in captured.attention] == ["channel", "spatial"]

@@ -26,7 +26,7 @@ from torch.utils.tensorboard import SummaryWriter
 from capsexp.config.schema import Config
 from capsexp.data import source
 from capsexp.data.loader import BatchGroups, DeviceLoader
-from capsexp.nn.capture import entropy, observe
+from capsexp.nn.capture import capture, entropy
 from capsexp.run import checkpoints, records, tensorboard
 from capsexp.run.build import build
 from capsexp.run.checkpoints import EpochCheckpoint
@@ -127,7 +127,7 @@ def test_histograms_count_every_class_of_every_image(ran: tuple[Config, records.
 def test_entropies_are_those_of_the_examples(ran: tuple[Config, records.Record, EventAccumulator]) -> None:
     config, _, events = ran
     module, pixels, labels = last_network(config)
-    seen = observe(module, pixels[[labels.tolist().index(label) for label in range(10)]])
+    seen = capture(module, pixels[[labels.tolist().index(label) for label in range(10)]])
     for number, coefficients in enumerate(seen.layers[0].coefficients, start=1):
         found = [event.value for event in events.Scalars(f"routing_entropy/classes/iteration_{number}")]
         assert found[-1] == pytest.approx(entropy(coefficients))
@@ -326,9 +326,9 @@ def test_nothing_of_it_shows_in_the_runs_numbers(
 def test_looking_leaves_the_random_state_and_the_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def drawing(*args: Any) -> Any:
         torch.rand(1)
-        return observe(*args)
+        return capture(*args)
 
-    monkeypatch.setattr(tensorboard, "observe", drawing)
+    monkeypatch.setattr(tensorboard, "capture", drawing)
     monkeypatch.setattr(tensorboard, "parameter_table", lambda module: str(torch.rand(1)))
     module, trainer, callback = before_training(composed_config(*TINY_RUN), tmp_path)
     module.train()
@@ -410,10 +410,10 @@ def test_pictures_become_rarer_and_the_last_epoch_has_one() -> None:
 def test_an_epoch_costs_ten_single_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def counting(module: CapsuleModule, pixels: torch.Tensor) -> Any:
         images.append(len(pixels))
-        return observe(module, pixels)
+        return capture(module, pixels)
 
     images: list[int] = []
-    monkeypatch.setattr(tensorboard, "observe", counting)
+    monkeypatch.setattr(tensorboard, "capture", counting)
     module, trainer, callback = before_training(composed_config(*TINY_RUN), tmp_path, images=128)
     callback.on_train_start(trainer, module)
     epoch(callback, trainer, module)
