@@ -2,6 +2,7 @@
 
 import platform
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -27,7 +28,7 @@ class Plan:
         """What the run's key is a hash of."""
         return records.identity(self.config, self.precision, self.note)
 
-    @property
+    @cached_property  # a sweep compares the names of all its runs twice a second
     def name(self) -> str:
         """`model-data-key`."""
         return records.run_name(self.identity)

@@ -7,11 +7,13 @@ from typing import Literal, Protocol
 import torch
 
 from capsexp.config.compose import command
+from capsexp.config.schema import Data
+from capsexp.data.source import identify
 from capsexp.errors import InputError
 from capsexp.run import records
-from capsexp.run.plan import Plan, plan, with_precision
+from capsexp.run.plan import Plan, find_device, with_precision
 from capsexp.study.selection import select
-from capsexp.study.studies import Study, condition, config_of
+from capsexp.study.studies import Study, config_of
 
 State = Literal["waiting", "running", "finished", "failed", "elsewhere"]
 
@@ -51,42 +53,48 @@ class Watcher(Protocol):
 
 
 def plan_all(
-    studies: Sequence[Study], typed: Sequence[str], seeds: Sequence[int]
+    studies: Iterable[Study], typed: Sequence[str], seeds: Iterable[int]
 ) -> tuple[list[Job], dict[str, list[str]]]:
-    """All runs of the studies, each once, and what can't be run: the reason, and the runs that it stops.
+    """All runs of the studies, each once, and what can't be run: the reason, and the commands without seeds.
 
-    What is typed selects among a study's rows, or replaces their choices: see `capsexp.study.selection`. The seeds of a
-    configuration follow each other, so that rows of a table are complete early.
+    Typed words select among a study's runs or replace words of theirs: see `capsexp.study.selection`. The seeds of a
+    configuration follow each other, so that rows of a table are complete early. Raises InputError for typed words that
+    no run can have, or that leave nothing to compare.
     """
     jobs: dict[str, Job] = {}
-    barred: dict[str, dict[str, str]] = {}
-    absent: dict[str, str] = {}  # a data set that is missing is looked for, or downloaded, once
+    barred: dict[str, dict[str, None]] = {}
+    data_sets: dict[str, str | InputError | None] = {}
     for study in studies:
         selection = select(study, typed)
-        selection.replaces()  # refuses what no table could be made of
-        for run in selection.runs:
-            if not run.selected:
-                continue
-            overrides, config, trained = list(run.overrides), config_of(run.overrides), condition(run.overrides)
-            if config.data.name not in absent:
-                try:
-                    first = plan(config)
-                except InputError as error:  # its data, or its device
-                    absent[config.data.name] = str(error)
-            if reason := absent.get(config.data.name):
-                barred.setdefault(reason, {}).setdefault(trained, " ".join(overrides))
+        selected = {run.overrides: config_of(run.overrides) for run in selection.runs if run.selected}
+        selection.replaces()
+        for overrides, config in selected.items():
+            try:
+                device, precision = find_device(config)
+                note = _note(config.data, data_sets)
+            except InputError as error:
+                barred.setdefault(str(error), {})[" ".join(overrides)] = None
                 continue
             for seed in seeds:
-                job = Job(_seeded(first, seed, overrides), [])
-                job = jobs.setdefault(job.planned.name, job)
-                if study.name not in job.studies:  # two of its rows can have a run in common
+                repeated = with_precision(command([*overrides, f"seed={seed}"]), precision)
+                planned = Plan(replace(config, seed=seed), device, precision, note, repeated)
+                job = jobs.setdefault(planned.name, Job(planned, []))
+                if study.name not in job.studies:  # replaced words can make two runs of a study the same
                     job.studies.append(study.name)
-    return list(jobs.values()), {reason: list(runs.values()) for reason, runs in barred.items()}
+    return list(jobs.values()), {reason: list(commands) for reason, commands in barred.items()}
 
 
-def _seeded(planned: Plan, seed: int, overrides: list[str]) -> Plan:
-    repeated = with_precision(command([*overrides, f"seed={seed}"]), planned.precision)
-    return replace(planned, config=replace(planned.config, seed=seed), command=repeated)
+def _note(data: Data, known: dict[str, str | InputError | None]) -> str | None:
+    """The state of a data set's files. Each set is looked for, or downloaded, once; raises InputError each time."""
+    if data.name not in known:
+        try:
+            known[data.name] = identify(data).note
+        except InputError as error:
+            known[data.name] = error
+    note = known[data.name]
+    if isinstance(note, InputError):
+        raise note
+    return note
 
 
 def look(job: Job) -> None:

@@ -3,8 +3,6 @@
 import dataclasses
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,12 +11,10 @@ import torch
 from launching import assert_same, planned, records_in, reproduce
 from support import ROOT
 
-from capsexp.config.compose import composed
-from capsexp.config.schema import check
 from capsexp.files import write_atomically
 from capsexp.run import records
 from capsexp.run.checkpoints import LAST
-from capsexp.study import launcher, planning, studies
+from capsexp.study import launcher, planning
 
 T = TypeVar("T")
 
@@ -135,47 +131,6 @@ def test_the_table_is_written_beside_the_records(whole: Path, capsys: pytest.Cap
     assert f"| CapsNet2_CBAM | 2 | yes | 99.61000061 | {sum(best) / 2:.2f} ±" in page
     assert "3 of 250 epochs" in page
     assert "CapsNet3" not in page.partition("Known deviations")[0]  # iterations 1 and 2 were asked for
-
-
-def quickest(act: Callable[[], T]) -> tuple[float, T]:
-    """Seconds of the processor, as the machine may be busy, of the best of three."""
-    seconds = []
-    for _ in range(3):
-        began = time.process_time()
-        outcome = act()
-        seconds.append(time.process_time() - began)
-    return min(seconds), outcome
-
-
-@pytest.mark.slow
-def test_planning_and_skipping_are_quick(whole: Path, tmp_path: Path) -> None:
-    study = studies.load("jiao_table2")
-    overrides = ["data=mnist_sample", f"paths.results={tmp_path}", f"paths.logs={tmp_path}/logs"]
-
-    def planned_jobs(seeds: int) -> list[planning.Job]:
-        return planning.plan_all([study], overrides, range(seeds))[0]
-
-    def looked_at() -> list[planning.Job]:
-        jobs = planned_jobs(10)
-        for job in jobs:
-            planning.look(job)
-        return jobs
-
-    composing, _ = quickest(
-        lambda: [check(composed([*words, *overrides])) for row in study.rows for words in row.jobs()]
-    )
-    seconds, jobs = quickest(lambda: planned_jobs(5))
-    assert len(jobs) == 50
-    assert seconds < 2 * composing
-    finished = next(iter(records_in(whole).values()))
-    epochs = [finished.epochs[0] | {"epoch": epoch} for epoch in range(1, 251)]
-    for job in planned_jobs(10):
-        identity = job.planned.identity
-        key = records.key_of(identity)
-        records.write(dataclasses.replace(finished, key=key, identity=identity, epochs=epochs), job.planned.path)
-    seconds, jobs = quickest(looked_at)
-    assert planning.count(jobs, "finished") == len(jobs) == 100
-    assert seconds < 4 * composing
 
 
 class FullWithTwo(launcher._Launcher):

@@ -1,0 +1,67 @@
+"""Planning: every run of the studies once, with little work."""
+
+from collections import Counter
+
+import pytest
+
+from capsexp.config.schema import Data
+from capsexp.data.source import Identity
+from capsexp.errors import InputError
+from capsexp.study import planning, studies
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often a data set was looked for, by name, and how often a configuration was composed. SVHN is missing."""
+    counted: Counter[str] = Counter()
+    composed = studies.composed
+
+    def identify(data: Data) -> Identity:
+        counted[data.name] += 1
+        if data.name == "svhn":
+            raise InputError("svhn: missing")
+        return Identity(None, "0")
+
+    def compose(overrides: list[str]) -> object:
+        counted["composed"] += 1
+        return composed(overrides)
+
+    monkeypatch.setattr(planning, "identify", identify)
+    monkeypatch.setattr(studies, "composed", compose)
+    studies.config_of.cache_clear()
+    return counted
+
+
+def test_each_run_is_planned_once_and_its_seeds_follow_each_other(calls: Counter[str]) -> None:
+    tables = [studies.load(name) for name in ("huang_table2", "huang_table1")]
+    jobs, barred = planning.plan_all(tables, ["budget=demo"], range(50))
+    assert calls == {"composed": 12 + 6, "cifar10": 1, "svhn": 1, "fashion_mnist": 1}
+    assert [job.planned.config.seed for job in jobs] == 10 * list(range(50))  # four and four rows, and constant 1.0
+    assert len({job.planned.name for job in jobs}) == len(jobs)
+    shared = {job.planned.config.data.name for job in jobs if job.studies == ["huang_table2", "huang_table1"]}
+    assert shared == {"cifar10", "fashion_mnist"}
+    assert sum(len(job.studies) == 2 for job in jobs) == 2 * 50
+    (commands,) = barred.values()
+    assert len(commands) == 4 + 2
+    assert all("data=svhn" in command and "seed" not in command for command in commands)
+
+
+def test_a_run_repeats_by_its_command(calls: Counter[str]) -> None:
+    job = planning.plan_all([studies.load("huang_table1")], ["trainer.precision=auto", "paths.logs=x"], [7])[0][0]
+    command = "model=da_capsnet attention=none data=cifar10 model.squash_constant=1.0 trainer.precision=auto seed=7"
+    assert job.planned.command == f"python -m capsexp {command}"
+    assert job.planned.config.seed == 7
+    assert job.planned.config.paths.logs == "x"
+
+
+def test_rows_with_a_run_in_common_need_it_once(calls: Counter[str]) -> None:
+    (job,) = planning.plan_all(
+        [studies.load("tsai_fig4_ablation")], ["routing.norm=true", "routing.iterations=1"], [0]
+    )[0]
+    assert job.studies == ["tsai_fig4_ablation"]
+
+
+def test_a_run_that_cannot_be_composed_is_refused_at_once(calls: Counter[str]) -> None:
+    with pytest.raises(InputError, match=r"routing\.norm: no such key"):
+        planning.plan_all([studies.load("tsai_fig4")], ["routing.norm=false"], [0])
+    assert calls["composed"] == 1
