@@ -16,7 +16,7 @@ RESULTS, README = Path("results"), Path("README.md")
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     options = _parsed(arguments)
-    from capsexp.results.aggregate import regenerate  # pandas and torch take seconds to import: --help needs neither
+    from capsexp.results.tables import regenerate  # pandas and torch take seconds to import: --help needs neither
     from capsexp.results.terminal import print_page
 
     outcome = regenerate(
@@ -27,15 +27,15 @@ def main(arguments: list[str] | None = None) -> int:
         readme=options.readme,
         check=options.check,
     )
-    shown = [*outcome.pages.values()] if len(options.studies) == 1 and not options.check else []
+    shown = outcome.pages if len(options.studies) == 1 and not options.check else []
     for page in shown:
-        print_page(page.markdown)
+        print_page(page)
     for path in outcome.changed if not options.check else []:
         print(f"wrote {path}")
     for path in outcome.removed if not options.check else []:
         print(f"removed {path}")
     if not options.studies:
-        print(f"{outcome.strangers} records belong to no study, {outcome.trials} are trials of a few steps")
+        print(f"{outcome.unassigned} records belong to no study, {outcome.trials} are trials of a few steps")
     sys.stdout.flush()
     different = [*outcome.changed, *outcome.removed] if options.check else []
     for line in [*outcome.problems, *(f"{path}: not what the records give; make tables" for path in different)]:

@@ -1,7 +1,7 @@
 """Runs studies and prints their tables: `python scripts/reproduce_tables.py jiao_table2 --seeds 5 --budget short`.
 
 Every run of the studies, each once, a fresh process each. What is finished is skipped, what was interrupted goes on:
-the same command again, after whatever ended it, does the rest. Then the tables, as scripts/aggregate.py makes them.
+the same command again, after whatever ended it, does the rest. Then the tables, as scripts/tables.py makes them.
 """
 
 import argparse
@@ -46,19 +46,19 @@ def _print_tables(options: argparse.Namespace, results: Path) -> list[str]:
     A folder of one's own gets them in its tables/. The project's gets all studies' tables and the README's, as `make
     tables` makes them; a table of something else than the paper's experiment is only shown there.
     """
-    from capsexp.results import aggregate, terminal
+    from capsexp.results import tables, terminal
 
     results.mkdir(parents=True, exist_ok=True)
-    own = results.resolve() != (aggregate.ROOT / "results").resolve()
-    outcome = aggregate.regenerate(
+    own = results.resolve() != (tables.ROOT / "results").resolve()
+    generated = tables.regenerate(
         options.studies, options.typed, results=results, output=results / "tables" if own else None
     )
     if not own:
-        aggregate.regenerate(results=results, output=results / "tables", readme=aggregate.ROOT / "README.md")
-    if len(outcome.pages) == 1:
-        terminal.print_page(*(page.markdown for page in outcome.pages.values()))
+        tables.regenerate(results=results, output=results / "tables", readme=tables.ROOT / "README.md")
+    if len(generated.pages) == 1:
+        terminal.print_page(*generated.pages)
     print(f"tables: {results / 'tables'}")
-    return outcome.problems
+    return generated.problems
 
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:

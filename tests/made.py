@@ -1,4 +1,4 @@
-"""Records and studies that no run left: what tests of the tables say happened."""
+"""Made-up records and studies for tests of what is generated from records."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -6,12 +6,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from support import composed_config
 
 from capsexp.config.schema import Config
-from capsexp.results import tables
-from capsexp.results.tables import Table
+from capsexp.results.cells import Cell
+from capsexp.results.collect import Line, Results, collect
+from capsexp.results.runs import frame
 from capsexp.run import records
 from capsexp.run.records import Record
 from capsexp.study.studies import Claim, Row, Study
@@ -109,16 +109,20 @@ def claim(estimate: str = "difference", claimed: str = "increase", **changed: An
     return Claim(**(fields | compared | changed))
 
 
-def table(made: Study, found: Sequence[Record], typed: Sequence[str] = ()) -> Table:
-    """The table that these records give."""
-    return tables.make(made, tables.runs(found), typed)
+def results(made: Study, found: Sequence[Record], typed: Sequence[str] = ()) -> Results:
+    """What these records give for a study."""
+    return collect(made, frame(found), typed)
 
 
-def line(made: Table, name: str, main: bool = True) -> dict[str, Any]:
-    """The line of a row's main setting, or of its only other one."""
-    cells = made.cells
-    (found,) = cells[(cells.name == name) & (cells.main == main)].to_dict("records")
-    return {str(key): None if value is pd.NA else value for key, value in found.items()}
+def line(made: Results, name: str, main: bool = True) -> Line:
+    """A row in its main setting, or in its only other one."""
+    (found,) = (one for one in (made.lines if main else made.other_lines) if one.row.name == name)
+    return found
+
+
+def cell(made: Results, name: str, measure: str = "accuracy", protocol: str = "paper") -> Cell:
+    """A row's cell in its main setting."""
+    return line(made, name).cell(measure, protocol)
 
 
 def write(results: Path, found: Sequence[Record]) -> list[Path]:

@@ -19,13 +19,13 @@ MAPS = {
 
 def robust(sources: Sources) -> Drawn:
     """One plot a map, both networks, and the published accuracies under all maps together."""
-    rows = sources.rows(STUDY)
-    missing = sources.missing([measured for measured in rows if not measured.records], STUDY)
+    rows = sources.lines(STUDY)
+    missing = sources.missing([measured for measured in rows if not measured.runs], STUDY)
     page = Page("alberti: robustness to affine maps, trained on shifted digits", (12, 4.5), (1, len(MAPS)))
     drawn = False
     for measured, look in zip(rows, LOOKS, strict=False):
         network = None
-        if measured.records:
+        if measured.runs:
             network = trained(sources, measured, f"budget.test_images={IMAGES}", device=None)
         if isinstance(network, Missing):
             missing.append(network)
@@ -40,7 +40,7 @@ def robust(sources: Sources) -> Drawn:
             for axis, kind in zip(page.axes[0], MAPS, strict=True):
                 of_kind = accuracies[accuracies["map"] == kind]
                 axis.plot(of_kind.value, of_kind.accuracy, label=f"{measured.row.name} (n = 1)", **look.curve)
-            setting, seed = measured.line["setting"], network.config.seed
+            setting, seed = measured.setting, network.config.seed
             page.note(f"{measured.row.name}: after epoch {network.epoch}: {setting}; one run (seed {seed}).")
     if not drawn:
         return None, missing

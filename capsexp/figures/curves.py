@@ -5,9 +5,10 @@ from statistics import mean, stdev
 
 from matplotlib.axes import Axes
 
-from capsexp.figures.sources import Measured, Missing, Sources
+from capsexp.figures.sources import Missing, Sources
 from capsexp.figures.style import LOOKS, Look, Page, count_epochs, legend, level
-from capsexp.results.sheets import Marks
+from capsexp.results.collect import Line
+from capsexp.results.page import Footnotes
 from capsexp.study.studies import published_number
 
 Drawn = tuple[Page | None, list[Missing]]
@@ -31,22 +32,22 @@ class Curves:
 
     def __call__(self, sources: Sources) -> Drawn:
         """The figure, and which rows it lacks."""
-        rows = sources.rows(self.study, **self.labels)
-        lacking = [measured for measured in rows if not measured.records]
+        rows = sources.lines(self.study, **self.labels)
+        lacking = [measured for measured in rows if not measured.runs]
         missing = sources.missing(lacking, self.study, *self.words)
         if len(lacking) == len(rows):
             return None, missing
-        page, marks = Page(self.title, (7, 5)), sources.marks(self.study)
+        page, notes = Page(self.title, (7, 5)), sources.footnotes(self.study)
         (axis,) = page.axes[0]
         data = self.labels.get("data", "")
-        draw_curves(axis, rows, marks, [measured.row.name.removesuffix(f" {data}") for measured in rows])
+        draw_curves(axis, rows, notes, [measured.row.name.removesuffix(f" {data}") for measured in rows])
         level(axis, levels(rows))
         legend(axis, 2)
-        page.note(band(rows), self.levels, *marks.captions(), without(lacking))
+        page.note(band(rows), self.levels, *notes.texts(), without(lacking))
         return page, missing
 
 
-def draw_curves(axis: Axes, rows: Sequence[Measured], marks: Marks, names: Sequence[str] = ()) -> None:
+def draw_curves(axis: Axes, rows: Sequence[Line], notes: Footnotes, names: Sequence[str] = ()) -> None:
     """Rows as curves, each with its look.
 
     Args:
@@ -54,12 +55,12 @@ def draw_curves(axis: Axes, rows: Sequence[Measured], marks: Marks, names: Seque
     """
     for index, measured in enumerate(rows):
         name = names[index] if names else measured.row.name
-        if measured.printed and not measured.records:  # so that its level has a name
+        if printed(measured) and not measured.runs:  # so that its level has a name
             axis.plot([], [], label=f"{name} (no runs)", **LOOKS[index].curve)
-        if measured.records:
-            label = marks.on(f"{name} (n = {len(measured.records)})", measured.line)
-            draw_curve(axis, measured.curves(), LOOKS[index], label, index)
-    late = [curve[len(curve) // 10 if len(curve) >= CUT else 0 :] for row in rows for curve in row.curves()]
+        if measured.runs:
+            label = notes.cell(f"{name} (n = {len(measured.runs)})", measured.cell("accuracy"))
+            draw_curve(axis, curves(measured), LOOKS[index], label, index)
+    late = [curve[len(curve) // 10 if len(curve) >= CUT else 0 :] for row in rows for curve in curves(row)]
     if late:
         low, high = min(map(min, late)), max(map(max, late))
         axis.set_ylim(bottom=low - 0.05 * (high - low) - 0.1)
@@ -84,16 +85,27 @@ def draw_curve(axis: Axes, curves: Sequence[Sequence[float]], look: Look, label:
         axis.fill_between(epochs, low, high, color=look.color, alpha=0.2, linewidth=0)
 
 
-def band(rows: Sequence[Measured]) -> str:
+def band(rows: Sequence[Line]) -> str:
     """What the lines mean, as a note."""
-    long = any(len(curve) >= CUT for measured in rows for curve in measured.curves())
+    long = any(len(curve) >= CUT for measured in rows for curve in curves(measured))
     return BAND + " The first tenth of the epochs may lie below the plot." * long
 
 
-def levels(rows: Sequence[Measured]) -> list[tuple[str, float, Look]]:
+def curves(line: Line) -> list[list[float]]:
+    """Test accuracy in percent, a list a seed, epoch by epoch; settings have one number of epochs."""
+    return [run.curve for run in line.runs]
+
+
+def printed(line: Line) -> str | None:
+    """The published accuracy as printed, where it is a number."""
+    text = line.row.published.get("accuracy", "")
+    return text if published_number(text) else None
+
+
+def levels(rows: Sequence[Line]) -> list[tuple[str, float, Look]]:
     """The rows' published accuracies."""
-    printed = [(measured.printed, LOOKS[index]) for index, measured in enumerate(rows)]
-    return [(text, number(text), look) for text, look in printed if text]
+    found = [(printed(measured), LOOKS[index]) for index, measured in enumerate(rows)]
+    return [(text, number(text), look) for text, look in found if text]
 
 
 def number(printed: str) -> float:
@@ -103,6 +115,6 @@ def number(printed: str) -> float:
     return published.value
 
 
-def without(rows: Sequence[Measured]) -> str:
+def without(rows: Sequence[Line]) -> str:
     """The rows that a figure lacks, as a note."""
     return f"No finished runs of {', '.join(dict.fromkeys(measured.row.name for measured in rows))}." if rows else ""

@@ -8,22 +8,23 @@ from torchvision.utils import make_grid
 
 from capsexp.data import source
 from capsexp.data.module import test_split
-from capsexp.figures.sources import Measured, Missing, Sources
+from capsexp.figures.sources import Missing, Sources
 from capsexp.inspect.restore import Restored, restore
+from capsexp.results.collect import Line
 
 
-def trained(sources: Sources, measured: Measured, *typed: str, device: str | None = "cpu") -> Restored | Missing:
+def trained(sources: Sources, measured: Line, *typed: str, device: str | None = "cpu") -> Restored | Missing:
     """The network of a row's first seed that has a checkpoint; raises InputError for one that can't be used.
 
     Args:
         typed: what of its configuration is to be otherwise.
         device: None: the best there is.
     """
-    for record in measured.records:
-        folder = sources.folder(record)
+    for run in measured.runs:
+        folder = sources.folder(run)
         if folder.is_dir() and any(folder.glob("*.ckpt")):
             return restore(folder, device, typed)
-    return sources.unlogged(measured.records[0], "checkpoint")
+    return sources.unlogged(measured.runs[0], "checkpoint")
 
 
 def examples(network: Restored) -> tuple[Tensor, Tensor]:

@@ -10,9 +10,10 @@ from PIL import Image
 
 from capsexp.figures.curves import Drawn
 from capsexp.figures.networks import show
-from capsexp.figures.sources import Measured, Missing, Sources
+from capsexp.figures.sources import Missing, Sources
 from capsexp.figures.style import Page
-from capsexp.run.records import Record
+from capsexp.results.collect import Line
+from capsexp.results.runs import Run
 
 TAG = "reconstructions"  # of TensorBoard's images: the inputs in the upper half, what was drawn in the lower
 
@@ -29,26 +30,26 @@ class Epochs:
 
     def __call__(self, sources: Sources) -> Drawn:
         """The figure, or what makes it."""
-        (measured,) = sources.rows("huang_fig8", network=self.network)
+        (measured,) = sources.lines("huang_fig8", network=self.network)
         found = last_of(sources, measured)
         if found is None:
             return None, sources.missing([measured], "huang_fig8", f"attention={self.attention}")
         if isinstance(found, Missing):
             return None, [found]
-        record, images = found
+        run, images = found
         strips = [("image", _upper(images[max(images)]))]
         strips += [(f"epoch {epoch}", _lower(images[epoch])) for epoch in sorted(images)]
         title = f"huang, Fig. {self.number}: Fashion-MNIST reconstructed by {self.network}, epoch by epoch"
         page = _page(title, strips)
-        page.note(f"Test images, one of each class. {BELOW}", _circumstances(measured, record, max(images)))
+        page.note(f"Test images, one of each class. {BELOW}", _circumstances(measured, run, max(images)))
         return page, []
 
 
 def objects(sources: Sources) -> Drawn:
     """Fig. 14: one test image of each object, and what either network draws of it at its end."""
     study = "huang_fig14"
-    rows = sources.rows(study)
-    missing = sources.missing([measured for measured in rows if not measured.records], study)
+    rows = sources.lines(study)
+    missing = sources.missing([measured for measured in rows if not measured.runs], study)
     strips: list[tuple[str, Picture]] = []
     notes = []
     for measured in rows:
@@ -58,12 +59,12 @@ def objects(sources: Sources) -> Drawn:
         if found is None or isinstance(found, Missing):
             notes.append(f"Without {measured.row.name}.")
         else:
-            record, images = found
+            run, images = found
             image = images[max(images)]
             if not any(np.array_equal(_upper(image), strip) for _, strip in strips):
                 strips.append(("image", _upper(image)))
             strips.append((measured.row.name, _lower(image)))
-            notes.append(_circumstances(measured, record, max(images)))
+            notes.append(_circumstances(measured, run, max(images)))
     if not strips:
         return None, missing
     page = _page("huang, Fig. 14: COIL-20, reconstructed by CapsNet and DA-CapsNet", strips)
@@ -71,12 +72,12 @@ def objects(sources: Sources) -> Drawn:
     return page, missing
 
 
-def last_of(sources: Sources, measured: Measured) -> tuple[Record, Mapping[int, Picture]] | Missing | None:
+def last_of(sources: Sources, measured: Line) -> tuple[Run, Mapping[int, Picture]] | Missing | None:
     """A row's first seed with logged images, and these; None for a row without runs."""
-    for record in measured.records:
-        if images := logged_images(sources.folder(record)):
-            return record, images
-    return sources.unlogged(measured.records[0], "reconstructions") if measured.records else None
+    for run in measured.runs:
+        if images := logged_images(sources.folder(run)):
+            return run, images
+    return sources.unlogged(measured.runs[0], "reconstructions") if measured.runs else None
 
 
 def logged_images(folder: Path) -> Mapping[int, Picture]:
@@ -109,7 +110,6 @@ def _page(title: str, strips: Sequence[tuple[str, Picture]]) -> Page:
     return page
 
 
-def _circumstances(measured: Measured, record: Record, epoch: int) -> str:
+def _circumstances(measured: Line, run: Run, epoch: int) -> str:
     """What was trained to get there."""
-    seed = record.identity["seed"]
-    return f"{measured.row.name}, after epoch {epoch}: {measured.line['setting']}; one run (seed {seed})."
+    return f"{measured.row.name}, after epoch {epoch}: {measured.setting}; one run (seed {run.seed})."

@@ -1,40 +1,19 @@
-"""What figures are drawn from: the records of a study's rows, as its tables have them, and their logs."""
+"""What figures are drawn from: the runs of each study's rows, as in its tables, and their logs."""
 
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
 
 from capsexp.errors import InputError
-from capsexp.results import aggregate, tables
-from capsexp.results.sheets import Marks, lines_of
-from capsexp.results.tables import Line, Table
-from capsexp.run import records
-from capsexp.run.records import Record
+from capsexp.results import runs
+from capsexp.results.collect import Line, Results, collect
+from capsexp.results.page import Footnotes
+from capsexp.results.runs import Run
 from capsexp.study import studies
-from capsexp.study.studies import Row
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A row of a study under its main setting, with the finished runs of protocol paper."""
-
-    row: Row
-    line: Line  # of `Table.cells`
-    records: list[Record]  # one a seed
-
-    @property
-    def printed(self) -> str | None:
-        """The published accuracy as printed, where it is a number."""
-        text = self.row.published.get("accuracy", "")
-        return text if studies.published_number(text) else None
-
-    def curves(self) -> list[list[float]]:
-        """Test accuracy in percent, a list a seed, epoch by epoch; settings have one number of epochs."""
-        return [[epoch["test_accuracy"] for epoch in record.epochs] for record in self.records]
 
 
 @dataclass(frozen=True)
@@ -72,63 +51,48 @@ class Sources:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """All records, as tables have them."""
-        outcome = aggregate.Outcome()
-        runs = aggregate.read_runs(self.results, outcome)
-        self.problems += outcome.problems
-        return runs
+        """All runs."""
+        found, problems = runs.read(self.results)
+        self.problems += problems
+        return found
 
-    def rows(self, study: str, **labels: str) -> list[Measured]:
-        """The rows of a study; `labels`: those with such labels, by column."""
-        table = self.table(study)
-        wanted = {table.study.columns.index(column): label for column, label in labels.items()}
-        rows = table.study.rows
+    def lines(self, study: str, **labels: str) -> list[Line]:
+        """The rows of a study in their main settings; `labels`: those with such labels, by column."""
+        results = self.study(study)
+        wanted = {results.study.columns.index(column): label for column, label in labels.items()}
         return [
-            Measured(rows[line["row"]], line, self._records(table, line))
-            for line in lines_of(table, main=True)
-            if all(rows[line["row"]].labels[column] == label for column, label in wanted.items())
+            line for line in results.lines if all(line.row.labels[column] == label for column, label in wanted.items())
         ]
 
-    def table(self, study: str) -> Table:
-        """A study's table."""
-        if study not in self._tables:
-            self._tables[study] = tables.make(studies.load(study), self.runs)
-        return self._tables[study]
+    def study(self, name: str) -> Results:
+        """What the records give for a study."""
+        if name not in self._studies:
+            self._studies[name] = collect(studies.load(name), self.runs)
+        return self._studies[name]
 
-    def marks(self, *names: str) -> Marks:
-        """The marks of numbers from several studies."""
-        return Marks(*(self.table(name) for name in names))
+    def footnotes(self, *names: str) -> Footnotes:
+        """The footnotes of numbers from several studies."""
+        return Footnotes(setting for name in names for setting in self.study(name).runs.setting)
 
-    def folder(self, record: Record) -> Path:
+    def folder(self, run: Run) -> Path:
         """The logs of a run."""
-        return self.logs / records.run_name(record.identity)
+        return self.logs / run.name
 
-    def missing(self, rows: Sequence[Measured], study: str, *words: str) -> list[Missing]:
+    def missing(self, lines: Sequence[Line], study: str, *words: str) -> list[Missing]:
         """Rows, if any, without runs, and the sweep that makes them; finished runs are skipped there.
 
         Args:
             words: what restricts the study to the figure.
         """
-        names = ", ".join(measured.row.name for measured in rows)
+        names = ", ".join(line.row.name for line in lines)
         sweep = shlex.join(["python", "-m", "capsexp", f"+study={study}", *words, "seed=0,1,2", *self.typed])
-        return [Missing(f"no finished runs of {names}", sweep)] if rows else []
+        return [Missing(f"no finished runs of {names}", sweep)] if lines else []
 
-    def unlogged(self, record: Record, what: str) -> Missing:
+    def unlogged(self, run: Run, what: str) -> Missing:
         """What a run's folder lacks, and the command that trains it again."""
-        command = shlex.join([*shlex.split(record.provenance["command"] or ""), "rerun=true", *self.typed])
-        return Missing(f"no {what} in {self.folder(record)}", command)
+        command = shlex.join([*shlex.split(run.command or ""), "rerun=true", *self.typed])
+        return Missing(f"no {what} in {self.folder(run)}", command)
 
     @cached_property
-    def _tables(self) -> dict[str, Table]:
+    def _studies(self) -> dict[str, Results]:
         return {}
-
-    def _records(self, table: Table, line: Line) -> list[Record]:
-        best = table.best
-        of_line = best[(best.row == line["row"]) & (best.setting == line["setting"]) & (best.protocol == "paper")]
-        return [_read(self.results, key) for key in of_line.key]
-
-
-@cache
-def _read(results: Path, key: str) -> Record:
-    (path,) = (results / "runs").glob(f"*-{key}.json")
-    return records.read(path)

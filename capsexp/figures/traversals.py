@@ -23,8 +23,8 @@ class Traversal:
 
     def __call__(self, sources: Sources) -> Drawn:
         """The figure, or what makes it."""
-        (measured,) = sources.rows(STUDY, data=self.data)
-        if not measured.records:
+        (measured,) = sources.lines(STUDY, data=self.data)
+        if not measured.runs:
             return None, sources.missing([measured], STUDY, f"data={self.option}")
         network = trained(sources, measured)
         if isinstance(network, Missing):
@@ -41,7 +41,7 @@ class Traversal:
         page.note(
             "Top left: a test image. Each row: what is drawn when this dimension of the winning class's capsule is "
             "moved by −0.25 to 0.25 in steps of 0.05; at 0, the reconstruction itself.",
-            f"CapsNet, after epoch {network.epoch}: {measured.line['setting']}; one run (seed {network.config.seed}).",
+            f"CapsNet, after epoch {network.epoch}: {measured.setting}; one run (seed {network.config.seed}).",
         )
         return page, []
 

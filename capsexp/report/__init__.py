@@ -1,7 +1,7 @@
 """One page about everything that was run, complete in one file: `results/report.html`.
 
-It shows the sheets and claims of capsexp.results.contents, as the Markdown pages do, and beside them the figures, what
-was run where, how to repeat it, and every run. The same records and figures give the same bytes.
+It prints the pages of capsexp.results, as the Markdown files do, and beside them the figures, what was run where, and
+every run. The same records and figures give the same bytes.
 """
 
 import base64
@@ -9,8 +9,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,16 +18,13 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from capsexp.errors import InputError
 from capsexp.files import write_atomically
-from capsexp.report import pictures, runs, where
+from capsexp.report import all_runs, pictures
 from capsexp.report.pictures import Picture
-from capsexp.results import contents, sheets, tables
-from capsexp.results.aggregate import Outcome, read_runs
-from capsexp.results.commands import commands
-from capsexp.results.contents import ClaimText, Contents
-from capsexp.results.sheets import LEFT, Sheet
-from capsexp.results.tables import Table
+from capsexp.results import pages, runs, summary
+from capsexp.results.collect import Results, collect
+from capsexp.results.page import hours, split_verdict
+from capsexp.results.tables import Generated
 from capsexp.study import studies
 
 HERE = Path(__file__).parent
@@ -42,112 +38,78 @@ MEANINGS = {
 }
 
 
-@dataclass(frozen=True)
-class Chapter:
-    """A study on the page."""
-
-    name: str
-    source: str
-    whole: Contents
-    claims: Sheet | None
-    pictures: list[Picture]
-    elsewhere: list[Picture]  # that another study has already shown
-    commands: list[tuple[str, str]]  # rows, and what repeats them
-    spent: str
-
-
-def regenerate(*, results: Path, output: Path, check: bool = False) -> Outcome:
+def regenerate(*, results: Path, output: Path, check: bool = False) -> Generated:
     """Makes the page out of the records in `results` and the figures in `results/figures`.
 
     Args:
-        check: writes nothing; `changed` says whether something would be.
+        check: writes nothing; `changed` tells whether something would be.
 
     Raises InputError where there is no such folder.
     """
-    if not results.is_dir():
-        raise InputError(f"{results}: no such folder; the records are in results/runs")
-    outcome = Outcome()
-    found = read_runs(results, outcome)
-    made = [tables.make(studies.load(name), found) for name in studies.names()]
+    found, problems = runs.read(results)
+    collected = [collect(studies.load(name), found) for name in studies.names()]
     folder = quote(Path(os.path.relpath(results / "runs", output.parent)).as_posix())
-    content = page(made, outcome, found, pictures.load(results / "figures"), folder).encode()
+    content = page(collected, found, pictures.load(results / "figures"), folder, problems).encode()
+    made = Generated(problems=problems)
     if not output.exists() or output.read_bytes() != content:
-        outcome.changed.append(output)
+        made.changed.append(output)
         if not check:
             write_atomically(output, lambda stream: stream.write(content))
-    return outcome
+    return made
 
 
-def page(made: Sequence[Table], outcome: Outcome, found: pd.DataFrame, drawn: Sequence[Picture], folder: str) -> str:
+def page(
+    collected: Sequence[Results], found: pd.DataFrame, drawn: Sequence[Picture], folder: str, problems: Sequence[str]
+) -> str:
     """The page.
 
     Args:
-        found: the runs of the records in `outcome`, in their order.
+        found: all runs.
         drawn: all figures.
-        folder: of the records, as seen from the page.
+        folder: of the records, relative to the page.
+        problems: a line for each record that can't be used.
     """
-    chapters: list[Chapter] = []
-    for table in made:
-        chapters.append(_chapter(table, drawn, {picture.name for other in chapters for picture in other.pictures}))
-    overview, style, script = contents.overview(made), _own("page.css"), _own("page.js")
+    shown: set[str] = set()
+    chapters = []
+    for results in collected:
+        own = [picture for picture in drawn if picture.name in (results.study.name, *results.study.figures)]
+        chapters.append(
+            {
+                "page": pages.page(results),
+                "source": pages.source(results),
+                "pictures": [picture for picture in own if picture.name not in shown],
+                "elsewhere": [picture for picture in own if picture.name in shown],  # that another study has shown
+            }
+        )
+        shown |= {picture.name for picture in own}
+    style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     return _template().render(
-        style=style,
-        script=script,
+        style=Markup(style),
+        script=Markup(script),
         style_hash=_hash(style),
         script_hash=_hash(script),
-        facts=_facts(made, found),
-        overview=overview,
-        overview_rows=[(table.study.name, row) for table, row in zip(made, overview.rows, strict=True)],
-        where=where.sheets_of(outcome.records, found),
-        problems=outcome.problems,
+        facts=_facts(collected, found),
+        overview=summary.overview(collected),
+        places=all_runs.places(found),
+        problems=problems,
         chapters=chapters,
-        others=[picture for picture in drawn if not any(picture in chapter.pictures for chapter in chapters)],
-        run_columns=runs.COLUMNS,
-        runs=runs.lines(outcome.records, found, made, folder),
+        others=[picture for picture in drawn if picture.name not in shown],
+        columns=all_runs.COLUMNS,
+        runs=all_runs.entries(found, collected, folder),
     )
 
 
-def _chapter(table: Table, drawn: Sequence[Picture], shown: Set[str]) -> Chapter:
-    whole, study = contents.contents(table), table.study
-    own = [picture for picture in drawn if picture.name in (study.name, *study.figures)]
-    return Chapter(
-        study.name,
-        contents.source(table),
-        whole,
-        _claims(whole),
-        [picture for picture in own if picture.name not in shown],
-        [picture for picture in own if picture.name in shown],
-        [(", ".join(rows), command) for command, rows in commands(table).items()],
-        sheets.spent(table),
-    )
-
-
-def _claims(whole: Contents) -> Sheet | None:
-    """A line a claim."""
-    if not whole.claims:
-        return None
-    rows = [[claim.says, claim.claimed, claim.measured, _verdict(claim)] for claim in whole.claims]
-    columns = ["claim", "claimed", "measured", "verdict"]
-    return Sheet("Claims", columns, LEFT * len(columns), rows, [contents.CLAIMS], whole.claim_marks)
-
-
-def _verdict(claim: ClaimText) -> str:
-    return claim.verdict + (f" ({claim.why})" if claim.why else "") + claim.where
-
-
-def _facts(made: Sequence[Table], found: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """Numbers to begin with, each with its name and what it is made of."""
-    lines: list[Any] = found.to_dict("records")
-    states = Counter(runs.state(line) for line in lines)
-    numbers = contents.verdicts(*made)
-    claims = Counter(claim.verdict for _, claim in contents.distinct_claims(made))
-    begun = sum(not table.found.empty for table in made)
+def _facts(collected: Sequence[Results], found: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Numbers to begin with, each with its name and its parts."""
+    numbers = summary.verdicts(collected)
+    claims = Counter(claim.verdict for _, claim in summary.distinct_claims(collected))
+    begun = sum(not results.runs.empty for results in collected)
     return [
-        ("runs", f"{len(found):,}", contents.listed(states)),
-        ("studies", f"{begun} of {len(made)}", "have runs"),
-        ("training", sheets.hours(found.hours.sum()), "training and evaluation, all runs"),
-        ("published numbers", f"{numbers.total():,}", contents.listed(numbers)),
-        ("claims", f"{claims.total():,}", contents.listed(claims)),
+        ("runs", f"{len(found):,}", summary.listed(Counter(found.state))),
+        ("studies", f"{begun} of {len(collected)}", "have runs"),
+        ("training", hours(found.hours.sum()), "training and evaluation, all runs"),
+        ("published numbers", f"{numbers.total():,}", summary.listed(numbers)),
+        ("claims", f"{claims.total():,}", summary.listed(claims)),
     ]
 
 
@@ -165,28 +127,22 @@ def _template() -> Any:
 
 
 def meaning(verdict: str) -> str:
-    """What a verdict means, whatever is said behind it."""
+    """What a verdict means, whatever reason stands behind it."""
     return next((found for name, found in MEANINGS.items() if verdict.startswith(name)), OPEN)
 
 
 def judged(text: str) -> Markup:
-    """A verdict as one sees it, and as text what is said behind it: undecided (reduced training) [a]."""
-    found = re.fullmatch(r"(.*?)((?: [(\[].*)?)", text, re.DOTALL)
-    assert found is not None
-    return Markup('<span class="verdict {}">{}</span>{}').format(meaning(text), found[1], marked(found[2]))
+    """A verdict in its colour, and the reason and footnotes behind it: undecided (reduced training) [a]."""
+    verdict, reason = split_verdict(text)
+    return Markup('<span class="verdict {}">{}</span>{}').format(meaning(verdict), verdict, marked(reason))
 
 
 def marked(text: str) -> Markup:
-    """A text of a sheet, with its marks apart: 99.71 (1) [a, b]."""
+    """A text with its footnotes set apart: 99.71 (1) [a, b]."""
     found = re.fullmatch(r"(.*) (\[[a-z]+(?:, [a-z]+)*\])", text, re.DOTALL)
     return Markup('{} <span class="mark">{}</span>').format(*found.groups()) if found else Markup.escape(text)
 
 
-def _own(name: str) -> Markup:
-    """A file beside this one, to be put into the page as it is."""
-    return Markup((HERE / name).read_text(encoding="utf-8"))
-
-
 def _hash(text: str) -> str:
-    """What lets this text, and no other, be a style or a script of the page."""
+    """The digest that the page's policy allows as its only style or script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

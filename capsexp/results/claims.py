@@ -1,125 +1,118 @@
-"""What a source says about rows, tested on the seeds that all of them have in common; see statistics.claim.
+"""A source's claims about rows, tested on the seeds that the rows have in common; see statistics.claim.
 
-All rows of a claim are taken at one setting, and what a machine costs on one device: the best that they share. A claim
-of which only some pairs or rows were run is measured on those, and undecided.
+All rows of a claim are taken in one setting, and costs on one device: the best that the rows have in common. A claim of
+which only some pairs or rows were run is measured on those, and undecided.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import pandas as pd
 
 from capsexp.results import statistics
+from capsexp.results.runs import COSTS
 from capsexp.results.statistics import ClaimResult
-from capsexp.results.tables import COSTS, Table
-from capsexp.study import studies
 from capsexp.study.setting import Setting
-from capsexp.study.studies import Claim
-
-Place = tuple[Setting, str | None]  # a setting and, for costs, a device
-Values = dict[int, float]  # seed -> number
+from capsexp.study.studies import Claim, Study, published_number
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A claim, and what the runs say."""
+class MeasuredClaim:
+    """A claim and its verdict."""
 
     claim: Claim
-    missing: list[str]  # its rows without such a run
-    rows: int  # that it compares
-    setting: Setting | None = None  # None: no seed at a setting that all rows share
+    verdict: str  # a ClaimVerdict, or why there is none
+    reason: str = ""  # for undecided however many seeds there are; the rows that were not run
+    setting: Setting | None = None  # None: no seed that the rows have in one setting
     result: ClaimResult | None = None
-    doubt: str = ""  # why it is undecided, however many seeds there are
-    part: str = ""  # what of it was measured, where that isn't all: 3 of 5 pairs
+    part: str = ""  # what was measured, where that isn't all: 3 of 5 pairs
 
 
-def judge(table: Table) -> list[Judged]:
-    """All claims of a study."""
-    return [_judge(table, claim) for claim in table.study.claims]
+def measure_claims(study: Study, best: pd.DataFrame, replaced: bool) -> list[MeasuredClaim]:
+    """All claims of a study, with their verdicts.
+
+    Args:
+        best: a line a row, setting, protocol and seed; see cells.best_runs.
+        replaced: the runs are of another experiment than the paper's.
+    """
+    paper = best[best.protocol == "paper"]
+    return [_measure(claim, paper, replaced) for claim in study.claims]
 
 
-def _judge(table: Table, claim: Claim) -> Judged:
-    names = list(dict.fromkeys([name for pair in claim.pairs for name in pair] + claim.rows))
-    measured = {name: _measured(table, name, claim.measure) for name in names}
-    missing = [name for name, places in measured.items() if not places]
-    parts = {
-        place: _part(claim, place, measured) for place in {place for found in measured.values() for place in found}
-    }
-    estimates = {place: _estimates(claim, part) for place, part in parts.items() if part}
-    places = [place for place, found in estimates.items() if found]
-    if not places:
-        return Judged(claim, missing, len(names))
-    best = max(places, key=lambda place: _rank(place, len(parts[place]), len(estimates[place])))
-    doubt = _doubt(table, claim, list(parts[best]), best[0], list(estimates[best]))
-    if part := _said(claim, parts[best]):
-        doubt = doubt or "not all was run"
-    found = list(estimates[best].values())
-    claimed = studies.published_number(claim.claimed) or claim.claimed
-    result = statistics.claim(found, claimed, comparable=not doubt)  # type: ignore[arg-type]  # see studies._check_claim
-    return Judged(claim, missing, len(names), best[0], result, doubt, part)
+def _measure(claim: Claim, best: pd.DataFrame, replaced: bool) -> MeasuredClaim:
+    names = list(dict.fromkeys([*chain(*claim.pairs), *claim.rows]))
+    runs = best[best.row.isin(names)].dropna(subset=claim.measure)
+    candidates = []
+    place: Any
+    for place, of_place in runs.groupby(["setting", "device"][: 2 if claim.measure in COSTS else 1], sort=False):
+        setting, *device = place
+        values = _values(claim, of_place)
+        if estimates := _estimates(claim, values):
+            rank = len(values.columns), setting.share, len(estimates), setting.precision == "bf16", str(setting)
+            used = of_place[of_place.row.isin(values.columns) & of_place.seed.isin(values.index)]
+            candidates.append(((setting.whole, *rank, *device), setting, used, estimates))
+    if not candidates:
+        missing = [name for name in names if name not in set(runs.row)]
+        verdict = "not run" if missing else "no seed that its rows have in one setting"
+        return MeasuredClaim(claim, verdict, _listed(missing) if len(missing) < len(names) else "")
+    _, setting, used, estimates = max(candidates, key=lambda candidate: candidate[0])
+    part = _part(claim, set(used.row))
+    reason = _reason(claim, setting, used, replaced) or ("not all was run" if part else "")
+    claimed: Any = published_number(claim.claimed) or claim.claimed
+    result = statistics.claim(list(estimates.values()), claimed, comparable=not reason)
+    return MeasuredClaim(claim, result.verdict, reason, setting, result, part)
 
 
-def _part(claim: Claim, place: Place, measured: Mapping[str, Mapping[Place, Values]]) -> dict[str, Values]:
-    """The rows that were run there, as far as they make a pair, or two points of a slope."""
-    there = {name: places[place] for name, places in measured.items() if place in places}
-    pairs = {name for pair in _pairs(claim, there) for name in pair}
-    return {name: found for name, found in there.items() if name in pairs or (claim.rows and len(there) > 1)}
+def _values(claim: Claim, runs: pd.DataFrame) -> pd.DataFrame:
+    """A line a seed, a column a row, of the rows that make a pair, or several points of a slope."""
+    values = runs.pivot(index="seed", columns="row", values=claim.measure).astype(float)
+    paired = set(chain(*_pairs(claim, values)))
+    return values[[row for row in values if row in paired or (claim.rows and len(values.columns) > 1)]].dropna()
 
 
-def _pairs(claim: Claim, rows: Collection[str]) -> list[list[str]]:
-    """Those of a claim's pairs whose rows are there."""
-    return [pair for pair in claim.pairs if set(pair) <= set(rows)]
-
-
-def _said(claim: Claim, part: Collection[str]) -> str:
-    """How much of a claim was run, where that isn't all."""
-    run, kind = (_pairs(claim, part), "pairs") if claim.pairs else (part, "rows")
-    whole = len(claim.pairs or claim.rows)
-    return f"{len(run)} of {whole} {kind}" if len(run) < whole else ""
-
-
-def _measured(table: Table, name: str, measure: str) -> dict[Place, Values]:
-    """A row's numbers, one a seed, at each setting."""
-    (row,) = (index for index, row in enumerate(table.study.rows) if row.name == name)
-    best = table.best
-    runs = best[(best.row == row) & (best.protocol == "paper") & best[measure].notna()]
-    places: dict[Place, Values] = defaultdict(dict)
-    for setting, device, seed, value in zip(runs.setting, runs.device, runs.seed, runs[measure], strict=True):
-        places[setting, device if measure in COSTS else None][seed] = float(value)
-    return places
-
-
-def _estimates(claim: Claim, values: Mapping[str, Values]) -> Values:
-    """The effect in each seed that all rows have; none where it isn't defined."""
-    seeds = sorted(set.intersection(*({*of_row} for of_row in values.values())))
+def _estimates(claim: Claim, values: pd.DataFrame) -> dict[int, float]:
+    """The effect in each seed; empty where it isn't defined: a change relative to 0."""
+    lines: dict[Any, Any] = values.to_dict("index")
     try:
-        return {seed: _estimate(claim, {name: of_row[seed] for name, of_row in values.items()}) for seed in seeds}
-    except ValueError:  # a change relative to 0
+        return {seed: _estimate(claim, of_seed) for seed, of_seed in lines.items() if of_seed}
+    except ValueError:
         return {}
 
 
 def _estimate(claim: Claim, values: Mapping[str, float]) -> float:
     if claim.estimate == "slope":
-        points = [(place, values[name]) for place, name in enumerate(claim.rows, start=1) if name in values]
+        points = [(place, values[row]) for place, row in enumerate(claim.rows, start=1) if row in values]
         return statistics.slope(*zip(*points, strict=True))
     effect = statistics.relative_change if claim.estimate == "relative" else statistics.difference
     return statistics.describe([effect(values[a], values[b]) for a, b in _pairs(claim, values)]).mean
 
 
-def _rank(place: Place, rows: int, seeds: int) -> tuple[object, ...]:
-    setting, device = place
-    return setting.whole, rows, setting.share, seeds, setting.precision == "bf16", str(setting), device or ""
+def _pairs(claim: Claim, rows: Collection[Any]) -> list[list[str]]:
+    """The pairs of these rows."""
+    return [pair for pair in claim.pairs if set(pair) <= set(rows)]
 
 
-def _doubt(table: Table, claim: Claim, names: Sequence[str], setting: Setting, seeds: list[int]) -> str:
-    if table.replaced:
+def _part(claim: Claim, rows: Collection[str]) -> str:
+    """How much of a claim was run, where that isn't all."""
+    run, kind = (_pairs(claim, rows), "pairs") if claim.pairs else (rows, "rows")
+    whole = len(claim.pairs or claim.rows)
+    return f"{len(run)} of {whole} {kind}" if len(run) < whole else ""
+
+
+def _reason(claim: Claim, setting: Setting, used: pd.DataFrame, replaced: bool) -> str:
+    """Why runs in this setting decide nothing."""
+    if replaced:
         return "not the paper's experiment"
     if claim.measure == "parameters":  # they don't depend on the training
         return "" if setting.width == 1 else "narrower networks"
     if not setting.whole:
         return "other data" if setting.note and setting.share == 1 else "reduced training"
-    used = table.best[(table.best.setting == setting) & (table.best.protocol == "paper") & table.best.seed.isin(seeds)]
-    for index, row in enumerate(table.study.rows):
-        jobs = table.cells.jobs[table.cells.row == index].iloc[0]
-        if row.name in names and (used.jobs[used.row == index] < jobs).any():
-            return f"not all runs of {row.name}"
-    return ""
+    incomplete = used.row[used.tried < used.combinations]
+    return "" if incomplete.empty else f"not all runs of {incomplete.iloc[0]}"
+
+
+def _listed(rows: list[str]) -> str:
+    """The first three, and how many more."""
+    return ", ".join(rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")

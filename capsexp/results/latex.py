@@ -1,77 +1,66 @@
-"""A sheet as a LaTeX table, for a document that uses booktabs and graphicx."""
+"""A page's tables in LaTeX, for a document that uses booktabs and graphicx."""
 
-from collections.abc import Sequence
+import pandas as pd
 
-from capsexp.results.sheets import Sheet
+from capsexp.results.page import Page, Table
 
-#: What TeX would take for a command, and what its standard fonts don't have.
-SPECIAL = {
-    "\\": r"\textbackslash{}",
-    **{character: "\\" + character for character in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "[": "{[}",  # not the optional argument of the line break before it
-    "]": "{]}",
-    "*": "{*}",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "×": r"$\times$",
-    "÷": r"$\div$",
-    "·": r"$\cdot$",
-    "–": "--",
-    "—": "---",
-    "…": r"\ldots{}",
-    "“": "``",
-    "”": "''",
-    "λ": r"$\lambda$",
-    "√": r"$\surd$",
-    "‖": r"$\|$",
-    "²": r"$^2$",
-    "→": r"$\to$",
-    "≤": r"$\le$",
-    "≥": r"$\ge$",
-    "\n": " ",
-}
+#: The tables that go into a document.
+PRINTED = ("Accuracy", "First epoch to the maximum")
 
-
-def escaped(text: str) -> str:
-    """Any text as TeX prints it."""
-    return "".join(SPECIAL.get(character, character) for character in text)
-
-
-def document(title: str, name: str, sheets: Sequence[Sheet]) -> str:
-    """One table environment a sheet; what is wider than the lines of the document is made as wide."""
-    return "\n".join(
-        _environment(f"{title}. {sheet.title}.", f"{name}-{index}", sheet) for index, sheet in enumerate(sheets)
-    )
+#: Characters that TeX takes for commands, and those that its standard fonts lack; pandas escapes only the former.
+SPECIAL = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        **{character: "\\" + character for character in "&%$#_{}"},
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "[": "{[}",  # not the optional argument of the line break before it
+        "]": "{]}",
+        "*": "{*}",
+        "±": r"$\pm$",
+        "−": "$-$",
+        "×": r"$\times$",
+        "÷": r"$\div$",
+        "·": r"$\cdot$",
+        "–": "--",
+        "—": "---",
+        "…": r"\ldots{}",
+        "“": "``",
+        "”": "''",
+        "λ": r"$\lambda$",
+        "√": r"$\surd$",
+        "‖": r"$\|$",
+        "²": r"$^2$",
+        "→": r"$\to$",
+        "≤": r"$\le$",
+        "≥": r"$\ge$",
+        "\n": " ",
+    }
+)
 
 
-def _environment(caption: str, label: str, sheet: Sheet) -> str:
+def document(page: Page) -> str:
+    """One table environment a table; one wider than the lines of the document is made as wide."""
+    tables = [table for table in page.tables if table.title in PRINTED]
+    return "\n".join(_environment(page, table, f"{page.name}-{index}") for index, table in enumerate(tables))
+
+
+def _environment(page: Page, table: Table, label: str) -> str:
+    sentences = [f"{page.title}. {table.title}", *table.notes, *table.footnotes]
+    caption = " ".join(text if text.endswith((".", "?", "!")) else f"{text}." for text in sentences)
+    rows = [[cell.translate(SPECIAL) for cell in row] for row in table.rows]
+    frame = pd.DataFrame(rows, columns=[name.translate(SPECIAL) for name in table.columns])
     lines = [
         r"\begin{table}",
         r"  \centering",
-        rf"  \caption{{{escaped(' '.join(map(_sentence, [caption, *sheet.captions, *sheet.marks])))}}}",
+        rf"  \caption{{{caption.translate(SPECIAL)}}}",
         rf"  \label{{tab:{label}}}",
         r"  \par\medskip",
         r"  \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        rf"  \begin{{tabular}}{{{sheet.alignment}}}",
-        r"    \toprule",
-        _row(sheet.columns),
-        r"    \midrule",
-        *map(_row, sheet.rows),
-        r"    \bottomrule",
-        r"  \end{tabular}}",
+        frame.to_latex(index=False, escape=False, column_format=table.alignment).rstrip() + "}",
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith((".", "?", "!")) else f"{text}."
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "    " + " & ".join(map(escaped, cells)) + r" \\"

@@ -1,77 +1,87 @@
-"""Pages of Markdown on a terminal. Rich cuts words of a table that is too wide for it; here none is lost."""
+"""A page on a terminal. Rich cuts the words of a table that is too wide for it; here none is cut."""
 
-from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import Markdown, MarkdownElement, TableElement
-from rich.measure import Measurement, measure_renderables
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
+from capsexp.results import markdown
+from capsexp.results.page import Page, Table, claim_sentence, one_line
 
-def print_page(text: str) -> None:
-    """A page of tables: drawn on a terminal, as it is elsewhere."""
+
+def print_page(page: Page) -> None:
+    """Draws a page on a terminal; prints it as Markdown elsewhere."""
     console = Console()
-    if console.is_terminal:
-        console.print(_Page(text.partition("<details>")[0]))
-    else:
-        print(text)
+    if not console.is_terminal:
+        print(markdown.document(page))
+        return
+    for part in _parts(page, console.width):
+        console.print(part, highlight=False)
+        console.print()
 
 
-class _Table(TableElement):
-    """As wide as the terminal at most: cells are wrapped between words; where no word fits, a row is a list."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        assert self.header  # every table of Markdown has a head and a body
-        assert self.header.row
-        assert self.body
-        header = [cell.content for cell in self.header.row.cells]
-        rows = [[cell.content for cell in row.cells] for row in self.body.rows]
-        for heading in header:
-            heading.stylize("markdown.table.header")
-        measured = [measure_renderables(console, options, column) for column in zip(header, *rows, strict=True)]
-        for gap in (2, 1):
-            widths = _shared(measured, options.max_width - gap * (len(header) - 1))
-            if widths is not None:
-                table = Table(box=SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), pad_edge=False, show_edge=False)
-                for heading, width in zip(header, widths, strict=True):
-                    table.add_column(heading, width=width)
-                for row in rows:
-                    table.add_row(*row)
-                yield Padding(table, (0, 0, 1, 0))
-                return
-        yield from _lists(header, rows)
+def _parts(page: Page, width: int) -> Iterator[RenderableType]:
+    """Everything but the commands."""
+    yield Text(page.title, style="bold underline", justify="center")
+    yield Text(one_line(f"{page.source.rstrip('.')}. {page.protocol}"))
+    for table in page.tables:
+        yield Text(table.title, style="bold")
+        yield from _table(table, width)
+        yield from _below(table)
+    if page.claims:
+        yield Text("Claims", style="bold")
+        sentences = [claim_sentence(*row) for row in page.claims.rows]
+        yield _bullets(Text.assemble(beginning, (verdict, "bold"), rest) for beginning, verdict, rest in sentences)
+        yield from _below(page.claims)
+    if page.deviations:
+        yield Text("Known deviations", style="bold")
+        yield _bullets(Text(one_line(text)) for text in page.deviations)
+    yield Text(page.runs)
 
 
-class _Page(Markdown):
-    elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "table_open": _Table}
+def _below(table: Table) -> Iterator[RenderableType]:
+    """Notes and footnotes."""
+    if table.notes:
+        yield Text(" ".join(table.notes))
+    if table.footnotes:
+        yield _bullets(map(Text, table.footnotes))
 
 
-def _shared(columns: Sequence[Measurement], room: int) -> list[int] | None:
-    """How wide each column is: its longest word at least, its longest line at most. None where the words don't fit."""
-    spare = room - sum(column.minimum for column in columns)
+def _bullets(texts: Iterable[Text]) -> Grid:
+    grid = Grid.grid(padding=(0, 1, 0, 0))
+    for text in texts:
+        grid.add_row("•", text)
+    return grid
+
+
+def _table(table: Table, width: int) -> Iterator[RenderableType]:
+    """A table as wide as the terminal at most, with cells wrapped between words; a list a row where no word fits."""
+    columns = list(zip(table.columns, *table.rows, strict=True))
+    for gap in (2, 1):
+        widths = _widths(columns, width - gap * (len(columns) - 1))
+        if widths is not None:
+            grid = Grid(box=SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), pad_edge=False, show_edge=False)
+            for name, letter, wide in zip(table.columns, table.alignment, widths, strict=True):
+                grid.add_column(Text(name), justify="left" if letter == "l" else "right", width=wide)
+            for row in table.rows:
+                grid.add_row(*map(Text, row))
+            yield grid
+            return
+    for first, *others in table.rows:
+        cells = [f"{name}: {text}" for name, text in zip(table.columns[1:], others, strict=True) if text]
+        yield Group(Text(first), *(Padding(Text(cell), (0, 0, 0, 2)) for cell in cells))
+
+
+def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """Each column's width: its longest word at least, its longest text at most. None where the words don't fit."""
+    shortest = [max(len(word) for text in column for word in ["", *text.split()]) for column in columns]
+    spans = [max(map(len, column)) - least for column, least in zip(columns, shortest, strict=True)]
+    spare = room - sum(shortest)
     if spare < 0:
         return None
-    wanted = sum(column.span for column in columns)
-    if wanted <= spare:
-        return [column.maximum for column in columns]
-    return [column.minimum + column.span * spare // wanted for column in columns]
-
-
-def _lists(header: Sequence[Text], rows: Sequence[Sequence[Text]]) -> Iterator[Padding | Text]:
-    """A row after the other: what its first cell says, then the others' headings and cells, a line each."""
-    for row in rows:
-        yield _left(row[0])
-        for heading, cell in zip(header[1:], row[1:], strict=True):
-            if cell:
-                yield Padding(Text.assemble(_left(heading), ": ", _left(cell)), (0, 0, 0, 2))
-        yield Text()
-
-
-def _left(text: Text) -> Text:
-    text = text.copy()
-    text.justify = "left"
-    return text
+    if sum(spans) <= spare:
+        return [least + span for least, span in zip(shortest, spans, strict=True)]
+    return [least + span * spare // sum(spans) for least, span in zip(shortest, spans, strict=True)]

@@ -10,7 +10,7 @@ from matplotlib.text import Text
 
 from capsexp.figures.sources import Sources
 from capsexp.figures.style import Page
-from capsexp.run.records import Record
+from capsexp.run.records import Record, run_name
 from capsexp.study import studies
 
 UNDRAWN = ("(no runs)", "(not drawn)")
@@ -30,11 +30,16 @@ def seeds(study: str, row: str, curves: Sequence[Sequence[float]], more: str = "
     return [run(line, seed, curve, **changed) for seed, curve in enumerate(curves)]
 
 
-def sources(folder: Path, *records: Record, typed: Sequence[str] = ()) -> Sources:
+def sources(where: Path, *records: Record, typed: Sequence[str] = ()) -> Sources:
     """A folder with these records and no logs."""
-    (folder / "results" / "runs").mkdir(parents=True, exist_ok=True)
-    write(folder / "results", records)
-    return Sources(folder / "results", folder / "logs", typed)
+    (where / "results" / "runs").mkdir(parents=True, exist_ok=True)
+    write(where / "results", records)
+    return Sources(where / "results", where / "logs", typed)
+
+
+def folder(made: Sources, record: Record) -> Path:
+    """The logs of a run."""
+    return made.logs / run_name(record.identity)
 
 
 def labels(axis: Axes) -> list[str]:

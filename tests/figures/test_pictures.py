@@ -8,15 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from drawing import curve, everything, labels, seeds, sources, texts
+from drawing import curve, everything, folder, labels, seeds, sources, texts
 from numpy.typing import NDArray
 from support import ROOT, TINY, composed_config
 from torch.utils.tensorboard import SummaryWriter
 
 from capsexp.figures import affine, catalogue, networks, traversals
-from capsexp.figures.sources import Measured, Missing, Sources
+from capsexp.figures.sources import Missing, Sources
 from capsexp.inspect.restore import Restored, restore
 from capsexp.inspect.traversal import traverse
+from capsexp.results.collect import Line
 from capsexp.run import execute
 from capsexp.run.records import Record
 
@@ -30,7 +31,7 @@ def image(above: int, below: int) -> NDArray[np.uint8]:
 
 def log(made: Sources, record: Record, images: dict[int, NDArray[np.uint8]], purge: int | None = None) -> None:
     """TensorBoard's files of a run."""
-    with SummaryWriter(str(made.folder(record)), purge_step=purge) as writer:
+    with SummaryWriter(str(folder(made, record)), purge_step=purge) as writer:
         for epoch, pixels in images.items():
             writer.add_image("reconstructions", pixels, epoch, dataformats="HWC")
 
@@ -78,10 +79,10 @@ def test_a_run_without_its_files_is_missing_with_the_command_that_trains_it_agai
     made = sources(tmp_path, record, typed=["paths.logs=here"])
     page, (lack,) = catalogue.find("huang_fig8" if network == "CapsNet" else "huang_fig9")(made)
     assert page is None
-    assert lack.what == f"no reconstructions in {made.folder(record)}"
+    assert lack.what == f"no reconstructions in {folder(made, record)}"
     assert lack.command == f"{record.provenance['command']} rerun=true paths.logs=here"
-    made.folder(record).mkdir(parents=True)  # nor of files without images
-    with SummaryWriter(str(made.folder(record))) as writer:
+    folder(made, record).mkdir(parents=True)  # nor of files without images
+    with SummaryWriter(str(folder(made, record))) as writer:
         writer.add_scalar("loss", 1.0, 1)
     assert catalogue.find("huang_fig8" if network == "CapsNet" else "huang_fig9")(made)[1] == [lack]
 
@@ -126,7 +127,7 @@ def network(run_of: Path, monkeypatch: pytest.MonkeyPatch) -> Restored:
     """It stands in for the networks of all rows."""
     restored = restore(run_of)
 
-    def trained(sources: Sources, measured: Measured, *typed: str, device: str | None = "cpu") -> Restored:
+    def trained(sources: Sources, measured: Line, *typed: str, device: str | None = "cpu") -> Restored:
         return restored
 
     for module in (traversals, affine):
@@ -185,18 +186,18 @@ def test_a_run_without_checkpoint_is_missing(tmp_path: Path) -> None:
     for _ in range(2):  # without the folder, and with an empty one
         page, (lack,) = catalogue.find("ou_traversal_mnist")(made)
         assert page is None
-        assert lack == Missing(f"no checkpoint in {made.folder(record)}", f"{record.provenance['command']} rerun=true")
-        made.folder(record).mkdir(parents=True, exist_ok=True)
+        assert lack == Missing(f"no checkpoint in {folder(made, record)}", f"{record.provenance['command']} rerun=true")
+        folder(made, record).mkdir(parents=True, exist_ok=True)
 
 
 def test_a_damaged_checkpoint_is_a_line(tmp_path: Path) -> None:
     (record,) = seeds("ou_traversal", "CapsNet MNIST", [[50.0]])
     made = sources(tmp_path, record)
-    made.folder(record).mkdir(parents=True)
-    (made.folder(record) / "last.ckpt").write_bytes(b"PK")
+    folder(made, record).mkdir(parents=True)
+    (folder(made, record) / "last.ckpt").write_bytes(b"PK")
     drawn, (line,) = catalogue.draw("ou_traversal_mnist", made, tmp_path)
     assert not drawn
-    assert line == f"not drawn: {made.folder(record)}/last.ckpt: not a checkpoint, or damaged"
+    assert line == f"not drawn: {folder(made, record)}/last.ckpt: not a checkpoint, or damaged"
 
 
 def test_accuracy_under_each_map_beside_the_published_numbers(tmp_path: Path, network: Restored) -> None:

@@ -1,4 +1,4 @@
-"""The report as text: everything is on it, nothing of it is taken for markup, and it is what the records give."""
+"""The report as text: everything is on it, and nothing of it is taken for markup."""
 
 import base64
 import dataclasses
@@ -22,8 +22,9 @@ from capsexp import report
 from capsexp.figures.catalogue import FIGURES
 from capsexp.report import DIFFERS, HOLDS, OPEN, pictures
 from capsexp.report.pictures import Picture
-from capsexp.results import contents, tables
-from capsexp.results.commands import commands
+from capsexp.results import pages
+from capsexp.results.collect import collect
+from capsexp.results.runs import frame
 from capsexp.results.statistics import ClaimVerdict, Verdict
 from capsexp.study import studies
 
@@ -72,41 +73,41 @@ def cells(text: str) -> list[dict[str, tuple[str, str]]]:
     return lines
 
 
-def test_everything_that_a_study_says_is_on_its_page() -> None:
+def test_all_of_a_studys_page_is_in_its_chapter() -> None:
     short = f"{PLAIN} budget.epochs=2"
     found = [*runs(short, [99.0, 98.0]), *runs(short.replace("none", "cbam"), [97.0]), *runs(CBAM, [99.1, 99.2, 99.3])]
     found += runs(CBAM, [9.0], note="part")
     rows = [*study().rows, row("C", PLAIN.replace("mnist", "svhn"), note="Its own note")]
     made = study(*rows, claims=[claim(), claim(text="B is as good as C", claimed="same", pairs=[["B", "C"]])])
-    whole = contents.contents(tables.make(made, tables.runs(found)))
+    shown = pages.page(collect(made, frame(found)))
+    assert shown.claims is not None
     text = Reader(page(found, made)).text
-    said = [made.title, made.source, made.protocol, *made.deviations, contents.CLAIMS, *whole.claim_marks]
-    for sheet in whole.sheets:
-        said += [sheet.title, *sheet.columns, *sheet.captions, *sheet.marks, *(" ".join(line) for line in sheet.rows)]
-    said += [
-        f"B is better an increase −2.00 points (n = 1) undecided (reduced training){whole.claims[0].where}",
-        "B is as good as C no difference not run (C)",
+    expected = [shown.title, shown.source, shown.protocol, shown.runs, *shown.deviations]
+    for table in [*shown.tables, shown.claims]:
+        expected += [table.title, *table.columns, *table.notes, *table.footnotes, *map(" ".join, table.rows)]
+    for command, names in shown.commands.items():
+        expected += [f"{', '.join(names)} {command}"]
+    assert [" ".join(row) for row in shown.claims.rows] == [
+        "B is better an increase −2.00 points (n = 1) undecided (reduced training) [a]",
+        "B is as good as C no difference  not run (C)",
     ]
-    for command, names in commands(whole.table).items():
-        said += [f"{', '.join(names)} {command}"]
-    assert re.fullmatch(r" \[[a-z]\]", whole.claims[0].where)
-    assert [sheet.title for sheet in whole.sheets] == [
+    assert [table.title for table in shown.tables] == [
         "Accuracy",
         "Also measured",
         "First epoch to the maximum",
         "Cost",
     ]
-    assert [words for words in said if " ".join(words.split()) not in text] == []
+    assert [words for words in expected if " ".join(words.split()) not in text] == []
 
 
-def test_it_begins_with_what_came_out() -> None:
+def test_it_begins_with_numbers_of_runs_and_verdicts() -> None:
     found = [*runs(PLAIN, [99.70, 99.72, 99.74]), run(CBAM, 0, failed=True), run(f"{CBAM} budget=smoke", 0)]
     text = Reader(page(found, study(claims=[claim()]), study(name="other", rows=[row("C", None)]))).text
     assert "runs 5 3 finished, 1 failed, 1 trial studies 1 of 2 have runs" in text
     assert "published numbers 2 1 reproduced, 1 published higher claims 1 1 not run" in text
 
 
-def test_it_says_what_was_run_where() -> None:
+def test_it_counts_the_runs_of_each_device_version_and_commit() -> None:
     elsewhere = run(PLAIN, 1, device="AMD EPYC", started="2026-02-03T00:00:00+00:00")
     elsewhere.provenance.update(
         commit="c" * 40, clean_tree=False, python="3.13.1", cores=2, libraries={"torch": "2.13.0"}
@@ -179,7 +180,7 @@ def test_nothing_is_taken_for_markup() -> None:
     assert "49" not in re.findall(r"\b\d+\b", read.text)
 
 
-def test_it_is_complete_in_one_file_and_can_ask_for_nothing_else() -> None:
+def test_it_is_complete_in_one_file_and_can_load_nothing_else() -> None:
     text = page(runs(PLAIN, [99.0]), drawn=[Picture("a", "b", "data:image/png;base64,AA")])
     read = Reader(text)
     assert read.open == []
@@ -216,7 +217,7 @@ def test_every_link_within_leads_somewhere() -> None:
     assert links <= set(identities)
 
 
-def test_figures_stand_with_their_study_and_the_missing_say_what_draws_them() -> None:
+def test_figures_stand_with_their_study_and_missing_ones_have_their_command() -> None:
     drawn = [
         Picture("made_table1", "own", "data:,1"),
         Picture("extra", "named", None),
@@ -260,7 +261,7 @@ def test_every_verdict_has_a_meaning() -> None:
             assert meaning == (HOLDS if verdict in ("reproduced", "confirmed", "equal") else DIFFERS)
 
 
-def test_marks_are_set_apart_and_nothing_else() -> None:
+def test_footnotes_are_set_apart_and_nothing_else() -> None:
     assert report.marked("99.71 (1) [a, ab]") == '99.71 (1) <span class="mark">[a, ab]</span>'
     for text in ("99.71 (1)", "[10, 100]", "a [B]", "[a]"):
         assert report.marked(text) == text
@@ -316,7 +317,7 @@ def test_a_check_writes_nothing_and_finds_what_differs(folder: Path, capsys: pyt
     assert (folder / "results" / "report.html").read_bytes() == before
 
 
-def test_what_is_no_record_is_named_on_the_page_and_on_the_screen(
+def test_files_that_are_no_records_are_named_on_the_page_and_on_the_screen(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "results" / "runs" / "a.json").write_text("[<b>]")
@@ -343,7 +344,7 @@ def test_no_records_are_a_page_too(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["--results", "nowhere"], 2, "nowhere: no such folder; the records are in results/runs"),
         (["--output", "results/runs"], 1, "results/runs: Is a directory"),
@@ -356,11 +357,11 @@ def test_what_goes_wrong_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
     code: int,
-    says: str,
+    message: str,
 ) -> None:
     (folder / "README").write_text("a file")
     monkeypatch.setattr(sys, "argv", ["report.py", *arguments])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(ROOT / "scripts" / "report.py"), run_name="__main__")
     assert ended.value.code == code
-    assert capsys.readouterr() == ("", f"error: {says}\n")
+    assert capsys.readouterr() == ("", f"error: {message}\n")

@@ -1,21 +1,31 @@
-"""Pages of tables on terminals of any width."""
+"""Pages on terminals of any width."""
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from capsexp.results import markdown
+from capsexp.results.page import Page, Table
 from capsexp.results.terminal import print_page
 
-CELLS = [
-    ["network", "iterations", "published", "maximum", "verdict"],
+COLUMNS = ["network", "iterations", "published", "maximum", "verdict"]
+ROWS = [
     ["CapsNet5", "5", "99.65000153", "70.39 ± 45.42 (3) [a]", "undecided"],
     ["CapsNet5_CBAM [c]", "5", "not reported", "97.64 ± 0.06 (2) [a]", ""],
 ]
-TEXT = "\n".join(
-    ["# A table", "", *("| " + " | ".join(row) + " |" for row in (CELLS[0], ["---", "--:", "--:", "--:", "---"]))]
-    + ["| " + " | ".join(row) + " |" for row in CELLS[1:]]
-    + ["", "A caption.", "", "<details>what is folded</details>"]
+CLAIM = ["It is [bold]better[/bold]", "an increase", "+1.00 points", "undecided (reduced training) [a]"]
+PAGE = Page(
+    name="made",
+    title="A title",
+    source="made, Table 1.",
+    protocol="Their words",
+    tables=[Table("Accuracy", COLUMNS, "lrrrl", ROWS, ["A caption."], ["[a] two epochs"])],
+    claims=Table("Claims", ["claim", "claimed", "measured", "verdict"], "llll", [CLAIM]),
+    deviations=["Another optimiser."],
+    runs="5 runs.",
+    commands={"python -m capsexp folded": ["CapsNet5"]},
 )
 
 
@@ -23,7 +33,7 @@ def drawn(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     """The lines of the page on a terminal of this width, without colours."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", str(width))
-    print_page(TEXT)
+    print_page(PAGE)
     return re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
 
 
@@ -33,15 +43,16 @@ def test_no_word_is_lost_or_cut(
 ) -> None:
     lines = drawn(width, monkeypatch, capsys)
     assert max(map(len, lines)) <= width
-    words = Counter(" ".join(lines).replace(":", " ").split())
-    assert not Counter(" ".join(" ".join(row) for row in CELLS[1:]).split()) - words
-    assert "caption." in words
+    words = Counter(re.split(r"[\s:,]+", " ".join(lines)))
+    texts = [*ROWS[0], *ROWS[1], *CLAIM, PAGE.title, PAGE.source, PAGE.protocol, *PAGE.deviations, PAGE.runs]
+    texts += [*PAGE.tables[0].notes, *PAGE.tables[0].footnotes]
+    assert not Counter(re.split(r"[\s:,]+", " ".join(texts))) - words
     assert "folded" not in words
 
 
 def test_a_wide_terminal_has_a_line_a_row(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     lines = drawn(120, monkeypatch, capsys)
-    for row in CELLS:
+    for row in [COLUMNS, *ROWS]:
         assert any(re.fullmatch(r"\s*" + r"\s+".join(map(re.escape, row)) + r"\s*", line) for line in lines)
 
 
@@ -60,6 +71,15 @@ def test_a_narrow_one_has_wrapped_cells_then_a_list_a_row(
     ]
 
 
-def test_a_file_gets_the_page_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    print_page(TEXT)
-    assert capsys.readouterr().out == TEXT + "\n"
+def test_a_page_without_claims_and_deviations_has_no_such_headings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("test_terminal.PAGE", replace(PAGE, claims=None, deviations=[]))
+    lines = [line.strip() for line in drawn(80, monkeypatch, capsys)]
+    assert "Accuracy" in lines
+    assert not {"Claims", "Known deviations"} & set(lines)
+
+
+def test_a_file_gets_the_page_as_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+    print_page(PAGE)
+    assert capsys.readouterr().out == markdown.document(PAGE) + "\n"

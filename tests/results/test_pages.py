@@ -1,4 +1,4 @@
-"""What is printed of a table: Markdown, CSV, TeX."""
+"""The pages of studies, printed as Markdown, CSV and TeX."""
 
 import io
 import re
@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from made import CBAM, PLAIN, SWEPT, claim, row, run, runs, study, table
+from made import CBAM, PLAIN, SWEPT, claim, results, row, run, runs, study
 from support import ROOT
 
-from capsexp.results import contents, latex, render, sheets
-from capsexp.results.commands import commands
-from capsexp.results.render import page
-from capsexp.results.sheets import Marks
-from capsexp.results.tables import Table
+from capsexp.results import latex, markdown
+from capsexp.results.collect import Results
+from capsexp.results.page import Footnotes, Table, claim_sentence, decimal
+from capsexp.results.pages import commands, page
+from capsexp.results.runs import MEASURES
+from capsexp.results.tables import csv
 from capsexp.run.records import Record
-from capsexp.study.studies import Study
+from capsexp.study.studies import Row, Study
 
 SHORT = f"{PLAIN} budget.epochs=2"
 
@@ -32,10 +33,10 @@ def cells(text: str, name: str, section: str = "Accuracy") -> dict[str, str]:
 
 
 def printed(made: Study, found: Sequence[Record], typed: Sequence[str] = ()) -> str:
-    return page(table(made, found, typed)).markdown
+    return markdown.document(page(results(made, found, typed)))
 
 
-def test_a_number_says_its_seeds_and_spread() -> None:
+def test_a_number_has_its_seeds_and_its_standard_deviation() -> None:
     found = cells(printed(study(), [*runs(PLAIN, [99.70, 99.72, 99.74]), *runs(CBAM, [98.5])]), "A")
     assert (found["published"], found["maximum"], found["difference"], found["verdict"]) == (
         *("99.80", "99.72 ± 0.02 (3)"),
@@ -61,7 +62,7 @@ def test_a_row_without_runs_is_empty() -> None:
     }
 
 
-def test_every_cell_of_a_reduced_setting_is_marked_and_every_mark_explained() -> None:
+def test_every_cell_of_a_reduced_setting_has_a_footnote_that_is_explained() -> None:
     found = [*runs(SHORT, [99.0]), *runs(CBAM, [99.0]), *runs(CBAM, [9.0], note="a part")]
     text = printed(study(), found)
     reduced, whole = cells(text, "A"), cells(text, "B")
@@ -81,13 +82,13 @@ def test_every_cell_of_a_reduced_setting_is_marked_and_every_mark_explained() ->
         assert used == set(re.findall(r"^- \[([a-z])\] ", section, re.MULTILINE))
 
 
-def test_two_precisions_of_the_whole_training_are_both_marked() -> None:
+def test_two_precisions_of_the_whole_training_both_have_footnotes() -> None:
     text = printed(study(), [*runs(PLAIN, [99.0]), *runs(CBAM, [99.0], precision="float32")])
     assert (cells(text, "A")["maximum"], cells(text, "B")["maximum"]) == ("99.00 (1) [a]", "99.00 (1) [b]")
     assert "[b] the paper's whole training, float32" in text
 
 
-def test_failed_runs_are_said() -> None:
+def test_failed_runs_are_counted() -> None:
     found = [*runs(PLAIN, [99.7, 99.8, 99.9, 99.8]), run(PLAIN, 4, failed=True), run(CBAM, 0, failed=True)]
     text = printed(study(), found)
     assert cells(text, "A")["maximum"] == "99.80 ± 0.08 (4), failed (1 of 5)"
@@ -95,7 +96,7 @@ def test_failed_runs_are_said() -> None:
     assert cells(text, "A", "First epoch to the maximum")["first epoch"].endswith(", failed (1 of 5)")
 
 
-def test_the_best_of_several_says_so() -> None:
+def test_the_best_of_several_has_a_footnote() -> None:
     made = study(row("A", SWEPT, accuracy="99"))
     found = [run(SWEPT.replace("1,2,3", str(i)), 0, [90.0 + i]) for i in (1, 2, 3)]
     assert "[a] best of 3 (routing.iterations=1,2,3), judged on the test set" in printed(made, found)
@@ -113,7 +114,7 @@ def test_the_held_out_column_is_there_when_there_are_such_runs() -> None:
     assert cells(text, "A")["maximum"] == "99.00 (1)"
 
 
-def test_a_note_is_a_mark_on_the_name() -> None:
+def test_a_rows_note_is_a_footnote() -> None:
     text = printed(study(row("A", PLAIN, "Printed twice.", accuracy="99")), [])
     assert "| A [a] |" in text
     assert "[a] Printed twice." in text
@@ -148,7 +149,7 @@ def test_the_mean_of_the_first_five_epochs() -> None:
     assert (one["difference"], one["verdict"]) == ("+0.90", "reproduced")
 
 
-def test_the_hours_of_all_runs_are_said_once() -> None:
+def test_the_hours_of_each_run_count_once() -> None:
     found = [*runs(PLAIN, [99.0] * 3), run(CBAM, 0, [99.0] * 120, device="AMD EPYC")]
     assert "4 runs, 2.0 hours on AMD EPYC, 3 minutes on NVIDIA H200." in printed(study(), found)
     both = study(row("A", PLAIN), row("again", f"{PLAIN} model.squash_constant=1.0"))
@@ -159,90 +160,91 @@ def test_commands_are_those_of_the_records_or_of_the_row() -> None:
     found = [*runs(PLAIN, [99.0, 99.0]), run(f"{CBAM} budget.epochs=2", 7, command=None)]
     found += [run(f"{CBAM} budget.epochs=2 protocol=heldout", 8, [9.0], command=None)]
     third = row("C", f"{PLAIN} routing.iterations=1,2")
-    assert list(commands(table(study(*study().rows, third), found))) == [
+    assert list(commands(results(study(*study().rows, third), found))) == [
         f"python -m capsexp -m {PLAIN} trainer.precision=bf16 seed=0,1",
         f"python -m capsexp {CBAM} budget.epochs=2 trainer.precision=bf16 seed=7",
         f"python -m capsexp {CBAM} budget.epochs=2 trainer.precision=bf16 protocol=heldout seed=8",
         f"python -m capsexp -m {PLAIN} routing.iterations=1,2 seed=0,1,2",
     ]
     typed = ["data=fashion_mnist", "paths.results=/elsewhere", "seed=5"]
-    assert list(commands(table(study(row("A", PLAIN)), [], typed))) == [
+    assert list(commands(results(study(row("A", PLAIN)), [], typed))) == [
         "python -m capsexp -m model=capsnet attention=none data=fashion_mnist seed=0,1,2"
     ]
 
 
-def test_a_command_says_which_rows_it_repeats() -> None:
+def test_a_command_has_the_names_of_its_rows() -> None:
     same = [row("A", PLAIN), row("again", f"{PLAIN} model.squash_constant=1.0"), row("B", CBAM)]
-    assert list(commands(table(study(*same), runs(PLAIN, [99.0, 98.0]))).values()) == [["A", "again"], ["B"]]
+    assert list(commands(results(study(*same), runs(PLAIN, [99.0, 98.0]))).values()) == [["A", "again"], ["B"]]
 
 
 def test_records_with_different_commands_are_repeated_by_the_row() -> None:
     found = [run(PLAIN, 0), run(PLAIN, 1, command="python -m capsexp data=mnist seed=1")]
     repeated = [f"python -m capsexp -m {PLAIN} trainer.precision=bf16 seed=0,1"]
-    assert list(commands(table(study(row("A", PLAIN)), found))) == repeated
+    assert list(commands(results(study(row("A", PLAIN)), found))) == repeated
 
 
-def test_a_precision_that_was_typed_is_said_once() -> None:
+def test_a_typed_precision_stands_once_in_the_command() -> None:
     typed = f"{PLAIN} trainer.precision=float32"
     found = [run(typed, 3, precision="float32", command=f"python -m capsexp {typed} seed=3")]
-    assert list(commands(table(study(row("A", PLAIN)), found))) == [f"python -m capsexp {typed} seed=3"]
+    assert list(commands(results(study(row("A", PLAIN)), found))) == [f"python -m capsexp {typed} seed=3"]
 
 
 # Claims
 
 
-def said(made: Table) -> list[str]:
-    return [render.claim_line(one) for one in contents.claim_texts(made, lambda setting: f" [{setting}]")]
+def sentences(made: Results) -> list[str]:
+    """The claims as on the page, without footnotes."""
+    claims = page(made).claims
+    assert claims is not None
+    return [re.sub(r" \[[a-z]\]$", "", "".join(claim_sentence(*row))) for row in claims.rows]
 
 
-def test_a_claim_in_one_line() -> None:
+def test_claims_as_sentences() -> None:
     found = [*runs(PLAIN, [1.0, 2.0, 3.0]), *runs(CBAM, [2.0, 4.0, 6.0])]
-    setting = "[the paper's whole training, bf16]"
-    assert said(table(study(claims=[claim(claimed="+2.52")]), found)) == [
-        f"B is better: claimed +2.52 points, measured +2.00 ± 2.48 points (95 %, n = 3): **not reproduced** {setting}"
+    assert sentences(results(study(claims=[claim(claimed="+2.52")]), found)) == [
+        "B is better: claimed +2.52 points, measured +2.00 ± 2.48 points (95 %, n = 3): not reproduced"
     ]
-    assert said(table(study(claims=[claim("relative", "-50")]), found)) == [
-        f"B is better: claimed −50 %, measured +100.0 ± 0.0 % (95 %, n = 3): **contradicted** {setting}"
+    assert sentences(results(study(claims=[claim("relative", "-50")]), found)) == [
+        "B is better: claimed −50 %, measured +100.0 ± 0.0 % (95 %, n = 3): contradicted"
     ]
-    assert said(table(study(claims=[claim("slope", "same")]), found[:5])) == [
-        f"B is better: claimed no difference, measured +1.50 ± 6.35 points a row (95 %, n = 2): **undecided** {setting}"
+    assert sentences(results(study(claims=[claim("slope", "same")]), found[:5])) == [
+        "B is better: claimed no difference, measured +1.50 ± 6.35 points a row (95 %, n = 2): undecided"
     ]
 
 
-def test_a_claim_that_is_not_tested_says_why() -> None:
+def test_a_claim_without_a_measurement_has_its_reason() -> None:
     made, short = study(claims=[claim()]), "budget.epochs=2"
-    assert said(table(made, [])) == ["B is better: claimed an increase: not run"]
-    assert said(table(made, runs(PLAIN, [1.0]))) == ["B is better: claimed an increase: not run (B)"]
+    assert sentences(results(made, [])) == ["B is better: claimed an increase: not run"]
+    assert sentences(results(made, runs(PLAIN, [1.0]))) == ["B is better: claimed an increase: not run (B)"]
     apart = [run(PLAIN, 0), run(CBAM, 1)]
-    assert said(table(made, apart))[0].endswith("an increase: no seed that its rows have in one setting")
-    reduced = [*runs(f"{PLAIN} {short}", [1.0]), *runs(f"{CBAM} {short}", [2.0])]
-    assert said(table(made, reduced)) == [
-        "B is better: claimed an increase, measured +1.00 points (n = 1): "
-        "**undecided** (reduced training) [2 of 250 epochs, bf16]"
-    ]
-    assert "**undecided** (reduced training) [a]" in printed(made, reduced)
+    assert sentences(results(made, apart))[0].endswith("an increase: no seed that its rows have in one setting")
+    text = printed(made, [*runs(f"{PLAIN} {short}", [1.0]), *runs(f"{CBAM} {short}", [2.0])])
+    assert "claimed an increase, measured +1.00 points (n = 1): **undecided** (reduced training) [a]\n" in text
 
 
 # Other forms
 
 
-def test_the_csv_has_a_line_a_row_and_setting_with_unrounded_numbers() -> None:
+def test_the_csv_has_unrounded_numbers() -> None:
     found = [*runs(PLAIN, [99.70, 99.71, 99.73]), *runs(SHORT, [1.0])]
-    made = table(study(), found)
-    read = pd.read_csv(io.StringIO(render.csv(made)), keep_default_na=False)
-    assert read.network.tolist() == ["A", "A", "B"]
-    assert read.accuracy_mean[0] == str(made.cells.accuracy_mean[0])
-    assert abs(float(read.accuracy_mean[0]) - 99.71333333333334) < 1e-12
-    assert read.paper_seeds.tolist() == ["0 1 2", "0", ""]
-    assert read.setting.tolist() == ["the paper's whole training, bf16", "2 of 250 epochs, bf16", ""]
-    assert read["keys"].tolist() == [" ".join(sorted(r.key for r in found[:3])), found[3].key, ""]
-    assert "\r" not in render.csv(made)
+    made = results(study(Row(["A", "MNIST"], PLAIN, {"accuracy": "99.80"}), columns=["network", "data"]), found)
+    read = pd.read_csv(io.StringIO(csv(made)), keep_default_na=False, dtype=str)
+    accuracy = read[read.measure == "accuracy"]
+    assert list(read.columns[:6]) == ["study", "row", "data", "setting", "main", "protocol"]
+    assert accuracy.row.tolist() == ["A", "A"]
+    assert accuracy["mean"].tolist() == ["99.71333333333334", "1.0"]
+    assert accuracy.seeds.tolist() == ["0 1 2", "0"]
+    assert accuracy["values"].tolist() == ["99.7 99.71 99.73", "1.0"]
+    assert accuracy.setting.tolist() == ["the paper's whole training, bf16", "2 of 250 epochs, bf16"]
+    assert accuracy["keys"].tolist() == [" ".join(sorted(r.key for r in found[:3])), found[3].key]
+    assert set(read.measure) == {*MEASURES, "parameters"}
+    assert "\r" not in csv(made)
 
 
 def test_tex_is_balanced_and_escaped() -> None:
     label = r"50% of A_1 & {B}* #2 ~^\ [c] <d> ±−×…"
     made = study(row(label, PLAIN, accuracy="99.80"), row("[B]", CBAM), title=r"Costs $5 & 100%")
-    tex = page(table(made, [*runs(PLAIN, [99.7] * 3), *runs(SHORT, [1.0])])).tex
+    tex = latex.document(page(results(made, [*runs(PLAIN, [99.7] * 3), *runs(SHORT, [1.0])])))
     assert r"50\% of A\_1 \& \{B\}{*} \#2 \textasciitilde{}\textasciicircum{}\textbackslash{}" in tex
     assert r"{[}c{]} \textless{}d\textgreater{} $\pm$$-$$\times$\ldots{}" in tex
     assert r"Costs \$5 \& 100\%" in tex
@@ -276,11 +278,11 @@ def test_the_committed_tables_are_tex_and_fit_a_page(tmp_path: Path) -> None:
 
 
 def test_letters_go_on_after_z() -> None:
-    marks = Marks(table(study(), []))
-    texts = [marks.put("1", f"meaning {index}") for index in range(27)]
+    notes = Footnotes([])
+    texts = [notes.mark("1", f"meaning {index}") for index in range(27)]
     assert (texts[0], texts[22:]) == ("1 [a]", ["1 [w]", "1 [y]", "1 [z]", "1 [aa]", "1 [ab]"])
-    assert [line.split()[0] for line in marks.captions()][-2:] == ["[aa]", "[ab]"]
-    assert marks.captions() == []
+    assert [line.split()[0] for line in notes.texts()][-2:] == ["[aa]", "[ab]"]
+    assert notes.texts() == []
 
 
 @pytest.mark.parametrize(
@@ -294,12 +296,12 @@ def test_letters_go_on_after_z() -> None:
     ],
 )
 def test_decimals(value: float, places: int, signed: bool, text: str) -> None:
-    assert sheets.decimal(value, places, signed) == text
+    assert decimal(value, places, signed) == text
 
 
 def test_a_cell_cannot_break_its_table() -> None:
-    sheet = sheets.Sheet("", ["a|b", "c"], "lr", [["CapsNet*", "x\ny"], ["<b>", ""]], [], [])
-    assert render.markdown(sheet) == "| a\\|b | c |\n| --- | --: |\n| CapsNet\\* | x y |\n| \\<b> |  |"
+    table = Table("", ["a|b", "c"], "lr", [["CapsNet*", "x\ny"], ["<b>", ""]])
+    assert markdown.table(table) == "| a\\|b | c |\n| --- | --: |\n| CapsNet\\* | x y |\n| \\<b> |  |"
 
 
 def test_every_table_of_a_page_has_equal_rows() -> None:
@@ -319,8 +321,5 @@ def test_a_substitution_is_in_the_title() -> None:
 def test_the_same_records_give_the_same_bytes_in_any_order() -> None:
     found = [*runs(PLAIN, [99.7, 99.8, 99.9]), *runs(SHORT, [1.0, 2.0]), *runs(PLAIN, [5.0], precision="float32")]
     made = study(claims=[claim()])
-    assert page(table(made, found)) == page(table(made, found[::-1]))
-
-
-def test_nothing_but_tex_is_escaped() -> None:
-    assert latex.escaped("99.71 (3)") == "99.71 (3)"
+    assert page(results(made, found)) == page(results(made, found[::-1]))
+    assert csv(results(made, found)) == csv(results(made, found[::-1]))

@@ -1,0 +1,73 @@
+"""Everything that the records give for each study: runs → cells → verdicts. What the pages are made of."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from capsexp.results import cells
+from capsexp.results.cells import Cell
+from capsexp.results.claims import MeasuredClaim, measure_claims
+from capsexp.results.runs import Run
+from capsexp.study.selection import select
+from capsexp.study.setting import Setting
+from capsexp.study.studies import Row, Study
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a study in one setting."""
+
+    row: Row
+    setting: Setting | None  # None: it has no runs
+    cells: Mapping[tuple[str, str], Cell]
+    runs: list[Run]  # finished ones of protocol paper, one a seed: lines of `Results.best`
+
+    def cell(self, measure: str, protocol: str = "paper") -> Cell:
+        """The number of one measure."""
+        return self.cells[protocol, measure]
+
+
+@dataclass(frozen=True)
+class Results:
+    """A study as measured."""
+
+    study: Study
+    typed: Sequence[str]  # what replaces the rows' own choices
+    replaced: bool  # whether that makes it another experiment than the paper's
+    runs: pd.DataFrame  # a line a row, run and combination of options; see capsexp.results.cells
+    best: pd.DataFrame  # a line a row, setting, protocol and seed
+    cells: pd.DataFrame  # a line a row, setting, protocol and measure
+    claims: list[MeasuredClaim]
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """Each row in its main setting."""
+        return self._lines(main=True)
+
+    @cached_property
+    def other_lines(self) -> list[Line]:
+        """Rows in their other settings."""
+        return self._lines(main=False)
+
+    def _lines(self, main: bool) -> list[Line]:
+        rows = {row.name: row for row in self.study.rows}
+        found: dict[tuple[str, Setting | None], dict[tuple[str, str], Cell]] = {}
+        for cell in map(Cell._make, self.cells[self.cells.main == main].itertuples(index=False, name=None)):
+            found.setdefault((cell.row, cell.setting), {})[cell.protocol, cell.measure] = cell
+        runs: dict[tuple[str, Setting | None], list[Run]] = {place: [] for place in found}
+        run: Run
+        for run in self.best[self.best.protocol == "paper"].itertuples():
+            runs.get((run.row, run.setting), []).append(run)
+        return [Line(rows[row], setting, cells, runs[row, setting]) for (row, setting), cells in found.items()]
+
+
+def collect(study: Study, runs: pd.DataFrame, typed: Sequence[str] = ()) -> Results:
+    """A study's results out of the frame of all runs; raises InputError for typed words that make no sense."""
+    selection = select(study, typed)
+    study, replaced = selection.study, selection.replaces()
+    matched = cells.match(study, selection.runs, runs)
+    best = cells.best_runs(matched)
+    claims = measure_claims(study, best, replaced)
+    return Results(study, typed, replaced, matched, best, cells.tidy(study, matched, best, replaced), claims)

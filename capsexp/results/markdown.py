@@ -1,0 +1,48 @@
+"""A page as Markdown."""
+
+from collections.abc import Iterable, Sequence
+
+from capsexp.results.page import Page, Table, claim_sentence, one_line
+
+GENERATED = "<!-- made by scripts/aggregate.py from results/runs and results/published; not by hand -->"
+
+
+def document(page: Page) -> str:
+    """The whole page."""
+    parts = [GENERATED, f"# {page.title}", one_line(f"{page.source.rstrip('.')}. {page.protocol}")]
+    for found in page.tables:
+        parts += [f"## {found.title}", table(found), *_below(found)]
+    if page.claims:
+        parts += ["## Claims", bullets(map(_claim, page.claims.rows)), *_below(page.claims)]
+    if page.deviations:
+        parts += ["## Known deviations", bullets(page.deviations)]
+    parts += ["## Runs", f"{page.runs} Records: [results/runs](../runs)."]
+    parts += ["<details><summary>To repeat</summary>", "\n".join(["```", *page.commands, "```"]), "</details>"]
+    return "\n\n".join(parts) + "\n"
+
+
+def table(found: Table) -> str:
+    """A table of GitHub's Markdown."""
+    rules = ["---" if letter == "l" else "--:" for letter in found.alignment]
+    return "\n".join("| " + " | ".join(map(_escaped, cells)) + " |" for cells in [found.columns, rules, *found.rows])
+
+
+def bullets(texts: Iterable[str]) -> str:
+    """A list."""
+    return "\n".join(f"- {one_line(text)}" for text in texts)
+
+
+def _claim(row: Sequence[str]) -> str:
+    beginning, verdict, reason = claim_sentence(*row)
+    return f"{beginning}**{verdict}**{reason}" if verdict else beginning
+
+
+def _below(found: Table) -> Sequence[str]:
+    """A table's notes and footnotes."""
+    return [part for part in (" ".join(map(one_line, found.notes)), bullets(found.footnotes)) if part]
+
+
+def _escaped(cell: str) -> str:
+    for character in "|*<":
+        cell = cell.replace(character, "\\" + character)
+    return one_line(cell)

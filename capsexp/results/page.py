@@ -1,0 +1,129 @@
+"""A study's page as texts without markup: what Markdown, LaTeX, HTML and the terminal print."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from string import ascii_lowercase
+
+from capsexp.results.cells import Cell
+from capsexp.study.setting import Setting
+
+LETTERS = ascii_lowercase.replace("x", "")  # a list of Markdown that begins with [x] has boxes to tick
+
+PLACES = {"accuracy": 2, "last": 2, "first_five": 2, "first_epoch": 1, "within": 1, "inference": 2, "seconds": 1}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts and what stands below it."""
+
+    title: str
+    columns: list[str]
+    alignment: str  # l or r for each column
+    rows: list[list[str]]
+    notes: list[str] = field(default_factory=list)  # whole sentences
+    footnotes: list[str] = field(default_factory=list)  # [a] its meaning
+
+
+@dataclass(frozen=True)
+class Page:
+    """A study's page."""
+
+    name: str
+    title: str
+    source: str
+    protocol: str
+    tables: list[Table]
+    claims: Table | None  # claim, claimed, measured, verdict
+    deviations: list[str]
+    runs: str  # how many, and how long
+    commands: dict[str, list[str]]  # that repeat the runs, each with the names of its rows
+
+
+class Footnotes:
+    """Letters [a], [b], … for settings that differ from the paper's, and for how the best run was selected."""
+
+    def __init__(self, settings: Iterable[Setting]) -> None:
+        """The paper's whole training has no letter, if all of it is in one precision."""
+        whole = {setting for setting in settings if setting.whole}
+        self.unmarked = whole.pop() if len(whole) == 1 else None
+        self.letters: dict[str, str] = {}
+        self.used: dict[str, str] = {}
+        self.unmarked_used = False
+
+    def cell(self, text: str, cell: Cell) -> str:
+        """A number with the footnotes of its cell."""
+        self.unmarked_used |= bool(text) and cell.setting == self.unmarked
+        return self.mark(text, self.meaning(cell.setting), cell.best_of)
+
+    def mark(self, text: str, *meanings: str) -> str:
+        """A text with a footnote for each meaning; nothing for an empty text."""
+        return text and text + self.letters_of(*meanings)
+
+    def letters_of(self, *meanings: str) -> str:
+        """What is put behind a text with these footnotes."""
+        found = [self.letters.setdefault(meaning, _letter(len(self.letters))) for meaning in meanings if meaning]
+        self.used |= {self.letters[meaning]: meaning for meaning in meanings if meaning}
+        return f" [{', '.join(found)}]" if found else ""
+
+    def meaning(self, setting: Setting | None) -> str:
+        """What a setting's footnote says; nothing for the unmarked one."""
+        return "" if setting in (None, self.unmarked) else str(setting)
+
+    def texts(self) -> list[str]:
+        """The footnotes that were used since the last call."""
+        lines = [f"Unmarked: {self.unmarked}"] if self.unmarked_used else []
+        lines += [f"[{letter}] {self.used[letter]}" for letter in sorted(self.used, key=lambda name: (len(name), name))]
+        self.used, self.unmarked_used = {}, False
+        return lines
+
+
+def decimal(value: float, places: int, signed: bool = False) -> str:
+    """−1,234.5, with a real minus; nothing is negative zero."""
+    rounded = round(value, places) or 0.0
+    sign = "+" if signed and rounded else ""
+    return f"{rounded:{sign},.{places}f}".replace("-", "−")
+
+
+def places(cell: Cell) -> int:
+    """Decimal places of a mean; one epoch is a whole number, a mean of several is none."""
+    return 0 if cell.n == 1 and cell.measure in ("first_epoch", "within") else PLACES[cell.measure]
+
+
+def mean_and_spread(cell: Cell) -> str:
+    """99.71 ± 0.03 (5), 99.71 (1), or nothing."""
+    if cell.mean is None:
+        return ""
+    spread = "" if cell.sd is None else f" ± {decimal(cell.sd, places(cell))}"
+    return f"{decimal(cell.mean, places(cell))}{spread} ({cell.n})"
+
+
+def hours(number: float) -> str:
+    """3.4 hours, 22 minutes."""
+    minutes = round(60 * number)
+    return f"{number:,.1f} hours" if number >= 1 else f"{minutes} minute{'' if minutes == 1 else 's'}"
+
+
+def one_line(text: str) -> str:
+    """A text without line breaks."""
+    return " ".join(text.split())
+
+
+def split_verdict(text: str) -> tuple[str, str]:
+    """A verdict, and the reason and footnotes behind it: undecided (reduced training) [a]."""
+    found = re.fullmatch(r"(.*?)((?: [(\[].*)?)", text, re.DOTALL)
+    assert found is not None
+    return found[1], found[2]
+
+
+def claim_sentence(claim: str, claimed: str, measured: str, verdict: str) -> tuple[str, str, str]:
+    """A row of `Page.claims` as a sentence: its beginning, the verdict of what was measured, the reason of that."""
+    if not measured:
+        return f"{claim}: claimed {claimed}: {verdict}", "", ""
+    return f"{claim}: claimed {claimed}, measured {measured}: ", *split_verdict(verdict)
+
+
+def _letter(index: int) -> str:
+    """a, b … z, aa, ab …"""
+    first, second = divmod(index, len(LETTERS))
+    return (LETTERS[first - 1] if first else "") + LETTERS[second]

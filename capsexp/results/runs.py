@@ -1,0 +1,117 @@
+"""Records as one data frame, a line a run: what was trained, where, and each measure of the result."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import pandas as pd
+
+from capsexp.config.checks import NAME
+from capsexp.errors import CapsexpError, InputError, one_line
+from capsexp.results.statistics import ZERO
+from capsexp.run import records
+from capsexp.run.environment import LIBRARIES
+from capsexp.run.records import Json, Record
+from capsexp.study import studies
+from capsexp.study.setting import Setting, tested_images
+
+#: Measures of a finished run. Under protocol heldout there are only `accuracy`, which is that of the one test.
+ACCURACIES = ("accuracy", "last", "first_epoch", "within", "first_five")
+#: Measures that depend on the machine: never averaged over two devices.
+COSTS = ("seconds", "memory", "host", "inference")
+MEASURES = (*ACCURACIES, *COSTS)
+
+BATCH = 128  # images, of the inference time
+NEAR = 0.1  # points below the maximum
+
+Run = Any  # a line of the frame, as `itertuples` gives it
+
+ATTENTION = {"cbam": "CBAM", "conv": "Conv", "caps": "Caps"}
+
+COLUMNS = [
+    *("name", "key", "condition", "setting", "protocol", "seed", "state", "error", "selected_by", "curve"),
+    *("data", "network", "routing", "iterations", "attention", "parameters", *MEASURES),
+    *("hours", "started", "command", "device", "cores", "python", *LIBRARIES, "commit", "tree"),
+]
+
+
+def read(results: Path) -> tuple[pd.DataFrame, list[str]]:
+    """The runs of all records in `results`/runs, and a line for each file there that can't be used.
+
+    Raises InputError where there is no folder `results`.
+    """
+    if not results.is_dir():
+        raise InputError(f"{results}: no such folder; the records are in results/runs")
+    lines, problems = [], []
+    for path in sorted((results / "runs").glob("*.json")):
+        try:
+            found = line(records.read(path))
+            if path.stem != found["name"]:
+                raise InputError(f"{path}: is the record of {found['name']}")
+            lines.append(found)
+        except CapsexpError as error:
+            problems.append(str(error))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            problems.append(f"{path}: not a record ({type(error).__name__}: {one_line(error)})")
+    return pd.DataFrame(lines, columns=COLUMNS, dtype=object), problems
+
+
+def frame(found: Iterable[Record]) -> pd.DataFrame:
+    """A line a record."""
+    return pd.DataFrame([line(record) for record in found], columns=COLUMNS, dtype=object)
+
+
+def line(record: Record) -> Json:
+    """One run; a measure that it doesn't have is missing or None. Raises LookupError, TypeError for a bad record.
+
+    `state` is finished, failed or trial (a few steps); `selected_by` is the accuracy by which the best of several runs
+    is selected; `curve` is the test accuracy after each epoch.
+    """
+    identity, provenance, finished = record.identity, record.provenance, record.status == "finished"
+    paper = identity["protocol"] == "paper"
+    evaluated = [epoch["test_accuracy" if paper else "heldout_accuracy"] for epoch in record.epochs]
+    found = {
+        "name": records.run_name(identity),
+        "key": record.key,
+        "condition": studies.condition_of(identity),
+        "setting": Setting.of(identity),
+        "protocol": identity["protocol"],
+        "seed": identity["seed"],
+        "state": "trial" if identity["budget"]["steps"] is not None else record.status,
+        "error": record.error,
+        "selected_by": max(evaluated) if finished else None,
+        "curve": evaluated if paper else [],
+        **{part: identity[key][NAME] for part, key in (("data", "data"), ("network", "model"), ("routing", "routing"))},
+        "iterations": record.config["routing"].get("iterations"),
+        "attention": " + ".join(ATTENTION[key] for key in ATTENTION if record.config["attention"].get(key)) or "none",
+        "parameters": record.parameters,
+        "hours": sum(_seconds(epoch) for epoch in record.epochs) / 3600,
+        **{name: provenance[name] for name in ("started", "command", "device")},
+        **{name: provenance.get(name) for name in ("cores", "python", "commit")},
+        **{name: (provenance.get("libraries") or {}).get(name) for name in LIBRARIES},
+        "tree": {None: "", True: "clean", False: "changed"}[provenance.get("clean_tree")],
+    }
+    if finished:
+        found |= _paper_measures(record, evaluated) if paper else {"accuracy": record.heldout_accuracy}
+    return found
+
+
+def _seconds(epoch: Json) -> float:
+    return sum(value for name, value in epoch.items() if name.endswith("_seconds"))
+
+
+def _paper_measures(record: Record, accuracies: list[float]) -> Json:
+    images = tested_images(record.identity)
+    seconds = median(epoch["test_seconds"] for epoch in record.epochs)
+    return {
+        "accuracy": record.max_accuracy,
+        "last": record.last_accuracy,
+        "first_epoch": record.first_epoch_to_max,
+        "within": next(i for i, a in enumerate(accuracies, 1) if a >= max(accuracies) - NEAR - ZERO),
+        "first_five": mean(accuracies[:5]) if len(accuracies) >= 5 else None,
+        "seconds": record.seconds_per_epoch,
+        "memory": record.peak_memory_mb["device"],
+        "host": record.peak_memory_mb["host"],
+        "inference": images and 1000 * seconds * BATCH / images,
+    }

@@ -1,0 +1,90 @@
+"""What all studies give together: their verdicts, their claims, how much of each was run."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from capsexp.results.cells import JUDGED
+from capsexp.results.claims import MeasuredClaim
+from capsexp.results.collect import Results
+from capsexp.results.page import Table, one_line
+from capsexp.results.pages import claim_texts, source
+from capsexp.results.statistics import ClaimVerdict, Verdict
+
+COUNTED = (
+    "Verdicts: on published accuracies and epochs of rows with runs. Reproduced: inside the 95 % prediction interval "
+    "for one more run of ours, over three or more seeds with the paper's whole training; published higher, lower: "
+    "above it, below it."
+)
+
+
+def overview(studies: Sequence[Results]) -> Table:
+    """A line a study: how much of it was run, and its verdicts."""
+    columns = ["source", "what", "rows run", "seeds", "training", "verdicts"]
+    return Table("", columns, "llrrll", [_overview_row(results) for results in studies], [COUNTED])
+
+
+def _overview_row(results: Results) -> list[str]:
+    run = [line for line in results.lines if line.setting is not None]
+    seeds = sorted({line.cell("accuracy").n or line.cell("accuracy", "heldout").n for line in run})
+    whole = sum(line.setting.whole for line in run if line.setting)
+    training = [f"whole in {whole}" if whole else "", f"reduced in {len(run) - whole}" if len(run) > whole else ""]
+    return [
+        source(results),
+        results.study.title,
+        f"{len(run)} of {sum(row.run is not None for row in results.study.rows)}",
+        " to ".join(map(str, dict.fromkeys([seeds[0], seeds[-1]]))) if seeds else "",
+        ", ".join(filter(None, training)),
+        listed(counted) if (counted := verdicts([results])) else "",
+    ]
+
+
+def verdicts(studies: Sequence[Results]) -> "Counter[str]":
+    """How often each verdict stands in the main tables of accuracies and epochs.
+
+    A number that two tables of a source print of the same runs counts once.
+    """
+    found: dict[tuple[object, ...], str] = {}
+    for results in studies:
+        judged = results.cells[results.cells.main & results.cells.verdict.notna() & results.cells.measure.isin(JUDGED)]
+        cell: Any
+        for cell in judged.itertuples():
+            found.setdefault((publication(results), tuple(cell.keys), cell.measure, cell.published), cell.verdict)
+    return Counter(found.values())
+
+
+def distinct_claims(studies: Sequence[Results]) -> list[tuple[Results, MeasuredClaim]]:
+    """All claims, each with its study; one that two studies of a source take from the same runs is there once."""
+    found: dict[tuple[object, ...], tuple[Results, MeasuredClaim]] = {}
+    for name, of_source in by_source(studies):
+        for results in of_source:
+            for one in results.claims:
+                key = name, short_claim(one), *claim_texts(one), one.setting, one.verdict
+                found.setdefault(key, (results, one))
+    return list(found.values())
+
+
+def short_claim(measured: MeasuredClaim) -> str:
+    """A claim without where its source makes it."""
+    return re.sub(r" \((?:[^()]|\([^()]*\))*\)$", "", one_line(measured.claim.text))
+
+
+def by_source(studies: Sequence[Results]) -> list[tuple[str, list[Results]]]:
+    """The studies of each source."""
+    found: dict[str, list[Results]] = {}
+    for results in studies:
+        found.setdefault(publication(results), []).append(results)
+    return list(found.items())
+
+
+def publication(results: Results) -> str:
+    """The source, without which of its tables."""
+    return source(results).partition(",")[0]
+
+
+def listed(counts: "Counter[str]") -> str:
+    """2 reproduced, 1 published lower: verdicts in their order, then anything else."""
+    first = sorted([*get_args(Verdict), *get_args(ClaimVerdict)], key=lambda name: name == "undecided")
+    names = sorted(counts, key=lambda name: first.index(name) if name in first else len(first))
+    return ", ".join(f"{counts[name]:,} {name}" for name in names if counts[name]) or "none"

@@ -1,0 +1,313 @@
+"""Cells: which runs belong to a row, which numbers never share a cell, and numbers against those worked out by hand."""
+
+import re
+from math import sqrt
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from made import CBAM, PLAIN, SWEPT, cell, claim, line, results, row, run, runs, study
+
+from capsexp.config.compose import CONF
+from capsexp.errors import InputError
+from capsexp.results.cells import Cell
+from capsexp.study.setting import IMAGES, Setting
+
+T2 = 4.302653  # Student's two-sided 95 % quantile with two degrees of freedom, from a printed table
+SHORT = "budget.epochs=2"
+
+
+def in_all_settings(made: pd.DataFrame, name: str, measure: str = "accuracy") -> pd.DataFrame:
+    """A row's cells of one measure, in their order."""
+    return made[(made.row == name) & (made.measure == measure) & (made.protocol == "paper")]
+
+
+# One cell
+
+
+@pytest.mark.parametrize(
+    ("published", "verdict"),
+    [("99.80", "reproduced"), ("99.83", "published higher"), ("99.61", "published lower"), ("99.62", "reproduced")],
+)
+def test_cell_worked_out_by_hand(published: str, verdict: str) -> None:
+    made = study(row("A", PLAIN, accuracy=published))
+    found = cell(results(made, runs(PLAIN, [99.70, 99.72, 99.74])), "A")
+    half = T2 * 0.02 * sqrt(1 + 1 / 3)
+    assert (found.n, found.published) == (3, published)
+    assert found.mean == pytest.approx(99.72)
+    assert found.sd == pytest.approx(0.02)
+    assert (found.low, found.high) == pytest.approx((99.72 - half, 99.72 + half), abs=1e-6)
+    assert found.difference == pytest.approx(99.72 - float(published))
+    assert found.verdict == verdict
+    assert (found.seeds, found.values) == ([0, 1, 2], [99.70, 99.72, 99.74])
+
+
+def test_two_seeds_are_undecided() -> None:
+    assert cell(results(study(), runs(PLAIN, [99.7, 99.8])), "A").verdict == "undecided"
+
+
+def test_published_text_without_a_number_is_not_compared() -> None:
+    found = cell(results(study(row("A", PLAIN, accuracy="not reported")), runs(PLAIN, [1.0, 2.0, 3.0])), "A")
+    assert (found.published, found.difference, found.verdict) == ("not reported", None, None)
+
+
+def test_failed_runs_are_counted_and_not_averaged() -> None:
+    found = cell(
+        results(study(), [*runs(PLAIN, [99.7, 99.8, 99.9]), run(PLAIN, 3, [10.0], failed=True)]),
+        "A",
+    )
+    assert (found.failed, found.runs, found.n) == (1, 4, 3)
+    assert found.mean == pytest.approx(99.8)
+    assert found.verdict == "reproduced"
+
+
+def test_the_same_training_counts_once_and_independently_of_its_number() -> None:
+    """Under another budget's name the run has another key; of a seed the first that finished counts."""
+    again = f"{PLAIN} budget.name=mine budget.epochs=250"
+    found = [
+        run(PLAIN, 0, [90.0], started="2026-01-01"),
+        run(again, 0, [99.0], started="2026-01-02"),
+        run(PLAIN, 1, [99.0], started="2026-01-02"),
+        run(again, 1, [91.0], started="2026-01-01"),
+        run(PLAIN, 2, [1.0], started="2026-01-01", failed=True),
+        run(again, 2, [92.0], started="2026-01-02"),
+    ]
+    made = results(study(), found)
+    accuracy = cell(made, "A")
+    assert (accuracy.n, accuracy.mean, accuracy.failed) == (3, 91.0, 0)
+    assert len(made.runs) == 6  # all of them took time
+
+
+def test_trials_are_left_out() -> None:
+    assert line(results(study(), [run(f"{PLAIN} budget=smoke", 0)]), "A").setting is None
+
+
+def test_a_study_without_runs_has_its_rows() -> None:
+    made = results(study(), [])
+    assert [one.row.name for one in made.lines] == ["A", "B"]
+    assert [cell(made, name).published for name in "AB"] == ["99.80", "99.90"]
+    assert not made.cells.n.any()
+    assert not made.cells.verdict.notna().any()
+
+
+def test_a_row_that_cannot_be_run_stays_empty() -> None:
+    made = study(row("A", PLAIN), row("C", None, note="not specified", accuracy="91.17"))
+    assert cell(results(made, runs(PLAIN, [1.0])), "C").published == "91.17"
+
+
+def test_costs_are_those_of_one_device() -> None:
+    here = [run(PLAIN, seed, [99.0], seconds_per_epoch=10.0 + seed) for seed in (0, 1)]
+    elsewhere = [run(PLAIN, 2, [99.0], seconds_per_epoch=1000.0, device="AMD EPYC")]
+    made = results(study(), [*here, *elsewhere])
+    seconds = cell(made, "A", "seconds")
+    assert (seconds.n, seconds.mean, seconds.device) == (2, 10.5, "NVIDIA H200")
+    assert cell(made, "A").n == 3
+
+
+@pytest.mark.parametrize(
+    ("ours", "printed", "words", "verdict"),
+    [
+        (6_804_224, "6.8", PLAIN, "equal"),
+        (6_804_224, "6.80", PLAIN, "equal"),
+        (6_804_224, "6.81", PLAIN, "different"),
+        (35_445_522, "34.4", PLAIN, "different"),
+        (6_804_224, "not reported", PLAIN, None),
+        (6_804_224, "6.8", f"{PLAIN} budget.width=0.5", None),
+        (6_804_224, "6.8", f"{PLAIN} {SHORT}", "equal"),
+    ],
+)
+def test_parameters_are_compared_exactly(ours: int, printed: str, words: str, verdict: str | None) -> None:
+    made = study(row("A", PLAIN, parameters=printed), measures=["parameters"])
+    found = cell(results(made, [run(words, seed, parameters=ours) for seed in (0, 1)]), "A", "parameters")
+    assert (found.values, found.verdict) == ([ours], verdict)
+
+
+def test_the_frame_has_a_line_a_row_setting_protocol_and_measure() -> None:
+    found = [*runs(PLAIN, [99.0, 98.0]), *runs(f"{PLAIN} {SHORT}", [1.0]), run(f"{CBAM} protocol=heldout", 0)]
+    made = results(study(), found).cells
+    assert list(made.columns) == list(Cell._fields)
+    assert not made.duplicated(["study", "row", "setting", "protocol", "measure"]).any()
+    assert made[made.n > 0].groupby(["row", "protocol"]).measure.nunique().to_dict() == {
+        ("A", "paper"): 9,  # all but the mean of the first five epochs
+        ("B", "heldout"): 1,
+        ("B", "paper"): 1,  # the number of parameters
+    }
+
+
+# Settings and protocols
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"{PLAIN} {SHORT}",
+        f"{PLAIN} budget.train_images=30000",
+        f"{PLAIN} budget.test_images=5000",
+        f"{PLAIN} budget.width=0.5",
+    ],
+)
+def test_reduced_runs_have_their_own_cell_and_are_undecided(words: str) -> None:
+    made = results(study(), [*runs(PLAIN, [99.7, 99.8, 99.9]), *runs(words, [10.0, 20.0, 30.0, 40.0])])
+    main, other = cell(made, "A"), line(made, "A", main=False).cell("accuracy")
+    assert (main.mean, main.n, main.verdict) == (pytest.approx(99.8), 3, "reproduced")
+    assert (other.mean, other.n, other.verdict) == (25.0, 4, "undecided")
+
+
+def test_precisions_and_states_of_the_data_have_their_own_cells() -> None:
+    found = [
+        *runs(PLAIN, [1.0, 1.0, 1.0]),
+        *runs(PLAIN, [2.0, 2.0], precision="float32"),
+        *runs(PLAIN, [3.0, 3.0, 3.0, 3.0], note="lossy copy"),
+    ]
+    cells = in_all_settings(results(study(), found).cells, "A")
+    assert cells["mean"].tolist() == [1.0, 2.0, 3.0]
+    assert cells.main.tolist() == [True, False, False]
+    assert cells.verdict.tolist() == ["published higher", "undecided", "undecided"]
+
+
+def test_the_setting_of_most_rows_is_the_main_one_so_that_they_can_be_compared() -> None:
+    longer = runs(f"{PLAIN} budget.epochs=20", [3.0] * 3)
+    found = [*runs(f"{PLAIN} {SHORT}", [1.0]), *runs(f"{CBAM} {SHORT}", [2.0]), *longer]
+    made = results(study(), found)
+    assert [cell(made, name).mean for name in "AB"] == [1.0, 2.0]
+    assert line(made, "A", main=False).cell("accuracy").mean == 3.0
+    whole = results(study(), [*found, *runs(PLAIN, [4.0])])
+    assert cell(whole, "A").mean == 4.0  # the paper's training comes before all others
+
+
+def test_the_most_training_is_the_main_setting() -> None:
+    found = [
+        run(f"{PLAIN} budget.epochs=100 budget.train_images=6000", 0, [1.0]),  # 10 epochs of all
+        run(f"{PLAIN} budget.epochs=40 budget.width=0.5", 0, [2.0]),  # 20
+        run(f"{PLAIN} budget.epochs=15", 0, [3.0]),
+        *runs(f"{PLAIN} budget.epochs=2", [4.0, 4.0, 4.0]),
+        run(PLAIN, 0, [], note="first 600 of 60,000", failed=True),  # 2.5
+    ]
+    assert in_all_settings(results(study(), found).cells, "A")["mean"].tolist() == [2.0, 3.0, 1.0, 4.0, None]
+
+
+def test_of_equal_training_the_setting_of_most_seeds_is_the_main_one() -> None:
+    found = [*runs(PLAIN, [1.0]), *runs(PLAIN, [2.0, 2.0], precision="float32")]
+    assert cell(results(study(), found), "A").mean == 2.0
+
+
+def test_the_papers_whole_training_is_the_main_setting_even_if_it_failed() -> None:
+    made = results(study(), [run(PLAIN, 0, failed=True), *runs(f"{PLAIN} {SHORT}", [99.0])])
+    main = cell(made, "A")
+    assert (main.failed, main.runs, main.mean) == (1, 1, None)
+    assert line(made, "A", main=False).cell("accuracy").mean == 99.0
+
+
+def test_protocols_have_their_own_cells() -> None:
+    heldout = [run(f"{PLAIN} protocol=heldout", seed, [50.0], tested=51.0 + seed) for seed in range(2)]
+    made = results(study(), [*runs(PLAIN, [99.7, 99.8, 99.9]), *heldout])
+    paper, tested = cell(made, "A"), cell(made, "A", protocol="heldout")
+    assert (paper.n, paper.mean) == (3, pytest.approx(99.8))
+    assert (tested.n, tested.mean, tested.seeds) == (2, 51.5, [0, 1])
+    only = results(study(), heldout)
+    assert [cell(only, "A", measure).mean for measure in ("accuracy", "last", "first_epoch")] == [None, None, None]
+
+
+def test_a_setting_names_what_is_reduced_and_the_words_for_it() -> None:
+    record = run(f"{PLAIN} {SHORT} budget.width=0.25 budget.train_images=1000", 0, precision="float32", note="a part")
+    setting = Setting.of(record.identity)
+    assert str(setting) == "2 of 250 epochs, 25 % of the channels, 1,000 training images, a part, float32"
+    again = run(f"{PLAIN} {' '.join(setting.overrides)}", 0, precision="float32", note="a part")
+    assert Setting.of(again.identity) == setting
+    assert not setting.whole
+    whole = Setting.of(run(PLAIN, 0).identity)
+    assert (str(whole), whole.whole) == ("the paper's whole training, bf16", True)
+    assert whole.overrides == ["trainer.precision=bf16"]  # auto can be another on another device
+
+
+@pytest.mark.parametrize("path", sorted((CONF / "data").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_numbers_of_images_are_those_in_the_configuration(path: Path) -> None:
+    text = path.read_text()
+    printed = re.search(r"([\d,]+)\s+(?:# )?(?:new )?training(?: images)?.*? ([\d,]+) test", text, re.DOTALL)
+    train, test = IMAGES[path.stem]
+    if path.stem not in ("coil20", "affine_mnist"):
+        assert printed is not None
+        assert (f"{train:,}", f"{test:,}") == printed.groups()
+
+
+# Rows with several combinations of options
+
+JOBS = {i: SWEPT.replace("1,2,3", str(i)) for i in (1, 2, 3)}
+
+
+def test_of_several_combinations_the_best_of_each_seed_is_taken() -> None:
+    found = [
+        run(JOBS[1], 0, [10.0, 9.0]),
+        run(JOBS[2], 0, [8.0, 12.0]),
+        run(JOBS[3], 0, [11.0]),
+        run(JOBS[1], 1, [20.0]),
+        run(JOBS[2], 1, [20.0, 19.0]),
+        run(JOBS[3], 1, [19.0]),
+    ]
+    made = results(study(row("A", SWEPT, accuracy="15")), found)
+    accuracy = cell(made, "A")
+    assert accuracy.best_of == "best of 3 (routing.iterations=1,2,3), judged on the test set"
+    assert (accuracy.runs, accuracy.n, accuracy.mean, cell(made, "A", "first_epoch").mean) == (6, 2, 16.0, 1.5)
+    assert cell(made, "A", "last").values == [12.0, 20.0]  # of equals the first
+
+
+def test_the_best_of_fewer_combinations_is_undecided() -> None:
+    found = [run(JOBS[i], seed, [10.0 + seed]) for i in (1, 2, 3) for seed in range(3)]
+    made = study(row("A", SWEPT, accuracy="11"))
+    assert cell(results(made, found), "A").verdict == "reproduced"
+    fewer = cell(results(made, found[1:]), "A")
+    assert (fewer.n, fewer.verdict) == (3, "undecided")
+    assert fewer.best_of.startswith("best of 2 to 3 of 3 ")
+
+
+def test_under_heldout_the_combination_is_selected_on_the_held_out_images() -> None:
+    found = [run(f"{JOBS[1]} protocol=heldout", 0, [80.0], tested=70.0)]
+    found += [run(f"{JOBS[2]} protocol=heldout", 0, [79.0], tested=99.0)]
+    tested = cell(results(study(row("A", SWEPT)), found), "A", protocol="heldout")
+    assert tested.mean == 70.0
+    assert tested.best_of.endswith(", judged on the held-out images")
+
+
+# Words typed in place of the rows' own
+
+
+def test_other_data_in_place_of_the_rows_own() -> None:
+    found = [*runs(PLAIN, [99.0] * 3), *runs(PLAIN.replace("mnist", "fashion_mnist"), [88.0, 89.0, 90.0])]
+    made = results(study(), found, ["data=fashion_mnist", "seed=0,1,2"])
+    accuracy = cell(made, "A")
+    assert made.replaced
+    assert (accuracy.mean, accuracy.n, accuracy.verdict, accuracy.best_of) == (89.0, 3, "undecided", "")
+    assert line(made, "B").setting is None
+
+
+def test_a_width_is_a_setting_not_another_experiment() -> None:
+    found = [*runs(PLAIN, [99.7, 99.8, 99.9]), *runs(f"{PLAIN} budget.width=0.25", [90.0])]
+    made = results(study(), found, ["budget.width=0.25"])
+    assert (made.replaced, cell(made, "A").mean) == (False, 90.0)
+    assert cell(results(study(), found, ["trainer=cpu", "paths.results=x"]), "A").n == 3
+
+
+def test_a_key_in_which_the_rows_differ_selects_rows() -> None:
+    left = results(study(claims=[claim()]), runs(CBAM, [99.9, 99.9, 99.9]), ["attention=cbam"])
+    assert [found.name for found in left.study.rows] == ["B"]
+    assert (left.replaced, cell(left, "B").verdict, left.study.claims) == (False, "reproduced", [])
+
+
+def test_one_of_a_rows_combinations_is_not_the_best_of_them() -> None:
+    made = study(row("A", SWEPT, accuracy="99"), row("B", CBAM, accuracy="99"))
+    accuracy = cell(results(made, runs(JOBS[2], [98.0, 99.0, 100.0]), ["routing.iterations=2"]), "A")
+    assert accuracy.best_of.startswith("best of 1 of 3 ")
+    assert accuracy.verdict == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("attention.cbam=true", "makes A and B of made_table1 the same"),
+        ("attention=dual", "no row of made_table1 has it"),
+        ("dta=mnist", "did you mean data?"),
+    ],
+)
+def test_words_that_make_no_sense_are_refused(typed: str, message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        results(study(), [], [typed])

@@ -1,0 +1,50 @@
+"""The frame of runs: the measures of one run, and files that are no records."""
+
+from pathlib import Path
+
+import pytest
+from made import PLAIN, run, runs, write
+
+from capsexp.errors import InputError
+from capsexp.results.runs import line, read
+from capsexp.run import records
+
+
+def test_measures_of_one_run() -> None:
+    found = line(run(PLAIN, 0, [90.0, 98.94, 99.0, 99.05, 98.0, 99.05]))
+    assert (found["accuracy"], found["last"], found["first_epoch"]) == (99.05, 99.05, 4)
+    assert found["within"] == 3  # 99.0; 98.94 is more than 0.1 below 99.05
+    assert found["first_five"] == pytest.approx((90 + 98.94 + 99 + 99.05 + 98) / 5)
+    assert found["inference"] == pytest.approx(128 * 10 / 10_000 * 1000)  # 10 s for 10,000 images
+    assert (found["memory"], found["host"], found["seconds"]) == (1000.0, 2000.0, 60.0)
+    assert found["hours"] == pytest.approx(0.1)
+    assert line(run(PLAIN, 0, [90.0] * 4))["first_five"] is None
+    assert line(run(PLAIN, 0, [90.0, 89.9]))["within"] == 1
+    assert line(run(f"{PLAIN} budget.test_images=500", 0))["inference"] == pytest.approx(128 / 50 * 1000)
+    assert line(run(PLAIN, 0, note="a part"))["inference"] is None
+
+
+def test_files_that_are_no_records_are_named_and_the_others_are_read(tmp_path: Path) -> None:
+    (good,) = write(tmp_path, runs(PLAIN, [99.7]))
+    text, folder = good.read_text(), tmp_path / "runs"
+    assert '"train_loss": 0.1' in text
+    (folder / "a-damaged.json").write_text(text[:100])
+    (folder / "b-edited.json").write_text(text.replace('"train_loss": 0.1', '"train_loss": 0.2'))
+    (folder / "c-foreign.json").write_text("[1, 2]")
+    (folder / "d-nan.json").write_text(text.replace('"train_loss": 0.1', '"train_loss": NaN'))
+    (folder / "e-bytes.json").write_bytes(b"\xff\xfe")
+    (folder / "f-folder.json").mkdir()
+    records.write(run(PLAIN, 7), folder / "g-misnamed.json")
+    misshapen = run(PLAIN, 8)
+    del misshapen.identity["budget"]
+    object.__setattr__(misshapen, "key", records.key_of(misshapen.identity))
+    records.write(misshapen, folder / "h-misshapen.json")
+    found, problems = read(tmp_path)
+    assert found.name.tolist() == [good.stem]
+    assert [Path(problem.partition(":")[0]) for problem in problems] == sorted(folder.glob("?-*"))
+    assert not any("\n" in problem for problem in problems)
+
+
+def test_without_its_folder_there_is_one_line() -> None:
+    with pytest.raises(InputError, match="nowhere: no such folder; the records are in results/runs"):
+        read(Path("nowhere"))
