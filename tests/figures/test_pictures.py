@@ -117,7 +117,7 @@ def run_of(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     small = ("model=capsnet", "reconstruction.enabled=true", "budget.epochs=1", "budget.train_images=128")
     paths = (f"paths.results={folder}/results", f"paths.logs={folder}/logs")
-    execute.run(composed_config(*TINY, *small, *paths), say=lambda _: None)
+    execute.run(composed_config(*TINY, *small, *paths), log=lambda _: None)
     (logs,) = (folder / "logs").glob("capsnet-*")
     return logs
 
