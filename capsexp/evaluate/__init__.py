@@ -1,1 +1,1 @@
-"""A trained network on test images: `python -m capsexp.evaluate`."""
+"""Evaluation of a trained network on test images: `python -m capsexp.evaluate`."""

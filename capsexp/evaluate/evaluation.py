@@ -1,4 +1,4 @@
-"""What a trained network does with test images: how many are right, and which classes it takes for which."""
+"""Accuracy of a trained network on test images, by class, and its confusion matrix."""
 
 from dataclasses import dataclass
 
@@ -17,39 +17,38 @@ from capsexp.nn.losses import multi_hot
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A pass over test images. Right is the class of the greatest score; of sets of classes, exactly the set."""
+    """A pass over test images. The prediction is the class with the highest score, or all above a threshold."""
 
     images: int
     note: str | None  # what the data files are, where they aren't the published ones
     accuracy: float  # percent
     loss: float
-    confusion: pd.DataFrame | None  # images by true class (rows) and answer (columns); None for sets of classes
+    confusion: pd.DataFrame | None  # images by true class (rows) and prediction (columns); None for sets of classes
     classes: pd.DataFrame  # a row a class: precision, recall, f1 in percent, NaN where undefined; images
 
 
-def evaluate(restored: Restored, say: Log = print) -> Evaluation:
-    """The network on the test images of its configuration; raises InputError where the data aren't there."""
-    images = source.load(restored.config.data, say)
-    split = test_split(images, restored.config)
-    loss, accuracy, scores, labels = measured(restored, split)
+def evaluate(restored: Restored, log: Log = print) -> Evaluation:
+    """The network on the test images of its configuration; raises InputError for missing data."""
+    images = source.load(restored.config.data, log)
+    loss, accuracy, scores, labels = evaluate_split(restored, test_split(images, restored.config))
     names = class_names(restored.config.data)
-    truth = multi_hot(labels, len(names)).bool()
+    true = multi_hot(labels, len(names)).bool()
     threshold = restored.module.eval_metrics.threshold
-    answers = scores > threshold if threshold is not None else multi_hot(scores.argmax(dim=1), len(names)).bool()
+    predicted = scores > threshold if threshold is not None else multi_hot(scores.argmax(dim=1), len(names)).bool()
     return Evaluation(
         images=len(labels),
         note=images.note,
         accuracy=accuracy,
         loss=loss,
-        confusion=confusion_of(truth, answers, names) if threshold is None else None,
-        classes=by_class(truth, answers, names),
+        confusion=confusion_matrix(true, predicted, names) if threshold is None else None,
+        classes=by_class(true, predicted, names),
     )
 
 
-def measured(restored: Restored, split: Split) -> tuple[float, float, Tensor, Tensor]:
-    """Loss, accuracy in percent, scores [N, J] and labels, as the run itself evaluates: batch by batch."""
+def evaluate_split(restored: Restored, split: Split) -> tuple[float, float, Tensor, Tensor]:
+    """Loss, accuracy in percent, scores [N, J] and labels, computed batch by batch as in the run's own evaluations."""
     module = restored.module
-    images, labels = (part.to(module.device) for part in split)
+    images, labels = (tensor.to(module.device) for tensor in split)
     scores: list[Tensor] = []
     module.eval_metrics.reset()
     with torch.inference_mode(), restored.autocast():
@@ -61,23 +60,22 @@ def measured(restored: Restored, split: Split) -> tuple[float, float, Tensor, Te
     return found["test_loss"], found["test_accuracy"], torch.cat(scores).cpu(), labels.cpu()
 
 
-def most_confused(confusion: pd.DataFrame, count: int) -> list[tuple[str, str, int]]:
-    """The pairs (true class, answer, images) that are wrong most often, at most so many; of equals the first."""
-    counts = confusion.to_numpy()
-    wrong = [(int(counts[i, j]), i, j) for i, j in zip(*counts.nonzero(), strict=True) if i != j]
-    names = [str(name) for name in confusion]
-    return [(names[i], names[j], images) for images, i, j in sorted(wrong, key=lambda pair: -pair[0])[:count]]
-
-
-def confusion_of(truth: Tensor, answers: Tensor, names: list[str]) -> pd.DataFrame:
-    """From [N, J] of bool, with one class in each row."""
-    counts = truth.T.double() @ answers.double()
+def confusion_matrix(true: Tensor, predicted: Tensor, names: list[str]) -> pd.DataFrame:
+    """Images by true class (rows) and prediction (columns), from [N, J] of bool with one class in each row."""
+    counts = true.T.double() @ predicted.double()
     return pd.DataFrame(counts.long().numpy(), index=names, columns=names)
 
 
-def by_class(truth: Tensor, answers: Tensor, names: list[str]) -> pd.DataFrame:
-    """From [N, J] of bool: which classes are there, which ones the network names."""
-    right, there, named = (part.sum(dim=0).double() for part in (truth & answers, truth, answers))
-    columns = {"precision": right / named, "recall": right / there, "f1": 2 * right / (there + named)}
-    table = pd.DataFrame({name: (100 * share).numpy() for name, share in columns.items()}, index=names)
-    return table.assign(images=there.long().numpy())
+def by_class(true: Tensor, predicted: Tensor, names: list[str]) -> pd.DataFrame:
+    """`Evaluation.classes`, from [N, J] of bool."""
+    both, of_class, as_class = (part.sum(dim=0).double() for part in (true & predicted, true, predicted))
+    columns = {"precision": both / as_class, "recall": both / of_class, "f1": 2 * both / (of_class + as_class)}
+    table = pd.DataFrame({name: (100 * values).numpy() for name, values in columns.items()}, index=names)
+    return table.assign(images=of_class.long().numpy())
+
+
+def most_confused(confusion: pd.DataFrame, count: int) -> list[tuple[str, str, int]]:
+    """The pairs (true class, prediction, images) that are wrong most often, at most so many; of equals the first."""
+    counts, names = confusion.to_numpy(), [str(name) for name in confusion]
+    wrong = [(names[i], names[j], int(counts[i, j])) for i, j in zip(*counts.nonzero(), strict=True) if i != j]
+    return sorted(wrong, key=lambda pair: -pair[2])[:count]

@@ -1,0 +1,13 @@
+"""A run on synthesised images."""
+
+import pytest
+from support import Trained, train
+
+PAIRS = "+data.synthesis={name: pairs, _target_: capsexp.data.synthesis.DiverseMultiMNIST}"
+
+
+@pytest.fixture(scope="session")
+def trained_pairs(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A finished run on overlaid digits, whose labels are sets of classes, in bfloat16."""
+    words = (PAIRS, "data.size=36", "trainer.precision=bf16", "trainer.eval_batch_size=64", "budget.epochs=1")
+    return train(tmp_path_factory.mktemp("pairs"), *words)

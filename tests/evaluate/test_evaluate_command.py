@@ -1,0 +1,135 @@
+"""python -m capsexp.evaluate: what it prints and writes, and one line for wrong input."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from support import ROOT, Trained
+
+from capsexp.errors import InputError
+from capsexp.evaluate import __main__ as command
+from capsexp.evaluate.evaluation import Evaluation, by_class, confusion_matrix, evaluate
+from capsexp.evaluate.robustness import GRID
+from capsexp.inspect.restore import restore
+
+
+def test_the_command_prints_and_writes_everything(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, output = trained.folder, tmp_path / "new" / "numbers.json"
+    command.main([f"checkpoint={folder}/last.ckpt", "robustness=true", "budget.test_images=50", f"output={output}"])
+    printed, numbers = capsys.readouterr().out, json.loads(output.read_text())
+    assert f"{folder.name}, last.ckpt, after epoch 3\n50 test images of mnist_sample (sample of 5,000" in printed
+    assert f"accuracy {numbers['accuracy']:.2f} %" in printed
+    assert "on cpu in float32" in printed
+    assert "images by true class" in printed
+    assert "most often confused" in printed
+    assert printed.endswith(f"wrote {output}\n")
+    assert len(numbers["robustness"]) == sum(map(len, GRID.values()))
+    unchanged = {row["map"]: row["accuracy"] for row in numbers["robustness"] if row["value"] == 0}
+    assert unchanged["shear"] == numbers["accuracy"]
+    assert sum(map(sum, numbers["confusion"])) == numbers["images"] == 50
+    assert numbers["run"] == folder.name
+    assert [row["class"] for row in numbers["classes"]] == list("0123456789")
+
+
+def test_sets_of_classes_have_no_confusion_matrix(trained_pairs: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+    command.main([f"checkpoint={trained_pairs.folder}"])
+    printed = capsys.readouterr().out
+    assert "accuracy (exactly the right set of classes)" in printed
+    assert "true class" not in printed
+    assert "| 9 " in printed
+
+
+def hundred() -> Evaluation:
+    """A hundred classes of one image each: nine are right, the others are taken for the next one."""
+    true = torch.eye(100).bool()
+    predicted = torch.cat([true[:9], true[9:].roll(1, dims=1)])
+    names = [f"class{number}" for number in range(100)]
+    return Evaluation(100, None, 9.0, 1.0, confusion_matrix(true, predicted, names), by_class(true, predicted, names))
+
+
+def test_of_a_hundred_classes_the_ten_worst_are_printed(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+    restored = restore(trained.folder)
+    command.print_evaluation(restored, hundred())
+    printed = capsys.readouterr().out
+    assert "the ten worst of 100 classes (output=FILE has all)" in printed
+    assert "| class9 " in printed
+    assert "| class8 " not in printed
+    assert "images by true class" not in printed
+    assert printed.count("\n") < 40
+
+
+def test_undefined_numbers_are_null(trained: Trained) -> None:
+    never = torch.eye(3).bool()[[0, 0, 1]]  # class c has no image, and is never predicted
+    names = ["a", "b", "c"]
+    evaluation = Evaluation(3, None, 100.0, float("nan"), None, by_class(never, never, names))
+    numbers = json.loads(json.dumps(command.to_json(restore(trained.folder), evaluation, None), allow_nan=False))
+    assert numbers["loss"] is None
+    assert numbers["classes"] == [
+        {"class": "a", "precision": 100, "recall": 100, "f1": 100, "images": 2},
+        {"class": "b", "precision": 100, "recall": 100, "f1": 100, "images": 1},
+        {"class": "c", "precision": None, "recall": None, "f1": None, "images": 0},
+    ]
+
+
+def test_on_a_narrow_terminal_no_number_is_cut(
+    trained: Trained, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored = restore(trained.folder, overrides=["budget.test_images=100"])
+    evaluation = evaluate(restored)
+    monkeypatch.setattr(command, "PIPED_WIDTH", 40)
+    capsys.readouterr()
+    command.print_evaluation(restored, evaluation)
+    tables = capsys.readouterr().out.split("\n\n", 1)[1]
+    assert max(map(len, tables.splitlines())) <= 40
+    assert "…" not in tables
+    assert "this screen has 40)" in tables
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], "checkpoint: missing; must be a run's folder or a checkpoint in it"),
+        (["checkpoint"], "checkpoint: not of the form key=value"),
+        (["checkpoint="], "checkpoint=: must be a run's folder or a checkpoint in it"),
+        (["chekpoint=x"], "chekpoint: no such key; did you mean checkpoint?"),
+        (["checkpoint=/none"], "/none: no such checkpoint"),
+        (["checkpoint=x", "robustness=1"], "robustness=1: must be true or false"),
+        (["checkpoint=x", "output=."], "output=.: is a folder; must be a file to write"),
+    ],
+)
+def test_wrong_input_is_one_line(words: list[str], line: str) -> None:
+    with pytest.raises(InputError) as raised:
+        command.main(words)
+    assert str(raised.value) == line
+
+
+def test_missing_data_are_one_line(trained: Trained, tmp_path: Path) -> None:
+    words = ["data=mnist", "data.download=false", f"data.root={tmp_path}"]
+    with pytest.raises(InputError, match=r"mnist: put train-images-idx3-ubyte .* data.download is false"):
+        command.main([f"checkpoint={trained.folder}", *words])
+
+
+def program(*words: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command as a process."""
+    line = [sys.executable, "-X", "importtime", "-m", "capsexp.evaluate", *words]
+    return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "printed", "error"),
+    [("checkpoint", 2, "", "error: checkpoint: not of the form key=value"), ("--help", 0, "checkpoint=PATH", "")],
+)
+def test_the_program_ends_with_a_code_and_without_importing_torch(
+    word: str, code: int, printed: str, error: str
+) -> None:
+    ended = program(word)
+    errors = [line for line in ended.stderr.splitlines() if not line.startswith("import time:")]
+    assert (ended.returncode, errors) == (code, [error] if error else [])
+    assert printed in ended.stdout
+    assert bool(ended.stdout) == bool(printed)
+    assert not any(line.rpartition("|")[2].strip() == "torch" for line in ended.stderr.splitlines())
