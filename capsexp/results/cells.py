@@ -127,7 +127,7 @@ def _settings(counted: pd.DataFrame, best: pd.DataFrame) -> dict[str, list[Setti
 
     def rank(row: str, setting: Setting) -> tuple[Any, ...]:
         place = row, setting, "paper"
-        trained = place in runs, setting.whole, place in seeds, rows[setting], setting.share, seeds[place]
+        trained = place in runs, setting.whole, place in seeds, rows[setting], setting.fraction, seeds[place]
         return *trained, setting.precision == "bf16", str(setting)
 
     found: dict[str, list[Setting]] = {}

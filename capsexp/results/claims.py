@@ -50,7 +50,7 @@ def _measure(claim: Claim, best: pd.DataFrame, replaced: bool) -> MeasuredClaim:
         setting, *device = place
         values = _values(claim, of_place)
         if estimates := _estimates(claim, values):
-            rank = len(values.columns), setting.share, len(estimates), setting.precision == "bf16", str(setting)
+            rank = len(values.columns), setting.fraction, len(estimates), setting.precision == "bf16", str(setting)
             used = of_place[of_place.row.isin(values.columns) & of_place.seed.isin(values.index)]
             candidates.append(((setting.whole, *rank, *device), setting, used, estimates))
     if not candidates:
@@ -108,7 +108,7 @@ def _reason(claim: Claim, setting: Setting, used: pd.DataFrame, replaced: bool) 
     if claim.measure == "parameters":  # they don't depend on the training
         return "" if setting.width == 1 else "narrower networks"
     if not setting.whole:
-        return "other data" if setting.note and setting.share == 1 else "reduced training"
+        return "other data" if setting.note and setting.fraction == 1 else "reduced training"
     incomplete = used.row[used.tried < used.combinations]
     return "" if incomplete.empty else f"not all runs of {incomplete.iloc[0]}"
 

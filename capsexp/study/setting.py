@@ -1,5 +1,7 @@
-"""Under what circumstances a run was trained, beside what it trains: how much of the paper's training, on which state
-of the data files, in which precision. Numbers of two settings never stand in one cell."""
+"""A run's setting: how much of the paper's training, on which state of the data files, in which precision.
+
+Numbers of two settings never stand in one cell.
+"""
 
 import re
 from dataclasses import dataclass, field
@@ -7,7 +9,7 @@ from dataclasses import dataclass, field
 from capsexp.config.checks import NAME
 from capsexp.run.records import Json
 
-#: Training and test images of the published data sets; of coil20, ten objects. Of a synthesis: an epoch's.
+#: Training and test images of the published data sets; of a synthesis, those of an epoch.
 IMAGES = {
     "mnist": (60_000, 10_000),
     "fashion_mnist": (60_000, 10_000),
@@ -15,7 +17,7 @@ IMAGES = {
     "cifar100": (50_000, 10_000),
     "svhn": (73_257, 26_032),
     "smallnorb": (24_300, 24_300),
-    "coil20": (648, 72),
+    "coil20": (648, 72),  # of ten objects, split 9:1
     "diverse_multimnist": (60_000, 10_000),
     "affine_mnist": (60_000, 10_000),
     "mnist_sample": (5_000, 1_000),
@@ -26,20 +28,19 @@ IMAGES = {
 class Setting:
     """None everywhere and width 1 is the paper's training, on the published data."""
 
-    epochs: tuple[int, int] | None  # done, of the paper's
-    train_images: int | None  # the first so many
-    test_images: int | None
-    width: float  # of the network's channels
+    epochs: tuple[int, int] | None  # trained, of the paper's
+    train_images: int | None  # only the first so many
+    test_images: int | None  # only the first so many
+    width: float  # fraction of the network's channels
     note: str | None  # what the data files are, where they aren't the published ones
     precision: str
-    share: float = field(compare=False, default=1.0)  # of the paper's training: of its epochs × images × channels
+    fraction: float = field(compare=False, default=1.0)  # of the paper's training: epochs × images × channels
 
     @classmethod
     def of(cls, identity: Json) -> "Setting":
         """The setting of a run; raises KeyError for what isn't a run's identity."""
         budget, paper = identity["budget"], identity["optim"]["epochs"]
         epochs, width, note = budget["epochs"] or paper, identity["model"].get("width", 1.0), identity["data"]["note"]
-        images = _images_share(identity["data"][NAME], budget["train_images"], note)
         return cls(
             None if epochs == paper else (epochs, paper),
             budget["train_images"],
@@ -47,7 +48,7 @@ class Setting:
             width,
             note,
             identity["precision"],
-            epochs / paper * width * images,
+            epochs / paper * width * _fraction_of_images(identity),
         )
 
     @property
@@ -57,7 +58,7 @@ class Setting:
         return self.width == 1 and all(part is None for part in reduced)
 
     def __str__(self) -> str:
-        """As captions say it: 2 of 250 epochs, bf16."""
+        """As in captions: 2 of 250 epochs, bf16."""
         parts = [
             "{:,} of {:,} epochs".format(*self.epochs) if self.epochs else "",
             f"{100 * self.width:.3g} % of the channels" if self.width != 1 else "",
@@ -70,28 +71,39 @@ class Setting:
 
     @property
     def overrides(self) -> list[str]:
-        """What a command line says of it. The state of the data files is what it is."""
-        said = {
+        """The words of a command line that give this setting, but for the state of the data files."""
+        values = {
             "budget.epochs": self.epochs and self.epochs[0],
             "budget.train_images": self.train_images,
             "budget.test_images": self.test_images,
             "budget.width": None if self.width == 1 else self.width,
             "trainer.precision": self.precision,
         }
-        return [f"{key}={value}" for key, value in said.items() if value is not None]
+        return [f"{key}={value}" for key, value in values.items() if value is not None]
 
 
 def tested_images(identity: Json) -> int | None:
-    """How many images a run was tested on; None where only the files could tell."""
-    name, note = identity["data"][NAME], identity["data"]["note"]
-    if (count := identity["budget"]["test_images"]) is not None:
+    """The number of images that a run was tested on; None where only the files could tell."""
+    data, count = identity["data"], identity["budget"]["test_images"]
+    if count is not None:
         return int(count)
-    return IMAGES[name][1] if name in IMAGES and (note is None or name == "mnist_sample") else None
+    published = data[NAME] in IMAGES and (data["note"] is None or data[NAME] == "mnist_sample")
+    return _images(data)[1] if published else None
 
 
-def _images_share(name: str, train_images: int | None, note: str | None) -> float:
-    """The share of the training images in an epoch, as far as is known: only the order of settings depends on it."""
-    if name in IMAGES and train_images is not None:
-        return train_images / IMAGES[name][0]
-    part = re.match(r"first ([\d,]+) of ([\d,]+)", note or "")
+def _fraction_of_images(identity: Json) -> float:
+    """The fraction of the training images in an epoch, as far as known: only the order of settings depends on it."""
+    data, count = identity["data"], identity["budget"]["train_images"]
+    if data[NAME] in IMAGES and count is not None:
+        return count / _images(data)[0]
+    part = re.match(r"first ([\d,]+) of ([\d,]+)", data["note"] or "")
     return int(part[1].replace(",", "")) / int(part[2].replace(",", "")) if part else 1.0
+
+
+def _images(data: Json) -> tuple[int, int]:
+    """Training and test images of a data set among IMAGES."""
+    train, test = IMAGES[data[NAME]]
+    if data[NAME] == "coil20":  # 72 views of each object, split as configured
+        test = round(72 * data["classes"] * data["reader"].get("test_fraction", 0.1))
+        train = 72 * data["classes"] - test
+    return train, test

@@ -2,16 +2,13 @@
 
 import re
 from math import sqrt
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from made import CBAM, PLAIN, SWEPT, cell, claim, line, results, row, run, runs, study
 
-from capsexp.config.compose import CONF
 from capsexp.errors import InputError
 from capsexp.results.cells import Cell
-from capsexp.study.setting import IMAGES, Setting
 
 T2 = 4.302653  # Student's two-sided 95 % quantile with two degrees of freedom, from a printed table
 SHORT = "budget.epochs=2"
@@ -206,28 +203,6 @@ def test_protocols_have_their_own_cells() -> None:
     assert (tested.n, tested.mean, tested.seeds) == (2, 51.5, [0, 1])
     only = results(study(), heldout)
     assert [cell(only, "A", measure).mean for measure in ("accuracy", "last", "first_epoch")] == [None, None, None]
-
-
-def test_a_setting_names_what_is_reduced_and_the_words_for_it() -> None:
-    record = run(f"{PLAIN} {SHORT} budget.width=0.25 budget.train_images=1000", 0, precision="float32", note="a part")
-    setting = Setting.of(record.identity)
-    assert str(setting) == "2 of 250 epochs, 25 % of the channels, 1,000 training images, a part, float32"
-    again = run(f"{PLAIN} {' '.join(setting.overrides)}", 0, precision="float32", note="a part")
-    assert Setting.of(again.identity) == setting
-    assert not setting.whole
-    whole = Setting.of(run(PLAIN, 0).identity)
-    assert (str(whole), whole.whole) == ("the paper's whole training, bf16", True)
-    assert whole.overrides == ["trainer.precision=bf16"]  # auto can be another on another device
-
-
-@pytest.mark.parametrize("path", sorted((CONF / "data").glob("*.yaml")), ids=lambda path: path.stem)
-def test_the_numbers_of_images_are_those_in_the_configuration(path: Path) -> None:
-    text = path.read_text()
-    printed = re.search(r"([\d,]+)\s+(?:# )?(?:new )?training(?: images)?.*? ([\d,]+) test", text, re.DOTALL)
-    train, test = IMAGES[path.stem]
-    if path.stem not in ("coil20", "affine_mnist"):
-        assert printed is not None
-        assert (f"{train:,}", f"{test:,}") == printed.groups()
 
 
 # Rows with several combinations of options

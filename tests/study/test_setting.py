@@ -1,0 +1,62 @@
+"""Settings: what is reduced, in words and as overrides, and the numbers of images."""
+
+import re
+from pathlib import Path
+
+import pytest
+from made import PLAIN, run
+
+from capsexp.config.compose import CONF
+from capsexp.study import setting
+from capsexp.study.setting import IMAGES, Setting
+
+SHORT = "budget.epochs=2"
+
+
+def test_a_setting_names_what_is_reduced_and_the_words_for_it() -> None:
+    record = run(f"{PLAIN} {SHORT} budget.width=0.25 budget.train_images=1000", 0, precision="float32", note="a part")
+    reduced = Setting.of(record.identity)
+    assert str(reduced) == "2 of 250 epochs, 25 % of the channels, 1,000 training images, a part, float32"
+    again = run(f"{PLAIN} {' '.join(reduced.overrides)}", 0, precision="float32", note="a part")
+    assert Setting.of(again.identity) == reduced
+    assert not reduced.whole
+    whole = Setting.of(run(PLAIN, 0).identity)
+    assert (str(whole), whole.whole) == ("the paper's whole training, bf16", True)
+    assert whole.overrides == ["trainer.precision=bf16"]  # auto can be another on another device
+
+
+@pytest.mark.parametrize("path", sorted((CONF / "data").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_numbers_of_images_are_those_in_the_configuration(path: Path) -> None:
+    text = path.read_text()
+    printed = re.search(r"([\d,]+)\s+(?:# )?(?:new )?training(?: images)?.*? ([\d,]+) test", text, re.DOTALL)
+    train, test = IMAGES[path.stem]
+    if path.stem not in ("coil20", "affine_mnist"):
+        assert printed is not None
+        assert (f"{train:,}", f"{test:,}") == printed.groups()
+
+
+@pytest.mark.parametrize(
+    ("words", "tested"),
+    [
+        ("data=coil20", 72),
+        ("data=coil20 data.classes=20", 144),
+        ("data=coil20 data.classes=20 data.reader.test_fraction=0.3", 432),
+        ("data=coil20 budget.test_images=9", 9),
+        ("data=mnist", 10_000),
+    ],
+)
+def test_the_number_of_tested_images(words: str, tested: int) -> None:
+    assert setting.tested_images(run(words, 0).identity) == tested
+    assert setting.tested_images(run("data=svhn", 0, note="a part").identity) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "note", "fraction"),
+    [
+        ("data=coil20 budget.train_images=504 data.classes=20 data.reader.test_fraction=0.3", None, 0.5),
+        ("data=svhn budget.width=0.5", "first 1,000 of 4,000 digits", 0.125),
+        ("data=mnist optim.epochs=10 budget.epochs=1", None, 0.1),
+    ],
+)
+def test_the_fraction_of_the_papers_training(words: str, note: str | None, fraction: float) -> None:
+    assert Setting.of(run(f"{words} attention=none", 0, note=note).identity).fraction == pytest.approx(fraction)
