@@ -15,7 +15,7 @@ from capsexp.config.schema import is_multilabel
 from capsexp.data.loader import Batch, derived_seed
 from capsexp.errors import RunError
 from capsexp.nn.losses import reconstruction_loss
-from capsexp.nn.precision import full_precision
+from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.scores import Prediction
 from capsexp.run import records
 from capsexp.run.build import Built, make_loss
@@ -114,10 +114,11 @@ class CapsuleModule(pl.LightningModule):
         pixels, labels, _ = batch
         scores, poses = self(pixels)
         with full_precision(scores):
-            loss: Tensor = self.loss(scores.float(), labels)
+            loss: Tensor = self.loss(at_least_float32(scores), labels)
         if self.decoder is not None:
             drawn = self.decoder(poses, labels)
-            loss = loss + self.planned.config.reconstruction.weight * reconstruction_loss(drawn.float(), pixels)
+            squared_error = reconstruction_loss(at_least_float32(drawn), pixels)
+            loss = loss + self.planned.config.reconstruction.weight * squared_error
         return StepOutput(loss, scores)
 
     def training_step(self, batches: list[Batch], index: int) -> None:
