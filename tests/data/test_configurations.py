@@ -1,4 +1,4 @@
-"""Every conf/data/*.yaml, and the command that goes through them."""
+"""Every conf/data/*.yaml, and scripts/prepare_data.py."""
 
 import subprocess
 import sys
@@ -41,7 +41,7 @@ def test_configuration(name: str, prepare_data: ModuleType, monkeypatch: pytest.
         assert all(len(md5) == 32 for md5 in version.files.values())
 
 
-def test_the_folder_is_data_where_nothing_else_is_said(prepare_data: ModuleType, monkeypatch: pytest.MonkeyPatch):
+def test_the_default_folder_is_data(prepare_data: ModuleType, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("CAPSEXP_DATA", raising=False)
     assert prepare_data.configuration("mnist").root == "data"
 
@@ -52,7 +52,7 @@ def test_an_option_that_the_reader_does_not_have_is_refused(prepare_data: Module
         check_component(reader | {"camara": "left"}, "data.reader")
 
 
-def test_prepare_data_goes_on_after_a_set_that_cannot_be_used(
+def test_prepare_data_continues_after_a_set_that_cannot_be_used(
     prepare_data: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     Svhn(tmp_path)
@@ -70,9 +70,7 @@ def test_prepare_data_refuses_an_unknown_name(prepare_data: ModuleType, capsys: 
     assert capsys.readouterr().err.startswith("minst: no such data set; did you mean mnist? (there are affine_mnist, ")
 
 
-def test_prepare_data_goes_through_all_sets(
-    prepare_data: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_prepare_data_processes_all_sets(prepare_data: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert prepare_data.main(["--root", str(tmp_path), "--no-download"]) == 2
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 1

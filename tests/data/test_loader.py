@@ -1,4 +1,4 @@
-"""Batches: every image once an epoch, shifts and mirrorings by hand, the same again from seed and epoch."""
+"""Batches: every image once an epoch, shifts and mirrorings by hand, reproducible from seed and epoch."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def epoch(preprocess: Preprocess, number: int = 0, seed: int = 0, batch_size: in
     return torch.cat(pixels), torch.cat(labels)
 
 
-def test_evaluation_goes_in_order_over_everything() -> None:
+def test_evaluation_covers_all_images_in_order() -> None:
     pixels, labels, _ = zip(*DeviceLoader(IMAGES, LABELS, 16), strict=True)
     assert [len(batch) for batch in labels] == [16, 16, 16, 2]
     torch.testing.assert_close(torch.cat(pixels), IMAGES / 255)
@@ -50,13 +50,13 @@ def test_seeds_do_not_collide() -> None:
     assert len(seeds) == 2500
 
 
-def test_steps_cut_an_epoch_short() -> None:
+def test_steps_limit_an_epoch() -> None:
     loader = TrainingLoader(IMAGES, LABELS, 8, PLAIN, 0, lambda: 0, steps=2)
     assert len(loader) == len(list(loader)) == 2
     assert len(TrainingLoader(IMAGES, LABELS, 8, PLAIN, 0, lambda: 0, steps=100)) == 7
 
 
-def test_what_moves_in_is_black_or_the_nearest_pixel() -> None:
+def test_pixels_from_outside_are_black_or_the_nearest_pixel() -> None:
     image = torch.arange(1, 10, dtype=torch.uint8).view(1, 1, 3, 3)
     shifts, mirrored = torch.tensor([[1, -1]]), torch.tensor([False])
     assert moved(image, shifts, mirrored)[0, 0].tolist() == [[0, 0, 0], [2, 3, 0], [5, 6, 0]]
@@ -88,12 +88,12 @@ def test_every_shift_within_reach_occurs_and_none_beyond() -> None:
     assert places[:, 1].unique().tolist() == list(range(5, 15))
 
 
-def test_half_are_mirrored_when_asked() -> None:
+def test_flip_mirrors_half_of_the_images() -> None:
     flips = Preprocess(normalize=False, shift=0.0, crop_padding=0, flip=True)
     pixels, labels = epoch(flips)
-    as_they_were = (pixels == IMAGES[labels] / 255).flatten(1).all(1)
+    unchanged = (pixels == IMAGES[labels] / 255).flatten(1).all(1)
     mirrored = (pixels == IMAGES[labels].flip(-1) / 255).flatten(1).all(1)
-    assert (as_they_were ^ mirrored).all()
+    assert (unchanged ^ mirrored).all()
     assert 10 < mirrored.sum() < 40
 
 

@@ -1,4 +1,4 @@
-"""Each reader gives exactly the pixels and labels that were written in its format, and refuses what isn't."""
+"""Each reader returns exactly the pixels and labels in files of its format, and refuses other files."""
 
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ def test_idx_damaged(tmp_path: Path):
         assert refused(configuration(tmp_path, "idx", files, options={"dataset": "MNIST"})).startswith(str(raw / name))
 
 
-def test_a_gzipped_file_that_breaks_off_is_named(tmp_path: Path):
+def test_the_error_for_a_truncated_gzipped_file_names_it(tmp_path: Path):
     files = mnist_files()
     for name, contents in files.items():
         write(tmp_path / "MNIST" / "raw" / f"{name}.gz", contents)
@@ -140,7 +140,7 @@ def test_cifar_damaged(tmp_path: Path):
     )
 
 
-def test_a_pickle_of_no_accepted_version_is_never_opened(tmp_path: Path):
+def test_a_pickle_of_no_accepted_version_is_never_unpickled(tmp_path: Path):
     data = cifar(tmp_path, "CIFAR100")
     evil = b"cbuiltins\nexec\n(Vopen(%r, 'w')\ntR." % str(tmp_path / "opened").encode()
     write(tmp_path / "cifar-100-python" / "train", evil)

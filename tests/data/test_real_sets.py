@@ -1,4 +1,4 @@
-"""The real data sets, where CAPSEXP_DATA names a folder with them: counts, classes, means as they are known."""
+"""The real data sets in the folder CAPSEXP_DATA: counts, classes and means equal the published ones."""
 
 import os
 from pathlib import Path
@@ -103,6 +103,6 @@ def test_coil20_has_72_views_of_each_object(full):
     assert counts(torch.cat([images.train_labels, images.test_labels])) == [72] * 10
 
 
-def test_the_packaged_sample_is_made_again_byte_for_byte(full, prepare_data: ModuleType, tmp_path: Path):
+def test_the_packaged_sample_is_reproduced_byte_for_byte(full, prepare_data: ModuleType, tmp_path: Path):
     prepare_data.make_sample(full("mnist"), tmp_path / "again.npz")
     assert (tmp_path / "again.npz").read_bytes() == sample.FILE.read_bytes()

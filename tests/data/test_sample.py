@@ -20,11 +20,11 @@ def test_stratified_takes_the_first_of_each_class_in_proportion():
 
 
 def test_remainders_go_to_the_largest_and_then_the_first_class():
-    labels = np.array([0, 1, 2, 2])  # 3 of them: shares 0.75, 0.75, 1.5
+    labels = np.array([0, 1, 2, 2])  # 3 of them: 0.75, 0.75 and 1.5 of each
     assert sample.stratified(labels, 3).tolist() == [0, 1, 2]
 
 
-def test_the_file_is_the_same_each_time(monkeypatch: pytest.MonkeyPatch):
+def test_the_file_is_reproducible(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sample, "TRAIN_IMAGES", 10)
     monkeypatch.setattr(sample, "TEST_IMAGES", 5)
     full = Images(pixels(30, 28, 28), np.arange(30) % 10)
@@ -42,14 +42,14 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     return tmp_path
 
 
-def test_the_sample_needs_no_data_and_leaves_no_trace(nowhere: Path, prepare_data):
-    said: list[str] = []
-    images = prepare_data.load(prepare_data.configuration("mnist_sample"), said.append)
+def test_the_sample_needs_no_data_folder_and_writes_none(nowhere: Path, prepare_data):
+    lines: list[str] = []
+    images = prepare_data.load(prepare_data.configuration("mnist_sample"), lines.append)
     assert images.note == "sample of 5,000 training and 1,000 test images"
     assert images.train_images.shape == (5000, 1, 28, 28)
     assert images.test_images.shape == (1000, 1, 28, 28)
     assert torch.bincount(images.train_labels).tolist() == [494, 562, 496, 511, 487, 452, 493, 522, 487, 496]
     assert torch.bincount(images.test_labels).tolist() == [98, 114, 103, 101, 98, 89, 96, 103, 97, 101]
     assert images.train_images.double().mean().item() / 255 == pytest.approx(0.1306, abs=1e-4)
-    assert said == []
+    assert lines == []
     assert list(nowhere.iterdir()) == []

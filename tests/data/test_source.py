@@ -1,4 +1,4 @@
-"""Versions, missing files, downloads, and what is remembered beside the data."""
+"""Versions, missing files, downloads, and the cache beside the data."""
 
 import gzip
 import http.server
@@ -34,7 +34,8 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 @pytest.fixture
-def said() -> list[str]:
+def lines() -> list[str]:
+    """The lines that are logged."""
     return []
 
 
@@ -44,8 +45,8 @@ def svhn(tmp_path: Path) -> Svhn:
 
 
 @pytest.fixture(autouse=True)
-def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test starts like a new process."""
+def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test starts without the md5s known to the process."""
     monkeypatch.setattr(cache, "_known", {})
 
 
@@ -64,7 +65,7 @@ def compose_with(override: str, name: str = "svhn") -> Data:
 
 
 def override_in(message: str) -> str:
-    """What a user would paste behind a command, as the shell hands it on."""
+    """The override that an error message recommends, unquoted as by a shell."""
     words = shlex.split(message.partition(" append ")[2])
     assert len(words) == 1
     return words[0]
@@ -99,7 +100,7 @@ def test_unknown_files_are_refused_and_the_printed_override_accepts_them(svhn: S
 
 @pytest.mark.parametrize("number", ["0123456789" * 3 + "01", "1e" + "2" * 30, "1" * 32])
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "cifar100", "svhn", "smallnorb", "coil20"])
-def test_the_override_survives_file_names_and_md5s_that_look_like_numbers(name: str, number: str):
+def test_the_recommended_override_accepts_md5s_that_look_like_numbers(name: str, number: str):
     data = compose_with("data.download=false", name)
     keys = next(iter(data.versions.values())).files
     md5s = dict.fromkeys(keys, number)
@@ -138,7 +139,7 @@ def test_a_reader_must_be_one(svhn: Svhn):
 # Missing files and downloads
 
 
-def test_a_missing_set_is_one_line_that_says_what_belongs_where(tmp_path: Path):
+def test_the_error_for_a_missing_set_names_its_files_and_folder(tmp_path: Path):
     root = tmp_path / "not" / "there"
     data = configuration(root, "idx", {}, options={"dataset": "MNIST"}, name="mnist")
     message = refusal(data)
@@ -164,7 +165,7 @@ def test_only_the_file_that_is_missing_is_named(svhn: Svhn):
     ],
 )
 @pytest.mark.parametrize("error", [urllib.error.URLError("no network"), TimeoutError("timed out")])
-def test_without_a_network_a_download_leaves_nothing_behind(
+def test_a_download_without_a_network_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, options: dict[str, str], error: Exception
 ):
     def fail(*arguments: Any, **named: Any) -> None:
@@ -177,7 +178,7 @@ def test_without_a_network_a_download_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_download_that_breaks_off_leaves_nothing_behind(svhn: Svhn, monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupted_download_leaves_no_files(svhn: Svhn, monkeypatch: pytest.MonkeyPatch):
     def half(self: Reader, root: Path) -> None:
         write(root / "train_32x32.mat", b"half of")
         raise OSError("connection lost")
@@ -207,7 +208,7 @@ def server(tmp_path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def test_a_download_is_checked_and_moved_into_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: tuple[Path, str], said: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: tuple[Path, str], lines: list[str]
 ):
     folder, url = server
     files = {
@@ -224,8 +225,8 @@ def test_a_download_is_checked_and_moved_into_place(
     monkeypatch.setattr(smallnorb, "_PUBLISHED", {name: md5(contents) for name, contents in packed.items()})
     root = tmp_path / "new" / "data"
     data = configuration(root, "norb", files, options={"camera": "left"}, download=True)
-    assert load(data, said.append).train_images[:, 0].tolist() == pixels(5, 2, 4, 4)[:, 0].tolist()
-    assert said[0] == f"little: downloading into {root} …"
+    assert load(data, lines.append).train_images[:, 0].tolist() == pixels(5, 2, 4, 4)[:, 0].tolist()
+    assert lines[0] == f"little: downloading into {root} …"
     assert sorted(path.name for path in (root / "smallnorb").iterdir()) == sorted(f"{name}.gz" for name in files)
     assert sorted(path.name for path in root.iterdir()) == [".capsexp", "smallnorb"]
 
@@ -235,7 +236,7 @@ def test_a_download_is_checked_and_moved_into_place(
     assert not (tmp_path / "other").exists()
 
 
-# What is remembered
+# Cache
 
 
 def cached(root: Path) -> Path:
@@ -243,16 +244,16 @@ def cached(root: Path) -> Path:
     return path
 
 
-def test_the_second_time_neither_files_nor_reader_are_touched(
-    svhn: Svhn, monkeypatch: pytest.MonkeyPatch, said: list[str]
+def test_cached_images_are_loaded_without_reading_the_files(
+    svhn: Svhn, monkeypatch: pytest.MonkeyPatch, lines: list[str]
 ):
-    first = load(svhn.data(), said.append)
-    assert said == [f"little: checking {svhn.folder} …", "little: decoding …"]
+    first = load(svhn.data(), lines.append)
+    assert lines == [f"little: checking {svhn.folder} …", "little: decoding …"]
     monkeypatch.setattr(cache, "_known", {})
     monkeypatch.setattr(SVHN, "read", None)
     monkeypatch.setattr(SVHN, "digest", None)
-    again = load(svhn.data(), said.append)
-    assert len(said) == 2
+    again = load(svhn.data(), lines.append)
+    assert len(lines) == 2
     assert again.checksum == first.checksum
     for name in ("train_images", "train_labels", "test_images", "test_labels"):
         assert torch.equal(getattr(first, name), getattr(again, name))
@@ -267,7 +268,7 @@ def test_another_configuration_has_another_file(svhn: Svhn, change: dict[str, An
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty"])
-def test_a_damaged_file_is_made_again(svhn: Svhn, said: list[str], damage: str):
+def test_a_damaged_cache_file_is_written_again(svhn: Svhn, lines: list[str], damage: str):
     first = load(svhn.data(), lambda line: None)
     path = cached(svhn.root)
     whole = path.read_bytes()
@@ -278,28 +279,28 @@ def test_a_damaged_file_is_made_again(svhn: Svhn, said: list[str], damage: str):
         "empty": b"",
     }
     path.write_bytes(damaged[damage])
-    again = load(svhn.data(), said.append)
-    assert said == [f"little: {path} is damaged; it's made again", "little: decoding …"]
+    again = load(svhn.data(), lines.append)
+    assert lines == [f"little: {path} is damaged; it's made again", "little: decoding …"]
     assert torch.equal(first.train_images, again.train_images)
     assert path.read_bytes() == whole
 
 
-def test_a_folder_that_cannot_be_written_is_gone_without(svhn: Svhn, said: list[str]):
+def test_loading_works_with_a_read_only_folder(svhn: Svhn, lines: list[str]):
     (svhn.root / ".capsexp").write_text("in the way")
     for _ in range(2):
-        assert len(load(svhn.data(), said.append).train_images) == 5
-    assert sum("going on without" in line for line in said) == 3  # md5s once in a process, images twice
+        assert len(load(svhn.data(), lines.append).train_images) == 5
+    assert sum("going on without" in line for line in lines) == 3  # md5s once in a process, images twice
 
 
 @pytest.mark.parametrize("text", ["", "[", "{}", "[[1]]", "[1]", "\udcff"])
-def test_damaged_checksums_are_worked_out_again(svhn: Svhn, text: str, monkeypatch: pytest.MonkeyPatch):
+def test_damaged_checksums_are_computed_again(svhn: Svhn, text: str, monkeypatch: pytest.MonkeyPatch):
     identity = identify(svhn.data(), lambda line: None)
     (svhn.root / ".capsexp" / "checksums.json").write_text(text, errors="surrogateescape")
     monkeypatch.setattr(cache, "_known", {})
     assert identify(svhn.data(), lambda line: None) == identity
 
 
-def test_identify_reads_a_file_again_only_when_it_changed(svhn: Svhn, monkeypatch: pytest.MonkeyPatch, said: list[str]):
+def test_identify_reads_only_changed_files_again(svhn: Svhn, monkeypatch: pytest.MonkeyPatch, lines: list[str]):
     read: list[str] = []
     digest = Reader.digest
     monkeypatch.setattr(SVHN, "digest", lambda self, path: (read.append(path.name), digest(self, path))[1])
@@ -307,7 +308,7 @@ def test_identify_reads_a_file_again_only_when_it_changed(svhn: Svhn, monkeypatc
     def names_read() -> list[str]:
         read.clear()
         monkeypatch.setattr(cache, "_known", {})
-        identify(svhn.data(), said.append)
+        identify(svhn.data(), lines.append)
         return list(read)
 
     assert names_read() == ["train_32x32.mat", "test_32x32.mat"]

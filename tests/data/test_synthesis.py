@@ -1,4 +1,4 @@
-"""DiverseMultiMNIST and affine MNIST: what is drawn, how often, from which digits, and the same again from a seed."""
+"""DiverseMultiMNIST and affine MNIST: distributions, splits, and reproducibility from a seed."""
 
 import math
 from pathlib import Path
@@ -75,7 +75,7 @@ def within_binomial_bounds(count: int, of: int, probability: float) -> bool:
 # DiverseMultiMNIST
 
 
-def test_one_digit_in_a_sixth_of_the_images_else_two_different_ones() -> None:
+def test_a_sixth_of_the_images_has_one_digit_the_others_two_of_different_classes() -> None:
     images, sets = drawn(DiverseMultiMNIST(), dots(30_000), 12)
     assert set(sets.unique().tolist()) == {0, 1}
     sizes = sets.sum(dim=1)
@@ -148,8 +148,8 @@ def test_images_of_real_digits_are_overlays_of_two_of_them(digits: Digits) -> No
     assert any((place(torch.full((81,), i), everywhere) == one).flatten(1).all(1).any() for i in found)
 
 
-def test_no_image_shows_a_digit_of_another_split() -> None:
-    """Each split has a grey of its own: the training digits 1, and with it the held-out ones, the test digits 100."""
+def test_no_image_contains_a_digit_of_another_split() -> None:
+    """Each split has its own grey level: 1 for training and held-out digits, 100 for test digits."""
     config = composed_config("data=mnist_sample", "data.size=36", PAIRS, "protocol=heldout")
     images = source.load(config.data)
     images.train_images.copy_((images.train_images > 0) * 1)
@@ -168,7 +168,7 @@ def test_no_image_shows_a_digit_of_another_split() -> None:
 
 
 class _Trainer:
-    """As much of Lightning's as the data needs."""
+    """The attributes of Lightning's trainer that CapsuleData uses."""
 
     class strategy:
         root_device = torch.device("cpu")
@@ -194,7 +194,7 @@ def test_the_digits_held_out_are_in_no_training_image() -> None:
 
 
 def _cropped(image: NDArray[np.uint8]) -> bytes:
-    """The ink of an image [1, H, W], wherever it is."""
+    """The ink of an image [1, H, W], without the black border."""
     rows, columns = image[0].any(1).nonzero()[0], image[0].any(0).nonzero()[0]
     return image[0, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].tobytes()
 
@@ -202,7 +202,7 @@ def _cropped(image: NDArray[np.uint8]) -> bytes:
 # affine MNIST
 
 
-def test_training_digits_stand_once_an_epoch_anywhere_on_the_canvas(digits: Digits) -> None:
+def test_each_training_digit_occurs_once_an_epoch_anywhere_on_the_canvas(digits: Digits) -> None:
     images, labels = drawn(AffineMNIST(), digits, 40)
     assert torch.equal(labels, digits.labels)
     assert torch.equal(images.flatten(1).sum(dim=1), digits.images.flatten(1).sum(dim=1))
@@ -225,15 +225,15 @@ def parameters(maps: Tensor) -> Tensor:
 def test_the_parameters_of_the_maps_are_uniform_in_their_ranges() -> None:
     found = parameters(AffineMNIST().maps(20_000, generator()))
     for values, (low, high) in zip(found.unbind(1), [(-20, 20), (-0.2, 0.2), (0.8, 1.2), (0.8, 1.2)], strict=True):
-        shares = (values - low) / (high - low)
-        assert -1e-5 < shares.min() < 0.001
-        assert 0.999 < shares.max() < 1 + 1e-5
-        counts = torch.histc(shares, 10, 0, 1)
+        fractions = (values - low) / (high - low)
+        assert -1e-5 < fractions.min() < 0.001
+        assert 0.999 < fractions.max() < 1 + 1e-5
+        counts = torch.histc(fractions, 10, 0, 1)
         assert all(within_binomial_bounds(int(count), 20_000, 0.1) for count in counts)
     assert (torch.corrcoef(found.T) - torch.eye(4)).abs().max() < 0.03
 
 
-def test_without_ranges_nothing_but_the_place_changes(digits: Digits) -> None:
+def test_without_ranges_only_the_place_changes(digits: Digits) -> None:
     plain = AffineMNIST(rotation=0.0, shear=0.0, scale=0.0)
     assert torch.equal(plain.maps(3, generator()), torch.eye(2).expand(3, 2, 2))
     images, maps = digits.images[:20], torch.eye(2).expand(20, 2, 2)
@@ -254,7 +254,7 @@ def test_a_map_by_hand() -> None:
 
 
 def test_the_whole_digit_stays_inside(digits: Digits) -> None:
-    """At the ends of the free shifts too: what a larger canvas shows outside of the canvas is black."""
+    """Also at the ends of the free shifts: on a larger canvas there is no ink outside the smaller one."""
     images = digits.images[:1000]
     maps = AffineMNIST().maps(1000, generator())
     low, high = free_shifts(images, maps, 40)
@@ -263,7 +263,7 @@ def test_the_whole_digit_stays_inside(digits: Digits) -> None:
         on_40, on_80 = transformed(images, maps, shifts, 40), transformed(images, maps, shifts, 80)
         assert torch.equal(on_80[:, :, 20:60, 20:60], on_40)
         assert torch.equal(on_80.flatten(1).sum(1), on_40.flatten(1).sum(1))
-    # And there is no more room than that: two pixels further some ink is lost.
+    # The range is as large as possible: two pixels beyond it some ink is lost.
     on_40, on_80 = transformed(images, maps, low - 2, 40), transformed(images, maps, low - 2, 80)
     assert (on_80.flatten(1).sum(1) > on_40.flatten(1).sum(1)).float().mean() > 0.9
 
@@ -276,7 +276,7 @@ def test_ink_is_preserved_up_to_the_maps_area(unseen: Digits) -> None:
     assert abs((ink / torch.linalg.det(maps)).mean().item() - 1) < 0.002
 
 
-def test_test_digits_stand_once_each_and_reach_all_sides(unseen: Digits) -> None:
+def test_each_test_digit_occurs_once_and_all_sides_are_reached(unseen: Digits) -> None:
     images, labels = AffineMNIST().test(unseen, 40)
     assert images.shape == (1000, 1, 40, 40)
     assert images.dtype == torch.uint8
@@ -289,7 +289,7 @@ def test_test_digits_stand_once_each_and_reach_all_sides(unseen: Digits) -> None
     assert bool(reached.any(1)[1:-1].all())
 
 
-# both
+# Both
 
 
 @pytest.mark.parametrize(("synthesis", "size"), [(DiverseMultiMNIST(), 36), (AffineMNIST(), 40)])
@@ -329,7 +329,7 @@ def test_all_runs_are_tested_on_the_same_images(synthesis: str, size: int) -> No
         assert torch.equal(labels, tests[0][1][: len(images)])
 
 
-def test_augmentation_goes_over_the_canvas(unseen: Digits) -> None:
+def test_augmentation_shifts_on_the_canvas(unseen: Digits) -> None:
     moving = Preprocess(normalize=False, shift=0.1, crop_padding=0, flip=False)
     base = unseen._replace(images=torch.zeros_like(unseen.images))
     base.images[:, 0, 14, 14] = 255
@@ -339,7 +339,7 @@ def test_augmentation_goes_over_the_canvas(unseen: Digits) -> None:
     assert places.max() == 14 + 12 + 4
 
 
-def test_it_is_part_of_a_run_identity_only_where_there_is_one() -> None:
+def test_a_synthesis_is_part_of_a_runs_identity() -> None:
     def data(*overrides: str) -> records.Json:
         part: records.Json = records.identity(composed_config(*overrides), "bf16", None)["data"]
         return part
@@ -365,7 +365,7 @@ def test_it_is_part_of_a_run_identity_only_where_there_is_one() -> None:
         (["data=mnist", "+data.synthesis=pairs"], "data.synthesis=pairs: must be a group of keys"),
     ],
 )
-def test_what_does_not_go_together_is_one_line(overrides: list[str], line: str) -> None:
+def test_contradictory_options_are_an_error_of_one_line(overrides: list[str], line: str) -> None:
     with pytest.raises(InputError) as caught:
         composed_config(*overrides)
     assert str(caught.value).startswith(line)

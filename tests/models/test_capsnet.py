@@ -1,4 +1,4 @@
-"""CapsNet: its parameters, any image size, each flag where it belongs."""
+"""CapsNet: parameters, image sizes, layers, the place of CBAM."""
 
 import pytest
 import torch
@@ -48,10 +48,10 @@ def test_the_layers_have_the_papers_shapes() -> None:
 def test_cbam_stands_after_the_first_convolutions_relu() -> None:
     network = build(composed_config("attention.cbam=true", "budget=demo")).network.eval()
     images = torch.rand(2, 1, 28, 28)
-    seen: list[torch.Tensor] = []
-    network.cbam.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    inputs_of_cbam: list[torch.Tensor] = []
+    network.cbam.register_forward_pre_hook(lambda module, inputs: inputs_of_cbam.append(inputs[0]))
     network(images)
-    torch.testing.assert_close(seen[0], network.convolution(images).relu())
+    torch.testing.assert_close(inputs_of_cbam[0], network.convolution(images).relu())
 
 
 def test_an_empty_image_gives_finite_gradients() -> None:

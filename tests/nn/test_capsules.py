@@ -1,4 +1,4 @@
-"""Primary and linear capsules, and the decoder: where each number comes from."""
+"""Primary capsules, linear capsules and the decoder: which inputs each output depends on."""
 
 import torch
 
@@ -9,7 +9,7 @@ from capsexp.nn.squash import squash
 from capsexp.routing.dynamic import DynamicRouting
 
 
-def test_a_primary_capsules_numbers_come_from_one_position() -> None:
+def test_a_primary_capsules_components_come_from_one_position() -> None:
     layer = PrimaryCapsules(channels=3, types=4, pose=8, kernel=3, stride=2)
     features = torch.randn(2, 3, 9, 11)
     maps = layer.convolution(features)  # [2, 32, 4, 5]
@@ -29,7 +29,7 @@ def test_changing_one_position_of_the_map_changes_only_its_capsules() -> None:
     assert differs.nonzero().tolist() == [[0, 1, 2], [1, 1, 2]]
 
 
-def test_votes_are_a_matrix_for_each_pair() -> None:
+def test_each_pair_of_capsules_has_its_own_matrix() -> None:
     layer = LinearCapsules(5, 3, 4, 6, DynamicRouting(3, 6))
     poses = torch.randn(2, 5, 4)
     votes = layer.votes(Capsules(poses)).poses
@@ -37,7 +37,7 @@ def test_votes_are_a_matrix_for_each_pair() -> None:
     torch.testing.assert_close(votes[1, 4, 2], layer.matrices.weight[4, 2] @ poses[1, 4])
 
 
-def test_the_decoder_sees_all_places_and_only_the_chosen_capsule() -> None:
+def test_the_decoders_input_is_the_chosen_capsule_at_its_place() -> None:
     poses = torch.randn(2, 10, 16)
     masked = mask(poses, torch.tensor([3, 0])).view(2, 10, 16)
     torch.testing.assert_close(masked[0, 3], poses[0, 3])

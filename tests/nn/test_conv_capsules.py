@@ -1,4 +1,4 @@
-"""Capsules on a grid: nothing gets mixed up between positions, types and components."""
+"""Capsules on a grid: positions, types and components stay in order."""
 
 import pytest
 import torch
@@ -27,20 +27,20 @@ def routing(kind: type[Routing], parents: int, pose: int) -> Routing:
 @pytest.mark.parametrize("stride", [1, 2])
 def test_the_centre_of_a_patch_is_the_input_there(stride: int):
     grid = torch.randn(2, 7, 7, 3, 4)
-    seen = patches(grid, 3, stride)
-    assert seen.shape == (2, (7 - 3) // stride + 1, (7 - 3) // stride + 1, 9, 3, 4)
-    assert torch.equal(seen[:, :, :, 4], grid[:, 1:-1:stride, 1:-1:stride])
-    assert torch.equal(seen[:, 1, 0, 5], grid[:, stride + 1, 2])  # k = 5: row 1, column 2
+    found = patches(grid, 3, stride)
+    assert found.shape == (2, (7 - 3) // stride + 1, (7 - 3) // stride + 1, 9, 3, 4)
+    assert torch.equal(found[:, :, :, 4], grid[:, 1:-1:stride, 1:-1:stride])
+    assert torch.equal(found[:, 1, 0, 5], grid[:, stride + 1, 2])  # k = 5: row 1, column 2
 
 
 def test_activations_go_with_their_poses():
     poses = torch.randn(2, 5, 5, 3, 4, dtype=torch.float64)
     layer = ConvCapsules(3, 2, 4, 4, 3, 1, routing(EMRouting, 2, 4)).double()
     votes = layer.votes(Capsules(poses, poses[..., 0]))
-    seen = patches(poses, 3, 1).flatten(3, 4)
+    found = patches(poses, 3, 1).flatten(3, 4)
     assert votes.activations is not None
-    assert torch.equal(votes.activations, seen[..., 0])
-    torch.testing.assert_close(votes.poses, layer.matrices(seen))
+    assert torch.equal(votes.activations, found[..., 0])
+    torch.testing.assert_close(votes.poses, layer.matrices(found))
 
 
 def test_matrix_poses_are_multiplied_as_matrices():

@@ -1,9 +1,9 @@
-"""Losses against numbers worked out by hand."""
+"""Losses against numbers computed by hand."""
 
 import pytest
 import torch
 
-from capsexp.nn.losses import CrossEntropyLoss, MarginLoss, reconstruction_loss
+from capsexp.nn.losses import CrossEntropyLoss, MarginLoss, SpreadLoss, reconstruction_loss
 
 
 def test_margin_loss_by_hand() -> None:
@@ -32,3 +32,41 @@ def test_reconstruction_sums_over_pixels_and_averages_over_the_batch() -> None:
     images[1] = 0
     assert reconstruction_loss(drawn, images).item() == 784 / 2
     assert pytest.approx(0.392) == 0.0005 * 784  # the weight of Sabour et al., as a mean over the pixels
+
+
+# Spread loss (Hinton et al. 2018, Eq. 3)
+
+SCORES, LABELS = torch.tensor([[0.9, 0.5, 0.1], [0.3, 0.2, 0.6]]), torch.tensor([0, 1])
+
+
+def test_spread_loss_by_hand() -> None:
+    loss = SpreadLoss(first=0.5, last=0.5, steps=1)
+    first = (0.5 - 0.4) ** 2  # 0.5 − 0.8 is below 0
+    second = (0.5 + 0.1) ** 2 + (0.5 + 0.4) ** 2
+    assert loss(SCORES, LABELS).item() == pytest.approx((first + second) / 2)
+
+
+def test_the_spread_losss_margin_grows_in_training_only() -> None:
+    loss = SpreadLoss(first=0.2, last=0.6, steps=2)
+
+    def by_hand(margin: float) -> float:
+        return ((margin + 0.1) ** 2 + (margin + 0.4) ** 2 + max(0.0, margin - 0.4) ** 2) / 2
+
+    margins = [0.2, 0.4, 0.6, 0.6]
+    assert [loss(SCORES, LABELS).item() for _ in margins] == pytest.approx([by_hand(m) for m in margins])
+    fresh = SpreadLoss(first=0.2, last=0.6, steps=2).eval()
+    assert [fresh(SCORES, LABELS).item() for _ in range(3)] == pytest.approx([by_hand(0.2)] * 3)
+
+
+def test_a_checkpoint_contains_the_spread_losss_steps() -> None:
+    loss, resumed = SpreadLoss(steps=10), SpreadLoss(steps=10)
+    for _ in range(4):
+        loss(SCORES, LABELS)
+    resumed.load_state_dict(loss.state_dict())
+    assert loss(SCORES, LABELS) == resumed(SCORES, LABELS) != SpreadLoss(steps=10)(SCORES, LABELS)
+
+
+def test_spread_loss_gradient() -> None:
+    scores = torch.rand(4, 5, dtype=torch.float64, requires_grad=True)
+    loss = SpreadLoss().eval()
+    assert torch.autograd.gradcheck(lambda s: loss(s, torch.tensor([0, 1, 4, 2])), (scores,))

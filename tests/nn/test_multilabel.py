@@ -1,4 +1,4 @@
-"""Labels that are sets: losses, accuracy and mask by hand; that the loss knows what the scores are."""
+"""Multi-hot labels: losses, accuracy and mask by hand; whether scores are logits or probabilities."""
 
 import math
 
@@ -24,26 +24,26 @@ def probabilities() -> BinaryCrossEntropyLoss:
 
 def test_binary_cross_entropy_by_hand() -> None:
     p = torch.tensor([[0.9, 0.2, 0.4], [0.5, 0.1, 0.8]])
-    right = (0.9, 0.2, 0.6, 0.5, 0.9, 0.8)  # the probability of what is the case, class after class
+    right = (0.9, 0.2, 0.6, 0.5, 0.9, 0.8)  # the probability of the true label, class after class
     expected = -sum(map(math.log, right)) / 6
     assert probabilities()(p, SETS).item() == pytest.approx(expected)
     assert BinaryCrossEntropyLoss()(p.logit(), SETS).item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("loss", [BinaryCrossEntropyLoss(), probabilities(), MarginLoss()])
-def test_one_class_is_a_set_of_one(loss: BinaryCrossEntropyLoss | MarginLoss) -> None:
+def test_a_label_equals_its_multi_hot_label(loss: BinaryCrossEntropyLoss | MarginLoss) -> None:
     scores = torch.rand(2, 3)
     assert torch.equal(loss(scores, CLASSES), loss(scores, AS_SETS))
 
 
-def test_margin_loss_of_a_set_by_hand() -> None:
+def test_margin_loss_of_multi_hot_labels_by_hand() -> None:
     lengths = torch.tensor([[0.7, 0.8, 0.3], [0.95, 0.05, 0.9]])
     # (0.9 − 0.7)² + (0.9 − 0.8)² + 0.5 (0.3 − 0.1)²;  0.5 (0.95 − 0.1)²
     expected = ((0.04 + 0.01 + 0.5 * 0.04) + 0.5 * 0.7225) / 2
     assert MarginLoss()(lengths, SETS).item() == pytest.approx(expected)
 
 
-def test_probabilities_at_the_ends_and_a_rounding_error_beyond_stay_finite() -> None:
+def test_the_loss_is_finite_for_probabilities_of_0_and_1_and_a_rounding_error_above() -> None:
     p = torch.tensor([[0.0, 1.0, 1.0000001]], requires_grad=True)
     loss = probabilities()(p, torch.tensor([[1, 0, 1]]))
     loss.backward()
@@ -59,14 +59,13 @@ def test_large_logits_stay_finite() -> None:
 
 
 @pytest.mark.parametrize(("loss", "shift"), [(BinaryCrossEntropyLoss(), 0.5), (probabilities(), 0.0)])
-def test_right_is_the_whole_set(loss: BinaryCrossEntropyLoss, shift: float) -> None:
+def test_a_prediction_is_correct_if_all_classes_are(loss: BinaryCrossEntropyLoss, shift: float) -> None:
     labels = torch.tensor([[1, 1, 0], [1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 1, 0], [0, 1, 0]])
     p = torch.tensor(
         [[0.6, 0.9, 0.1], [0.6, 0.4, 0.1], [0.6, 0.9, 0.7], [0.1, 0.9, 0.7], [0.4, 0.51, 0.49], [0.4, 0.45, 0.1]]
-    )  # right, one too few, one too many, one exchanged, right, none (though the greatest is right)
+    )  # correct, one too few, one too many, one exchanged, correct, none (though the greatest is correct)
     metrics = Metrics(loss.threshold)
     for part in (slice(0, 4), slice(4, 6)):
-        # Logits that all lie between 0 and 1 are still logits.
         metrics.update(torch.tensor(1.0), p[part] - shift, labels[part])
     assert metrics.results("test")["test_accuracy"] == pytest.approx(100 * 2 / 6, abs=1e-4)
     metrics.reset()
@@ -74,13 +73,13 @@ def test_right_is_the_whole_set(loss: BinaryCrossEntropyLoss, shift: float) -> N
     assert metrics.results("test")["test_accuracy"] == 100
 
 
-def test_all_logits_between_0_and_1_mean_all_classes() -> None:
+def test_logits_between_0_and_1_predict_their_classes() -> None:
     metrics = Metrics(BinaryCrossEntropyLoss().threshold)
     metrics.update(torch.tensor(1.0), torch.tensor([[0.2, 0.1, 0.3]]), torch.tensor([[1, 1, 1]]))
     assert metrics.results("test")["test_accuracy"] == 100
 
 
-def test_the_mask_leaves_the_capsules_of_the_set() -> None:
+def test_the_mask_keeps_the_labelled_capsules() -> None:
     poses = torch.arange(1.0, 13).view(2, 3, 2)
     assert mask(poses, SETS).tolist() == [[1, 2, 3, 4, 0, 0], [0, 0, 0, 0, 11, 12]]
     assert torch.equal(mask(poses, CLASSES), mask(poses, AS_SETS))
@@ -100,7 +99,7 @@ def test_the_mask_leaves_the_capsules_of_the_set() -> None:
         (["model=em_capsnet", "loss=binary_cross_entropy"], False),
     ],
 )
-def test_the_network_says_what_the_scores_are(overrides: list[str], logits: bool) -> None:
+def test_the_network_decides_whether_scores_are_logits(overrides: list[str], logits: bool) -> None:
     config = composed_config("data=diverse_multimnist", *overrides)
     with torch.device("meta"):
         loss = make_loss(config.loss, build(config).network)

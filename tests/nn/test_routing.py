@@ -1,4 +1,4 @@
-"""The contract of routing procedures: what a procedure of somebody else's must give, and what it may give for speed."""
+"""The contract of routing procedures, with procedures that are not part of the package."""
 
 import dataclasses
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from capsexp.run.build import build, routing_factory
 
 
 class MeanRouting(Routing):
-    """Parents are means of their votes: all that a procedure must give."""
+    """Parents are the means of their votes; only what the contract requires."""
 
     presence = "pose"
 
@@ -30,13 +30,13 @@ class MeanRouting(Routing):
 
 
 class ChunkedMeanRouting(MeanRouting):
-    """The same, for a few images at a time."""
+    """The same, in chunks of images."""
 
     chunked = True
 
 
 class ConcurrentMeanRouting(MeanRouting):
-    """Half of the parents' poses of the iteration before, half of the mean."""
+    """The mean of the parents' previous poses and their votes' mean."""
 
     concurrent = True
 
@@ -46,7 +46,7 @@ class ConcurrentMeanRouting(MeanRouting):
 
 
 class FusedMeanRouting(ConcurrentMeanRouting):
-    """The same without votes, in all layers but those with two parents."""
+    """The same without votes, except in layers with two parents."""
 
     def iteration_fused(self, inputs: VoteInputs, parents: Tensor | None) -> Capsules | None:
         mean = inputs.sum() / inputs.weight.shape[1]
@@ -77,7 +77,7 @@ def network(model: str, procedure: type[Routing], **options: Any) -> nn.Module:
 
 @pytest.mark.parametrize("model", ["capsnet", "da_capsnet", "inverted_capsnet"])
 @pytest.mark.parametrize("procedure", [MeanRouting, ChunkedMeanRouting, ConcurrentMeanRouting, FusedMeanRouting])
-def test_every_network_takes_a_procedure_of_somebody_else(
+def test_every_network_takes_any_procedure(
     model: str, procedure: type[Routing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(capsules.MAX_CHUNK, "cpu", 1)  # one image at a time
@@ -91,7 +91,7 @@ def test_every_network_takes_a_procedure_of_somebody_else(
     assert all(parameter.grad is not None for parameter in fast.parameters())
 
 
-def test_a_fused_iteration_replaces_votes_except_where_it_gives_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_votes_are_computed_only_where_a_fused_iteration_gives_none(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = network("inverted_capsnet", FusedMeanRouting, iterations=2)
     *lower, classes = fast.capsules.layers
     for layer in lower:

@@ -47,13 +47,13 @@ def test_coefficients_sum_to_one_over_the_parents() -> None:
     assert not torch.allclose(coefficients.sum(1), coefficients.sum(1)[:, :1].expand(-1, 3))
 
 
-def test_an_image_is_routed_alone() -> None:
+def test_images_are_routed_separately() -> None:
     u = votes(3, 6, 3, 4)
     routing = DynamicRouting(3, 4)
     torch.testing.assert_close(routing(u).poses[1], routing(u[1:2]).poses[0])
 
 
-def test_the_order_of_the_children_does_not_matter() -> None:
+def test_the_order_of_the_children_changes_nothing() -> None:
     u = votes(2, 6, 3, 4)
     shuffled = u[:, torch.randperm(6, generator=torch.Generator().manual_seed(1))]
     torch.testing.assert_close(DynamicRouting(3, 4)(shuffled).poses, DynamicRouting(3, 4)(u).poses)

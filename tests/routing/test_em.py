@@ -1,4 +1,4 @@
-"""EM routing: what Hinton et al.'s procedure promises."""
+"""EM routing: the procedure by hand, its symmetries, its gradient, chunks of images."""
 
 import dataclasses
 import math
@@ -45,7 +45,7 @@ def test_the_order_of_the_children_changes_nothing():
     torch.testing.assert_close(made(votes, activations), made(votes[:, order], activations[:, order]))
 
 
-def test_places_do_not_mix():
+def test_positions_are_routed_separately():
     votes, activations = drawn(2, 4)
     made = routing(iterations=3)
     poses, present = made(votes, activations)
@@ -54,7 +54,7 @@ def test_places_do_not_mix():
     torch.testing.assert_close(present[1, 2], alone.activations)
 
 
-def test_an_inactive_child_has_no_say():
+def test_a_child_with_activation_0_changes_nothing():
     votes, activations = drawn(1)
     activations[0, 2] = 0
     moved = votes.clone()
@@ -93,7 +93,7 @@ def test_it_converges_to_two_clear_clusters():
     children = torch.arange(20) % 2
     centres = torch.tensor([[3.0, 3.0], [-3.0, -3.0]], dtype=torch.float64)
     votes = (centres[children] + 0.1 * torch.randn(20, 2, dtype=torch.float64))[:, None].repeat(1, 2, 1)
-    votes[0, 0] += 0.5  # both parents hear the same, but for one vote: without it they would stay the same
+    votes[0, 0] += 0.5  # all other votes are the same for both parents, which would stay equal
     coefficients = EMRouting(2, 2, iterations=30).double().coefficients(votes, torch.ones(20, dtype=torch.float64))
     chosen = coefficients.argmax(dim=-1)
     assert bool((coefficients.amax(dim=-1) > 0.99).all())
@@ -114,20 +114,20 @@ def test_gradients():
     assert torch.autograd.gradcheck(outputs, (votes.requires_grad_(), activations.requires_grad_(), *parameters))
 
 
-def test_gradients_where_hardly_a_child_is_active():
+def test_gradients_where_all_activations_are_near_0():
     votes, weights = drawn(2)[0].requires_grad_(), (1e-7 * torch.rand(2, 5, 3, dtype=torch.float64)).requires_grad_()
 
     def outputs(votes: Tensor, weights: Tensor) -> Tensor:
         return log_density(votes, fitted(votes, weights))
 
-    by_hand = torch.autograd.grad(outputs(votes, weights).square().sum(), (votes, weights))
+    written_out = torch.autograd.grad(outputs(votes, weights).square().sum(), (votes, weights))
     total = weights.sum(dim=-2, keepdim=True)
-    shares = (weights / (total + WEIGHT_FLOOR))[..., None]  # their sum is 0.9 to 0.97
-    mean = (shares * votes).sum(dim=-3, keepdim=True)
-    variance = (shares * (votes - mean).square()).sum(dim=-3, keepdim=True) + VARIANCE_FLOOR
+    normalised = (weights / (total + WEIGHT_FLOOR))[..., None]  # their sum is 0.9 to 0.97
+    mean = (normalised * votes).sum(dim=-3, keepdim=True)
+    variance = (normalised * (votes - mean).square()).sum(dim=-3, keepdim=True) + VARIANCE_FLOOR
     expected = -((votes - mean).square() / variance + variance.log()).sum(dim=-1) / 2
     torch.testing.assert_close(outputs(votes, weights), expected)
-    torch.testing.assert_close(by_hand, torch.autograd.grad(expected.square().sum(), (votes, weights)))
+    torch.testing.assert_close(written_out, torch.autograd.grad(expected.square().sum(), (votes, weights)))
 
 
 @pytest.mark.parametrize("activation", [0.0, 1.0])
@@ -164,11 +164,11 @@ def test_children_without_activations_are_refused():
 def by_hand(votes: Tensor, activations: Tensor, iterations: int, inverse_temperature: float) -> tuple[Tensor, Tensor]:
     """The procedure for one image with β_u = β_a = 0, a parent at a time: [I, J, D], [I] -> [J, D], [J]."""
     children, parents, _ = votes.shape
-    share = torch.full((children, parents), 1 / parents, dtype=votes.dtype)
+    coefficients = torch.full((children, parents), 1 / parents, dtype=votes.dtype)
     for iteration in range(iterations):
         means, variances, logits = [], [], []
         for j in range(parents):
-            weight = share[:, j] * activations
+            weight = coefficients[:, j] * activations
             mean = (weight[:, None] * votes[:, j]).sum(0) / weight.sum()
             variance = (weight[:, None] * (votes[:, j] - mean) ** 2).sum(0) / weight.sum() + 1e-4
             cost = variance.sqrt().log().sum() * weight.sum() * parents / children
@@ -185,7 +185,7 @@ def by_hand(votes: Tensor, activations: Tensor, iterations: int, inverse_tempera
                 dim=1,
             )
             weighted = density * torch.stack(logits).sigmoid()
-            share = weighted / weighted.sum(1, keepdim=True)
+            coefficients = weighted / weighted.sum(1, keepdim=True)
     return torch.stack(means), torch.stack(logits).sigmoid()
 
 
@@ -203,7 +203,7 @@ def test_the_procedure_by_hand(iterations: int) -> None:
         torch.testing.assert_close(parents.activations[image], active)
 
 
-PARTED = [
+CHUNKED = [
     ("model=em_capsnet", "routing.iterations=3"),
     ("model=inverted_capsnet", "routing.iterations=3", "routing.activations=true"),
     ("model=inverted_capsnet", "routing.iterations=2", "routing.activations=true", "routing.order=sequential"),
@@ -211,11 +211,11 @@ PARTED = [
 
 
 @pytest.mark.parametrize("kept", [0, 2**26])
-@pytest.mark.parametrize("options", PARTED)
-def test_images_in_parts_are_the_batch(options: tuple[str, ...], kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bit for bit in the values; the gradients of shared matrices are added up in another order."""
+@pytest.mark.parametrize("options", CHUNKED)
+def test_chunks_equal_the_whole_batch(options: tuple[str, ...], kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to rounding: gradients by shared matrices are summed in another order."""
     monkeypatch.setitem(capsules.MAX_KEPT, "cpu", kept)
-    outcomes = []
+    results = []
     for way, held in (("fast", 1), ("reference", 2**23)):
         monkeypatch.setitem(capsules.MAX_CHUNK, "cpu", held)
         config = composed_config(*options, "data=mnist_sample", "budget=demo", f"trainer.routing={way}")
@@ -223,13 +223,13 @@ def test_images_in_parts_are_the_batch(options: tuple[str, ...], kept: int, monk
         network = build(config).network.double()
         prediction = network(torch.rand(3, 1, 28, 28, dtype=torch.float64))
         (prediction.scores.square().sum() + prediction.poses.square().sum()).backward()
-        outcomes.append([prediction.scores, *(parameter.grad for parameter in network.parameters())])
-    for parts, whole in zip(*outcomes, strict=True):
-        torch.testing.assert_close(parts, whole)
+        results.append([prediction.scores, *(parameter.grad for parameter in network.parameters())])
+    for chunks, whole in zip(*results, strict=True):
+        torch.testing.assert_close(chunks, whole)
 
 
-@pytest.mark.parametrize("options", PARTED)
-def test_more_votes_than_are_kept_are_forgotten_until_the_backward_pass(
+@pytest.mark.parametrize("options", CHUNKED)
+def test_votes_above_the_limit_are_not_kept_for_the_backward_pass(
     options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(capsules.MAX_CHUNK, "cpu", 25_000)
@@ -238,8 +238,8 @@ def test_more_votes_than_are_kept_are_forgotten_until_the_backward_pass(
     kept: dict[str, int] = {}
     for way in ("fast", "reference"):
         network = build(dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, routing=way))).network
-        seen: list[int] = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda t, seen=seen: seen.append(t.numel()) or t, lambda t: t):
+        saved: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, saved=saved: saved.append(t.numel()) or t, lambda t: t):
             network(torch.rand(8, 1, 28, 28)).scores.sum()
-        kept[way] = sum(seen)
+        kept[way] = sum(saved)
     assert kept["fast"] < kept["reference"] / 5

@@ -1,11 +1,11 @@
-"""Dynamic routing without votes equals the procedure in value and gradient, and makes nothing as large as the votes."""
+"""Fused dynamic routing equals the procedure in value and gradient, and allocates no tensor of the votes' size."""
 
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode  # the documented way to observe all operators' results
 
 from capsexp.routing import fused_dynamic
 from capsexp.routing.dynamic import DynamicRouting
@@ -13,13 +13,23 @@ from capsexp.routing.fused_dynamic import routed
 
 #: B, I, C, J, D: the papers' CapsNet with fewer children, and odd ones.
 SHAPES = [(2, 72, 8, 10, 16), (3, 7, 4, 5, 6), (1, 1, 1, 1, 1), (2, 20, 8, 3, 16), (4, 5, 2, 1, 3), (1, 33, 16, 20, 1)]
-OPTIONS = [
-    (r, logits, gradient) for r in (1, 2, 3, 5) for logits in ("accumulate", "replace") for gradient in ("all", "last")
+
+#: Every shape with every number of iterations; of logits, gradient and tile, every pair with each other and with those.
+COMBINATIONS = [
+    (
+        shape,
+        iterations,
+        ("accumulate", "replace")[(row + column) % 2],
+        ("all", "last")[(row + column // 2) % 2],
+        ("one parent", "all parents")[(row // 2 + column) % 2],
+    )
+    for row, shape in enumerate(SHAPES)
+    for column, iterations in enumerate((1, 2, 3, 5))
 ]
 
 
 def inputs(shape: tuple[int, ...], kind: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
-    """Poses, matrices, and a gradient for the parents."""
+    """Poses, matrices, and the gradient by the parents."""
     torch.manual_seed(0)
     batch, children, child_pose, parents, pose = shape
     poses = torch.randn(batch, children, child_pose, dtype=kind, requires_grad=True)
@@ -28,7 +38,7 @@ def inputs(shape: tuple[int, ...], kind: torch.dtype = torch.float64) -> tuple[T
 
 
 def reference(poses: Tensor, weight: Tensor, iterations: int, logits: Any, gradient: Any) -> Tensor:
-    """The procedure, with its votes."""
+    """The parents, from materialised votes."""
     routing = DynamicRouting(
         weight.shape[1], weight.shape[2], 0.7, iterations=iterations, logits=logits, gradient=gradient
     )
@@ -36,20 +46,18 @@ def reference(poses: Tensor, weight: Tensor, iterations: int, logits: Any, gradi
 
 
 def fused(poses: Tensor, weight: Tensor, iterations: int, logits: str, gradient: str) -> Tensor:
-    """The same without."""
+    """The parents, without materialised votes."""
     return routed(poses, weight, iterations, 0.7, logits == "accumulate", gradient != "all")
 
 
 def assert_close(found: tuple[Tensor, ...], expected: tuple[Tensor, ...], tolerance: float) -> None:
-    """Relative to the greatest number of each."""
+    """Fails for differences above `tolerance` times the greatest absolute value of each tensor."""
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=tolerance * other.detach().abs().max().item() + 1e-30)
 
 
-@pytest.mark.parametrize("tile", ["one parent", "all parents"])
-@pytest.mark.parametrize(("iterations", "logits", "gradient"), OPTIONS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_it_is_the_procedure_in_value_and_gradient(
+@pytest.mark.parametrize(("shape", "iterations", "logits", "gradient", "tile"), COMBINATIONS)
+def test_fused_equals_the_procedure_in_value_and_gradient(
     shape: tuple[int, ...], iterations: int, logits: str, gradient: str, tile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if tile == "all parents":  # as on a GPU
@@ -74,8 +82,8 @@ def test_float32_and_bfloat16_stay_close() -> None:
     assert_close((rough, *torch.autograd.grad(rough, (poses, weight), by_parents)), expected, 0.05)
 
 
-def test_children_that_autocast_made_are_routed_as_they_are() -> None:
-    """A convolution's, say, which no squash has brought back to float32."""
+def test_bfloat16_children_are_routed_as_if_they_were_float32() -> None:
+    """Children in bfloat16 come from a convolution under autocast without a squash."""
     poses, weight, by_parents = inputs((2, 6, 4, 3, 5), torch.float32)
     rounded = poses.detach().bfloat16().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
@@ -93,7 +101,7 @@ def test_the_gradient_at_zero_is_finite() -> None:
         assert gradient.isfinite().all()
 
 
-def test_matrices_that_are_not_trained_cost_no_gradient() -> None:
+def test_the_gradient_by_the_children_without_one_by_the_matrices() -> None:
     poses, weight, by_parents = inputs((2, 6, 4, 3, 5))
     fixed = weight.detach()
     (ours,) = torch.autograd.grad(fused(poses, fixed, 2, "accumulate", "last"), poses, by_parents)
@@ -103,29 +111,29 @@ def test_matrices_that_are_not_trained_cost_no_gradient() -> None:
 
 @pytest.mark.parametrize("detach", [False, True])
 @pytest.mark.parametrize("iterations", [1, 3])
-def test_the_operator_is_a_good_citizen(iterations: int, detach: bool) -> None:
+def test_the_operator_is_registered_correctly(iterations: int, detach: bool) -> None:
     children = torch.randn(2, 4, 6, dtype=torch.float64, requires_grad=True)
     matrices = torch.randn(3, 5, 24, dtype=torch.float64, requires_grad=True)
     torch.library.opcheck(torch.ops.capsexp.dynamic.default, (children, matrices, iterations, 1.0, True, detach))
 
 
 class Largest(TorchDispatchMode):
-    """Remembers the most elements of any tensor that an operator gives."""
+    """The greatest number of elements of any tensor that an operator returns."""
 
     elements = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        for tensor in torch.utils._pytree.tree_leaves(result):
+        for tensor in result if isinstance(result, tuple | list) else [result]:
             if isinstance(tensor, Tensor):
                 self.elements = max(self.elements, tensor.numel())
         return result
 
 
 @pytest.mark.parametrize("iterations", [2, 5])
-def test_nothing_is_as_large_as_the_votes(iterations: int) -> None:
+def test_no_tensor_has_the_size_of_the_votes(iterations: int) -> None:
     children, matrices = torch.randn(64, 4, 30), torch.randn(10, 16, 4 * 30)
-    with Largest() as largest:  # what the operators do inside
+    with Largest() as largest:  # inside the operators
         total, *kept = fused_dynamic.route(children, matrices, iterations, 1.0, True, False)
         fused_dynamic.gradients(children, matrices, *kept, total, 1.0, True, False, True)
     votes, logits = 64 * 30 * 10 * 16, (iterations - 1) * 64 * 30 * 10

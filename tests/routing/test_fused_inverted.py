@@ -1,4 +1,4 @@
-"""Inverted routing without its votes is inverted routing: in value, in gradient, at every shape; and holds no votes."""
+"""Fused inverted routing equals the procedure in value and gradient, and allocates no tensor of the votes' size."""
 
 import copy
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode  # the documented way to observe all operators' results
 
 from capsexp.nn.attention import CapsAttention
 from capsexp.nn.capsules import CapsuleLayer, LinearCapsules, use_reference
@@ -38,7 +38,7 @@ SHAPES = {
 
 
 def made(name: str, kind: torch.dtype = torch.float64) -> tuple[CapsuleLayer, Tensor, Tensor]:
-    """A layer, its children and the poses that its parents had before."""
+    """A layer, its children, and its parents' poses after the previous iteration."""
     torch.manual_seed(0)
     batch, side, types, child, kernel, stride, count, pose, structure = SHAPES[name]
     routing = InvertedRouting(count, pose)
@@ -54,13 +54,13 @@ def made(name: str, kind: torch.dtype = torch.float64) -> tuple[CapsuleLayer, Te
 
 
 def results(layer: CapsuleLayer, children: Tensor, parents: Tensor, fast: bool) -> Result:
-    """The new poses, and the gradients of children, matrices and old poses."""
+    """The new poses, and the gradients by children, matrices and old poses."""
     if fast:
         poses = layer.routing.iteration_fused(layer.vote_inputs(children), parents).poses
     else:
         poses = layer.routing.iteration(*layer.votes(Capsules(children)), parents).poses
-    given = torch.sin(torch.arange(poses.numel(), dtype=poses.dtype)).view_as(poses)
-    return [poses, *torch.autograd.grad((poses * given).sum(), [children, layer.matrices.weight, parents])]
+    weights = torch.sin(torch.arange(poses.numel(), dtype=poses.dtype)).view_as(poses)
+    return [poses, *torch.autograd.grad((poses * weights).sum(), [children, layer.matrices.weight, parents])]
 
 
 def distance(ours: Result, theirs: Result) -> float:
@@ -95,7 +95,7 @@ def test_bfloat16_is_as_close_to_float32_as_the_reference(name: str):
 
 
 @pytest.mark.parametrize("name", ["kernel of one", "a larger vote", "one parent"])
-def test_the_operator_is_registered_as_it_should_be(name: str):
+def test_the_operator_is_registered_correctly(name: str):
     layer, children, parents = made(name)
     inputs = layer.vote_inputs(children)
     arguments = (inputs.poses, inputs.weight, parents, inputs.kernel, inputs.stride)
@@ -128,7 +128,7 @@ def hierarchy(iterations: int, structure: str = "matrix", **options: Any) -> Hie
     return Hierarchy([*conv, linear]).double()
 
 
-def outcome(network: Hierarchy, grid: Tensor) -> Result:
+def poses_and_gradients(network: Hierarchy, grid: Tensor) -> Result:
     poses = network(Capsules(grid)).poses
     gradients = torch.autograd.grad(poses.sin().sum(), [grid, *network.parameters()])
     return [poses, *gradients]
@@ -142,20 +142,20 @@ def test_all_layers_and_iterations(iterations: int, structure: str, order: str, 
     reference = copy.deepcopy(fast)
     use_reference(reference)
     grid = torch.randn(2, 7, 7, 2, 4, dtype=torch.float64, requires_grad=True)
-    expected = outcome(reference, grid)
+    expected = poses_and_gradients(reference, grid)
 
     def never(*anything: object) -> Capsules:
         raise AssertionError
 
     for layer in fast.layers:
         monkeypatch.setattr(type(layer), "votes", never)
-    for ours, theirs in zip(outcome(fast, grid), expected, strict=True):
+    for ours, theirs in zip(poses_and_gradients(fast, grid), expected, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("way", ["iteration_fused", "iteration"])
-def test_every_layer_iterates_for_as_long_as_it_is_heard(way: str, monkeypatch: pytest.MonkeyPatch):
-    """Equal to procedure 2 to the letter: all layers in all iterations."""
+def test_a_layer_does_the_iterations_that_reach_the_classes(way: str, monkeypatch: pytest.MonkeyPatch):
+    """The result equals procedure 2, where all layers do all iterations."""
     network, iterations = hierarchy(4), 4
     if way == "iteration":
         use_reference(network)
@@ -164,18 +164,18 @@ def test_every_layer_iterates_for_as_long_as_it_is_heard(way: str, monkeypatch: 
     for layer in network.layers:
         capsules.append(layer.routing.iteration(*layer.votes(capsules[-1]), None))
     for _ in range(1, iterations):
-        heard = [layer.votes(children) for layer, children in zip(network.layers, capsules[:-1], strict=True)]
-        routed = zip(network.layers, heard, capsules[1:], strict=True)
+        voted = [layer.votes(children) for layer, children in zip(network.layers, capsules[:-1], strict=True)]
+        routed = zip(network.layers, voted, capsules[1:], strict=True)
         capsules = [grid, *(layer.routing.iteration(*votes, before.poses) for layer, votes, before in routed)]
     calls: list[Tensor] = []
     method = getattr(InvertedRouting, way)
-    monkeypatch.setattr(InvertedRouting, way, lambda *given: calls.append(given[-1]) or method(*given))
+    monkeypatch.setattr(InvertedRouting, way, lambda *arguments: calls.append(arguments[-1]) or method(*arguments))
     torch.testing.assert_close(network(grid).poses, capsules[-1].poses)
     assert len([parents for parents in calls if parents is not None]) == 3 + 2 + 1
 
 
 @pytest.mark.parametrize("exception", ["attention", "activations"])
-def test_what_needs_the_votes_gets_them(exception: str):
+def test_with_attention_or_activations_votes_are_materialised(exception: str):
     fast = hierarchy(3, activations=exception == "activations")
     if exception == "attention":
         fast.layers[2].attention = CapsAttention(4).double()
@@ -186,24 +186,24 @@ def test_what_needs_the_votes_gets_them(exception: str):
 
 
 class Largest(TorchDispatchMode):
-    """The numbers in the largest tensor that an operation gives."""
+    """The greatest number of elements of any tensor that an operator returns."""
 
-    numbers = 0
+    elements = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         for part in result if isinstance(result, tuple | list) else [result]:
             if isinstance(part, Tensor):
-                self.numbers = max(self.numbers, part.untyped_storage().nbytes() // part.element_size())
+                self.elements = max(self.elements, part.untyped_storage().nbytes() // part.element_size())
         return result
 
 
 def largest(fast: bool, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(fused_inverted, "TILE", 4096)
     layer, children, parents = made("cifar100")
-    with Largest() as seen:
+    with Largest() as observed:
         results(layer, children, parents, fast)
-    return seen.numbers
+    return observed.elements
 
 
 def test_no_tensor_has_the_size_of_the_votes(monkeypatch: pytest.MonkeyPatch):
@@ -213,7 +213,7 @@ def test_no_tensor_has_the_size_of_the_votes(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("images", [1, 50])
-def test_a_tile_is_not_larger_than_it_should_be(images: int):
+def test_tiles_are_no_larger_than_the_limit_and_cover_all_votes(images: int):
     children, parents = torch.empty(images, 16, 16, 32, 16), torch.empty(images, 7, 7, 32, 16)
     tiling = fused_inverted.Tiling(children, torch.empty(288, 32, 4, 4), parents, 3, 2)
     votes = [(t.places.stop - t.places.start) * (t.matrices.stop - t.matrices.start) * 512 for t in tiling.tiles()]
@@ -222,7 +222,7 @@ def test_a_tile_is_not_larger_than_it_should_be(images: int):
 
 
 def kept(iterations: int) -> int:
-    """Numbers that the forward pass keeps for the backward pass, beside the parameters, each tensor counted once."""
+    """The elements that the forward pass keeps for the backward pass without the parameters, each tensor once."""
     network = hierarchy(iterations)
     own = {parameter.data_ptr() for parameter in network.parameters()}
     storages: dict[int, int] = {}
@@ -238,19 +238,19 @@ def kept(iterations: int) -> int:
     return sum(storages.values())
 
 
-def test_an_iteration_keeps_poses_alone():
+def test_an_iteration_keeps_only_poses():
     parents = 2 * (9 * 3 + 4 * 5 + 2) * 4  # of all layers: old poses, sums; LayerNorm's input, means and deviations
     assert kept(5) - kept(4) <= 4 * parents
 
 
-def test_the_same_bits_again():
+def test_results_repeat_bit_for_bit():
     layer, children, parents = made("cifar10", torch.float32)
     first, second = (results(layer, children, parents, True) for _ in range(2))
     assert all(map(torch.equal, first, second))
 
 
 @pytest.mark.parametrize("iterations", [1, 2])
-def test_the_reference_is_chosen_for_all_layers(iterations: int, monkeypatch: pytest.MonkeyPatch):
+def test_use_reference_switches_all_layers(iterations: int, monkeypatch: pytest.MonkeyPatch):
     network = hierarchy(iterations)
     keys = list(network.state_dict())
     use_reference(nn.Sequential(network))

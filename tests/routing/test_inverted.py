@@ -36,7 +36,7 @@ def test_coefficients_sum_to_one_over_the_parents_and_are_uniform_at_first():
     assert later.std() > 0.01
 
 
-def test_no_parents_are_parents_of_zeros():
+def test_no_parents_equal_parents_of_zeros():
     votes = drawn(2)
     zeros = torch.zeros(2, 3, 4, dtype=torch.float64)
     torch.testing.assert_close(made().coefficients(votes, zeros), made().coefficients(votes, None))
@@ -127,7 +127,7 @@ def test_one_iteration_is_a_convolution_divided_by_the_number_of_parents(structu
 
 
 def layers(iterations: int, order: str = "concurrent", **options: object) -> list[CapsuleLayer]:
-    """A convolutional layer and a linear one, for a grid [B, 5, 5, 2, 4]; the same matrices each time."""
+    """A convolutional and a linear layer for a grid [B, 5, 5, 2, 4], with the same matrices in each call."""
     torch.manual_seed(1)
     lower, upper = (made(parents, 4, iterations=iterations, order=order, **options) for parents in (3, 2))
     return [
@@ -136,7 +136,7 @@ def layers(iterations: int, order: str = "concurrent", **options: object) -> lis
     ]
 
 
-def test_concurrent_and_sequential_agree_in_one_iteration_alone():
+def test_concurrent_and_sequential_agree_only_in_one_iteration():
     grid = Capsules(torch.randn(2, 5, 5, 2, 4, dtype=torch.float64))
     for iterations in (1, 2, 3):
         concurrent = Hierarchy(layers(iterations))(grid).poses
@@ -144,7 +144,7 @@ def test_concurrent_and_sequential_agree_in_one_iteration_alone():
         assert torch.allclose(concurrent, sequential) == (iterations == 1)
 
 
-def test_a_single_layer_has_no_order():
+def test_the_order_is_irrelevant_for_a_single_layer():
     children = Capsules(torch.randn(2, 12, 4, dtype=torch.float64))
     concurrent, sequential = (Hierarchy(layers(3, order)[1:])(children).poses for order in ("concurrent", "sequential"))
     torch.testing.assert_close(concurrent, sequential)

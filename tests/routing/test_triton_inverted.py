@@ -1,6 +1,6 @@
 """The Triton kernels against the tiled operator, in Triton's interpreter, on the CPU.
 
-What runs in the interpreter is decided when Triton is imported, which other tests may have done: hence a new process.
+The interpreter is chosen when Triton is imported, which other tests may have done: hence a new process.
 """
 
 import os
@@ -28,7 +28,7 @@ SHAPES = {
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-def test_the_kernels_are_the_tiled_operator():
+def test_the_kernels_equal_the_tiled_operator():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
@@ -36,7 +36,7 @@ def test_the_kernels_are_the_tiled_operator():
 
 
 def compare(name: str) -> None:
-    """Fails where value or gradients differ; in float64, with bfloat16 factors that need no rounding."""
+    """Fails where values or gradients differ; in float64, with factors that bfloat16 represents exactly."""
     from capsexp.routing import fused_inverted, triton_inverted
 
     torch.manual_seed(0)
@@ -56,7 +56,7 @@ def compare(name: str) -> None:
 
 
 def main() -> None:
-    """All shapes; a program has all the children and some places, then few of both."""
+    """Compares all shapes, with all children in a program, and with few children and places in a program."""
     from capsexp.routing import triton_inverted
 
     for name in SHAPES:
