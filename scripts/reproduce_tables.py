@@ -31,8 +31,7 @@ def main(arguments: list[str]) -> int:
     how = launcher.Options(at_a_time, devices, options.retry, options.stop_at_failure, deadline)
     problems: list[str] = []
     try:
-        with monitor.watcher(jobs, at_a_time) as watcher:
-            launcher.launch(jobs, how, watcher)
+        launcher.launch(jobs, how)
         if jobs:
             problems = _print_tables(options, Path(jobs[0].planned.config.paths.results))
     finally:

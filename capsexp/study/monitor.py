@@ -1,4 +1,4 @@
-"""What running many shows: a live table on a terminal, a plain line for each thing that happens elsewhere."""
+"""What the launcher prints: the plan, a line for each change, on a terminal a live table, and the end."""
 
 import shlex
 import sys
@@ -17,61 +17,38 @@ from capsexp.run.progress import duration
 from capsexp.study.planning import Job, count
 from capsexp.study.worker import OUTPUT
 
+_REFRESH = 0.25  # seconds between two drawings of the table
 
-class Lines:
-    """A line when a run begins, ends, fails or is waited for."""
+
+class Monitor:
+    """Prints a line when a run begins, ends, fails or is waited for; on a terminal, above a table of what runs."""
 
     def __init__(self, jobs: Sequence[Job], at_a_time: int) -> None:
         self.jobs, self.at_a_time = jobs, at_a_time
         self.names = short_names(jobs)
-        self.shown: dict[str, str] = {}
-
-    def __enter__(self) -> "Lines":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Nothing to take away."""
-
-    def changed(self, job: Job) -> None:
-        """Prints a job that is in another state than before."""
-        name = job.planned.name
-        if self.shown.get(name) != job.state:
-            self.shown[name] = job.state
-            self.say(f"{_counts(self.jobs, self.at_a_time)}: {event(job, self.names[name])}")
-
-    def tick(self) -> None:
-        """Nothing moves."""
-
-    def say(self, line: str) -> None:
-        """Prints a line."""
-        print(line, flush=True)
-
-
-class Screen(Lines):
-    """The same lines, above a table of what runs now."""
-
-    def __init__(self, jobs: Sequence[Job], at_a_time: int, console: Console) -> None:
-        super().__init__(jobs, at_a_time)
-        self.live = Live(console=console, auto_refresh=False, transient=True)
+        self.printed = {job.planned.name: job.state for job in jobs}
+        self.live = Live(console=Console(), auto_refresh=False, transient=True)
         self.drawn = 0.0
 
-    def __enter__(self) -> "Screen":
+    def __enter__(self) -> "Monitor":
         self.live.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Takes the table away."""
+        """Removes the table."""
         self.live.stop()
 
-    def tick(self) -> None:
-        """Draws the table again, a few times a second at most."""
-        if time.monotonic() - self.drawn > 0.25:
+    def update(self) -> None:
+        """Prints the jobs whose state has changed, and draws the table, a few times a second at most."""
+        for job in self.jobs:
+            name = job.planned.name
+            if job.state != self.printed[name]:
+                self.printed[name] = job.state
+                line = f"{self.counts()}: {event(job, self.names[name])}"
+                self.live.console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        if time.monotonic() - self.drawn > _REFRESH:
             self.drawn = time.monotonic()
             self.live.update(self.table(), refresh=True)
-
-    def say(self, line: str) -> None:
-        """Prints above the table."""
-        self.live.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def table(self) -> Group:
         """What runs, and the counts."""
@@ -85,15 +62,30 @@ class Screen(Lines):
                 seconds = "" if job.seconds is None else f"{job.seconds:.1f}"
                 epoch = f"{job.epoch}/{job.planned.epochs}"
                 table.add_row(self.names[job.planned.name], epoch, accuracy, seconds)
-        return Group(table, Text(_counts(self.jobs, self.at_a_time), style="bold"))
+        return Group(table, Text(self.counts(), style="bold"))
+
+    def counts(self) -> str:
+        """3 of 8 finished, 2 running, 3 waiting, 20 min left."""
+        numbers = {
+            "running": count(self.jobs, "running"),
+            "waiting": count(self.jobs, "waiting", "elsewhere"),
+            "failed": count(self.jobs, "failed"),
+        }
+        words = [f"{count(self.jobs, 'finished')} of {len(self.jobs)} finished"]
+        words += [f"{number} {state}" for state, number in numbers.items() if number]
+        if seconds := remaining(self.jobs, self.at_a_time):
+            words.append(f"{duration(seconds)} left")
+        return ", ".join(words)
 
 
 def print_plan(jobs: Sequence[Job], barred: Mapping[str, Sequence[str]], listed: bool) -> None:
-    """What there is to do; `listed`: run by run."""
+    """Prints what there is to do; `listed`: run by run."""
     if listed:
         names = short_names(jobs)
         for job in jobs:
-            print(f"{_state(job):<12} {names[job.planned.name]}  ({', '.join(job.studies)})")
+            interrupted = (job.planned.folder / LAST).exists()
+            state = job.state if job.state != "waiting" else "interrupted" if interrupted else "to do"
+            print(f"{state:<12} {names[job.planned.name]}  ({', '.join(job.studies)})")
     shared = sum(len(job.studies) > 1 for job in jobs)
     epochs = sum(job.left for job in jobs)
     print(
@@ -107,11 +99,11 @@ def print_plan(jobs: Sequence[Job], barred: Mapping[str, Sequence[str]], listed:
 
 
 def print_end(jobs: Sequence[Job], problems: Sequence[str]) -> None:
-    """What was done; the errors come last."""
+    """Prints what was done; the errors come last."""
     left = count(jobs, "waiting", "elsewhere", "running")
     print(
         f"{count(jobs, 'finished')} of {len(jobs)} runs finished"
-        + (f", {left} left: the same command goes on with them" if left else "")
+        + (f", {left} left: run the same command again to continue" if left else "")
     )
     sys.stdout.flush()
     for problem in problems:
@@ -124,61 +116,39 @@ def print_end(jobs: Sequence[Job], problems: Sequence[str]) -> None:
             print(f"error: {names[job.planned.name]}: {job.error}{where}", file=sys.stderr)
 
 
-def _state(job: Job) -> str:
-    if job.state == "waiting" and (job.planned.folder / LAST).exists():
-        return "interrupted"
-    return "to do" if job.state == "waiting" else job.state
-
-
-def watcher(jobs: Sequence[Job], at_a_time: int) -> Lines:
-    """The one that fits where standard output goes."""
-    console = Console()
-    return Screen(jobs, at_a_time, console) if console.is_terminal else Lines(jobs, at_a_time)
-
-
 def event(job: Job, name: str) -> str:
-    """What just became of a job."""
+    """The change of a job's state, in words."""
     if job.state == "running":
         return f"begins {name}" + (f" after epoch {job.epoch}" if job.epoch else "")
     if job.state == "elsewhere":
-        return f"waits for {name}: another process has it in hand"
+        return f"waits for {name}: another process trains it"
     if job.state == "waiting":
         return f"to be tried again {name}: {job.error}"
     if job.state == "failed":
         return f"failed {name}: {job.error}"
-    return f"finished {name}: {job.outcome}"
+    return f"finished {name}: {job.result}"
 
 
 def short_names(jobs: Sequence[Job]) -> dict[str, str]:
-    """Each run, by its full name, in a few words: what it was given that not all others were."""
+    """Each run, by its full name, in a few words: the overrides that not all runs have."""
     given = {job.planned.name: shlex.split(job.planned.command or "")[3:] for job in jobs}
     common = set[str].intersection(*map(set, given.values())) if len(given) > 1 else set()
     return {name: " ".join(word for word in words if word not in common) or name for name, words in given.items()}
 
 
 def remaining(jobs: Sequence[Job], at_a_time: int) -> float | None:
-    """Seconds left, from the seconds an epoch of runs of the same network and data, or of all; None: nothing known."""
-    seen: dict[object, list[float]] = defaultdict(list)
+    """Seconds left, from the seconds an epoch of runs of the same network and data, or of all; None: unknown."""
+    measured: dict[object, list[float]] = defaultdict(list)
     for job in jobs:
         if job.seconds is not None:
-            seen[_kind(job)].append(job.seconds)
-    if not seen:
+            measured[_kind(job)].append(job.seconds)
+    if not measured:
         return None
-    overall = mean(seconds for kind in seen.values() for seconds in kind)
-    epochs = ((job.left, mean(seen[_kind(job)]) if _kind(job) in seen else overall) for job in jobs)
+    overall = mean(seconds for kind in measured.values() for seconds in kind)
+    epochs = ((job.left, mean(measured[_kind(job)]) if _kind(job) in measured else overall) for job in jobs)
     return sum(left * seconds for left, seconds in epochs) / at_a_time
 
 
 def _kind(job: Job) -> tuple[object, ...]:
     config = job.planned.config
     return config.model["name"], config.data.name, config.routing.get("iterations")
-
-
-def _counts(jobs: Sequence[Job], at_a_time: int) -> str:
-    words = [f"{count(jobs, 'finished')} of {len(jobs)} finished"]
-    words += [f"{number} running" if (number := count(jobs, "running")) else ""]
-    words += [f"{number} waiting" if (number := count(jobs, "waiting", "elsewhere")) else ""]
-    words += [f"{number} failed" if (number := count(jobs, "failed")) else ""]
-    seconds = remaining(jobs, at_a_time)
-    words += [f"{duration(seconds)} left" if seconds else ""]
-    return ", ".join(word for word in words if word)

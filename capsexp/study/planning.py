@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 
@@ -17,39 +17,29 @@ from capsexp.study.studies import Study, config_of
 
 State = Literal["waiting", "running", "finished", "failed", "elsewhere"]
 
-_A_GPU = 2  # runs: while one writes, evaluates or is started, the other computes
+_PER_GPU = 2  # runs: while one writes, evaluates or starts, the other computes
 
 
 @dataclass(eq=False)
 class Job:
-    """One run among many."""
+    """One run among many, and how far it is."""
 
     planned: Plan
     studies: list[str]  # that need it
-    state: State = "waiting"
-    error: str | None = None  # of the latest attempt
-    tried: int = 0
-    epoch: int = 0  # whole epochs so far, as far as known
-    accuracy: float | None = None  # after the latest of them, in percent
-    seconds: float | None = None  # of the latest epoch
-    outcome: str = ""  # of a finished run, in words
-    ready_at: float = 0.0
-    alone: bool = False  # beside others the GPU's memory didn't do
+    state: State = "waiting"  # elsewhere: another process trains it
+    attempts: int = 0  # of the launcher
+    error: str | None = None  # of the last attempt
+    result: str = ""  # of a finished run
+    epoch: int = 0  # completed, as far as known
+    accuracy: float | None = None  # after it, in percent
+    seconds: float | None = None  # of it
+    not_before: float = 0.0  # on time.monotonic's clock
+    alone: bool = False  # beside others it found too little GPU memory
 
     @property
     def left(self) -> int:
-        """Epochs that it still has to do."""
+        """The number of epochs to do."""
         return 0 if self.state in ("finished", "failed") else self.planned.epochs - self.epoch
-
-
-class Watcher(Protocol):
-    """What is told how the runs go."""
-
-    def changed(self, job: Job) -> None:
-        """A job began, ended an epoch, or ended."""
-
-    def tick(self) -> None:
-        """Some time has passed."""
 
 
 def plan_all(
@@ -98,25 +88,25 @@ def _note(data: Data, known: dict[str, str | InputError | None]) -> str | None:
 
 
 def look(job: Job) -> None:
-    """Sets the job's state to what its files say."""
+    """Sets the job's state from the run's record, if there is one."""
     if not job.planned.path.exists():
         return
     try:
         record = records.read(job.planned.path)
-    except InputError as error:  # damaged: nobody else's business
+    except InputError as error:  # a damaged record stops no other run
         job.state, job.error = "failed", str(error)
         return
     job.state, job.error, job.epoch = record.status, record.error, len(record.epochs)
-    job.outcome = records.result_line(record) if record.status == "finished" else ""
+    job.result = records.result_line(record) if record.status == "finished" else ""
 
 
 def places(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:
-    """How many runs at a time, and on how many GPUs; unless it is said, two a GPU, or one on the CPU."""
+    """The number of runs at a time, unless given two a GPU or one on the CPU; and the number of GPUs."""
     on_gpu = any(job.planned.device.type == "cuda" for job in jobs)
     devices = torch.cuda.device_count() if on_gpu else 0
-    return at_a_time or max(1, _A_GPU * devices), devices
+    return at_a_time or max(1, _PER_GPU * devices), devices
 
 
 def count(jobs: Iterable[Job], *states: State) -> int:
-    """How many jobs are in one of these states."""
+    """The number of jobs in one of these states."""
     return sum(job.state in states for job in jobs)

@@ -1,10 +1,14 @@
-"""One run inside a process of its own, that reports to the launcher."""
+"""A run in a process of its own, forked from a server that has imported torch and Lightning: fresh, and fast to start.
+
+Its output goes to a file in the run's folder. However the launcher ends, its processes end with it.
+"""
 
 import os
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
@@ -16,93 +20,126 @@ from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
 from capsexp.run.records import result_line
 
-OUTPUT = "output.txt"  # in the run's folder: what it would show on a screen
+if TYPE_CHECKING:
+    from capsexp.study.planning import Job
+
+OUTPUT = "output.txt"  # in the run's folder
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a run tells its launcher."""
+class Result:
+    """How a run ended; elsewhere: another process trains it."""
 
-    kind: Literal["epoch", "finished", "busy", "failed"]
-    epoch: int = 0
-    accuracy: float | None = None  # percent
-    seconds: float | None = None  # of the epoch
-    text: str = ""  # why it failed, or what came out
+    state: Literal["finished", "failed", "elsewhere"]
+    text: str = ""  # the accuracies, or the error
+
+
+class Worker:
+    """The process of a job, on the launcher's side."""
+
+    def __init__(self, job: "Job", slot: int, device: int | None, threads: int) -> None:
+        """Starts it, on a GPU by number or on the CPU."""
+        context = get_context("forkserver")
+        context.set_forkserver_preload(["capsexp.run.train", __name__])
+        self.job, self.slot = job, slot
+        self.messages, sender = context.Pipe(duplex=False)
+        arguments = job.planned, device, threads, sender
+        self.process = context.Process(target=_train, args=arguments, name=job.planned.name)
+        self.process.start()
+        sender.close()
+        self.result: Result | None = None
+
+    @property
+    def waitables(self) -> list[Any]:
+        """What multiprocessing.connection.wait waits for."""
+        return [self.process.sentinel] + ([] if self.messages.closed else [self.messages])
+
+    def poll(self) -> Result | None:
+        """Updates the job's progress; the result, once the process has ended."""
+        exit_code = self.process.exitcode  # before the messages: after an exit, all have arrived
+        try:
+            while not self.messages.closed and self.messages.poll():
+                message = self.messages.recv()
+                if isinstance(message, Result):
+                    self.result = message
+                else:
+                    self.job.epoch, self.job.accuracy, self.job.seconds = message
+        except (EOFError, OSError):  # the process has closed its end
+            self.messages.close()
+        if exit_code is None:
+            return None
+        return self.result or Result("failed", _cause(exit_code))
 
 
 class _Reporter(Callback):
-    """Reports every epoch."""
+    """Sends the progress after every epoch, and at the start of a resumed run."""
 
-    def __init__(self, reports: Connection) -> None:
-        self.reports = reports
+    def __init__(self, messages: Connection) -> None:
+        self.messages = messages
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Where a run that goes on stands."""
-        self._tell(module)
+        """Sends the epoch that the run is resumed after."""
+        self._send(module)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """After the evaluation."""
-        self._tell(module)
+        """Sends the epoch."""
+        self._send(module)
 
-    def _tell(self, module: pl.LightningModule) -> None:
+    def _send(self, module: pl.LightningModule) -> None:
         assert isinstance(module, CapsuleModule)
         if module.history:
-            row, evaluated = module.history[-1], module.planned.eval_split
-            seconds = row["train_seconds"] + row[f"{evaluated}_seconds"]
-            self.reports.send(Report("epoch", len(module.history), row[f"{evaluated}_accuracy"], seconds))
+            row, split = module.history[-1], module.planned.eval_split
+            seconds = row["train_seconds"] + row[f"{split}_seconds"]
+            self.messages.send((len(module.history), row[f"{split}_accuracy"], seconds))
 
 
-def work(planned: Plan, device: int | None, threads: int, reports: Connection) -> None:
-    """Does a run, in a new process; ends it with the exit codes of the program.
-
-    Args:
-        device: the GPU that it gets; None: the CPU.
-        threads: of the CPU.
-        reports: where it says how it goes.
-    """
+def _train(planned: Plan, device: int | None, threads: int, messages: Connection) -> None:
+    """Trains in a new process, which exits as the program does."""
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = _visible(device)
     end_with_parent()
     planned.folder.mkdir(parents=True, exist_ok=True)
-    _write_to(planned.folder / OUTPUT)
+    _redirect_output(planned.folder / OUTPUT)
     trainer = replace(planned.config.trainer, threads=threads, progress="lines")
     try:
-        record = run(replace(planned.config, trainer=trainer), planned.command, _say, [_Reporter(reports)])
-        reports.send(Report("finished", text=result_line(record)))
+        record = run(replace(planned.config, trainer=trainer), planned.command, _log, [_Reporter(messages)])
+        messages.send(Result("finished", result_line(record)))
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
-    except BusyError as error:
-        reports.send(Report("busy", text=str(error)))
+    except BusyError:
+        messages.send(Result("elsewhere"))
     except CapsexpError as error:
-        _say(f"error: {error}")
-        reports.send(Report("failed", text=str(error).removeprefix(f"{planned.name}: failed: ")))
+        _log(f"error: {error}")
+        messages.send(Result("failed", str(error).removeprefix(f"{planned.name}: failed: ")))
         raise SystemExit(error.exit_code) from None
     except Exception as error:
-        reports.send(Report("failed", text=_told(error)))
-        raise  # its traceback goes where the output goes
+        named = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else None
+        messages.send(Result("failed", named or f"{type(error).__name__}: {one_line(error)}"))
+        raise  # with its traceback in the output
     finally:
-        reports.close()
-
-
-def _told(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return f"{type(error).__name__}: {one_line(error)}"
+        messages.close()
 
 
 def _visible(device: int) -> str:
-    """The name of the launcher's GPU of that number: the launcher itself may see only some."""
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return seen.split(",")[device] if seen else str(device)
+    """The system's name of a GPU: the launcher itself may see only some of them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",")[device] if visible else str(device)
 
 
-def _write_to(path: Path) -> None:
-    """Sends standard output and errors to a file, after what earlier attempts wrote there."""
+def _redirect_output(path: Path) -> None:
+    """Appends standard output and errors to a file."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     os.close(descriptor)
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     print(line, flush=True)
+
+
+def _cause(exit_code: int) -> str:
+    """Why a process ended without a result."""
+    if exit_code < 0:
+        return f"killed by signal {-exit_code}" + (" (out of memory?)" if exit_code == -9 else "")
+    return f"ended with code {exit_code}, without an error message"

@@ -4,7 +4,7 @@ import dataclasses
 import subprocess
 import sys
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar
 
 import pytest
 import torch
@@ -15,8 +15,7 @@ from capsexp.files import write_atomically
 from capsexp.run import records
 from capsexp.run.checkpoints import LAST
 from capsexp.study import launcher, planning
-
-T = TypeVar("T")
+from capsexp.study.worker import Result
 
 
 def test_every_run_of_the_study_is_done_once(whole: Path) -> None:
@@ -133,38 +132,31 @@ def test_the_table_is_written_beside_the_records(whole: Path, capsys: pytest.Cap
     assert "CapsNet3" not in page.partition("Known deviations")[0]  # iterations 1 and 2 were asked for
 
 
-class FullWithTwo(launcher._Launcher):
-    """Stands for a GPU that has the memory for one run; its runs are no processes."""
+class WorkerOnAFullGpu:
+    """Stands for a process on a GPU that has the memory for one."""
 
-    def _start(self, job: planning.Job) -> None:
-        job.state = "running"
-        job.tried += 1
-        self.runs.append(launcher._Run(job, None, None, 0))  # type: ignore[arg-type]
+    running: ClassVar[list["WorkerOnAFullGpu"]] = []
+    waitables = ()
 
-    def _listen(self) -> None:
-        run = self.runs[0]
-        full = launcher.Report("failed", text="OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
-        run.ended = full if len(self.runs) > 1 else launcher.Report("finished", text="maximum test accuracy 50.00 %")
-        self.runs.remove(run)
-        self._ended(run)
+    def __init__(self, job: planning.Job, slot: int, device: int | None, threads: int) -> None:
+        self.job, self.slot = job, slot
+        self.running.append(self)
 
-
-class Blind:
-    """A watcher that sees nothing."""
-
-    def changed(self, job: planning.Job) -> None:
-        """A job changed."""
-
-    def tick(self) -> None:
-        """Time passed."""
+    def poll(self) -> Result:
+        full = len(self.running) > 1
+        self.running.remove(self)
+        return Result("failed", "CUDA out of memory. Tried to allocate 2.00 GiB") if full else Result("finished")
 
 
 @pytest.mark.parametrize(("device", "state"), [("cuda", "finished"), ("cpu", "failed")])
-def test_a_run_without_memory_beside_others_is_done_again_alone(device: str, state: str, tmp_path: Path) -> None:
+def test_a_run_without_memory_beside_others_is_repeated_alone(
+    device: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "Worker", WorkerOnAFullGpu)
+    monkeypatch.setattr(launcher, "_INTERVAL", 0)
     jobs = planned(tmp_path)
     for job in jobs:
         job.planned = dataclasses.replace(job.planned, device=torch.device(device))
-    FullWithTwo(jobs, launcher.Options(at_a_time=2), Blind()).run()
-    assert [job.state for job in jobs[:-1]] == [state] * 3
-    assert jobs[-1].state == "finished"
-    assert all(job.tried == 1 for job in jobs)
+    launcher.launch(jobs, launcher.Options(at_a_time=2))
+    assert sorted(job.state for job in jobs) == sorted([state, "finished"] * 2)
+    assert all(job.attempts == 1 for job in jobs)

@@ -73,7 +73,7 @@ def test_a_run_that_another_process_has_in_hand_is_waited_for(
     screen, _ = first.communicate(timeout=60)
     assert first.returncode == 0
     both = screen + capsys.readouterr().out
-    assert "another process has it in hand" in both
+    assert "another process trains it" in both
     outputs = [path.read_text() for path in tmp_path.glob("logs/*/output.txt")]
     assert [output.count("parameters on cpu") for output in outputs] == [1] * 8  # each was trained once
     assert_same(records_in(tmp_path), records_in(whole))
@@ -98,7 +98,7 @@ def test_interrupted_it_leaves_nothing_running_and_goes_on_later(
     screen, _ = process.communicate(timeout=30)
     assert process.returncode == 130
     assert screen.splitlines()[-1] == "interrupted: the same command goes on after the last whole epochs"
-    assert "left: the same command goes on with them" in screen
+    assert "left: run the same command again to continue" in screen
     assert "Traceback" not in screen
     assert not owners(tmp_path)
     assert reproduce(tmp_path, "--seeds=2", "--jobs=2") == 0
