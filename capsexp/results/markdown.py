@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from capsexp.results.page import Page, Table, claim_sentence, one_line
 
-GENERATED = "<!-- made by scripts/aggregate.py from results/runs and results/published; not by hand -->"
+GENERATED = "<!-- made by scripts/aggregate.py from results/runs and conf/study; not by hand -->"
 
 
 def document(page: Page) -> str:

@@ -166,7 +166,8 @@ def test_every_row_of_a_study_has_its_own_place(name: str) -> None:
 
 def test_every_file_of_the_configuration_is_in_the_picture_of_it() -> None:
     words = re.findall(r"[\w-]+", README)
-    groups = [folder for folder in CONF.iterdir() if folder.is_dir() and folder.name != "hydra"]
+    elsewhere = ("hydra", "study")  # the studies are in the block that `make tables` makes
+    groups = [folder for folder in CONF.iterdir() if folder.is_dir() and folder.name not in elsewhere]
     for path in (path for group in groups for path in group.glob("*.yaml")):
         assert path.stem in words, f"{path.relative_to(CONF)} is missing in the picture of the configuration"
 
