@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from capsexp.nn.precision import full_precision
 from capsexp.nn.squash import squash
@@ -37,8 +38,27 @@ def routed(
     with full_precision(poses):
         children = poses.transpose(1, 2).contiguous()
         matrices = weight.permute(1, 2, 3, 0).flatten(2).contiguous()
-        totals, _, _ = torch.ops.capsexp.dynamic(children, matrices, iterations, squash_constant, accumulate, detach)
+        options = iterations, squash_constant, accumulate, detach
+        totals: Tensor = _LastTotals.apply(children, matrices, *options)  # type: ignore[no-untyped-call]
         return squash(totals.transpose(0, 1), squash_constant)
+
+
+class _LastTotals(torch.autograd.Function):
+    """`route` and `gradients` as one operation of autograd: [B, C, I] and [J, D, C·I] -> [J, B, D]."""
+
+    @staticmethod
+    def forward(ctx: Any, children: Tensor, matrices: Tensor, iterations: int, *options: Any) -> Tensor:
+        last, totals, logits = route(children, matrices, iterations, *options)
+        ctx.save_for_backward(children, matrices, totals, logits)
+        ctx.options = options
+        return last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_total: Tensor) -> tuple[Tensor | None, ...]:
+        trains = ctx.needs_input_grad[1]
+        by_children, by_matrices = gradients(ctx.saved_tensors, by_total.contiguous(), *ctx.options, trains=trains)
+        return by_children, by_matrices if trains else None, None, None, None, None
 
 
 def route(
@@ -59,17 +79,13 @@ def route(
 
 
 def gradients(
-    children: Tensor,
-    matrices: Tensor,
-    totals: Tensor,
-    logits: Tensor,
-    by_total: Tensor,
-    squash_constant: float,
-    accumulate: bool,
-    detach: bool,
-    trains: bool,
+    saved: tuple[Tensor, ...], by_total: Tensor, squash_constant: float, accumulate: bool, detach: bool, *, trains: bool
 ) -> tuple[Tensor, Tensor]:
-    """The gradients by children and, if `trains`, by matrices, from `by_total`, that by the last s."""
+    """The gradients by children and, if `trains`, by matrices, from `by_total`, that by the last s.
+
+    `saved` are children, matrices, and the s and logits of the iterations, as `route` takes and returns them.
+    """
+    children, matrices, totals, logits = saved
     sums = _Gradients(children, matrices, trains)
     by_logits: Tensor | None = None
     for before, b in zip(reversed(totals), reversed(logits), strict=True):
@@ -169,59 +185,3 @@ def _logits_shape(children: Tensor, matrices: Tensor) -> tuple[int, int, int]:
 def _stacked(tensors: list[Tensor], shape: tuple[int, ...], like: Tensor) -> Tensor:
     """The tensors stacked along a new dimension; of an empty list, an empty tensor [0, *shape]."""
     return torch.stack(tensors) if tensors else like.new_empty(0, *shape)
-
-
-# Not torch.library.custom_op: its first call imports torch._dynamo, which takes seconds and 0.2 GB.
-torch.library.define(
-    "capsexp::dynamic",
-    "(Tensor children, Tensor matrices, int iterations, float squash_constant, bool accumulate, bool detach)"
-    " -> (Tensor, Tensor, Tensor)",
-)
-torch.library.define(
-    "capsexp::dynamic_backward",
-    "(Tensor children, Tensor matrices, Tensor totals, Tensor logits, Tensor by_total, float squash_constant,"
-    " bool accumulate, bool detach, bool trains) -> (Tensor, Tensor)",
-)
-torch.library.impl("capsexp::dynamic", "default", route)
-torch.library.impl("capsexp::dynamic_backward", "default", gradients)
-
-
-@torch.library.register_fake("capsexp::dynamic")  # type: ignore[untyped-decorator]
-def _(
-    children: Tensor, matrices: Tensor, iterations: int, squash_constant: float, accumulate: bool, detach: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    last = children.new_empty(len(matrices), len(children), matrices.shape[1], dtype=_wide(children))
-    logits = last.new_empty(iterations - 1, *_logits_shape(children, matrices))
-    return last, last.new_empty(iterations - 1, *last.shape), logits
-
-
-@torch.library.register_fake("capsexp::dynamic_backward")  # type: ignore[untyped-decorator]
-def _(
-    children: Tensor,
-    matrices: Tensor,
-    totals: Tensor,
-    logits: Tensor,
-    by_total: Tensor,
-    squash_constant: float,
-    accumulate: bool,
-    detach: bool,
-    trains: bool,
-) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(children), torch.empty_like(matrices) if trains else matrices.new_empty(0)
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    children, matrices, _, *ctx.options = inputs
-    _, totals, logits = output
-    ctx.save_for_backward(children, matrices, totals, logits)
-
-
-def _differentiate(ctx: Any, by_total: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    trains = ctx.needs_input_grad[1]
-    by_children, by_matrices = torch.ops.capsexp.dynamic_backward(
-        *ctx.saved_tensors, by_total.contiguous(), *ctx.options, trains
-    )
-    return by_children, by_matrices if trains else None, None, None, None, None
-
-
-torch.library.register_autograd("capsexp::dynamic", _differentiate, setup_context=_keep)

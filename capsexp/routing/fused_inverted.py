@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from capsexp.nn.capsules import factor
 from capsexp.nn.precision import at_least_float32, full_precision
@@ -39,8 +40,34 @@ def weighted_votes(inputs: VoteInputs, parents: Tensor) -> Tensor:
     with full_precision(parents):
         grid = at_least_float32(parents if parents.ndim == 5 else parents[:, None, None])
         poses = at_least_float32(inputs.poses)
-        total: Tensor = torch.ops.capsexp.inverted(poses, weight, grid, inputs.kernel, inputs.stride)
+        total: Tensor = Iteration.apply(poses, weight, grid, inputs.kernel, inputs.stride)  # type: ignore[no-untyped-call]
     return total.view(parents.shape)
+
+
+class Iteration(torch.autograd.Function):
+    """`forward` and `backward` as one operation of autograd; on CUDA the Triton kernels, if Triton is installed."""
+
+    @staticmethod
+    def forward(ctx: Any, children: Tensor, weight: Tensor, parents: Tensor, *window: int) -> Tensor:
+        ctx.save_for_backward(children, weight, parents)
+        ctx.window = window  # kernel and stride
+        if parents.is_meta:
+            return torch.empty_like(parents)
+        if parents.is_cuda and find_spec("triton"):
+            from capsexp.routing import triton_inverted
+
+            return triton_inverted.forward(children, weight, parents, *window)
+        return forward(children, weight, parents, *window)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        implementation = backward
+        if gradient.is_cuda and find_spec("triton"):
+            from capsexp.routing import triton_inverted
+
+            implementation = triton_inverted.backward
+        return *implementation(gradient, *ctx.saved_tensors, *ctx.window), None, None
 
 
 def forward(children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int) -> Tensor:
@@ -192,61 +219,3 @@ def _even(total: int, largest: int) -> int:
     """The size of the parts when `total` is split into the fewest parts of at most `largest`, about equal."""
     parts = -(-total // max(1, min(largest, total)))
     return -(-total // parts)
-
-
-# Not torch.library.custom_op: its first call imports torch._dynamo, which takes seconds and 0.2 GB.
-torch.library.define(
-    "capsexp::inverted", "(Tensor children, Tensor weight, Tensor parents, SymInt kernel, SymInt stride) -> Tensor"
-)
-torch.library.define(
-    "capsexp::inverted_backward",
-    "(Tensor gradient, Tensor children, Tensor weight, Tensor parents, SymInt kernel, SymInt stride)"
-    " -> (Tensor, Tensor, Tensor)",
-)
-torch.library.impl("capsexp::inverted", "default", forward)
-torch.library.impl("capsexp::inverted_backward", "default", backward)
-
-
-@torch.library.impl("capsexp::inverted", "cuda")  # type: ignore[untyped-decorator]
-def _(children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int) -> Tensor:
-    if not find_spec("triton"):
-        return forward(children, weight, parents, kernel, stride)
-    from capsexp.routing import triton_inverted
-
-    return triton_inverted.forward(children, weight, parents, kernel, stride)
-
-
-@torch.library.impl("capsexp::inverted_backward", "cuda")  # type: ignore[untyped-decorator]
-def _(
-    gradient: Tensor, children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    if not find_spec("triton"):
-        return backward(gradient, children, weight, parents, kernel, stride)
-    from capsexp.routing import triton_inverted
-
-    return triton_inverted.backward(gradient, children, weight, parents, kernel, stride)
-
-
-@torch.library.register_fake("capsexp::inverted")  # type: ignore[untyped-decorator]
-def _(children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int) -> Tensor:
-    return parents.new_empty(parents.shape)
-
-
-@torch.library.register_fake("capsexp::inverted_backward")  # type: ignore[untyped-decorator]
-def _(
-    gradient: Tensor, children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    return children.new_empty(children.shape), weight.new_empty(weight.shape), parents.new_empty(parents.shape)
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.kernel, ctx.stride = inputs
-    ctx.save_for_backward(*tensors)
-
-
-def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    gradients = torch.ops.capsexp.inverted_backward(gradient, *ctx.saved_tensors, ctx.kernel, ctx.stride)
-    return *gradients, None, None
-
-
-torch.library.register_autograd("capsexp::inverted", _differentiate, setup_context=_keep)

@@ -1,4 +1,4 @@
-"""The operators of `capsexp.routing.fused_inverted` as Triton kernels, for CUDA; the formulas are there.
+"""`forward` and `backward` of `capsexp.routing.fused_inverted` as Triton kernels, for CUDA; the formulas are there.
 
 A program of the first two kernels computes all J parents at some places (positions of the convolution, in all images),
 in a loop over the children; votes exist in registers only. The backward kernel stores r_ij and ∂a_ij, which are 1/D of

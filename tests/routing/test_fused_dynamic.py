@@ -109,14 +109,6 @@ def test_the_gradient_by_the_children_without_one_by_the_matrices() -> None:
     assert_close((ours,), (theirs,), 1e-11)
 
 
-@pytest.mark.parametrize("detach", [False, True])
-@pytest.mark.parametrize("iterations", [1, 3])
-def test_the_operator_is_registered_correctly(iterations: int, detach: bool) -> None:
-    children = torch.randn(2, 4, 6, dtype=torch.float64, requires_grad=True)
-    matrices = torch.randn(3, 5, 24, dtype=torch.float64, requires_grad=True)
-    torch.library.opcheck(torch.ops.capsexp.dynamic.default, (children, matrices, iterations, 1.0, True, detach))
-
-
 class Largest(TorchDispatchMode):
     """The greatest number of elements of any tensor that an operator returns."""
 
@@ -135,7 +127,7 @@ def test_no_tensor_has_the_size_of_the_votes(iterations: int) -> None:
     children, matrices = torch.randn(64, 4, 30), torch.randn(10, 16, 4 * 30)
     with Largest() as largest:  # inside the operators
         total, *kept = fused_dynamic.route(children, matrices, iterations, 1.0, True, False)
-        fused_dynamic.gradients(children, matrices, *kept, total, 1.0, True, False, True)
+        fused_dynamic.gradients((children, matrices, *kept), total, 1.0, True, False, trains=True)
     votes, logits = 64 * 30 * 10 * 16, (iterations - 1) * 64 * 30 * 10
     assert 0 < largest.elements <= max(logits, matrices.numel())
     assert largest.elements < votes / 3

@@ -94,16 +94,6 @@ def test_bfloat16_is_as_close_to_float32_as_the_reference(name: str):
     assert distance(ours, exact) < 1.2 * distance(theirs, exact)
 
 
-@pytest.mark.parametrize("name", ["kernel of one", "a larger vote", "one parent"])
-def test_the_operator_is_registered_correctly(name: str):
-    layer, children, parents = made(name)
-    inputs = layer.vote_inputs(children)
-    arguments = (inputs.poses, inputs.weight, parents, inputs.kernel, inputs.stride)
-    torch.library.opcheck(torch.ops.capsexp.inverted.default, arguments)
-    detached = tuple(part.detach() if isinstance(part, Tensor) else part for part in arguments)
-    torch.library.opcheck(torch.ops.capsexp.inverted_backward.default, (parents.detach(), *detached))
-
-
 @pytest.mark.parametrize("name", ["one child", "kernel of one, stride 2", "numbers"])
 def test_gradcheck(name: str):
     layer, children, parents = made(name)
@@ -113,7 +103,7 @@ def test_gradcheck(name: str):
     def total(children: Tensor, weight: Tensor, parents: Tensor) -> Tensor:
         grid = layer.vote_inputs(children).poses
         places = parents if parents.ndim == 5 else parents[:, None, None]
-        result: Tensor = torch.ops.capsexp.inverted(grid, weight, places, kernel, stride)
+        result: Tensor = fused_inverted.Iteration.apply(grid, weight, places, kernel, stride)
         return result
 
     assert torch.autograd.gradcheck(total, (children, weight, parents))
