@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo reproduce-tables test test-all test-gpu bench lint format tensorboard data tables figures report clean
+.PHONY: help setup demo reproduce-tables test test-all test-gpu check-results bench lint format tensorboard data tables figures report clean
 
 help: ## What there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,10 @@ test-all: $(STAMP) ## All tests; those on full data sets need CAPSEXP_DATA.
 
 test-gpu: $(STAMP) ## The tests that need a CUDA device.
 	$(PY) -m pytest -m gpu
+
+check-results: $(STAMP) ## Compare the committed tables, README and report with the committed records.
+	$(PY) scripts/aggregate.py --check
+	$(PY) scripts/report.py --check
 
 bench: $(STAMP) ## Time and memory of a training step, fast against reference, to results/benchmarks: about fifteen minutes.
 	$(PY) benchmarks/bench.py
