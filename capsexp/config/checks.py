@@ -75,6 +75,12 @@ def import_target(node: Component, where: str) -> Any:
         raise InputError(f"{where}.{TARGET}={target}: can't be imported") from None
 
 
+def make(node: Component, where: str, *arguments: Any) -> Any:
+    """An instance of a component, from these arguments followed by the configured ones."""
+    configured = {key: value for key, value in node.items() if key not in (TARGET, NAME)}
+    return import_target(node, where)(*arguments, **configured)
+
+
 def check_value(value: object, annotation: Any, key: str) -> Any:
     """`value`, normalised to `annotation` (an int given for a float becomes one); raises InputError."""
     if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):

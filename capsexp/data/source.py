@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capsexp.config.checks import NAME, TARGET, import_target
+from capsexp.config.checks import NAME, TARGET, make
 from capsexp.config.schema import Data, Version
 from capsexp.data.cache import Arrays, Cache, Log
 from capsexp.data.reader import Reader, SourceFile, fit
@@ -113,8 +113,7 @@ class _Source:
 
 
 def _reader(data: Data) -> Reader:
-    options = {key: value for key, value in data.reader.items() if key not in (NAME, TARGET)}
-    reader = import_target(data.reader, "data.reader")(**options)
+    reader = make(data.reader, "data.reader")
     if not isinstance(reader, Reader):
         raise InputError(f"data.reader.{TARGET}={data.reader[TARGET]}: must be a capsexp.data.reader.Reader")
     return reader

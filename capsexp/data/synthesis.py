@@ -16,7 +16,7 @@ from annotated_types import Ge, Le, Lt
 from torch import Generator, Tensor, nn
 
 from capsexp import NotNegative, UnitInterval
-from capsexp.config.checks import NAME, TARGET, import_target
+from capsexp.config.checks import TARGET, make
 from capsexp.config.schema import Data
 from capsexp.errors import InputError
 from capsexp.nn.losses import multi_hot
@@ -262,8 +262,7 @@ def make_synthesis(data: Data) -> Synthesis | None:
     """The synthesis under `data.synthesis`, or None; raises InputError for any other class."""
     if data.synthesis is None:
         return None
-    options = {key: value for key, value in data.synthesis.items() if key not in (NAME, TARGET)}
-    synthesis = import_target(data.synthesis, "data.synthesis")(**options)
+    synthesis = make(data.synthesis, "data.synthesis")
     if not isinstance(synthesis, Synthesis):
         raise InputError(
             f"data.synthesis.{TARGET}={data.synthesis[TARGET]}: must be a capsexp.data.synthesis.Synthesis"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from capsexp.config.checks import NAME, TARGET, Component, import_target
+from capsexp.config.checks import NAME, Component, import_target, make
 from capsexp.config.schema import Config
 from capsexp.errors import InputError, one_line
 from capsexp.nn.capsules import use_reference
@@ -62,12 +62,6 @@ def dry_run(config: Config) -> int:
     """The number of parameters, computed without allocating them; raises InputError as `build` does."""
     with torch.device("meta"):
         return build(config).parameters
-
-
-def make(node: Component, where: str, *arguments: Any) -> Any:
-    """An instance of a component, from these arguments followed by the configured ones."""
-    configured = {key: value for key, value in node.items() if key not in (NAME, TARGET)}
-    return import_target(node, where)(*arguments, **configured)
 
 
 def make_loss(node: Component, network: nn.Module) -> Any:
