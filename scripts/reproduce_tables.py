@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> int:
     """Plans, runs, prints the tables; the exit code."""
     options = _parsed(arguments)
     chosen = [studies.load(name) for name in options.studies or studies.names()]
-    from capsexp.study import launcher, monitor, planning  # torch takes seconds to import: names come first
+    from capsexp.study import monitor, planning  # torch takes seconds to import: names come first
 
     jobs, barred = planning.plan_all(chosen, options.typed, range(options.seeds))
     for job in jobs:
@@ -26,6 +26,8 @@ def main(arguments: list[str]) -> int:
     monitor.print_plan(jobs, barred, listed=options.dry_run)
     if options.dry_run:
         return FAILED if barred else DONE
+    from capsexp.study import launcher  # Lightning takes seconds to import
+
     at_a_time, devices = planning.places(jobs, options.jobs)
     deadline = time.monotonic() + 60 * options.time_limit
     how = launcher.Options(at_a_time, devices, options.retry, options.stop_at_failure, deadline)

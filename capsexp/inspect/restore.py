@@ -24,9 +24,9 @@ from capsexp.errors import InputError
 from capsexp.nn.scores import Prediction
 from capsexp.run import records
 from capsexp.run.build import build
-from capsexp.run.checkpoints import BEST, LAST, load
+from capsexp.run.checkpoints import load
 from capsexp.run.module import FORMAT, CapsuleModule
-from capsexp.run.plan import Plan, find_device
+from capsexp.run.plan import BEST, LAST, Plan, find_device
 
 #: Keys of the configuration that name a class, and the folder of conf/ that lists the allowed ones.
 _COMPONENTS = {"model": "model", "routing": "routing", "loss": "loss", "data.reader": "data", "data.synthesis": "data"}

@@ -15,8 +15,7 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from capsexp.errors import InputError
 from capsexp.files import write_atomically
 from capsexp.run.module import CapsuleModule
-
-LAST, BEST = "last.ckpt", "best.ckpt"
+from capsexp.run.plan import BEST, LAST
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

@@ -12,6 +12,8 @@ from capsexp.data import source
 from capsexp.errors import InputError
 from capsexp.run import records
 
+LAST, BEST, OUTPUT = "last.ckpt", "best.ckpt", "output.txt"  # in a run's folder; OUTPUT: of a run of the launcher
+
 
 @dataclass(frozen=True)
 class Plan:

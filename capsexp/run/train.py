@@ -16,10 +16,10 @@ from capsexp.errors import RunError, one_line
 from capsexp.files import naming
 from capsexp.run import environment, records
 from capsexp.run.build import build
-from capsexp.run.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochCheckpoint, drop_optimizer, load
+from capsexp.run.checkpoints import AtomicCheckpointIO, EpochCheckpoint, drop_optimizer, load
 from capsexp.run.distributed import check_splittable, processes
 from capsexp.run.module import CapsuleModule
-from capsexp.run.plan import Plan, finished
+from capsexp.run.plan import BEST, LAST, Plan, finished
 from capsexp.run.progress import make_progress
 from capsexp.run.tensorboard import TensorBoard
 

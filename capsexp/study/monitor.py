@@ -12,10 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from capsexp.run.checkpoints import LAST
-from capsexp.run.progress import duration
+from capsexp.run.plan import LAST, OUTPUT
 from capsexp.study.planning import Job, count
-from capsexp.study.worker import OUTPUT
 
 _REFRESH = 0.25  # seconds between two drawings of the table
 
@@ -74,6 +72,8 @@ class Monitor:
         words = [f"{count(self.jobs, 'finished')} of {len(self.jobs)} finished"]
         words += [f"{number} {state}" for state, number in numbers.items() if number]
         if seconds := remaining(self.jobs, self.at_a_time):
+            from capsexp.run.progress import duration  # imports Lightning, which a dry run does without
+
             words.append(f"{duration(seconds)} left")
         return ", ".join(words)
 

@@ -17,13 +17,11 @@ from capsexp.errors import INTERRUPTED, BusyError, CapsexpError, one_line
 from capsexp.run.distributed import end_with_parent
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
-from capsexp.run.plan import Plan
+from capsexp.run.plan import OUTPUT, Plan
 from capsexp.run.records import result_line
 
 if TYPE_CHECKING:
     from capsexp.study.planning import Job
-
-OUTPUT = "output.txt"  # in the run's folder
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from capsexp.data import source
 from capsexp.data.module import test_split as split_of
 from capsexp.evaluate.evaluation import by_class, confusion_matrix, evaluate, most_confused
 from capsexp.inspect.restore import restore
-from capsexp.run.checkpoints import LAST
+from capsexp.run.plan import LAST
 
 NAMES = ["a", "b", "c"]
 

@@ -13,7 +13,7 @@ from support import ROOT
 
 from capsexp.files import write_atomically
 from capsexp.run import records
-from capsexp.run.checkpoints import LAST
+from capsexp.run.plan import LAST
 from capsexp.study import launcher, planning
 from capsexp.study.worker import Result
 
