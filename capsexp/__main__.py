@@ -5,89 +5,91 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
-from hydra._internal import utils as command_line
+from hydra._internal import utils as hydra_utils
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn
 from omegaconf import DictConfig
 
+from capsexp.cli import end_with, report
 from capsexp.config import compose
 from capsexp.config.schema import check
-from capsexp.errors import DONE, INTERRUPTED, CapsexpError, RunError, one_line
+from capsexp.errors import DONE, FAILED, CapsexpError
 
-_TRACEBACK_ASKED_FOR = os.environ.get("HYDRA_FULL_ERROR") == "1"
+RESUME = "the same command continues after the last whole epoch"
 
 
 @hydra.main(version_base="1.3", config_path=str(compose.CONF), config_name="config")
 def task(composed: DictConfig) -> CapsexpError | None:
-    """One run of a composed configuration, here or where a launcher takes it.
+    """One run of a composed configuration, in this process or in a launcher's.
 
-    An error is returned, not raised: the other runs of a sweep go on, and a launcher brings it home.
+    An error is printed and returned, not raised: the other runs of a sweep go on, and a launcher passes it back.
     """
     hydra_config = HydraConfig.get()
     overrides = list(hydra_config.overrides.task)
-    signal.signal(signal.SIGTERM, _interrupt)  # a launcher's process may have learned to overhear it
+    signal.signal(signal.SIGTERM, _interrupt)  # a launcher's process may ignore it
     try:
-        os.chdir(hydra_config.runtime.cwd)  # a launcher's process may have begun elsewhere
+        os.chdir(hydra_config.runtime.cwd)  # a launcher's process may have started elsewhere
         config = check(compose.plain(composed))
-        from capsexp.run.execute import run  # torch takes seconds to import: only for a configuration that holds
+        from capsexp.run.execute import run  # torch takes seconds to import: only for a valid configuration
 
         run(config, compose.command(overrides))
-    except BrokenPipeError as error:  # the other runs have no reader either
-        raise SystemExit(_told(error, overrides).exit_code) from error
+    except BrokenPipeError as error:  # ends a sweep, too: its other runs couldn't print anything either
+        raise SystemExit(FAILED) from error
     except Exception as error:
-        return _told(error, overrides)
+        return report(error, overrides)
     return None
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Runs the command line; exits with 0 done, 1 failed, 2 wrong input, 130 interrupted."""
+    end_with(_run, resume=RESUME)
+
+
+def _run(words: list[str]) -> int:
+    """Runs what Hydra makes of the command line; the exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
-    logging.raiseExceptions = False  # a line of Hydra's that nobody reads is no error
-    sys.exit(_guarded())
-
-
-def _guarded() -> int:
+    logging.raiseExceptions = False  # no traceback for a log line that Hydra can't write to a closed pipe
     try:
         with _returned_by_hydra() as returned:
             task()
-        return _outcome(returned[-1] if returned else None)
-    except SystemExit as ended:
-        if "ray" not in sys.modules:
-            return ended.code if isinstance(ended.code, int) else DONE
-        return _interrupted()  # what Ray makes of a kill
-    except KeyboardInterrupt:
-        return _interrupted()
-    except Exception as error:
-        return _told(error, sys.argv[1:]).exit_code
+    except SystemExit:
+        if "ray" in sys.modules:  # Ray's way to end on a signal
+            raise KeyboardInterrupt from None
+        raise
+    return _exit_code(returned[-1] if returned else None)
 
 
 @contextmanager
 def _returned_by_hydra() -> Iterator[list[Any]]:
-    """Hydra's command line prints errors itself and drops what runs return; in here it hands both on."""
+    """What runs and sweeps returned, and their errors raised.
+
+    hydra.main drops what the task returns (by design: https://github.com/facebookresearch/hydra/issues/332), and
+    prints errors itself, in several lines. Both happen in this private function; nothing public gives a program what
+    the runs of a sweep returned, and HYDRA_FULL_ERROR, with which errors are raised, would reach launchers' processes.
+    """
     returned: list[Any] = []
 
     def call(func: Any) -> Any:
         returned.append(func())
         return returned[-1]
 
-    before = command_line.run_and_report
-    command_line.run_and_report = call
+    before = hydra_utils.run_and_report
+    hydra_utils.run_and_report = call
     try:
         yield returned
     finally:
-        command_line.run_and_report = before
+        hydra_utils.run_and_report = before
 
 
-def _outcome(returned: Any) -> int:
-    """The exit code of a run or a sweep. Which runs of a sweep failed is said again, last on the screen."""
+def _exit_code(returned: Any) -> int:
+    """The exit code of a run or a sweep. The failed runs of a sweep are listed once more, as the last lines."""
     jobs = [returned] if isinstance(returned, JobReturn) else []
     if isinstance(returned, list):
         jobs = [job for batch in returned for job in batch]
@@ -96,28 +98,28 @@ def _outcome(returned: Any) -> int:
         _wait_for_ray()
         print(f"error: {len(failed)} of {len(jobs)} runs failed", file=sys.stderr)
         for job in failed:
-            print(f"error: {job.return_value}{_which(job, jobs)}", file=sys.stderr)
-    return min((job.return_value.exit_code for job in failed), default=DONE)  # failed goes before wrong input
+            print(f"error: {job.return_value}{_distinction(job, jobs)}", file=sys.stderr)
+    return min((job.return_value.exit_code for job in failed), default=DONE)  # FAILED goes before WRONG_INPUT
 
 
-def _which(job: JobReturn, jobs: list[JobReturn]) -> str:
-    """The overrides that a run doesn't share with all others of its sweep, in brackets."""
-    shared = set.intersection(*(set(other.overrides or ()) for other in jobs))
-    own = " ".join(override for override in job.overrides or () if override not in shared)
+def _distinction(job: JobReturn, jobs: list[JobReturn]) -> str:
+    """The overrides that not all runs of the sweep have, in brackets."""
+    common = set.intersection(*(set(other.overrides or ()) for other in jobs))
+    own = " ".join(override for override in job.overrides or () if override not in common)
     return f" ({own})" if own else ""
 
 
 def _wait_for_ray() -> None:
-    """Ray shows what its runs print a little later: the last words are to stay the last."""
+    """Ray prints its runs' output with a delay: it must not come after the last lines."""
     if ray := sys.modules.get("ray"):
         time.sleep(0.5)
         ray.shutdown()
 
 
 def _interrupt(signal_number: int, frame: FrameType | None) -> None:
-    """A kill does what Ctrl-C does, which reaches also the processes that a launcher has started here."""
+    """SIGTERM as Ctrl-C: the processes that a launcher has started here get it, too."""
     signal.signal(signal_number, signal.SIG_IGN)  # a second one would disturb the end
-    for patience in (1, 0):  # a job of submitit's overhears the first one while it starts
+    for patience in (1, 0):  # a job of submitit's ignores the first one while it starts
         for child in _children():
             os.kill(child, signal_number)
         time.sleep(patience if _children() else 0)
@@ -125,28 +127,9 @@ def _interrupt(signal_number: int, frame: FrameType | None) -> None:
 
 
 def _children() -> list[int]:
-    """The processes that this one has started, where the system tells it."""
+    """The processes that this one has started, where the system lists them."""
     listed = Path(f"/proc/self/task/{os.getpid()}/children")
     return [int(child) for child in listed.read_text().split()] if listed.exists() else []
-
-
-def _interrupted() -> int:
-    print("interrupted: the same command goes on after the last whole epoch", file=sys.stderr)
-    return INTERRUPTED
-
-
-def _told(error: Exception, overrides: list[str]) -> CapsexpError:
-    """Prints an error in one line, after a traceback where that is asked for or helps; the error as one of ours."""
-    if isinstance(error, BrokenPipeError):
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - so that nothing is written there when the program ends
-        error = RunError("nobody reads the output any more; the same command goes on after the last whole epoch")
-    known = compose.explained(error, overrides)
-    if _TRACEBACK_ASKED_FOR or not isinstance(known, CapsexpError):
-        traceback.print_exception(error)
-    if not isinstance(known, CapsexpError):
-        known = RunError(f"{type(known).__name__}: {one_line(known)}")
-    print(f"error: {known}", file=sys.stderr)
-    return known
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""What the commands that look at checkpoints share: their words, and their end: an exit code, at most one line."""
+"""What all commands share: how they read their words, and how they end: an exit code, and an error in one line."""
 
+import argparse
 import os
 import signal
 import sys
@@ -7,39 +8,75 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
-from capsexp.config import compose
 from capsexp.config.checks import nearest
+from capsexp.config.compose import explained
 from capsexp.errors import DONE, INTERRUPTED, CapsexpError, InputError, RunError, one_line
 
 
-def end_with(main: Callable[[list[str]], object], documentation: str | None) -> NoReturn:
-    """Runs `main` on the command line's words and ends the program: 0 done, 1 failed, 2 wrong input, 130 interrupted.
+def end_with(main: Callable[[list[str]], int | None], documentation: str | None = None, resume: str = "") -> NoReturn:
+    """Runs `main` on the command line's words and exits: 0 done, 1 failed, 2 wrong input, 130 interrupted.
 
-    -h and --help print the documentation. HYDRA_FULL_ERROR=1 adds a traceback to an error.
+    Args:
+        main: returns an exit code, or None for 0.
+        documentation: is printed for -h and --help.
+        resume: how to continue what was interrupted; stands in the line that says so.
+
+    SIGTERM does what Ctrl-C does. HYDRA_FULL_ERROR=1 adds a traceback to an error.
     """
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _interrupt)
     words = sys.argv[1:]
-    if {"-h", "--help"} & set(words):
-        print((documentation or "").strip())
-        sys.exit(DONE)
     try:
-        main(words)
+        if documentation and {"-h", "--help"} & set(words):
+            print(documentation.strip())
+            code = DONE
+        else:
+            code = _exit_code(main, words)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        print(": ".join(filter(None, ["interrupted", resume])), file=sys.stderr)
+        code = INTERRUPTED
     except Exception as error:
-        sys.exit(_told(error))
-    sys.exit(DONE)
+        code = report(error, words, resume).exit_code
+    sys.exit(code)
+
+
+def _exit_code(main: Callable[[list[str]], int | None], words: list[str]) -> int:
+    """What `main` returns, or exits with: argparse and Hydra exit after --help."""
+    try:
+        return main(words) or DONE
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # rich makes a silent exit of it
+            raise ended.__context__ from None
+        return ended.code if isinstance(ended.code, int) else DONE
+
+
+def report(error: Exception, words: list[str], resume: str = "") -> CapsexpError:
+    """Prints an error in one line, after a traceback where that is wanted or helps; the error as one of ours.
+
+    Args:
+        words: the overrides, from which follows what a wrong one could have meant.
+        resume: as in `end_with`.
+    """
+    if isinstance(error, BrokenPipeError):
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - nothing more is written to the pipe when Python exits
+        known: Exception = RunError("; ".join(filter(None, ["output pipe closed", resume])))
+    else:
+        known = explained(error, words)
+    if os.environ.get("HYDRA_FULL_ERROR") == "1" or not isinstance(known, CapsexpError):
+        traceback.print_exception(error)
+    if not isinstance(known, CapsexpError):
+        known = RunError(f"{type(known).__name__}: {one_line(known)}")
+    print(f"error: {known}", file=sys.stderr)
+    return known
 
 
 def own_words(words: list[str], own: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The values of a command's own words, and the rest, which are overrides of the configuration.
+    """The values of a command's own keys, and the other words, which are overrides of the configuration.
 
     Args:
-        own: each own word, and what its value is. Those that are not given are missing in the result.
+        own: what the value of each own key is. Keys that are not given are missing in the result.
 
-    Raises InputError for a word without =, for one of the own without a value, and for one that is nearly one of them.
+    Raises InputError for a word without =, for an own key without a value, and for what is nearly an own key.
     """
     given, rest = {}, []
     for word in words:
@@ -57,19 +94,23 @@ def own_words(words: list[str], own: Mapping[str, str]) -> tuple[dict[str, str],
     return given, rest
 
 
-def _told(error: Exception) -> int:
-    """Prints an error as one line, and a traceback where that is asked for or helps; its exit code."""
-    if isinstance(error, BrokenPipeError):
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - so that nothing is written there when the program ends
-        error = RunError("nobody reads the output any more")
-    known = compose.explained(error, [])
-    if os.environ.get("HYDRA_FULL_ERROR") == "1" or not isinstance(known, CapsexpError):
-        traceback.print_exception(error)
-    if not isinstance(known, CapsexpError):
-        known = RunError(f"{type(known).__name__}: {one_line(known)}")
-    print(f"error: {known}", file=sys.stderr)
-    return known.exit_code
+class Parser(argparse.ArgumentParser):
+    """argparse, but that wrong arguments raise InputError, and that `words` are names and overrides in any order."""
+
+    def __init__(self, documentation: str | None, prog: str | None = None) -> None:
+        super().__init__(prog, description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def parse_words(self, arguments: list[str] | None) -> argparse.Namespace:
+        """The options, with the `names` and the `overrides` (KEY=VALUE) among the `words`."""
+        options = self.parse_intermixed_args(arguments)
+        options.names = [word for word in options.words if "=" not in word]
+        options.overrides = [word for word in options.words if "=" in word]
+        return options
+
+    def error(self, message: str) -> NoReturn:
+        """Raises InputError."""
+        raise InputError(message)
 
 
-def _terminated(*_: object) -> None:
+def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt

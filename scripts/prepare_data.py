@@ -6,13 +6,10 @@ A line for each set says what was found. Exit code 2 when one of them can't be u
 import argparse
 import sys
 from pathlib import Path
-from typing import Any, cast
 
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
-
+from capsexp.cli import Parser, end_with
 from capsexp.config.checks import check_component, check_dataclass, nearest
-from capsexp.config.compose import CONF
+from capsexp.config.compose import CONF, composed
 from capsexp.config.schema import Data
 from capsexp.data import sample
 from capsexp.data.reader import Images
@@ -42,8 +39,7 @@ def configuration(name: str, root: str | None = None, download: bool = True) -> 
     """The checked configuration conf/data/`name`.yaml, with another root, or without download."""
     if name not in _names():
         raise InputError(f"{name}: no such data set{nearest(name, _names())} (there are {', '.join(_names())})")
-    with initialize_config_dir(str(CONF), version_base=None):
-        node = cast(dict[str, Any], OmegaConf.to_container(compose(f"data/{name}").data, resolve=True))
+    node = composed([f"data={name}"])["data"]
     if root is not None:
         node["root"] = root
     node["download"] = node["download"] and download
@@ -70,7 +66,7 @@ def _names() -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Checks, downloads and decodes data sets.")
+    parser = Parser(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_names())}; default: all of them")
     parser.add_argument("--root", metavar="DIR", help="the data folder (default: CAPSEXP_DATA, or data)")
     parser.add_argument("--no-download", dest="download", action="store_false", help="only look at what is there")
@@ -79,4 +75,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

@@ -1,16 +1,15 @@
 """Makes the report, one page about everything that was run: `python scripts/report.py`."""
 
-import argparse
-import os
 import sys
 from pathlib import Path
 
-from capsexp.errors import DONE, FAILED, CapsexpError
+from capsexp.cli import Parser, end_with
+from capsexp.errors import DONE, FAILED
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(__doc__)
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="with runs/ and figures/")
     parser.add_argument("--output", type=Path, metavar="FILE", help="the page (default: RESULTS/report.html)")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page would be changed")
@@ -28,14 +27,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - so that nothing is written there when the program ends
-        print("error: nobody reads the output any more", file=sys.stderr)
-    except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
-    except CapsexpError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    sys.exit(FAILED)
+    end_with(main)

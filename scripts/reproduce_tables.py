@@ -1,26 +1,25 @@
 """Runs studies and prints their tables: `python scripts/reproduce_tables.py jiao_table2 --seeds 5 --budget short`.
 
-Every run of the studies, each once, a fresh process each. What is finished is skipped, what was interrupted goes on:
-the same command again, after whatever ended it, does the rest. Then the tables, as scripts/tables.py makes them.
+Each run of the studies is done once, in a process of its own. Finished runs are skipped and interrupted ones resumed:
+the same command again, whatever ended it, does the rest. Then the tables, as scripts/aggregate.py makes them.
 """
 
 import argparse
-import signal
-import sys
 import time
 from pathlib import Path
 
-from capsexp.errors import DONE, FAILED, INTERRUPTED, CapsexpError, InputError
+from capsexp.cli import Parser, end_with
+from capsexp.errors import DONE, FAILED, InputError
 from capsexp.study import studies
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Plans, runs, prints the tables; the exit code."""
     options = _parsed(arguments)
-    chosen = [studies.load(name) for name in options.studies or studies.names()]
-    from capsexp.study import monitor, planning  # torch takes seconds to import: names come first
+    chosen = [studies.load(name) for name in options.names or studies.names()]
+    from capsexp.study import monitor, planning  # torch takes seconds to import: names are checked first
 
-    jobs, barred = planning.plan_all(chosen, options.typed, range(options.seeds))
+    jobs, barred = planning.plan_all(chosen, options.overrides, range(options.seeds))
     for job in jobs:
         planning.look(job)
     monitor.print_plan(jobs, barred, listed=options.dry_run)
@@ -44,15 +43,15 @@ def main(arguments: list[str]) -> int:
 def _print_tables(options: argparse.Namespace, results: Path) -> list[str]:
     """Makes and prints the tables of the studies that ran; what is wrong with records.
 
-    A folder of one's own gets them in its tables/. The project's gets all studies' tables and the README's, as `make
-    tables` makes them; a table of something else than the paper's experiment is only shown there.
+    In a folder of one's own they are written to its tables/. In the project's folder, those of all studies and the
+    README's are, as by `make tables`; a table of another experiment than the paper's is only printed.
     """
     from capsexp.results import tables, terminal
 
     results.mkdir(parents=True, exist_ok=True)
     own = results.resolve() != (tables.ROOT / "results").resolve()
     generated = tables.regenerate(
-        options.studies, options.typed, results=results, output=results / "tables" if own else None
+        options.names, options.overrides, results=results, output=results / "tables" if own else None
     )
     if not own:
         tables.regenerate(results=results, output=results / "tables", readme=tables.ROOT / "README.md")
@@ -62,21 +61,20 @@ def _print_tables(options: argparse.Namespace, results: Path) -> list[str]:
     return generated.problems
 
 
-def _parsed(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", metavar="STUDY | KEY=VALUE", help="all studies, if none is named")
+def _parsed(arguments: list[str] | None) -> argparse.Namespace:
+    parser = Parser(__doc__)
+    parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="default: all studies")
     parser.add_argument("--budget", default="paper", help="paper, short, demo or smoke (default: paper)")
     parser.add_argument("--seeds", type=_positive, default=3, metavar="N", help="seeds 0 to N-1 (default: 3)")
     parser.add_argument("--jobs", type=_positive, metavar="N", help="runs at a time (default: two a GPU, or one)")
     parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="MINUTES", help="then stop")
     parser.add_argument("--retry", type=int, default=0, metavar="N", help="times that a failed run is tried again")
     parser.add_argument("--stop-at-failure", action="store_true", help="start nothing more after the first failure")
-    parser.add_argument("--dry-run", action="store_true", help="say what would run, and run nothing")
-    options = parser.parse_intermixed_args(arguments)
-    options.studies = [word for word in options.what if "=" not in word]
-    options.typed = [f"budget={options.budget}", *(word for word in options.what if "=" in word)]
-    if any(word.lstrip("+").startswith("seed=") for word in options.typed):
-        raise InputError("seed: --seeds says how many")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs, and run nothing")
+    options = parser.parse_words(arguments)
+    options.overrides.insert(0, f"budget={options.budget}")
+    if any(word.lstrip("+").startswith("seed=") for word in options.overrides):
+        raise InputError("seed: --seeds N runs the seeds 0 to N-1")
     return options
 
 
@@ -86,17 +84,5 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _terminated(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _terminated)
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except CapsexpError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("interrupted: the same command goes on after the last whole epochs", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+    end_with(main, resume="the same command continues after the last whole epochs")

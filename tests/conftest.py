@@ -1,11 +1,15 @@
 """Fixtures that all tests share."""
 
+import logging
+import runpy
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from launching import reproduce
-from support import TINY, Trained, train
+from support import ROOT, TINY, Ended, Program, Trained, train
 
 # A shell's background jobs ignore Ctrl-C, and so would the programs that these tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -40,6 +44,28 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 def trained_heldout(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """A finished run of protocol heldout, to be read only: CapsNet with 3 routing iterations, else as `trained`."""
     return train(tmp_path_factory.mktemp("heldout"), "protocol=heldout")
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Program]:
+    """Runs a module (capsexp.figures) or a script (scripts/report.py) as a program, in this process."""
+    handler = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(logging, "raiseExceptions", logging.raiseExceptions)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+
+    def call(command: str, *arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", [command, *arguments])
+        with pytest.raises(SystemExit) as ended:
+            if command.endswith(".py"):
+                runpy.run_path(str(ROOT / command), run_name="__main__")
+            else:
+                runpy.run_module(command, run_name="__main__", alter_sys=True)
+        captured = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, captured.out.splitlines(), captured.err.splitlines()
+
+    yield call
+    signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """What tests of several folders share: configurations small enough to train in a second."""
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,9 @@ from capsexp.run.execute import run
 from capsexp.run.plan import plan
 
 ROOT = Path(__file__).parents[1]
+
+Ended = tuple[int, list[str], list[str]]  # exit code, lines of output, lines of errors
+Program = Callable[..., Ended]  # a module's name or a script's path, and its arguments
 
 #: A CapsNet of one capsule type on a few images of the packaged sample: a run of a second.
 TINY = (

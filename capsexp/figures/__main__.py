@@ -1,27 +1,30 @@
 """Draws the papers' figures: `python -m capsexp.figures [NAME …] [paths.results=DIR] [paths.logs=DIR]`.
 
 Without a name: all that can be drawn of what is there. Records are in paths.results/runs, checkpoints and TensorBoard's
-files in paths.logs; figures go to paths.results/figures, as PNG and SVG. A figure that lacks runs says which, and what
-makes them. `--list` prints what there is.
+files in paths.logs; figures go to paths.results/figures, as PNG and SVG. The runs that a figure lacks are listed, with
+the command that makes them.
 """
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from capsexp.cli import end_with
+from capsexp.cli import Parser, end_with
+from capsexp.config.compose import composed
 from capsexp.errors import InputError, RunError
 
 
-def main(words: Sequence[str]) -> None:
-    """Draws; raises InputError for a word that means nothing here, RunError when a named figure can't be drawn."""
-    typed = [word for word in words if "=" in word]
-    names = [word for word in words if "=" not in word]
+def main(arguments: list[str]) -> None:
+    """Draws; raises InputError for an unknown word, RunError when a named figure can't be drawn."""
+    parser = Parser(__doc__, "python -m capsexp.figures")
+    parser.add_argument("words", nargs="*", metavar="NAME | KEY=VALUE", help="all figures, if none is named")
+    parser.add_argument("--list", action="store_true", help="print the names of all figures")
+    options = parser.parse_words(arguments)
+    names, typed = options.names, options.overrides
     results, logs = _paths(typed)
     from capsexp.figures import catalogue  # matplotlib, pandas and torch take seconds to import
     from capsexp.figures.sources import Sources
 
-    if names == ["--list"]:
+    if options.list:
         for name, (what, _) in catalogue.FIGURES.items():
             print(f"{name:<{max(map(len, catalogue.FIGURES))}}  {what}")
         return
@@ -41,16 +44,14 @@ def main(words: Sequence[str]) -> None:
         raise RunError(f"{len(sources.problems)} records can't be used")
 
 
-def _paths(typed: Sequence[str]) -> tuple[Path, Path]:
+def _paths(typed: list[str]) -> tuple[Path, Path]:
     """The folders of results and logs; raises InputError for what is no path."""
-    from capsexp.config import compose
-
     for word in typed:
         if not word.startswith("paths."):
-            raise InputError(f"{word.partition('=')[0]}: means nothing here; paths.results and paths.logs do")
-    paths = compose.composed(list(typed))["paths"]
+            raise InputError(f"{word.partition('=')[0]}: not used here; paths.results and paths.logs are")
+    paths = composed(typed)["paths"]
     return Path(paths["results"]), Path(paths["logs"])
 
 
 if __name__ == "__main__":
-    end_with(main, __doc__)
+    end_with(main)

@@ -78,8 +78,8 @@ def test_a_damaged_record_is_an_error_and_the_others_are_drawn(
     ("words", "said"),
     [
         (["huang_fig31"], "huang_fig31: no such figure; did you mean huang_fig3"),
-        (["--seeds"], "--seeds: no such figure"),
-        (["seed=3"], "seed: means nothing here; paths.results and paths.logs do"),
+        (["--seeds"], "unrecognized arguments: --seeds"),
+        (["seed=3"], "seed: not used here; paths.results and paths.logs are"),
         (["paths.result=x"], "paths.result: no such key; did you mean results"),
         (["huang_fig13", "paths.results=/nowhere"], "/nowhere: no such folder; the records are in results/runs"),
     ],

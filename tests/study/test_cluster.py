@@ -138,7 +138,7 @@ def test_a_sweep_that_is_ended_takes_its_runs_along_and_goes_on(
     process.send_signal(how)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.splitlines()[-1] == "interrupted: the same command goes on after the last whole epoch"
+    assert errors.splitlines()[-1] == "interrupted: the same command continues after the last whole epoch"
     assert "Traceback" not in errors
     assert not (tmp_path / "results").exists()
 

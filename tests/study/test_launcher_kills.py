@@ -97,7 +97,7 @@ def test_interrupted_it_leaves_nothing_running_and_goes_on_later(
     process.send_signal(sent)
     screen, _ = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert screen.splitlines()[-1] == "interrupted: the same command goes on after the last whole epochs"
+    assert screen.splitlines()[-1] == "interrupted: the same command continues after the last whole epochs"
     assert "left: run the same command again to continue" in screen
     assert "Traceback" not in screen
     assert not owners(tmp_path)

@@ -1,0 +1,109 @@
+"""How commands end: with an exit code, and for an error with one line."""
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import ROOT, Program
+
+from capsexp.cli import end_with
+from capsexp.errors import InputError, RunError
+
+Main = Callable[[list[str]], int | None]
+
+
+def raising(error: BaseException) -> Main:
+    def main(words: list[str]) -> int:
+        raise error
+
+    return main
+
+
+def killed(words: list[str]) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def end(main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[object, list[str]]:
+    """The exit code and the lines of errors."""
+    monkeypatch.setattr(sys, "argv", ["command"])
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        end_with(main, resume="try again")
+    signal.signal(signal.SIGTERM, handler)
+    return ended.value.code, capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("main", "code", "lines"),
+    [
+        (lambda words: None, 0, []),
+        (lambda words: 1, 1, []),
+        (raising(SystemExit(3)), 3, []),
+        (raising(InputError("seed=x: wrong")), 2, ["error: seed=x: wrong"]),
+        (raising(RunError("it diverged")), 1, ["error: it diverged"]),
+        (raising(NotADirectoryError(20, "Not a directory", "a/b")), 1, ["error: a/b: Not a directory"]),
+        (raising(BrokenPipeError()), 1, ["error: output pipe closed; try again"]),
+        (raising(KeyboardInterrupt()), 130, ["interrupted: try again"]),
+        (killed, 130, ["interrupted: try again"]),
+    ],
+)
+def test_exit_codes(
+    main: Main, code: int, lines: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert end(main, monkeypatch, capsys) == (code, lines)
+
+
+@pytest.mark.parametrize(
+    ("error", "full", "line"),
+    [(KeyError("three"), "0", "error: KeyError: 'three'"), (InputError("seed=x: wrong"), "1", "error: seed=x: wrong")],
+)
+def test_a_traceback_for_a_bug_and_on_request(
+    error: Exception, full: str, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HYDRA_FULL_ERROR", full)
+    _, lines = end(raising(error), monkeypatch, capsys)
+    assert lines[0].startswith("Traceback")
+    assert lines[-1] == line
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["scripts/aggregate.py", "jiao_table2", f"--results={ROOT}/results", "--output=tables"],
+        ["scripts/prepare_data.py", "mnist_sample"],
+        ["scripts/reproduce_tables.py", "jiao_table2", "--dry-run"],
+        ["capsexp", "--cfg=job"],
+        ["capsexp.figures", "--list"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_a_closed_output_pipe(
+    command: list[str], program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.FileIO(write, "w"), write_through=True))
+    monkeypatch.chdir(tmp_path)
+    code, _, (line,) = program(*command)
+    assert code == 1
+    assert line.startswith("error: output pipe closed")
+
+
+def test_a_folder_that_cannot_be_written(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "file").touch()
+    words = ("jiao_table2", f"--results={tmp_path}", f"--output={tmp_path}/file/tables")
+    assert program("scripts/aggregate.py", *words) == (1, [], [f"error: {tmp_path}/file/tables: Not a directory"])
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["scripts/aggregate.py", "scripts/prepare_data.py", "scripts/report.py", "scripts/reproduce_tables.py"],
+)
+def test_unknown_options(command: str, program: Program) -> None:
+    assert program(command, "--nope") == (2, [], ["error: unrecognized arguments: --nope"])
