@@ -1,31 +1,38 @@
-"""The program as a user meets it: processes, exit codes, screens, Ctrl-C."""
+"""`python -m capsexp`: what it prints and imports, sweeps, interruptions."""
 
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import yaml
-from support import ROOT, numbers
+from support import ROOT, TINY, Program, numbers
 
 from capsexp.config.compose import command
-from capsexp.run import records
+from capsexp.run import execute, records
+
+#: Libraries that take seconds to import, or are not needed to find a record.
+HEAVY = {"pytorch_lightning", "torchmetrics", "torchvision", "tensorboard", "matplotlib", "pandas", "scipy"}
 
 
-def capsexp(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-    """Runs the program, with its output piped."""
-    return subprocess.run(
-        [sys.executable, "-m", "capsexp", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=ROOT,
-        **options,  # type: ignore[call-overload]
-    )
+class First(NamedTuple):
+    """A run in a process of its own."""
+
+    options: tuple[str, ...]
+    folder: Path
+    ended: "subprocess.CompletedProcess[str]"
+
+
+def run(*words: str) -> "subprocess.CompletedProcess[str]":
+    """A process with piped output."""
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+
+
+def imports(ended: "subprocess.CompletedProcess[str]") -> set[str]:
+    """The top-level modules that a process imported, of what -X importtime prints."""
+    lines = [line for line in ended.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
 
 
 def record_in(results: Path) -> records.Record:
@@ -34,114 +41,111 @@ def record_in(results: Path) -> records.Record:
     return records.read(path)
 
 
-def test_help_says_what_there_is_and_is_quick() -> None:
-    started = time.perf_counter()
-    ended = capsexp("--help")
-    seconds = time.perf_counter() - started
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> First:
+    """TINY, trained."""
+    folder = tmp_path_factory.mktemp("first")
+    options = (*TINY, f"paths.results={folder}/results", f"paths.logs={folder}/logs")
+    return First(options, folder, run("-m", "capsexp", *options))
+
+
+def test_help_lists_choices_and_values_without_torch() -> None:
+    ended = run("-X", "importtime", "-m", "capsexp", "--help")
     assert ended.returncode == 0
     for word in ("model: ", "capsnet", "data: ", "mnist_sample", "iterations: 3", "cbam: false"):
         assert word in ended.stdout
-    assert seconds < 10  # 0.4 s on an idle machine; importing torch would show even on a busy one
-    imported = capsexp_imports("--help")
-    assert "torch" not in imported
+    assert not imports(ended) & {"torch", *HEAVY}
 
 
-def capsexp_imports(*arguments: str) -> set[str]:
-    """The top-level modules that a command imports."""
-    ended = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "capsexp", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=ROOT,
-    )
-    return {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines() if line.startswith("import time:")}
-
-
-def test_info_and_the_composed_configuration() -> None:
-    assert "Defaults List" in capsexp("--info").stdout
-    shown = capsexp("--cfg", "job", "routing.iterations=5").stdout
-    assert yaml.safe_load(shown)["routing"]["iterations"] == 5
+def test_info_and_the_composed_configuration(program: Program) -> None:
+    assert "Defaults List" in run("-m", "capsexp", "--info").stdout  # leaves Hydra's log changed in its process
+    code, lines, _ = program("capsexp", "--cfg", "job", "routing.iterations=5")
+    assert code == 0
+    assert yaml.safe_load("\n".join(lines))["routing"]["iterations"] == 5
 
 
 @pytest.mark.parametrize(("typed", "offered"), [("model=", "model=capsnet"), ("routing.it", "routing.iterations=")])
-def test_tab_completion(typed: str, offered: str) -> None:
-    line = f"python -m capsexp {typed}"
-    environment = {
-        **os.environ,
-        "COMP_LINE": line.replace("python -m capsexp", "capsexp"),
-        "COMP_POINT": str(len(line)),
-    }
-    assert offered in capsexp("-sc", "query=bash", env=environment).stdout
+def test_tab_completion(typed: str, offered: str, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = f"capsexp {typed}"
+    monkeypatch.setenv("COMP_LINE", line)
+    monkeypatch.setenv("COMP_POINT", str(len(line)))
+    _, lines, _ = program("capsexp", "-sc", "query=bash")
+    assert offered in " ".join(lines).split()
 
 
-def test_a_piped_run_is_a_line_an_epoch(tiny: tuple[str, ...], tmp_path: Path) -> None:
-    ended = capsexp(*tiny)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    lines = ended.stdout.splitlines()
+def test_a_piped_run_prints_a_line_an_epoch(first: First) -> None:
+    assert (first.ended.returncode, first.ended.stderr) == (0, "")
+    lines = first.ended.stdout.splitlines()
     assert [line.split("  ")[0] for line in lines[1:-3]] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
     assert all(len(line) < 100 for line in lines[1:-3])
-    assert "\x1b" not in ended.stdout
-    again = capsexp(*tiny)
-    assert again.returncode == 0
-    assert len(again.stdout.splitlines()) == 1
-    assert "finished already" in again.stdout
-    kept = " ".join(option for option in tiny if not option.startswith("paths"))
-    assert record_in(tmp_path / "results").provenance["command"] == f"python -m capsexp {kept}"
-    assert {path.name for path in tmp_path.iterdir()} == {"results", "logs"}
+    assert "\x1b" not in first.ended.stdout
+    assert {path.name for path in first.folder.iterdir()} == {"results", "logs"}
 
 
-def test_a_sweep_runs_every_combination_and_each_as_if_alone(tiny: tuple[str, ...], tmp_path: Path) -> None:
-    ended = capsexp("-m", *tiny, "budget.epochs=1", "routing.iterations=1,2")
-    assert ended.returncode == 0, ended.stderr
-    found = [records.read(path) for path in (tmp_path / "results" / "runs").iterdir()]
-    swept = {record.config["routing"]["iterations"]: record for record in found}
-    assert swept.keys() == {1, 2}
-    alone = capsexp(*tiny, "budget.epochs=1", "routing.iterations=2", f"paths.results={tmp_path}/alone", "rerun=true")
-    assert alone.returncode == 0, alone.stderr
-    assert numbers(record_in(tmp_path / "alone")) == numbers(swept[2])
-
-
-def test_ctrl_c_ends_cleanly_and_the_same_command_goes_on(tiny: tuple[str, ...], tmp_path: Path) -> None:
-    arguments = [*tiny, "budget.epochs=15"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "capsexp", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    while "epoch  2/15" not in (line := process.stdout.readline()):
-        assert line, "the run ended before its second epoch"
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert errors.strip() == "interrupted: the same command goes on after the last whole epoch"
-    assert not (tmp_path / "results").exists()
-    again = capsexp(*arguments)
-    assert again.returncode == 0
-    assert "continues after epoch" in again.stdout
-    assert len(record_in(tmp_path / "results").epochs) == 15
-
-
-def test_a_reader_that_goes_away_ends_the_run_without_a_traceback(tiny: tuple[str, ...]) -> None:
-    line = f"{sys.executable} -m capsexp {' '.join(tiny)} | head -1; exit ${{PIPESTATUS[0]}}"
-    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("error: nobody reads the output any more")
-    assert len(ended.stderr.splitlines()) == 1
-
-
-def test_a_full_disk_is_one_line_with_the_path(tiny: tuple[str, ...], tmp_path: Path) -> None:
-    (tmp_path / "results").write_text("a file where a folder should be")
-    ended = capsexp(*tiny)
-    assert ended.returncode == 1
-    assert str(tmp_path / "results") in ended.stderr.splitlines()[-1]
-
-
-def test_a_command_for_the_record_names_no_folder() -> None:
+def test_the_record_has_the_command_without_folders(first: First) -> None:
+    assert record_in(first.folder / "results").provenance["command"] == f"python -m capsexp {' '.join(TINY)}"
     typed = ["data=svhn", "data.root=/home/me", "paths.logs=/scratch", "seed=3", "trainer.progress=none", "+a={b: 1}"]
     assert command(typed) == "python -m capsexp data=svhn seed=3 '+a={b: 1}'"
+
+
+def test_a_finished_run_is_skipped_without_importing_what_trains(first: First) -> None:
+    again = run("-X", "importtime", "-m", "capsexp", *first.options)
+    assert again.returncode == 0
+    (line,) = again.stdout.splitlines()
+    assert "finished already" in line
+    assert not imports(again) & HEAVY
+
+
+def test_a_finished_run_is_skipped_without_building_its_network(
+    first: First, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execute, "dry_run", None)
+    assert program("capsexp", *first.options)[0] == 0
+
+
+def test_a_sweep_runs_every_combination_and_each_as_if_alone(
+    first: First, tiny: tuple[str, ...], tmp_path: Path, program: Program
+) -> None:
+    code, _, errors = program("capsexp", "-m", *tiny, "routing.iterations=1,3")
+    assert (code, errors) == (0, [])
+    found = [records.read(path) for path in (tmp_path / "results" / "runs").iterdir()]
+    swept = {record.config["routing"]["iterations"]: record for record in found}
+    assert swept.keys() == {1, 3}
+    assert numbers(swept[3]) == numbers(record_in(first.folder / "results"))
+
+
+def test_a_killed_sweep_ends_in_one_line_and_the_same_command_continues(
+    tiny: tuple[str, ...], tmp_path: Path, program: Program
+) -> None:
+    sweep = ("-m", *tiny, "budget.epochs=9", "seed=0,1")
+    arguments = [sys.executable, "-m", "capsexp", *sweep]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    while "epoch 2/9" not in (line := process.stdout.readline()):
+        assert line, "the sweep ended before its second epoch"
+    process.terminate()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines() == ["interrupted: the same command continues after the last whole epoch"]
+    assert not (tmp_path / "results").exists()
+    code, lines, _ = program("capsexp", *sweep)
+    assert code == 0
+    assert sum("continues after epoch" in line for line in lines) == 1
+    assert len(list((tmp_path / "results" / "runs").iterdir())) == 2
+
+
+def test_a_closed_pipe_ends_a_run_in_one_line(tiny: tuple[str, ...]) -> None:
+    line = f"{sys.executable} -m capsexp {' '.join(tiny)} budget=smoke | head -1; exit ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    assert ended.returncode == 1
+    (error,) = ended.stderr.splitlines()
+    assert error.startswith("error: output pipe closed")
+
+
+def test_a_record_that_cannot_be_written_is_one_line_with_the_path(
+    tiny: tuple[str, ...], tmp_path: Path, program: Program
+) -> None:
+    (tmp_path / "results").write_text("a file in place of the folder")
+    code, _, (*_, error) = program("capsexp", *tiny, "budget=smoke")
+    assert code == 1
+    assert str(tmp_path / "results") in error

@@ -3,12 +3,13 @@
 import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capsexp.config.schema import Config
-from capsexp.errors import BusyError
+from capsexp.errors import BusyError, InputError
 from capsexp.files import forget_parts, naming
 from capsexp.run import records
 from capsexp.run.build import dry_run
@@ -36,12 +37,13 @@ def run(
     RunError for a training that failed, and KeyboardInterrupt. The next call resumes an interrupted run after its last
     completed epoch.
     """
-    parameters = dry_run(config)
+    with suppress(InputError):  # is raised again below, where data may be downloaded
+        if record := _finished(plan(replace(config, data=replace(config.data, download=False))), log):
+            return record
+    parameters = dry_run(config)  # imports much of torch, which a finished run doesn't need
     planned = plan(config, command)
-    if record := _finished(planned, log):
-        return record
     with locked(planned.folder):
-        if record := _finished(planned, log):  # by another process, meanwhile
+        if record := _finished(planned, log):  # by another process meanwhile, or of data that had to be downloaded
             return record
         forget_parts(planned.path.parent, planned.name)
         forget_parts(planned.folder)
