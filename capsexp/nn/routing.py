@@ -6,19 +6,18 @@ A procedure is a subclass of `Routing`, one instance a layer, named under `_targ
     Procedure(parents, pose, squash_constant=1.0, *, …)   for a procedure that squashes: k, which the network sets
 
 It must give `presence`, `iterations` and `forward`: the paper's procedure, from the votes of a layer to its parents,
-with `self.softmax` for the routing coefficients. Everything else is optional, for order and speed. `CapsuleLayer` alone
-decides what is called:
+with `self.softmax` for the routing coefficients. Everything else is optional, for order and speed:
 
-| method            | gives, for all children                 | called                                          |
-|-------------------|-----------------------------------------|-------------------------------------------------|
-| `forward`         | all iterations, from votes              | where nothing below is: the reference           |
-| `forward_fused`   | all iterations, without stored votes    | first, if the layer is `fast` and nothing but   |
-|                   |                                         | the routing reads its votes (no attention)      |
-| `iteration`       | one iteration, from votes               | in place of `forward`, if `concurrent`          |
-| `iteration_fused` | one iteration, without stored votes     | in place of `forward_fused`, if `concurrent`    |
+| method            | from votes to parents                   | called by a layer                                  |
+|-------------------|-----------------------------------------|----------------------------------------------------|
+| `forward`         | all iterations                          | if `forward_fused` gives None                      |
+| `forward_fused`   | all iterations, without stored votes    | if it is `fast` and has no attention on its votes  |
+| `iteration`       | one iteration                           | in a concurrent `Hierarchy`, in place of `forward` |
+| `iteration_fused` | one iteration, without stored votes     | there, in place of `forward_fused`                 |
 
-A fused method returns None where it doesn't apply; then the method that takes votes is called. With `chunked`, `fast`
-layers call `forward` and `iteration` for a few images at a time.
+The layer (`CapsuleLayer`, `Iterations`) alone decides which one is called. A fused method returns None where it doesn't
+apply, as does that of the base class; then the method that takes votes is called. If `chunked`, `fast` layers call the
+latter for a few images at a time.
 """
 
 from collections.abc import Callable

@@ -33,7 +33,7 @@ def test_a_run_learns_on_the_gpu(model: str, precision: str, tiny: tuple[str, ..
 
 
 @pytest.mark.parametrize("data", ["diverse_multimnist", "affine_mnist"])
-def test_images_are_drawn_on_the_gpu(data: str, tiny: tuple[str, ...]) -> None:
+def test_images_are_synthesised_on_the_gpu(data: str, tiny: tuple[str, ...]) -> None:
     synthesis = {"diverse_multimnist": "DiverseMultiMNIST", "affine_mnist": "AffineMNIST"}[data]
     drawn = f"+data.synthesis={{name: {data}, _target_: capsexp.data.synthesis.{synthesis}}}"
     loss = "binary_cross_entropy" if data == "diverse_multimnist" else "margin"
@@ -57,7 +57,7 @@ def test_an_epoch_on_the_gpu_has_every_image_once_and_repeats() -> None:
     assert torch.equal(pixels, epoch()[0])
 
 
-def test_images_move_as_on_the_cpu() -> None:
+def test_shifted_images_equal_those_of_the_cpu() -> None:
     images = torch.randint(0, 256, (30, 3, 20, 20), dtype=torch.uint8)
     shifts, mirrored = torch.randint(-4, 5, (30, 2)), torch.rand(30) < 0.5
     assert torch.equal(moved(images.cuda(), shifts.cuda(), mirrored.cuda()).cpu(), moved(images, shifts, mirrored))
@@ -76,8 +76,8 @@ def test_images_move_as_on_the_cpu() -> None:
         "model=inverted_capsnet_multimnist data=diverse_multimnist budget.width=0.25",
     ],
 )
-def test_fast_routing_is_the_reference(options: str) -> None:
-    outcomes = []
+def test_fast_routing_equals_the_reference(options: str) -> None:
+    results = []
     for way in ("fast", "reference"):
         config = composed_config(*options.split(), f"trainer.routing={way}")
         torch.manual_seed(0)
@@ -85,8 +85,8 @@ def test_fast_routing_is_the_reference(options: str) -> None:
         images = torch.rand(4, config.data.channels, config.data.size, config.data.size).cuda()
         scores = network(images).scores
         scores.square().sum().backward()
-        outcomes.append([scores.detach(), *(p.grad for p in network.parameters() if p.grad is not None)])
-    for fast, reference in zip(*outcomes, strict=True):
+        results.append([scores.detach(), *(p.grad for p in network.parameters() if p.grad is not None)])
+    for fast, reference in zip(*results, strict=True):
         assert (fast - reference).norm() <= 1e-3 * reference.norm()
 
 
@@ -156,7 +156,7 @@ def test_no_step_waits_for_the_gpu(options: str) -> None:
             torch.cuda.set_sync_debug_mode("default")
 
 
-def test_an_epoch_of_training_images_waits_for_nothing() -> None:
+def test_an_epoch_of_training_images_does_not_synchronise() -> None:
     images = torch.randint(0, 256, (500, 3, 20, 20), dtype=torch.uint8, device="cuda")
     moving = Preprocess(normalize=False, shift=0.1, crop_padding=0, flip=True)
     loader = TrainingLoader(images, torch.arange(500, device="cuda"), 64, moving, 0, lambda: 3)
