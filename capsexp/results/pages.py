@@ -273,7 +273,7 @@ def _command(results: Results, line: Line, protocol: str) -> str:
     if line.setting and not any(word.startswith("trainer.precision=") for word in words):
         words.append(f"trainer.precision={line.setting.precision}")
     seeds = ",".join(map(str, sorted(set(runs.seed)))) or "0,1,2"
-    several = ["-m"] if "," in seeds or len(line.row.jobs()) > 1 else []
+    several = ["-m"] if "," in seeds or len(line.row.combinations()) > 1 else []
     return shlex.join(["python", "-m", "capsexp", *several, *words, f"seed={seeds}"])
 
 

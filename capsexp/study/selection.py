@@ -30,16 +30,16 @@ class RowRun:
 
     @property
     def identity(self) -> records.Json | None:
-        """None for a run that isn't selected, or that can't be composed: a routing may lack the key that is typed."""
+        """None for a run that isn't selected, or that can't be composed: its routing may lack the typed key."""
         return _identity(self.overrides) if self.selected else None
 
     @property
     def condition(self) -> str | None:
-        """What it trains; see `studies.condition_of`."""
+        """See `studies.condition_of`."""
         return studies.condition_of(self.identity) if self.identity else None
 
     def admits(self, setting: Setting) -> bool:
-        """Whether a record's setting is the one that is typed; what isn't typed can be anything."""
+        """Whether a record has the typed setting; parts of it that aren't typed can be anything."""
         if self.identity is None:
             return False
         typed = Setting.of(self.identity)
@@ -69,7 +69,7 @@ class Selection:
                 studies.config_of(run.overrides)  # raises what is wrong
         if not essential(self.replacing):
             return False
-        own = [{studies.condition(tuple(words)) for words in row.jobs()} for row in self.study.rows]
+        own = [{studies.condition(words) for words in row.combinations()} for row in self.study.rows]
         now = [{run.condition for run in self.runs if run.row == row} for row in range(len(own))]
         for a, b in combinations(range(len(own)), 2):
             if own[a] != own[b] and now[a] == now[b] and not now[a] <= {None}:
@@ -91,13 +91,13 @@ def select(study: Study, typed: Sequence[str] = ()) -> Selection:
     def matches(overrides: Sequence[str]) -> bool:
         return all(not set(words).isdisjoint(overrides) for words in options)
 
-    rows = [row for row in study.rows if not selecting or any(matches(overrides) for overrides in row.jobs())]
+    rows = [row for row in study.rows if not selecting or any(matches(overrides) for overrides in row.combinations())]
     if selecting and not rows:
         raise InputError(f"{' '.join(selecting)}: no row of {study.name} has it, and its rows differ in it")
     runs = [
-        RowRun(index, number, tuple(overrides), matches(overrides))
+        RowRun(index, number, overrides, matches(overrides))
         for index, row in enumerate(rows)
-        for number, overrides in enumerate(row.jobs(replacing))
+        for number, overrides in enumerate(row.combinations(replacing))
     ]
     claims = [claim for claim in study.claims if _is_about(claim, rows)]
     return Selection(replace(study, rows=rows, claims=claims), runs, replacing)
@@ -121,9 +121,10 @@ def _identity(overrides: tuple[str, ...]) -> records.Json | None:
         return None
 
 
-def _rows_differ(study: Study, key_: str) -> bool:
+def _rows_differ(study: Study, name: str) -> bool:
     """Whether the rows' runs have different values of a key, or only some have it."""
-    values = [{word for words in row.jobs() for word in words if key(word) == key_} for row in study.rows if row.run]
+    rows = [row.combinations() for row in study.rows if row.run]
+    values = [{word for words in row for word in words if key(word) == name} for row in rows]
     return any(value != values[0] for value in values)
 
 

@@ -1,4 +1,4 @@
-"""A study: one published table or figure, with the rows that the source prints and the commands of their runs.
+"""A study: one published table or figure, with the rows that the source prints and their commands.
 
 `conf/study/NAME.yaml` is the whole study, and a Hydra sweep over the rows' commands (`+study=NAME`). A row finds its
 records by what they trained, not by a name: see `condition`.
@@ -21,7 +21,7 @@ from capsexp.errors import InputError, one_line
 from capsexp.results.statistics import Published
 from capsexp.run import records
 
-#: What a source can print of a run, and a record holds.
+#: Quantities that sources print and records hold.
 Measure = Literal["accuracy", "first_epoch", "first_five", "parameters", "memory", "inference"]
 
 #: Why there is no number: drawn or lost in our copy; left open by the source; of a network that it doesn't describe.
@@ -33,24 +33,24 @@ class Row:
     """A row of the source's table."""
 
     labels: list[str]  # one a column; the first is its name
-    run: str | None  # the command line of its runs; several combinations: the best of them. None: it can't be run
-    published: dict[str, str]  # measure -> the number as printed (parameters in millions), or one of REASONS
+    run: str | None  # its command; with several combinations the row is the best of them. None: it can't be run
+    published: dict[str, str]  # measure → the number as printed (parameters in millions), or one of REASONS
     note: str | None = None
 
     @property
     def name(self) -> str:
-        """What claims call it."""
+        """Its name in claims."""
         return self.labels[0]
 
-    def jobs(self, typed: Sequence[str] = ()) -> list[list[str]]:
-        """Its runs' overrides, with what is typed in place of the row's own."""
+    def combinations(self, typed: Sequence[str] = ()) -> list[tuple[str, ...]]:
+        """The overrides of its runs, without seeds, with typed words in place of the row's own."""
         return [] if self.run is None else expand([*self.run.split(), *typed])
 
     @property
     def swept(self) -> str:
-        """What its runs differ in: routing.iterations=1,2,3; nothing for a single one."""
+        """The options in which its runs differ: routing.iterations=1,2,3; nothing for a single run."""
         values: dict[str, dict[str, None]] = {}
-        for words in self.jobs():
+        for words in self.combinations():
             for word in words:
                 key, _, value = word.partition("=")
                 values.setdefault(key, {})[value] = None
@@ -59,7 +59,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that the source says about rows, to be tested over seeds.
+    """A statement of the source about rows, tested over seeds.
 
     Every seed gives one estimate: the mean over the pairs [a, b] of b − a (`difference`), of 100·(b − a)/a
     (`relative`), or the least-squares slope of the measure over the rows, taken as 1, 2, 3, … (`slope`).
@@ -84,9 +84,9 @@ class Study:
     columns: list[str]  # of the rows' labels
     measures: list[Measure]  # that the source prints
     rows: list[Row]
-    deviations: list[str] = field(default_factory=list)  # between the source's runs and ours, as far as known
+    deviations: list[str] = field(default_factory=list)  # of our runs from the source's, as far as known
     claims: list[Claim] = field(default_factory=list)
-    figures: list[str] = field(default_factory=list)  # of capsexp.figures, beside the one of the study's name
+    figures: list[str] = field(default_factory=list)  # in capsexp.figures, beside the one of the study's name
     across: str | None = None  # the column whose labels head the columns of the README's short table
 
 
@@ -97,7 +97,7 @@ class _Sweeper:
 
 @dataclass(frozen=True)
 class _File:
-    """What a study's file holds: a part of Hydra's own configuration."""
+    """A study's file: a part of Hydra's own configuration."""
 
     mode: Literal["MULTIRUN"]
     sweeper: _Sweeper
@@ -109,7 +109,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Study:
-    """A study by name; raises InputError for one that isn't there or doesn't hold together."""
+    """A study by name; raises InputError for a missing or inconsistent one."""
     if name not in names():
         raise InputError(f"{name}: no such study{nearest(name, names())} (there are {', '.join(names())})")
     path = CONF / "study" / f"{name}.yaml"
@@ -127,10 +127,10 @@ def checked(name: str, content: dict[str, Any]) -> Study:
     return study
 
 
-def expand(words: Sequence[str]) -> list[list[str]]:
+def expand(words: Sequence[str]) -> list[tuple[str, ...]]:
     """All combinations of the words' values: `a=1,2 b=3` has two. A later word replaces an earlier one of its key.
 
-    Raises InputError for what Hydra can't read.
+    Raises InputError for words that Hydra can't parse.
     """
     choices: dict[str, list[str]] = {}
     try:
@@ -140,7 +140,7 @@ def expand(words: Sequence[str]) -> list[list[str]]:
             choices[key] = [f"{key}={value}" for value in values]
     except Exception as error:
         raise explained(error, list(words)) from error
-    return [list(combination) for combination in product(*choices.values())]
+    return list(product(*choices.values()))
 
 
 @cache
@@ -156,9 +156,9 @@ def condition(overrides: tuple[str, ...]) -> str:
 
 
 def condition_of(identity: records.Json) -> str:
-    """A digest of what a run's identity says beside how much was trained, in what precision, with which seed.
+    """A digest of a run's identity without its budget (and width), precision, protocol, seed and state of the data.
 
-    Runs of one condition differ in seed, budget (with its width), precision, protocol and the state of the data files.
+    It is what a row's runs have in common, whatever their number of epochs.
     """
     without = ("budget", "precision", "protocol", "seed")
     rest = {key: value for key, value in identity.items() if key not in without}
@@ -168,7 +168,7 @@ def condition_of(identity: records.Json) -> str:
 
 
 def published_number(text: str) -> Published | None:
-    """A number as printed; None for a text that says why there is none."""
+    """A number as printed; None for one of REASONS."""
     try:
         return Published.parse(text)
     except ValueError:

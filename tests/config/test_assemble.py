@@ -63,7 +63,7 @@ def test_every_form_of_a_value() -> None:
 
 @pytest.mark.slow
 def test_every_run_of_every_study() -> None:
-    commands = {tuple(words) for name in studies.names() for row in studies.load(name).rows for words in row.jobs()}
+    commands = {words for name in studies.names() for row in studies.load(name).rows for words in row.combinations()}
     assert len(commands) > 100
     for words in commands:
         assert_same(words)

@@ -215,7 +215,7 @@ def test_without_runs_it_says_which_and_its_command_makes_them(tmp_path: Path, n
         named = lack.what.removeprefix("no finished runs of ").split(", ")
         rows = [row for row in whole.rows if row.name in named]
         assert len(rows) == len(named)
-        assert {frozenset(words) for row in rows for words in row.jobs()} == made
+        assert {frozenset(words) for row in rows for words in row.combinations()} == made
 
 
 def test_a_number_is_read_as_printed() -> None:

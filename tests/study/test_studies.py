@@ -133,7 +133,7 @@ def test_a_study_is_complete(name: str) -> None:
 def test_every_run_can_be_built_and_has_one_command_in_a_study() -> None:
     networks = {}
     for study in map(studies.load, studies.names()):
-        commands = {tuple(words) for row in study.rows for words in row.jobs()}
+        commands = {words for row in study.rows for words in row.combinations()}
         assert len({condition(words) for words in commands}) == len(commands)
         for words in commands:
             without_iterations = frozenset(word for word in words if not word.startswith("routing.iterations="))
@@ -161,7 +161,7 @@ def test_the_networks_have_the_printed_millions_of_parameters() -> None:
         for row in study.rows:
             printed = studies.published_number(row.published.get("parameters", "not reported"))
             if printed and row.run:
-                counted = dry_run(config_of(tuple(row.jobs()[0]))) / 1e6
+                counted = dry_run(config_of(row.combinations()[0])) / 1e6
                 unlike |= {(study.name, row.name)} if abs(counted - printed.value) > printed.resolution else set()
     assert unlike == {("alberti_mnist", "CNN")}  # 34.4 is a slip of 35.4
 
@@ -169,15 +169,15 @@ def test_the_networks_have_the_printed_millions_of_parameters() -> None:
 def test_a_row_may_be_the_best_of_several_runs() -> None:
     rows = {row.name: row for row in studies.load("tsai_table1").rows}
     best = rows["EM ResNet CIFAR-100"]
-    assert [words[-1] for words in best.jobs()] == [f"routing.iterations={i}" for i in range(1, 6)]
+    assert [words[-1] for words in best.combinations()] == [f"routing.iterations={i}" for i in range(1, 6)]
     assert best.swept == "routing.iterations=1,2,3,4,5"
-    assert len(rows["ResNet-18 CIFAR-10"].jobs()) == 1
+    assert len(rows["ResNet-18 CIFAR-10"].combinations()) == 1
     assert rows["ResNet-18 CIFAR-10"].swept == ""
 
 
 def test_committed_records_are_found_by_what_they_trained() -> None:
     rows = studies.load("huang_table4").rows
-    expected = {condition(tuple(row.jobs()[0])): row.name for row in rows if row.name.endswith("COIL-20")}
+    expected = {condition(row.combinations()[0]): row.name for row in rows if row.name.endswith("COIL-20")}
     identities = [records.read(path).identity for path in committed_records() if "-coil20-" in path.name]
     if not identities:
         pytest.skip("not a checkout")
@@ -303,9 +303,9 @@ def test_every_axis_makes_another_condition(base: str, change: str) -> None:
 def test_words_expand_to_all_combinations() -> None:
     words = ["a=null", "b=True", "c=[1,2]", "d=[1],[2,3]", "e=0.5,1", "f.g=x", "a=none"]
     assert studies.expand(words) == [
-        ["a=none", "b=True", "c=[1,2]", f"d={d}", f"e={e}", "f.g=x"] for d in ("[1]", "[2,3]") for e in ("0.5", "1")
+        ("a=none", "b=True", "c=[1,2]", f"d={d}", f"e={e}", "f.g=x") for d in ("[1]", "[2,3]") for e in ("0.5", "1")
     ]
-    assert studies.expand([]) == [[]]
+    assert studies.expand([]) == [()]
 
 
 @pytest.mark.parametrize("word", ["iterations", "a=[1"])
