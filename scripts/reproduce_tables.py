@@ -20,8 +20,6 @@ def main(arguments: list[str] | None = None) -> int:
     from capsexp.study import monitor, planning  # torch takes seconds to import: names are checked first
 
     jobs, barred = planning.plan_all(chosen, options.overrides, range(options.seeds))
-    for job in jobs:
-        planning.look(job)
     monitor.print_plan(jobs, barred, listed=options.dry_run)
     if options.dry_run:
         return FAILED if barred else DONE

@@ -15,7 +15,7 @@ import torch
 from capsexp.run.execute import is_locked
 from capsexp.run.plan import finished
 from capsexp.study.monitor import Monitor
-from capsexp.study.planning import Job, look
+from capsexp.study.planning import Job
 from capsexp.study.worker import Result, Worker
 
 _LOCKED = 2.0  # seconds until a run that another process trains is checked again
@@ -68,7 +68,7 @@ def _can_start(job: Job, workers: Sequence[Worker], options: Options) -> bool:
 
 def _start(job: Job, workers: list[Worker], options: Options) -> None:
     if finished(job.planned):  # by another launcher, meanwhile
-        look(job)
+        job.read_record()
     elif is_locked(job.planned.folder):
         job.state, job.not_before = "elsewhere", time.monotonic() + _LOCKED
     else:
@@ -111,4 +111,4 @@ def _workers() -> Iterator[list[Worker]]:
             worker.process.kill()
             worker.process.join()
             worker.job.state = "waiting"
-            look(worker.job)
+            worker.job.read_record()

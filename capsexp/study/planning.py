@@ -41,11 +41,23 @@ class Job:
         """The number of epochs to do."""
         return 0 if self.state in ("finished", "failed") else self.planned.epochs - self.epoch
 
+    def read_record(self) -> None:
+        """Sets the state from the run's record, if there is one."""
+        if not self.planned.path.exists():
+            return
+        try:
+            record = records.read(self.planned.path)
+        except InputError as error:  # a damaged record stops no other run
+            self.state, self.error = "failed", str(error)
+            return
+        self.state, self.error, self.epoch = record.status, record.error, len(record.epochs)
+        self.result = records.result_line(record) if record.status == "finished" else ""
+
 
 def plan_all(
     studies: Iterable[Study], typed: Sequence[str], seeds: Iterable[int]
 ) -> tuple[list[Job], dict[str, list[str]]]:
-    """All runs of the studies, each once, and what can't be run: the reason, and the commands without seeds.
+    """All runs of the studies, each once, with their states; and why some can't be run: reason → commands.
 
     Typed words select among a study's runs or replace words of theirs: see `capsexp.study.selection`. The seeds of a
     configuration follow each other, so that rows of a table are complete early. Raises InputError for typed words that
@@ -71,6 +83,8 @@ def plan_all(
                 job = jobs.setdefault(planned.name, Job(planned, []))
                 if study.name not in job.studies:  # replaced words can make two runs of a study the same
                     job.studies.append(study.name)
+    for job in jobs.values():
+        job.read_record()
     return list(jobs.values()), {reason: list(commands) for reason, commands in barred.items()}
 
 
@@ -85,19 +99,6 @@ def _note(data: Data, known: dict[str, str | InputError | None]) -> str | None:
     if isinstance(note, InputError):
         raise note
     return note
-
-
-def look(job: Job) -> None:
-    """Sets the job's state from the run's record, if there is one."""
-    if not job.planned.path.exists():
-        return
-    try:
-        record = records.read(job.planned.path)
-    except InputError as error:  # a damaged record stops no other run
-        job.state, job.error = "failed", str(error)
-        return
-    job.state, job.error, job.epoch = record.status, record.error, len(record.epochs)
-    job.result = records.result_line(record) if record.status == "finished" else ""
 
 
 def places(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:
