@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from capsexp.config.checks import nearest
 from capsexp.config.compose import explained
-from capsexp.errors import DONE, INTERRUPTED, CapsexpError, InputError, RunError, one_line
+from capsexp.errors import DONE, INTERRUPTED, CapsexpError, InputError, RunError, first_line
 
 
 def end_with(main: Callable[[list[str]], int | None], documentation: str | None = None, resume: str = "") -> NoReturn:
@@ -65,7 +65,7 @@ def report(error: Exception, words: list[str], resume: str = "") -> CapsexpError
     if os.environ.get("HYDRA_FULL_ERROR") == "1" or not isinstance(known, CapsexpError):
         traceback.print_exception(error)
     if not isinstance(known, CapsexpError):
-        known = RunError(f"{type(known).__name__}: {one_line(known)}")
+        known = RunError(f"{type(known).__name__}: {first_line(known)}")
     print(f"error: {known}", file=sys.stderr)
     return known
 

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, whenever the power goes."""
+"""Files that are either complete or absent, also after a power cut."""
 
 import os
 import tempfile
@@ -11,7 +11,7 @@ from typing import BinaryIO
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Writes `path` through `write(stream)`: beside it first, on disk, then renamed into place.
 
-    Raises OSError, with `path` as its file name, when the disk refuses; nothing is left behind then.
+    Raises OSError with `path` as its file name when that fails; nothing is left behind then.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
@@ -33,7 +33,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Puts `path` into an error of the system that names no file, as those of other people's writers."""
+    """Adds `path` to an OSError without a file name, as libraries raise them when they write."""
     try:
         yield
     except OSError as error:
@@ -46,8 +46,8 @@ def _named(error: OSError, path: Path) -> OSError:
     return error if error.errno is None else OSError(error.errno, os.strerror(error.errno), str(path))
 
 
-def forget_parts(folder: Path, name: str = "") -> None:
-    """Removes what killed writers left beside their targets, of those that begin with `name`."""
+def remove_parts(folder: Path, name: str = "") -> None:
+    """Removes the temporary files of writers that were killed, of targets whose names begin with `name`."""
     for part in folder.glob(f".{name}*.part"):
         part.unlink(missing_ok=True)
 
@@ -59,7 +59,7 @@ def _umask() -> int:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes a rename inside `folder` survive a power cut, where the system can say so."""
+    """Makes a rename inside `folder` survive a power cut, where the system supports it."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,10 +1,9 @@
-"""Lets torchvision be imported beside a torch that its wheel was not built for.
+"""Makes `import torchvision` work beside a torch that its wheel was not built for.
 
-A torchvision wheel of the package index needs CUDA's libraries. Beside a CPU-only torch its C extension doesn't
-load, the operators that it would have brought are missing, and `import torchvision` ends in "operator
-torchvision::nms does not exist", which takes torchmetrics and pytorch_lightning with it. Their schemas alone are
-enough for the import. Nothing here is used for pictures: box operators stay without an implementation, and say so
-when they are called.
+The torchvision wheels of PyPI need CUDA's libraries. Beside a CPU-only torch their C extension doesn't load, its
+operators are missing, and `import torchvision`, and so torchmetrics and pytorch_lightning, ends in "operator
+torchvision::nms does not exist" (https://github.com/pytorch/vision/issues/9085). The operators' schemas are enough for
+the import. capsexp calls none of them; without an implementation they raise an error when called.
 """
 
 import importlib.machinery
@@ -14,15 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-#: What torchvision registers a fake implementation for as it is imported, whether its extension loaded or not.
+#: The operators for which torchvision registers a fake implementation when it is imported, loaded or not.
 _SCHEMAS = {
     "nms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms": "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 }
 
 
-def heal_torchvision() -> None:
-    """Defines torchvision's missing operators; does nothing where none is missing, or torchvision isn't installed."""
+def define_missing_operators() -> None:
+    """Defines torchvision's operators that are missing, if torchvision is installed."""
     spec = importlib.util.find_spec("torchvision")
     if spec is None or not spec.submodule_search_locations:
         return
@@ -35,19 +34,19 @@ def heal_torchvision() -> None:
 
 
 def install() -> None:
-    """Makes the first import of torchvision heal it; costs nothing until then."""
-    if "torchvision" not in sys.modules and not any(isinstance(finder, _Healer) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Healer())
+    """Installs a hook that defines the missing operators before torchvision is first imported."""
+    if "torchvision" not in sys.modules and not any(isinstance(finder, _ImportHook) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _ImportHook())
 
 
-class _Healer:
-    """Finds nothing; when torchvision is looked for it heals it, once, and leaves the search to the others."""
+class _ImportHook:
+    """A finder that finds nothing, but defines the operators when torchvision is searched for, and removes itself."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
         if name == "torchvision":
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
-            heal_torchvision()
+            define_missing_operators()
 
 
 def _missing(torch: ModuleType) -> list[str]:
@@ -55,7 +54,7 @@ def _missing(torch: ModuleType) -> list[str]:
 
 
 def _load_extension(torch: ModuleType, folder: Path) -> bool:
-    """Whether torchvision's `_C` library loads, found as torchvision finds it."""
+    """Whether torchvision's C extension could be loaded, as torchvision loads it."""
     spec = importlib.machinery.PathFinder.find_spec("_C", [str(folder)])
     if spec is None or spec.origin is None:
         return False

@@ -1,6 +1,6 @@
 """Checks, downloads and decodes data sets: `python scripts/prepare_data.py [NAME …] [--root DIR] [--no-download]`.
 
-A line for each set says what was found. Exit code 2 when one of them can't be used.
+Prints a line for each set. Exit code 2 if one of them can't be used.
 """
 
 import argparse
@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from capsexp.cli import Parser, end_with
-from capsexp.config.checks import check_component, check_dataclass, nearest
+from capsexp.config.checks import nearest
 from capsexp.config.compose import CONF, composed
-from capsexp.config.schema import Data
+from capsexp.config.schema import Data, check
 from capsexp.data import sample
 from capsexp.data.reader import Images
 from capsexp.data.source import ImageSet, load
@@ -19,7 +19,7 @@ from capsexp.files import write_atomically
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command; returns its exit code."""
+    """Checks or makes the data sets; the exit code."""
     options = _parser().parse_args(arguments)
     code = DONE
     for name in ["mnist"] if options.make_sample else options.names or _names():
@@ -36,20 +36,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def configuration(name: str, root: str | None = None, download: bool = True) -> Data:
-    """The checked configuration conf/data/`name`.yaml, with another root, or without download."""
+    """The checked configuration conf/data/`name`.yaml, on request with another root or without download."""
     if name not in _names():
         raise InputError(f"{name}: no such data set{nearest(name, _names())} (there are {', '.join(_names())})")
-    node = composed([f"data={name}"])["data"]
-    if root is not None:
-        node["root"] = root
-    node["download"] = node["download"] and download
-    data: Data = check_dataclass(Data, node, "data")
-    data.reader.update(check_component(data.reader, "data.reader"))
-    return data
+    node = composed([f"data={name}"])
+    node["data"]["root"] = root or node["data"]["root"]
+    node["data"]["download"] &= download
+    return check(node).data
 
 
 def make_sample(mnist: ImageSet, path: Path) -> None:
-    """Writes the packaged sample of the whole of MNIST: the same bytes each time."""
+    """Writes the packaged sample of MNIST: the same bytes each time."""
     train = Images(mnist.train_images[:, 0].numpy(), mnist.train_labels.numpy())
     test = Images(mnist.test_images[:, 0].numpy(), mnist.test_labels.numpy())
     write_atomically(path, lambda stream: sample.write(stream, train, test))
@@ -69,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_names())}; default: all of them")
     parser.add_argument("--root", metavar="DIR", help="the data folder (default: CAPSEXP_DATA, or data)")
-    parser.add_argument("--no-download", dest="download", action="store_false", help="only look at what is there")
+    parser.add_argument("--no-download", dest="download", action="store_false", help="check only the files that exist")
     parser.add_argument("--make-sample", action="store_true", help="write the packaged sample again, from mnist")
     return parser
 

@@ -1,4 +1,4 @@
-"""torchvision is imported whole or healed; each case in a process of its own, since an import happens once."""
+"""torchvision can be imported, complete or not; each case in a process of its own, since modules are imported once."""
 
 import subprocess
 import sys
@@ -12,17 +12,17 @@ def python(code: str) -> str:
     return done.stdout
 
 
-def test_lightning_and_torchvision_can_be_imported_after_installing_the_hook():
+def test_torchvision_can_be_imported():
     code = """
 import sys
-from capsexp.torchvision_fix import heal_torchvision, install
+from capsexp.torchvision_fix import define_missing_operators, install
 install(); install()
 assert "torch" not in sys.modules
-hooks = [finder for finder in sys.meta_path if type(finder).__name__ == "_Healer"]
+hooks = [finder for finder in sys.meta_path if type(finder).__name__ == "_ImportHook"]
 assert len(hooks) == 1
-import pytorch_lightning, torchvision.datasets, torchvision.utils, torchmetrics
+import torchvision.datasets, torchvision.utils
 assert hooks[0] not in sys.meta_path
-heal_torchvision(); heal_torchvision(); install()
+define_missing_operators(); define_missing_operators(); install()
 assert hooks[0] not in sys.meta_path
 print(torchvision.datasets.MNIST.__name__)
 """
@@ -36,8 +36,8 @@ for name in ("nms", "qnms"):
     torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 def refuse(*arguments, **named): raise AssertionError("defined again")
 torch.library.define = torch.ops.load_library = refuse
-from capsexp.torchvision_fix import heal_torchvision
-heal_torchvision()
+from capsexp.torchvision_fix import define_missing_operators
+define_missing_operators()
 """
     python(code)
 
@@ -47,8 +47,8 @@ def test_nothing_happens_without_torchvision(found: str):
     code = f"""
 import importlib.util, sys
 importlib.util.find_spec = lambda name: {found}
-from capsexp.torchvision_fix import heal_torchvision
-heal_torchvision()
+from capsexp.torchvision_fix import define_missing_operators
+define_missing_operators()
 assert "torch" not in sys.modules
 """
     python(code)

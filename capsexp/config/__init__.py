@@ -1,1 +1,1 @@
-"""The configuration: its schema, its checks, and how Hydra composes it."""
+"""The configuration: its schema, its checks, and its composition from the files in conf/."""

@@ -1,9 +1,8 @@
 """Checks plain values, as YAML gives them, against type annotations.
 
-A dataclass is a schema, and so is a constructor's signature: its keyword-only
-parameters are what a configuration may set (`check_component`); what the
-program itself supplies comes before them. Every error is one line that names
-the key, the value, what is allowed and, for a misspelt key, the nearest name.
+A schema is a dataclass, or the signature of a component's constructor: a configuration sets its keyword-only
+parameters, the program those before them. An error is one line with the key, the value, what is allowed, and for a
+misspelt key the nearest name.
 """
 
 import dataclasses
@@ -14,7 +13,7 @@ import math
 import operator
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -30,7 +29,7 @@ _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A half-sentence that suggests the name most like `name`, or nothing."""
+    """`; did you mean NAME?` with the most similar name, or nothing."""
     found = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
     return f"; did you mean {found[0]}?" if found else ""
 
@@ -45,23 +44,16 @@ def unknown_key(key: str, allowed: Iterable[str], where: str) -> InputError:
 
 def check_dataclass(schema: type, node: object, where: str = "") -> Any:
     """An instance of the dataclass `schema` made from a mapping; raises InputError."""
-    hints = _hints(schema)
-    optional = {field.name for field in dataclasses.fields(schema) if _has_default(field)}
-    return schema(**_check_mapping(node, hints, optional, where))
+    return schema(**_check_mapping(node, schema, where))
 
 
 def check_component(node: Component, where: str) -> Component:
     """`node` with its arguments checked against the signature of its `_target_`.
 
-    Raises InputError for a target that can't be imported, and for every argument that it doesn't take.
+    Raises InputError for a target that can't be imported, and for arguments that it doesn't take.
     """
-    keyword_only = [
-        p for p in inspect.signature(import_target(node, where)).parameters.values() if p.kind is p.KEYWORD_ONLY
-    ]
-    hints = _hints(_callable(import_target(node, where)))
     arguments = {key: value for key, value in node.items() if key not in (TARGET, NAME)}
-    optional = {p.name for p in keyword_only if p.default is not p.empty}
-    checked = _check_mapping(arguments, {p.name: hints[p.name] for p in keyword_only}, optional, where)
+    checked = _check_mapping(arguments, import_target(node, where), where)
     return {NAME: node[NAME], TARGET: node[TARGET], **checked}
 
 
@@ -83,10 +75,10 @@ def make(node: Component, where: str, *arguments: Any) -> Any:
 
 def check_value(value: object, annotation: Any, key: str) -> Any:
     """`value`, normalised to `annotation` (an int given for a float becomes one); raises InputError."""
-    if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
-        return check_dataclass(annotation, value, key)
     if annotation is Any:
         return value
+    if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
+        return check_dataclass(annotation, value, key)
     if annotation == Component:
         return _check_component_shape(value, key)
     origin, arguments = get_origin(annotation), get_args(annotation)
@@ -152,7 +144,9 @@ def _fit(value: object, annotation: Any) -> Any:
     return value if type(value) is annotation else _MISFIT
 
 
-def _check_mapping(node: object, hints: Mapping[str, Any], optional: set[str], where: str) -> dict[str, Any]:
+def _check_mapping(node: object, target: Any, where: str) -> dict[str, Any]:
+    """Arguments of `target`, by name."""
+    hints, optional = _arguments(target)
     if not isinstance(node, dict):
         raise InputError(f"{where}={node}: must be a group of keys ({', '.join(sorted(hints))})")
     for key in node:
@@ -165,22 +159,18 @@ def _check_mapping(node: object, hints: Mapping[str, Any], optional: set[str], w
     return {key: check_value(value, hints[key], prefix + str(key)) for key, value in node.items()}
 
 
+@cache
+def _arguments(target: Any) -> tuple[dict[str, Any], set[str]]:
+    """The annotations of what a configuration may set, and which of these have a default."""
+    schema = dataclasses.is_dataclass(target)
+    hints = get_type_hints(target.__init__ if inspect.isclass(target) and not schema else target, include_extras=True)
+    parameters = [p for p in inspect.signature(target).parameters.values() if schema or p.kind is p.KEYWORD_ONLY]
+    return {p.name: hints[p.name] for p in parameters}, {p.name for p in parameters if p.default is not p.empty}
+
+
 def _check_component_shape(value: object, key: str) -> Component:
     if not isinstance(value, dict) or not {TARGET, NAME} <= value.keys():
         raise InputError(f"{key}={value}: must be a group of keys with {NAME} and {TARGET}; choose one with {key}=…")
     for part in (TARGET, NAME):
         check_value(value[part], str, f"{key}.{part}")
     return value
-
-
-@cache
-def _hints(annotated: Any) -> dict[str, Any]:
-    return get_type_hints(annotated, include_extras=True)
-
-
-def _callable(target: Any) -> Any:
-    return target.__init__ if inspect.isclass(target) else target
-
-
-def _has_default(field: dataclasses.Field) -> bool:  # type: ignore[type-arg]
-    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING

@@ -1,4 +1,4 @@
-"""Hydra's side of a configuration: where the files are, plain containers, and its errors in one line."""
+"""Configurations from command lines, and the errors of Hydra, OmegaConf and launchers as ours, in one line."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from capsexp.config.assemble import assembled
 from capsexp.config.checks import nearest, unknown_key
-from capsexp.errors import InputError, RunError, one_line
+from capsexp.errors import InputError, RunError, first_line
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -30,8 +30,8 @@ _CLUSTER = ("submitit_local", "submitit_slurm", "ray", "ray_aws")
 
 
 def composed(overrides: list[str]) -> dict[str, Any]:
-    """The configuration that a command line makes, as plain containers; raises InputError with one line."""
-    with suppress(Exception):
+    """The configuration of a command line, resolved, as plain containers; raises InputError with one line."""
+    with suppress(Exception):  # Hydra itself explains better
         return plain(assembled(CONF, overrides))
     try:
         return plain(by_hydra(overrides))
@@ -40,30 +40,27 @@ def composed(overrides: list[str]) -> dict[str, Any]:
 
 
 def by_hydra(overrides: Sequence[str]) -> DictConfig:
-    """The same, slower, of any command line; raises Hydra's errors."""
+    """The configuration of any command line, composed by Hydra, slowly; raises its errors."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return compose("config", list(overrides))
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """Resolved, as dictionaries and lists."""
+    """A configuration, resolved, as dictionaries and lists."""
     container = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(container, dict)
     return {str(key): value for key, value in container.items()}
 
 
 def command(overrides: list[str]) -> str:
-    """The command that repeats a run anywhere: without paths, screens and launchers."""
-    local = (
-        *("paths.", "data.root=", "data.download=", "trainer.progress=", "trainer.threads=", "hydra", "rerun="),
-        "study=",  # a grid of runs, which each is given whole
-    )
-    kept = [override for override in overrides if not override.lstrip("+~").startswith(local)]
+    """The command that repeats a run anywhere: without folders, progress display and launchers."""
+    local = ("paths.", "data.root=", "data.download=", "trainer.progress=", "trainer.threads=", "hydra", "rerun=")
+    kept = [word for word in overrides if not word.lstrip("+~").startswith((*local, "study="))]
     return shlex.join(["python", "-m", "capsexp", *kept])
 
 
 def explained(error: Exception, overrides: list[str]) -> Exception:
-    """An error of Hydra, OmegaConf or the system as one of ours, with one line; any other as it is."""
+    """An error of Hydra, OmegaConf, a launcher or the system as one of ours, with one line; any other unchanged."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, choice = error.missing_cfg_file.rpartition("/")
         if group == "hydra/launcher" and choice in _CLUSTER:
@@ -73,55 +70,55 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
             f"{group}={choice}: no such choice{nearest(choice, options)} ({group} has {', '.join(options)})"
         )
     if isinstance(error, OverrideParseException):
-        return InputError(f"{error.override}: not of the form key=value ({one_line(Exception(error.message))})")
+        return InputError(f"{error.override}: not of the form key=value ({first_line(Exception(error.message))})")
     if isinstance(error, ConfigCompositionException):
-        return _composition(error, overrides)
+        return _explained_of_composition(error, overrides)
     if isinstance(error, OmegaConfBaseException):
-        return InputError(f"{error.full_key or 'configuration'}: {one_line(error)}")
+        return InputError(f"{error.full_key or 'configuration'}: {first_line(error)}")
     if isinstance(error, HydraException) or (isinstance(error, ValueError) and "Config group override" in str(error)):
-        return InputError(one_line(error))
+        return InputError(first_line(error))
     if isinstance(error, OSError) and error.filename is not None:
         return RunError(f"{error.filename}: {error.strerror}")
-    return _launching(error)
+    return _explained_of_launcher(error)
 
 
-def _launching(error: Exception) -> Exception:
-    """An error that a launcher raised as one of ours: a queue that isn't there, a job that was killed."""
-    places = [frame.f_globals["__name__"].partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
-    if places[-1:] not in (["submitit"], ["ray"]):
+def _explained_of_launcher(error: Exception) -> Exception:
+    """A launcher's error as one of ours: a queue that doesn't exist, a job that was killed."""
+    packages = [frame.f_globals["__name__"].partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
+    if packages[-1:] not in (["submitit"], ["ray"]):
         return error
     if cause := getattr(error, "cause", None):  # what Ray's job raised
-        return RunError(f"{type(cause).__name__}: {one_line(cause)}")
+        return RunError(f"{type(cause).__name__}: {first_line(cause)}")
     lines = str(error).splitlines()
     raised = [line for line in lines if re.match(r"[\w.]+Error: ", line)]  # by submitit's job, in a traceback
     return RunError(raised[-1] if raised and "with trace:" in lines[0] else " ".join(lines[:2]))
 
 
-def _composition(error: ConfigCompositionException, overrides: list[str]) -> InputError:
-    """A key that doesn't exist, or a value in a place that can't hold it."""
+def _explained_of_composition(error: ConfigCompositionException, overrides: list[str]) -> InputError:
+    """The error for a key that doesn't exist, or for a value where there can be none."""
     text = f"{error} {error.__cause__ or ''}"
     found = re.search(r"Could not (?:override|delete|append)[^']*'([^']+)'", text)
     if not found:
-        return InputError(": ".join(one_line(known) for known in (error, error.__cause__) if known))
+        return InputError(": ".join(first_line(raised) for raised in (error, error.__cause__) if raised))
     key = found.group(1).partition("@")[0]
     if "reference_type=Dict" in text:
-        return InputError(f"{key}: any key can stand there; +{key}=… adds it")
-    # What could have been meant depends on the choices: another data set or model has other keys.
+        return InputError(f"{key}: no such key; +{key}=… adds it")
+    # Which keys there are depends on the choices of data set, model and others.
     choices = [override for override in overrides if re.fullmatch(r"[\w/]+=\w+", override)]
     choices = [choice for choice in choices if choice.startswith("hydra/") or (CONF / choice.split("=")[0]).is_dir()]
     choices = choices if choices != overrides else []
     parts = key.split(".")
-    node: Any = {"hydra": _hydras(choices)} if parts[0] == "hydra" else composed(choices)
+    node: Any = _hydra_config(choices) if parts[0] == "hydra" else composed(choices)
     for depth, part in enumerate(parts):
         if not isinstance(node, dict):
             return InputError(f"{key}: {'.'.join(parts[:depth])} holds a value, not a group of keys")
         if part not in node:
             return unknown_key(part, node, ".".join(parts[:depth]))
         node = node[part]
-    return InputError(f"{key}: {one_line(error)}")
+    return InputError(f"{key}: {first_line(error)}")
 
 
-def _hydras(choices: list[str]) -> Any:
-    """Hydra's own part of the configuration."""
+def _hydra_config(choices: list[str]) -> Any:
+    """A configuration with Hydra's own part, not resolved."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose("config", choices, return_hydra_config=True).hydra, resolve=False)
+        return OmegaConf.to_container(compose("config", choices, return_hydra_config=True))

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from capsexp.errors import InputError, one_line
+from capsexp.errors import InputError, first_line
 
 _CHUNK = 1 << 20  # bytes
 _AVERAGED_AT_ONCE = 512  # images; limits the memory for sums
@@ -98,7 +98,7 @@ def decoding(path: Path) -> Iterator[None]:
     except (InputError, MemoryError):
         raise
     except Exception as error:
-        raise InputError(f"{path}: can't be read, truncated or damaged: {one_line(error)}") from error
+        raise InputError(f"{path}: can't be read, truncated or damaged: {first_line(error)}") from error
 
 
 def labelled(images: NDArray[Any], labels: NDArray[Any], classes: int, path: Path) -> Images:

@@ -27,7 +27,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from capsexp.cli import end_with, own_words
 from capsexp.config.checks import nearest
 from capsexp.data.reader import fit
-from capsexp.errors import InputError, one_line
+from capsexp.errors import InputError, first_line
 from capsexp.files import write_atomically
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _read(path: Path, size: int, channels: int) -> NDArray[np.uint8]:
     except UnidentifiedImageError:
         raise InputError(f"image={path}: not an image file") from None
     except Exception as error:  # Pillow raises many kinds for damaged files
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else one_line(error)
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
         raise InputError(f"image={path}: can't be read ({reason})") from None
     if mode.startswith(("I", "F")):
         raise InputError(f"image={path}: must have 8 bits a colour")

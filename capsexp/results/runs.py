@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from capsexp.config.checks import NAME
-from capsexp.errors import CapsexpError, InputError, one_line
+from capsexp.errors import CapsexpError, InputError, first_line
 from capsexp.results.statistics import ZERO
 from capsexp.run import records
 from capsexp.run.environment import LIBRARIES
@@ -53,7 +53,7 @@ def read(results: Path) -> tuple[pd.DataFrame, list[str]]:
         except CapsexpError as error:
             problems.append(str(error))
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            problems.append(f"{path}: not a record ({type(error).__name__}: {one_line(error)})")
+            problems.append(f"{path}: not a record ({type(error).__name__}: {first_line(error)})")
     return pd.DataFrame(lines, columns=COLUMNS, dtype=object), problems
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from capsexp.config.checks import NAME, Component, import_target, make
 from capsexp.config.schema import Config
-from capsexp.errors import InputError, one_line
+from capsexp.errors import InputError, first_line
 from capsexp.nn.capsules import use_reference
 from capsexp.nn.decoder import Decoder
 from capsexp.nn.losses import BinaryCrossEntropyLoss
@@ -45,7 +45,7 @@ def build(config: Config) -> Built:
         prediction = _predict_zeros(network, image_shape)
     except (ValueError, RuntimeError) as error:
         name, data = config.model[NAME], config.data
-        raise InputError(f"model={name} on {data.name} ({data.size}×{data.size}): {one_line(error)}") from error
+        raise InputError(f"model={name} on {data.name} ({data.size}×{data.size}): {first_line(error)}") from error
     if prediction.poses is None and config.routing[NAME] != "none":
         raise InputError(
             f"routing={config.routing[NAME]}: model={config.model[NAME]} has no capsules; leave it at none"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from capsexp.config.schema import Config
 from capsexp.errors import BusyError, InputError
-from capsexp.files import forget_parts, naming
+from capsexp.files import naming, remove_parts
 from capsexp.run import records
 from capsexp.run.build import dry_run
 from capsexp.run.plan import Plan, finished, plan
@@ -45,8 +45,8 @@ def run(
     with locked(planned.folder):
         if record := _finished(planned, log):  # by another process meanwhile, or of data that had to be downloaded
             return record
-        forget_parts(planned.path.parent, planned.name)
-        forget_parts(planned.folder)
+        remove_parts(planned.path.parent, planned.name)
+        remove_parts(planned.folder)
         from capsexp.run.train import train  # Lightning takes seconds to import
 
         note = f"; {planned.note}" if planned.note else ""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, import_target
 from capsexp.config.schema import Config
-from capsexp.errors import CapsexpError, InputError, one_line
+from capsexp.errors import CapsexpError, InputError, first_line
 from capsexp.files import write_atomically
 
 Json = dict[str, Any]
@@ -119,7 +119,7 @@ def read(path: Path) -> Record:
     except FileNotFoundError:
         raise InputError(f"{path}: no such record") from None
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise InputError(f"{path}: not a record ({one_line(error)})") from None
+        raise InputError(f"{path}: not a record ({first_line(error)})") from None
     if digest != found:
         raise InputError(f"{path}: damaged or edited: its contents don't match its digest")
     try:

@@ -12,7 +12,7 @@ from pytorch_lightning.strategies import Strategy
 
 from capsexp.data import source
 from capsexp.data.module import CapsuleData
-from capsexp.errors import RunError, one_line
+from capsexp.errors import RunError, first_line
 from capsexp.files import naming
 from capsexp.run import environment, records
 from capsexp.run.build import build
@@ -46,7 +46,7 @@ def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback
     record = records.Record(
         key=records.key_of(planned.identity),
         status="failed" if error else "finished",
-        error=one_line(error) if error else None,
+        error=first_line(error) if error else None,
         identity=planned.identity,
         config=records.stored_config(config),
         epochs=[_finite(row) for row in module.history],

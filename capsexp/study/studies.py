@@ -17,7 +17,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from capsexp.config.checks import check_dataclass, nearest
 from capsexp.config.compose import CONF, composed, explained
 from capsexp.config.schema import Config, check
-from capsexp.errors import InputError, one_line
+from capsexp.errors import InputError, first_line
 from capsexp.results.statistics import Published
 from capsexp.run import records
 
@@ -215,7 +215,7 @@ def _read(path: Path) -> dict[str, Any]:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise InputError(f"{path}: {line}{error.problem}") from None
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: {one_line(error)}") from None
+        raise InputError(f"{path}: {first_line(error)}") from None
     if not isinstance(content, dict):
         raise InputError(f"{path}: must be a mapping")
     return content

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 
-from capsexp.errors import INTERRUPTED, BusyError, CapsexpError, one_line
+from capsexp.errors import INTERRUPTED, BusyError, CapsexpError, first_line
 from capsexp.run.distributed import end_with_parent
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
@@ -112,7 +112,7 @@ def _train(planned: Plan, device: int | None, threads: int, messages: Connection
         raise SystemExit(error.exit_code) from None
     except Exception as error:
         named = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else None
-        messages.send(Result("failed", named or f"{type(error).__name__}: {one_line(error)}"))
+        messages.send(Result("failed", named or f"{type(error).__name__}: {first_line(error)}"))
         raise  # with its traceback in the output
     finally:
         messages.close()
