@@ -6,12 +6,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from support import composed_config
 
 from capsexp.config.schema import Config
 from capsexp.results.cells import Cell
 from capsexp.results.collect import Line, Results, collect
 from capsexp.results.runs import frame
+from capsexp.results.runs import line as run_line
 from capsexp.run import records
 from capsexp.run.records import Record
 from capsexp.study.studies import Claim, Row, Study
@@ -109,9 +111,14 @@ def claim(estimate: str = "difference", claimed: str = "increase", **changed: An
     return Claim(**(fields | compared | changed))
 
 
+def frame_of(found: Sequence[Record]) -> pd.DataFrame:
+    """The frame of these records."""
+    return frame([run_line(record) for record in found])
+
+
 def results(made: Study, found: Sequence[Record], typed: Sequence[str] = ()) -> Results:
     """What these records give for a study."""
-    return collect(made, frame(found), typed)
+    return collect(made, frame_of(found), typed)
 
 
 def line(made: Results, name: str, main: bool = True) -> Line:

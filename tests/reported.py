@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 
-from made import study
+from made import frame_of, study
 
 from capsexp import report
 from capsexp.report.pictures import Picture
 from capsexp.results.collect import collect
-from capsexp.results.runs import frame
 from capsexp.run.records import Record
 from capsexp.study.studies import Study
 
 
 def page(found: Sequence[Record], *made: Study, drawn: Sequence[Picture] = (), problems: Sequence[str] = ()) -> str:
     """The page of studies, of `made.study()` where there are none, and of these records."""
-    runs = frame(found)
+    runs = frame_of(found)
     return report.page([collect(one, runs) for one in made or (study(),)], runs, drawn, "runs", problems)

@@ -127,8 +127,7 @@ def _draw_points(
     counts = [str(cell.n) for cell in cells]
     settings = list(dict.fromkeys(cell.setting for _, cell in points))
     numbers = f"n = {counts[0] if len(set(counts)) == 1 else ', '.join(counts)}" if points else "no runs"
-    label = notes.mark(f"{name} ({numbers})", *map(notes.meaning, settings))
-    notes.unmarked_used |= notes.unmarked in settings
+    label = notes.mark(f"{name} ({numbers})", *settings)
     for setting in settings or [None]:
         same = [(x, cell) for x, cell in points if cell.setting == setting]
         style: dict[str, Any] = {**look.curve, "label": label, "capsize": 3}
@@ -137,7 +136,7 @@ def _draw_points(
         label = "_"
         if len(settings) > 1:
             for x, cell in same:
-                mark = notes.mark(" ", notes.meaning(cell.setting))
+                mark = notes.mark(" ", cell.setting)
                 axis.annotate(
                     mark, (x, cell.mean or 0), (5, 4), textcoords="offset points", fontsize=7, color=look.color
                 )

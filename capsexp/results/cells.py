@@ -1,8 +1,8 @@
-"""A study's cells, out of the frame of runs: one tidy frame, a line a row, setting, protocol and measure.
+"""A study's cells out of the frame of all runs: one tidy frame, a line a row, setting, protocol and measure.
 
-    match    a line a row, run and combination of options of the row     by what was trained, see studies.condition
-    best     a line a row, setting, protocol and seed                    the best of the row's combinations
-    tidy     a line a row, setting, protocol and measure                 statistics over the seeds, verdicts
+    match        a line a row, run and combination of options of the row    by what was trained: studies.condition_of
+    best_runs    a line a row, setting, protocol and seed                   the best of the row's combinations
+    tidy         a line a row, setting, protocol and measure                statistics over the seeds, verdicts
 
 Numbers of two settings or two protocols never meet in one cell.
 """
@@ -19,8 +19,11 @@ from capsexp.study.selection import RowRun
 from capsexp.study.setting import Setting
 from capsexp.study.studies import Row, Study, published_number
 
-#: Published numbers of these measures get a verdict from the prediction interval; parameters are compared exactly.
+#: Published numbers of these measures are judged by the prediction interval; numbers of parameters must be equal.
 JUDGED = ("accuracy", "first_epoch", "first_five")
+
+#: Protocols and measures of a row in one setting.
+MEASURED = [*(("paper", measure) for measure in (*MEASURES, "parameters")), ("heldout", "accuracy")]
 
 PLACE = ["row", "setting", "protocol"]
 
@@ -31,24 +34,24 @@ class Cell(NamedTuple):
     study: str
     row: str
     setting: Setting | None  # None: the row has no runs
-    main: bool  # whether this is the setting in which the row stands in the main tables
-    protocol: str  # heldout has the accuracy only
-    measure: str  # one of runs.MEASURES; or parameters: the distinct numbers of all runs, whatever their protocol
+    main: bool  # whether the row is in the main tables in this setting
+    protocol: str
+    measure: str
     n: int
     mean: float | None
-    sd: float | None  # n − 1
-    low: float | None  # the 95 % prediction interval
+    sd: float | None  # with n − 1
+    low: float | None  # of the 95 % prediction interval
     high: float | None
     published: str | None  # as printed, or why there is no number
     difference: float | None  # mean − published
     verdict: str | None
-    runs: int  # whatever their measures and their seeds, failed ones too
+    runs: int  # all that were made, failed ones too
     failed: int
-    best_of: str  # how the run of each seed was selected, where the row has several combinations of options
-    device: str | None  # of most runs; measures of cost are of this device only
+    best_of: str  # how each seed's run was selected, where the row has several combinations of options
+    device: str | None  # of most runs; costs are of this device only
     seeds: list[int]
-    values: list[float]  # one a seed
-    keys: list[str]  # of the runs
+    values: list[float]  # one a seed; of parameters: the distinct numbers of all runs, whatever their protocol
+    keys: list[str]  # of all runs
 
 
 def match(study: Study, wanted: Sequence[RowRun], runs: pd.DataFrame) -> pd.DataFrame:
@@ -74,78 +77,80 @@ def best_runs(matched: pd.DataFrame) -> pd.DataFrame:
 
 
 def tidy(study: Study, matched: pd.DataFrame, best: pd.DataFrame, replaced: bool) -> pd.DataFrame:
-    """The study's cells, the row's main setting first; a row without runs has cells without numbers.
+    """The cells, each row's main setting first; a row without runs has cells without numbers.
 
     Args:
         replaced: the runs are of another experiment than the paper's.
     """
     counted = matched[matched.counts]
-    places, settings, values = _places(counted, best), _settings(counted, best), _values(counted, best)
+    places, values = _places(counted, best), _values(counted, best)
     cells = []
     for row in study.rows:
-        for rank, setting in enumerate(settings.get(row.name, [None])):
-            for protocol, measures in (("paper", (*MEASURES, "parameters")), ("heldout", ("accuracy",))):
+        for rank, setting in enumerate(_settings(row.name, places) or [None]):
+            for protocol, measure in MEASURED:
                 place = places.get((row.name, setting, protocol), {"runs": 0, "failed": 0, "keys": []})
-                for measure in measures:
-                    found = values.get((row.name, setting, protocol, measure), {"seeds": [], "values": []})
-                    printed = row.published.get(measure) if protocol == "paper" else None
-                    comparable = not replaced and _is_comparable(setting, place, measure)
-                    cells.append(
-                        {"study": study.name, "row": row.name, "setting": setting, "main": rank == 0}
-                        | {"protocol": protocol, "measure": measure, "best_of": _best_of(row, place, protocol)}
-                        | {name: place.get(name) for name in ("runs", "failed", "device", "keys")}
-                        | found
-                        | _statistics(found["values"])
-                        | _comparison(found["values"], measure, printed, comparable)
-                    )
-    return pd.DataFrame(cells, columns=Cell._fields, dtype=object)
+                found = values.get((row.name, setting, protocol, measure), {"seeds": [], "values": []})
+                printed = row.published.get(measure) if protocol == "paper" else None
+                comparable = not replaced and setting is not None and _is_whole(setting, place, measure)
+                cells.append(
+                    {"study": study.name, "row": row.name, "setting": setting, "main": rank == 0}
+                    | {"protocol": protocol, "measure": measure, "best_of": _best_of(row, protocol, **place)}
+                    | {name: place.get(name) for name in ("runs", "failed", "device", "keys")}
+                    | {**found, **_statistics(found["values"])}
+                    | _comparison(found["values"], measure, printed, comparable)
+                )
+    return pd.DataFrame(cells, columns=Cell._fields, dtype=object).where(lambda frame: frame.notna(), None)
 
 
 def _places(counted: pd.DataFrame, best: pd.DataFrame) -> dict[Any, dict[str, Any]]:
-    """For each row, setting and protocol what is the same for all measures."""
-    runs = counted.groupby(PLACE, sort=False).agg(
-        runs=("key", "size"), failed=("state", lambda states: int((states == "failed").sum())), keys=("key", sorted)
-    )
+    """What is the same for all measures of a row, setting and protocol; without `finished` for failed runs only."""
+    runs = counted.assign(failed=counted.state == "failed").groupby(PLACE, sort=False)
+    places: Any = runs.agg(runs=("key", "size"), failed=("failed", "sum"), keys=("key", sorted)).to_dict("index")
     selected = best.groupby(PLACE, sort=False).agg(
+        finished=("seed", "size"),
         combinations=("combinations", "first"),
         fewest=("tried", "min"),
         most=("tried", "max"),
         device=("device", _most_frequent),
     )
-    places: dict[Any, Any] = runs.to_dict("index")
     for place, found in selected.to_dict("index").items():
         places[place] |= found
     return places
 
 
-def _settings(counted: pd.DataFrame, best: pd.DataFrame) -> dict[str, list[Setting]]:
-    """For each row its settings. The first, for the main tables, is the paper's training, even if all runs failed;
-    else that of most rows, which can then be compared; else the most of the paper's training; else of most seeds."""
-    runs = Counter(zip(counted.row, counted.setting, counted.protocol, strict=True))
-    seeds = Counter(zip(best.row, best.setting, best.protocol, strict=True))
-    rows = Counter(setting for _, setting, protocol in seeds if protocol == "paper")
+def _settings(row: str, places: dict[Any, dict[str, Any]]) -> list[Setting]:
+    """A row's settings. The first, for the main tables, is the paper's training, even if all runs failed; else that of
+    most rows, which can then be compared; else the most of the paper's training; else that of most seeds."""
+    rows = Counter(
+        setting for (_, setting, protocol), one in places.items() if protocol == "paper" and "finished" in one
+    )
 
-    def rank(row: str, setting: Setting) -> tuple[Any, ...]:
-        place = row, setting, "paper"
-        trained = place in runs, setting.whole, place in seeds, rows[setting], setting.fraction, seeds[place]
-        return *trained, setting.precision == "bf16", str(setting)
+    def rank(setting: Setting) -> tuple[Any, ...]:
+        paper = places.get((row, setting, "paper"), {})
+        seeds = paper.get("finished", 0)
+        order = bool(paper), setting.whole, seeds > 0, rows[setting], setting.fraction, seeds
+        return *order, setting.precision == "bf16", str(setting)
 
-    found: dict[str, list[Setting]] = {}
-    for row, setting in sorted({place[:2] for place in runs}, key=lambda place: rank(*place), reverse=True):
-        found.setdefault(row, []).append(setting)
-    return found
+    return sorted({setting for name, setting, _ in places if name == row}, key=rank, reverse=True)
+
+
+def _is_whole(setting: Setting, place: dict[str, Any], measure: str) -> bool:
+    """Whether a verdict is possible: the paper's training of all combinations; for parameters, the paper's width."""
+    if measure == "parameters":
+        return setting.width == 1
+    return setting.whole and place.get("fewest") == place.get("combinations")
 
 
 def _values(counted: pd.DataFrame, best: pd.DataFrame) -> dict[Any, dict[str, list[Any]]]:
-    """For each row, setting, protocol and measure the seeds and their values."""
-    of_seeds = best.assign(usual=best.groupby(PLACE, sort=False)["device"].transform(_most_frequent))
-    long = of_seeds.melt([*PLACE, "seed", "device", "usual"], MEASURES, "measure").dropna(subset="value")
-    long = long[~long.measure.isin(COSTS) | (long.device == long.usual)]
+    """The seeds and their values for each row, setting, protocol and measure; costs only of the usual device."""
+    best = best.assign(usual=best.groupby(PLACE, sort=False)["device"].transform(_most_frequent))
+    measured = best.melt([*PLACE, "seed", "device", "usual"], MEASURES, "measure").dropna(subset="value")
+    measured = measured[~measured.measure.isin(COSTS) | (measured.device == measured.usual)]
     networks = counted.drop_duplicates(["row", "setting", "parameters"]).sort_values("parameters")
     networks = networks.assign(protocol="paper", measure="parameters", value=networks.parameters)
-    long = pd.concat([long, networks])[[*PLACE, "measure", "seed", "value"]]
-    groups = long.assign(value=long.value.map(float)).groupby([*PLACE, "measure"], sort=False)
-    found: dict[Any, Any] = groups.agg(seeds=("seed", list), values=("value", list)).to_dict("index")
+    long = pd.concat([measured, networks])[[*PLACE, "measure", "seed", "value"]].astype({"value": float})
+    groups = long.groupby([*PLACE, "measure"], sort=False)
+    found: Any = groups.agg(seeds=("seed", list), values=("value", list)).to_dict("index")
     return found
 
 
@@ -154,42 +159,32 @@ def _most_frequent(devices: "pd.Series[str]") -> str:
     return devices.mode()[0]
 
 
-def _best_of(row: Row, place: dict[str, Any], protocol: str) -> str:
+def _best_of(row: Row, protocol: str, combinations: int = 1, fewest: int = 1, most: int = 1, **_: Any) -> str:
     """How the best of a row's combinations was selected; nothing for a single one."""
-    number, fewest, most = (place.get(name, 1) for name in ("combinations", "fewest", "most"))
-    if number == 1:
+    if combinations == 1:
         return ""
-    several = f"{number}" if fewest == number else f"{fewest}{f' to {most}' * (fewest < most)} of {number}"
-    return f"best of {several} ({row.swept}), judged on the {'test set' if protocol == 'paper' else 'held-out images'}"
-
-
-def _is_comparable(setting: Setting | None, place: dict[str, Any], measure: str) -> bool:
-    """Whether a verdict is possible: the paper's training, of all combinations; for parameters, the paper's width."""
-    if setting is None or measure == "parameters":
-        return setting is not None and setting.width == 1
-    return setting.whole and place.get("fewest") == place.get("combinations")
+    tried = "" if fewest == combinations else f"{fewest} of " if fewest == most else f"{fewest} to {most} of "
+    images = "test set" if protocol == "paper" else "held-out images"
+    return f"best of {tried}{combinations} ({row.swept}), judged on the {images}"
 
 
 def _statistics(values: Sequence[float]) -> dict[str, float | None]:
-    """n, mean, standard deviation and prediction interval."""
     if not values:
-        return {"n": 0, "mean": None, "sd": None, "low": None, "high": None}
+        return {"n": 0}
     spread = statistics.describe(values)
     low, high = statistics.prediction_interval(values) or (None, None)
     return {"n": spread.n, "mean": spread.mean, "sd": spread.deviation, "low": low, "high": high}
 
 
 def _comparison(values: Sequence[float], measure: str, printed: str | None, comparable: bool) -> dict[str, Any]:
-    """The published number, and how it compares."""
+    """The published number, the difference and the verdict."""
     number = published_number(printed or "")
-    found = {"published": printed, "difference": None, "verdict": None}
-    if number is None or not values:
-        return found
+    if number is None or not values or measure not in (*JUDGED, "parameters"):
+        return {"published": printed}
     if measure in JUDGED:
         difference = statistics.describe(values).mean - number.value
-        return found | {"difference": difference, "verdict": statistics.verdict(values, number, comparable)}
-    if measure == "parameters" and comparable:  # printed in millions; equal if all of ours round to that
-        slack = number.resolution + statistics.ZERO * number.value
-        equal = all(abs(count - 1e6 * number.value) <= 1e6 * slack for count in values)
-        return found | {"verdict": "equal" if equal else "different"}
-    return found
+        verdict = statistics.verdict(values, number, comparable)
+        return {"published": printed, "difference": difference, "verdict": verdict}
+    slack = number.resolution + statistics.ZERO * number.value  # in millions, as printed
+    equal = all(abs(count - 1e6 * number.value) <= 1e6 * slack for count in values)
+    return {"published": printed, "verdict": ("equal" if equal else "different") if comparable else None}

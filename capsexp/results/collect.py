@@ -29,7 +29,7 @@ class Line:
         return self.cells[protocol, measure]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Results:
     """A study as measured."""
 

@@ -9,36 +9,13 @@ PRINTED = ("Accuracy", "First epoch to the maximum")
 
 #: Characters that TeX takes for commands, and those that its standard fonts lack; pandas escapes only the former.
 SPECIAL = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        **{character: "\\" + character for character in "&%$#_{}"},
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        "[": "{[}",  # not the optional argument of the line break before it
-        "]": "{]}",
-        "*": "{*}",
-        "±": r"$\pm$",
-        "−": "$-$",
-        "×": r"$\times$",
-        "÷": r"$\div$",
-        "·": r"$\cdot$",
-        "–": "--",
-        "—": "---",
-        "…": r"\ldots{}",
-        "“": "``",
-        "”": "''",
-        "λ": r"$\lambda$",
-        "√": r"$\surd$",
-        "‖": r"$\|$",
-        "²": r"$^2$",
-        "→": r"$\to$",
-        "≤": r"$\le$",
-        "≥": r"$\ge$",
-        "\n": " ",
-    }
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {character: f"{{{character}}}" for character in "[]*"}  # behind a line break they would be its options
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "\n": " "}
+    | {"±": r"$\pm$", "−": "$-$", "×": r"$\times$", "÷": r"$\div$", "·": r"$\cdot$", "√": r"$\surd$", "²": "$^2$"}
+    | {"→": r"$\to$", "≤": r"$\le$", "≥": r"$\ge$", "‖": r"$\|$", "λ": r"$\lambda$"}
+    | {"–": "--", "—": "---", "…": r"\ldots{}", "“": "``", "”": "''"}
 )
 
 

@@ -41,40 +41,33 @@ class Page:
 
 
 class Footnotes:
-    """Letters [a], [b], … for settings that differ from the paper's, and for how the best run was selected."""
+    """Letters [a], [b], … for settings other than the paper's training, and for other remarks on a number."""
 
     def __init__(self, settings: Iterable[Setting]) -> None:
         """The paper's whole training has no letter, if all of it is in one precision."""
         whole = {setting for setting in settings if setting.whole}
         self.unmarked = whole.pop() if len(whole) == 1 else None
         self.letters: dict[str, str] = {}
-        self.used: dict[str, str] = {}
-        self.unmarked_used = False
+        self.used: set[str] = set()
+
+    def mark(self, text: str, *meanings: Setting | str | None) -> str:
+        """A text with a letter for each meaning; nothing for an empty text."""
+        found = [str(meaning) for meaning in meanings if text and meaning]
+        self.used |= set(found)
+        letters = [
+            self.letters.setdefault(name, _letter(len(self.letters))) for name in found if name != str(self.unmarked)
+        ]
+        return f"{text} [{', '.join(letters)}]" if letters else text
 
     def cell(self, text: str, cell: Cell) -> str:
         """A number with the footnotes of its cell."""
-        self.unmarked_used |= bool(text) and cell.setting == self.unmarked
-        return self.mark(text, self.meaning(cell.setting), cell.best_of)
-
-    def mark(self, text: str, *meanings: str) -> str:
-        """A text with a footnote for each meaning; nothing for an empty text."""
-        return text and text + self.letters_of(*meanings)
-
-    def letters_of(self, *meanings: str) -> str:
-        """What is put behind a text with these footnotes."""
-        found = [self.letters.setdefault(meaning, _letter(len(self.letters))) for meaning in meanings if meaning]
-        self.used |= {self.letters[meaning]: meaning for meaning in meanings if meaning}
-        return f" [{', '.join(found)}]" if found else ""
-
-    def meaning(self, setting: Setting | None) -> str:
-        """What a setting's footnote says; nothing for the unmarked one."""
-        return "" if setting in (None, self.unmarked) else str(setting)
+        return self.mark(text, cell.setting, cell.best_of)
 
     def texts(self) -> list[str]:
         """The footnotes that were used since the last call."""
-        lines = [f"Unmarked: {self.unmarked}"] if self.unmarked_used else []
-        lines += [f"[{letter}] {self.used[letter]}" for letter in sorted(self.used, key=lambda name: (len(name), name))]
-        self.used, self.unmarked_used = {}, False
+        lines = [f"Unmarked: {self.unmarked}"] if str(self.unmarked) in self.used else []
+        lines += [f"[{letter}] {meaning}" for meaning, letter in self.letters.items() if meaning in self.used]
+        self.used = set()
         return lines
 
 

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -14,23 +14,29 @@ from capsexp.results.page import Footnotes, Page, Table, decimal, hours, mean_an
 from capsexp.study.selection import essential
 from capsexp.study.studies import published_number
 
-LEFT, RIGHT = "l", "r"
-
 VERDICTS = (
     "Reproduced: the published number lies inside the 95 % prediction interval for one more run of ours; published "
     "higher, lower: above it, below it; undecided: fewer than three seeds, reduced training or other data."
 )
-ACCURACY = (
+ACCURACIES = (
     "Percent of the test images, mean ± standard deviation over seeds (their number). Maximum: over the epochs, as the "
     "papers take it; last epoch: nobody chose it. Difference: maximum − published."
 )
 HELDOUT = "Held-out: a tenth of the training images chose the epoch, which was tested once."
-EPOCHS = "Mean ± standard deviation over seeds (their number)."
-FIRST_FIVE = "Epochs 1–5: the mean accuracy of the first five epochs."
-COST = (
+COSTS = (
     "Median seconds an epoch, training and evaluation; mean over seeds. Memory: the most at any time, device / host. "
     "Machines differ: no verdict."
 )
+#: What stands below each table, and what it needs, as `Column.needs`.
+NOTES = {
+    "Accuracy": [(ACCURACIES, ""), (HELDOUT, "heldout"), (VERDICTS, "")],
+    "Also measured": [(HELDOUT, "heldout")],
+    "First epoch to the maximum": [
+        ("Mean ± standard deviation over seeds (their number).", ""),
+        ("Epochs 1–5: the mean accuracy of the first five epochs.", "first_five"),
+    ],
+    "Cost": [(COSTS, "")],
+}
 CLAIMS = (
     "Paired over seeds: mean ± half of the 95 % confidence interval, n seeds. Confirmed: the interval excludes 0 on "
     "the claimed side, and a claimed size lies in the prediction interval."
@@ -39,28 +45,105 @@ CLAIMS = (
 UNITS = {"accuracy": " points", "first_five": " points", "first_epoch": " epochs", "memory": " MB", "inference": " ms"}
 DIRECTIONS = {"increase": "an increase", "decrease": "a decrease", "same": "no difference"}
 
+Text = Callable[[Line, Footnotes], str]
+
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table of rows."""
+    """A column of numbers; `needs`: a measure that the source must print, or heldout, which must have runs."""
 
     name: str
-    text: Callable[[Line], str]
-    alignment: str = RIGHT
+    text: Text
+    needs: str = ""
+    alignment: str = "r"
+
+
+def _published(measure: str, name: str = "published") -> Column:
+    def text(line: Line, _: Footnotes) -> str:
+        printed = line.row.published.get(measure, "")
+        return f"{printed}M" if measure == "parameters" and published_number(printed) else printed
+
+    return Column(name, text, measure)
+
+
+def _measured(name: str, measure: str, needs: str = "", protocol: str = "paper", failures: bool = False) -> Column:
+    def text(line: Line, footnotes: Footnotes) -> str:
+        cell = line.cell(measure, protocol)
+        failed = f"failed ({cell.failed} of {cell.runs})" if failures and cell.failed else ""
+        return ", ".join(filter(None, [footnotes.cell(mean_and_spread(cell), cell), failed]))
+
+    return Column(name, text, needs)
+
+
+def _compared(measure: str) -> list[Column]:
+    def difference(line: Line, footnotes: Footnotes) -> str:
+        cell = line.cell(measure)
+        value = "" if cell.difference is None else decimal(cell.difference, places(cell), signed=True)
+        return footnotes.cell(value, cell)
+
+    return [Column("difference", difference, measure), _verdict(measure)]
+
+
+def _verdict(measure: str) -> Column:
+    return Column("verdict", lambda line, _: line.cell(measure).verdict or "", measure, "l")
+
+
+def _memory(line: Line, footnotes: Footnotes) -> str:
+    device, host = line.cell("memory").mean, line.cell("host").mean
+    text = "" if host is None else f"{'–' if device is None else f'{device:,.0f}'} / {host:,.0f}"
+    return footnotes.cell(text, line.cell("host"))
+
+
+def _parameters(line: Line, footnotes: Footnotes) -> str:
+    text = " / ".join(f"{count:,.0f}" for count in line.cell("parameters").values)
+    return footnotes.mark(text, line.setting if line.setting and line.setting.width != 1 else None)
+
+
+MEASURED = [
+    _measured("maximum", "accuracy", failures=True),
+    _measured("last epoch", "last"),
+    _measured("held-out", "accuracy", "heldout", "heldout", failures=True),
+]
+ACCURACY = [_published("accuracy"), *MEASURED, *_compared("accuracy")]
+OTHER_SETTINGS = [*MEASURED, _measured("first epoch", "first_epoch")]
+EPOCHS = [
+    _published("first_epoch"),
+    _measured("first epoch", "first_epoch", failures=True),
+    _measured("within 0.1 point", "within"),
+    *_compared("first_epoch"),
+    _published("first_five", "published, epochs 1–5"),
+    _measured("epochs 1–5", "first_five", "first_five"),
+    *_compared("first_five"),
+]
+COST = [
+    _published("parameters", "published parameters"),
+    Column("parameters", _parameters),
+    _verdict("parameters"),
+    _published("inference", "published ms / 128 images"),
+    _measured("ms / 128 images", "inference", "inference"),
+    _published("memory", "published MB"),
+    Column("MB, device / host", _memory),
+    _measured("s / epoch", "seconds"),
+    Column("device", lambda line, _: line.cell("seconds").device or "", alignment="l"),
+]
 
 
 def page(results: Results) -> Page:
     """A study's page; the same setting has the same letter in all of its tables."""
-    study, notes = results.study, Footnotes(results.runs.setting)
-    tables = [_accuracy(results, notes), _other_settings(results, notes)]
-    tables += [_epochs(results, notes), _cost(results, notes)]
+    study, footnotes = results.study, Footnotes(results.runs.setting)
+    tables = [
+        _table("Accuracy", ACCURACY, results, results.lines, footnotes, complete=True),
+        _table("Also measured", OTHER_SETTINGS, results, results.other_lines, footnotes, complete=True),
+        _table("First epoch to the maximum", EPOCHS, results, results.lines, footnotes),
+        _table("Cost", COST, results, results.lines, footnotes),
+    ]
     return Page(
         study.name,
         title(results),
         study.source,
         study.protocol,
         [table for table in tables if table.rows],
-        _claims(results, notes) if results.claims else None,
+        _claims(results, footnotes) if results.claims else None,
         study.deviations,
         spent(results.runs),
         commands(results),
@@ -75,153 +158,40 @@ def title(results: Results) -> str:
 
 def source(results: Results) -> str:
     """Which table or figure of which source, without remarks."""
-    found = re.match(r'("[^"]*"|Fig\.|[^".;(])*', " ".join(results.study.source.split()))
+    found = re.match(r'("[^"]*"|Fig\.|[^".;(])*', one_line(results.study.source))
     return found[0].strip() if found else ""
 
 
-# Tables
-
-
-def _accuracy(results: Results, notes: Footnotes) -> Table:
-    lines, printed = results.lines, "accuracy" in results.study.measures
-    columns = _labels(results, notes, remarks=True)
-    columns += _published("accuracy", "published") if printed else []
-    columns += _accuracies(lines, notes)
-    columns += _compared(notes, "accuracy") if printed else []
-    return _table("Accuracy", columns, lines, [ACCURACY, HELDOUT * _has_heldout(lines), VERDICTS], notes)
-
-
-def _other_settings(results: Results, notes: Footnotes) -> Table:
-    """The settings that are not in the main tables."""
-    lines = results.other_lines
-    columns = [*_labels(results, notes), *_accuracies(lines, notes), _measured(notes, "first epoch", "first_epoch")]
-    return _table("Also measured", columns, lines, [HELDOUT * _has_heldout(lines)], notes)
-
-
-def _epochs(results: Results, notes: Footnotes) -> Table:
-    """How soon the maximum comes."""
-    labels = columns = _labels(results, notes)
-    first, five = (measure in results.study.measures for measure in ("first_epoch", "first_five"))
-    columns = [*labels, *(_published("first_epoch", "published") if first else [])]
-    columns += [_measured(notes, "first epoch", "first_epoch", failures=True)]
-    columns += [_measured(notes, "within 0.1 point", "within")]
-    columns += _compared(notes, "first_epoch") if first else []
-    if five:
-        columns += [*_published("first_five", "published, epochs 1–5"), _measured(notes, "epochs 1–5", "first_five")]
-        columns += _compared(notes, "first_five")
-    captions = [EPOCHS, FIRST_FIVE * five]
-    return _table("First epoch to the maximum", columns, results.lines, captions, notes, len(labels))
-
-
-def _cost(results: Results, notes: Footnotes) -> Table:
-    """Parameters, memory, time."""
-    labels, printed = _labels(results, notes), results.study.measures
-    columns = [*labels, *(_published("parameters", "published parameters") if "parameters" in printed else [])]
-    columns += [Column("parameters", lambda line: _parameters(line, notes))]
-    columns += [_verdict("parameters")] if "parameters" in printed else []
-    if "inference" in printed:
-        columns += _published("inference", "published ms / 128 images")
-        columns += [_measured(notes, "ms / 128 images", "inference")]
-    columns += _published("memory", "published MB") if "memory" in printed else []
-    columns += [
-        Column("MB, device / host", lambda line: notes.cell(_memory(line), line.cell("host"))),
-        _measured(notes, "s / epoch", "seconds"),
-        Column("device", lambda line: line.cell("seconds").device or "", LEFT),
-    ]
-    return _table("Cost", columns, results.lines, [COST], notes, len(labels))
-
-
 def _table(
-    title: str, columns: list[Column], lines: Iterable[Line], captions: Sequence[str], notes: Footnotes, labels: int = 0
+    title: str,
+    columns: Sequence[Column],
+    results: Results,
+    lines: Sequence[Line],
+    footnotes: Footnotes,
+    complete: bool = False,
 ) -> Table:
-    """Lines × columns, without the rows that are empty behind so many labels."""
-    rows = [[column.text(line) for column in columns] for line in lines]
-    rows = [row for row in rows if any(row[labels:])]
-    alignment = "".join(column.alignment for column in columns)
-    return Table(title, [column.name for column in columns], alignment, rows, [*filter(None, captions)], notes.texts())
-
-
-# Columns
-
-
-def _labels(results: Results, notes: Footnotes, remarks: bool = False) -> list[Column]:
-    """The rows' labels, the first with the row's remark as a footnote."""
-
-    def label(index: int) -> Callable[[Line], str]:
-        remarked = remarks and index == 0
-        return lambda line: notes.mark(line.row.labels[index], (remarked and line.row.note) or "")
-
-    return [Column(name, label(index), LEFT) for index, name in enumerate(results.study.columns)]
-
-
-def _published(measure: str, name: str) -> list[Column]:
-    def text(line: Line) -> str:
-        printed = line.row.published.get(measure, "")
-        return f"{printed}M" if measure == "parameters" and published_number(printed) else printed
-
-    return [Column(name, text)]
-
-
-def _accuracies(lines: Sequence[Line], notes: Footnotes) -> list[Column]:
-    columns = [_measured(notes, "maximum", "accuracy", failures=True), _measured(notes, "last epoch", "last")]
-    return columns + [_measured(notes, "held-out", "accuracy", "heldout", True)] * _has_heldout(lines)
-
-
-def _measured(notes: Footnotes, name: str, measure: str, protocol: str = "paper", failures: bool = False) -> Column:
-    """Mean and standard deviation, and how many runs failed."""
-
-    def text(line: Line) -> str:
-        cell = line.cell(measure, protocol)
-        failed = f"failed ({cell.failed} of {cell.runs})" if failures and cell.failed else ""
-        return ", ".join(filter(None, [notes.cell(mean_and_spread(cell), cell), failed]))
-
-    return Column(name, text)
-
-
-def _compared(notes: Footnotes, measure: str) -> list[Column]:
-    def difference(line: Line) -> str:
-        cell = line.cell(measure)
-        return "" if cell.difference is None else notes.cell(decimal(cell.difference, places(cell), signed=True), cell)
-
-    return [Column("difference", difference), _verdict(measure)]
-
-
-def _verdict(measure: str) -> Column:
-    return Column("verdict", lambda line: line.cell(measure).verdict or "", LEFT)
-
-
-def _memory(line: Line) -> str:
-    device, host = (line.cell(measure).mean for measure in ("memory", "host"))
-    return "" if host is None else f"{'–' if device is None else f'{device:,.0f}'} / {host:,.0f}"
-
-
-def _parameters(line: Line, notes: Footnotes) -> str:
-    cell = line.cell("parameters")
-    narrow = line.setting is not None and line.setting.width != 1
-    return notes.mark(" / ".join(f"{count:,.0f}" for count in cell.values), notes.meaning(line.setting) * narrow)
-
-
-def _has_heldout(lines: Iterable[Line]) -> bool:
-    return any(line.cell("accuracy", "heldout").runs for line in lines)
-
-
-# Claims
-
-
-def _claims(results: Results, notes: Footnotes) -> Table:
+    """Rows × labels and columns, `complete` or without empty rows; the rows' remarks are footnotes of accuracies."""
+    known = {"", *results.study.measures, *("heldout" for line in lines if line.cell("accuracy", "heldout").runs)}
+    columns = [column for column in columns if column.needs in known]
     rows = []
-    for measured in results.claims:
-        claimed, number = claim_texts(measured)
-        verdict = measured.verdict + (f" ({measured.reason})" if measured.reason else "")
-        rows += [
-            [
-                one_line(measured.claim.text),
-                claimed,
-                number,
-                verdict + notes.letters_of(notes.meaning(measured.setting)),
-            ]
-        ]
-    return Table("Claims", ["claim", "claimed", "measured", "verdict"], LEFT * 4, rows, [CLAIMS], notes.texts())
+    for line in lines:
+        first = footnotes.mark(line.row.name, line.row.note if title == "Accuracy" else None)
+        texts = [column.text(line, footnotes) for column in columns]
+        if complete or any(texts):
+            rows.append([first, *line.row.labels[1:], *texts])
+    names = [*results.study.columns, *(column.name for column in columns)]
+    alignment = "l" * len(results.study.columns) + "".join(column.alignment for column in columns)
+    return Table(
+        title, names, alignment, rows, [text for text, needs in NOTES[title] if needs in known], footnotes.texts()
+    )
+
+
+def _claims(results: Results, footnotes: Footnotes) -> Table:
+    rows = []
+    for one in results.claims:
+        verdict = one.verdict + (f" ({one.reason})" if one.reason else "")
+        rows.append([one_line(one.claim.text), *claim_texts(one), footnotes.mark(verdict, one.setting)])
+    return Table("Claims", ["claim", "claimed", "measured", "verdict"], "llll", rows, [CLAIMS], footnotes.texts())
 
 
 def claim_texts(measured: MeasuredClaim) -> tuple[str, str]:
@@ -233,13 +203,12 @@ def claim_texts(measured: MeasuredClaim) -> tuple[str, str]:
     claimed = DIRECTIONS.get(claim.claimed, claim.claimed.replace("-", "−") + unit)
     if result is None:
         return claimed, ""
-    places = 1 if claim.estimate == "relative" or claim.measure not in ("accuracy", "first_five") else 2
-    spread = "" if result.half_width is None else f" ± {decimal(result.half_width, places)}"
-    level = "95 %, " * (result.half_width is not None) + f"n = {result.n}" + f"; {measured.part}" * bool(measured.part)
+    places = 2 if unit.startswith(" points") else 1
+    spread, level = "", f"n = {result.n}"
+    if result.half_width is not None:
+        spread, level = f" ± {decimal(result.half_width, places)}", f"95 %, {level}"
+    level += f"; {measured.part}" if measured.part else ""
     return claimed, f"{decimal(result.mean, places, signed=True)}{spread}{unit} ({level})"
-
-
-# Runs
 
 
 def spent(runs: pd.DataFrame) -> str:
@@ -273,7 +242,7 @@ def _command(results: Results, line: Line, protocol: str) -> str:
     if line.setting and not any(word.startswith("trainer.precision=") for word in words):
         words.append(f"trainer.precision={line.setting.precision}")
     seeds = ",".join(map(str, sorted(set(runs.seed)))) or "0,1,2"
-    several = ["-m"] if "," in seeds or len(line.row.combinations()) > 1 else []
+    several = ["-m"] if any("," in word for word in [*words, seeds]) else []
     return shlex.join(["python", "-m", "capsexp", *several, *words, f"seed={seeds}"])
 
 

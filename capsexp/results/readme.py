@@ -42,26 +42,27 @@ def with_block(readme: Path, block: str) -> str:
 
 def block(studies: Sequence[Results], unassigned: int) -> str:
     """The whole block. `unassigned`: records that belong to no study."""
-    notes = Footnotes(setting for results in studies for setting in results.runs.setting)
-    claims = [(results, one, _claim_row(results, one, notes)) for results, one in summary.distinct_claims(studies)]
-    decisive = [row for _, one, row in claims if one.result and one.result.n >= ENOUGH]
-    parts = [_spent(studies, unassigned), _verdicts(studies, [one for _, one, _ in claims])]
+    footnotes = Footnotes(setting for results in studies for setting in results.runs.setting)
+    claims = summary.distinct_claims(studies)
+    rows = [(results, claim, _claim_row(results, claim, footnotes)) for results, claim in claims if claim.result]
+    decisive = [row for _, claim, row in rows if claim.result and claim.result.n >= ENOUGH]
+    parts = [_spent(studies, unassigned), _verdicts(studies, [claim for _, claim in claims])]
     parts += [f"Claims with {ENOUGH} seeds or more:", _claim_table(decisive)] if decisive else []
-    for name, of_source in summary.by_source(studies):
-        few = [row for results, one, row in claims if results in of_source and one.result and one.result.n < ENOUGH]
+    for name, of_source in summary.by_source(studies).items():
+        few = [row for results, _, row in rows if results in of_source and row not in decisive]
         if any(not results.runs.empty for results in of_source):
-            parts.append(_folded(name, of_source, few, notes))
+            parts.append(_folded(name, of_source, few, footnotes))
     overview = summary.overview(studies)
-    rows = [[_link(results), *row] for results, row in zip(studies, overview.rows, strict=True)]
-    whole = replace(overview, columns=["study", *overview.columns], alignment=f"l{overview.alignment}", rows=rows)
+    linked = [[_link(results), *row] for results, row in zip(studies, overview.rows, strict=True)]
+    whole = replace(overview, columns=["study", *overview.columns], alignment=f"l{overview.alignment}", rows=linked)
     title = f"<b>What was run</b>, and what was not: {len(studies)} studies"
     parts.append(_fold(title, [table(whole), *overview.notes]))
-    if footnotes := notes.texts():
-        parts += [CAPTION, pages.CLAIMS, "  \n".join(footnotes)]
+    if texts := footnotes.texts():
+        parts += [CAPTION, pages.CLAIMS, "  \n".join(texts)]
     return "\n\n".join(parts)
 
 
-def grid(results: Results, notes: Footnotes) -> Table | None:
+def grid(results: Results, footnotes: Footnotes) -> Table | None:
     """A study's accuracies and first epochs, one row of the source's a cell.
 
     The labels of `Study.across` head the columns, and the rest of the rows' names the lines; without it all rows stand
@@ -77,7 +78,7 @@ def grid(results: Results, notes: Footnotes) -> Table | None:
     for measure in shown:
         for down, across, line in lines:
             name = ", ".join(filter(None, [down, NAMES[measure] if len(shown) > 1 or not down else ""]))
-            if text := _cell(line, measure, notes):
+            if text := _cell(line, measure, footnotes):
                 cells.setdefault(name, {})[across] = text
     filled = {across for of_line in cells.values() for across in of_line}
     columns = [across for across in dict.fromkeys(across for _, across, _ in lines) if across in filled]
@@ -86,21 +87,20 @@ def grid(results: Results, notes: Footnotes) -> Table | None:
 
 
 def place(study: Study, row: Row) -> tuple[str, str]:
-    """The line and the column of a row in the short table."""
+    """The line and the column of a row in its study's short table."""
     if study.across is None:
         return "", row.name
     label = row.labels[study.columns.index(study.across)]
     return " ".join(row.name.replace(label, "", 1).split()), label
 
 
-def _cell(line: Line, measure: str, notes: Footnotes) -> str:
-    cell, number = line.cell(measure), published_number(line.row.published.get(measure, ""))
+def _cell(line: Line, measure: str, footnotes: Footnotes) -> str:
+    cell = line.cell(measure)
+    number = published_number(cell.published or "")
     published = number.text if number else ""
-    if (
-        number and len(published.partition(".")[2]) > PLACES[measure]
-    ):  # 99.70999908, which went through single precision
+    if number and len(published.partition(".")[2]) > PLACES[measure]:  # 99.70999908, after single precision
         published = decimal(number.value, PLACES[measure])
-    measured = notes.cell(mean_and_spread(cell), cell)
+    measured = footnotes.cell(mean_and_spread(cell), cell)
     return " ".join(filter(None, [published, measured and f"→ {measured}"]))
 
 
@@ -108,9 +108,9 @@ def _is_printed(study: Study, measure: str) -> bool:
     return bool({row.published.get(measure) for row in study.rows} - {None, "not reported", "not specified"})
 
 
-def _claim_row(results: Results, measured: MeasuredClaim, notes: Footnotes) -> list[str]:
+def _claim_row(results: Results, measured: MeasuredClaim, footnotes: Footnotes) -> list[str]:
     claimed, number = pages.claim_texts(measured)
-    number += notes.letters_of(notes.meaning(measured.setting))
+    number = footnotes.mark(number, measured.setting)
     return [_link(results), summary.short_claim(measured), claimed, number, measured.verdict]
 
 
@@ -118,11 +118,11 @@ def _claim_table(rows: list[list[str]]) -> str:
     return table(Table("", ["study", "claim", "claimed", "measured", "verdict"], "lllll", rows))
 
 
-def _folded(name: str, studies: Sequence[Results], claims: list[list[str]], notes: Footnotes) -> str:
+def _folded(name: str, studies: Sequence[Results], claims: list[list[str]], footnotes: Footnotes) -> str:
     """One source: the short tables of its studies, and the claims with few seeds."""
     parts = []
     for results in studies:
-        if (short := grid(results, notes)) is not None:
+        if (short := grid(results, footnotes)) is not None:
             title = f"**{pages.source(results)}**: {results.study.title}. {pages.spent(results.runs)}"
             parts += [title, table(short)]
     parts += [f"Claims with less than {ENOUGH} seeds:", _claim_table(claims)] if claims else []

@@ -1,6 +1,6 @@
 """Records as one data frame, a line a run: what was trained, where, and each measure of the result."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -54,12 +54,12 @@ def read(results: Path) -> tuple[pd.DataFrame, list[str]]:
             problems.append(str(error))
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             problems.append(f"{path}: not a record ({type(error).__name__}: {first_line(error)})")
-    return pd.DataFrame(lines, columns=COLUMNS, dtype=object), problems
+    return frame(lines), problems
 
 
-def frame(found: Iterable[Record]) -> pd.DataFrame:
-    """A line a record."""
-    return pd.DataFrame([line(record) for record in found], columns=COLUMNS, dtype=object)
+def frame(lines: Sequence[Json]) -> pd.DataFrame:
+    """The frame of these lines."""
+    return pd.DataFrame(lines, columns=COLUMNS, dtype=object)
 
 
 def line(record: Record) -> Json:

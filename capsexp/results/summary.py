@@ -1,4 +1,4 @@
-"""What all studies give together: their verdicts, their claims, how much of each was run."""
+"""All studies together: their verdicts, their claims, how much of each was run."""
 
 import re
 from collections import Counter
@@ -26,22 +26,23 @@ def overview(studies: Sequence[Results]) -> Table:
 
 
 def _overview_row(results: Results) -> list[str]:
-    run = [line for line in results.lines if line.setting is not None]
+    run = [line for line in results.lines if line.setting]
     seeds = sorted({line.cell("accuracy").n or line.cell("accuracy", "heldout").n for line in run})
     whole = sum(line.setting.whole for line in run if line.setting)
     training = [f"whole in {whole}" if whole else "", f"reduced in {len(run) - whole}" if len(run) > whole else ""]
+    counted = verdicts([results])
     return [
         source(results),
         results.study.title,
         f"{len(run)} of {sum(row.run is not None for row in results.study.rows)}",
-        " to ".join(map(str, dict.fromkeys([seeds[0], seeds[-1]]))) if seeds else "",
+        " to ".join(map(str, sorted({*seeds[:1], *seeds[-1:]}))),
         ", ".join(filter(None, training)),
-        listed(counted) if (counted := verdicts([results])) else "",
+        listed(counted) if counted else "",
     ]
 
 
 def verdicts(studies: Sequence[Results]) -> "Counter[str]":
-    """How often each verdict stands in the main tables of accuracies and epochs.
+    """How often each verdict is in the main tables of accuracies and epochs.
 
     A number that two tables of a source print of the same runs counts once.
     """
@@ -57,25 +58,25 @@ def verdicts(studies: Sequence[Results]) -> "Counter[str]":
 def distinct_claims(studies: Sequence[Results]) -> list[tuple[Results, MeasuredClaim]]:
     """All claims, each with its study; one that two studies of a source take from the same runs is there once."""
     found: dict[tuple[object, ...], tuple[Results, MeasuredClaim]] = {}
-    for name, of_source in by_source(studies):
+    for name, of_source in by_source(studies).items():
         for results in of_source:
-            for one in results.claims:
-                key = name, short_claim(one), *claim_texts(one), one.setting, one.verdict
-                found.setdefault(key, (results, one))
+            for claim in results.claims:
+                key = name, short_claim(claim), *claim_texts(claim), claim.setting, claim.verdict
+                found.setdefault(key, (results, claim))
     return list(found.values())
 
 
 def short_claim(measured: MeasuredClaim) -> str:
-    """A claim without where its source makes it."""
+    """A claim without its place in the source."""
     return re.sub(r" \((?:[^()]|\([^()]*\))*\)$", "", one_line(measured.claim.text))
 
 
-def by_source(studies: Sequence[Results]) -> list[tuple[str, list[Results]]]:
+def by_source(studies: Sequence[Results]) -> dict[str, list[Results]]:
     """The studies of each source."""
     found: dict[str, list[Results]] = {}
     for results in studies:
         found.setdefault(publication(results), []).append(results)
-    return list(found.items())
+    return found
 
 
 def publication(results: Results) -> str:
@@ -85,6 +86,6 @@ def publication(results: Results) -> str:
 
 def listed(counts: "Counter[str]") -> str:
     """2 reproduced, 1 published lower: verdicts in their order, then anything else."""
-    first = sorted([*get_args(Verdict), *get_args(ClaimVerdict)], key=lambda name: name == "undecided")
-    names = sorted(counts, key=lambda name: first.index(name) if name in first else len(first))
+    order = [*get_args(Verdict)[:-1], *get_args(ClaimVerdict)]  # both end with undecided
+    names = sorted(counts, key=lambda name: order.index(name) if name in order else len(order))
     return ", ".join(f"{counts[name]:,} {name}" for name in names if counts[name]) or "none"

@@ -1,6 +1,6 @@
 """A page on a terminal. Rich cuts the words of a table that is too wide for it; here none is cut."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -13,7 +13,7 @@ from capsexp.results.page import Page, Table, claim_sentence, one_line
 
 
 def print_page(page: Page) -> None:
-    """Draws a page on a terminal; prints it as Markdown elsewhere."""
+    """Draws a page on a terminal, without its commands; prints it as Markdown elsewhere."""
     console = Console()
     if not console.is_terminal:
         print(markdown.document(page))
@@ -24,7 +24,6 @@ def print_page(page: Page) -> None:
 
 
 def _parts(page: Page, width: int) -> Iterator[RenderableType]:
-    """Everything but the commands."""
     yield Text(page.title, style="bold underline", justify="center")
     yield Text(one_line(f"{page.source.rstrip('.')}. {page.protocol}"))
     for table in page.tables:
@@ -34,7 +33,7 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
     if page.claims:
         yield Text("Claims", style="bold")
         sentences = [claim_sentence(*row) for row in page.claims.rows]
-        yield _bullets(Text.assemble(beginning, (verdict, "bold"), rest) for beginning, verdict, rest in sentences)
+        yield _bullets(Text.assemble(start, (verdict, "bold"), reason) for start, verdict, reason in sentences)
         yield from _below(page.claims)
     if page.deviations:
         yield Text("Known deviations", style="bold")
@@ -43,7 +42,6 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
 
 
 def _below(table: Table) -> Iterator[RenderableType]:
-    """Notes and footnotes."""
     if table.notes:
         yield Text(" ".join(table.notes))
     if table.footnotes:
@@ -60,28 +58,19 @@ def _bullets(texts: Iterable[Text]) -> Grid:
 def _table(table: Table, width: int) -> Iterator[RenderableType]:
     """A table as wide as the terminal at most, with cells wrapped between words; a list a row where no word fits."""
     columns = list(zip(table.columns, *table.rows, strict=True))
-    for gap in (2, 1):
-        widths = _widths(columns, width - gap * (len(columns) - 1))
-        if widths is not None:
-            grid = Grid(box=SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), pad_edge=False, show_edge=False)
-            for name, letter, wide in zip(table.columns, table.alignment, widths, strict=True):
-                grid.add_column(Text(name), justify="left" if letter == "l" else "right", width=wide)
-            for row in table.rows:
-                grid.add_row(*map(Text, row))
-            yield grid
-            return
-    for first, *others in table.rows:
-        cells = [f"{name}: {text}" for name, text in zip(table.columns[1:], others, strict=True) if text]
-        yield Group(Text(first), *(Padding(Text(cell), (0, 0, 0, 2)) for cell in cells))
-
-
-def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int] | None:
-    """Each column's width: its longest word at least, its longest text at most. None where the words don't fit."""
-    shortest = [max(len(word) for text in column for word in ["", *text.split()]) for column in columns]
-    spans = [max(map(len, column)) - least for column, least in zip(columns, shortest, strict=True)]
-    spare = room - sum(shortest)
-    if spare < 0:
-        return None
-    if sum(spans) <= spare:
-        return [least + span for least, span in zip(shortest, spans, strict=True)]
-    return [least + span * spare // sum(spans) for least, span in zip(shortest, spans, strict=True)]
+    least = [max(len(word) for text in column for word in ["", *text.split()]) for column in columns]
+    extra = [max(map(len, column)) - word for column, word in zip(columns, least, strict=True)]
+    gap = 2 if sum(least) + 2 * (len(columns) - 1) <= width else 1
+    spare = width - gap * (len(columns) - 1) - sum(least)
+    if spare >= 0:
+        grid = Grid(box=SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), pad_edge=False, show_edge=False)
+        for name, letter, word, more in zip(table.columns, table.alignment, least, extra, strict=True):
+            wide = word + (more if sum(extra) <= spare else more * spare // sum(extra))
+            grid.add_column(Text(name), justify="left" if letter == "l" else "right", width=wide)
+        for row in table.rows:
+            grid.add_row(*map(Text, row))
+        yield grid
+    else:
+        for first, *others in table.rows:
+            cells = [f"{name}: {text}" for name, text in zip(table.columns[1:], others, strict=True) if text]
+            yield Group(Text(first), *(Padding(Text(cell), (0, 0, 0, 2)) for cell in cells))
