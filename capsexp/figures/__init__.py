@@ -1,1 +1,1 @@
-"""The papers' figures again, out of records and of what runs leave in their logs: see `catalogue`."""
+"""The papers' figures, redrawn from records and from the runs' logs; `catalogue` has them all."""

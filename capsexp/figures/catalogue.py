@@ -1,53 +1,86 @@
-"""Every figure by name, and what draws it."""
+"""All figures by name, and how to draw one into files."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+import matplotlib
 
 from capsexp.config.checks import nearest
 from capsexp.errors import InputError
-from capsexp.figures import affine, epochs, reconstructions, squashing, tsai
-from capsexp.figures.curves import Drawn, huang_curves
-from capsexp.figures.sources import Sources
-from capsexp.figures.style import SUFFIXES, ours, write
-from capsexp.figures.traversals import Traversal
+from capsexp.figures import alberti, huang, ou, reconstructions, tsai
+from capsexp.figures.curves import Drawing
+from capsexp.figures.sources import Missing, Sources
+from capsexp.figures.style import SUFFIXES, default_style
+from capsexp.files import write_atomically
 
-FIGURES: dict[str, tuple[str, Callable[[Sources], Drawn]]] = {
-    "huang_fig3": ("two squash functions", squashing.scales),
-    "huang_fig8": ("seven epochs of reconstructions, CapsNet", reconstructions.Epochs(8, "CapsNet", "none")),
-    "huang_fig9": ("seven epochs of reconstructions, DA-CapsNet", reconstructions.Epochs(9, "DA-CapsNet", "dual")),
-    "huang_fig10": ("epochs to the top on MNIST", epochs.to_the_top),
-    "huang_fig11": ("accuracy on CIFAR-10 by epoch", huang_curves(11, "CIFAR-10", "cifar10")),
-    "huang_fig12": ("accuracy on Fashion-MNIST by epoch", huang_curves(12, "Fashion-MNIST", "fashion_mnist")),
-    "huang_fig13": ("accuracy on SVHN by epoch", huang_curves(13, "SVHN", "svhn")),
+Draw = Callable[[Sources], Drawing]
+
+FIGURES: dict[str, tuple[str, Draw]] = {
+    "huang_fig3": ("two squash functions", huang.squash_functions),
+    "huang_fig8": (
+        "seven epochs of reconstructions, CapsNet",
+        partial(reconstructions.epoch_by_epoch, 8, "CapsNet", "none"),
+    ),
+    "huang_fig9": (
+        "seven epochs of reconstructions, DA-CapsNet",
+        partial(reconstructions.epoch_by_epoch, 9, "DA-CapsNet", "dual"),
+    ),
+    "huang_fig10": ("epochs to the top on MNIST", huang.epochs_to_maximum),
+    "huang_fig11": ("accuracy on CIFAR-10 by epoch", partial(huang.accuracy_by_epoch, 11, "CIFAR-10", "cifar10")),
+    "huang_fig12": (
+        "accuracy on Fashion-MNIST by epoch",
+        partial(huang.accuracy_by_epoch, 12, "Fashion-MNIST", "fashion_mnist"),
+    ),
+    "huang_fig13": ("accuracy on SVHN by epoch", partial(huang.accuracy_by_epoch, 13, "SVHN", "svhn")),
     "huang_fig14": ("COIL-20 reconstructed", reconstructions.objects),
     "tsai_fig4": ("routing iterations, ablations, memory, time", tsai.iterations),
     "tsai_fig5": ("overlaid digits", tsai.overlaid),
-    "alberti_affine": ("accuracy under rotation, shear, scale", affine.robust),
-    "ou_traversal_mnist": ("each dimension of a digit's capsule", Traversal("MNIST", "mnist")),
+    "alberti_affine": ("accuracy under rotation, shear, scale", alberti.affine_maps),
+    "ou_traversal_mnist": ("each dimension of a digit's capsule", partial(ou.traversal, "MNIST", "mnist")),
     "ou_traversal_fashion_mnist": (
         "each dimension of a garment's capsule",
-        Traversal("Fashion-MNIST", "fashion_mnist"),
+        partial(ou.traversal, "Fashion-MNIST", "fashion_mnist"),
     ),
 }
 
 
-def find(name: str) -> Callable[[Sources], Drawn]:
-    """What draws a figure; raises InputError for a name that isn't there."""
+def find(name: str) -> Draw:
+    """The function that draws a figure; raises InputError for an unknown name."""
     if name not in FIGURES:
         raise InputError(f"{name}: no such figure{nearest(name, list(FIGURES))} (there are {', '.join(FIGURES)})")
     return FIGURES[name][1]
 
 
 def draw(name: str, sources: Sources, folder: Path) -> tuple[bool, list[str]]:
-    """Draws a figure into NAME.png and NAME.svg, if anything of it can be drawn; what there is to say, in lines."""
+    """Writes NAME.png and NAME.svg; whether anything of the figure could be drawn, and lines about the result."""
     try:
-        with ours():
-            page, missing = find(name)(sources)
-            if page is not None:
-                write(page.files(), folder, name)
-    except InputError as error:  # a checkpoint that can't be used, data that aren't there
+        files, missing = _files(name, sources)
+    except InputError as error:  # a checkpoint that can't be used, missing data
         return False, [f"not drawn: {error}"]
-    if page is None:
-        return False, [f"not drawn: {lacks}" for lacks in missing]
+    if not files:
+        return False, [f"not drawn: {each}" for each in missing]
+    for suffix, content in files.items():
+        write_atomically(folder / f"{name}{suffix}", lambda stream, content=content: stream.write(content))  # type: ignore[misc]
     wrote = " ".join(str(folder / f"{name}{suffix}") for suffix in SUFFIXES)
     return True, [f"wrote {wrote}", *map(str, missing)]
+
+
+def matches(name: str, sources: Sources, folder: Path) -> bool:
+    """Whether NAME.svg is what the records give.
+
+    Not compared: figures whose logs are not there, and files of another version of matplotlib.
+    """
+    files, _ = _files(name, sources)
+    path = folder / f"{name}.svg"
+    if not files or not path.exists():
+        return not files
+    written = path.read_bytes()
+    return f"Matplotlib v{matplotlib.__version__},".encode() not in written or written == files[".svg"]
+
+
+def _files(name: str, sources: Sources) -> tuple[dict[str, bytes], list[Missing]]:
+    """A figure's contents by suffix, none where nothing of it can be drawn, and what it lacks."""
+    with default_style():
+        figure, missing = find(name)(sources)
+        return {} if figure is None else figure.files(), missing

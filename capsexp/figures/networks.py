@@ -1,4 +1,4 @@
-"""Trained networks out of their checkpoints, and the images that they are asked about."""
+"""Trained networks from their checkpoints, their test images, and pictures of images."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,24 +13,24 @@ from capsexp.inspect.restore import Restored, restore
 from capsexp.results.collect import Line
 
 
-def trained(sources: Sources, measured: Line, *typed: str, device: str | None = "cpu") -> Restored | Missing:
-    """The network of a row's first seed that has a checkpoint; raises InputError for one that can't be used.
+def trained(sources: Sources, line: Line, *overrides: str, device: str | None = "cpu") -> Restored | Missing:
+    """The network of a row's first seed with a checkpoint; raises InputError for one that can't be used.
 
     Args:
-        typed: what of its configuration is to be otherwise.
-        device: None: the best there is.
+        overrides: of its configuration; see `restore`.
+        device: None: a GPU where there is one.
     """
-    for run in measured.runs:
+    for run in line.runs:
         folder = sources.folder(run)
         if folder.is_dir() and any(folder.glob("*.ckpt")):
-            return restore(folder, device, typed)
-    return sources.unlogged(measured.runs[0], "checkpoint")
+            return restore(folder, device, overrides)
+    return sources.unlogged(line.runs[0], "checkpoint")
 
 
 def examples(network: Restored) -> tuple[Tensor, Tensor]:
-    """The first test image of each class that there is, [n, channels, H, W] between 0 and 1, and the labels [n].
+    """The first test image of each class, [n, channels, H, W] between 0 and 1, and the labels [n].
 
-    Raises InputError where the data aren't there.
+    Raises InputError for missing data.
     """
     images, labels = test_split(source.load(network.config.data), network.config)
     first = [int((labels == label).nonzero()[0]) for label in sorted(set(labels.tolist()))]
@@ -44,7 +44,7 @@ def mosaic(images: Tensor) -> NDArray[np.float32]:
 
 
 def show(axis: Axes, picture: NDArray[np.float32] | NDArray[np.uint8]) -> None:
-    """A picture without ticks, pixel by pixel."""
+    """Draws a picture without ticks and without interpolation."""
     axis.imshow(picture, interpolation="none", aspect="equal", vmin=0)
     axis.set(xticks=[], yticks=[])
     axis.spines[:].set_visible(False)

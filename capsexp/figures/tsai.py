@@ -5,100 +5,94 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from capsexp.figures.curves import Drawn, band, draw_curves, levels, number, without
+from capsexp.figures.curves import Drawing, band, draw_curves, published_accuracies, without
 from capsexp.figures.sources import Sources
-from capsexp.figures.style import GREY, LOOKS, Look, Page, count_epochs, legend, level
+from capsexp.figures.style import GREY, STYLES, PaperFigure, SeriesStyle, count_along, draw_published, legend
 from capsexp.results.collect import Line
 from capsexp.results.page import Footnotes
 from capsexp.study import studies
 
 ROUTINGS, ABLATION, COST = "tsai_fig4", "tsai_fig4_ablation", "tsai_fig4_cost"
-KINDS = {"dynamic": "Dynamic", "EM": "EM", "inverted": "Inverted"}  # of routing: as Table 1's rows say it
+KINDS = {"dynamic": "Dynamic", "EM": "EM", "inverted": "Inverted"}  # of routing: label of Fig. 4 -> name in Table 1
 VARIANTS = {"no LayerNorm": "A, no LayerNorm", "sequential": "B, sequential", "activations": "C, with activations"}
 
-TOP = "Dotted levels and the numbers at the right: the published best of one to five iterations (Table 1)."
+BEST = "Dotted levels and the numbers at the right: the published best of one to five iterations (Table 1)."
 POINTS = (
     "By iteration: mean over seeds ± standard deviation of the maximum over epochs, of memory and of time; n: seeds of "
     'each point. Star: A with 5 iterations, published as "a uniform prediction".'
 )
-
-
-def iterations(sources: Sources) -> Drawn:
-    """Fig. 4: above, a plot a routing; below, accuracy, memory and time by number of iterations."""
-    found = {study: sources.lines(study) for study in (ROUTINGS, ABLATION, COST)}
-    lacking = {study: [measured for measured in rows if not measured.runs] for study, rows in found.items()}
-    missing = [line for study, rows in lacking.items() for line in sources.missing(rows, study)]
-    if not any(measured.runs for rows in found.values() for measured in rows):
-        return None, missing
-    page = Page("tsai, Fig. 4: routing iterations on CIFAR-10, simple backbone", (12, 9.5), (2, 3))
-    notes = sources.footnotes(ROUTINGS, ABLATION, COST)
-    best = dict(zip(KINDS, LOOKS, strict=False))
-    _draw_convergence(page.axes[0], found[ROUTINGS], notes)
-    accuracy, memory, time = page.axes[1]
-    series = [(f"{kind} routing", _labelled(found[ROUTINGS], kind)) for kind in KINDS]
-    series += [(name, _labelled(found[ABLATION], variant)) for variant, name in VARIANTS.items()]
-    for index, ((name, rows), look) in enumerate(zip(series, LOOKS, strict=True)):
-        _draw_points(accuracy, name, rows, "accuracy", notes, look, shift=0.06 * (index - 2.5))
-    accuracy.plot(5, 10, "*", color=LOOKS[3].color, markersize=11, label="published: uniform (A, 5)")
-    _finish(accuracy, "maximum accuracy, %")
-    level(accuracy, [(text, number(text), best[kind]) for kind, text in _printed().items()])
-    _draw_cost(memory, time, found[COST], notes)
-    page.note(
-        band(found[ROUTINGS]),
-        TOP,
-        POINTS,
-        *notes.texts(),
-        without([row for rows in lacking.values() for row in rows]),
-    )
-    return page, missing
-
-
-def overlaid(sources: Sources) -> Drawn:
-    """Fig. 5: convergence, memory and time on DiverseMultiMNIST."""
-    study = "tsai_fig5"
-    rows = [measured for measured in sources.lines(study) if measured.row.run]
-    lacking = [measured for measured in rows if not measured.runs]
-    missing = sources.missing(lacking, study)
-    if len(lacking) == len(rows):
-        return None, missing
-    page = Page("tsai, Fig. 5: overlaid digits (DiverseMultiMNIST), CapsNets and CNNs", (13, 5), (1, 3))
-    notes = sources.footnotes(study)
-    curves, memory, time = page.axes[0]
-    draw_curves(
-        curves, rows, notes, [f"{measured.row.name}, {measured.row.published['parameters']}M" for measured in rows]
-    )
-    count_epochs(curves, "step (60,000 generated images)")
-    curves.set_ylabel("images with the exact set of digits, %")
-    level(curves, levels(rows))
-    legend(curves, 1)
-    measure = _memory(rows)
-    for axis, what, label in ((memory, measure, MEMORY[measure]), (time, "inference", TIME)):
-        axis.set_title(_devices(rows), fontsize=9)
-        _draw_bars(axis, rows, what)
-        axis.set_ylabel(label)
-    page.note(band(rows), "Dotted levels and the numbers at the right: as published in the figure's table.")
-    page.note("Bars: mean over seeds, ± standard deviation where there are several.")
-    page.note(*notes.texts(), without(lacking))
-    return page, missing
-
-
 MEMORY = {"memory": "peak memory of the device, MB", "host": "peak memory of the process (no GPU), MB"}
 TIME = "inference, ms a batch of 128 images"
 
 
-def _draw_convergence(axes: Sequence[Axes], rows: Sequence[Line], notes: Footnotes) -> None:
-    """A plot a routing, all to one scale."""
-    printed = _printed()
+def iterations(sources: Sources) -> Drawing:
+    """Fig. 4: above, a plot a routing; below, accuracy, memory and time by number of iterations."""
+    lines = {study: sources.lines(study) for study in (ROUTINGS, ABLATION, COST)}
+    lacking = {study: [line for line in of_study if not line.runs] for study, of_study in lines.items()}
+    missing = [each for study, of_study in lacking.items() for each in sources.missing(of_study, study)]
+    if not any(line.runs for of_study in lines.values() for line in of_study):
+        return None, missing
+    figure = PaperFigure("tsai, Fig. 4: routing iterations on CIFAR-10, simple backbone", (12, 9.5), (2, 3))
+    footnotes = sources.footnotes(ROUTINGS, ABLATION, COST)
+    _draw_convergence(figure.axes[0], lines[ROUTINGS], footnotes)
+    accuracy, memory, time = figure.axes[1]
+    series = [(f"{kind} routing", _labelled(lines[ROUTINGS], kind)) for kind in KINDS]
+    series += [(name, _labelled(lines[ABLATION], variant)) for variant, name in VARIANTS.items()]
+    for index, ((name, of_series), style) in enumerate(zip(series, STYLES, strict=True)):
+        _draw_points(accuracy, name, of_series, "accuracy", footnotes, style, shift=0.06 * (index - 2.5))
+    accuracy.plot(5, 10, "*", color=STYLES[3].color, markersize=11, label="published: uniform (A, 5)")
+    _label(accuracy, "maximum accuracy, %")
+    draw_published(accuracy, list(zip(_published_best().values(), STYLES, strict=False)))
+    measure = _memory(lines[COST])
+    for axis, what, label in ((memory, measure, MEMORY[measure]), (time, "inference", TIME)):
+        _draw_points(axis, "inverted routing", lines[COST], what, footnotes, STYLES[2])
+        axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
+        _label(axis, label)
+        axis.set_title(_devices(lines[COST]), fontsize=9)
+    all_lacking = [line for of_study in lacking.values() for line in of_study]
+    figure.note(band(lines[ROUTINGS]), BEST, POINTS, *footnotes.texts(), without(all_lacking))
+    return figure, missing
+
+
+def overlaid(sources: Sources) -> Drawing:
+    """Fig. 5: convergence, memory and time on DiverseMultiMNIST."""
+    study = "tsai_fig5"
+    lines = [line for line in sources.lines(study) if line.row.run]
+    lacking = [line for line in lines if not line.runs]
+    missing = sources.missing(lacking, study)
+    if len(lacking) == len(lines):
+        return None, missing
+    figure = PaperFigure("tsai, Fig. 5: overlaid digits (DiverseMultiMNIST), CapsNets and CNNs", (13, 5), (1, 3))
+    footnotes = sources.footnotes(study)
+    curves, memory, time = figure.axes[0]
+    draw_curves(curves, lines, footnotes, [f"{line.row.name}, {line.row.published['parameters']}M" for line in lines])
+    count_along(curves, "step (60,000 generated images)")
+    curves.set_ylabel("images with the exact set of digits, %")
+    draw_published(curves, published_accuracies(lines))
+    legend(curves, 1)
+    measure = _memory(lines)
+    for axis, what, label in ((memory, measure, MEMORY[measure]), (time, "inference", TIME)):
+        axis.set_title(_devices(lines), fontsize=9)
+        _draw_bars(axis, lines, what)
+        axis.set_ylabel(label)
+    figure.note(band(lines), "Dotted levels and the numbers at the right: as published in the figure's table.")
+    figure.note("Bars: mean over seeds, ± standard deviation where there are several.")
+    figure.note(*footnotes.texts(), without(lacking))
+    return figure, missing
+
+
+def _draw_convergence(axes: Sequence[Axes], lines: Sequence[Line], footnotes: Footnotes) -> None:
+    """A plot a routing, with one scale for all."""
+    published = _published_best()
+    counts = [f"{count} iteration{'s' * (count > 1)}" for count in range(1, 6)]
     for axis, kind in zip(axes, KINDS, strict=True):
         axis.set_title(f"{kind} routing")
-        counts = [f"{count} iteration{'s' * (count > 1)}" for count in range(1, 6)]
-        draw_curves(axis, _labelled(rows, kind), notes, counts)
+        draw_curves(axis, _labelled(lines, kind), footnotes, counts)
     drawn = [axis for axis in axes if axis.lines]
-    low = min([axis.get_ylim()[0] for axis in drawn] + [*map(number, printed.values())])
-    high = max([axis.get_ylim()[1] for axis in drawn] + [*map(number, printed.values())])
-    for axis, text in zip(axes, printed.values(), strict=True):
-        axis.set_ylim(low, high)
-        level(axis, [(text, number(text), Look(GREY, "_", "-", ""))])
+    limits = [limit for axis in drawn for limit in axis.get_ylim()] + [float(text) for text in published.values()]
+    for axis, text in zip(axes, published.values(), strict=True):
+        axis.set_ylim(min(limits), max(limits))
+        draw_published(axis, [(text, SeriesStyle(GREY, "_", "-", ""))])
         if axis in drawn:
             legend(axis, 2)
         else:
@@ -106,72 +100,65 @@ def _draw_convergence(axes: Sequence[Axes], rows: Sequence[Line], notes: Footnot
             axis.text(0.5, 0.25, "no runs", transform=axis.transAxes, ha="center", color=GREY)
 
 
-def _printed() -> dict[str, str]:
-    """The routings' published best accuracies, with the simple backbone on CIFAR-10."""
+def _published_best() -> dict[str, str]:
+    """The published best accuracy of each routing, with the simple backbone on CIFAR-10."""
     rows = {row.name: row.published["accuracy"] for row in studies.load("tsai_table1").rows}
     return {kind: rows[f"{name} simple CIFAR-10"] for kind, name in KINDS.items()}
 
 
-def _labelled(rows: Sequence[Line], label: str) -> list[Line]:
+def _labelled(lines: Sequence[Line], label: str) -> list[Line]:
     """The rows of a routing or of a variant, by iterations."""
-    return [measured for measured in rows if measured.row.labels[1] == label]
+    return [line for line in lines if line.row.labels[1] == label]
 
 
 def _draw_points(
-    axis: Axes, name: str, rows: Sequence[Line], measure: str, notes: Footnotes, look: Look, shift: float = 0
+    axis: Axes,
+    name: str,
+    lines: Sequence[Line],
+    measure: str,
+    footnotes: Footnotes,
+    style: SeriesStyle,
+    shift: float = 0,
 ) -> None:
-    """A measure by iterations. Points are joined where their settings agree; where they don't, each has its mark."""
-    cells = [measured.cell(measure) for measured in rows]
-    places = [int(measured.row.labels[-1]) + shift for measured in rows]
-    points = [(x, cell) for x, cell in zip(places, cells, strict=True) if cell.n]
-    counts = [str(cell.n) for cell in cells]
+    """A measure by iterations. Only points of one setting are joined; with several settings each has its footnote."""
+    cells = {int(line.row.labels[-1]) + shift: line.cell(measure) for line in lines}
+    points = [(x, cell) for x, cell in cells.items() if cell.n]
+    counts = [str(cell.n) for cell in cells.values()]
     settings = list(dict.fromkeys(cell.setting for _, cell in points))
     numbers = f"n = {counts[0] if len(set(counts)) == 1 else ', '.join(counts)}" if points else "no runs"
-    label = notes.mark(f"{name} ({numbers})", *settings)
+    label = footnotes.mark(f"{name} ({numbers})", *settings)
     for setting in settings or [None]:
-        same = [(x, cell) for x, cell in points if cell.setting == setting]
-        style: dict[str, Any] = {**look.curve, "label": label, "capsize": 3}
-        values = [cell.mean or 0 for _, cell in same]
-        axis.errorbar([x for x, _ in same], values, yerr=[cell.sd or 0 for _, cell in same], **style)
+        same = [(x, cell.mean or 0, cell.sd or 0) for x, cell in points if cell.setting == setting]
+        x, means, sds = zip(*same, strict=True) if same else ((), (), ())
+        keywords: dict[str, Any] = {**style.curve, "label": label, "capsize": 3}
+        axis.errorbar(x, means, yerr=sds, **keywords)
         label = "_"
         if len(settings) > 1:
-            for x, cell in same:
-                mark = notes.mark(" ", cell.setting)
-                axis.annotate(
-                    mark, (x, cell.mean or 0), (5, 4), textcoords="offset points", fontsize=7, color=look.color
-                )
+            place: dict[str, Any] = {"xytext": (5, 4), "textcoords": "offset points"}
+            for point in zip(x, means, strict=True):
+                axis.annotate(footnotes.mark(" ", setting), point, **place, fontsize=7, color=style.color)
 
 
-def _draw_cost(memory: Axes, time: Axes, rows: Sequence[Line], notes: Footnotes) -> None:
-    measure = _memory(rows)
-    _draw_points(memory, "inverted routing", rows, measure, notes, LOOKS[2])
-    _draw_points(time, "inverted routing", rows, "inference", notes, LOOKS[2])
-    for axis, label in ((memory, MEMORY[measure]), (time, TIME)):
-        axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
-        _finish(axis, label)
-        axis.set_title(_devices(rows), fontsize=9)
-
-
-def _finish(axis: Axes, label: str) -> None:
-    count_epochs(axis, "routing iterations")
+def _label(axis: Axes, label: str) -> None:
+    count_along(axis, "routing iterations")
     axis.set(xlim=(0.5, 5.5), ylabel=label)
     legend(axis)
 
 
-def _draw_bars(axis: Axes, rows: Sequence[Line], measure: str) -> None:
-    for place, (measured, look) in enumerate(zip(rows, LOOKS, strict=False)):
-        cell = measured.cell(measure)
+def _draw_bars(axis: Axes, lines: Sequence[Line], measure: str) -> None:
+    for place, (line, style) in enumerate(zip(lines, STYLES, strict=False)):
+        cell = line.cell(measure)
         if cell.n:
-            axis.bar(place, cell.mean or 0, 0.6, yerr=cell.sd, color=look.color, alpha=0.6, hatch=look.hatch)
-    axis.set_xticks(range(len(rows)), [measured.row.name.replace(" ", "\n") for measured in rows], fontsize=8)
+            axis.bar(place, cell.mean or 0, 0.6, yerr=cell.sd, **style.bar)
+    axis.set_xticks(range(len(lines)), [line.row.name.replace(" ", "\n") for line in lines], fontsize=8)
 
 
-def _memory(rows: Sequence[Line]) -> str:
-    """The device's memory, or the process's where no run had a GPU."""
-    return "memory" if any(measured.cell("memory").n for measured in rows) else "host"
+def _memory(lines: Sequence[Line]) -> str:
+    """The measure of memory: the device's, or the process's where no run had a GPU."""
+    return "memory" if any(line.cell("memory").n for line in lines) else "host"
 
 
-def _devices(rows: Sequence[Line]) -> str:
-    """On what memory and time were measured."""
-    devices = dict.fromkeys(device for measured in rows if (device := measured.cell("memory").device))
+def _devices(lines: Sequence[Line]) -> str:
+    """The devices on which memory and time were measured."""
+    devices = dict.fromkeys(device for line in lines if (device := line.cell("memory").device))
     return f"Measured on {', '.join(devices)}" if devices else "No runs"

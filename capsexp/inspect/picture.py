@@ -16,7 +16,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from capsexp.figures.style import GREY, LOOKS, ours
+from capsexp.figures.style import GREY, STYLES, default_style
 from capsexp.inspect.analysis import Analysis, ChildCapsule, LayerAnalysis
 from capsexp.inspect.traversal import OFFSETS
 
@@ -42,7 +42,7 @@ def picture(analysis: Analysis) -> bytes:
     if analysis.traversal is not None:
         rows.append((0.9 + 0.55 * len(analysis.traversal), partial(_traversal, analysis, analysis.traversal)))
     heights = [height for height, _ in rows]
-    with ours():
+    with default_style():
         figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
         figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)  # type: ignore[union-attr,call-arg]
         parts = figure.subfigures(len(rows), 1, squeeze=False, height_ratios=heights)[:, 0]
@@ -70,7 +70,7 @@ def _prediction(analysis: Analysis, part: SubFigure) -> None:
 def _scores(axis: Axes, analysis: Analysis) -> None:
     scores, true = analysis.scores, analysis.image.labels or []
     shown = scores.topk(min(MAX_CLASSES, len(scores))).indices.sort().values.tolist()
-    colors = [LOOKS[2].color if label == analysis.predicted else "0.8" for label in shown]
+    colors = [STYLES[2].color if label == analysis.predicted else "0.8" for label in shown]
     bars = axis.barh(range(len(shown)), scores[shown].tolist(), color=colors, edgecolor="black", linewidth=0.6)
     axis.bar_label(bars, fmt="%.3f", fontsize=TINY, padding=3)
     names = [analysis.class_names[label] + (" (true)" if label in true else "") for label in shown]
@@ -110,7 +110,7 @@ def _which(analysis: Analysis, layer: LayerAnalysis) -> str:
 def _entropies(axis: Axes, layer: LayerAnalysis) -> None:
     parents = layer.captured.coefficients[0].shape[-1]
     iterations = range(1, len(layer.entropies) + 1)
-    axis.plot(iterations, layer.entropies, **LOOKS[0].curve)
+    axis.plot(iterations, layer.entropies, **STYLES[0].curve)
     for iteration in {1, len(iterations)}:
         value = layer.entropies[iteration - 1]
         axis.annotate(f"{value:.3f}", (iteration, value), (0, -5), textcoords="offset points", ha="center", va="top")
@@ -127,9 +127,9 @@ def _strongest(analysis: Analysis, layer: LayerAnalysis, part: SubFigure) -> Non
     image, lines, listed = part.subplots(1, 3, width_ratios=[1, 1.7, 1.8])
     _image(image, analysis.image.pixels, "receptive fields")
     _boxes(image, children)
-    for number, (child, look) in enumerate(zip(children, LOOKS, strict=False), 1):
+    for number, (child, style) in enumerate(zip(children, STYLES, strict=False), 1):
         label = f"{number}: type {child.type}, row {child.row}, column {child.column}, presence {child.presence:.2f}"
-        lines.plot(range(1, len(child.coefficients) + 1), child.coefficients, label=label, **look.curve)
+        lines.plot(range(1, len(child.coefficients) + 1), child.coefficients, label=label, **style.curve)
     lines.set_ylim(0, 1.08 * max(max(child.coefficients) for child in children))
     lines.set_title("routing coefficient", fontsize=SMALL)
     _label_iterations(lines, len(layer.coefficients))
@@ -144,12 +144,12 @@ def _boxes(axis: Axes, children: Sequence[ChildCapsule]) -> None:
         if child.box is not None:
             numbers.setdefault(child.box, []).append(number)
     for (top, left, bottom, right), here in numbers.items():
-        look = LOOKS[here[0] - 1]
+        style = STYLES[here[0] - 1]
         box = Rectangle((left - 0.5, top - 0.5), right - left, bottom - top, fill=False, path_effects=CASED)
-        box.set(edgecolor=look.color, linestyle=look.line)
+        box.set(edgecolor=style.color, linestyle=style.line)
         axis.add_patch(box)
         middle = ((left + right - 1) / 2, (top + bottom - 1) / 2)
-        axis.annotate(",".join(map(str, here)), middle, color=look.color, ha="center", va="center", path_effects=CASED)
+        axis.annotate(",".join(map(str, here)), middle, color=style.color, ha="center", va="center", path_effects=CASED)
 
 
 def _label_iterations(axis: Axes, count: int) -> None:
@@ -182,7 +182,7 @@ def _attention(analysis: Analysis, part: SubFigure) -> None:
 
 def _bars(axis: Axes, values: Tensor, foot: int, title: str) -> None:
     """Bars from `foot`: 1 is the factor that changes nothing; 0 in CBAM, whose factors are all below 1."""
-    axis.bar(range(len(values)), (values - foot).tolist(), width=1.0, bottom=foot, color=LOOKS[2].color)
+    axis.bar(range(len(values)), (values - foot).tolist(), width=1.0, bottom=foot, color=STYLES[2].color)
     axis.axhline(foot, color="black", linewidth=0.8)
     axis.set_title(title, fontsize=SMALL)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))

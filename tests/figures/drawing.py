@@ -1,4 +1,4 @@
-"""What the tests of figures share: sources made of records that no run left, and what stands on a page."""
+"""Sources of made-up records, and the contents of a figure."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.text import Text
 
 from capsexp.figures.sources import Sources
-from capsexp.figures.style import Page
+from capsexp.figures.style import PaperFigure
 from capsexp.run.records import Record, run_name
 from capsexp.study import studies
 
@@ -25,7 +25,7 @@ def words(study: str, row: str) -> str:
 
 
 def seeds(study: str, row: str, curves: Sequence[Sequence[float]], more: str = "", **changed: Any) -> list[Record]:
-    """A row's runs with seeds 0, 1, 2 …, each with its accuracies epoch by epoch."""
+    """A row's runs with seeds 0, 1, 2 …, from their accuracies epoch by epoch."""
     line = f"{words(study, row)} {more}".strip()
     return [run(line, seed, curve, **changed) for seed, curve in enumerate(curves)]
 
@@ -43,24 +43,24 @@ def folder(made: Sources, record: Record) -> Path:
 
 
 def labels(axis: Axes) -> list[str]:
-    """What the legend says of what is drawn; what isn't only has a published level."""
+    """The legend, without the entries of published numbers whose rows are not drawn."""
     legend = axis.get_legend()
     found = [text.get_text() for text in legend.get_texts()] if legend else []
     return [text for text in found if not text.endswith(UNDRAWN)]
 
 
 def texts(axis: Axes) -> list[str]:
-    """What is written in and beside the axes."""
+    """The texts in and beside the axes."""
     return [text.get_text() for text in axis.texts]
 
 
 def curve(axis: Axes, label: str) -> tuple[list[float], list[float]]:
-    """x and y of the line whose label begins so."""
+    """x and y of the line whose label begins with `label`."""
     (line,) = (line for line in axis.lines if str(line.get_label()).startswith(label))
     return [float(x) for x in line.get_xdata()], [float(y) for y in line.get_ydata()]
 
 
-def everything(page: Page) -> str:
-    """All words on a page, its notes included."""
-    found = [text.get_text() for text in page.figure.findobj(Text)]
-    return "\n".join([*found, *page.notes])
+def everything(figure: PaperFigure) -> str:
+    """All texts of a figure and its notes."""
+    found = [text.get_text() for text in figure.figure.findobj(Text)]
+    return "\n".join([*found, *figure.notes])

@@ -1,4 +1,4 @@
-"""Curves, bars and points: the numbers of the records, by hand; the papers' numbers; marks and seeds."""
+"""Curves, bars and points have the records' numbers, the published numbers, and footnotes."""
 
 from pathlib import Path
 
@@ -8,9 +8,9 @@ from drawing import ATTENTION, curve, everything, labels, seeds, sources, texts,
 from made import run
 from matplotlib.axes import Axes
 
-from capsexp.figures import catalogue, curves, squashing
+from capsexp.figures import catalogue, huang
 from capsexp.figures.sources import Sources
-from capsexp.figures.style import Page
+from capsexp.figures.style import PaperFigure
 from capsexp.study import studies
 from capsexp.study.selection import select
 
@@ -18,31 +18,31 @@ SHORT = "budget.epochs=2"
 TABLE2 = {"huang_fig11": "CIFAR-10", "huang_fig12": "Fashion-MNIST", "huang_fig13": "SVHN"}
 
 
-def drawn(name: str, made: Sources) -> Page:
-    """A figure that can be drawn."""
-    page, _ = catalogue.find(name)(made)
-    assert page is not None
-    return page
+def drawn(name: str, made: Sources) -> PaperFigure:
+    """A figure; it can be drawn."""
+    figure, _ = catalogue.find(name)(made)
+    assert figure is not None
+    return figure
 
 
-def only(page: Page) -> Axes:
-    """Its axes."""
-    ((axis,),) = page.axes
+def only(figure: PaperFigure) -> Axes:
+    """The axes of a figure with one plot."""
+    ((axis,),) = figure.axes
     return axis
 
 
-def test_squash_scales_are_those_of_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_squash_functions_are_those_of_the_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     axis = only(drawn("huang_fig3", sources(tmp_path)))
     lengths, one = curve(axis, "constant 1.0")
     _, half = curve(axis, "constant 0.5")
     at = lengths.index(1.0)
     assert (one[at], half[at]) == pytest.approx((1 / 2, 2 / 3))
     assert one == pytest.approx([x * x / (1 + x * x) for x in lengths])
-    monkeypatch.setattr(squashing, "squash", lambda s, constant: torch.zeros_like(s))
+    monkeypatch.setattr(huang, "squash", lambda s, constant: torch.zeros_like(s))
     assert not any(curve(only(drawn("huang_fig3", sources(tmp_path))), "constant 1.0")[1])
 
 
-def test_a_curve_is_the_mean_over_seeds_and_its_band_the_deviation(tmp_path: Path) -> None:
+def test_a_curve_is_the_mean_over_seeds_and_its_band_the_standard_deviation(tmp_path: Path) -> None:
     axis = only(drawn("huang_fig13", sources(tmp_path, *seeds("huang_table2", "CapsNet SVHN", [[10, 20], [20, 60]]))))
     assert curve(axis, "CapsNet (n = 2)") == ([1.0, 2.0], [15.0, 40.0])
     (band,) = axis.collections
@@ -50,15 +50,15 @@ def test_a_curve_is_the_mean_over_seeds_and_its_band_the_deviation(tmp_path: Pat
     assert (corners.min(), corners.max()) == pytest.approx((15 - 50**0.5, 40 + 800**0.5))
 
 
-def test_one_seed_has_no_band_and_says_so(tmp_path: Path) -> None:
-    page = drawn("huang_fig13", sources(tmp_path, *seeds("huang_table2", "DA-CapsNet SVHN", [[10.0, 20.0]])))
-    assert labels(only(page)) == ["DA-CapsNet (n = 1)"]
-    assert not only(page).collections
-    assert "n = 1: one run" in everything(page)
+def test_one_seed_has_no_band_and_a_note(tmp_path: Path) -> None:
+    figure = drawn("huang_fig13", sources(tmp_path, *seeds("huang_table2", "DA-CapsNet SVHN", [[10.0, 20.0]])))
+    assert labels(only(figure)) == ["DA-CapsNet (n = 1)"]
+    assert not only(figure).collections
+    assert "n = 1: one run" in everything(figure)
 
 
 @pytest.mark.parametrize("name", TABLE2)
-def test_every_published_number_stands_at_its_height_with_runs_or_without(tmp_path: Path, name: str) -> None:
+def test_every_published_number_is_drawn_with_runs_or_without(tmp_path: Path, name: str) -> None:
     rows = [row for row in studies.load("huang_table2").rows if row.labels[1] == TABLE2[name]]
     axis = only(drawn(name, sources(tmp_path, *seeds("huang_table2", f"CapsNet {TABLE2[name]}", [[40.0]]))))
     printed = [row.published["accuracy"] for row in rows]
@@ -68,28 +68,28 @@ def test_every_published_number_stands_at_its_height_with_runs_or_without(tmp_pa
     legend = axis.get_legend()
     assert legend is not None
     named = {text.get_text().partition(" (")[0] for text in legend.get_texts()}
-    assert named == set(ATTENTION)  # the looks that tell the levels apart
+    assert named == set(ATTENTION)  # one style a level
     low, high = axis.get_ylim()
     assert low < 40
     assert high > max(heights)
 
 
-def test_reduced_training_and_other_data_are_marked_on_the_figure(tmp_path: Path) -> None:
+def test_reduced_training_and_other_data_have_footnotes(tmp_path: Path) -> None:
     note = "first 4,434 of 73,257 training digits"
     found = [
         *seeds("huang_table2", "CapsNet SVHN", [[10.0] * 100]),
         *seeds("huang_table2", "CapsNet+Conv SVHN", [[10.0, 20.0]], SHORT),
         *seeds("huang_table2", "DA-CapsNet SVHN", [[10.0] * 100], note=note),
     ]
-    page = drawn("huang_fig13", sources(tmp_path, *found))
-    assert labels(only(page)) == ["CapsNet (n = 1)", "CapsNet+Conv (n = 1) [a]", "DA-CapsNet (n = 1) [b]"]
-    assert "[a] 2 of 100 epochs, bf16" in page.notes
-    assert f"[b] {note}, bf16" in page.notes
-    assert "Unmarked: the paper's whole training, bf16" in page.notes
-    assert "No finished runs of CapsNet+Caps SVHN." in page.notes
+    figure = drawn("huang_fig13", sources(tmp_path, *found))
+    assert labels(only(figure)) == ["CapsNet (n = 1)", "CapsNet+Conv (n = 1) [a]", "DA-CapsNet (n = 1) [b]"]
+    assert "[a] 2 of 100 epochs, bf16" in figure.notes
+    assert f"[b] {note}, bf16" in figure.notes
+    assert "Unmarked: the paper's whole training, bf16" in figure.notes
+    assert "No finished runs of CapsNet+Caps SVHN." in figure.notes
 
 
-def test_settings_protocols_and_failures_never_meet_in_a_curve(tmp_path: Path) -> None:
+def test_a_curve_has_one_setting_and_one_protocol(tmp_path: Path) -> None:
     base = words("huang_table2", "CapsNet SVHN")
     found = [
         *seeds("huang_table2", "CapsNet SVHN", [[30.0, 40.0], [32.0, 42.0]], SHORT),
@@ -103,11 +103,11 @@ def test_settings_protocols_and_failures_never_meet_in_a_curve(tmp_path: Path) -
     assert labels(axis) == ["CapsNet (n = 2) [a]"]
 
 
-def test_a_whole_training_is_shown_where_it_differs(tmp_path: Path) -> None:
+def test_long_curves_may_begin_below_the_plot(tmp_path: Path) -> None:
     found = seeds("huang_table2", "CapsNet SVHN", [[1.0] * 10 + [80.0] * 90])
-    page = drawn("huang_fig13", sources(tmp_path, *found))
-    assert only(page).get_ylim()[0] > 75
-    assert "may lie below the plot" in everything(page)
+    figure = drawn("huang_fig13", sources(tmp_path, *found))
+    assert only(figure).get_ylim()[0] > 75
+    assert "may lie below the plot" in everything(figure)
     short = drawn("huang_fig13", sources(tmp_path / "b", *seeds("huang_table2", "CapsNet SVHN", [[1, 80]], SHORT)))
     assert only(short).get_ylim()[0] < 1
     assert "below the plot" not in everything(short)
@@ -116,8 +116,8 @@ def test_a_whole_training_is_shown_where_it_differs(tmp_path: Path) -> None:
 def test_bars_are_mean_first_epochs_beside_the_published_ones(tmp_path: Path) -> None:
     accuracies = [[90.0, 99.0, 98.0], [99.0, 98.0, 98.0], [90.0, 98.0, 99.0]]
     found = [*seeds("huang_fig10", "CapsNet", accuracies), *seeds("huang_fig10", "DA-CapsNet", accuracies[:1])]
-    page = drawn("huang_fig10", sources(tmp_path, *found))
-    left, right = page.axes[0]
+    figure = drawn("huang_fig10", sources(tmp_path, *found))
+    left, right = figure.axes[0]
     assert [bar.get_height() for bar in right.patches] == [2.0, 25, 16, 13, 2.0, 10]  # ours, published, …
     assert texts(right) == ["25", "16", "13", "10"]
     assert [tick.get_text().replace("\n", "") for tick in right.get_xticklabels()] == list(ATTENTION)
@@ -136,20 +136,20 @@ def test_points_by_iteration_are_joined_only_within_a_setting(tmp_path: Path) ->
         *seeds("tsai_fig4", "Inverted 4", [[80.0]], "budget.epochs=1"),
         *seeds("tsai_fig4_ablation", "A 5", [[10.0, 10.0]], SHORT),
     ]
-    page = drawn("tsai_fig4", sources(tmp_path, *found))
-    accuracy = page.axes[1][0]
+    figure = drawn("tsai_fig4", sources(tmp_path, *found))
+    accuracy = figure.axes[1][0]
     joined = [line for line in accuracy.lines if line.get_marker() == "^" and len(line.get_xdata()) > 1]
     assert [list(line.get_ydata()) for line in joined if list(line.get_xdata()) != [0, 1]] == [[61.0, 70.0]]
     assert "inverted routing (n = 2, 1, 0, 1, 0) [a, b]" in labels(accuracy)
     assert "A, no LayerNorm (n = 0, 0, 0, 0, 1) [a]" in labels(accuracy)
     assert "B, sequential (n = 2, 0, 0, 0, 0) [a]" in labels(accuracy)  # the first iteration is the same run
     assert [text.strip() for text in texts(accuracy) if "[" in text] == ["[a]", "[a]", "[b]"]
-    assert {"[a] 2 of 350 epochs, bf16", "[b] 1 of 350 epochs, bf16"} < set(page.notes)
+    assert {"[a] 2 of 350 epochs, bf16", "[b] 1 of 350 epochs, bf16"} < set(figure.notes)
 
 
-def test_tsais_table_1_is_drawn_in_and_its_uniform_prediction(tmp_path: Path) -> None:
-    page = drawn("tsai_fig4", sources(tmp_path, *seeds("tsai_fig4", "EM 2", [[50.0]], "budget.epochs=1")))
-    top, (accuracy, _, _) = page.axes
+def test_tsais_table_1_and_uniform_prediction_are_drawn(tmp_path: Path) -> None:
+    figure = drawn("tsai_fig4", sources(tmp_path, *seeds("tsai_fig4", "EM 2", [[50.0]], "budget.epochs=1")))
+    top, (accuracy, _, _) = figure.axes
     assert [[text for text in texts(axis) if text != "no runs"] for axis in top] == [["84.08"], ["82.19"], ["85.17"]]
     assert sorted(texts(accuracy)) == ["82.19", "84.08", "85.17"]
     assert curve(accuracy, "published: uniform") == ([5.0], [10.0])
@@ -158,7 +158,7 @@ def test_tsais_table_1_is_drawn_in_and_its_uniform_prediction(tmp_path: Path) ->
     assert labels(top[1]) == ["2 iterations (n = 1) [a]"]
 
 
-def test_memory_is_the_devices_or_where_there_is_none_the_processes(tmp_path: Path) -> None:
+def test_memory_is_the_devices_or_on_a_cpu_the_processes(tmp_path: Path) -> None:
     found = seeds("tsai_fig4_cost", "Inverted 3", [[50.0]])
     memory, time = drawn("tsai_fig4", sources(tmp_path, *found)).axes[1][1:]
     assert "device" in memory.get_ylabel()
@@ -171,15 +171,15 @@ def test_memory_is_the_devices_or_where_there_is_none_the_processes(tmp_path: Pa
 
 
 def test_overlaid_digits(tmp_path: Path) -> None:
-    page = drawn("tsai_fig5", sources(tmp_path, *seeds("tsai_fig5", "CapsNet vector", [[50.0], [60.0]])))
-    left, memory, _ = page.axes[0]
+    figure = drawn("tsai_fig5", sources(tmp_path, *seeds("tsai_fig5", "CapsNet vector", [[50.0], [60.0]])))
+    left, memory, _ = figure.axes[0]
     assert labels(left) == ["CapsNet vector, 42.48M (n = 2)"]
     assert set(texts(left)) == {"83.39", "80.59", "85.74", "79.81", "84.84"}
     assert [bar.get_height() for bar in memory.patches] == [1000.0]
     assert len(memory.get_xticklabels()) == 5
 
 
-# What is missing
+# Missing runs
 
 STUDIES = {
     "huang_fig8": ["huang_fig8"],
@@ -195,16 +195,16 @@ STUDIES = {
 }
 
 
-def test_all_figures_that_need_runs_are_tested_without_them() -> None:
+def test_all_figures_are_in_the_table_above() -> None:
     assert catalogue.FIGURES.keys() == {"huang_fig3", *STUDIES}
     named = {figure for name in studies.names() for figure in studies.load(name).figures}
     assert named < catalogue.FIGURES.keys()
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_without_runs_it_says_which_and_its_command_makes_them(tmp_path: Path, name: str) -> None:
-    page, missing = catalogue.find(name)(sources(tmp_path, typed=["paths.results=elsewhere"]))
-    assert page is None
+def test_without_runs_a_figure_names_them_and_a_command_that_makes_them(tmp_path: Path, name: str) -> None:
+    figure, missing = catalogue.find(name)(sources(tmp_path, typed=["paths.results=elsewhere"]))
+    assert figure is None
     assert [lack.command.split("+study=")[1].split()[0] for lack in missing] == STUDIES[name]
     for lack in missing:
         python, m, capsexp, study, *typed = lack.command.split()
@@ -216,9 +216,3 @@ def test_without_runs_it_says_which_and_its_command_makes_them(tmp_path: Path, n
         rows = [row for row in whole.rows if row.name in named]
         assert len(rows) == len(named)
         assert {frozenset(words) for row in rows for words in row.combinations()} == made
-
-
-def test_a_number_is_read_as_printed() -> None:
-    assert curves.number("82.95") == 82.95
-    with pytest.raises(ValueError, match="not a number"):
-        curves.number("not reported")

@@ -1,4 +1,4 @@
-"""Figures of images: what a run logged, and what a checkpoint's network draws."""
+"""Figures of images: logged by a run, or made by the network of a checkpoint."""
 
 import os
 import subprocess
@@ -10,27 +10,26 @@ import pytest
 import torch
 from drawing import curve, everything, folder, labels, seeds, sources, texts
 from numpy.typing import NDArray
-from support import ROOT, TINY, composed_config
+from support import ROOT, Trained
 from torch.utils.tensorboard import SummaryWriter
 
-from capsexp.figures import affine, catalogue, networks, traversals
+from capsexp.figures import alberti, catalogue, networks, ou
 from capsexp.figures.sources import Missing, Sources
 from capsexp.inspect.restore import Restored, restore
 from capsexp.inspect.traversal import traverse
 from capsexp.results.collect import Line
-from capsexp.run import execute
 from capsexp.run.records import Record
 
 FIG14 = "budget.epochs=2"
 
 
 def image(above: int, below: int) -> NDArray[np.uint8]:
-    """Four images in a row, and below them what was drawn: each of one grey."""
+    """Four images in a row, and their reconstructions below, each of one grey."""
     return np.repeat(np.array([above, below], dtype=np.uint8), 5)[:, None, None] * np.ones((1, 20, 1), dtype=np.uint8)
 
 
 def log(made: Sources, record: Record, images: dict[int, NDArray[np.uint8]], purge: int | None = None) -> None:
-    """TensorBoard's files of a run."""
+    """Writes TensorBoard's files of a run."""
     with SummaryWriter(str(folder(made, record)), purge_step=purge) as writer:
         for epoch, pixels in images.items():
             writer.add_image("reconstructions", pixels, epoch, dataformats="HWC")
@@ -38,25 +37,25 @@ def log(made: Sources, record: Record, images: dict[int, NDArray[np.uint8]], pur
 
 def greys(made: Sources, name: str) -> list[tuple[str, int]]:
     """Each strip's name and grey."""
-    page, _ = catalogue.find(name)(made)
-    assert page is not None
-    return [(axis.get_ylabel(), int(np.unique(axis.images[0].get_array())[0])) for (axis,) in page.axes]
+    figure, _ = catalogue.find(name)(made)
+    assert figure is not None
+    return [(axis.get_ylabel(), int(np.unique(axis.images[0].get_array())[0])) for (axis,) in figure.axes]
 
 
-def test_epochs_stand_below_their_images_in_order(tmp_path: Path) -> None:
+def test_reconstructions_are_below_their_images_by_epoch(tmp_path: Path) -> None:
     (record,) = seeds("huang_fig8", "DA-CapsNet", [[50.0] * 7])
     made = sources(tmp_path, record)
     log(made, record, {epoch: image(200, epoch) for epoch in range(1, 8)})
     expected = [("image", 200), *((f"epoch {epoch}", epoch) for epoch in range(1, 8))]
     assert greys(made, "huang_fig9") == expected
-    page, missing = catalogue.find("huang_fig9")(made)
-    assert page is not None
+    figure, missing = catalogue.find("huang_fig9")(made)
+    assert figure is not None
     assert missing == []
-    assert "DA-CapsNet, after epoch 7: the paper's whole training, bf16; one run (seed 0)." in page.notes
+    assert "DA-CapsNet, after epoch 7: the paper's whole training, bf16; one run (seed 0)." in figure.notes
     assert catalogue.find("huang_fig8")(made)[0] is None  # which is the other network's
 
 
-def test_what_an_interrupted_run_logged_of_lost_epochs_is_not_shown(tmp_path: Path) -> None:
+def test_epochs_that_an_interrupted_run_repeated_are_shown_once(tmp_path: Path) -> None:
     (record,) = seeds("huang_fig8", "CapsNet", [[50.0] * 7])
     made = sources(tmp_path, record)
     log(made, record, {1: image(200, 1), 2: image(200, 99)})
@@ -64,31 +63,31 @@ def test_what_an_interrupted_run_logged_of_lost_epochs_is_not_shown(tmp_path: Pa
     assert greys(made, "huang_fig8") == [("image", 200), ("epoch 1", 1), ("epoch 2", 2), ("epoch 3", 3)]
 
 
-def test_a_seed_with_images_stands_in_for_one_without(tmp_path: Path) -> None:
+def test_the_first_seed_with_images_is_shown(tmp_path: Path) -> None:
     found = seeds("huang_fig8", "CapsNet", [[50.0] * 7] * 2)
     made = sources(tmp_path, *found)
     log(made, found[1], {7: image(200, 7)})
-    page, _ = catalogue.find("huang_fig8")(made)
-    assert page is not None
-    assert "(seed 1)" in everything(page)
+    figure, _ = catalogue.find("huang_fig8")(made)
+    assert figure is not None
+    assert "(seed 1)" in everything(figure)
 
 
 @pytest.mark.parametrize("network", ["CapsNet", "DA-CapsNet"])
-def test_a_run_without_its_files_is_missing_with_the_command_that_trains_it_again(tmp_path: Path, network: str) -> None:
+def test_a_run_without_images_is_missing_with_the_command_that_repeats_it(tmp_path: Path, network: str) -> None:
     (record,) = seeds("huang_fig8", network, [[50.0] * 7])
     made = sources(tmp_path, record, typed=["paths.logs=here"])
-    page, (lack,) = catalogue.find("huang_fig8" if network == "CapsNet" else "huang_fig9")(made)
-    assert page is None
+    figure, (lack,) = catalogue.find("huang_fig8" if network == "CapsNet" else "huang_fig9")(made)
+    assert figure is None
     assert lack.what == f"no reconstructions in {folder(made, record)}"
     assert lack.command == f"{record.provenance['command']} rerun=true paths.logs=here"
-    folder(made, record).mkdir(parents=True)  # nor of files without images
+    folder(made, record).mkdir(parents=True)  # the same with files without images
     with SummaryWriter(str(folder(made, record))) as writer:
         writer.add_scalar("loss", 1.0, 1)
     assert catalogue.find("huang_fig8" if network == "CapsNet" else "huang_fig9")(made)[1] == [lack]
 
 
 @pytest.mark.parametrize(("other", "names"), [(200, ["image"]), (100, ["image", "image"])])
-def test_objects_stand_above_what_either_network_draws_of_them(tmp_path: Path, other: int, names: list[str]) -> None:
+def test_objects_are_above_both_networks_reconstructions(tmp_path: Path, other: int, names: list[str]) -> None:
     (capsnet,), (dual,) = (seeds("huang_fig14", name, [[50.0] * 2], FIG14) for name in ("CapsNet", "DA-CapsNet"))
     made = sources(tmp_path, capsnet, dual)
     log(made, capsnet, {1: image(200, 1), 2: image(200, 2)})
@@ -102,36 +101,25 @@ def test_one_network_of_two_is_drawn_and_the_other_named(tmp_path: Path) -> None
     (record,) = seeds("huang_fig14", "CapsNet", [[50.0] * 2], FIG14)
     made = sources(tmp_path, record)
     log(made, record, {2: image(200, 2)})
-    page, (lack,) = catalogue.find("huang_fig14")(made)
-    assert page is not None
-    assert "Without DA-CapsNet." in page.notes
+    figure, (lack,) = catalogue.find("huang_fig14")(made)
+    assert figure is not None
+    assert "Without DA-CapsNet." in figure.notes
     assert lack.what == "no finished runs of DA-CapsNet"
 
 
 # Networks
 
 
-@pytest.fixture(scope="module")
-def run_of(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The logs of a run of a second, of a CapsNet with a decoder on real digits."""
-    folder = tmp_path_factory.mktemp("run")
-    small = ("model=capsnet", "reconstruction.enabled=true", "budget.epochs=1", "budget.train_images=128")
-    paths = (f"paths.results={folder}/results", f"paths.logs={folder}/logs")
-    execute.run(composed_config(*TINY, *small, *paths), log=lambda _: None)
-    (logs,) = (folder / "logs").glob("capsnet-*")
-    return logs
-
-
 @pytest.fixture
-def network(run_of: Path, monkeypatch: pytest.MonkeyPatch) -> Restored:
-    """It stands in for the networks of all rows."""
-    restored = restore(run_of)
+def network(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> Restored:
+    """The network of all rows."""
+    restored = restore(trained.folder)
 
-    def trained(sources: Sources, measured: Line, *typed: str, device: str | None = "cpu") -> Restored:
+    def found(sources: Sources, line: Line, *overrides: str, device: str | None = "cpu") -> Restored:
         return restored
 
-    for module in (traversals, affine):
-        monkeypatch.setattr(module, "trained", trained)
+    for module in (ou, alberti):
+        monkeypatch.setattr(module, "trained", found)
     return restored
 
 
@@ -143,13 +131,13 @@ def tile(picture: NDArray[np.float32], row: int, column: int) -> NDArray[np.floa
 
 def test_every_dimension_is_a_row_and_every_step_a_column(tmp_path: Path, network: Restored) -> None:
     made = sources(tmp_path, *seeds("ou_traversal", "CapsNet MNIST", [[50.0]], "budget.epochs=1"))
-    page, missing = catalogue.find("ou_traversal_mnist")(made)
-    assert page is not None
+    figure, missing = catalogue.find("ou_traversal_mnist")(made)
+    assert figure is not None
     assert missing == []
     pixels, shown = networks.examples(network)
     assert shown.tolist() == list(range(10))
     assert 0.9 < float(pixels.max()) <= 1
-    for axis, digit in zip(page.axes[0], (0, 5, 9), strict=True):
+    for axis, digit in zip(figure.axes[0], (0, 5, 9), strict=True):
         assert axis.get_title().startswith(str(digit))
         picture = axis.images[0].get_array()
         moved = traverse(network.module, pixels[digit])
@@ -160,13 +148,11 @@ def test_every_dimension_is_a_row_and_every_step_a_column(tmp_path: Path, networ
         assert [tick.get_text() for tick in axis.get_yticklabels()] == [str(row) for row in range(1, 17)]
         at = {tick.get_text(): x for tick, x in zip(axis.get_xticklabels(), axis.get_xticks(), strict=True)}
         assert {text: int(x // 29) for text, x in at.items()} == {"−0.25": 1, "+0.25": 11, "0": 6}
-    assert "1 of 250 epochs" in everything(page)
-    assert "one run (seed 0)" in everything(page)
+    assert "1 of 250 epochs" in everything(figure)
+    assert "one run (seed 0)" in everything(figure)
 
 
-def test_a_class_that_is_taken_for_another_is_named(
-    tmp_path: Path, network: Restored, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_prediction_is_named(tmp_path: Path, network: Restored, monkeypatch: pytest.MonkeyPatch) -> None:
     original = network.module.network.forward
 
     def always_three(images: torch.Tensor) -> object:
@@ -175,17 +161,17 @@ def test_a_class_that_is_taken_for_another_is_named(
 
     monkeypatch.setattr(network.module.network, "forward", always_three)
     made = sources(tmp_path, *seeds("ou_traversal", "CapsNet MNIST", [[50.0]], "budget.epochs=1"))
-    page, _ = catalogue.find("ou_traversal_mnist")(made)
-    assert page is not None
-    assert [axis.get_title() for axis in page.axes[0]] == [f"{digit}, taken for: 3" for digit in (0, 5, 9)]
+    figure, _ = catalogue.find("ou_traversal_mnist")(made)
+    assert figure is not None
+    assert [axis.get_title() for axis in figure.axes[0]] == [f"{digit}, taken for: 3" for digit in (0, 5, 9)]
 
 
 def test_a_run_without_checkpoint_is_missing(tmp_path: Path) -> None:
     (record,) = seeds("ou_traversal", "CapsNet MNIST", [[50.0]])
     made = sources(tmp_path, record)
     for _ in range(2):  # without the folder, and with an empty one
-        page, (lack,) = catalogue.find("ou_traversal_mnist")(made)
-        assert page is None
+        figure, (lack,) = catalogue.find("ou_traversal_mnist")(made)
+        assert figure is None
         assert lack == Missing(f"no checkpoint in {folder(made, record)}", f"{record.provenance['command']} rerun=true")
         folder(made, record).mkdir(parents=True, exist_ok=True)
 
@@ -202,12 +188,12 @@ def test_a_damaged_checkpoint_is_a_line(tmp_path: Path) -> None:
 
 def test_accuracy_under_each_map_beside_the_published_numbers(tmp_path: Path, network: Restored) -> None:
     made = sources(tmp_path, *seeds("alberti_affine", "CapsNet", [[50.0]], "budget.epochs=1"))
-    page, (lack,) = catalogue.find("alberti_affine")(made)
-    assert page is not None
+    figure, (lack,) = catalogue.find("alberti_affine")(made)
+    assert figure is not None
     assert lack.what == "no finished runs of CNN"
-    assert "Without CNN." in page.notes
-    expected = affine.robustness(network, {"rotation": (-40, 20), "shear": (0.4,), "scale": (0.8,)})
-    for axis, kind in zip(page.axes[0], ("rotation", "shear", "scale"), strict=True):
+    assert "Without CNN." in figure.notes
+    expected = alberti.robustness(network, {"rotation": (-40, 20), "shear": (0.4,), "scale": (0.8,)})
+    for axis, kind in zip(figure.axes[0], ("rotation", "shear", "scale"), strict=True):
         of_kind = expected[expected["map"] == kind]
         values, accuracies = curve(axis, "CapsNet")
         measured = dict(zip(values, accuracies, strict=True))
@@ -223,13 +209,13 @@ def test_accuracy_under_each_map_beside_the_published_numbers(tmp_path: Path, ne
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["huang_fig9", "huang_fig14", "alberti_affine", "ou_traversal_fashion_mnist"])
-def test_the_command_that_it_names_makes_what_it_lacks(tmp_path: Path, name: str) -> None:
-    """From nothing to a picture, on the full data sets, with as little training as can be."""
+def test_the_command_for_missing_runs_makes_the_figure(tmp_path: Path, name: str) -> None:
+    """From no runs to the figure, on the full data sets, with as little training as possible."""
     if "CAPSEXP_DATA" not in os.environ:
         pytest.skip("CAPSEXP_DATA is not set")
     made = sources(tmp_path, typed=[f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs"])
-    page, missing = catalogue.find(name)(made)
-    assert page is None
+    figure, missing = catalogue.find(name)(made)
+    assert figure is None
     small = ("budget.epochs=1", "budget.width=0.04", "budget.train_images=64", "trainer=cpu", "seed=0")
     for lack in missing:
         words = [word for word in lack.command.split()[1:] if not word.startswith("seed=")]

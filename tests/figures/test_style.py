@@ -1,4 +1,4 @@
-"""What all figures share: files that are the same whenever drawn, numbers that don't cover each other."""
+"""Files are the same in every drawing, published numbers don't overlap, series differ without colours."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -9,7 +9,7 @@ from drawing import seeds, sources
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from capsexp.figures import catalogue, style
-from capsexp.figures.style import LOOKS, Page, ours, spaced
+from capsexp.figures.style import STYLES, PaperFigure, default_style, spaced
 
 
 @pytest.mark.parametrize(
@@ -18,11 +18,11 @@ from capsexp.figures.style import LOOKS, Page, ours, spaced
         ([0.1, 0.5, 0.9], [0.1, 0.5, 0.9]),
         ([0.5, 0.5], [0.45, 0.55]),
         ([0.1, 0.52, 0.54], [0.1, 0.48, 0.58]),
-        ([0.2, 0.29, 0.3], [0.16333, 0.26333, 0.36333]),  # the first is drawn into the group of the others
+        ([0.2, 0.29, 0.3], [0.16333, 0.26333, 0.36333]),  # the first joins the group of the others
         ([], []),
     ],
 )
-def test_places_are_moved_as_little_as_needs_be(places: list[float], expected: list[float]) -> None:
+def test_places_are_moved_as_little_as_possible(places: list[float], expected: list[float]) -> None:
     assert spaced(places, 0.1) == pytest.approx(expected, abs=1e-4)
 
 
@@ -33,16 +33,16 @@ def test_places_keep_order_distance_and_middle() -> None:
     assert sum(moved) == pytest.approx(sum(places))
 
 
-def test_networks_differ_in_more_than_colour() -> None:
+def test_series_differ_in_more_than_colour() -> None:
     for part in ("color", "marker", "line", "hatch"):
-        assert len({str(getattr(look, part)) for look in LOOKS}) == len(LOOKS)
+        assert len({str(getattr(style, part)) for style in STYLES}) == len(STYLES)
 
 
 def test_colours_differ_in_grey_too() -> None:
     """The four of huang's networks; six can't all lie far apart."""
     lightness = []
-    for look in LOOKS[:4]:
-        red, green, blue = (int(look.color[i : i + 2], 16) for i in (1, 3, 5))
+    for series in STYLES[:4]:
+        red, green, blue = (int(series.color[i : i + 2], 16) for i in (1, 3, 5))
         lightness.append(0.299 * red + 0.587 * green + 0.114 * blue)
     assert all(b - a > 15 for a, b in pairwise(sorted(lightness)))
 
@@ -61,30 +61,21 @@ def test_the_same_records_give_the_same_bytes(tmp_path: Path, monkeypatch: pytes
     assert b"1970" not in drawn[0][1]
 
 
-def test_other_records_give_another_picture(tmp_path: Path) -> None:
-    drawn = []
-    for number in (60.0, 61.0):
-        made = sources(tmp_path / str(number), *seeds("huang_table2", "CapsNet SVHN", [[50.0, number]]))
-        catalogue.draw("huang_fig13", made, tmp_path / str(number))
-        drawn.append((tmp_path / str(number) / "huang_fig13.svg").read_bytes())
-    assert drawn[0] != drawn[1]
-
-
-def test_notes_stand_below_the_plot_whatever_their_number() -> None:
-    with ours():
+def test_notes_are_below_the_plot_whatever_their_number() -> None:
+    with default_style():
         heights = []
         for number in (1, 12):
-            page = Page("A title", (6, 4))
-            page.axes[0][0].plot([1, 2], label="line")
-            style.legend(page.axes[0][0])
-            page.note(*["A note of some words."] * number)
-            page.files()
-            (note,) = (text for text in page.figure.texts if "note" in text.get_text())
-            renderer = FigureCanvasAgg(page.figure).get_renderer()
-            legend = page.axes[0][0].get_legend()
+            figure = PaperFigure("A title", (6, 4))
+            figure.axes[0][0].plot([1, 2], label="line")
+            style.legend(figure.axes[0][0])
+            figure.note(*["A note of some words."] * number)
+            figure.files()
+            (note,) = (text for text in figure.figure.texts if "note" in text.get_text())
+            renderer = FigureCanvasAgg(figure.figure).get_renderer()
+            legend = figure.axes[0][0].get_legend()
             assert legend is not None
             assert note.get_window_extent(renderer).y0 >= -1
             assert note.get_window_extent(renderer).y1 <= legend.get_window_extent(renderer).y0 + 1
-            assert legend.get_window_extent(renderer).y1 < page.axes[0][0].get_window_extent(renderer).y0
-            heights.append(page.axes[0][0].get_window_extent(renderer).height)
+            assert legend.get_window_extent(renderer).y1 < figure.axes[0][0].get_window_extent(renderer).y0
+            heights.append(figure.axes[0][0].get_window_extent(renderer).height)
         assert heights[0] == pytest.approx(heights[1], rel=0.02)

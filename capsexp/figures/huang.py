@@ -1,0 +1,81 @@
+"""huang, Figs. 3 and 10 to 13: squash functions, epochs to the maximum on MNIST, accuracy by epoch."""
+
+from collections.abc import Sequence
+
+import torch
+from matplotlib.axes import Axes
+
+from capsexp.figures.curves import Drawing, band, draw_curves, published_accuracies, without
+from capsexp.figures.sources import Sources
+from capsexp.figures.style import GREY, STYLES, PaperFigure, draw_published, legend
+from capsexp.nn.squash import squash
+from capsexp.results.collect import Line
+
+CONSTANTS = (1.0, 0.5)  # of Table 1
+BARS = (
+    "Bars: first epoch with the run's own maximum, mean over seeds ± standard deviation, a circle a seed; white: as "
+    'published, to "100% accuracy".'
+)
+MAXIMA = "Dotted levels and the numbers at the right: the published maxima (Table 2)."
+
+
+def squash_functions(sources: Sources) -> Drawing:
+    """Fig. 3: the length of squash(s) over the length of s."""
+    figure = PaperFigure("huang, Fig. 3: comparison of two squash functions", (6, 4.5))
+    ((axis,),) = figure.axes
+    lengths = torch.linspace(0, 5, 201, dtype=torch.float64)
+    squashed = {k: squash(lengths[:, None], k)[:, 0] for k in CONSTANTS}
+    for k, style in zip(CONSTANTS, STYLES, strict=False):
+        axis.plot(lengths, squashed[k], label=f"constant {k}", markevery=20, **style.curve)
+    axis.plot(lengths, squashed[0.5] - squashed[1.0], color=GREY, linewidth=1, label="their difference")
+    axis.set(xlabel="length of the vector, ‖s‖", ylabel="length of the squashed vector", xlim=(0, 5), ylim=(0, 1))
+    legend(axis, 3)
+    figure.note("squash(s) = ‖s‖ s / (k + ‖s‖²). Eqs. 2 and 3, which the source draws, are lost in our copy.")
+    return figure, []
+
+
+def epochs_to_maximum(sources: Sources) -> Drawing:
+    """Fig. 10: accuracy by epoch, and the first epoch with the maximum beside the published one."""
+    lines = sources.lines("huang_fig10")
+    lacking = [line for line in lines if not line.runs]
+    missing = sources.missing(lacking, "huang_fig10")
+    if len(lacking) == len(lines):
+        return None, missing
+    figure = PaperFigure("huang, Fig. 10: accuracy on MNIST's test set, and epochs to the top", (10, 5), (1, 2))
+    footnotes = sources.footnotes("huang_fig10")
+    left, right = figure.axes[0]
+    draw_curves(left, lines, footnotes)
+    legend(left, 2)
+    _draw_first_epochs(right, lines)
+    figure.note(band(lines), BARS, *footnotes.texts(), without(lacking))
+    return figure, missing
+
+
+def _draw_first_epochs(axis: Axes, lines: Sequence[Line]) -> None:
+    """Two bars a row: the measured and the published one."""
+    for place, (line, style) in enumerate(zip(lines, STYLES, strict=False)):
+        cell, published = line.cell("first_epoch"), line.row.published["first_epoch"]
+        if line.runs:
+            axis.bar(place - 0.2, cell.mean or 0, 0.36, yerr=cell.sd, capsize=4, **style.bar)
+            axis.plot([place - 0.2] * cell.n, cell.values, "o", color="white", markeredgecolor="black", markersize=5)
+        axis.bar(place + 0.2, float(published), 0.36, color="white", edgecolor=GREY, linestyle="--")
+        axis.annotate(published, (place + 0.2, float(published)), ha="center", va="bottom", color=GREY)
+    axis.set_xticks(range(len(lines)), [line.row.name.replace("+", "\n+") for line in lines])
+    axis.set_ylabel("epochs to the top")
+
+
+def accuracy_by_epoch(number: int, data: str, option: str, sources: Sources) -> Drawing:
+    """Fig. 11, 12 or 13: the four attention cases on one data set, with Table 2's numbers."""
+    lines = sources.lines("huang_table2", data=data)
+    lacking = [line for line in lines if not line.runs]
+    missing = sources.missing(lacking, "huang_table2", f"data={option}")
+    if len(lacking) == len(lines):
+        return None, missing
+    figure = PaperFigure(f"huang, Fig. {number}: accuracy on the test set of {data} by epoch", (7, 5))
+    footnotes = sources.footnotes("huang_table2")
+    ((axis,),) = figure.axes
+    draw_curves(axis, lines, footnotes, [line.row.name.removesuffix(f" {data}") for line in lines])
+    draw_published(axis, published_accuracies(lines))
+    legend(axis, 2)
+    figure.note(band(lines), MAXIMA, *footnotes.texts(), without(lacking))
+    return figure, missing

@@ -1,0 +1,127 @@
+"""python -m capsexp.figures: files, lines and exit codes; the committed figures' names and sizes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib
+import pytest
+from drawing import seeds, sources
+from support import ROOT, committed
+
+from capsexp.errors import InputError, RunError
+from capsexp.figures import catalogue
+from capsexp.figures.__main__ import main
+
+LIMIT = 300_000  # bytes of a committed file
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A results folder with one run of huang's Table 2."""
+    sources(tmp_path, *seeds("huang_table2", "CapsNet SVHN", [[10.0, 20.0]]))
+    return tmp_path
+
+
+@pytest.fixture
+def four_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalogue of four figures, of which one needs no runs."""
+    some = ("huang_fig3", "huang_fig8", "huang_fig10", "ou_traversal_mnist")
+    monkeypatch.setattr(catalogue, "FIGURES", {name: catalogue.FIGURES[name] for name in some})
+
+
+def paths(folder: Path) -> list[str]:
+    return [f"paths.results={folder}/results", f"paths.logs={folder}/logs"]
+
+
+def test_a_named_figure_is_two_files_and_a_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["huang_fig13", *paths(folder)])
+    files = sorted((folder / "results" / "figures").iterdir())
+    assert [file.name for file in files] == ["huang_fig13.png", "huang_fig13.svg"]
+    assert files[0].read_bytes().startswith(b"\x89PNG")
+    assert b"</svg>" in files[1].read_bytes()
+    wrote, missing = capsys.readouterr().out.splitlines()
+    assert wrote == f"huang_fig13: wrote {files[0]} {files[1]}"
+    assert missing == (
+        "huang_fig13: no finished runs of CapsNet+Conv SVHN, CapsNet+Caps SVHN, DA-CapsNet SVHN: python -m capsexp "
+        f"+study=huang_table2 data=svhn seed=0,1,2 {' '.join(paths(folder))}"
+    )
+
+
+@pytest.mark.usefixtures("four_figures")
+def test_without_a_name_all_that_can_be_drawn_is_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(paths(folder))
+    assert {file.stem for file in (folder / "results" / "figures").iterdir()} == {"huang_fig3"}
+    lines = capsys.readouterr().out.splitlines()
+    missing = [line.split(":")[0] for line in lines if ": not drawn: no finished runs of " in line]
+    assert missing == ["huang_fig8", "huang_fig10", "ou_traversal_mnist"]
+
+
+@pytest.mark.usefixtures("four_figures")
+def test_a_damaged_record_is_an_error_after_drawing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = folder / "results" / "runs" / "a-b-c.json"
+    bad.write_text("{}")
+    with pytest.raises(RunError, match=r"^1 records can't be used$"):
+        main(paths(folder))
+    assert capsys.readouterr().err == f"error: {bad}: not a record ('digest')\n"
+    assert (folder / "results" / "figures" / "huang_fig3.svg").exists()
+
+
+def test_a_check_compares_and_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words, svg = ["--check", "huang_fig3", "huang_fig10", *paths(folder)], folder / "results/figures/huang_fig3.svg"
+    with pytest.raises(RunError, match=r"^not what the records give: huang_fig3; make figures$"):
+        main(words)
+    assert not svg.exists()
+    main(["huang_fig3", *paths(folder)])
+    capsys.readouterr()
+    main(words)
+    assert capsys.readouterr().out == ""
+    svg.write_text(svg.read_text().replace("constant 0.5", "constant 0.7"))
+    with pytest.raises(RunError, match="huang_fig3"):
+        main(words)
+    assert "constant 0.7" in svg.read_text()
+    svg.write_text(svg.read_text().replace(f"Matplotlib v{matplotlib.__version__},", "Matplotlib v0.1,"))
+    main(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["huang_fig31"], "huang_fig31: no such figure; did you mean huang_fig3"),
+        (["--seeds"], "unrecognized arguments: --seeds"),
+        (["seed=3"], "seed: not used here; paths.results and paths.logs are"),
+        (["paths.result=x"], "paths.result: no such key; did you mean results"),
+        (["huang_fig13", "paths.results=/nowhere"], "/nowhere: no such folder; the records are in results/runs"),
+    ],
+)
+def test_wrong_input_is_one_line(words: list[str], line: str) -> None:
+    with pytest.raises(InputError) as caught:
+        main(words)
+    assert str(caught.value).startswith(line)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_list_has_every_name(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--list"])
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(catalogue.FIGURES)
+
+
+def test_a_named_figure_that_cannot_be_drawn_ends_the_program_with_1_and_one_line(folder: Path) -> None:
+    command = [sys.executable, "-m", "capsexp.figures", "huang_fig14", *paths(folder)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    assert (ended.returncode, ended.stderr) == (1, "error: not drawn: huang_fig14\n")
+    assert ended.stdout.startswith("huang_fig14: not drawn: no finished runs of CapsNet, DA-CapsNet: ")
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_with_its_path(folder: Path) -> None:
+    (folder / "results" / "figures").write_text("a file")
+    with pytest.raises(OSError, match="figures"):
+        main(["huang_fig3", *paths(folder)])
+
+
+def test_the_committed_figures_are_in_the_catalogue_and_small() -> None:
+    files = committed("results/figures/*")
+    if not files:
+        pytest.skip("not a checkout")
+    assert {path.stem for path in files} <= catalogue.FIGURES.keys()
+    assert all(path.stat().st_size < LIMIT for path in files)
