@@ -28,13 +28,13 @@ Seeds are taken as draws from a normal distribution. Equal values have intervals
 """
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cache
 from statistics import linear_regression, mean, stdev
 from typing import Literal
+
+from capsexp.study.studies import Published
 
 LEVEL = 0.95
 ENOUGH = 3  # seeds: with two, t is 12.7, and nearly everything would be reproduced
@@ -65,23 +65,6 @@ class Spread:
     n: int
     mean: float
     deviation: float | None
-
-
-@dataclass(frozen=True)
-class Published:
-    """A number as printed; `resolution` is half a unit of its last digit: 0.005 for 82.19, 0.5 for 79."""
-
-    text: str
-    value: float
-    resolution: float
-
-    @classmethod
-    def parse(cls, text: str) -> "Published":
-        """Raises ValueError for a text that isn't a plain decimal number."""
-        if not re.fullmatch(r"[+-]?(\d+(\.\d+)?|\.\d+)", text, re.ASCII) or math.isinf(float(text)):
-            raise ValueError(f"{text!r} is not a plain decimal number such as 82.19")
-        decimals = len(text.partition(".")[2])
-        return cls(text, float(text), float(Decimal(5).scaleb(-decimals - 1)))
 
 
 @dataclass(frozen=True)

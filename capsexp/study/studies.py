@@ -4,8 +4,11 @@
 records by what they trained, not by a name: see `condition`.
 """
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -18,7 +21,6 @@ from capsexp.config.checks import check_dataclass, nearest
 from capsexp.config.compose import CONF, composed, explained
 from capsexp.config.schema import Config, check
 from capsexp.errors import InputError, first_line
-from capsexp.results.statistics import Published
 from capsexp.run import records
 
 #: Quantities that sources print and records hold.
@@ -26,6 +28,23 @@ Measure = Literal["accuracy", "first_epoch", "first_five", "parameters", "memory
 
 #: Why there is no number: drawn or lost in our copy; left open by the source; of a network that it doesn't describe.
 REASONS = ("not in our copy", "not reported", "not specified")
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number as printed; `resolution` is half a unit of its last digit: 0.005 for 82.19, 0.5 for 79."""
+
+    text: str
+    value: float
+    resolution: float
+
+    @classmethod
+    def parse(cls, text: str) -> "Published":
+        """Raises ValueError for a text that isn't a plain decimal number."""
+        if not re.fullmatch(r"[+-]?(\d+(\.\d+)?|\.\d+)", text, re.ASCII) or math.isinf(float(text)):
+            raise ValueError(f"{text!r} is not a plain decimal number such as 82.19")
+        decimals = len(text.partition(".")[2])
+        return cls(text, float(text), float(Decimal(5).scaleb(-decimals - 1)))
 
 
 @dataclass(frozen=True)

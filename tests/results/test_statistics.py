@@ -14,7 +14,6 @@ import pytest
 from scipy import stats
 
 from capsexp.results.statistics import (
-    Published,
     Spread,
     claim,
     confidence_interval,
@@ -25,6 +24,7 @@ from capsexp.results.statistics import (
     slope,
     verdict,
 )
+from capsexp.study.studies import Published
 
 NAN, INF = float("nan"), float("inf")
 
@@ -118,38 +118,6 @@ def test_values_are_finite(value: float) -> None:
 def test_no_values_have_no_mean() -> None:
     with pytest.raises(ValueError, match="no values"):
         describe([])
-
-
-# --- published numbers
-
-
-@pytest.mark.parametrize(
-    ("text", "value", "resolution"),
-    [
-        ("79", 79.0, 0.5),
-        ("82.19", 82.19, 0.005),
-        ("99.70", 99.7, 0.005),
-        ("99.7", 99.7, 0.05),
-        ("99.70999908", 99.70999908, 0.000000005),
-        ("100", 100.0, 0.5),
-        ("-2.5", -2.5, 0.05),
-        ("+2.52", 2.52, 0.005),
-        (".25", 0.25, 0.005),
-        ("0.0", 0.0, 0.05),
-    ],
-)
-def test_a_printed_number_is_known_to_half_a_unit_of_its_last_digit(text: str, value: float, resolution: float) -> None:
-    assert Published.parse(text) == Published(text, value, resolution)
-
-
-NO_NUMBERS = ["", "-", ".", "5.", "nan", "inf", "-inf", "82.19%", "82.19 %", "1e2", "1E-2", "1,000", "82,19", "1_000"]
-NO_NUMBERS += [" 79", "79 ", "79\n", "0x10", "--1", "1.2.3", "79±1", "−2.5", "٧٩", "9" * 400]
-
-
-@pytest.mark.parametrize("text", NO_NUMBERS)
-def test_other_texts_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a plain decimal number"):
-        Published.parse(text)
 
 
 # --- verdicts on numbers

@@ -10,7 +10,7 @@ from capsexp.errors import InputError
 from capsexp.run import records
 from capsexp.run.build import dry_run
 from capsexp.study import studies
-from capsexp.study.studies import condition, config_of
+from capsexp.study.studies import Published, condition, config_of
 
 #: Numbers that the sources print, typed a second time, in their own layout: study -> row -> measures.
 NUMBERS: dict[str, dict[str, dict[str, str]]] = {
@@ -183,6 +183,38 @@ def test_committed_records_are_found_by_what_they_trained() -> None:
         pytest.skip("not a checkout")
     found = {(expected.get(studies.condition_of(identity)), identity["seed"]) for identity in identities}
     assert found >= {(name, seed) for name in expected.values() for seed in range(3)}
+
+
+# Printed numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "resolution"),
+    [
+        ("79", 79.0, 0.5),
+        ("82.19", 82.19, 0.005),
+        ("99.70", 99.7, 0.005),
+        ("99.7", 99.7, 0.05),
+        ("99.70999908", 99.70999908, 0.000000005),
+        ("100", 100.0, 0.5),
+        ("-2.5", -2.5, 0.05),
+        ("+2.52", 2.52, 0.005),
+        (".25", 0.25, 0.005),
+        ("0.0", 0.0, 0.05),
+    ],
+)
+def test_a_printed_number_is_known_to_half_a_unit_of_its_last_digit(text: str, value: float, resolution: float) -> None:
+    assert Published.parse(text) == Published(text, value, resolution)
+
+
+NO_NUMBERS = ["", "-", ".", "5.", "nan", "inf", "-inf", "82.19%", "82.19 %", "1e2", "1E-2", "1,000", "82,19", "1_000"]
+NO_NUMBERS += [" 79", "79 ", "79\n", "0x10", "--1", "1.2.3", "79±1", "−2.5", "٧٩", "9" * 400]
+
+
+@pytest.mark.parametrize("text", NO_NUMBERS)
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a plain decimal number"):
+        Published.parse(text)
 
 
 # Wrong files
