@@ -1,4 +1,4 @@
-"""What all commands share: how they read their words, and how they end: an exit code, and an error in one line."""
+"""Arguments, exit codes and one-line errors of all commands."""
 
 import argparse
 import os
@@ -14,14 +14,14 @@ from capsexp.errors import DONE, INTERRUPTED, CapsexpError, InputError, RunError
 
 
 def end_with(main: Callable[[list[str]], int | None], documentation: str | None = None, resume: str = "") -> NoReturn:
-    """Runs `main` on the command line's words and exits: 0 done, 1 failed, 2 wrong input, 130 interrupted.
+    """Runs `main` on the command line's arguments and exits: 0 done, 1 failed, 2 wrong input, 130 interrupted.
 
     Args:
         main: returns an exit code, or None for 0.
-        documentation: is printed for -h and --help.
-        resume: how to continue what was interrupted; stands in the line that says so.
+        documentation: printed for -h and --help; None, if `main` handles these.
+        resume: how to continue after an interruption, for its message.
 
-    SIGTERM does what Ctrl-C does. HYDRA_FULL_ERROR=1 adds a traceback to an error.
+    SIGTERM has the effect of Ctrl-C. HYDRA_FULL_ERROR=1 adds a traceback to an error.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     words = sys.argv[1:]
@@ -41,20 +41,20 @@ def end_with(main: Callable[[list[str]], int | None], documentation: str | None 
 
 
 def _exit_code(main: Callable[[list[str]], int | None], words: list[str]) -> int:
-    """What `main` returns, or exits with: argparse and Hydra exit after --help."""
+    """The code that `main` returns, or exits with, as argparse and Hydra do after --help."""
     try:
         return main(words) or DONE
     except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # rich makes a silent exit of it
+        if isinstance(ended.__context__, BrokenPipeError):  # rich exits without a message then
             raise ended.__context__ from None
         return ended.code if isinstance(ended.code, int) else DONE
 
 
 def report(error: Exception, words: list[str], resume: str = "") -> CapsexpError:
-    """Prints an error in one line, after a traceback where that is wanted or helps; the error as one of ours.
+    """Prints an error as one line, after a traceback if requested or for a bug; returns it as one of ours.
 
     Args:
-        words: the overrides, from which follows what a wrong one could have meant.
+        words: the overrides of the configuration; the nearest names to a wrong one depend on the others.
         resume: as in `end_with`.
     """
     if isinstance(error, BrokenPipeError):
@@ -74,7 +74,7 @@ def own_words(words: list[str], own: Mapping[str, str]) -> tuple[dict[str, str],
     """The values of a command's own keys, and the other words, which are overrides of the configuration.
 
     Args:
-        own: what the value of each own key is. Keys that are not given are missing in the result.
+        own: a description of each own key's value. Keys that are not given are missing in the result.
 
     Raises InputError for a word without =, for an own key without a value, and for what is nearly an own key.
     """

@@ -1,14 +1,15 @@
-"""Hydra's composition of the forms that conf/ has, in milliseconds: a study has up to a hundred command lines.
+"""Composes configurations as Hydra does, in milliseconds: studies have hundreds of command lines.
 
 A file is read once a process, and a combination of choices merged once. The rules are Hydra's:
 
 - config.yaml lists the groups, each with a choice. A file of a group sets keys of that group or, as models do, of the
-  root (`# @package _global_`). It can include files beside it, and choose for other groups (`override /optim: huang`).
-- The choice that counts is the command line's, else one of an `override` (the including file's before the included
-  one's), else config.yaml's. A file chooses only for groups that stand before its own in config.yaml.
+  root (`# @package _global_`). It can include files of its folder, and choose for other groups (`override /optim: x`),
+  if these stand before its own in config.yaml.
+- A choice on the command line takes precedence over `override`, in an including file over an included one, and these
+  over config.yaml's choice.
 - Files are merged in config.yaml's order, itself last; then the command line's single values are set.
 
-Everything else raises an error, of any kind: `compose` then lets Hydra compose, or say what is wrong.
+Anything else raises an error of any kind: `compose` then leaves the command line, or the error's message, to Hydra.
 """
 
 import pickle

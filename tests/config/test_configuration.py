@@ -1,4 +1,4 @@
-"""Every file of every group makes a configuration that holds, and what it describes can be built."""
+"""Every file of every group makes a valid configuration, of which network, loss and optimiser can be built."""
 
 import pytest
 import torch
@@ -16,14 +16,14 @@ SMALL = ("data=mnist_sample", "budget.width=0.04", "trainer.accelerator=cpu")
 
 
 def chosen(group: str, name: str) -> list[str]:
-    """The words that choose a file, with what it can't do without."""
+    """The overrides that choose a file, and what it requires."""
     if (group, name) == ("routing", "none"):
         return ["model=sabour_cnn"]
     return [f"{group}={name}"]
 
 
 @pytest.mark.parametrize(("group", "name"), CHOICES)
-def test_it_holds(group: str, name: str) -> None:
+def test_every_choice_can_be_built(group: str, name: str) -> None:
     small = [word for word in SMALL if not word.startswith(f"{group}=")]
     config = composed_config(*small, *chosen(group, name))
     assert getattr(config, group) == getattr(composed_config(*chosen(group, name), *small), group)
@@ -40,7 +40,7 @@ def test_it_holds(group: str, name: str) -> None:
         assert make_schedule(optimizer, config.optim, config.optim.epochs) is not None
 
 
-def test_a_model_brings_its_papers_choices_and_what_is_typed_wins() -> None:
+def test_a_model_brings_its_papers_choices_and_the_command_line_takes_precedence() -> None:
     config = composed_config("model=da_capsnet", "data=cifar10")
     assert (config.attention.conv, config.attention.caps, config.attention.cbam) == (True, True, False)
     assert (config.optim.epochs, config.preprocess.shift, config.model["squash_constant"]) == (100, 0.1, 0.5)

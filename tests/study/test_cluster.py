@@ -1,11 +1,10 @@
-"""Sweeps beyond one process: submitit's local jobs, Slurm and Ray, through Hydra's launchers."""
+"""Sweeps in several processes: submitit's local jobs, Slurm and Ray, through Hydra's launchers."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
 pytest.importorskip("hydra_plugins.hydra_ray_launcher")
 pytestmark = pytest.mark.slow
 
-#: A launcher, and what it is told. Ray brings up its own small cluster; its processes do one run each.
+#: Launchers and their options. Ray starts a small cluster of its own, whose processes do one run each.
 LAUNCHERS = {
     "submitit_local": (),
     "submitit_slurm": ("hydra.launcher.partition=short", "hydra.launcher.gpus_per_node=1"),
@@ -29,7 +28,7 @@ LAUNCHERS = {
     ),
 }
 
-#: Slurm as far as submitit sees it: a queue of this machine alone, where every job of an array begins at once.
+#: The commands of Slurm that submitit calls, for one machine, where all jobs of an array start at once.
 SLURM = {
     "sbatch": r"""
 last=$(sed -n 's/^#SBATCH --array=0-\([0-9]*\)%.*/\1/p' "$1")
@@ -54,12 +53,10 @@ exec "$@" >> "$out" 2>> "$err"
     "sacct": r"printf 'JobID|State|NodeList\n7_[0-9]|RUNNING|here\n'",
 }
 
-Sweep = Callable[..., "subprocess.CompletedProcess[str]"]
-
 
 @pytest.fixture
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What processes get: a Slurm, if nobody's."""
+    """Environment variables, with the commands of Slurm on the path."""
     folder = tmp_path_factory.mktemp("slurm")
     for name, script in SLURM.items():
         (folder / name).write_text(f"#!/bin/bash\n{script}")
@@ -68,7 +65,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def command(launcher: str, *more: str) -> list[str]:
-    """The sweep's command line. The numbers depend on the threads, which launchers give out as they like."""
+    """The sweep's command line; one thread a run, since results depend on the number and launchers choose their own."""
     typed = (f"hydra/launcher={launcher}", *LAUNCHERS[launcher], *TINY, "trainer.threads=1", *more)
     return [sys.executable, "-m", "capsexp", "-m", *typed]
 
@@ -98,7 +95,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, records.Record]
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_every_run_comes_home_and_is_as_if_alone(
+def test_every_run_has_the_record_of_a_run_alone(
     launcher: str, alone: dict[str, records.Record], tmp_path: Path, environment: dict[str, str]
 ) -> None:
     ended = sweep(launcher, tmp_path / "work", environment, "routing.iterations=1,0,2")
@@ -124,7 +121,7 @@ def test_every_run_comes_home_and_is_as_if_alone(
 
 
 @pytest.mark.parametrize(("launcher", "how"), [("submitit_local", signal.SIGTERM), ("ray", signal.SIGINT)])
-def test_a_sweep_that_is_ended_takes_its_runs_along_and_goes_on(
+def test_an_interrupted_sweep_stops_its_runs_and_continues_later(
     launcher: str, how: signal.Signals, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     typed = ("budget.epochs=60", "seed=0,1")
@@ -151,7 +148,7 @@ def test_a_sweep_that_is_ended_takes_its_runs_along_and_goes_on(
         assert record.provenance["resumed_after_epochs"][0] > 0
 
 
-def test_slurm_is_told_what_was_typed(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_options_reach_slurm(tmp_path: Path, environment: dict[str, str]) -> None:
     ended = sweep("submitit_slurm", tmp_path, environment, "seed=0,1", "optim.lr=0")
     assert ended.returncode == 2
     (script,) = tmp_path.glob("logs/multirun/.submitit/*/*.sh")
@@ -159,14 +156,14 @@ def test_slurm_is_told_what_was_typed(tmp_path: Path, environment: dict[str, str
     assert {"#SBATCH --partition=short", "#SBATCH --gpus-per-node=1", "#SBATCH --array=0-1%2"} <= set(lines)
 
 
-def test_where_there_is_no_slurm_one_line_says_so(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_without_slurm_there_is_one_line(tmp_path: Path, environment: dict[str, str]) -> None:
     environment["PATH"] = str(Path(sys.executable).parent)
     ended = sweep("submitit_slurm", tmp_path, environment, "seed=0,1")
     assert ended.returncode == 1
     assert ended.stderr.splitlines() == ['error: Could not detect "srun", are you indeed on a slurm cluster?']
 
 
-def test_a_cluster_of_rays_that_is_not_there_is_one_line(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_an_unreachable_ray_cluster_is_one_line(tmp_path: Path, environment: dict[str, str]) -> None:
     environment.pop("RAY_ADDRESS", None)
     ended = sweep("ray", tmp_path, environment, "seed=0,1", "hydra.launcher.ray.init.address=127.0.0.1:1")
     assert ended.returncode == 1
@@ -174,7 +171,7 @@ def test_a_cluster_of_rays_that_is_not_there_is_one_line(tmp_path: Path, environ
     assert "Traceback" not in ended.stderr
 
 
-def test_a_killed_job_is_one_line_that_names_its_log(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_killed_job_is_one_line_with_its_log(tmp_path: Path, environment: dict[str, str]) -> None:
     process = subprocess.Popen(
         command("submitit_local", "budget.epochs=100", "seed=0"),
         stdout=subprocess.DEVNULL,
