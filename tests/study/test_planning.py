@@ -1,8 +1,10 @@
 """Planning: every run of the studies once, with little work."""
 
+import dataclasses
 from collections import Counter
 
 import pytest
+import torch
 
 from capsexp.config.schema import Data
 from capsexp.data.source import Identity
@@ -65,3 +67,13 @@ def test_a_run_that_cannot_be_composed_is_refused_at_once(calls: Counter[str]) -
     with pytest.raises(InputError, match=r"routing\.norm: no such key"):
         planning.plan_all([studies.load("tsai_fig4")], ["routing.norm=false"], [0])
     assert calls["composed"] == 1
+
+
+def test_two_runs_a_gpu_or_one_on_the_cpu(calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = planning.plan_all([studies.load("ou_backprop")], ["trainer=cpu"], [0])[0]
+    assert planning.places(jobs, None) == (1, 0)
+    assert planning.places(jobs, 5) == (5, 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    jobs[0].planned = dataclasses.replace(jobs[0].planned, device=torch.device("cuda", 0))
+    assert planning.places(jobs, None) == (6, 3)
+    assert planning.places(jobs, 5) == (5, 3)
