@@ -70,7 +70,7 @@ def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the eight runs of two seeds, never interrupted."""
+    """A folder with the four runs of the launcher, never interrupted."""
     folder = tmp_path_factory.mktemp("whole")
-    assert reproduce(folder, "--seeds=2", "--jobs=2") == 0
+    assert reproduce(folder) == 0
     return folder

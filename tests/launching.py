@@ -1,4 +1,4 @@
-"""The launcher in tests: four tiny runs a seed, in this process or in one of its own."""
+"""The launcher in tests: four tiny runs, launched from this process or from one of its own."""
 
 import importlib.util
 import subprocess
@@ -15,18 +15,18 @@ from capsexp.study import planning, studies
 
 SCRIPT = ROOT / "scripts" / "reproduce_tables.py"
 
-#: Four runs of a second each: jiao's Table II with one and two iterations.
-FOUR = (*(word for word in TINY if word != "budget=demo"), "routing.iterations=1,2")
+#: With two seeds, four runs of a second each: two rows of jiao's Table II.
+TWO_ROWS = (*(word for word in TINY if word != "budget=demo"), "routing.iterations=2")
 
 
 def arguments(folder: Path, *more: str) -> list[str]:
-    """What the launcher is given, writing below `folder`."""
+    """The launcher's arguments, for files below `folder`."""
     paths = (f"paths.results={folder}/results", f"paths.logs={folder}/logs")
-    return ["jiao_table2", "--budget=demo", *FOUR, *paths, *more]
+    return ["jiao_table2", "--budget=demo", *TWO_ROWS, *paths, "--seeds=2", "--jobs=2", *more]
 
 
 def reproduce(folder: Path, *more: str) -> int:
-    """Runs the launcher to its end, in this process; its runs are processes all the same."""
+    """Runs the launcher to its end in this process; its runs are processes all the same."""
     spec = importlib.util.spec_from_file_location("reproduce_tables", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
@@ -37,7 +37,7 @@ def reproduce(folder: Path, *more: str) -> int:
 
 
 def start(folder: Path, *more: str) -> "subprocess.Popen[str]":
-    """The launcher, running in a process of its own."""
+    """The launcher in a process of its own."""
     return subprocess.Popen(
         [sys.executable, str(SCRIPT), *arguments(folder, *more)],
         stdout=subprocess.PIPE,
@@ -47,40 +47,40 @@ def start(folder: Path, *more: str) -> "subprocess.Popen[str]":
     )
 
 
-def planned(folder: Path, seeds: int = 1) -> list[planning.Job]:
-    """The launcher's runs."""
+def planned(folder: Path) -> list[planning.Job]:
+    """The launcher's jobs."""
     overrides = [word for word in arguments(folder) if "=" in word and not word.startswith("--")]
-    jobs, barred = planning.plan_all([studies.load("jiao_table2")], ["budget=demo", *overrides], range(seeds))
+    jobs, barred = planning.plan_all([studies.load("jiao_table2")], ["budget=demo", *overrides], range(2))
     assert not barred
     return jobs
 
 
 def records_in(folder: Path) -> dict[str, records.Record]:
-    """All records, read and checked, by key; there must be nothing else."""
+    """All records by key, read and checked; there must be no other file."""
     paths = list((folder / "results" / "runs").iterdir())
     found = {(record := records.read(path)).key: record for path in paths}
     assert len(found) == len(paths)
     return found
 
 
-def assert_same(found: dict[str, records.Record], whole: dict[str, records.Record]) -> None:
+def assert_same(found: dict[str, records.Record], expected: dict[str, records.Record]) -> None:
     """None lost, doubled or changed."""
-    assert found.keys() == whole.keys()
+    assert found.keys() == expected.keys()
     for key, record in found.items():
         assert record.status == "finished"
-        assert numbers(record) == numbers(whole[key])
-        assert record.max_accuracy == whole[key].max_accuracy
+        assert numbers(record) == numbers(expected[key])
+        assert record.max_accuracy == expected[key].max_accuracy
 
 
-def owners(folder: Path) -> list[int]:
-    """The processes that have a run in hand."""
+def running(folder: Path) -> list[int]:
+    """The processes that train a run."""
     locks = [path for path in (folder / "logs").glob("*/lock") if is_locked(path.parent)]
     return [int(text) for path in locks if (text := path.read_text())]
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
-    """Looks until something is so."""
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    """Returns when the condition holds."""
     deadline = time.monotonic() + seconds
-    while not true():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
