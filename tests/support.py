@@ -1,12 +1,14 @@
 """What tests of several folders share: configurations small enough to train in a second."""
 
+import dataclasses
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from capsexp.config import compose
-from capsexp.config.schema import Config, check
+from capsexp.config.schema import Config, Paths, check
 from capsexp.run import records
 from capsexp.run.execute import run
 from capsexp.run.plan import plan
@@ -43,6 +45,15 @@ def train(place: Path, *overrides: str, command: str | None = None) -> Trained:
     config = composed_config(*TINY, f"paths.results={place}/results", f"paths.logs={place}/logs", *overrides)
     record = run(config, command, lambda line: None)
     return Trained(config, record, plan(config).folder)
+
+
+def copy_of(trained: Trained, place: Path, *, recorded: bool = True) -> Config:
+    """The configuration of a copy of a run; not recorded: as if it had been killed before its record was written."""
+    shutil.copytree(Path(trained.config.paths.logs).parent, place, dirs_exist_ok=True)
+    config = dataclasses.replace(trained.config, paths=Paths(results=f"{place}/results", logs=f"{place}/logs"))
+    if not recorded:
+        plan(config).path.unlink()
+    return config
 
 
 def composed_config(*overrides: str) -> Config:

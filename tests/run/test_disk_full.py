@@ -1,4 +1,4 @@
-"""A disk that fills up while a run writes: the path is named, what was there before is whole."""
+"""A disk that fills up while a run writes: the error names the path, and earlier files stay whole."""
 
 import shutil
 import subprocess
@@ -33,7 +33,7 @@ def can_mount() -> bool:
 
 
 @pytest.mark.skipif(not can_mount(), reason="needs to mount a small file system")
-@pytest.mark.parametrize("full", ["results", "logs"])
+@pytest.mark.parametrize("full", [pytest.param("results", marks=pytest.mark.slow), "logs"])
 def test_a_full_disk_is_named_and_nothing_earlier_is_lost(full: str, tmp_path: Path) -> None:
     earlier = (committed_records() or [None])[0]
     if earlier is None:

@@ -1,33 +1,31 @@
-"""A run from configuration to record: what it writes, what happens the second time, and when it is interrupted."""
+"""A run from configuration to record: what it writes, what is skipped, resumed, refused."""
 
 import dataclasses
 import json
 import math
-import shutil
+import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support import Trained, composed_config, numbers
+from support import Trained, composed_config, copy_of, numbers, train
 
-from capsexp.config.schema import Paths
-from capsexp.errors import RunError
+from capsexp.errors import InputError, RunError
 from capsexp.run import checkpoints, records
-from capsexp.run.execute import locked, run
+from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.module import CapsuleModule
-from capsexp.run.plan import plan
+from capsexp.run.plan import BEST, LAST, plan
 
 
-def folder_of(tmp_path: Path) -> Path:
-    """The only run's folder."""
-    (folder,) = (tmp_path / "logs").iterdir()
-    return folder
+def no_line(line: str) -> None:
+    """Prints nothing."""
 
 
 def stop_after(epochs: int, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next training breaks off in the middle of the epoch after so many."""
+    """Makes trainings raise the error in the middle of the epoch after so many."""
 
     def stopping(self: CapsuleModule, batch: Any, index: int) -> torch.Tensor:
         if self.current_epoch == epochs and index == 1:
@@ -69,7 +67,7 @@ def test_no_path_of_this_machine_is_in_a_record(trained: Trained) -> None:
 
 
 def test_the_parameters_are_those_of_the_network_that_trained(trained: Trained) -> None:
-    state = checkpoints.load(trained.folder / checkpoints.LAST)["state_dict"]
+    state = checkpoints.load(trained.folder / LAST)["state_dict"]
     buffers = ("mean", "std", "running_mean", "running_var", "num_batches_tracked")
     counted = sum(tensor.numel() for name, tensor in state.items() if name.split(".")[-1] not in buffers)
     assert trained.record.parameters == counted
@@ -84,57 +82,80 @@ def test_a_finished_run_is_not_trained_again(trained: Trained, monkeypatch: pyte
 
 
 def test_rerun_trains_again_to_the_same_numbers(trained: Trained, tmp_path: Path) -> None:
-    shutil.copytree(Path(trained.config.paths.logs).parent, tmp_path, dirs_exist_ok=True)
-    paths = Paths(results=f"{tmp_path}/results", logs=f"{tmp_path}/logs")
-    again = run(dataclasses.replace(trained.config, paths=paths, rerun=True), None, no_line)
+    config = copy_of(trained, tmp_path)
+    again = run(dataclasses.replace(config, rerun=True), None, no_line)
     assert again.provenance != trained.record.provenance
     assert again.key == trained.record.key
     assert numbers(again) == numbers(trained.record)
+    assert len(list(plan(config).folder.glob("events*"))) == 1
 
 
-@pytest.mark.parametrize("schedule", ["plateau", "steps", "constant"])
-@pytest.mark.parametrize("epochs", [0, 1, 2])
+SCHEDULES = {
+    "steps": ("optim.schedule=steps", "optim.milestones=[168]", "optim.factor=0.5"),  # in 2 of these 3 epochs
+    "plateau": ("optim.schedule=plateau", "optim.patience=0", "optim.factor=0.5"),
+    "constant": ("optim.schedule=constant",),
+}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], records.Record]:
+    """The record of a run with a schedule, trained once."""
+    return cache(lambda name: train(tmp_path_factory.mktemp(name), "preprocess.shift=0.1", *SCHEDULES[name]).record)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "epochs"), [("steps", 0), ("steps", 1), ("steps", 2), ("plateau", 1), ("constant", 1)]
+)
 def test_an_interrupted_run_ends_in_the_same_numbers(
-    schedule: str, epochs: int, tiny: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    schedule: str,
+    epochs: int,
+    uninterrupted: Callable[[str], records.Record],
+    tiny: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    options = (f"optim.schedule={schedule}", "optim.patience=0", "optim.milestones=[168]", "optim.factor=0.5")
-    whole = run(
-        composed_config(*tiny, *options, f"paths.logs={tmp_path}/others", "preprocess.shift=0.1"), None, no_line
-    )
-    (tmp_path / "results" / "runs" / f"capsnet-mnist_sample-{whole.key}.json").unlink()
-    config = composed_config(*tiny, *options, "preprocess.shift=0.1")
+    config = composed_config(*tiny, *SCHEDULES[schedule], "preprocess.shift=0.1")
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         stop_after(epochs, KeyboardInterrupt(), patched)
         run(config, None, no_line)
-    assert not list((tmp_path / "results" / "runs").iterdir())
+    assert not list(tmp_path.glob("results/runs/*"))
     lines: list[str] = []
-    continued = run(config, None, lines.append)
+    continued, whole = run(config, None, lines.append), uninterrupted(schedule)
     assert numbers(continued) == numbers(whole)
     assert continued.key == whole.key
     assert continued.provenance["resumed_after_epochs"] == ([epochs] if epochs else [])
     assert any(f"continues after epoch {epochs}" in line for line in lines) is (epochs > 0)
-    if schedule == "steps":  # 168 of the paper's 250 epochs are 2 of these 3
+    if schedule == "steps":
         assert [row["learning_rate"] for row in continued.epochs] == [0.001, 0.001, 0.0005]
 
 
-def no_line(line: str) -> None:
-    """Says nothing."""
+def test_a_checkpoint_with_the_schedule_beside_lightnings_state_is_resumed(
+    uninterrupted: Callable[[str], records.Record], tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = composed_config(*tiny, *SCHEDULES["steps"], "preprocess.shift=0.1")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        stop_after(1, KeyboardInterrupt(), patched)
+        run(config, None, no_line)
+    path = plan(config).folder / LAST
+    checkpoint = checkpoints.load(path)
+    (checkpoint["schedule"],) = checkpoint["lr_schedulers"]
+    checkpoint["lr_schedulers"] = []
+    torch.save(checkpoint, path)
+    assert numbers(run(config, None, no_line)) == numbers(uninterrupted("steps"))
 
 
 @pytest.mark.parametrize("protocol", ["paper", "heldout"])
 def test_a_run_whose_record_is_missing_only_writes_it(
-    protocol: str, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    protocol: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = composed_config(*tiny, f"protocol={protocol}")
-    finished = run(config, None, no_line)
-    plan(config).path.unlink()
+    trained: Trained = request.getfixturevalue("trained" if protocol == "paper" else "trained_heldout")
     stop_after(0, AssertionError(), monkeypatch)
-    record = run(config, None, no_line)
-    assert numbers(record) == numbers(finished)
-    assert record.heldout_accuracy == finished.heldout_accuracy
+    record = run(copy_of(trained, tmp_path, recorded=False), None, no_line)
+    assert numbers(record) == numbers(trained.record)
+    assert record.heldout_accuracy == trained.record.heldout_accuracy
 
 
-def test_a_run_that_fails_says_so_and_is_tried_again(
+def test_a_run_that_fails_is_recorded_and_resumed(
     tiny: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = composed_config(*tiny)
@@ -146,14 +167,14 @@ def test_a_run_that_fails_says_so_and_is_tried_again(
     assert run(config, None, no_line).status == "finished"
 
 
-def test_a_repetition_that_fails_leaves_the_finished_record(
-    tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+def test_a_rerun_that_fails_leaves_the_finished_record(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finished = run(composed_config(*tiny), None, no_line)
+    config = copy_of(trained, tmp_path)
     stop_after(1, RuntimeError("out of something"), monkeypatch)
     with pytest.raises(RunError, match="out of something"):
-        run(composed_config(*tiny, "rerun=true"), None, no_line)
-    assert records.read(plan(composed_config(*tiny)).path) == finished
+        run(dataclasses.replace(config, rerun=True), None, no_line)
+    assert records.read(plan(config).path) == trained.record
 
 
 def test_a_training_that_diverges_fails(tiny: tuple[str, ...]) -> None:
@@ -185,55 +206,56 @@ def test_bf16_trains_too_and_is_another_run(tiny: tuple[str, ...]) -> None:
     assert record.epochs[2]["train_loss"] < record.epochs[0]["train_loss"]
 
 
-def test_a_running_run_is_refused_and_a_dead_processs_lock_is_not(tiny: tuple[str, ...]) -> None:
-    config = composed_config(*tiny)
+def test_a_running_run_is_refused_and_a_dead_processs_lock_is_not(trained: Trained, tmp_path: Path) -> None:
+    config = copy_of(trained, tmp_path, recorded=False)
     folder = plan(config).folder
-    with locked(folder), pytest.raises(RunError, match="already running, in process"):
+    with locked(folder), pytest.raises(RunError, match=f"already running, in process {os.getpid()}"):
         run(config, None, no_line)
-    (folder / "lock").write_text("1")  # as a process that was killed leaves it
+    (folder / "lock").write_text("1")  # as a killed process leaves it
+    assert not is_locked(folder)
     assert run(config, None, no_line).status == "finished"
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda data: b"", lambda data: data[:1000], lambda data: b"text", lambda data: data[:-7]]
-)
-def test_a_damaged_checkpoint_is_named(
-    damage: Callable[[bytes], bytes], tiny: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = composed_config(*tiny)
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        stop_after(1, KeyboardInterrupt(), patched)
+def test_a_run_with_a_damaged_checkpoint_is_refused(trained: Trained, tmp_path: Path) -> None:
+    config = copy_of(trained, tmp_path, recorded=False)
+    (plan(config).folder / LAST).write_bytes(b"text")
+    with pytest.raises(InputError, match=r"last\.ckpt: not a checkpoint"):
         run(config, None, no_line)
-    path = folder_of(tmp_path) / checkpoints.LAST
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(checkpoints.InputError, match=r"last\.ckpt: (empty, )?not a checkpoint"):
-        run(config, None, no_line)
+
+
+@pytest.mark.parametrize(("kept", "reason"), [(0, "empty, "), (1000, ""), (-7, "")])
+def test_a_truncated_checkpoint_is_refused(kept: int, reason: str, trained: Trained, tmp_path: Path) -> None:
+    path = tmp_path / LAST
+    path.write_bytes((trained.folder / LAST).read_bytes()[:kept])
+    with pytest.raises(InputError, match=rf"last\.ckpt: {reason}not a checkpoint"):
+        checkpoints.load(path)
 
 
 def test_checkpoints_hold_no_code(trained: Trained) -> None:
-    for name in (checkpoints.LAST, checkpoints.BEST):
+    for name in (LAST, BEST):
         loaded = torch.load(trained.folder / name, weights_only=True)
         assert len(loaded["history"]) >= trained.record.first_epoch_to_max
         assert "optimizer_states" not in loaded
 
 
-def test_an_interruption_of_the_last_test_is_one_too(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_of_the_final_test_is_one_of_the_run(
+    trained_heldout: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stopping(self: CapsuleModule, batch: Any, index: int) -> None:
         raise KeyboardInterrupt
 
-    config = composed_config(*tiny, "protocol=heldout")
+    config = copy_of(trained_heldout, tmp_path, recorded=False)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(CapsuleModule, "test_step", stopping)
         run(config, None, no_line)
-    assert run(config, None, no_line).heldout_accuracy is not None
+    assert run(config, None, no_line).heldout_accuracy == trained_heldout.record.heldout_accuracy
 
 
-def test_what_killed_writers_left_is_removed(tiny: tuple[str, ...]) -> None:
-    planned = plan(composed_config(*tiny))
+def test_what_killed_writers_left_is_removed(trained: Trained, tmp_path: Path) -> None:
+    planned = plan(copy_of(trained, tmp_path, recorded=False))
     left = [planned.path.parent / f".{planned.name}.json.abc.part", planned.folder / ".last.ckpt.abc.part"]
     other = planned.path.parent / ".another-run.json.abc.part"
     for path in (*left, other):
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("half")
     run(planned.config, None, no_line)
     assert [path.exists() for path in (*left, other)] == [False, False, True]

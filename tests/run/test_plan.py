@@ -1,4 +1,4 @@
-"""Where a run computes."""
+"""The device and the precision of a run."""
 
 import platform
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from capsexp.run.plan import find_device
 def test_an_x86_processor_without_bfloat16_gets_float32(
     machine: str, instructions: bool, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Torch says "supported" of every processor with AVX-512: without AVX512-BF16 it imitates."""
+    """For torch, every processor with AVX-512 supports bfloat16: without AVX512-BF16 it is emulated."""
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
@@ -38,7 +38,7 @@ def test_an_arm_processor_gets_what_torch_offers(
 def test_a_gpu_before_ampere_gets_float32(
     compute_capability: tuple[int, int], precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Torch says "supported" of these too, unless it is told to leave imitation out."""
+    """For torch they support bfloat16, unless emulation is excluded."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", _supported_from(compute_capability))
@@ -46,7 +46,7 @@ def test_a_gpu_before_ampere_gets_float32(
 
 
 def _supported_from(compute_capability: tuple[int, int]) -> Callable[..., bool]:
-    """As torch answers on a GPU of this compute capability."""
+    """torch.cuda.is_bf16_supported on a GPU of this compute capability."""
 
     def supported(including_emulation: bool = True) -> bool:
         return including_emulation or compute_capability >= (8, 0)

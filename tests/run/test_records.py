@@ -1,4 +1,4 @@
-"""Records: identity and key, writing and reading back, what damage is noticed."""
+"""Records: identity and key, writing and reading back, detected damage."""
 
 import dataclasses
 import json
@@ -132,7 +132,7 @@ def _edited(content: dict[str, Any], **changes: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "reason"),
     [
         (lambda text: "", "not a record"),
         (lambda text: text[: len(text) // 2], "not a record"),
@@ -144,11 +144,11 @@ def _edited(content: dict[str, Any], **changes: Any) -> str:
         (lambda text: text.replace("finished", "failed"), "damaged or edited"),
     ],
 )
-def test_damage_is_named(damage: Any, said: str, record: records.Record, tmp_path: Path) -> None:
+def test_damage_is_named(damage: Any, reason: str, record: records.Record, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     records.write(record, path)
     path.write_text(damage(path.read_text()))
-    with pytest.raises(InputError, match=said) as raised:
+    with pytest.raises(InputError, match=reason) as raised:
         records.read(path)
     assert str(path) in str(raised.value)
 

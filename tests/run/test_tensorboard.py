@@ -5,7 +5,6 @@ import errno
 import io
 import math
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support import ROOT, TINY, Trained, composed_config, numbers
+from support import ROOT, TINY, Trained, composed_config, copy_of, numbers, train
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.compat.proto.graph_pb2 import GraphDef
@@ -27,12 +26,12 @@ from capsexp.config.schema import Config
 from capsexp.data import source
 from capsexp.data.loader import BatchGroups, DeviceLoader
 from capsexp.nn.capture import capture, entropy
-from capsexp.run import checkpoints, records, tensorboard
+from capsexp.run import checkpoints, tensorboard
 from capsexp.run.build import build
 from capsexp.run.checkpoints import EpochCheckpoint
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
-from capsexp.run.plan import Plan, plan
+from capsexp.run.plan import LAST, Plan, plan
 from capsexp.run.tensorboard import BINS, TensorBoard, has_histograms, parameter_table
 
 OPTIONS = ("attention=cbam", "reconstruction.enabled=true", "routing.iterations=2")
@@ -66,22 +65,22 @@ def steps(events: EventAccumulator) -> dict[str, list[int]]:
 
 
 @pytest.fixture(scope="module")
-def ran(trained: Trained) -> tuple[Config, records.Record, EventAccumulator]:
-    """A run of three epochs, its record and its events."""
-    return trained.config, trained.record, read(trained.folder)
+def events(trained: Trained) -> EventAccumulator:
+    """What TensorBoard reads of the run."""
+    return read(trained.folder)
 
 
 def last_network(config: Config) -> tuple[CapsuleModule, torch.Tensor, torch.Tensor]:
     """The network after the last epoch, the test images and their labels."""
     module = CapsuleModule(plan(config), build(config)).eval()
-    module.load_state_dict(checkpoints.load(plan(config).folder / checkpoints.LAST)["state_dict"])
+    module.load_state_dict(checkpoints.load(plan(config).folder / LAST)["state_dict"])
     images = source.load(config.data, no_line)
     count = config.budget.test_images
     return module, images.test_images[:count] / 255, images.test_labels[:count]
 
 
-def test_the_curves_are_the_records(ran: tuple[Config, records.Record, EventAccumulator]) -> None:
-    _, record, events = ran
+def test_the_curves_are_the_records(trained: Trained, events: EventAccumulator) -> None:
+    record = trained.record
     curves = {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
     assert set(curves) == CURVES | {"accuracy/last"}
     assert all(steps(events)[tag] == [1, 2, 3] for tag in CURVES)
@@ -98,8 +97,7 @@ def test_the_curves_are_the_records(ran: tuple[Config, records.Record, EventAccu
     assert 100 < curves["peak_memory_mb/host"][-1] < record.peak_memory_mb["host"] + 0.1
 
 
-def test_histograms_count_every_class_of_every_image(ran: tuple[Config, records.Record, EventAccumulator]) -> None:
-    config, _, events = ran
+def test_histograms_count_every_class_of_every_image(trained: Trained, events: EventAccumulator) -> None:
     assert set(events.Tags()["histograms"]) == HISTOGRAMS
     for tag, count in (("class_lengths/correct", 200), ("class_lengths/others", 9 * 200)):
         for event in events.Histograms(tag):
@@ -114,7 +112,7 @@ def test_histograms_count_every_class_of_every_image(ran: tuple[Config, records.
         tag: [event.histogram_value.sum / event.histogram_value.num for event in events.Histograms(tag)]
         for tag in HISTOGRAMS
     }
-    module, pixels, labels = last_network(config)
+    module, pixels, labels = last_network(trained.config)
     with torch.no_grad():
         lengths = torch.linalg.vector_norm(module(pixels).poses, dim=2)
     there = torch.nn.functional.one_hot(labels, 10).bool()
@@ -124,11 +122,10 @@ def test_histograms_count_every_class_of_every_image(ran: tuple[Config, records.
         assert means[f"routing_coefficients/classes/iteration_{number}"] == pytest.approx([0.1] * 3)
 
 
-def test_entropies_are_those_of_the_examples(ran: tuple[Config, records.Record, EventAccumulator]) -> None:
-    config, _, events = ran
-    module, pixels, labels = last_network(config)
-    seen = capture(module, pixels[[labels.tolist().index(label) for label in range(10)]])
-    for number, coefficients in enumerate(seen.layers[0].coefficients, start=1):
+def test_entropies_are_those_of_the_examples(trained: Trained, events: EventAccumulator) -> None:
+    module, pixels, labels = last_network(trained.config)
+    observed = capture(module, pixels[[labels.tolist().index(label) for label in range(10)]])
+    for number, coefficients in enumerate(observed.layers[0].coefficients, start=1):
         found = [event.value for event in events.Scalars(f"routing_entropy/classes/iteration_{number}")]
         assert found[-1] == pytest.approx(entropy(coefficients))
         counted = events.Histograms(f"routing_coefficients/classes/iteration_{number}")[-1].histogram_value
@@ -136,11 +133,8 @@ def test_entropies_are_those_of_the_examples(ran: tuple[Config, records.Record, 
         assert all(0 < value < math.log(10) + 1e-5 for value in found)
 
 
-def test_reconstructions_stand_below_one_test_image_a_class(
-    ran: tuple[Config, records.Record, EventAccumulator],
-) -> None:
-    config, _, events = ran
-    module, test, labels = last_network(config)
+def test_reconstructions_are_below_one_test_image_of_each_class(trained: Trained, events: EventAccumulator) -> None:
+    module, test, labels = last_network(trained.config)
     chosen = [labels.tolist().index(label) for label in range(10)]
     pixels = test[chosen]
     with torch.no_grad():
@@ -153,19 +147,16 @@ def test_reconstructions_stand_below_one_test_image_a_class(
     assert np.abs(picture / 255 - wanted.numpy()).max() < 0.005
 
 
-def test_the_text_says_how_to_repeat_it_and_all_parameters(
-    ran: tuple[Config, records.Record, EventAccumulator],
-) -> None:
-    _, record, events = ran
+def test_the_text_has_the_command_and_all_parameters(trained: Trained, events: EventAccumulator) -> None:
     (command,), (table,) = (
         events.Tensors(f"{tag}/text_summary")[0].tensor_proto.string_val for tag in ("command", "parameters")
     )
     assert command == b"`the command trainer.precision=float32`"
     assert "| network.convolution.weight | 10×1×9×9 | 810 |" in table.decode()
-    assert f"| **{record.parameters:,}** |" in table.decode()
+    assert f"| **{trained.record.parameters:,}** |" in table.decode()
 
 
-def test_parameters_that_stay_as_drawn_are_named_and_not_counted() -> None:
+def test_parameters_without_training_are_named_and_not_counted() -> None:
     config = composed_config(*TINY_RUN, "routing.gradient=none")
     built = build(config)
     table = parameter_table(CapsuleModule(plan(config), built))
@@ -174,12 +165,13 @@ def test_parameters_that_stay_as_drawn_are_named_and_not_counted() -> None:
     assert f"**{built.parameters:,}**" in table
 
 
-def all_models() -> list[str]:
-    """Every network that there is."""
-    return sorted(path.stem for path in (ROOT / "conf" / "model").glob("*.yaml"))
+MODELS = sorted(path.stem for path in (ROOT / "conf" / "model").glob("*.yaml"))
+ONE_OF_EACH_KIND = ("capsnet", "em_capsnet", "inverted_capsnet", "resnet18")
 
 
-@pytest.mark.parametrize("model", all_models())
+@pytest.mark.parametrize(
+    "model", [pytest.param(name, marks=[] if name in ONE_OF_EACH_KIND else pytest.mark.slow) for name in MODELS]
+)
 def test_every_network_has_a_graph_with_its_modules(model: str, tmp_path: Path) -> None:
     size = () if "multimnist" in model else ("data.size=32",)
     capsules = "capsnet" in model
@@ -210,10 +202,11 @@ def test_a_network_that_cannot_be_traced_goes_without_a_graph(tmp_path: Path, mo
     assert {"parameters/text_summary", "_hparams_/session_start_info"} <= set(events.Tags()["tensors"])
 
 
-def test_hparams_compare_what_was_swept(tiny: tuple[str, ...], tmp_path: Path) -> None:
-    """Through the same code that TensorBoard's page asks."""
-    swept = [("routing.iterations=1", "attention=none"), ("routing.iterations=3", "attention=cbam", "seed=0")]
-    found = [run(composed_config(*tiny, *sweep), None, no_line) for sweep in swept]
+def test_hparams_compare_what_was_swept(trained: Trained, tmp_path: Path) -> None:
+    """Through the code behind TensorBoard's page."""
+    copy_of(trained, tmp_path)
+    other = train(tmp_path, *OPTIONS, "routing.iterations=3", "attention=none", command="the command")
+    found = [trained.record, other.record]
     multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(str(tmp_path / "logs"))
     multiplexer.Reload()
     provider = data_provider.MultiplexerDataProvider(multiplexer, str(tmp_path))
@@ -228,7 +221,7 @@ def test_hparams_compare_what_was_swept(tiny: tuple[str, ...], tmp_path: Path) -
     assert {"model", "data", "optim.lr", "optim.batch_size", "model.width", "seed", "protocol"} <= set(infos)
     iterations = infos["routing.iterations"]
     assert iterations.type == api_pb2.DATA_TYPE_FLOAT64
-    assert (iterations.domain_interval.min_value, iterations.domain_interval.max_value) == (1, 3)
+    assert (iterations.domain_interval.min_value, iterations.domain_interval.max_value) == (2, 3)
     assert infos["attention.cbam"].type == api_pb2.DATA_TYPE_BOOL
     assert {value.bool_value for value in infos["attention.cbam"].domain_discrete.values} == {True, False}
     assert [value.string_value for value in infos["model"].domain_discrete.values] == ["capsnet"]
@@ -268,7 +261,7 @@ def rows_of_the_page(context: Any, experiment: Any) -> dict[str, Any]:
 def test_an_interrupted_run_has_no_epoch_twice_and_none_missing(
     epochs: int, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It dies between TensorBoard's file and the checkpoint, the moment when the one knows more than the other."""
+    """It dies after TensorBoard's file and before the checkpoint is written, when the one is an epoch ahead."""
     config = composed_config(*tiny, *OPTIONS)
     saved = EpochCheckpoint.on_train_epoch_end
 
@@ -295,14 +288,6 @@ def test_an_interrupted_run_has_no_epoch_twice_and_none_missing(
     assert len(events.Tensors("parameters/text_summary")) == 1
 
 
-def test_a_repetition_starts_clean(tiny: tuple[str, ...]) -> None:
-    first = composed_config(*tiny)
-    run(first, None, no_line)
-    run(composed_config(*tiny, "rerun=true"), None, no_line)
-    assert len(list(plan(first).folder.glob("events*"))) == 1
-    assert steps(read(plan(first).folder))["loss/train"] == [1, 2, 3]
-
-
 def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch(trained_heldout: Trained) -> None:
     _, record, folder = trained_heldout
     events = read(folder)
@@ -312,18 +297,17 @@ def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch(trained_held
     assert not {"accuracy/last", "accuracy/max"} & set(events.Tags()["scalars"])
 
 
-def test_nothing_of_it_shows_in_the_runs_numbers(
-    ran: tuple[Config, records.Record, EventAccumulator], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_it_has_no_effect_on_the_runs_numbers(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_board = ran[1]
     for name in ("on_train_start", "on_validation_batch_end", "on_train_epoch_end"):
         monkeypatch.setattr(TensorBoard, name, lambda *args: None)
-    without = run(composed_config(*TINY_RUN, f"paths.results={tmp_path}", f"paths.logs={tmp_path}"), None, no_line)
-    assert numbers(with_board) == numbers(without)
-    assert with_board.max_accuracy == without.max_accuracy
+    without = train(tmp_path, *OPTIONS).record
+    assert numbers(trained.record) == numbers(without)
+    assert trained.record.max_accuracy == without.max_accuracy
 
 
-def test_looking_leaves_the_random_state_and_the_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_leaves_the_random_state_and_the_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def drawing(*args: Any) -> Any:
         torch.rand(1)
         return capture(*args)
@@ -369,8 +353,8 @@ def epoch(callback: TensorBoard, trainer: Any, module: CapsuleModule) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ("model=da_capsnet",),
-        ("model=inverted_capsnet", "routing.iterations=5"),
+        pytest.param(("model=da_capsnet",), marks=pytest.mark.slow),
+        pytest.param(("model=inverted_capsnet", "routing.iterations=5"), marks=pytest.mark.slow),
         ("model=inverted_capsnet_cifar100", "data.classes=100", "routing.iterations=5"),
     ],
     ids=lambda options: options[0],
@@ -393,16 +377,16 @@ def test_files_of_350_epochs_stay_small(options: tuple[str, ...], tmp_path: Path
     epoch(callback, trainer, module)
     first = more()
     epoch(callback, trainer, module)
-    looked = more()
+    with_histograms = more()
     module.history *= 13
     epoch(callback, trainer, module)
     plain = more()
-    looks = sum(has_histograms(number, 350) for number in range(1, 351))
-    assert 0 < plain < looked < first
-    assert first + (looks - 1) * looked + (350 - looks) * plain < 5_000_000
+    number_with = sum(has_histograms(number, 350) for number in range(1, 351))
+    assert 0 < plain < with_histograms < first
+    assert first + (number_with - 1) * with_histograms + (350 - number_with) * plain < 5_000_000
 
 
-def test_pictures_become_rarer_and_the_last_epoch_has_one() -> None:
+def test_histograms_become_rarer_and_the_last_epoch_has_some() -> None:
     assert all(has_histograms(number, 250) for number in range(1, 26))
     assert [number for number in range(26, 64) if has_histograms(number, 63)] == [30, 40, 50, 60, 63]
 
@@ -420,9 +404,7 @@ def test_an_epoch_costs_ten_single_images(tmp_path: Path, monkeypatch: pytest.Mo
     assert images == [1] * 10
 
 
-def test_a_disk_that_is_full_hides_nothing_else_that_ended_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_hides_no_other_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refusing(self: SummaryWriter) -> None:
         closed.append(self)
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -435,20 +417,19 @@ def test_a_disk_that_is_full_hides_nothing_else_that_ended_the_run(
     assert closed == [callback.writer]
 
 
-def test_ctrl_c_inside_tensorboards_queue_ends_all_the_same(tmp_path: Path) -> None:
-    """It left the queue's lock held, once in some twenty interruptions."""
+def test_ctrl_c_inside_tensorboards_queue_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once in some twenty interruptions it leaves the queue's lock held."""
+    monkeypatch.setattr(tensorboard, "_CLOSING", 0.1)
     module, trainer, callback = before_training(composed_config(*TINY_RUN), tmp_path)
     callback.on_train_start(trainer, module)
     assert callback.writer is not None
     assert callback.writer.file_writer is not None
     with callback.writer.file_writer.event_writer._async_writer._byte_queue.mutex:
-        began = time.monotonic()
-        callback.on_exception(trainer, module, KeyboardInterrupt())
-        assert time.monotonic() - began < 20
+        callback.on_exception(trainer, module, KeyboardInterrupt())  # returns
 
 
 def test_a_full_disk_ends_in_one_line(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is TensorBoard's thread that meets it, and Python prints what ends a thread."""
+    """TensorBoard's thread raises it, and Python prints the exceptions of threads."""
     printed: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", printed.append)
 
