@@ -118,7 +118,7 @@ def frame_of(found: Sequence[Record]) -> pd.DataFrame:
 
 def results(made: Study, found: Sequence[Record], typed: Sequence[str] = ()) -> Results:
     """What these records give for a study."""
-    return collect(made, frame_of(found), typed)
+    return collect([made], frame_of(found), typed)[0]
 
 
 def line(made: Results, name: str, main: bool = True) -> Line:

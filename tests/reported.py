@@ -14,4 +14,4 @@ from capsexp.study.studies import Study
 def page(found: Sequence[Record], *made: Study, drawn: Sequence[Picture] = (), problems: Sequence[str] = ()) -> str:
     """The page of studies, of `made.study()` where there are none, and of these records."""
     runs = frame_of(found)
-    return report.page([collect(one, runs) for one in made or (study(),)], runs, drawn, "runs", problems)
+    return report.page(collect(made or (study(),), runs), runs, drawn, "runs", problems)

@@ -67,7 +67,7 @@ class Sources:
     def study(self, name: str) -> Results:
         """What the records give for a study."""
         if name not in self._studies:
-            self._studies[name] = collect(studies.load(name), self.runs)
+            (self._studies[name],) = collect([studies.load(name)], self.runs)
         return self._studies[name]
 
     def footnotes(self, *names: str) -> Footnotes:

@@ -47,7 +47,7 @@ def regenerate(*, results: Path, output: Path, check: bool = False) -> Generated
     Raises InputError where there is no such folder.
     """
     found, problems = runs.read(results)
-    collected = [collect(studies.load(name), found) for name in studies.names()]
+    collected = collect([studies.load(name) for name in studies.names()], found)
     folder = quote(Path(os.path.relpath(results / "runs", output.parent)).as_posix())
     content = page(collected, found, pictures.load(results / "figures"), folder, problems).encode()
     made = Generated(problems=problems)

@@ -1,4 +1,4 @@
-"""A study's cells out of the frame of all runs: one tidy frame, a line a row, setting, protocol and measure.
+"""The cells of studies out of the frame of all runs: a tidy frame, a line a row, setting, protocol and measure.
 
     match        a line a row, run and combination of options of the row    by what was trained: studies.condition_of
     best_runs    a line a row, setting, protocol and seed                   the best of the row's combinations
@@ -15,17 +15,18 @@ import pandas as pd
 
 from capsexp.results import statistics
 from capsexp.results.runs import COSTS, MEASURES
-from capsexp.study.selection import RowRun
+from capsexp.study.selection import Selection
 from capsexp.study.setting import Setting
-from capsexp.study.studies import Row, Study, published_number
+from capsexp.study.studies import Row, published_number
 
 #: Published numbers of these measures are judged by the prediction interval; numbers of parameters must be equal.
 JUDGED = ("accuracy", "first_epoch", "first_five")
 
-#: Protocols and measures of a row in one setting.
-MEASURED = [*(("paper", measure) for measure in (*MEASURES, "parameters")), ("heldout", "accuracy")]
+#: The measures of each protocol.
+MEASURED = {"paper": (*MEASURES, "parameters"), "heldout": ("accuracy",)}
 
-PLACE = ["row", "setting", "protocol"]
+#: A row in one setting and protocol.
+PLACE = ["study", "row", "setting", "protocol"]
 
 
 class Cell(NamedTuple):
@@ -54,13 +55,14 @@ class Cell(NamedTuple):
     keys: list[str]  # of all runs
 
 
-def match(study: Study, wanted: Sequence[RowRun], runs: pd.DataFrame) -> pd.DataFrame:
+def match(selections: Sequence[Selection], runs: pd.DataFrame) -> pd.DataFrame:
     """The runs of each row. `counts`: not the same training as another, under another name of its budget."""
-    number = Counter(one.row for one in wanted)
-    lines = [(study.rows[one.row].name, place, number[one.row], one.condition) for place, one in enumerate(wanted)]
-    conditions = pd.DataFrame(lines, columns=["row", "wanted", "combinations", "condition"])
+    wanted = [(selection.study, one) for selection in selections for one in selection.runs]
+    lines = [(study.name, study.rows[one.row].name, place, one.condition) for place, (study, one) in enumerate(wanted)]
+    conditions = pd.DataFrame(lines, columns=["study", "row", "wanted", "condition"])
+    conditions["combinations"] = conditions.groupby(["study", "row"])["wanted"].transform("size")
     found = conditions.merge(runs[runs.state != "trial"], on="condition")
-    admitted = [wanted[place].admits(setting) for place, setting in zip(found.wanted, found.setting, strict=True)]
+    admitted = [wanted[place][1].admits(setting) for place, setting in zip(found.wanted, found.setting, strict=True)]
     # Which of two is taken must not depend on its numbers: a finished one before a failed one, then the first.
     found = found[pd.Series(admitted, dtype=bool)].sort_values(
         ["wanted", "state", "started", "key"], ascending=[True, False, True, True]
@@ -76,34 +78,33 @@ def best_runs(matched: pd.DataFrame) -> pd.DataFrame:
     return best.drop_duplicates([*PLACE, "seed"]).sort_values("seed", kind="stable").reset_index(drop=True)
 
 
-def tidy(study: Study, matched: pd.DataFrame, best: pd.DataFrame, replaced: bool) -> pd.DataFrame:
+def tidy(rows: Sequence[tuple[str, bool, Row]], matched: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
     """The cells, each row's main setting first; a row without runs has cells without numbers.
 
     Args:
-        replaced: the runs are of another experiment than the paper's.
+        rows: each with its study's name, and whether its runs are of another experiment than the paper's.
     """
     counted = matched[matched.counts]
     places, values = _places(counted, best), _values(counted, best)
-    cells = []
-    for row in study.rows:
-        for rank, setting in enumerate(_settings(row.name, places) or [None]):
-            for protocol, measure in MEASURED:
-                place = places.get((row.name, setting, protocol), {"runs": 0, "failed": 0, "keys": []})
-                found = values.get((row.name, setting, protocol, measure), {"seeds": [], "values": []})
-                printed = row.published.get(measure) if protocol == "paper" else None
-                comparable = not replaced and setting is not None and _is_whole(setting, place, measure)
-                cells.append(
-                    {"study": study.name, "row": row.name, "setting": setting, "main": rank == 0}
-                    | {"protocol": protocol, "measure": measure, "best_of": _best_of(row, protocol, **place)}
-                    | {name: place.get(name) for name in ("runs", "failed", "device", "keys")}
-                    | {**found, **_statistics(found["values"])}
-                    | _comparison(found["values"], measure, printed, comparable)
-                )
+    settings, cells = _settings(places), []
+    for study, replaced, row in rows:
+        for rank, setting in enumerate(settings.get((study, row.name), [None])):
+            for protocol, measures in MEASURED.items():
+                key = study, row.name, setting, protocol
+                place = places.get(key, {"runs": 0, "failed": 0, "keys": []})
+                shared = {**dict(zip(PLACE, key, strict=True)), **place, "main": rank == 0}
+                shared["best_of"] = _best_of(row, protocol, **place)
+                for measure in measures:
+                    found = values.get((*key, measure), {"seeds": [], "values": []})
+                    printed = row.published.get(measure) if protocol == "paper" else None
+                    comparable = not replaced and _is_whole(setting, place, measure)
+                    numbers = _numbers(found["values"], measure, printed, comparable)
+                    cells.append({**shared, "measure": measure, **found, **numbers})
     return pd.DataFrame(cells, columns=Cell._fields, dtype=object).where(lambda frame: frame.notna(), None)
 
 
 def _places(counted: pd.DataFrame, best: pd.DataFrame) -> dict[Any, dict[str, Any]]:
-    """What is the same for all measures of a row, setting and protocol; without `finished` for failed runs only."""
+    """What is the same for all measures of a place; without `finished` where all runs failed."""
     runs = counted.assign(failed=counted.state == "failed").groupby(PLACE, sort=False)
     places: Any = runs.agg(runs=("key", "size"), failed=("failed", "sum"), keys=("key", sorted)).to_dict("index")
     selected = best.groupby(PLACE, sort=False).agg(
@@ -118,35 +119,36 @@ def _places(counted: pd.DataFrame, best: pd.DataFrame) -> dict[Any, dict[str, An
     return places
 
 
-def _settings(row: str, places: dict[Any, dict[str, Any]]) -> list[Setting]:
-    """A row's settings. The first, for the main tables, is the paper's training, even if all runs failed; else that of
-    most rows, which can then be compared; else the most of the paper's training; else that of most seeds."""
-    rows = Counter(
-        setting for (_, setting, protocol), one in places.items() if protocol == "paper" and "finished" in one
-    )
+def _settings(places: dict[Any, dict[str, Any]]) -> dict[tuple[str, str], list[Setting]]:
+    """The settings of each row. The first, for the main tables, is the paper's training, even if all runs failed; else
+    that of most rows, which can then be compared; else the most of the paper's training; else that of most seeds."""
+    seeds = {place[:3]: one.get("finished", 0) for place, one in places.items() if place[3] == "paper"}
+    rows = Counter((study, setting) for (study, _, setting), number in seeds.items() if number)
 
-    def rank(setting: Setting) -> tuple[Any, ...]:
-        paper = places.get((row, setting, "paper"), {})
-        seeds = paper.get("finished", 0)
-        order = bool(paper), setting.whole, seeds > 0, rows[setting], setting.fraction, seeds
+    def rank(place: tuple[str, str, Setting]) -> tuple[Any, ...]:
+        (study, _, setting), number = place, seeds.get(place, 0)
+        order = place in seeds, setting.whole, number > 0, rows[study, setting], setting.fraction, number
         return *order, setting.precision == "bf16", str(setting)
 
-    return sorted({setting for name, setting, _ in places if name == row}, key=rank, reverse=True)
+    found: dict[tuple[str, str], list[Setting]] = {}
+    for study, row, setting in sorted({place[:3] for place in places}, key=rank, reverse=True):
+        found.setdefault((study, row), []).append(setting)
+    return found
 
 
-def _is_whole(setting: Setting, place: dict[str, Any], measure: str) -> bool:
+def _is_whole(setting: Setting | None, place: dict[str, Any], measure: str) -> bool:
     """Whether a verdict is possible: the paper's training of all combinations; for parameters, the paper's width."""
-    if measure == "parameters":
-        return setting.width == 1
+    if setting is None or measure == "parameters":
+        return setting is not None and setting.width == 1
     return setting.whole and place.get("fewest") == place.get("combinations")
 
 
 def _values(counted: pd.DataFrame, best: pd.DataFrame) -> dict[Any, dict[str, list[Any]]]:
-    """The seeds and their values for each row, setting, protocol and measure; costs only of the usual device."""
+    """The seeds and their values for each place and measure; costs only of the usual device."""
     best = best.assign(usual=best.groupby(PLACE, sort=False)["device"].transform(_most_frequent))
     measured = best.melt([*PLACE, "seed", "device", "usual"], MEASURES, "measure").dropna(subset="value")
     measured = measured[~measured.measure.isin(COSTS) | (measured.device == measured.usual)]
-    networks = counted.drop_duplicates(["row", "setting", "parameters"]).sort_values("parameters")
+    networks = counted.drop_duplicates([*PLACE[:3], "parameters"]).sort_values("parameters")
     networks = networks.assign(protocol="paper", measure="parameters", value=networks.parameters)
     long = pd.concat([measured, networks])[[*PLACE, "measure", "seed", "value"]].astype({"value": float})
     groups = long.groupby([*PLACE, "measure"], sort=False)
@@ -168,23 +170,19 @@ def _best_of(row: Row, protocol: str, combinations: int = 1, fewest: int = 1, mo
     return f"best of {tried}{combinations} ({row.swept}), judged on the {images}"
 
 
-def _statistics(values: Sequence[float]) -> dict[str, float | None]:
+def _numbers(values: Sequence[float], measure: str, printed: str | None, comparable: bool) -> dict[str, Any]:
+    """Statistics, the published number, the difference and the verdict."""
     if not values:
-        return {"n": 0}
+        return {"n": 0, "published": printed}
     spread = statistics.describe(values)
     low, high = statistics.prediction_interval(values) or (None, None)
-    return {"n": spread.n, "mean": spread.mean, "sd": spread.deviation, "low": low, "high": high}
-
-
-def _comparison(values: Sequence[float], measure: str, printed: str | None, comparable: bool) -> dict[str, Any]:
-    """The published number, the difference and the verdict."""
+    found = {"n": spread.n, "mean": spread.mean, "sd": spread.deviation, "low": low, "high": high, "published": printed}
     number = published_number(printed or "")
-    if number is None or not values or measure not in (*JUDGED, "parameters"):
-        return {"published": printed}
-    if measure in JUDGED:
-        difference = statistics.describe(values).mean - number.value
+    if number and measure in JUDGED:
         verdict = statistics.verdict(values, number, comparable)
-        return {"published": printed, "difference": difference, "verdict": verdict}
-    slack = number.resolution + statistics.ZERO * number.value  # in millions, as printed
-    equal = all(abs(count - 1e6 * number.value) <= 1e6 * slack for count in values)
-    return {"published": printed, "verdict": ("equal" if equal else "different") if comparable else None}
+        return {**found, "difference": spread.mean - number.value, "verdict": verdict}
+    if number and measure == "parameters" and comparable:
+        slack = number.resolution + statistics.ZERO * number.value  # in millions, as printed
+        equal = all(abs(count - 1e6 * number.value) <= 1e6 * slack for count in values)
+        return {**found, "verdict": "equal" if equal else "different"}
+    return found

@@ -4,7 +4,8 @@ All rows of a claim are taken in one setting, and costs on one device: the best 
 which only some pairs or rows were run is measured on those, and undecided.
 """
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from capsexp.results import statistics
-from capsexp.results.runs import COSTS
+from capsexp.results.runs import COSTS, Run
 from capsexp.results.statistics import ClaimResult
 from capsexp.study.setting import Setting
 from capsexp.study.studies import Claim, Study, published_number
@@ -37,48 +38,51 @@ def measure_claims(study: Study, best: pd.DataFrame, replaced: bool) -> list[Mea
         best: a line a row, setting, protocol and seed; see cells.best_runs.
         replaced: the runs are of another experiment than the paper's.
     """
-    paper = best[best.protocol == "paper"]
-    return [_measure(claim, paper, replaced) for claim in study.claims]
+    runs: list[Run] = [*best[best.protocol == "paper"].itertuples()]
+    return [_measure(claim, runs, replaced) for claim in study.claims]
 
 
-def _measure(claim: Claim, best: pd.DataFrame, replaced: bool) -> MeasuredClaim:
-    names = list(dict.fromkeys([*chain(*claim.pairs), *claim.rows]))
-    runs = best[best.row.isin(names)].dropna(subset=claim.measure)
+def _measure(claim: Claim, runs: Sequence[Run], replaced: bool) -> MeasuredClaim:
+    names = dict.fromkeys([*chain(*claim.pairs), *claim.rows])
+    runs = [run for run in runs if run.row in names and pd.notna(getattr(run, claim.measure))]
+    places: dict[tuple[Setting, str], list[Run]] = {}
+    for run in runs:
+        places.setdefault((run.setting, run.device if claim.measure in COSTS else ""), []).append(run)
     candidates = []
-    place: Any
-    for place, of_place in runs.groupby(["setting", "device"][: 2 if claim.measure in COSTS else 1], sort=False):
-        setting, *device = place
-        values = _values(claim, of_place)
-        if estimates := _estimates(claim, values):
-            rank = len(values.columns), setting.fraction, len(estimates), setting.precision == "bf16", str(setting)
-            used = of_place[of_place.row.isin(values.columns) & of_place.seed.isin(values.index)]
-            candidates.append(((setting.whole, *rank, *device), setting, used, estimates))
+    for (setting, device), of_place in places.items():
+        used = _used(claim, of_place)
+        if estimates := _estimates(claim, used):
+            order = setting.whole, len({run.row for run in used}), setting.fraction, len(estimates)
+            candidates.append(((*order, setting.precision == "bf16", str(setting), device), setting, used, estimates))
     if not candidates:
-        missing = [name for name in names if name not in set(runs.row)]
+        missing = [name for name in names if name not in {run.row for run in runs}]
         verdict = "not run" if missing else "no seed that its rows have in one setting"
         return MeasuredClaim(claim, verdict, _listed(missing) if len(missing) < len(names) else "")
     _, setting, used, estimates = max(candidates, key=lambda candidate: candidate[0])
-    part = _part(claim, set(used.row))
+    part = _part(claim, {run.row for run in used})
     reason = _reason(claim, setting, used, replaced) or ("not all was run" if part else "")
     claimed: Any = published_number(claim.claimed) or claim.claimed
-    result = statistics.claim(list(estimates.values()), claimed, comparable=not reason)
+    result = statistics.claim(estimates, claimed, comparable=not reason)
     return MeasuredClaim(claim, result.verdict, reason, setting, result, part)
 
 
-def _values(claim: Claim, runs: pd.DataFrame) -> pd.DataFrame:
-    """A line a seed, a column a row, of the rows that make a pair, or several points of a slope."""
-    values = runs.pivot(index="seed", columns="row", values=claim.measure).astype(float)
-    paired = set(chain(*_pairs(claim, values)))
-    return values[[row for row in values if row in paired or (claim.rows and len(values.columns) > 1)]].dropna()
+def _used(claim: Claim, runs: Sequence[Run]) -> list[Run]:
+    """The runs of rows that make a pair, or several points of a slope, with the seeds that these have in common."""
+    rows = {run.row for run in runs}
+    rows = set(chain(*_pairs(claim, rows))) if claim.pairs else rows if len(rows) > 1 else set()
+    seeds = Counter(run.seed for run in runs if run.row in rows)
+    return [run for run in runs if run.row in rows and seeds[run.seed] == len(rows)]
 
 
-def _estimates(claim: Claim, values: pd.DataFrame) -> dict[int, float]:
+def _estimates(claim: Claim, runs: Sequence[Run]) -> list[float]:
     """The effect in each seed; empty where it isn't defined: a change relative to 0."""
-    lines: dict[Any, Any] = values.to_dict("index")
+    values: dict[int, dict[str, float]] = {}
+    for run in runs:
+        values.setdefault(run.seed, {})[run.row] = float(getattr(run, claim.measure))
     try:
-        return {seed: _estimate(claim, of_seed) for seed, of_seed in lines.items() if of_seed}
+        return [_estimate(claim, values[seed]) for seed in sorted(values)]
     except ValueError:
-        return {}
+        return []
 
 
 def _estimate(claim: Claim, values: Mapping[str, float]) -> float:
@@ -101,7 +105,7 @@ def _part(claim: Claim, rows: Collection[str]) -> str:
     return f"{len(run)} of {whole} {kind}" if len(run) < whole else ""
 
 
-def _reason(claim: Claim, setting: Setting, used: pd.DataFrame, replaced: bool) -> str:
+def _reason(claim: Claim, setting: Setting, used: Sequence[Run], replaced: bool) -> str:
     """Why runs in this setting decide nothing."""
     if replaced:
         return "not the paper's experiment"
@@ -109,8 +113,8 @@ def _reason(claim: Claim, setting: Setting, used: pd.DataFrame, replaced: bool) 
         return "" if setting.width == 1 else "narrower networks"
     if not setting.whole:
         return "other data" if setting.note and setting.fraction == 1 else "reduced training"
-    incomplete = used.row[used.tried < used.combinations]
-    return "" if incomplete.empty else f"not all runs of {incomplete.iloc[0]}"
+    incomplete = {run.row for run in used if run.tried < run.combinations}
+    return next((f"not all runs of {row}" for row in [*chain(*claim.pairs), *claim.rows] if row in incomplete), "")
 
 
 def _listed(rows: list[str]) -> str:

@@ -36,7 +36,7 @@ class Results:
     study: Study
     typed: Sequence[str]  # what replaces the rows' own choices
     replaced: bool  # whether that makes it another experiment than the paper's
-    runs: pd.DataFrame  # a line a row, run and combination of options; see capsexp.results.cells
+    runs: pd.DataFrame  # of capsexp.results.cells: a line a row, run and combination of options
     best: pd.DataFrame  # a line a row, setting, protocol and seed
     cells: pd.DataFrame  # a line a row, setting, protocol and measure
     claims: list[MeasuredClaim]
@@ -63,11 +63,17 @@ class Results:
         return [Line(rows[row], setting, cells, runs[row, setting]) for (row, setting), cells in found.items()]
 
 
-def collect(study: Study, runs: pd.DataFrame, typed: Sequence[str] = ()) -> Results:
-    """A study's results out of the frame of all runs; raises InputError for typed words that make no sense."""
-    selection = select(study, typed)
-    study, replaced = selection.study, selection.replaces()
-    matched = cells.match(study, selection.runs, runs)
+def collect(studies: Sequence[Study], runs: pd.DataFrame, typed: Sequence[str] = ()) -> list[Results]:
+    """What the frame of all runs gives for each study; raises InputError for typed words that make no sense."""
+    selections = [select(study, typed) for study in studies]
+    replaced = [selection.replaces() for selection in selections]
+    matched = cells.match(selections, runs)
     best = cells.best_runs(matched)
-    claims = measure_claims(study, best, replaced)
-    return Results(study, typed, replaced, matched, best, cells.tidy(study, matched, best, replaced), claims)
+    studies = [selection.study for selection in selections]
+    rows = [(study.name, other, row) for study, other in zip(studies, replaced, strict=True) for row in study.rows]
+    tidy = cells.tidy(rows, matched, best)
+    collected = []
+    for study, other in zip(studies, replaced, strict=True):
+        own, best_own, cells_own = (frame[frame.study == study.name] for frame in (matched, best, tidy))
+        collected.append(Results(study, typed, other, own, best_own, cells_own, measure_claims(study, best_own, other)))
+    return collected

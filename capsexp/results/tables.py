@@ -51,7 +51,7 @@ def regenerate(
     """
     chosen = [studies.load(name) for name in names or studies.names()]
     found, problems = runs.read(results)
-    collected = [collect(study, found, typed) for study in chosen]
+    collected = collect(chosen, found, typed)
     made = Generated([pages.page(one) for one in collected], problems=problems)
     files: dict[Path, str] = {}
     if output is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from made import CBAM, PLAIN, claim, frame_of, row, run, runs, study, write
+from made import CBAM, PLAIN, claim, results, row, run, runs, study, write
 from reported import page
 from support import ROOT
 
@@ -23,7 +23,6 @@ from capsexp.figures.catalogue import FIGURES
 from capsexp.report import DIFFERS, HOLDS, OPEN, pictures
 from capsexp.report.pictures import Picture
 from capsexp.results import pages
-from capsexp.results.collect import collect
 from capsexp.results.statistics import ClaimVerdict, Verdict
 from capsexp.study import studies
 
@@ -78,7 +77,7 @@ def test_all_of_a_studys_page_is_in_its_chapter() -> None:
     found += runs(CBAM, [9.0], note="part")
     rows = [*study().rows, row("C", PLAIN.replace("mnist", "svhn"), note="Its own note")]
     made = study(*rows, claims=[claim(), claim(text="B is as good as C", claimed="same", pairs=[["B", "C"]])])
-    shown = pages.page(collect(made, frame_of(found)))
+    shown = pages.page(results(made, found))
     assert shown.claims is not None
     text = Reader(page(found, made)).text
     expected = [shown.title, shown.source, shown.protocol, shown.runs, *shown.deviations]
