@@ -1,11 +1,11 @@
-"""What training costs on this device: `make bench`, or `python benchmarks/bench.py [--rounds N] [KEY=VALUE …]`.
+"""Measures speed and memory of training on this device: `make bench`.
 
-Whole training steps (forward, loss, backward, optimiser) of the papers' networks, on batches that are there already,
-routed fast and as the procedures are written (`trainer.routing`), in turn, in one process. Memory is the peak of a
-fresh process that does one step: of the device where there is one, else of the host, with Python and torch in it. The
-operations are those of the reference, counted by torch: both ways do the same work, so that the fast way's TFLOP/s says
-how soon the work is done. Then epochs with their evaluation, through the runner and in a bare loop (runner.py). Writes
-results/benchmarks/DEVICE.md, .json and .png.
+Whole training steps (forward, loss, backward, optimiser) of the papers' networks, on batches in the device's memory,
+with fast and with reference routing (`trainer.routing`) alternately, in one process. Memory is the peak of a new
+process that does one step: of the GPU, or on a CPU of the process, with Python and torch. The floating-point operations
+are those of the reference, counted by torch, for both: they do the same work, so that the TFLOP/s compare times. Then
+epochs with their evaluation, by the runner and in a bare loop (runner.py). Writes results/benchmarks/DEVICE.md, .json
+and .png.
 """
 
 import argparse
@@ -20,9 +20,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from runner import Compared, compare
+from runner import EpochTimes, compare
 from torch.utils.flop_counter import FlopCounterMode
 
+from capsexp.cli import Parser, end_with
 from capsexp.config import compose
 from capsexp.config.schema import Config, check
 from capsexp.data.loader import Batch
@@ -41,9 +42,9 @@ GROWTH = {
     "CapsNet": {f"CapsNet, MNIST, B=128, {n} iterations": n for n in (1, 3, 5)},
     "inverted": {f"inverted, CIFAR-10, B=32, {n} iterations": n for n in (1, 2, 3, 5)},
 }
-LOOKS = {"CapsNet": {"color": "#0072B2", "marker": "o"}, "inverted": {"color": "#D55E00", "marker": "s"}}
+STYLES = {"CapsNet": {"color": "#0072B2", "marker": "o"}, "inverted": {"color": "#D55E00", "marker": "s"}}
 
-#: What is measured: a name, a command line.
+#: Training steps: a name, a command line.
 CASES = [
     *((name, f"{CAPSNET} routing.iterations={n}") for name, n in GROWTH["CapsNet"].items()),
     *((name, f"{INVERTED} routing.iterations={n}") for name, n in GROWTH["inverted"].items()),
@@ -53,7 +54,7 @@ CASES = [
     ("EM, CIFAR-10, B=8, 2 iterations", "model=em_capsnet data=cifar10 optim.batch_size=8"),
 ]
 
-#: Epochs through the runner, on the packaged sample: a name, a command line.
+#: Epochs on the packaged sample: a name, a command line.
 EPOCHS = {
     "CapsNet with reconstruction": "model=capsnet reconstruction.enabled=true budget.width=1",
     "DA-CapsNet": "model=da_capsnet budget.width=1",
@@ -62,25 +63,25 @@ EPOCHS = {
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One case, one way."""
+class Steps:
+    """The steps of one case, fast or reference."""
 
     case: str
     way: str
     seconds: list[float]  # of each step
-    first: float  # seconds of the first step, with all that is set up then
+    first: float  # seconds of the first step, which sets up the others
     memory_gb: float
-    operations: float  # floating-point, of the reference's step
+    operations: float  # floating-point, of a step of the reference
     batch: int
 
     @property
     def median(self) -> float:
-        """Seconds a step."""
+        """Median seconds of a step."""
         return statistics.median(self.seconds)
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Measures, prints, writes."""
+def main(arguments: list[str]) -> None:
+    """Runs the command."""
     keep_freed_memory()
     options = _options(arguments)
     if options.alone is not None:
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str]) -> None:
         else f"{processor()}, {torch.get_num_threads()} threads"
     )
     ceilings = _ceilings(device)
-    measured = [m for index in options.cases for m in _case(index, options)]
+    measured = [steps for index in options.cases for steps in _case(index, options)]
     limits = [] if device.type == "cuda" else ["budget.steps=10", "budget.test_images=500"]
     compared = {what: compare([*line.split(), *limits, *options.overrides]) for what, line in EPOCHS.items()}
     page = _page(name, precision, ceilings, measured) + _epochs(compared)
@@ -105,17 +106,17 @@ def main(arguments: Sequence[str]) -> None:
         "device": name,
         "precision": precision,
         "ceilings": ceilings,
-        "steps": [asdict(m) for m in measured],
+        "steps": [asdict(steps) for steps in measured],
         "epochs": {what: asdict(found) for what, found in compared.items()},
     }
     stem.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n")
     _draw(name, measured, stem.with_suffix(".png"))
 
 
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="steps of each way that are timed")
-    parser.add_argument("--cases", type=int, nargs="+", default=list(range(len(CASES))), metavar="N", help="which")
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = Parser(__doc__)
+    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="steps of each case and routing")
+    parser.add_argument("--cases", type=int, nargs="+", default=list(range(len(CASES))), metavar="N", help="from 0")
     parser.add_argument("--output", type=Path, default=Path("results/benchmarks"), metavar="DIR")
     parser.add_argument("--alone", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
@@ -129,7 +130,7 @@ def _config(case: str, overrides: Sequence[str], way: str = "fast") -> Config:
 
 
 def _step(case: str, way: str, overrides: Sequence[str]) -> tuple[Callable[[], None], Config]:
-    """A training step of the runner's own module."""
+    """A training step, and its configuration."""
     config = _config(case, overrides, way)
     device, precision = find_device(config)
     torch.manual_seed(0)
@@ -151,8 +152,8 @@ def _step(case: str, way: str, overrides: Sequence[str]) -> tuple[Callable[[], N
     return step, config
 
 
-def _case(index: int, options: argparse.Namespace) -> list[Measured]:
-    """Both ways of a case."""
+def _case(index: int, options: argparse.Namespace) -> list[Steps]:
+    """The steps of a case, fast and reference."""
     name, case = CASES[index]
     memory = {way: _memory(index, way, options.overrides) for way in WAYS}
     steps = {way: _step(case, way, options.overrides) for way in WAYS}
@@ -164,7 +165,7 @@ def _case(index: int, options: argparse.Namespace) -> list[Measured]:
             seconds[way].append(_timed(steps[way][0]))
     batch = steps["fast"][1].optim.batch_size
     operations = counter.get_total_flops()
-    return [Measured(name, way, seconds[way], first[way], memory[way], operations, batch) for way in WAYS]
+    return [Steps(name, way, seconds[way], first[way], memory[way], operations, batch) for way in WAYS]
 
 
 def _timed(act: Callable[[], object]) -> float:
@@ -179,7 +180,7 @@ def _memory(index: int, way: str, overrides: Sequence[str]) -> float:
 
 
 def _peak(case: tuple[str, str], way: str, overrides: Sequence[str]) -> float:
-    """GB of 10⁹ bytes after one step in this process."""
+    """Peak memory of one step in this process, in 10⁹ bytes."""
     step, config = _step(case[1], way, overrides)
     step()
     device, _ = find_device(config)
@@ -211,7 +212,7 @@ def _best(act: Callable[[], object], device: torch.device) -> float:
     return min(_timed(whole) for _ in range(10))
 
 
-def _page(name: str, precision: str, ceilings: dict[str, float], measured: list[Measured]) -> str:
+def _page(name: str, precision: str, ceilings: dict[str, float], measured: list[Steps]) -> str:
     lines = [
         "<!-- made by benchmarks/bench.py; not by hand -->\n",
         f"# {name}\n",
@@ -233,7 +234,7 @@ def _page(name: str, precision: str, ceilings: dict[str, float], measured: list[
     return "\n".join(lines) + "\n"
 
 
-def _epochs(compared: dict[str, Compared]) -> str:
+def _epochs(compared: dict[str, EpochTimes]) -> str:
     lines = [
         "\n| an epoch and its evaluation, MNIST sample | runner, images/s | bare loop, images/s | runner over bare |",
         "| --- | --: | --: | --: |",
@@ -248,17 +249,17 @@ def _spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.3g} ({min(values):.3g} – {max(values):.3g})"
 
 
-def _draw(name: str, measured: list[Measured], path: Path) -> None:
-    """Time and memory over routing iterations, both ways."""
+def _draw(name: str, measured: list[Steps], path: Path) -> None:
+    """Time and memory by routing iterations, fast and reference."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     for family, cases in GROWTH.items():
         for way, style in (("fast", "-"), ("reference", "--")):
-            found = [m for m in measured if m.way == way and m.case in cases]
-            iterations, look = [cases[m.case] for m in found], LOOKS[family]
-            for axis, values in ((left, [m.median for m in found]), (right, [m.memory_gb for m in found])):
-                axis.plot(iterations, values, linestyle=style, label=f"{family}, {way}", **look)
+            found = [steps for steps in measured if steps.way == way and steps.case in cases]
+            iterations = [cases[steps.case] for steps in found]
+            for axis, values in ((left, [s.median for s in found]), (right, [s.memory_gb for s in found])):
+                axis.plot(iterations, values, linestyle=style, label=f"{family}, {way}", **STYLES[family])
     left.set(xlabel="routing iterations", ylabel="seconds a training step", yscale="log")
     right.set(xlabel="routing iterations", ylabel="peak memory, GB", ylim=(0, None))
     right.legend(loc="upper left")
@@ -270,4 +271,4 @@ def _draw(name: str, measured: list[Measured], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    end_with(main)

@@ -1,12 +1,10 @@
-"""What the runner costs: samples a second through `capsexp.run.train` against a bare PyTorch loop.
+"""Compares the throughput of a run with that of a bare PyTorch loop: `python benchmarks/runner.py [KEY=VALUE …]`.
 
-`python benchmarks/runner.py [KEY=VALUE …]` trains the same network on the same batches both ways, in turn, in one
-process, and prints the medians and their ratio. Both train an epoch and evaluate after it; the runner's time has its
-checkpoints and TensorBoard's files in it.
+Both train the same network on the same batches for an epoch and evaluate it, alternately, in one process. The time of
+the run includes its checkpoints and TensorBoard's files.
 """
 
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -15,8 +13,8 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from pytorch_lightning.callbacks import Callback
 
+from capsexp.cli import end_with
 from capsexp.config import compose
 from capsexp.config.schema import Config, Paths, check
 from capsexp.data import source
@@ -29,25 +27,25 @@ from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import make_optimizer
 from capsexp.run.plan import Plan, find_device
 
-USUAL = ("data=mnist_sample", "budget=demo", "budget.epochs=1", "trainer.progress=none")
+DEFAULTS = ("data=mnist_sample", "budget=demo", "budget.epochs=1", "trainer.progress=none")
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Some epochs, both ways."""
+class EpochTimes:
+    """Epochs in a bare loop and by the runner."""
 
-    images: int  # in an epoch's training
-    bare: list[float]  # seconds
+    images: int  # trained on in an epoch
+    bare: list[float]  # seconds an epoch
     runner: list[float]
 
     @property
     def ratios(self) -> list[float]:
-        """The runner's throughput over the bare loop's."""
+        """The runner's throughput divided by the bare loop's."""
         return [bare / runner for bare, runner in zip(self.bare, self.runner, strict=True)]
 
 
 def main(overrides: list[str]) -> None:
-    """Prints the comparison."""
+    """Runs the command."""
     found = compare(overrides)
     print(f"bare loop  {found.images / statistics.median(found.bare):8.1f} images/s")
     print(f"runner     {found.images / statistics.median(found.runner):8.1f} images/s")
@@ -55,10 +53,10 @@ def main(overrides: list[str]) -> None:
     print(f"runner/bare  median {statistics.median(ratios):.3f}  from {min(ratios):.3f} to {max(ratios):.3f}")
 
 
-def compare(overrides: Sequence[str], rounds: int = 5) -> Compared:
-    """Measures so many rounds, after one that warms up; the overrides say what is trained, beside USUAL."""
+def compare(overrides: Sequence[str], rounds: int = 5) -> EpochTimes:
+    """Epochs of some rounds, after one to warm up, of DEFAULTS with the overrides."""
     keep_freed_memory()
-    typed = {word.partition("=")[0]: word for word in [*USUAL, *overrides]}
+    typed = {word.partition("=")[0]: word for word in [*DEFAULTS, *overrides]}
     bare, runner = [], []
     for seed in range(rounds + 1):
         config = check(compose.composed([*typed.values(), f"seed={seed}"]))
@@ -66,11 +64,11 @@ def compare(overrides: Sequence[str], rounds: int = 5) -> Compared:
         runner.append(_runner(config))
     images = config.budget.train_images or len(source.load(config.data).train_labels)
     steps = config.budget.steps
-    return Compared(min(images, steps * config.optim.batch_size) if steps else images, bare[1:], runner[1:])
+    return EpochTimes(min(images, steps * config.optim.batch_size) if steps else images, bare[1:], runner[1:])
 
 
 def _bare(config: Config) -> float:
-    """Seconds of an epoch of nothing but forward, backward and step, and of its evaluation."""
+    """Seconds of an epoch and its evaluation in a bare loop."""
     device, precision = find_device(config)
     images, budget = source.load(config.data), config.budget
     train = [part[: budget.train_images].to(device) for part in (images.train_images, images.train_labels)]
@@ -96,26 +94,21 @@ def _bare(config: Config) -> float:
     return time.perf_counter() - started
 
 
-class _Clock(Callback):
-    """Times a fit, without what comes before the first step."""
-
-    def on_train_start(self, *_: object) -> None:
-        """Data and network are on the device."""
-        self.started = time.perf_counter()
-
-    def on_train_end(self, *_: object) -> None:
-        """The checkpoints are written."""
-        self.seconds = time.perf_counter() - self.started
-
-
 def _runner(config: Config) -> float:
-    """Seconds of the same through the runner."""
-    clock = _Clock()
+    """Seconds of an epoch and its evaluation by the runner, from the first step until the checkpoints are written."""
+    from pytorch_lightning.callbacks import LambdaCallback  # capsexp, which may have to mend torchvision, comes first
+
+    times: list[float] = []
+    clock = LambdaCallback(
+        on_train_start=lambda *_: times.append(time.perf_counter()),
+        on_train_end=lambda *_: times.append(time.perf_counter()),
+    )
     with tempfile.TemporaryDirectory() as name:
         paths = Paths(results=str(Path(name) / "results"), logs=str(Path(name) / "logs"))
         run(replace(config, paths=paths), None, lambda line: None, [clock])
-    return clock.seconds
+    started, ended = times
+    return ended - started
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    end_with(main)
