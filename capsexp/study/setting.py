@@ -17,7 +17,6 @@ IMAGES = {
     "cifar100": (50_000, 10_000),
     "svhn": (73_257, 26_032),
     "smallnorb": (24_300, 24_300),
-    "coil20": (648, 72),  # of ten objects, split 9:1
     "diverse_multimnist": (60_000, 10_000),
     "affine_mnist": (60_000, 10_000),
     "mnist_sample": (5_000, 1_000),
@@ -85,25 +84,24 @@ class Setting:
 def tested_images(identity: Json) -> int | None:
     """The number of images that a run was tested on; None where only the files could tell."""
     data, count = identity["data"], identity["budget"]["test_images"]
-    if count is not None:
-        return int(count)
-    published = data[NAME] in IMAGES and (data["note"] is None or data[NAME] == "mnist_sample")
-    return _images(data)[1] if published else None
+    images = _images(data) if data["note"] is None or data[NAME] == "mnist_sample" else None
+    return images[1] if count is None and images else count
 
 
 def _fraction_of_images(identity: Json) -> float:
     """The fraction of the training images in an epoch, as far as known: only the order of settings depends on it."""
     data, count = identity["data"], identity["budget"]["train_images"]
-    if data[NAME] in IMAGES and count is not None:
-        return count / _images(data)[0]
+    images = _images(data)
+    if images and count is not None:
+        return count / images[0]
     part = re.match(r"first ([\d,]+) of ([\d,]+)", data["note"] or "")
     return int(part[1].replace(",", "")) / int(part[2].replace(",", "")) if part else 1.0
 
 
-def _images(data: Json) -> tuple[int, int]:
-    """Training and test images of a data set among IMAGES."""
-    train, test = IMAGES[data[NAME]]
+def _images(data: Json) -> tuple[int, int] | None:
+    """Training and test images of a published data set; None for others."""
     if data[NAME] == "coil20":  # 72 views of each object, split as configured
-        test = round(72 * data["classes"] * data["reader"].get("test_fraction", 0.1))
-        train = 72 * data["classes"] - test
-    return train, test
+        views = 72 * data["classes"]
+        tested = round(views * data["reader"].get("test_fraction", 0.1))
+        return views - tested, tested
+    return IMAGES.get(data[NAME])

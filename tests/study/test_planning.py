@@ -2,13 +2,16 @@
 
 import dataclasses
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
+from support import Trained
 
 from capsexp.config.schema import Data
 from capsexp.data.source import Identity
 from capsexp.errors import InputError
+from capsexp.run.plan import plan
 from capsexp.study import planning, studies
 
 
@@ -67,6 +70,21 @@ def test_a_run_that_cannot_be_composed_is_refused_at_once(calls: Counter[str]) -
     with pytest.raises(InputError, match=r"routing\.norm: no such key"):
         planning.plan_all([studies.load("tsai_fig4")], ["routing.norm=false"], [0])
     assert calls["composed"] == 1
+
+
+def test_a_jobs_state_is_that_of_its_record(trained: Trained, tmp_path: Path) -> None:
+    paths = dataclasses.replace(trained.config.paths, results=str(tmp_path))
+    for config, state in ((trained.config, "finished"), (dataclasses.replace(trained.config, paths=paths), "waiting")):
+        job = planning.Job(plan(config), [])
+        job.read_record()
+        finished = state == "finished"
+        assert (job.state, job.epoch, job.left) == (state, 3 * finished, 3 * (not finished))
+        assert job.result.startswith("maximum test accuracy") == finished
+    job.planned.path.parent.mkdir()
+    job.planned.path.write_text("[]")
+    job.read_record()
+    assert (job.state, job.left) == ("failed", 0)
+    assert f"{job.planned.path}: not a record" in str(job.error)
 
 
 def test_two_runs_a_gpu_or_one_on_the_cpu(calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
