@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> None:
     from capsexp.figures.sources import Sources
 
     if options.list:
-        for name, (what, _) in catalogue.FIGURES.items():
+        for name, what in catalogue.FIGURES.items():
             print(f"{name:<{max(map(len, catalogue.FIGURES))}}  {what}")
         return
     chosen = {name: catalogue.find(name) for name in options.names or catalogue.FIGURES}

@@ -3,45 +3,33 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-
-import matplotlib
+from typing import TYPE_CHECKING
 
 from capsexp.config.checks import nearest
 from capsexp.errors import InputError
-from capsexp.figures import alberti, huang, ou, reconstructions, tsai
-from capsexp.figures.curves import Drawing
 from capsexp.figures.sources import Missing, Sources
-from capsexp.figures.style import SUFFIXES, default_style
 from capsexp.files import write_atomically
 
-Draw = Callable[[Sources], Drawing]
+if TYPE_CHECKING:
+    from capsexp.figures.curves import Drawing
 
-FIGURES: dict[str, tuple[str, Draw]] = {
-    "huang_fig3": ("two squash functions", huang.squash_functions),
-    "huang_fig8": (
-        "seven epochs of reconstructions, CapsNet",
-        partial(reconstructions.epoch_by_epoch, 8, "CapsNet", "none"),
-    ),
-    "huang_fig9": (
-        "seven epochs of reconstructions, DA-CapsNet",
-        partial(reconstructions.epoch_by_epoch, 9, "DA-CapsNet", "dual"),
-    ),
-    "huang_fig10": ("epochs to the top on MNIST", huang.epochs_to_maximum),
-    "huang_fig11": ("accuracy on CIFAR-10 by epoch", partial(huang.accuracy_by_epoch, 11, "CIFAR-10", "cifar10")),
-    "huang_fig12": (
-        "accuracy on Fashion-MNIST by epoch",
-        partial(huang.accuracy_by_epoch, 12, "Fashion-MNIST", "fashion_mnist"),
-    ),
-    "huang_fig13": ("accuracy on SVHN by epoch", partial(huang.accuracy_by_epoch, 13, "SVHN", "svhn")),
-    "huang_fig14": ("COIL-20 reconstructed", reconstructions.objects),
-    "tsai_fig4": ("routing iterations, ablations, memory, time", tsai.iterations),
-    "tsai_fig5": ("overlaid digits", tsai.overlaid),
-    "alberti_affine": ("accuracy under rotation, shear, scale", alberti.affine_maps),
-    "ou_traversal_mnist": ("each dimension of a digit's capsule", partial(ou.traversal, "MNIST", "mnist")),
-    "ou_traversal_fashion_mnist": (
-        "each dimension of a garment's capsule",
-        partial(ou.traversal, "Fashion-MNIST", "fashion_mnist"),
-    ),
+Draw = Callable[[Sources], "Drawing"]
+
+#: The figures' descriptions.
+FIGURES = {
+    "huang_fig3": "two squash functions",
+    "huang_fig8": "seven epochs of reconstructions, CapsNet",
+    "huang_fig9": "seven epochs of reconstructions, DA-CapsNet",
+    "huang_fig10": "epochs to the top on MNIST",
+    "huang_fig11": "accuracy on CIFAR-10 by epoch",
+    "huang_fig12": "accuracy on Fashion-MNIST by epoch",
+    "huang_fig13": "accuracy on SVHN by epoch",
+    "huang_fig14": "COIL-20 reconstructed",
+    "tsai_fig4": "routing iterations, ablations, memory, time",
+    "tsai_fig5": "overlaid digits",
+    "alberti_affine": "accuracy under rotation, shear, scale",
+    "ou_traversal_mnist": "each dimension of a digit's capsule",
+    "ou_traversal_fashion_mnist": "each dimension of a garment's capsule",
 }
 
 
@@ -49,7 +37,24 @@ def find(name: str) -> Draw:
     """The function that draws a figure; raises InputError for an unknown name."""
     if name not in FIGURES:
         raise InputError(f"{name}: no such figure{nearest(name, list(FIGURES))} (there are {', '.join(FIGURES)})")
-    return FIGURES[name][1]
+    from capsexp.figures import alberti, huang, ou, reconstructions, tsai  # Lightning and torchvision: only to draw
+
+    functions: dict[str, Draw] = {
+        "huang_fig3": huang.squash_functions,
+        "huang_fig8": partial(reconstructions.epoch_by_epoch, 8, "CapsNet", "none"),
+        "huang_fig9": partial(reconstructions.epoch_by_epoch, 9, "DA-CapsNet", "dual"),
+        "huang_fig10": huang.epochs_to_maximum,
+        "huang_fig11": partial(huang.accuracy_by_epoch, 11, "CIFAR-10", "cifar10"),
+        "huang_fig12": partial(huang.accuracy_by_epoch, 12, "Fashion-MNIST", "fashion_mnist"),
+        "huang_fig13": partial(huang.accuracy_by_epoch, 13, "SVHN", "svhn"),
+        "huang_fig14": reconstructions.objects,
+        "tsai_fig4": tsai.iterations,
+        "tsai_fig5": tsai.overlaid,
+        "alberti_affine": alberti.affine_maps,
+        "ou_traversal_mnist": partial(ou.traversal, "MNIST", "mnist"),
+        "ou_traversal_fashion_mnist": partial(ou.traversal, "Fashion-MNIST", "fashion_mnist"),
+    }
+    return functions[name]
 
 
 def draw(name: str, sources: Sources, folder: Path) -> tuple[bool, list[str]]:
@@ -62,7 +67,7 @@ def draw(name: str, sources: Sources, folder: Path) -> tuple[bool, list[str]]:
         return False, [f"not drawn: {each}" for each in missing]
     for suffix, content in files.items():
         write_atomically(folder / f"{name}{suffix}", lambda stream, content=content: stream.write(content))  # type: ignore[misc]
-    wrote = " ".join(str(folder / f"{name}{suffix}") for suffix in SUFFIXES)
+    wrote = " ".join(str(folder / f"{name}{suffix}") for suffix in files)
     return True, [f"wrote {wrote}", *map(str, missing)]
 
 
@@ -71,6 +76,8 @@ def matches(name: str, sources: Sources, folder: Path) -> bool:
 
     Not compared: figures whose logs are not there, and files of another version of matplotlib.
     """
+    import matplotlib
+
     files, _ = _files(name, sources)
     path = folder / f"{name}.svg"
     if not files or not path.exists():
@@ -81,6 +88,8 @@ def matches(name: str, sources: Sources, folder: Path) -> bool:
 
 def _files(name: str, sources: Sources) -> tuple[dict[str, bytes], list[Missing]]:
     """A figure's contents by suffix, none where nothing of it can be drawn, and what it lacks."""
+    from capsexp.figures.style import default_style
+
     with default_style():
         figure, missing = find(name)(sources)
         return {} if figure is None else figure.files(), missing

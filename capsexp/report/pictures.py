@@ -25,7 +25,7 @@ class Picture:
 
 def load(folder: Path) -> list[Picture]:
     """All figures; of the two files of one, the smaller."""
-    return [Picture(name, what, _address(folder, name)) for name, (what, *_) in FIGURES.items()]
+    return [Picture(name, what, _address(folder, name)) for name, what in FIGURES.items()]
 
 
 def _address(folder: Path, name: str) -> str | None:
