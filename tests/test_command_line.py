@@ -99,7 +99,7 @@ def test_a_finished_run_is_skipped_without_importing_what_trains(first: First) -
 def test_a_finished_run_is_skipped_without_building_its_network(
     first: First, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execute, "dry_run", None)
+    monkeypatch.setattr(execute, "count_parameters", None)
     assert program("capsexp", *first.options)[0] == 0
 
 

@@ -58,8 +58,8 @@ def build(config: Config) -> Built:
     return Built(network, Decoder(capsules, pose, config.reconstruction.hidden, image_shape))
 
 
-def dry_run(config: Config) -> int:
-    """The number of parameters, computed without allocating them; raises InputError as `build` does."""
+def count_parameters(config: Config) -> int:
+    """The number of trainable parameters, without allocating them; raises InputError as `build` does."""
     with torch.device("meta"):
         return build(config).parameters
 

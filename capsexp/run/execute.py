@@ -12,7 +12,7 @@ from capsexp.config.schema import Config
 from capsexp.errors import BusyError, InputError
 from capsexp.files import naming, remove_parts
 from capsexp.run import records
-from capsexp.run.build import dry_run
+from capsexp.run.build import count_parameters
 from capsexp.run.plan import Plan, finished, plan
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def run(
     with suppress(InputError):  # is raised again below, where data may be downloaded
         if record := _finished(plan(replace(config, data=replace(config.data, download=False))), log):
             return record
-    parameters = dry_run(config)  # imports much of torch, which a finished run doesn't need
+    parameters = count_parameters(config)  # imports much of torch, which a finished run doesn't need
     planned = plan(config, command)
     with locked(planned.folder):
         if record := _finished(planned, log):  # by another process meanwhile, or of data that had to be downloaded

@@ -10,6 +10,7 @@ import inspect
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, import_target
@@ -54,7 +55,7 @@ def identity(config: Config, precision: str, note: str | None) -> Json:
         precision: as resolved for the device, bf16 or float32.
         note: what the data files are, where they aren't the published ones.
     """
-    data = _keep(dataclasses.asdict(config.data), "name", "size", "channels", "classes")
+    data: Json = {name: getattr(config.data, name) for name in ("name", "size", "channels", "classes")}
     data |= {"note": note, "reader": _component(config.data.reader)}
     if config.data.synthesis is not None:
         data["synthesis"] = _component(config.data.synthesis)
@@ -142,18 +143,13 @@ def result_line(record: Record) -> str:
     )
 
 
-def summary(epochs: list[Json], evaluated: str) -> tuple[float | None, int | None, float | None, float | None]:
-    """Maximum accuracy, the first epoch that reaches it, the last accuracy, the median seconds an epoch."""
+def summary(epochs: list[Json], split: str) -> tuple[float | None, int | None, float | None, float | None]:
+    """Maximum accuracy on a split, the first epoch that reaches it, the last accuracy, the median seconds an epoch."""
     if not epochs:
         return None, None, None, None
-    accuracies = [epoch[f"{evaluated}_accuracy"] for epoch in epochs]
-    seconds = sorted(epoch["train_seconds"] + epoch[f"{evaluated}_seconds"] for epoch in epochs)
-    middle = (seconds[(len(seconds) - 1) // 2] + seconds[len(seconds) // 2]) / 2
-    return max(accuracies), accuracies.index(max(accuracies)) + 1, accuracies[-1], middle
-
-
-def _keep(node: Json, *names: str) -> Json:
-    return {name: node[name] for name in names}
+    accuracies = [epoch[f"{split}_accuracy"] for epoch in epochs]
+    seconds = median(epoch["train_seconds"] + epoch[f"{split}_seconds"] for epoch in epochs)
+    return max(accuracies), accuracies.index(max(accuracies)) + 1, accuracies[-1], seconds
 
 
 def _section(section: Any) -> Json:
@@ -163,7 +159,7 @@ def _section(section: Any) -> Json:
 
 
 def _component(node: Component) -> Json:
-    """A component's name and arguments, without those at a default and without the class's place in the code."""
+    """A component's name and arguments, without those at a default and without its class's path."""
     parameters = inspect.signature(import_target(node, node[NAME])).parameters
     changed = {key: value for key, value in node.items() if key in parameters and value != parameters[key].default}
     return {NAME: node[NAME]} | {key: value for key, value in changed.items() if key not in (NAME, TARGET)}

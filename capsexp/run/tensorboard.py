@@ -54,8 +54,8 @@ class TensorBoard(Callback):
     """Writes a run's event files.
 
     A run that starts at its beginning removes the event files of earlier attempts; one that is resumed after epoch n
-    hides what they hold of later epochs. Lightning's TensorBoardLogger would leave the first, and write an hparams.yaml
-    and an entry of the HParams page without key and end.
+    hides what they hold of later epochs. Lightning's TensorBoardLogger would leave the first, write an hparams.yaml and
+    add a nameless entry to the HParams page that is finished from the start.
     """
 
     def __init__(self, planned: Plan) -> None:

@@ -32,12 +32,12 @@ def checked(*overrides: str) -> schema.Config:
     ],
 )
 def test_parameters(overrides: list[str], expected: int):
-    assert build.dry_run(checked(*overrides)) == expected
+    assert build.count_parameters(checked(*overrides)) == expected
 
 
 def test_huang_cnn_has_as_many_parameters_as_hinton_counts():
     smallnorb = checked("data=cifar10", "model=huang_cnn", "data.classes=5")
-    assert build.dry_run(smallnorb) - 25 * 32 == 4_253_349  # there with two channels: "4.2M"
+    assert build.count_parameters(smallnorb) - 25 * 32 == 4_253_349  # there with two channels: "4.2M"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_paper_choices_come_with_the_model(model: str, data: str, optim: str
 )
 def test_options_of_capsule_networks_are_refused_in_one_line(model: str, overrides: list[str], words: str):
     with pytest.raises(InputError, match=words) as caught:
-        build.dry_run(checked(f"model={model}", "data=mnist", *overrides))
+        build.count_parameters(checked(f"model={model}", "data=mnist", *overrides))
     assert "\n" not in str(caught.value)
 
 
@@ -89,11 +89,11 @@ def test_options_of_capsule_networks_are_refused_in_one_line(model: str, overrid
 )
 def test_an_impossible_network_is_an_error_of_one_line(overrides: list[str], words: str):
     with pytest.raises(InputError, match=words):
-        build.dry_run(checked("data=mnist", *overrides))
+        build.count_parameters(checked("data=mnist", *overrides))
 
 
 def test_the_least_size_of_tsai_cnn_is_21_pixels():
-    assert build.dry_run(checked("model=tsai_cnn", "data=mnist", "data.size=21")) > 0
+    assert build.count_parameters(checked("model=tsai_cnn", "data=mnist", "data.size=21")) > 0
 
 
 @pytest.mark.parametrize("model", ["sabour_cnn", "huang_cnn"])

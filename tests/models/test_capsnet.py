@@ -4,7 +4,7 @@ import pytest
 import torch
 from support import composed_config
 
-from capsexp.run.build import build, dry_run
+from capsexp.run.build import build, count_parameters
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from capsexp.run.build import build, dry_run
     ],
 )
 def test_parameters_on_mnist(overrides: tuple[str, ...], parameters: int) -> None:
-    assert dry_run(composed_config(*overrides)) == parameters
+    assert count_parameters(composed_config(*overrides)) == parameters
 
 
 @pytest.mark.parametrize("data", ["mnist", "cifar10", "cifar100", "svhn", "smallnorb", "coil20", "fashion_mnist"])

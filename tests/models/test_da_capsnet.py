@@ -54,7 +54,7 @@ def built(*overrides: str) -> DACapsNet:
     ],
 )
 def test_parameters(overrides: list[str], expected: int):
-    assert build.dry_run(checked(*overrides)) == expected
+    assert build.count_parameters(checked(*overrides)) == expected
 
 
 def test_the_paper_choices_come_with_the_model():
@@ -114,8 +114,8 @@ def test_caps_attention_acts_along_its_axis_only(axis: str):
 
 
 def test_the_decoder_takes_the_class_capsules():
-    plain = build.dry_run(checked("data=mnist_sample"))
-    drawn = build.dry_run(checked("data=mnist_sample", "reconstruction.enabled=true"))
+    plain = build.count_parameters(checked("data=mnist_sample"))
+    drawn = build.count_parameters(checked("data=mnist_sample", "reconstruction.enabled=true"))
     assert drawn - plain == 161 * 512 - 512 + 512 + 513 * 1024 + 1025 * 784
 
 
@@ -130,10 +130,10 @@ def test_the_decoder_takes_the_class_capsules():
 )
 def test_an_impossible_network_is_an_error_of_one_line(overrides: list[str], words: str):
     with pytest.raises(InputError, match=words) as caught:
-        build.dry_run(checked(*overrides))
+        build.count_parameters(checked(*overrides))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("size", [14, 20, 29, 36, 40])
 def test_other_sizes_work(size: int):
-    assert build.dry_run(checked(f"data.size={size}")) > 0
+    assert build.count_parameters(checked(f"data.size={size}")) > 0

@@ -55,7 +55,7 @@ def checked(*overrides: str) -> schema.Config:
     ],
 )
 def test_parameters(overrides: list[str], expected: int):
-    assert build.dry_run(checked(*overrides)) == expected
+    assert build.count_parameters(checked(*overrides)) == expected
 
 
 @pytest.mark.parametrize(
@@ -88,15 +88,15 @@ def test_every_routing_on_every_network(model: str, routing: str):
     data = ["data=cifar10"] if "multimnist" not in model else MULTIMNIST
     attention = ["attention.cbam=true", "attention.conv=true", "attention.caps=true"]
     overrides = [f"model={model}", f"routing={routing}", "routing.iterations=3", "model.width=0.25"]
-    plain = build.dry_run(checked(*overrides, *data))
-    assert build.dry_run(checked(*overrides, *data, *attention, "reconstruction.enabled=true")) > plain
+    plain = build.count_parameters(checked(*overrides, *data))
+    assert build.count_parameters(checked(*overrides, *data, *attention, "reconstruction.enabled=true")) > plain
 
 
 @pytest.mark.parametrize("options", [["order=sequential"], ["norm=false"], ["activations=true"]])
 @pytest.mark.parametrize("model", ["capsnet", "em_capsnet", "inverted_capsnet"])
 def test_ablations_of_inverted_routing(model: str, options: list[str]):
     overrides = [f"routing.{option}" for option in options]
-    parameters = build.dry_run(checked(f"model={model}", "routing=inverted", "data=cifar10", *overrides))
+    parameters = build.count_parameters(checked(f"model={model}", "routing=inverted", "data=cifar10", *overrides))
     if (model, options) == ("inverted_capsnet", ["activations=true"]):
         assert parameters == 561_297 + (256 * 32 + 32) + 2 * (32 + 32 + 10)
     if (model, options) == ("inverted_capsnet", ["norm=false"]):
@@ -104,7 +104,10 @@ def test_ablations_of_inverted_routing(model: str, options: list[str]):
 
 
 def test_untrained_matrices_are_not_counted():
-    assert build.dry_run(checked("model=capsnet", "data=mnist", "routing.gradient=none")) == 6_804_224 - 1152 * 160 * 8
+    assert (
+        build.count_parameters(checked("model=capsnet", "data=mnist", "routing.gradient=none"))
+        == 6_804_224 - 1152 * 160 * 8
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,7 +123,7 @@ def test_untrained_matrices_are_not_counted():
 )
 def test_an_impossible_network_is_an_error_of_one_line(overrides: list[str], line: str):
     with pytest.raises(InputError) as caught:
-        build.dry_run(checked("data=cifar10", *overrides))
+        build.count_parameters(checked("data=cifar10", *overrides))
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
 
