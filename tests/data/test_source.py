@@ -328,11 +328,13 @@ def test_identify_reads_only_changed_files_again(svhn: Svhn, monkeypatch: pytest
 def test_to_identify_a_set_imports_neither_torch_nor_torchvision(tmp_path: Path, name: str):
     code = f"""
 import sys
-sys.path.insert(0, {str(CONF.parent / "scripts")!r})
-from prepare_data import configuration
+from capsexp.config.checks import check_dataclass
+from capsexp.config.compose import composed
+from capsexp.config.schema import Data
 from capsexp.data.source import identify
+node = composed([{f"data={name}"!r}])["data"] | {{"root": {str(tmp_path)!r}, "download": False}}
 try:
-    identify(configuration({name!r}, {str(tmp_path)!r}, download=False))
+    identify(check_dataclass(Data, node))
 except Exception as error:
     assert "data.download is false" in str(error), error
 assert not {{"torch", "torchvision"}} & sys.modules.keys()
