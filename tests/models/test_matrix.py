@@ -100,7 +100,7 @@ ROUTED = [
     "model=dynamic_capsnet model.backbone=resnet",
     "model=em_capsnet routing.iterations=3",
     "model=em_capsnet routing=dynamic",
-    "model=em_capsnet routing=inverted routing.iterations=1",
+    "model=em_capsnet routing=inverted routing.iterations=3",
     "model=inverted_capsnet_cifar100 routing.iterations=4 attention=dual",
     "model=inverted_capsnet routing.order=sequential",
     "model=inverted_capsnet routing.activations=true",
