@@ -23,6 +23,15 @@ def raising(error: BaseException) -> Main:
     return main
 
 
+class ClosedPipe(io.StringIO):
+    def flush(self) -> None:
+        raise BrokenPipeError
+
+
+def buffering(words: list[str]) -> None:
+    sys.stdout = ClosedPipe()
+
+
 def killed(words: list[str]) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -48,6 +57,7 @@ def end(main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         (raising(RunError("it diverged")), 1, ["error: it diverged"]),
         (raising(NotADirectoryError(20, "Not a directory", "a/b")), 1, ["error: a/b: Not a directory"]),
         (raising(BrokenPipeError()), 1, ["error: output pipe closed; try again"]),
+        (buffering, 1, ["error: output pipe closed; try again"]),
         (raising(KeyboardInterrupt()), 130, ["interrupted: try again"]),
         (killed, 130, ["interrupted: try again"]),
     ],

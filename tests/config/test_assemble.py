@@ -94,7 +94,8 @@ def test_what_only_hydra_can_compose(overrides: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "override", ["model=capsnet,resnet18", "model=x", "seeds=1", "optim.lr.x=1", "study=x", "data.root=???"]
+    "override",
+    ["model=capsnet,resnet18", "model.name=glob(*)", "model=x", "seeds=1", "optim.lr.x=1", "study=x", "data.root=???"],
 )
 def test_what_hydra_refuses(override: str) -> None:
     with pytest.raises(InputError):
