@@ -7,15 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
+import yaml
 from support import composed_config
 
+from capsexp import report
 from capsexp.config.schema import Config
+from capsexp.report.pictures import Picture
 from capsexp.results.cells import Cell
 from capsexp.results.collect import Line, Results, collect
 from capsexp.results.runs import frame
 from capsexp.results.runs import line as run_line
 from capsexp.run import records
 from capsexp.run.records import Record
+from capsexp.study import studies
 from capsexp.study.studies import Claim, Row, Study
 
 GPU = "NVIDIA H200"
@@ -138,6 +143,27 @@ def write(results: Path, found: Sequence[Record]) -> list[Path]:
     for record, path in zip(found, paths, strict=True):
         records.write(record, path)
     return paths
+
+
+def project(folder: Path, monkeypatch: pytest.MonkeyPatch, **commands: str) -> Path:
+    """A folder with a study of one row for each name and command, which are the only ones; it is the present one."""
+    (folder / "conf" / "study").mkdir(parents=True)
+    for name, words in commands.items():
+        made = {"title": "A table", "source": "made, Table 1", "protocol": "Their words", "columns": ["network"]}
+        rows = [{"labels": ["A"], "run": words, "published": {"accuracy": "99.80"}}]
+        content = {"mode": "MULTIRUN", "sweeper": {"study": {**made, "measures": ["accuracy"], "rows": rows}}}
+        (folder / "conf" / "study" / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    monkeypatch.setattr(studies, "CONF", folder / "conf")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def report_page(
+    found: Sequence[Record], *made: Study, drawn: Sequence[Picture] = (), problems: Sequence[str] = ()
+) -> str:
+    """The report of studies, of `study()` where there are none, and of these records."""
+    runs = frame_of(found)
+    return report.page(collect(made or (study(),), runs), runs, drawn, "runs", problems)
 
 
 def _epoch(number: int, part: str, accuracy: float) -> dict[str, Any]:

@@ -4,19 +4,16 @@ import base64
 import dataclasses
 import hashlib
 import html
-import importlib.util
 import re
-import runpy
 import shutil
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
-from made import CBAM, PLAIN, claim, results, row, run, runs, study, write
-from reported import page
-from support import ROOT
+from made import CBAM, PLAIN, claim, project, results, row, run, runs, study, write
+from made import report_page as page
+from support import Program
 
 from capsexp import report
 from capsexp.figures.catalogue import FIGURES
@@ -267,76 +264,58 @@ def test_footnotes_are_set_apart_and_nothing_else() -> None:
 
 # The file
 
+SCRIPT = "scripts/report.py"
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with one small study and three runs of it, as the present one."""
-    (tmp_path / "conf" / "study").mkdir(parents=True)
-    (tmp_path / "conf" / "study" / "one.yaml").write_text(
-        "{mode: MULTIRUN, sweeper: {study: {title: A table, source: made, protocol: none, columns: [network], "
-        f"measures: [accuracy], rows: [{{labels: [A], run: '{PLAIN}', published: {{accuracy: '99.80'}}}}]}}}}}}"
-    )
-    monkeypatch.setattr(studies, "CONF", tmp_path / "conf")
-    monkeypatch.chdir(tmp_path)
     write(tmp_path / "results", runs(PLAIN, [99.7, 99.8, 99.9]))
-    return tmp_path
+    return project(tmp_path, monkeypatch, one=PLAIN)
 
 
-def main(*arguments: str) -> int:
-    """The script, in this process."""
-    spec = importlib.util.spec_from_file_location("report_script", ROOT / "scripts" / "report.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    code: int = module.main(list(arguments))
-    return code
-
-
-def test_it_is_written_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main() == 0
-    assert re.fullmatch(r"wrote results/report\.html, 0\.\d\d MB\n", capsys.readouterr().out)
+def test_it_is_written_once(folder: Path, program: Program) -> None:
+    code, (printed,), _ = program(SCRIPT)
+    assert code == 0
+    assert re.fullmatch(r"wrote results/report\.html, 0\.\d\d MB", printed)
     written = folder / "results" / "report.html"
     before = written.read_bytes(), written.stat().st_mtime_ns
-    assert main() == 0
-    assert capsys.readouterr().out == ""
+    assert program(SCRIPT) == (0, [], [])
     assert (written.read_bytes(), written.stat().st_mtime_ns) == before
 
 
-def test_a_check_writes_nothing_and_finds_what_differs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("--check") == 1
+def test_a_check_writes_nothing_and_finds_what_differs(folder: Path, program: Program) -> None:
+    different = 1, [], ["error: results/report.html: not what the records give; make report"]
+    assert program(SCRIPT, "--check") == different
     assert not (folder / "results" / "report.html").exists()
-    assert capsys.readouterr().err == "error: results/report.html: not what the records give; make report\n"
-    main()
-    assert main("--check") == 0
+    program(SCRIPT)
+    assert program(SCRIPT, "--check") == (0, [], [])
     before = (folder / "results" / "report.html").read_bytes()
     write(folder / "results", [run(CBAM, 0)])
-    assert main("--check") == 1
+    assert program(SCRIPT, "--check") == different
     assert (folder / "results" / "report.html").read_bytes() == before
 
 
-def test_files_that_are_no_records_are_named_on_the_page_and_on_the_screen(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_that_are_no_records_are_named_on_the_page_and_on_the_screen(folder: Path, program: Program) -> None:
     (folder / "results" / "runs" / "a.json").write_text("[<b>]")
-    assert main() == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: results/runs/a.json: not a record")
+    code, _, (error,) = program(SCRIPT)
+    assert code == 1
+    assert error.startswith("error: results/runs/a.json: not a record")
     read = Reader((folder / "results" / "report.html").read_text())
     assert "results/runs/a.json: not a record" in read.text
     assert "99.80 ± 0.10 (3)" in read.text
 
 
-def test_elsewhere_it_links_to_the_records_from_there(folder: Path) -> None:
+def test_elsewhere_it_links_to_the_records_from_there(folder: Path, program: Program) -> None:
     (folder / "a b").mkdir()
     (folder / "results").rename(folder / "a b" / "results")
-    assert main("--results", "a b/results", "--output", "pages/deep/it.html") == 0
+    assert program(SCRIPT, "--results", "a b/results", "--output", "pages/deep/it.html")[0] == 0
     assert 'href="../../a%20b/results/runs/capsnet-mnist-' in (folder / "pages" / "deep" / "it.html").read_text()
 
 
-def test_no_records_are_a_page_too(folder: Path) -> None:
+def test_no_records_are_a_page_too(folder: Path, program: Program) -> None:
     shutil.rmtree(folder / "results" / "runs")
-    assert main() == 0
+    assert program(SCRIPT)[0] == 0
     read = Reader((folder / "results" / "report.html").read_text())
     assert "runs 0 none studies 0 of 1 have runs training 0 minutes" in read.text
 
@@ -349,17 +328,6 @@ def test_no_records_are_a_page_too(folder: Path) -> None:
         (["--output", "README/report.html"], 1, "README: File exists"),
     ],
 )
-def test_what_goes_wrong_is_one_line(
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    code: int,
-    message: str,
-) -> None:
+def test_errors_are_one_line(folder: Path, program: Program, arguments: list[str], code: int, message: str) -> None:
     (folder / "README").write_text("a file")
-    monkeypatch.setattr(sys, "argv", ["report.py", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(ROOT / "scripts" / "report.py"), run_name="__main__")
-    assert ended.value.code == code
-    assert capsys.readouterr() == ("", f"error: {message}\n")
+    assert program(SCRIPT, *arguments) == (code, [], [f"error: {message}"])
