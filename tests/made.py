@@ -163,7 +163,7 @@ def report_page(
 ) -> str:
     """The report of studies, of `study()` where there are none, and of these records."""
     runs = frame_of(found)
-    return report.page(collect(made or (study(),), runs), runs, drawn, "runs", problems)
+    return report.document(collect(made or (study(),), runs), runs, drawn, "runs", problems)
 
 
 def _epoch(number: int, part: str, accuracy: float) -> dict[str, Any]:

@@ -42,14 +42,14 @@ def regenerate(*, results: Path, output: Path, check: bool = False) -> Generated
     """Makes the page out of the records in `results` and the figures in `results/figures`.
 
     Args:
-        check: writes nothing; `changed` tells whether something would be.
+        check: writes nothing; `changed` has the page if it would be written.
 
     Raises InputError where there is no such folder.
     """
     found, problems = runs.read(results)
     collected = collect([studies.load(name) for name in studies.names()], found)
     folder = quote(Path(os.path.relpath(results / "runs", output.parent)).as_posix())
-    content = page(collected, found, pictures.load(results / "figures"), folder, problems).encode()
+    content = document(collected, found, pictures.load(results / "figures"), folder, problems).encode()
     made = Generated(problems=problems)
     if not output.exists() or output.read_bytes() != content:
         made.changed.append(output)
@@ -58,7 +58,7 @@ def regenerate(*, results: Path, output: Path, check: bool = False) -> Generated
     return made
 
 
-def page(
+def document(
     collected: Sequence[Results], found: pd.DataFrame, drawn: Sequence[Picture], folder: str, problems: Sequence[str]
 ) -> str:
     """The page.
@@ -90,7 +90,7 @@ def page(
         script_hash=_hash(script),
         facts=_facts(collected, found),
         overview=summary.overview(collected),
-        places=all_runs.places(found),
+        environments=all_runs.environments(found),
         problems=problems,
         chapters=chapters,
         others=[picture for picture in drawn if picture.name not in shown],

@@ -27,7 +27,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Column:
+class RunColumn:
     """A column of the table of all runs; a choice has few different texts, to filter by one of."""
 
     entry: Callable[[Any], Entry]
@@ -54,22 +54,22 @@ def entries(runs: pd.DataFrame, studies: Sequence[Results], folder: str) -> list
     return [{name: column.entry(run) for name, column in COLUMNS.items()} for run in found]
 
 
-def _text(name: str, kind: Literal["text", "choice"] = "text") -> Column:
-    return Column(lambda run: Entry(getattr(run, name) or ""), kind)
+def _text(name: str, kind: Literal["text", "choice"] = "text") -> RunColumn:
+    return RunColumn(lambda run: Entry(getattr(run, name) or ""), kind)
 
 
-def _number(name: str, places: int, protocol: str = "") -> Column:
+def _number(name: str, places: int, protocol: str = "") -> RunColumn:
     """A number of the runs under one protocol, or under both."""
 
     def entry(run: Any) -> Entry:
         value = getattr(run, name) if protocol in ("", run.protocol) else None
         return Entry() if pd.isna(value) else Entry(decimal(value, places), float(value))
 
-    return Column(entry, "number")
+    return RunColumn(entry, "number")
 
 
 COLUMNS = {
-    "study": Column(lambda run: Entry(parts=run.studies, link="#"), "choice"),
+    "study": RunColumn(lambda run: Entry(parts=run.studies, link="#"), "choice"),
     **{name: _text(name, "choice") for name in ("data", "network", "routing")},
     "iterations": _number("iterations", 0),
     "attention": _text("attention", "choice"),
@@ -78,9 +78,9 @@ COLUMNS = {
     "first epoch": _number("first_epoch", 0),
     "last epoch %": _number("last", 2),
     "held-out %": _number("accuracy", 2, "heldout"),
-    "state": Column(lambda run: Entry(run.state, note=run.error or ""), "choice"),
-    "verdict": Column(lambda run: Entry(parts=run.verdicts), "choice"),
-    "training": Column(lambda run: Entry(str(run.setting))),
+    "state": RunColumn(lambda run: Entry(run.state, note=run.error or ""), "choice"),
+    "verdict": RunColumn(lambda run: Entry(parts=run.verdicts), "choice"),
+    "training": RunColumn(lambda run: Entry(str(run.setting))),
     "protocol": _text("protocol", "choice"),
     "parameters": _number("parameters", 0),
     "s / epoch": _number("seconds", 1),
@@ -88,13 +88,13 @@ COLUMNS = {
     "MB device": _number("memory", 0),
     "MB host": _number("host", 0),
     "device": _text("device"),
-    "started": Column(lambda run: Entry(run.started.replace("T", " ")[:16])),
-    "commit": Column(lambda run: Entry((run.commit or "")[:10])),
-    "record": Column(lambda run: Entry(run.name, link=run.record)),
+    "started": RunColumn(lambda run: Entry(run.started.replace("T", " ")[:16])),
+    "commit": RunColumn(lambda run: Entry((run.commit or "")[:10])),
+    "record": RunColumn(lambda run: Entry(run.name, link=run.record)),
 }
 
 
-def places(runs: pd.DataFrame) -> list[Table]:
+def environments(runs: pd.DataFrame) -> list[Table]:
     """On which devices, with which versions and which code the runs were made."""
     runs = runs.assign(commit=runs.commit.str[:10]).sort_values("started", kind="stable")
     counted = ["runs", *STATES, "time", "first", "last"]

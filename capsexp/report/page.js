@@ -1,4 +1,4 @@
-// Sorts and filters the table of runs, and copies commands. Without it the page shows everything all the same.
+// Sorts and filters the table of runs, and copies commands. The page is complete without it.
 "use strict";
 
 const runs = document.querySelector("table.runs");
@@ -10,13 +10,13 @@ const search = form.querySelector("input");
 const count = form.querySelector("output");
 const collator = new Intl.Collator("en", { numeric: true });
 
-// What a cell says: one text, or several where it has parts.
+// A cell's text, or its texts where it has parts.
 function texts(cell) {
   const parts = [...cell.querySelectorAll(".part")];
   return parts.length ? parts.map((part) => part.textContent) : [cell.textContent.trim()];
 }
 
-// Empty cells come last, whichever way the others go.
+// Empty cells come last in both directions.
 function compare(a, b, numeric, direction) {
   const [x, y] = [a, b].map((cell) => (numeric ? cell.dataset.number ?? "" : texts(cell).join(" ")));
   if (x === "" || y === "") return (x === "") - (y === "");
@@ -45,7 +45,7 @@ function filter() {
   count.textContent = `${shown} of ${lines.length} runs`;
 }
 
-// A button around what the header says.
+// Puts a header's text into a button that sorts.
 function sortable(header, column) {
   const button = document.createElement("button");
   button.type = "button";
@@ -54,7 +54,7 @@ function sortable(header, column) {
   header.append(button);
 }
 
-// A choice of the texts that are there; none where there is nothing to choose.
+// A choice among a column's texts, where there are several.
 function filterable(header, column) {
   const found = [...new Set(lines.flatMap((line) => texts(line.cells[column])))].filter(Boolean).sort(collator.compare);
   if (found.length < 2) return;
@@ -65,7 +65,7 @@ function filterable(header, column) {
   form.insertBefore(label, count);
 }
 
-// Copies; where the browser refuses, the command is at least selected.
+// Copies a command; where the browser refuses, selects it.
 function copyable(code) {
   const button = document.createElement("button");
   button.type = "button";
@@ -84,7 +84,7 @@ function copyable(code) {
   code.after(button);
 }
 
-// Only what scrolls has to be reached by key, in order to be scrolled.
+// Boxes that scroll can be focused, to be scrolled by key.
 const reachable = new ResizeObserver((boxes) => {
   for (const { target } of boxes) {
     const whole = target.scrollWidth <= target.clientWidth && target.scrollHeight <= target.clientHeight;

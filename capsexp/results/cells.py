@@ -23,7 +23,7 @@ from capsexp.study.studies import Row, published_number
 JUDGED = ("accuracy", "first_epoch", "first_five")
 
 #: The measures of each protocol.
-MEASURED = {"paper": (*MEASURES, "parameters"), "heldout": ("accuracy",)}
+MEASURES_OF = {"paper": (*MEASURES, "parameters"), "heldout": ("accuracy",)}
 
 #: A row in one setting and protocol.
 PLACE = ["study", "row", "setting", "protocol"]
@@ -89,7 +89,7 @@ def tidy(rows: Sequence[tuple[str, bool, Row]], matched: pd.DataFrame, best: pd.
     settings, cells = _settings(places), []
     for study, replaced, row in rows:
         for rank, setting in enumerate(settings.get((study, row.name), [None])):
-            for protocol, measures in MEASURED.items():
+            for protocol, measures in MEASURES_OF.items():
                 key = study, row.name, setting, protocol
                 place = places.get(key, {"runs": 0, "failed": 0, "keys": []})
                 shared = {**dict(zip(PLACE, key, strict=True)), **place, "main": rank == 0}

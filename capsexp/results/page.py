@@ -10,7 +10,8 @@ from capsexp.study.setting import Setting
 
 LETTERS = ascii_lowercase.replace("x", "")  # a list of Markdown that begins with [x] has boxes to tick
 
-PLACES = {"accuracy": 2, "last": 2, "first_five": 2, "first_epoch": 1, "within": 1, "inference": 2, "seconds": 1}
+#: Digits behind the point of means.
+DIGITS = {"accuracy": 2, "last": 2, "first_five": 2, "first_epoch": 1, "within": 1, "inference": 2, "seconds": 1}
 
 
 @dataclass(frozen=True)
@@ -71,24 +72,24 @@ class Footnotes:
         return lines
 
 
-def decimal(value: float, places: int, signed: bool = False) -> str:
+def decimal(value: float, digits: int, signed: bool = False) -> str:
     """−1,234.5, with a real minus; nothing is negative zero."""
-    rounded = round(value, places) or 0.0
+    rounded = round(value, digits) or 0.0
     sign = "+" if signed and rounded else ""
-    return f"{rounded:{sign},.{places}f}".replace("-", "−")
+    return f"{rounded:{sign},.{digits}f}".replace("-", "−")
 
 
-def places(cell: Cell) -> int:
-    """Decimal places of a mean; one epoch is a whole number, a mean of several is none."""
-    return 0 if cell.n == 1 and cell.measure in ("first_epoch", "within") else PLACES[cell.measure]
+def digits(cell: Cell) -> int:
+    """Digits behind the point of a mean; a single epoch is a whole number."""
+    return 0 if cell.n == 1 and cell.measure in ("first_epoch", "within") else DIGITS[cell.measure]
 
 
 def mean_and_spread(cell: Cell) -> str:
     """99.71 ± 0.03 (5), 99.71 (1), or nothing."""
     if cell.mean is None:
         return ""
-    spread = "" if cell.sd is None else f" ± {decimal(cell.sd, places(cell))}"
-    return f"{decimal(cell.mean, places(cell))}{spread} ({cell.n})"
+    spread = "" if cell.sd is None else f" ± {decimal(cell.sd, digits(cell))}"
+    return f"{decimal(cell.mean, digits(cell))}{spread} ({cell.n})"
 
 
 def hours(number: float) -> str:

@@ -10,34 +10,34 @@ import pandas as pd
 from capsexp.config import compose
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Line, Results
-from capsexp.results.page import Footnotes, Page, Table, decimal, hours, mean_and_spread, one_line, places
+from capsexp.results.page import Footnotes, Page, Table, decimal, digits, hours, mean_and_spread, one_line
 from capsexp.study.selection import essential
 from capsexp.study.studies import published_number
 
-VERDICTS = (
+VERDICT_NOTE = (
     "Reproduced: the published number lies inside the 95 % prediction interval for one more run of ours; published "
     "higher, lower: above it, below it; undecided: fewer than three seeds, reduced training or other data."
 )
-ACCURACIES = (
+ACCURACY_NOTE = (
     "Percent of the test images, mean ± standard deviation over seeds (their number). Maximum: over the epochs, as the "
     "papers take it; last epoch: nobody chose it. Difference: maximum − published."
 )
-HELDOUT = "Held-out: a tenth of the training images chose the epoch, which was tested once."
-COSTS = (
+HELDOUT_NOTE = "Held-out: a tenth of the training images chose the epoch, which was tested once."
+COST_NOTE = (
     "Median seconds an epoch, training and evaluation; mean over seeds. Memory: the most at any time, device / host. "
     "Machines differ: no verdict."
 )
 #: What stands below each table, and what it needs, as `Column.needs`.
 NOTES = {
-    "Accuracy": [(ACCURACIES, ""), (HELDOUT, "heldout"), (VERDICTS, "")],
-    "Also measured": [(HELDOUT, "heldout")],
+    "Accuracy": [(ACCURACY_NOTE, ""), (HELDOUT_NOTE, "heldout"), (VERDICT_NOTE, "")],
+    "Also measured": [(HELDOUT_NOTE, "heldout")],
     "First epoch to the maximum": [
         ("Mean ± standard deviation over seeds (their number).", ""),
         ("Epochs 1–5: the mean accuracy of the first five epochs.", "first_five"),
     ],
-    "Cost": [(COSTS, "")],
+    "Cost": [(COST_NOTE, "")],
 }
-CLAIMS = (
+CLAIM_NOTE = (
     "Paired over seeds: mean ± half of the 95 % confidence interval, n seeds. Confirmed: the interval excludes 0 on "
     "the claimed side, and a claimed size lies in the prediction interval."
 )
@@ -78,7 +78,7 @@ def _measured(name: str, measure: str, needs: str = "", protocol: str = "paper",
 def _compared(measure: str) -> list[Column]:
     def difference(line: Line, footnotes: Footnotes) -> str:
         cell = line.cell(measure)
-        value = "" if cell.difference is None else decimal(cell.difference, places(cell), signed=True)
+        value = "" if cell.difference is None else decimal(cell.difference, digits(cell), signed=True)
         return footnotes.cell(value, cell)
 
     return [Column("difference", difference, measure), _verdict(measure)]
@@ -99,13 +99,13 @@ def _parameters(line: Line, footnotes: Footnotes) -> str:
     return footnotes.mark(text, line.setting if line.setting and line.setting.width != 1 else None)
 
 
-MEASURED = [
+ACCURACIES = [
     _measured("maximum", "accuracy", failures=True),
     _measured("last epoch", "last"),
     _measured("held-out", "accuracy", "heldout", "heldout", failures=True),
 ]
-ACCURACY = [_published("accuracy"), *MEASURED, *_compared("accuracy")]
-OTHER_SETTINGS = [*MEASURED, _measured("first epoch", "first_epoch")]
+ACCURACY = [_published("accuracy"), *ACCURACIES, *_compared("accuracy")]
+OTHER_SETTINGS = [*ACCURACIES, _measured("first epoch", "first_epoch")]
 EPOCHS = [
     _published("first_epoch"),
     _measured("first epoch", "first_epoch", failures=True),
@@ -171,8 +171,8 @@ def _table(
     complete: bool = False,
 ) -> Table:
     """Rows × labels and columns, `complete` or without empty rows; the rows' remarks are footnotes of accuracies."""
-    known = {"", *results.study.measures, *("heldout" for line in lines if line.cell("accuracy", "heldout").runs)}
-    columns = [column for column in columns if column.needs in known]
+    has = {"", *results.study.measures, *("heldout" for line in lines if line.cell("accuracy", "heldout").runs)}
+    columns = [column for column in columns if column.needs in has]
     rows = []
     for line in lines:
         first = footnotes.mark(line.row.name, line.row.note if title == "Accuracy" else None)
@@ -181,9 +181,8 @@ def _table(
             rows.append([first, *line.row.labels[1:], *texts])
     names = [*results.study.columns, *(column.name for column in columns)]
     alignment = "l" * len(results.study.columns) + "".join(column.alignment for column in columns)
-    return Table(
-        title, names, alignment, rows, [text for text, needs in NOTES[title] if needs in known], footnotes.texts()
-    )
+    notes = [text for text, needs in NOTES[title] if needs in has]
+    return Table(title, names, alignment, rows, notes, footnotes.texts())
 
 
 def _claims(results: Results, footnotes: Footnotes) -> Table:
@@ -191,24 +190,23 @@ def _claims(results: Results, footnotes: Footnotes) -> Table:
     for one in results.claims:
         verdict = one.verdict + (f" ({one.reason})" if one.reason else "")
         rows.append([one_line(one.claim.text), *claim_texts(one), footnotes.mark(verdict, one.setting)])
-    return Table("Claims", ["claim", "claimed", "measured", "verdict"], "llll", rows, [CLAIMS], footnotes.texts())
+    return Table("Claims", ["claim", "claimed", "measured", "verdict"], "llll", rows, [CLAIM_NOTE], footnotes.texts())
 
 
 def claim_texts(measured: MeasuredClaim) -> tuple[str, str]:
     """What is claimed and what was measured, with units; nothing where nothing was."""
     claim, result = measured.claim, measured.result
-    unit = (
-        " %" if claim.estimate == "relative" else UNITS.get(claim.measure, "") + " a row" * (claim.estimate == "slope")
-    )
+    unit = " %" if claim.estimate == "relative" else UNITS.get(claim.measure, "")
+    unit += " a row" if claim.estimate == "slope" else ""
     claimed = DIRECTIONS.get(claim.claimed, claim.claimed.replace("-", "−") + unit)
     if result is None:
         return claimed, ""
-    places = 2 if unit.startswith(" points") else 1
+    digits = 2 if unit.startswith(" points") else 1
     spread, level = "", f"n = {result.n}"
     if result.half_width is not None:
-        spread, level = f" ± {decimal(result.half_width, places)}", f"95 %, {level}"
+        spread, level = f" ± {decimal(result.half_width, digits)}", f"95 %, {level}"
     level += f"; {measured.part}" if measured.part else ""
-    return claimed, f"{decimal(result.mean, places, signed=True)}{spread}{unit} ({level})"
+    return claimed, f"{decimal(result.mean, digits, signed=True)}{spread}{unit} ({level})"
 
 
 def spent(runs: pd.DataFrame) -> str:

@@ -16,7 +16,7 @@ from capsexp.results import pages, summary
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Line, Results
 from capsexp.results.markdown import table
-from capsexp.results.page import PLACES, Footnotes, Table, decimal, mean_and_spread
+from capsexp.results.page import DIGITS, Footnotes, Table, decimal, mean_and_spread
 from capsexp.results.statistics import ENOUGH
 from capsexp.study.studies import Row, Study, published_number
 
@@ -58,11 +58,11 @@ def block(studies: Sequence[Results], unassigned: int) -> str:
     title = f"<b>What was run</b>, and what was not: {len(studies)} studies"
     parts.append(_fold(title, [table(whole), *overview.notes]))
     if texts := footnotes.texts():
-        parts += [CAPTION, pages.CLAIMS, "  \n".join(texts)]
+        parts += [CAPTION, pages.CLAIM_NOTE, "  \n".join(texts)]
     return "\n\n".join(parts)
 
 
-def grid(results: Results, footnotes: Footnotes) -> Table | None:
+def short_table(results: Results, footnotes: Footnotes) -> Table | None:
     """A study's accuracies and first epochs, one row of the source's a cell.
 
     The labels of `Study.across` head the columns, and the rest of the rows' names the lines; without it all rows stand
@@ -73,7 +73,7 @@ def grid(results: Results, footnotes: Footnotes) -> Table | None:
     shown = [measure for measure in NAMES if measure in study.measures and _is_printed(study, measure)]
     if results.best.empty or not shown:
         return None
-    lines = [(*place(study, line.row), line) for line in results.lines]
+    lines = [(*position(study, line.row), line) for line in results.lines]
     cells: dict[str, dict[str, str]] = {}
     for measure in shown:
         for down, across, line in lines:
@@ -86,7 +86,7 @@ def grid(results: Results, footnotes: Footnotes) -> Table | None:
     return Table(study.title, ["", *columns], "l" + "r" * len(columns), rows)
 
 
-def place(study: Study, row: Row) -> tuple[str, str]:
+def position(study: Study, row: Row) -> tuple[str, str]:
     """The line and the column of a row in its study's short table."""
     if study.across is None:
         return "", row.name
@@ -98,8 +98,8 @@ def _cell(line: Line, measure: str, footnotes: Footnotes) -> str:
     cell = line.cell(measure)
     number = published_number(cell.published or "")
     published = number.text if number else ""
-    if number and len(published.partition(".")[2]) > PLACES[measure]:  # 99.70999908, after single precision
-        published = decimal(number.value, PLACES[measure])
+    if number and len(published.partition(".")[2]) > DIGITS[measure]:  # 99.70999908, after single precision
+        published = decimal(number.value, DIGITS[measure])
     measured = footnotes.cell(mean_and_spread(cell), cell)
     return " ".join(filter(None, [published, measured and f"→ {measured}"]))
 
@@ -122,7 +122,7 @@ def _folded(name: str, studies: Sequence[Results], claims: list[list[str]], foot
     """One source: the short tables of its studies, and the claims with few seeds."""
     parts = []
     for results in studies:
-        if (short := grid(results, footnotes)) is not None:
+        if (short := short_table(results, footnotes)) is not None:
             title = f"**{pages.source(results)}**: {results.study.title}. {pages.spent(results.runs)}"
             parts += [title, table(short)]
     parts += [f"Claims with less than {ENOUGH} seeds:", _claim_table(claims)] if claims else []

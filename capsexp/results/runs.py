@@ -16,11 +16,10 @@ from capsexp.run.records import Json, Record
 from capsexp.study import studies
 from capsexp.study.setting import Setting, tested_images
 
-#: Measures of a finished run. Under protocol heldout there are only `accuracy`, which is that of the one test.
-ACCURACIES = ("accuracy", "last", "first_epoch", "within", "first_five")
 #: Measures that depend on the machine: never averaged over two devices.
 COSTS = ("seconds", "memory", "host", "inference")
-MEASURES = (*ACCURACIES, *COSTS)
+#: Measures of a finished run; of protocol heldout only `accuracy`, of the one test.
+MEASURES = ("accuracy", "last", "first_epoch", "within", "first_five", *COSTS)
 
 BATCH = 128  # images, of the inference time
 NEAR = 0.1  # points below the maximum
@@ -72,6 +71,7 @@ def line(record: Record) -> Json:
     paper = identity["protocol"] == "paper"
     evaluated = [epoch["test_accuracy" if paper else "heldout_accuracy"] for epoch in record.epochs]
     found = {
+        **(provenance.get("libraries") or {}),
         "name": records.run_name(identity),
         "key": record.key,
         "condition": studies.condition_of(identity),
@@ -82,14 +82,15 @@ def line(record: Record) -> Json:
         "error": record.error,
         "selected_by": max(evaluated) if finished else None,
         "curve": evaluated if paper else [],
-        **{part: identity[key][NAME] for part, key in (("data", "data"), ("network", "model"), ("routing", "routing"))},
+        "data": identity["data"][NAME],
+        "network": identity["model"][NAME],
+        "routing": identity["routing"][NAME],
         "iterations": record.config["routing"].get("iterations"),
         "attention": " + ".join(ATTENTION[key] for key in ATTENTION if record.config["attention"].get(key)) or "none",
         "parameters": record.parameters,
         "hours": sum(_seconds(epoch) for epoch in record.epochs) / 3600,
         **{name: provenance[name] for name in ("started", "command", "device")},
         **{name: provenance.get(name) for name in ("cores", "python", "commit")},
-        **{name: (provenance.get("libraries") or {}).get(name) for name in LIBRARIES},
         "tree": {None: "", True: "clean", False: "changed"}[provenance.get("clean_tree")],
     }
     if finished:

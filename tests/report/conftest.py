@@ -26,22 +26,22 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def complaints() -> list[str]:
-    """What the browser found wrong: errors on its console, exceptions, requests that failed."""
+def errors() -> list[str]:
+    """Errors in the browser: on its console, exceptions, failed requests."""
     return []
 
 
 @pytest.fixture
-def open_page(browser: Any, complaints: list[str]) -> Iterator[Callable[..., Any]]:
+def open_page(browser: Any, errors: list[str]) -> Iterator[Callable[..., Any]]:
     """Opens a file or an address in a window of its own."""
     contexts = []
 
     def open_it(address: str | Path, **options: Any) -> Any:
         contexts.append(browser.new_context(**{"viewport": DESK, **options}))
         page = contexts[-1].new_page()
-        page.on("console", lambda message: message.type == "error" and complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("requestfailed", lambda request: complaints.append(f"{request.url[:100]}: {request.failure}"))
+        page.on("console", lambda message: message.type == "error" and errors.append(message.text))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("requestfailed", lambda request: errors.append(f"{request.url[:100]}: {request.failure}"))
         page.goto(address.as_uri() if isinstance(address, Path) else address)
         return page
 

@@ -78,7 +78,7 @@ def column(page: Any, name: str) -> list[str]:
     return [text.strip() for text in lines.all_inner_texts()]
 
 
-def test_the_committed_report_loads_and_links_to_every_study(open_page: Any, complaints: list[str]) -> None:
+def test_the_committed_report_loads_and_links_to_every_study(open_page: Any, errors: list[str]) -> None:
     page = open_page(REPORT)
     names = page.locator("article.study").evaluate_all("articles => articles.map(article => article.id)")
     assert len(names) > 10
@@ -89,7 +89,7 @@ def test_the_committed_report_loads_and_links_to_every_study(open_page: Any, com
     broken = page.evaluate("[...document.images].filter(image => !image.naturalWidth).map(image => image.alt)")
     assert broken == []
     assert page.locator("img").count() == page.locator("img[alt*=Figure]").count() > 0
-    assert complaints == []
+    assert errors == []
 
 
 @pytest.mark.parametrize("options", [{"viewport": PHONE, "is_mobile": True}, {"viewport": DESK}])
@@ -129,7 +129,7 @@ def test_a_click_on_a_header_sorts_by_number_and_the_next_one_the_other_way(open
     assert column(page, "data") == ["mnist"] * 9 + ["svhn"]
 
 
-def test_every_column_sorts_and_by_key_too(open_page: Any, made: Path, complaints: list[str]) -> None:
+def test_every_column_sorts_and_by_key_too(open_page: Any, made: Path, errors: list[str]) -> None:
     page = open_page(made)
     buttons = page.locator("table.runs thead button")
     assert buttons.count() == page.locator("table.runs thead th").count() > 20
@@ -148,7 +148,7 @@ def test_every_column_sorts_and_by_key_too(open_page: Any, made: Path, complaint
             numbers = [float(text.replace(",", "")) for text in up[:filled]]
             assert numbers == sorted(numbers)
     assert sorted(page.locator("table.runs tbody tr").all_inner_texts()) == whole
-    assert complaints == []
+    assert errors == []
 
 
 def test_the_filters_narrow_the_runs_together(open_page: Any, made: Path) -> None:

@@ -47,7 +47,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
         server.wait()
 
 
-def test_scalars_are_curves(open_page: Any, shown: Shown, complaints: list[str]) -> None:
+def test_scalars_are_curves(open_page: Any, shown: Shown, errors: list[str]) -> None:
     page = open_page(f"{shown.address}#scalars")
     for name in ("accuracy/max", "accuracy/first_epoch_to_max", "accuracy/test", "accuracy/train"):
         expect(page.get_by_text(f"tag: {name}", exact=True)).to_be_visible()
@@ -56,10 +56,10 @@ def test_scalars_are_curves(open_page: Any, shown: Shown, complaints: list[str])
     for record in shown.records:
         expect(page.locator("tf-runs-selector").get_by_text(record.key).first).to_be_visible()
     assert page.locator("vz-line-chart2").first.locator("svg path").count() >= 2
-    assert complaints == []
+    assert errors == []
 
 
-def test_hparams_compare_what_was_run_and_what_came_out(open_page: Any, shown: Shown, complaints: list[str]) -> None:
+def test_hparams_compare_what_was_run_and_what_came_out(open_page: Any, shown: Shown, errors: list[str]) -> None:
     page = open_page(f"{shown.address}#hparams", viewport={"width": 3000, "height": 1000})
     cells = page.locator("vaadin-grid-cell-content")
     for record in shown.records:
@@ -77,10 +77,10 @@ def test_hparams_compare_what_was_run_and_what_came_out(open_page: Any, shown: S
     plot = page.locator("tf-hparams-parallel-coords-plot svg")
     expect(plot).to_contain_text("routing.iterations")
     expect(plot).to_contain_text("accuracy/max")
-    assert complaints == []
+    assert errors == []
 
 
-def test_reconstructions_are_images(open_page: Any, shown: Shown, complaints: list[str]) -> None:
+def test_reconstructions_are_images(open_page: Any, shown: Shown, errors: list[str]) -> None:
     page = open_page(f"{shown.address}#images")
     images = page.locator("tf-image-loader img")
     expect(images).to_have_count(2)
@@ -89,12 +89,12 @@ def test_reconstructions_are_images(open_page: Any, shown: Shown, complaints: li
         image.evaluate("image => image.decode()")
         assert image.evaluate("image => [image.naturalWidth, image.naturalHeight]") == [10 * 28, 2 * 28]
     expect(page.get_by_text("tag: reconstructions")).to_have_count(2)
-    assert complaints == []
+    assert errors == []
 
 
-def test_the_command_and_the_parameters_are_texts(open_page: Any, shown: Shown, complaints: list[str]) -> None:
+def test_the_command_and_the_parameters_are_texts(open_page: Any, shown: Shown, errors: list[str]) -> None:
     page = open_page(f"{shown.address}#text")
     for record in shown.records:
         expect(page.get_by_text(record.provenance["command"])).to_be_visible()
     expect(page.get_by_text("network.classes.matrices.weight")).to_have_count(2)
-    assert complaints == []
+    assert errors == []

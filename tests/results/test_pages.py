@@ -272,9 +272,9 @@ def test_the_committed_tables_are_tex_and_fit_a_page(tmp_path: Path) -> None:
     lines += [rf"\input{{{path}}}\clearpage" for path in tables]
     (tmp_path / "all.tex").write_text("\n".join([*lines, r"\end{document}"]))
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
-    outcome = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
-    assert outcome.returncode == 0, outcome.stdout[-2000:]
-    assert "Overfull" not in outcome.stdout
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
 
 
 def test_letters_go_on_after_z() -> None:

@@ -9,7 +9,7 @@ from support import ROOT
 from capsexp.config.compose import CONF
 from capsexp.results.collect import Results
 from capsexp.results.page import Footnotes, Table
-from capsexp.results.readme import BEGIN, END, block, grid, place
+from capsexp.results.readme import BEGIN, END, block, position, short_table
 from capsexp.study import studies
 from capsexp.study.studies import Row
 
@@ -20,8 +20,8 @@ SHORT = f"{CBAM} budget.epochs=2"
 README = (ROOT / "README.md").read_text()
 
 
-def short_table(made: Results, notes: Footnotes | None = None) -> Table:
-    found = grid(made, notes or Footnotes(made.runs.setting))
+def table_of(made: Results, notes: Footnotes | None = None) -> Table:
+    found = short_table(made, notes or Footnotes(made.runs.setting))
     assert found is not None
     return found
 
@@ -47,9 +47,9 @@ def test_the_block_has_a_line_a_study_and_tables_of_those_with_runs() -> None:
 
 
 def test_without_a_column_to_lay_across_all_rows_stand_on_one_line() -> None:
-    sheet = short_table(results(study(), WHOLE))
-    assert sheet.columns == ["", "A", "B"]
-    assert sheet.rows == [
+    table = table_of(results(study(), WHOLE))
+    assert table.columns == ["", "A", "B"]
+    assert table.rows == [
         ["maximum %", "99.80 → 99.80 ± 0.10 (3)", "99.90 → 99.90 ± 0.10 (3)"],
         ["first epoch", "7 → 1.0 ± 0.0 (3)", "→ 1.0 ± 0.0 (3)"],
     ]
@@ -66,9 +66,9 @@ def test_the_labels_of_a_column_are_laid_across() -> None:
         [*runs(PLAIN, [99.0]), *runs(SHORT, [8.0])],
     )
     notes = Footnotes(made.runs.setting)
-    sheet = short_table(made, notes)
-    assert sheet.columns == ["", "A", "B"]
-    assert sheet.rows == [
+    table = table_of(made, notes)
+    assert table.columns == ["", "A", "B"]
+    assert table.rows == [
         ["Net", "99.71 → 99.00 (1)", "99.9 → 8.00 (1) [a]"],
         ["Big net", "→ 99.00 (1) [b]", ""],
     ]
@@ -82,27 +82,27 @@ def test_the_labels_of_a_column_are_laid_across() -> None:
 @pytest.mark.parametrize(("measure", "printed"), [("memory", "not in our copy"), ("accuracy", "not reported")])
 def test_a_study_whose_source_prints_no_accuracies_has_no_short_table(measure: str, printed: str) -> None:
     made = results(study(row("A", PLAIN, **{measure: printed}), measures=[measure]), runs(PLAIN, [9.0]))
-    assert grid(made, Footnotes([])) is None
+    assert short_table(made, Footnotes([])) is None
 
 
 def test_numbers_that_our_copy_has_lost_are_left_out() -> None:
     rows = [row(name, words, accuracy="not in our copy") for name, words in (("A", PLAIN), ("B", CBAM))]
     made = results(study(*rows, measures=["accuracy"]), runs(PLAIN, [9.0]))
-    sheet = short_table(made)
-    assert (sheet.columns, sheet.rows) == (["", "A"], [["maximum %", "→ 9.00 (1)"]])
+    table = table_of(made)
+    assert (table.columns, table.rows) == (["", "A"], [["maximum %", "→ 9.00 (1)"]])
 
 
-def test_claims_that_have_runs_stand_there_once() -> None:
-    says = 'B is better (as the source says (in a footnote), "by far")'
-    claims = [claim(text=says, claimed="+0.10"), claim(pairs=[["A", "C"]])]
+def test_claims_with_runs_are_listed_once() -> None:
+    words = 'B is better (as the source says (in a footnote), "by far")'
+    claims = [claim(text=words, claimed="+0.10"), claim(pairs=[["A", "C"]])]
     made = [
         results(study(name=name, claims=claims, rows=[*study().rows, row("C", None)], source=source), WHOLE)
         for name, source in (("one", "made, Table 1"), ("two", "made, Table 2"), ("three", "other, Table 1"))
     ]
     text = block(made, 0)
-    claims = re.findall(r"^\| \[(\w+)\]\(results/tables/\w+\.md\) \| (B is better .*) \|$", text, re.MULTILINE)
-    assert [name for name, _ in claims] == ["one", "three"]
-    for _, rest in claims:
+    listed = re.findall(r"^\| \[(\w+)\]\(results/tables/\w+\.md\) \| (B is better .*) \|$", text, re.MULTILINE)
+    assert [name for name, _ in listed] == ["one", "three"]
+    for _, rest in listed:
         assert re.fullmatch(r"B is better \| \+0\.10 points \| \+0\.10 ± \d\.\d\d points .* \| confirmed", rest)
     counts = "Claims with runs: 2 confirmed; without: 2."
     assert text.splitlines()[2] == (
@@ -158,7 +158,7 @@ def test_a_source_is_shortened(source: str, short: str) -> None:
 @pytest.mark.parametrize("name", studies.names())
 def test_every_row_of_a_study_has_its_own_place(name: str) -> None:
     found = studies.load(name)
-    assert len({place(found, one) for one in found.rows}) == len(found.rows)
+    assert len({position(found, one) for one in found.rows}) == len(found.rows)
 
 
 # The rest of the README
