@@ -45,11 +45,11 @@ def test_sets_of_classes_have_no_confusion_matrix(trained_pairs: Trained, capsys
 
 
 def hundred() -> Evaluation:
-    """A hundred classes of one image each: nine are right, the others are taken for the next one."""
-    true = torch.eye(100).bool()
-    predicted = torch.cat([true[:9], true[9:].roll(1, dims=1)])
+    """A hundred classes: nine are right, ninety are taken for one another, one has no image and no prediction."""
+    true = torch.eye(100).bool()[:99]
+    predicted = torch.cat([true[:9], true[9:].roll(1, dims=0)])
     names = [f"class{number}" for number in range(100)]
-    return Evaluation(100, None, 9.0, 1.0, confusion_matrix(true, predicted, names), by_class(true, predicted, names))
+    return Evaluation(99, None, 9.0, 1.0, confusion_matrix(true, predicted, names), by_class(true, predicted, names))
 
 
 def test_of_a_hundred_classes_the_ten_worst_are_printed(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,6 +59,7 @@ def test_of_a_hundred_classes_the_ten_worst_are_printed(trained: Trained, capsys
     assert "the ten worst of 100 classes (output=FILE has all)" in printed
     assert "| class9 " in printed
     assert "| class8 " not in printed
+    assert "| class99 " not in printed
     assert "images by true class" not in printed
     assert printed.count("\n") < 40
 

@@ -69,6 +69,7 @@ def test_a_parents_field_is_that_of_its_children() -> None:
     found = receptive_fields(*made("model=em_capsnet data=cifar10"))
     parents = found.parents(Window(3, 2))
     assert parents.rows.shape == (7, 32)
+    torch.testing.assert_close(parents.rows.sum(dim=1), torch.ones(7))
     assert parents.box(0, 6) == (0, found.box(12, 12)[1], found.box(2, 2)[2], found.box(14, 14)[3])
 
 
