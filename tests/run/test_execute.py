@@ -4,7 +4,8 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from support import Trained, composed_config, copy_of, numbers, train
 
 from capsexp.errors import InputError, RunError
-from capsexp.run import checkpoints, records
+from capsexp.run import checkpoints, execute, records
 from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import BEST, LAST, plan
@@ -79,6 +80,21 @@ def test_a_finished_run_is_not_trained_again(trained: Trained, monkeypatch: pyte
     assert run(trained.config, None, lines.append) == trained.record
     assert len(lines) == 1
     assert "finished already" in lines[0]
+
+
+def test_a_run_that_another_process_has_just_finished_is_not_trained(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def finished_meanwhile(folder: Path) -> Iterator[None]:
+        records.write(trained.record, plan(config).path)
+        yield
+
+    config = copy_of(trained, tmp_path, recorded=False)
+    monkeypatch.setattr(execute, "locked", finished_meanwhile)
+    (plan(config).folder / LAST).unlink()
+    stop_after(0, AssertionError(), monkeypatch)
+    assert run(config, None, no_line) == trained.record
 
 
 def test_rerun_trains_again_to_the_same_numbers(trained: Trained, tmp_path: Path) -> None:

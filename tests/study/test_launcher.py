@@ -16,7 +16,7 @@ from capsexp.files import write_atomically
 from capsexp.run import records
 from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.plan import LAST
-from capsexp.study import launcher, planning
+from capsexp.study import launcher, planning, worker
 from capsexp.study.worker import Result
 
 
@@ -128,7 +128,7 @@ class FakeWorker:
     running: ClassVar[list["FakeWorker"]] = []
 
     def __init__(self, job: planning.Job, slot: int, device: int | None, threads: int) -> None:
-        self.job, self.slot, self.process = job, slot, self
+        self.job, self.slot, self.process, self.device = job, slot, self, device
         self.started.append(job.planned.name)
         self.running.append(self)
 
@@ -180,6 +180,19 @@ def test_a_run_is_tried_again_as_often_as_wanted(jobs: list[planning.Job], monke
     monkeypatch.setattr(FakeWorker, "result", staticmethod(lambda running: Result("failed", "no reason")))
     launcher.launch(jobs, launcher.Options(at_a_time=3, retries=2))
     assert [(job.state, job.attempts, job.error) for job in jobs] == [("failed", 3, "no reason")] * 4
+
+
+def test_runs_are_distributed_over_gpus(jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    def devices_in_use(running: int) -> Result:
+        found.append([process.device for process in FakeWorker.running])
+        return Result("finished")
+
+    found: list[list[int | None]] = []
+    monkeypatch.setattr(FakeWorker, "result", staticmethod(devices_in_use))
+    launcher.launch(jobs, launcher.Options(at_a_time=4, devices=2))
+    assert found[0] == [0, 1, 0, 1]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert worker._visible(1) == "5"
 
 
 def test_the_deadline_ends_the_processes(jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch) -> None:
