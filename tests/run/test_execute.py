@@ -107,10 +107,11 @@ def test_rerun_trains_again_to_the_same_numbers(trained: Trained, tmp_path: Path
 
 
 SCHEDULES = {
-    "steps": ("optim.schedule=steps", "optim.milestones=[168]", "optim.factor=0.5"),  # in 2 of these 3 epochs
-    "plateau": ("optim.schedule=plateau", "optim.patience=0", "optim.factor=0.5"),
+    "steps": ("optim.schedule=steps", "optim.milestones=[168]", "optim.factor=0.5"),  # of 250 epochs: 2 of these 3
+    "plateau": ("optim.schedule=plateau", "optim.patience=0", "optim.factor=0.5", "optim.lr=0.2"),
     "constant": ("optim.schedule=constant",),
 }
+RATES = {"steps": [0.001, 0.001, 0.0005], "plateau": [0.2, 0.2, 0.1], "constant": [0.001] * 3}
 
 
 @pytest.fixture(scope="module")
@@ -120,29 +121,30 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], r
 
 
 @pytest.mark.parametrize(
-    ("schedule", "epochs"), [("steps", 0), ("steps", 1), ("steps", 2), ("plateau", 1), ("constant", 1)]
+    ("schedule", "interruptions"), [("steps", [0]), ("steps", [1, 2]), ("plateau", [1]), ("constant", [1])]
 )
 def test_an_interrupted_run_ends_in_the_same_numbers(
     schedule: str,
-    epochs: int,
+    interruptions: list[int],
     uninterrupted: Callable[[str], records.Record],
     tiny: tuple[str, ...],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = composed_config(*tiny, *SCHEDULES[schedule], "preprocess.shift=0.1")
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        stop_after(epochs, KeyboardInterrupt(), patched)
-        run(config, None, no_line)
+    for epochs in interruptions:
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            stop_after(epochs, KeyboardInterrupt(), patched)
+            run(config, None, no_line)
     assert not list(tmp_path.glob("results/runs/*"))
     lines: list[str] = []
     continued, whole = run(config, None, lines.append), uninterrupted(schedule)
     assert numbers(continued) == numbers(whole)
     assert continued.key == whole.key
-    assert continued.provenance["resumed_after_epochs"] == ([epochs] if epochs else [])
-    assert any(f"continues after epoch {epochs}" in line for line in lines) is (epochs > 0)
-    if schedule == "steps":
-        assert [row["learning_rate"] for row in continued.epochs] == [0.001, 0.001, 0.0005]
+    assert [row["learning_rate"] for row in continued.epochs] == RATES[schedule]
+    completed = [epochs for epochs in interruptions if epochs]
+    assert continued.provenance["resumed_after_epochs"] == completed
+    assert any(f"continues after epoch {interruptions[-1]}" in line for line in lines) is bool(completed)
 
 
 def test_a_checkpoint_with_the_schedule_beside_lightnings_state_is_resumed(
