@@ -167,7 +167,7 @@ def _best_of(row: Row, protocol: str, combinations: int = 1, fewest: int = 1, mo
         return ""
     tried = "" if fewest == combinations else f"{fewest} of " if fewest == most else f"{fewest} to {most} of "
     images = "test set" if protocol == "paper" else "held-out images"
-    return f"best of {tried}{combinations} ({row.swept}), judged on the {images}"
+    return f"best of {tried}{combinations} ({row.swept}), selected on the {images}"
 
 
 def _numbers(values: Sequence[float], measure: str, printed: str | None, comparable: bool) -> dict[str, Any]:

@@ -15,32 +15,38 @@ from capsexp.study.selection import essential
 from capsexp.study.studies import published_number
 
 VERDICT_NOTE = (
-    "Reproduced: the published number lies inside the 95 % prediction interval for one more run of ours; published "
-    "higher, lower: above it, below it; undecided: fewer than three seeds, reduced training or other data."
+    "Reproduced: the published number lies inside the 95 % prediction interval for one more run; published higher "
+    "(lower): it lies above (below) that interval; undecided: fewer than three seeds, reduced training or other data."
 )
 ACCURACY_NOTE = (
-    "Percent of the test images, mean ± standard deviation over seeds (their number). Maximum: over the epochs, as the "
-    "papers take it; last epoch: nobody chose it. Difference: maximum − published."
+    "Accuracy in percent of the test images, mean ± standard deviation over seeds (number of seeds). Maximum: the "
+    "highest over the epochs, as in the papers; last epoch: without epoch selection. Difference: maximum − published."
 )
-HELDOUT_NOTE = "Held-out: a tenth of the training images chose the epoch, which was tested once."
+HELDOUT_NOTE = "Held-out: the epoch is selected on a tenth of the training images, and tested once."
+EPOCH_NOTE = (
+    "Mean ± standard deviation over seeds (number of seeds). Within 0.1 point: the first epoch with at most 0.1 points "
+    "less than the maximum."
+)
 COST_NOTE = (
-    "Median seconds an epoch, training and evaluation; mean over seeds. Memory: the most at any time, device / host. "
-    "Machines differ: no verdict."
+    "Seconds per epoch, training and evaluation: median over epochs, then mean ± standard deviation over seeds (number "
+    "of seeds). MB: peak memory of the device / of the process, mean over seeds. Machines differ: no verdicts."
+)
+CLAIM_NOTE = (
+    "Runs are paired by seed: mean ± half-width of the 95 % confidence interval, n seeds. Confirmed: the interval "
+    "excludes 0 on the claimed side, and a claimed size lies in the 95 % prediction interval; smaller or larger than "
+    "claimed: only its sign is confirmed; contradicted: the interval excludes 0 on the other side; not reproduced, or no "
+    "difference shown: it includes 0; undecided: fewer than three seeds, reduced training, other data, or not all runs."
 )
 #: What stands below each table, and what it needs, as `Column.needs`.
 NOTES = {
     "Accuracy": [(ACCURACY_NOTE, ""), (HELDOUT_NOTE, "heldout"), (VERDICT_NOTE, "")],
     "Also measured": [(HELDOUT_NOTE, "heldout")],
     "First epoch to the maximum": [
-        ("Mean ± standard deviation over seeds (their number).", ""),
+        (EPOCH_NOTE, ""),
         ("Epochs 1–5: the mean accuracy of the first five epochs.", "first_five"),
     ],
     "Cost": [(COST_NOTE, "")],
 }
-CLAIM_NOTE = (
-    "Paired over seeds: mean ± half of the 95 % confidence interval, n seeds. Confirmed: the interval excludes 0 on "
-    "the claimed side, and a claimed size lies in the prediction interval."
-)
 
 UNITS = {"accuracy": " points", "first_five": " points", "first_epoch": " epochs", "memory": " MB", "inference": " ms"}
 DIRECTIONS = {"increase": "an increase", "decrease": "a decrease", "same": "no difference"}

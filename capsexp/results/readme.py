@@ -25,8 +25,8 @@ BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 #: The measures of the short tables.
 NAMES = {"accuracy": "maximum %", "first_epoch": "first epoch"}
 CAPTION = (
-    "Published → measured. Accuracy: percent of the test images, the maximum over the epochs, as the papers take it; "
-    "first epoch: that reached it. Mean ± standard deviation over seeds (their number)."
+    "Published → measured, mean ± standard deviation over seeds (number of seeds). Maximum: the highest test accuracy "
+    "over the epochs, as in the papers; first epoch: the first that reaches it."
 )
 
 
@@ -125,7 +125,7 @@ def _folded(name: str, studies: Sequence[Results], claims: list[list[str]], foot
         if (short := short_table(results, footnotes)) is not None:
             title = f"**{pages.source(results)}**: {results.study.title}. {pages.spent(results.runs)}"
             parts += [title, table(short)]
-    parts += [f"Claims with less than {ENOUGH} seeds:", _claim_table(claims)] if claims else []
+    parts += [f"Claims with fewer than {ENOUGH} seeds:", _claim_table(claims)] if claims else []
     runs = pd.concat([results.runs for results in studies])
     return _fold(f"<b>{name}</b>: {pages.spent(runs)}", parts)
 
@@ -142,11 +142,10 @@ def _spent(studies: Sequence[Results], unassigned: int) -> str:
     sentences = [pages.spent(runs)]
     if (whole := sum(setting.whole for setting in runs.setting)) < len(runs):
         sentences.append(
-            f"{whole} of them had the paper's whole training; the others are marked with what they had, and leave a "
-            "number undecided."
+            f"{whole} of them had the paper's whole training; numbers of the others have a footnote, and are undecided."
         )
     sentences += ["Their records are in [results/runs](results/runs)."]
-    sentences += [f"Beside them, records that belong to no study: {unassigned}."] if unassigned else []
+    sentences += [f"Records of no study: {unassigned}."] if unassigned else []
     return " ".join(sentences)
 
 

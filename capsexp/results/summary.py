@@ -13,9 +13,9 @@ from capsexp.results.pages import claim_texts, source
 from capsexp.results.statistics import ClaimVerdict, Verdict
 
 COUNTED = (
-    "Verdicts: on published accuracies and epochs of rows with runs. Reproduced: inside the 95 % prediction interval "
-    "for one more run of ours, over three or more seeds with the paper's whole training; published higher, lower: "
-    "above it, below it."
+    "Verdicts on published accuracies and epochs of rows with runs. Reproduced: the number lies inside the 95 % "
+    "prediction interval for one more run, from at least three seeds with the paper's whole training; published higher "
+    "(lower): it lies above (below) that interval."
 )
 
 

@@ -221,7 +221,7 @@ def test_of_several_combinations_the_best_of_each_seed_is_taken() -> None:
     ]
     made = results(study(row("A", SWEPT, accuracy="15")), found)
     accuracy = cell(made, "A")
-    assert accuracy.best_of == "best of 3 (routing.iterations=1,2,3), judged on the test set"
+    assert accuracy.best_of == "best of 3 (routing.iterations=1,2,3), selected on the test set"
     assert (accuracy.runs, accuracy.n, accuracy.mean, cell(made, "A", "first_epoch").mean) == (6, 2, 16.0, 1.5)
     assert cell(made, "A", "last").values == [12.0, 20.0]  # of equals the first
 
@@ -240,7 +240,7 @@ def test_under_heldout_the_combination_is_selected_on_the_held_out_images() -> N
     found += [run(f"{JOBS[2]} protocol=heldout", 0, [79.0], tested=99.0)]
     tested = cell(results(study(row("A", SWEPT)), found), "A", protocol="heldout")
     assert tested.mean == 70.0
-    assert tested.best_of.endswith(", judged on the held-out images")
+    assert tested.best_of.endswith(", selected on the held-out images")
 
 
 # Words typed in place of the rows' own

@@ -99,10 +99,10 @@ def test_failed_runs_are_counted() -> None:
 def test_the_best_of_several_has_a_footnote() -> None:
     made = study(row("A", SWEPT, accuracy="99"))
     found = [run(SWEPT.replace("1,2,3", str(i)), 0, [90.0 + i]) for i in (1, 2, 3)]
-    assert "[a] best of 3 (routing.iterations=1,2,3), judged on the test set" in printed(made, found)
+    assert "[a] best of 3 (routing.iterations=1,2,3), selected on the test set" in printed(made, found)
     fewer = printed(made, found[:2])
     assert cells(fewer, "A")["maximum"] == "92.00 (1) [a]"
-    assert "[a] best of 2 of 3 (routing.iterations=1,2,3), judged on the test set" in fewer
+    assert "[a] best of 2 of 3 (routing.iterations=1,2,3), selected on the test set" in fewer
 
 
 def test_the_held_out_column_is_there_when_there_are_such_runs() -> None:

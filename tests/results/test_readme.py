@@ -32,7 +32,7 @@ def test_the_block_has_a_line_a_study_and_tables_of_those_with_runs() -> None:
     text = block([ran, empty], unassigned=4)
     lines = text.splitlines()
     assert lines[0].startswith("7 runs, 7 minutes on NVIDIA H200. 6 of them had the paper's whole training")
-    assert lines[0].endswith(" Beside them, records that belong to no study: 4.")
+    assert lines[0].endswith(" Records of no study: 4.")
     assert "**made, Table 1**: A table. 7 runs, 7 minutes on NVIDIA H200." in lines
     assert text.count("**made, Table 1**") == 1  # not of the study without runs
     assert "<details><summary><b>made</b>: 7 runs, 7 minutes on NVIDIA H200.</summary>" in lines
@@ -42,7 +42,7 @@ def test_the_block_has_a_line_a_study_and_tables_of_those_with_runs() -> None:
         "| 2 reproduced, 1 published higher |"
     ) in lines
     assert "| [made_table2](results/tables/made_table2.md) | made, Table 1 | Another | 0 of 2 |  |  |  |" in lines
-    assert "no study" not in block([ran], unassigned=0)
+    assert "of no study" not in block([ran], unassigned=0)
     assert block([empty], unassigned=0).startswith("Nothing has been run yet.\n\n")
 
 
@@ -75,7 +75,7 @@ def test_the_labels_of_a_column_are_laid_across() -> None:
     assert notes.texts() == [
         "Unmarked: the paper's whole training, bf16",
         "[a] 2 of 250 epochs, bf16",
-        "[b] best of 1 of 3 (routing.iterations=1,2,3), judged on the test set",
+        "[b] best of 1 of 3 (routing.iterations=1,2,3), selected on the test set",
     ]
 
 
@@ -129,7 +129,7 @@ def test_claims_with_few_seeds_are_folded() -> None:
     ]
     assert "Claims with" not in folds[0]
     assert folds[1].startswith("<b>other</b>: 4 runs, 4 minutes on NVIDIA H200.</summary>")
-    assert "Claims with less than 3 seeds:" in folds[1]
+    assert "Claims with fewer than 3 seeds:" in folds[1]
     assert folds[1].count("| [two](results/tables/two.md) |") == 2
     assert text.count("</details>") == 3
     assert "Claims with 3 seeds or more" not in block(made[1:], 0)
