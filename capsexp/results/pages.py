@@ -34,8 +34,9 @@ COST_NOTE = (
 CLAIM_NOTE = (
     "Runs are paired by seed: mean ± half-width of the 95 % confidence interval, n seeds. Confirmed: the interval "
     "excludes 0 on the claimed side, and a claimed size lies in the 95 % prediction interval; smaller or larger than "
-    "claimed: only its sign is confirmed; contradicted: the interval excludes 0 on the other side; not reproduced, or no "
-    "difference shown: it includes 0; undecided: fewer than three seeds, reduced training, other data, or not all runs."
+    "claimed: only its sign is confirmed; contradicted: the interval excludes 0 on the other side; not reproduced, or "
+    "no difference shown: it includes 0; undecided: fewer than three seeds, reduced training, other data, or not all "
+    "runs."
 )
 #: What stands below each table, and what it needs, as `Column.needs`.
 NOTES = {
