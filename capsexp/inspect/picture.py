@@ -59,7 +59,7 @@ def _prediction(analysis: Analysis, part: SubFigure) -> None:
     _title(part, f"{image.name}: {analysis.title}   ({restored.name}, epoch {restored.epoch})")
     axes = part.subplots(1, 2 if drawn is None else 4, width_ratios=[1, 2.2] + ([] if drawn is None else [1, 1.2]))
     _image(axes[0], image.pixels, "input")
-    _scores(axes[1], analysis)
+    draw_scores(axes[1], analysis)
     if drawn is not None:
         _image(axes[2], drawn, "reconstruction")
         _image(axes[3], torch.zeros_like(drawn), "reconstruction − input")
@@ -67,7 +67,8 @@ def _prediction(analysis: Analysis, part: SubFigure) -> None:
         part.colorbar(difference, ax=axes[3], shrink=0.8)
 
 
-def _scores(axis: Axes, analysis: Analysis) -> None:
+def draw_scores(axis: Axes, analysis: Analysis) -> None:
+    """A bar a class; of many classes those with the highest scores, in the order of the labels."""
     scores, true = analysis.scores, analysis.image.labels or []
     shown = scores.topk(min(MAX_CLASSES, len(scores))).indices.sort().values.tolist()
     colors = [STYLES[2].color if label == analysis.predicted else "0.8" for label in shown]

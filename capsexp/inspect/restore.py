@@ -95,7 +95,7 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
     Raises InputError with one line for a file that isn't a checkpoint of this capsexp, or a damaged one, and for what
     can't be overridden.
     """
-    path = find(path)
+    path = _find(path)
     checkpoint = load(path)
     header = _header(path, checkpoint)
     with _in_errors(f"{path}: its configuration can't be used here: "):
@@ -124,7 +124,7 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
     )
 
 
-def find(path: Path) -> Path:
+def _find(path: Path) -> Path:
     """A checkpoint's path, from its own or from that of a run's folder."""
     path = Path(os.path.expanduser(path))  # unchanged where there is no such user
     if not path.is_dir():

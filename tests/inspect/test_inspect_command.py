@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from PIL import Image
 from support import Trained, composed_config, train
@@ -19,7 +21,7 @@ from capsexp.data import source
 from capsexp.errors import InputError
 from capsexp.inspect import __main__ as inspect
 from capsexp.inspect.analysis import InputImage, analyse, to_json
-from capsexp.inspect.picture import picture
+from capsexp.inspect.picture import draw_scores, picture
 from capsexp.inspect.restore import Restored, restore
 from capsexp.nn.capture import capture
 from capsexp.run.build import build
@@ -195,6 +197,10 @@ def test_a_hundred_classes_and_children_without_positions() -> None:
     assert [layer.fields is None for layer in found.layers] == [False, False, False, True]
     assert to_json(found)["routing"][-1]["strongest"][0]["box"] is None
     assert picture(found).startswith(b"\x89PNG")
+    axis = Figure().subplots()
+    draw_scores(axis, found)
+    shown = [bar.get_width() for bar in axis.patches if isinstance(bar, Rectangle)]
+    assert sorted(shown) == pytest.approx(found.scores.topk(10).values.flip(0).tolist())
 
 
 BAD_WORDS = [
