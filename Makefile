@@ -43,8 +43,9 @@ test-all: $(STAMP) ## All tests; those on full data sets need CAPSEXP_DATA.
 test-gpu: $(STAMP) ## The tests that need a CUDA device.
 	$(PY) -m pytest -m gpu
 
-check-results: $(STAMP) ## Compare the committed tables, README and report with the committed records.
+check-results: $(STAMP) ## Compare the committed tables, README, figures and report with the records.
 	$(PY) scripts/aggregate.py --check
+	$(PY) -m capsexp.figures --check
 	$(PY) scripts/report.py --check
 
 bench: $(STAMP) ## Time and memory of a training step, fast against reference, to results/benchmarks: about fifteen minutes.
