@@ -44,15 +44,16 @@ def _print_tables(options: argparse.Namespace, results: Path) -> list[str]:
     In a folder of one's own they are written to its tables/. In the project's folder, those of all studies and the
     README's are, as by `make tables`; a table of another experiment than the paper's is only printed.
     """
+    from capsexp.config.compose import ROOT
     from capsexp.results import tables, terminal
 
     results.mkdir(parents=True, exist_ok=True)
-    own = results.resolve() != (tables.ROOT / "results").resolve()
+    own = results.resolve() != (ROOT / "results").resolve()
     generated = tables.regenerate(
         options.names, options.overrides, results=results, output=results / "tables" if own else None
     )
     if not own:
-        tables.regenerate(results=results, output=results / "tables", readme=tables.ROOT / "README.md")
+        tables.regenerate(results=results, output=results / "tables", readme=ROOT / "README.md")
     if len(generated.pages) == 1:
         terminal.print_page(*generated.pages)
     print(f"tables: {results / 'tables'}")

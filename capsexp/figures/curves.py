@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from capsexp.figures.sources import Missing
+from capsexp.figures.sources import Missing, Trainings
 from capsexp.figures.style import STYLES, PaperFigure, SeriesStyle, count_along
 from capsexp.results.collect import Line
-from capsexp.results.page import Footnotes
 from capsexp.study.studies import published_number
 
 #: A figure, None where nothing of it can be drawn, and what it lacks.
@@ -18,7 +17,7 @@ BAND = "Lines: mean over seeds (n), band: ± standard deviation; n = 1: one run,
 CUT = 20  # epochs: the first tenth of longer curves may lie below the plot, so that the rest can be told apart
 
 
-def draw_curves(axis: Axes, lines: Sequence[Line], footnotes: Footnotes, names: Sequence[str] = ()) -> None:
+def draw_curves(axis: Axes, lines: Sequence[Line], trainings: Trainings, names: Sequence[str] = ()) -> None:
     """A curve a row: the mean over seeds and, for several, the standard deviation; rows without runs as legends.
 
     Args:
@@ -28,7 +27,7 @@ def draw_curves(axis: Axes, lines: Sequence[Line], footnotes: Footnotes, names: 
     for index, line in enumerate(lines):
         name, style = names[index] if names else line.row.name, STYLES[index]
         if line.runs:
-            label = footnotes.cell(f"{name} (n = {len(line.runs)})", line.cell("accuracy"))
+            label = trainings.mark(f"{name} (n = {len(line.runs)})", line.setting)
             curves = np.array([run.curve for run in line.runs])  # [seeds, epochs]: a setting has one number of epochs
             epochs, mean = range(1, curves.shape[1] + 1), curves.mean(axis=0)
             step = max(1, len(epochs) // 8)

@@ -6,7 +6,7 @@ import torch
 from matplotlib.axes import Axes
 
 from capsexp.figures.curves import Drawing, band, draw_curves, published_accuracies, without
-from capsexp.figures.sources import Sources
+from capsexp.figures.sources import Sources, Trainings
 from capsexp.figures.style import GREY, STYLES, PaperFigure, draw_published, legend
 from capsexp.nn.squash import squash
 from capsexp.results.collect import Line
@@ -42,12 +42,12 @@ def epochs_to_maximum(sources: Sources) -> Drawing:
     if len(lacking) == len(lines):
         return None, missing
     figure = PaperFigure("huang, Fig. 10: accuracy on MNIST's test set, and epochs to the top", (10, 5), (1, 2))
-    footnotes = sources.footnotes("huang_fig10")
+    trainings = Trainings(lines)
     left, right = figure.axes[0]
-    draw_curves(left, lines, footnotes)
+    draw_curves(left, lines, trainings)
     legend(left, 2)
     _draw_first_epochs(right, lines)
-    figure.note(band(lines), BARS, *footnotes.texts(), without(lacking))
+    figure.note(band(lines), BARS, trainings.note, without(lacking))
     return figure, missing
 
 
@@ -72,10 +72,10 @@ def accuracy_by_epoch(number: int, data: str, option: str, sources: Sources) -> 
     if len(lacking) == len(lines):
         return None, missing
     figure = PaperFigure(f"huang, Fig. {number}: accuracy on the test set of {data} by epoch", (7, 5))
-    footnotes = sources.footnotes("huang_table2")
+    trainings = Trainings(lines)
     ((axis,),) = figure.axes
-    draw_curves(axis, lines, footnotes, [line.row.name.removesuffix(f" {data}") for line in lines])
+    draw_curves(axis, lines, trainings, [line.row.name.removesuffix(f" {data}") for line in lines])
     draw_published(axis, published_accuracies(lines))
     legend(axis, 2)
-    figure.note(band(lines), MAXIMA, *footnotes.texts(), without(lacking))
+    figure.note(band(lines), MAXIMA, trainings.note, without(lacking))
     return figure, missing

@@ -1,7 +1,7 @@
 """What figures are drawn from: the runs of each study's rows, as in its tables, and their logs."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +11,9 @@ import pandas as pd
 from capsexp.errors import InputError
 from capsexp.results import runs
 from capsexp.results.collect import Line, Results, collect
-from capsexp.results.page import Footnotes
 from capsexp.results.runs import Run
 from capsexp.study import studies
+from capsexp.study.setting import Setting
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,6 @@ class Sources:
             (self._studies[name],) = collect([studies.load(name)], self.runs)
         return self._studies[name]
 
-    def footnotes(self, *names: str) -> Footnotes:
-        """The footnotes of numbers from several studies."""
-        return Footnotes(setting for name in names for setting in self.study(name).runs.setting)
-
     def folder(self, run: Run) -> Path:
         """The logs of a run."""
         return self.logs / run.name
@@ -96,3 +92,19 @@ class Sources:
     @cached_property
     def _studies(self) -> dict[str, Results]:
         return {}
+
+
+class Trainings:
+    """How the runs of a figure's lines were trained: in a note if all alike, else beside each name."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self.settings = list(dict.fromkeys(str(line.setting) for line in lines if line.runs))
+
+    def mark(self, text: str, setting: Setting | None) -> str:
+        """A name, with its training where others have another."""
+        return f"{text}, {setting}" if setting and len(self.settings) > 1 else text
+
+    @property
+    def note(self) -> str:
+        """The training of all lines, if it is one."""
+        return f"Training: {self.settings[0]}." if len(self.settings) == 1 else ""

@@ -6,10 +6,9 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from capsexp.figures.curves import Drawing, band, draw_curves, published_accuracies, without
-from capsexp.figures.sources import Sources
+from capsexp.figures.sources import Sources, Trainings
 from capsexp.figures.style import GREY, STYLES, PaperFigure, SeriesStyle, count_along, draw_published, legend
 from capsexp.results.collect import Line
-from capsexp.results.page import Footnotes
 from capsexp.study import studies
 
 ROUTINGS, ABLATION, COST = "tsai_fig4", "tsai_fig4_ablation", "tsai_fig4_cost"
@@ -33,24 +32,24 @@ def iterations(sources: Sources) -> Drawing:
     if not any(line.runs for of_study in lines.values() for line in of_study):
         return None, missing
     figure = PaperFigure("tsai, Fig. 4: routing iterations on CIFAR-10, simple backbone", (12, 9.5), (2, 3))
-    footnotes = sources.footnotes(ROUTINGS, ABLATION, COST)
-    _draw_convergence(figure.axes[0], lines[ROUTINGS], footnotes)
+    trainings = Trainings(line for of_study in lines.values() for line in of_study)
+    _draw_convergence(figure.axes[0], lines[ROUTINGS], trainings)
     accuracy, memory, time = figure.axes[1]
     series = [(f"{kind} routing", _labelled(lines[ROUTINGS], kind)) for kind in KINDS]
     series += [(name, _labelled(lines[ABLATION], variant)) for variant, name in VARIANTS.items()]
     for index, ((name, of_series), style) in enumerate(zip(series, STYLES, strict=True)):
-        _draw_points(accuracy, name, of_series, "accuracy", footnotes, style, shift=0.06 * (index - 2.5))
+        _draw_points(accuracy, name, of_series, "accuracy", trainings, style, shift=0.06 * (index - 2.5))
     accuracy.plot(5, 10, "*", color=STYLES[3].color, markersize=11, label="published: uniform (A, 5)")
     _label(accuracy, "maximum accuracy, %")
     draw_published(accuracy, list(zip(_published_best().values(), STYLES, strict=False)))
     measure = _memory(lines[COST])
     for axis, what, label in ((memory, measure, MEMORY[measure]), (time, "inference", TIME)):
-        _draw_points(axis, "inverted routing", lines[COST], what, footnotes, STYLES[2])
+        _draw_points(axis, "inverted routing", lines[COST], what, trainings, STYLES[2])
         axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
         _label(axis, label)
         axis.set_title(_devices(lines[COST]), fontsize=9)
     all_lacking = [line for of_study in lacking.values() for line in of_study]
-    figure.note(band(lines[ROUTINGS]), BEST, POINTS, *footnotes.texts(), without(all_lacking))
+    figure.note(band(lines[ROUTINGS]), BEST, POINTS, trainings.note, without(all_lacking))
     return figure, missing
 
 
@@ -63,9 +62,9 @@ def overlaid(sources: Sources) -> Drawing:
     if len(lacking) == len(lines):
         return None, missing
     figure = PaperFigure("tsai, Fig. 5: overlaid digits (DiverseMultiMNIST), CapsNets and CNNs", (13, 5), (1, 3))
-    footnotes = sources.footnotes(study)
+    trainings = Trainings(lines)
     curves, memory, time = figure.axes[0]
-    draw_curves(curves, lines, footnotes, [f"{line.row.name}, {line.row.published['parameters']}M" for line in lines])
+    draw_curves(curves, lines, trainings, [f"{line.row.name}, {line.row.published['parameters']}M" for line in lines])
     count_along(curves, "step (60,000 generated images)")
     curves.set_ylabel("images with the exact set of digits, %")
     draw_published(curves, published_accuracies(lines))
@@ -77,17 +76,17 @@ def overlaid(sources: Sources) -> Drawing:
         axis.set_ylabel(label)
     figure.note(band(lines), "Dotted levels and the numbers at the right: as published in the figure's table.")
     figure.note("Bars: mean over seeds, ± standard deviation where there are several.")
-    figure.note(*footnotes.texts(), without(lacking))
+    figure.note(trainings.note, without(lacking))
     return figure, missing
 
 
-def _draw_convergence(axes: Sequence[Axes], lines: Sequence[Line], footnotes: Footnotes) -> None:
+def _draw_convergence(axes: Sequence[Axes], lines: Sequence[Line], trainings: Trainings) -> None:
     """A plot a routing, with one scale for all."""
     published = _published_best()
     counts = [f"{count} iteration{'s' * (count > 1)}" for count in range(1, 6)]
     for axis, kind in zip(axes, KINDS, strict=True):
         axis.set_title(f"{kind} routing")
-        draw_curves(axis, _labelled(lines, kind), footnotes, counts)
+        draw_curves(axis, _labelled(lines, kind), trainings, counts)
     drawn = [axis for axis in axes if axis.lines]
     limits = [limit for axis in drawn for limit in axis.get_ylim()] + [float(text) for text in published.values()]
     for axis, text in zip(axes, published.values(), strict=True):
@@ -116,27 +115,22 @@ def _draw_points(
     name: str,
     lines: Sequence[Line],
     measure: str,
-    footnotes: Footnotes,
+    trainings: Trainings,
     style: SeriesStyle,
     shift: float = 0,
 ) -> None:
-    """A measure by iterations. Only points of one setting are joined; with several settings each has its footnote."""
+    """A measure by iterations. Only points of one setting are joined; each training has its name."""
     cells = {int(line.row.labels[-1]) + shift: line.cell(measure) for line in lines}
     points = [(x, cell) for x, cell in cells.items() if cell.n]
     counts = [str(cell.n) for cell in cells.values()]
     settings = list(dict.fromkeys(cell.setting for _, cell in points))
     numbers = f"n = {counts[0] if len(set(counts)) == 1 else ', '.join(counts)}" if points else "no runs"
-    label = footnotes.mark(f"{name} ({numbers})", *settings)
     for setting in settings or [None]:
         same = [(x, cell.mean or 0, cell.sd or 0) for x, cell in points if cell.setting == setting]
         x, means, sds = zip(*same, strict=True) if same else ((), (), ())
+        label = trainings.mark(f"{name} ({numbers})", setting)
         keywords: dict[str, Any] = {**style.curve, "label": label, "capsize": 3}
         axis.errorbar(x, means, yerr=sds, **keywords)
-        label = "_"
-        if len(settings) > 1:
-            place: dict[str, Any] = {"xytext": (5, 4), "textcoords": "offset points"}
-            for point in zip(x, means, strict=True):
-                axis.annotate(footnotes.mark(" ", setting), point, **place, fontsize=7, color=style.color)
 
 
 def _label(axis: Axes, label: str) -> None:

@@ -8,7 +8,6 @@ import base64
 import hashlib
 import os
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from capsexp.report import all_runs, pictures
 from capsexp.report.pictures import Picture
 from capsexp.results import pages, runs, summary
 from capsexp.results.collect import Results, collect
-from capsexp.results.page import hours, split_verdict
+from capsexp.results.pages import hours
 from capsexp.results.tables import Generated
 from capsexp.study import studies
 
@@ -32,9 +31,9 @@ HERE = Path(__file__).parent
 #: What a verdict means for the published number or claim: it holds, it differs from ours, it is open.
 HOLDS, DIFFERS, OPEN = "holds", "differs", "open"
 MEANINGS = {
-    **dict.fromkeys(("reproduced", "confirmed", "equal"), HOLDS),
-    **dict.fromkeys(("published higher", "published lower", "different"), DIFFERS),
-    **dict.fromkeys(("smaller than claimed", "larger than claimed", "not reproduced", "contradicted"), DIFFERS),
+    **dict.fromkeys(("reproduced", "supported", "no difference, shown", "equal"), HOLDS),
+    **dict.fromkeys(("ours is higher", "ours is lower", "different"), DIFFERS),
+    **dict.fromkeys(("smaller than claimed", "refuted", "contradicted"), DIFFERS),
 }
 
 
@@ -101,15 +100,15 @@ def document(
 
 def _facts(collected: Sequence[Results], found: pd.DataFrame) -> list[tuple[str, str, str]]:
     """Numbers to begin with, each with its name and its parts."""
-    numbers = summary.verdicts(collected)
-    claims = Counter(claim.verdict for _, claim in summary.distinct_claims(collected))
+    numbers = [cell for _, cell in summary.numbers(collected)]
+    claims = [one.claim for one in summary.stated(collected)]
     begun = sum(not results.runs.empty for results in collected)
     return [
-        ("runs", f"{len(found):,}", summary.listed(Counter(found.state))),
+        ("runs", f"{len(found):,}", summary.listed(found.state)),
         ("studies", f"{begun} of {len(collected)}", "have runs"),
         ("training", hours(found.hours.sum()), "training and evaluation, all runs"),
-        ("published numbers", f"{numbers.total():,}", summary.listed(numbers)),
-        ("claims", f"{claims.total():,}", summary.listed(claims)),
+        ("published numbers", f"{len(numbers):,}", summary.listed(str(cell.verdict) for cell in numbers)),
+        ("claims", f"{len(claims):,}", summary.listed(claim.verdict for claim in claims)),
     ]
 
 
@@ -132,9 +131,9 @@ def meaning(verdict: str) -> str:
 
 
 def judged(text: str) -> Markup:
-    """A verdict in its colour, and the reason and footnotes behind it: undecided (reduced training) [a]."""
-    verdict, reason = split_verdict(text)
-    return Markup('<span class="verdict {}">{}</span>{}').format(meaning(verdict), verdict, marked(reason))
+    """A verdict in its colour, and its p-value."""
+    verdict, comma, rest = text.partition(", p ")
+    return Markup('<span class="verdict {}">{}</span>{}').format(meaning(verdict), verdict, f"{comma}{rest}")
 
 
 def marked(text: str) -> Markup:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from capsexp.results.cells import JUDGED
 from capsexp.results.collect import Results
-from capsexp.results.page import Table, decimal, hours
+from capsexp.results.pages import Table, decimal, hours
 from capsexp.run.environment import LIBRARIES
 
 STATES = ("finished", "failed", "trial")

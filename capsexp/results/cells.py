@@ -7,20 +7,28 @@
 Numbers of two settings or two protocols never meet in one cell.
 """
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from statistics import median
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from capsexp.results import statistics
 from capsexp.results.runs import COSTS, MEASURES
-from capsexp.study.selection import Selection
+from capsexp.results.spread import EPOCHS, PERCENT, Pools, scaled, unscaled
+from capsexp.study import studies
+from capsexp.study.selection import Selection, essential
 from capsexp.study.setting import Setting
-from capsexp.study.studies import Row, published_number
+from capsexp.study.studies import Published, Row, Study, published_number
 
 #: Published numbers of these measures are judged by the prediction interval; numbers of parameters must be equal.
 JUDGED = ("accuracy", "first_epoch", "first_five")
+
+#: The margin of a published number where its study claims no gain: points, and of epochs a quarter.
+MARGINS = {"accuracy": 0.5, "first_five": 0.5, "first_epoch": math.log(1.25)}
 
 #: The measures of each protocol.
 MEASURES_OF = {"paper": (*MEASURES, "parameters"), "heldout": ("accuracy",)}
@@ -41,17 +49,21 @@ class Cell(NamedTuple):
     n: int
     mean: float | None
     sd: float | None  # with n − 1
-    low: float | None  # of the 95 % prediction interval
+    low: float | None  # of the 95 % prediction interval, from the spread of all cells of the data set and setting
     high: float | None
+    degrees: int | None  # of freedom of that spread
     published: str | None  # as printed, or why there is no number
-    difference: float | None  # mean − published
+    difference: float | None  # mean − published; of first epochs in percent of the published one
     verdict: str | None
+    so_far: str  # in what the runs differ from the paper's experiment: 10 of 100 epochs; empty for the whole of it
+    unstable: bool  # the seeds differ far more than those of other cells
+    bounds: list[bool]  # one a value: it is a lower bound, as the maximum is in the last epoch
     runs: int  # all that were made, failed ones too
     failed: int
     best_of: str  # how each seed's run was selected, where the row has several combinations of options
     device: str | None  # of most runs; costs are of this device only
     seeds: list[int]
-    values: list[float]  # one a seed; of parameters: the distinct numbers of all runs, whatever their protocol
+    values: list[float]  # one a seed; of parameters: of the whole network, counted without a run
     keys: list[str]  # of all runs
 
 
@@ -78,29 +90,59 @@ def best_runs(matched: pd.DataFrame) -> pd.DataFrame:
     return best.drop_duplicates([*PLACE, "seed"]).sort_values("seed", kind="stable").reset_index(drop=True)
 
 
-def tidy(rows: Sequence[tuple[str, bool, Row]], matched: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
-    """The cells, each row's main setting first; a row without runs has cells without numbers.
-
-    Args:
-        rows: each with its study's name, and whether its runs are of another experiment than the paper's.
-    """
+def tidy(selections: Sequence[Selection], matched: pd.DataFrame, best: pd.DataFrame, pools: Pools) -> pd.DataFrame:
+    """The cells, each row's main setting first; a row without runs has cells without numbers."""
     counted = matched[matched.counts]
-    places, values = _places(counted, best), _values(counted, best)
+    places, values = _places(counted, best), _values(best)
     settings, cells = _settings(places), []
-    for study, replaced, row in rows:
-        for rank, setting in enumerate(settings.get((study, row.name), [None])):
-            for protocol, measures in MEASURES_OF.items():
-                key = study, row.name, setting, protocol
-                place = places.get(key, {"runs": 0, "failed": 0, "keys": []})
-                shared = {**dict(zip(PLACE, key, strict=True)), **place, "main": rank == 0}
-                shared["best_of"] = _best_of(row, protocol, **place)
-                for measure in measures:
-                    found = values.get((*key, measure), {"seeds": [], "values": []})
-                    printed = row.published.get(measure) if protocol == "paper" else None
-                    comparable = not replaced and _is_whole(setting, place, measure)
-                    numbers = _numbers(found["values"], measure, printed, comparable)
-                    cells.append({**shared, "measure": measure, **found, **numbers})
+    for selection in selections:
+        study, margins = selection.study, margins_of(selection.study)
+        for row in study.rows:
+            for rank, setting in enumerate(settings.get((study.name, row.name), [None])):
+                for protocol, measures in MEASURES_OF.items():
+                    key = study.name, row.name, setting, protocol
+                    place = places.get(key, {"runs": 0, "failed": 0, "keys": []})
+                    shared = {**dict(zip(PLACE, key, strict=True)), **place, "main": rank == 0}
+                    shared["best_of"] = _best_of(row, protocol, **place)
+                    for measure in measures:
+                        found = values.get((*key, measure), {"seeds": [], "values": [], "bounds": []})
+                        printed = row.published.get(measure) if protocol == "paper" else None
+                        if measure == "parameters":
+                            found, numbers = _parameters(selection, row, printed)
+                        else:
+                            numbers = _numbers(measure, place, setting, protocol, pools, **found)
+                            numbers |= _compared(measure, numbers, printed, margins.get(measure, 0.0), **found)
+                            numbers["so_far"] = so_far(selection, measure, setting, place)
+                        cells.append({**shared, "measure": measure, "published": printed, **found, **numbers})
     return pd.DataFrame(cells, columns=Cell._fields, dtype=object).where(lambda frame: frame.notna(), None)
+
+
+def margins_of(study: Study) -> dict[str, float]:
+    """The margin of each measure's published numbers: half of the smallest gain that the study claims, or MARGINS.
+
+    Of first epochs it is one of logarithms.
+    """
+    sizes: dict[str, list[float]] = {measure: [] for measure in MARGINS}
+    for claim in study.claims:
+        size = published_number(claim.claimed)
+        if size and claim.measure in MARGINS and claim.estimate in ("difference", "relative"):
+            relative = claim.estimate == "relative"
+            sizes[claim.measure].append(abs(math.log1p(size.value / 100) if relative else size.value))
+    return {measure: min(found) / 2 if found else MARGINS[measure] for measure, found in sizes.items()}
+
+
+def so_far(selection: Selection, measure: str, setting: Setting | None, place: Mapping[str, Any]) -> str:
+    """In what the runs of a place differ from the paper's experiment; empty if in nothing."""
+    missing = setting is not None and place.get("fewest") != place.get("combinations")
+    parts = [
+        " ".join(essential(selection.replacing)) if selection.replaced else "",
+        selection.study.differs or "",
+        setting.reduced(measure) if setting else "",
+        f"{place.get('fewest', 0)} of {place.get('combinations')} combinations"
+        if missing and "fewest" in place
+        else "",
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def _places(counted: pd.DataFrame, best: pd.DataFrame) -> dict[Any, dict[str, Any]]:
@@ -113,6 +155,10 @@ def _places(counted: pd.DataFrame, best: pd.DataFrame) -> dict[Any, dict[str, An
         fewest=("tried", "min"),
         most=("tried", "max"),
         device=("device", _most_frequent),
+        dataset=("dataset", "first"),
+        images=("images", "first"),
+        official=("official", "first"),
+        condition=("condition", "first"),
     )
     for place, found in selected.to_dict("index").items():
         places[place] |= found
@@ -136,23 +182,15 @@ def _settings(places: dict[Any, dict[str, Any]]) -> dict[tuple[str, str], list[S
     return found
 
 
-def _is_whole(setting: Setting | None, place: dict[str, Any], measure: str) -> bool:
-    """Whether a verdict is possible: the paper's training of all combinations; for parameters, the paper's width."""
-    if setting is None or measure == "parameters":
-        return setting is not None and setting.width == 1
-    return setting.whole and place.get("fewest") == place.get("combinations")
-
-
-def _values(counted: pd.DataFrame, best: pd.DataFrame) -> dict[Any, dict[str, list[Any]]]:
+def _values(best: pd.DataFrame) -> dict[Any, dict[str, list[Any]]]:
     """The seeds and their values for each place and measure; costs only of the usual device."""
     best = best.assign(usual=best.groupby(PLACE, sort=False)["device"].transform(_most_frequent))
-    measured = best.melt([*PLACE, "seed", "device", "usual"], MEASURES, "measure").dropna(subset="value")
+    known = [*PLACE, "seed", "device", "usual", "censored"]
+    measured = best.melt(known, MEASURES, "measure").dropna(subset="value")
     measured = measured[~measured.measure.isin(COSTS) | (measured.device == measured.usual)]
-    networks = counted.drop_duplicates([*PLACE[:3], "parameters"]).sort_values("parameters")
-    networks = networks.assign(protocol="paper", measure="parameters", value=networks.parameters)
-    long = pd.concat([measured, networks])[[*PLACE, "measure", "seed", "value"]].astype({"value": float})
-    groups = long.groupby([*PLACE, "measure"], sort=False)
-    found: Any = groups.agg(seeds=("seed", list), values=("value", list)).to_dict("index")
+    measured["bounds"] = measured.censored.astype(bool) & measured.measure.isin(EPOCHS)
+    groups = measured.astype({"value": float}).groupby([*PLACE, "measure"], sort=False)
+    found: Any = groups.agg(seeds=("seed", list), values=("value", list), bounds=("bounds", list)).to_dict("index")
     return found
 
 
@@ -170,19 +208,87 @@ def _best_of(row: Row, protocol: str, combinations: int = 1, fewest: int = 1, mo
     return f"best of {tried}{combinations} ({row.swept}), selected on the {images}"
 
 
-def _numbers(values: Sequence[float], measure: str, printed: str | None, comparable: bool) -> dict[str, Any]:
-    """Statistics, the published number, the difference and the verdict."""
-    if not values:
-        return {"n": 0, "published": printed}
-    spread = statistics.describe(values)
-    low, high = statistics.prediction_interval(values) or (None, None)
-    found = {"n": spread.n, "mean": spread.mean, "sd": spread.deviation, "low": low, "high": high, "published": printed}
-    number = published_number(printed or "")
-    if number and measure in JUDGED:
-        verdict = statistics.verdict(values, number, comparable)
-        return {**found, "difference": spread.mean - number.value, "verdict": verdict}
-    if number and measure == "parameters" and comparable:
-        slack = number.resolution + statistics.ZERO * number.value  # in millions, as printed
-        equal = all(abs(count - 1e6 * number.value) <= 1e6 * slack for count in values)
-        return {**found, "verdict": "equal" if equal else "different"}
+def _numbers(
+    measure: str,
+    place: Mapping[str, Any],
+    setting: Setting | None,
+    protocol: str,
+    pools: Pools,
+    seeds: Sequence[int],
+    values: Sequence[float],
+    bounds: Sequence[bool],
+) -> dict[str, Any]:
+    """Mean, standard deviation and prediction interval."""
+    if not values or setting is None:
+        return {"n": 0, "unstable": False}
+    center, n = sum(values) / len(values), len(values)
+    sd = math.sqrt(sum((value - center) ** 2 for value in values) / (n - 1)) if n > 1 else None
+    found = {"n": n, "mean": center, "sd": sd, "unstable": False}
+    if measure in COSTS or any(bounds):
+        return found
+    pool = pools.pool((place["dataset"], setting, protocol), measure)
+    if place["combinations"] == 1 and place["condition"] in pool.unstable:
+        return {**found, "mean": median(values), "unstable": True}
+    drawn = measure in PERCENT and not place["official"]  # another experimenter's test images would be others
+    if drawn and not place["images"]:
+        return found
+    on_scale = [scaled(measure, value) for value in values]
+    if future := statistics.one_more_run(on_scale, pool.spread, place["images"] if drawn else None):
+        low, high = unscaled(measure, future.interval())
+        found |= {"low": low, "high": high, "degrees": future.degrees}
     return found
+
+
+def _compared(
+    measure: str,
+    numbers: Mapping[str, Any],
+    printed: str | None,
+    margin: float,
+    seeds: Sequence[int],
+    values: Sequence[float],
+    bounds: Sequence[bool],
+) -> dict[str, Any]:
+    """The difference from the published number, and the verdict; nothing without both."""
+    published = published_number(printed or "")
+    if published is None or measure not in JUDGED or not values:
+        return {}
+    if numbers["unstable"]:
+        return {"verdict": "unstable"}
+    if any(bounds):
+        return {"verdict": "open"}
+    mean, relative = numbers["mean"], measure in EPOCHS
+    difference = 100 * (mean / published.value - 1) if relative else mean - published.value
+    if "low" not in numbers:
+        return {"difference": difference, "verdict": "open"}
+    low, high = numbers["low"], numbers["high"]
+    width = scaled(measure, high) - scaled(measure, low)
+    verdict = statistics.judge_number((low, high), published, precise=width / 2 <= margin + statistics.ZERO)
+    return {"difference": difference, "verdict": verdict}
+
+
+def _parameters(selection: Selection, row: Row, printed: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The network's number of parameters, counted without a run, and whether it is the published one, in millions."""
+    if "parameters" not in selection.study.measures and not any(
+        claim.measure == "parameters" for claim in selection.study.claims
+    ):
+        return {"seeds": [], "values": [], "bounds": []}, {"n": 0, "so_far": "", "unstable": False}
+    run = next((run for run in selection.runs if selection.study.rows[run.row] is row and run.identity), None)
+    counts = [counted(run.overrides)] if run else []  # its other combinations have as many
+    found = {"seeds": [], "values": counts, "bounds": []}
+    numbers: dict[str, Any] = {"n": len(counts), "mean": counts[0] if counts else None, "so_far": "", "unstable": False}
+    published = published_number(printed or "")
+    if published and counts and not selection.replaced:
+        numbers["verdict"] = "equal" if all(_equal(count, published) for count in counts) else "different"
+    return found, numbers
+
+
+@cache
+def counted(overrides: tuple[str, ...]) -> int:
+    """The number of parameters of the network that a command line makes; raises InputError."""
+    from capsexp.run.build import count_parameters
+
+    return count_parameters(studies.config_of(overrides))
+
+
+def _equal(count: int, published: Published) -> bool:
+    return abs(count - 1e6 * published.value) <= 1e6 * published.resolution + statistics.ZERO * count

@@ -1,22 +1,38 @@
-"""A source's claims about rows, tested on the seeds that the rows have in common; see statistics.claim.
+"""A source's claims: what our runs say of each, and what the source's own printed numbers say.
 
 All rows of a claim are taken in one setting, and costs on one device: the best that the rows have in common. A claim of
-which only some pairs or rows were run is measured on those, and undecided.
+which only some pairs or rows can be compared is measured on those.
 """
 
-from collections import Counter
+import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from statistics import mean
 from typing import Any
 
 import pandas as pd
 
 from capsexp.results import statistics
+from capsexp.results.cells import counted, so_far
 from capsexp.results.runs import COSTS, Run
-from capsexp.results.statistics import ClaimResult
-from capsexp.study.setting import Setting
-from capsexp.study.studies import Claim, Study, published_number
+from capsexp.results.spread import EPOCHS, PERCENT, Pools, scaled
+from capsexp.results.statistics import Estimate, Interval, Spread
+from capsexp.study import studies
+from capsexp.study.selection import Selection
+from capsexp.study.setting import Setting, tested_images
+from capsexp.study.studies import Claim, Row, published_number
+
+Values = Mapping[str, Mapping[int, float]]  # of each row, by seed
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An effect with its 95 % interval, in the unit of the claim."""
+
+    value: float
+    interval: Interval | None = None  # None where no spread is known
+    pairs: tuple[float, ...] = ()  # the effect in each pair
 
 
 @dataclass(frozen=True)
@@ -24,99 +40,277 @@ class MeasuredClaim:
     """A claim and its verdict."""
 
     claim: Claim
+    key: tuple[object, ...]  # equal for the same claim in several studies of a source, and for readings of it
+    reading: bool  # of rows that read the source in another way
     verdict: str  # a ClaimVerdict, or why there is none
-    reason: str = ""  # for undecided however many seeds there are; the rows that were not run
-    setting: Setting | None = None  # None: no seed that the rows have in one setting
-    result: ClaimResult | None = None
-    part: str = ""  # what was measured, where that isn't all: 3 of 5 pairs
+    so_far: str = ""  # in what the runs differ from the paper's experiment
+    reason: str = ""  # the rows that were not run; those that were left out
+    setting: Setting | None = None
+    measured: Measured | None = None
+    runs: int = 0
+    seeds: tuple[int, int] = (0, 0)  # the fewest and the most of a row
+    p_value: float | None = None  # of the test that decides
+    adjusted: float | None = None  # the p-value by Holm's method, over all claims of the source
+    printed: Measured | None = None  # what the printed numbers of its rows give
+
+    @property
+    def holds(self) -> bool:
+        """Whether the verdict is one also after Holm's correction."""
+        return self.adjusted is not None and self.adjusted < 1 - statistics.LEVEL
 
 
-def measure_claims(study: Study, best: pd.DataFrame, replaced: bool) -> list[MeasuredClaim]:
-    """All claims of a study, with their verdicts.
+def measure_claims(
+    selection: Selection, best: pd.DataFrame, pools: Pools, conditions: Mapping[str, frozenset[str]]
+) -> list[MeasuredClaim]:
+    """All claims of a study, with their verdicts, Holm's correction still missing.
 
     Args:
         best: a line a row, setting, protocol and seed; see cells.best_runs.
-        replaced: the runs are of another experiment than the paper's.
+        conditions: of the runs of each row.
     """
     runs: list[Run] = [*best[best.protocol == "paper"].itertuples()]
-    return [_measure(claim, runs, replaced) for claim in study.claims]
+    return [_measure(claim, selection, runs, pools, conditions) for claim in selection.study.claims]
 
 
-def _measure(claim: Claim, runs: Sequence[Run], replaced: bool) -> MeasuredClaim:
-    names = dict.fromkeys([*chain(*claim.pairs), *claim.rows])
-    runs = [run for run in runs if run.row in names and pd.notna(getattr(run, claim.measure))]
+def adjusted(claims: Sequence[MeasuredClaim]) -> list[MeasuredClaim]:
+    """The claims of a source with Holm's correction over the distinct ones, without readings and our own."""
+    family = {one.key: one.p_value for one in reversed(claims) if _is_counted(one) and one.p_value is not None}
+    corrected = dict(zip(family, statistics.holm([p for p in family.values() if p is not None]), strict=True))
+    return [replace(one, adjusted=corrected.get(one.key) if _is_counted(one) else None) for one in claims]
+
+
+def _is_counted(one: MeasuredClaim) -> bool:
+    return not (one.reading or one.claim.ours)
+
+
+def _measure(
+    claim: Claim,
+    selection: Selection,
+    runs: Sequence[Run],
+    pools: Pools,
+    conditions: Mapping[str, frozenset[str]],
+) -> MeasuredClaim:
+    rows = {row.name: row for row in selection.study.rows}
+    key, reading = _key(claim, selection, rows, conditions)
+    found = MeasuredClaim(claim, key, reading, "untested", reason=claim.untested or "")
+    if claim.untested is not None:
+        return found
+    found = replace(found, printed=_printed(claim, rows))
+    if claim.measure == "parameters":
+        return _counted(found, selection, rows)
     places: dict[tuple[Setting, str], list[Run]] = {}
     for run in runs:
-        places.setdefault((run.setting, run.device if claim.measure in COSTS else ""), []).append(run)
-    candidates = []
-    for (setting, device), of_place in places.items():
-        used = _used(claim, of_place)
-        if estimates := _estimates(claim, used):
-            order = setting.whole, len({run.row for run in used}), setting.fraction, len(estimates)
-            candidates.append(((*order, setting.precision == "bf16", str(setting), device), setting, used, estimates))
-    if not candidates:
-        missing = [name for name in names if name not in {run.row for run in runs}]
-        verdict = "not run" if missing else "no seed that its rows have in one setting"
-        return MeasuredClaim(claim, verdict, _listed(missing) if len(missing) < len(names) else "")
-    _, setting, used, estimates = max(candidates, key=lambda candidate: candidate[0])
-    part = _part(claim, {run.row for run in used})
-    reason = _reason(claim, setting, used, replaced) or ("not all was run" if part else "")
-    claimed: Any = published_number(claim.claimed) or claim.claimed
-    result = statistics.claim(estimates, claimed, comparable=not reason)
-    return MeasuredClaim(claim, result.verdict, reason, setting, result, part)
+        if run.row in _names(claim) and pd.notna(getattr(run, claim.measure)):
+            places.setdefault((run.setting, run.device if claim.measure in COSTS else ""), []).append(run)
+    candidates = [_compare(found, selection, place, of_place, pools) for place, of_place in places.items()]
+    if ranked := [(order, one) for order, one in filter(None, candidates)]:
+        return max(ranked, key=lambda candidate: candidate[0])[1]
+    present = {run.row for of_place in places.values() for run in of_place}
+    missing = [name for name in _names(claim) if name not in present]
+    if not missing:
+        return replace(found, verdict="open", reason="its rows have no runs that can be compared")
+    return replace(found, verdict="not run", reason=_listed(missing) if len(missing) < len(_names(claim)) else "")
 
 
-def _used(claim: Claim, runs: Sequence[Run]) -> list[Run]:
-    """The runs of rows that make a pair, or several points of a slope, with the seeds that these have in common."""
-    rows = {run.row for run in runs}
-    rows = set(chain(*_pairs(claim, rows))) if claim.pairs else rows if len(rows) > 1 else set()
-    seeds = Counter(run.seed for run in runs if run.row in rows)
-    return [run for run in runs if run.row in rows and seeds[run.seed] == len(rows)]
-
-
-def _estimates(claim: Claim, runs: Sequence[Run]) -> list[float]:
-    """The effect in each seed; empty where it isn't defined: a change relative to 0."""
-    values: dict[int, dict[str, float]] = {}
+def _compare(
+    found: MeasuredClaim, selection: Selection, place: tuple[Setting, str], runs: Sequence[Run], pools: Pools
+) -> tuple[tuple[Any, ...], MeasuredClaim] | None:
+    """The claim in one setting, and how good that setting is; None where no pair, or not two rows, can be compared."""
+    (setting, device), claim = place, found.claim
+    logarithms = _is_ratio(claim)
+    pool = pools.pool((runs[0].dataset, setting, "paper"), claim.measure, device, logarithms)
+    values: dict[str, dict[int, float]] = {}
     for run in runs:
-        values.setdefault(run.seed, {})[run.row] = float(getattr(run, claim.measure))
-    try:
-        return [_estimate(claim, values[seed]) for seed in sorted(values)]
-    except ValueError:
-        return []
+        values.setdefault(run.row, {})[run.seed] = scaled(claim.measure, float(getattr(run, claim.measure)), logarithms)
+    left_out = {run.row: "unstable" for run in runs if run.combinations == 1 and run.condition in pool.unstable}
+    if claim.measure in EPOCHS:
+        left_out |= {run.row: "still rising in its last epoch" for run in runs if run.censored}
+    usable = {name: of_row for name, of_row in values.items() if name not in left_out}
+    weights = _weights(claim, usable)
+    if not weights:
+        return None
+    usable = {name: usable[name] for name in weights}
+    spread = pool.spread
+    common = set.intersection(*(set(of_row) for of_row in usable.values()))
+    if pool.paired and common:
+        spread, usable = pool.paired, {name: {seed: of_row[seed] for seed in common} for name, of_row in usable.items()}
+    used = [run for run in runs if run.row in usable and run.seed in usable[run.row]]
+    drawn = claim.measure in PERCENT and not all(run.official for run in used)
+    images = next(iter(used)).images if drawn else None
+    if len({run.dataset for run in used}) > 1 or (drawn and images is None):
+        spread = None  # of different data, or of an unknown number of images
+    estimate = statistics.effect({name: [*of.values()] for name, of in usable.items()}, weights, spread, images)
+    value = sum(weight * mean(usable[name].values()) for name, weight in weights.items())
+    baseline = mean(mean(usable[a].values()) for a, _ in _pairs(claim, usable)) if claim.pairs else None
+    verdict, p_value = _judged(claim, estimate, baseline)
+    fewest, most = min(map(len, usable.values())), max(map(len, usable.values()))
+    extent = {"fewest": min(run.tried for run in used), "combinations": max(run.combinations for run in used)}
+    part = _part(claim, usable)
+    differs = ", ".join(filter(None, [so_far(selection, claim.measure, setting, extent), _load(claim, used), part]))
+    measured = Measured(
+        _in_unit(claim, value),
+        _interval_in_unit(claim, estimate.interval()) if estimate else None,
+        _each_pair(claim, {name: mean(of.values()) for name, of in usable.items()}),
+    )
+    order = setting.whole, len(usable), setting.fraction, len(used), setting.precision == "bf16", str(setting), device
+    return order, replace(
+        found,
+        verdict=verdict,
+        so_far=differs,
+        reason=_listed([f"without {name}, {why}" for name, why in left_out.items() if name in _names(claim)]),
+        setting=setting,
+        measured=measured,
+        runs=len(used),
+        seeds=(fewest, most),
+        p_value=p_value,
+    )
 
 
-def _estimate(claim: Claim, values: Mapping[str, float]) -> float:
+def _counted(found: MeasuredClaim, selection: Selection, rows: Mapping[str, Row]) -> MeasuredClaim:
+    """A claim on numbers of parameters, which needs no run."""
+    overrides = {run.row: run.overrides for run in reversed(selection.runs)}
+    places = {row.name: place for place, row in enumerate(selection.study.rows)}
+    values = {name: counted(overrides[places[name]]) for name in _names(found.claim)}
+    on_scale = {name: math.log(value) if _is_ratio(found.claim) else value for name, value in values.items()}
+    value = sum(weight * on_scale[name] for name, weight in _weights(found.claim, on_scale).items())
+    verdict, _ = _judged(found.claim, Estimate(value), None)
+    measured = Measured(_in_unit(found.claim, value), None, _each_pair(found.claim, on_scale))
+    return replace(
+        found, verdict=verdict, measured=measured, so_far=" ".join(selection.replacing) if selection.replaced else ""
+    )
+
+
+def _printed(claim: Claim, rows: Mapping[str, Row]) -> Measured | None:
+    """What the printed numbers of the claim's rows give, one run each; None without such numbers.
+
+    The interval is that of the test set alone: two independent samples of its size.
+    """
+    numbers = {name: published_number(rows[name].published.get(claim.measure, "")) for name in _names(claim)}
+    logs = _is_ratio(claim)
+    values = {name: math.log(one.value) if logs else one.value for name, one in numbers.items() if one}
+    weights = _weights(claim, values)
+    if not weights:
+        return None
+    images = {_images(rows[name]) for name in weights} if claim.measure in PERCENT else set()
+    estimate = None
+    if len(images) == 1 and None not in images and all(0 <= values[name] <= 100 for name in weights):
+        lists = {name: [values[name]] for name in weights}
+        estimate = statistics.effect(lists, weights, Spread(0.0, 1), images.pop())
+    value = sum(weight * values[name] for name, weight in weights.items())
+    interval = _interval_in_unit(claim, estimate.interval()) if estimate else None
+    return Measured(_in_unit(claim, value), interval, _each_pair(claim, values))
+
+
+def _judged(claim: Claim, estimate: Estimate | None, baseline: float | None) -> tuple[str, float | None]:
+    """The verdict and its p-value; open where no spread is known."""
+    if estimate is None:
+        return "open", None
+    size = published_number(claim.claimed)
+    if size is None:
+        margin = float(claim.margin or "nan")
+        margin = math.log1p(margin / 100) if _is_ratio(claim) else margin
+        match claim.claimed.split():
+            case ["same"]:
+                return statistics.judge_sameness(estimate, margin)
+            case ["no", direction]:
+                return statistics.judge_absence(estimate, direction, margin)  # type: ignore[arg-type]
+            case [direction]:
+                return statistics.judge_direction(estimate, direction)  # type: ignore[arg-type]
+    assert size is not None
+    room = 100 - baseline if claim.measure in PERCENT and baseline is not None else math.inf
+    exact = claim.measure == "parameters"  # where nothing but the printed rounding is uncertain
+    interest = _on_scale(claim, size.value - math.copysign(size.resolution, size.value)) if exact else None
+    return statistics.judge_size(estimate, _on_scale(claim, size.value), room=room, interest=interest)
+
+
+def _weights(claim: Claim, rows: Collection[str]) -> dict[str, float]:
+    """The weight of each row in the effect, of those that are there; nothing where it isn't defined."""
     if claim.estimate == "slope":
-        points = [(place, values[row]) for place, row in enumerate(claim.rows, start=1) if row in values]
-        return statistics.slope(*zip(*points, strict=True))
-    effect = statistics.relative_change if claim.estimate == "relative" else statistics.difference
-    return statistics.describe([effect(values[a], values[b]) for a, b in _pairs(claim, values)]).mean
+        points = {name: place for place, name in enumerate(claim.rows, start=1) if name in rows}
+        return dict(zip(points, statistics.slope_weights([*points.values()]), strict=True)) if len(points) > 1 else {}
+    weights: dict[str, float] = {}
+    pairs = _pairs(claim, rows)
+    sign = -1 if claim.estimate == "factor" else 1
+    for a, b in pairs:
+        weights[a] = weights.get(a, 0.0) - sign / len(pairs)
+        weights[b] = weights.get(b, 0.0) + sign / len(pairs)
+    return weights
 
 
-def _pairs(claim: Claim, rows: Collection[Any]) -> list[list[str]]:
+def _each_pair(claim: Claim, values: Mapping[str, float]) -> tuple[float, ...]:
+    sign = -1 if claim.estimate == "factor" else 1
+    return tuple(_in_unit(claim, sign * (values[b] - values[a])) for a, b in _pairs(claim, values))
+
+
+def _pairs(claim: Claim, rows: Collection[str]) -> list[list[str]]:
     """The pairs of these rows."""
     return [pair for pair in claim.pairs if set(pair) <= set(rows)]
 
 
+def _names(claim: Claim) -> list[str]:
+    """The rows that a claim is about."""
+    return [*dict.fromkeys([*chain(*claim.pairs), *claim.rows])]
+
+
+def _is_ratio(claim: Claim) -> bool:
+    return claim.estimate in ("relative", "factor")
+
+
+def _on_scale(claim: Claim, size: float) -> float:
+    """A size in the claim's unit, on the scale on which effects are added."""
+    return {"relative": lambda: math.log1p(size / 100), "factor": lambda: math.log(size)}.get(
+        claim.estimate, lambda: size
+    )()
+
+
+def _in_unit(claim: Claim, value: float) -> float:
+    """The reverse of `_on_scale`."""
+    return 100 * math.expm1(value) if claim.estimate == "relative" else math.exp(value) if _is_ratio(claim) else value
+
+
+def _interval_in_unit(claim: Claim, interval: Interval) -> Interval:
+    return _in_unit(claim, interval[0]), _in_unit(claim, interval[1])
+
+
+def _images(row: Row) -> int | None:
+    """The test images of a row's data set."""
+    from capsexp.run import records
+
+    return tested_images(records.identity(studies.config_of(row.combinations()[0]), "", None)) if row.run else None
+
+
+def _key(
+    claim: Claim, selection: Selection, rows: Mapping[str, Row], conditions: Mapping[str, frozenset[str]]
+) -> tuple[tuple[object, ...], bool]:
+    """What is claimed, in terms of what its rows train where they don't read the text in another way."""
+    base = {name: name if claim.ours else rows[name].reading_of or name for name in _names(claim)}
+    reading = any(base[name] != name for name in base)
+    trained = {name: conditions.get(one) or one for name, one in base.items()}
+    pairs = tuple(
+        tuple(trained[name] for name in pair) for pair in [*claim.pairs, *([claim.rows] if claim.rows else [])]
+    )
+    text = "" if pairs and not claim.ours else claim.text
+    return (selection.study.publication, text, claim.measure, claim.estimate, claim.claimed, claim.ours, pairs), reading
+
+
 def _part(claim: Claim, rows: Collection[str]) -> str:
-    """How much of a claim was run, where that isn't all."""
+    """How much of a claim was measured, where that isn't all."""
     run, kind = (_pairs(claim, rows), "pairs") if claim.pairs else (rows, "rows")
     whole = len(claim.pairs or claim.rows)
     return f"{len(run)} of {whole} {kind}" if len(run) < whole else ""
 
 
-def _reason(claim: Claim, setting: Setting, used: Sequence[Run], replaced: bool) -> str:
-    """Why runs in this setting decide nothing."""
-    if replaced:
-        return "not the paper's experiment"
-    if claim.measure == "parameters":  # they don't depend on the training
-        return "" if setting.width == 1 else "narrower networks"
-    if not setting.whole:
-        return "other data" if setting.note and setting.fraction == 1 else "reduced training"
-    incomplete = {run.row for run in used if run.tried < run.combinations}
-    return next((f"not all runs of {row}" for row in [*chain(*claim.pairs), *claim.rows] if row in incomplete), "")
+def _load(claim: Claim, runs: Sequence[Run]) -> str:
+    """Whether times were measured beside other work."""
+    timed = claim.measure in ("inference", "seconds")
+    return "beside other work" if timed and any(is_loaded(run) for run in runs) else ""
 
 
-def _listed(rows: list[str]) -> str:
+def is_loaded(run: Run) -> bool:
+    """Whether the machine had other work beside a run: a load average above its own threads, or none on record."""
+    return pd.isna(run.load) or pd.isna(run.threads) or run.load > run.threads + 0.5
+
+
+def _listed(texts: list[str]) -> str:
     """The first three, and how many more."""
-    return ", ".join(rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
+    return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")

@@ -3,14 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import pandas as pd
 
 from capsexp.results import cells
 from capsexp.results.cells import Cell
-from capsexp.results.claims import MeasuredClaim, measure_claims
+from capsexp.results.claims import MeasuredClaim, adjusted, measure_claims
 from capsexp.results.runs import Run
-from capsexp.study.selection import select
+from capsexp.results.spread import Pools
+from capsexp.study.selection import Selection, select
 from capsexp.study.setting import Setting
 from capsexp.study.studies import Row, Study
 
@@ -40,6 +42,7 @@ class Results:
     best: pd.DataFrame  # a line a row, setting, protocol and seed
     cells: pd.DataFrame  # a line a row, setting, protocol and measure
     claims: list[MeasuredClaim]
+    conditions: Mapping[str, frozenset[str]]  # what the runs of each row train
 
     @cached_property
     def lines(self) -> list[Line]:
@@ -66,14 +69,32 @@ class Results:
 def collect(studies: Sequence[Study], runs: pd.DataFrame, typed: Sequence[str] = ()) -> list[Results]:
     """What the frame of all runs gives for each study; raises InputError for typed words that make no sense."""
     selections = [select(study, typed) for study in studies]
-    replaced = [selection.replaces() for selection in selections]
     matched = cells.match(selections, runs)
     best = cells.best_runs(matched)
-    studies = [selection.study for selection in selections]
-    rows = [(study.name, other, row) for study, other in zip(studies, replaced, strict=True) for row in study.rows]
-    tidy = cells.tidy(rows, matched, best)
+    spread = Pools(runs)
+    tidy = cells.tidy(selections, matched, best, spread)
+    claims: dict[str, list[MeasuredClaim]] = {}
+    for selection in selections:
+        own = best[best.study == selection.study.name]
+        claims.setdefault(selection.study.publication, []).extend(
+            measure_claims(selection, own, spread, _conditions(selection))
+        )
+    corrected = {name: iter(adjusted(of_source)) for name, of_source in claims.items()}
     collected = []
-    for study, other in zip(studies, replaced, strict=True):
+    for selection in selections:
+        study = selection.study
         own, best_own, cells_own = (frame[frame.study == study.name] for frame in (matched, best, tidy))
-        collected.append(Results(study, typed, other, own, best_own, cells_own, measure_claims(study, best_own, other)))
+        of_study = list(islice(corrected[study.publication], len(study.claims)))
+        collected.append(
+            Results(study, typed, selection.replaced, own, best_own, cells_own, of_study, _conditions(selection))
+        )
     return collected
+
+
+def _conditions(selection: Selection) -> dict[str, frozenset[str]]:
+    """What the runs of each row train."""
+    found: dict[str, set[str]] = {}
+    for run in selection.runs:
+        if run.condition:
+            found.setdefault(selection.study.rows[run.row].name, set()).add(run.condition)
+    return {name: frozenset(conditions) for name, conditions in found.items()}

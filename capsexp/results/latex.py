@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from capsexp.results.page import Page, Table
+from capsexp.results.pages import Page, Table
 
 #: The tables that go into a document.
 PRINTED = ("Accuracy", "First epoch to the maximum")
@@ -26,7 +26,7 @@ def document(page: Page) -> str:
 
 
 def _environment(page: Page, table: Table, label: str) -> str:
-    sentences = [f"{page.title}. {table.title}", *table.notes, *table.footnotes]
+    sentences = [f"{page.title}. {table.title}", *table.notes, *table.remarks]
     caption = " ".join(text if text.endswith((".", "?", "!")) else f"{text}." for text in sentences)
     rows = [[cell.translate(SPECIAL) for cell in row] for row in table.rows]
     frame = pd.DataFrame(rows, columns=[name.translate(SPECIAL) for name in table.columns])

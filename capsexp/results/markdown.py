@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from capsexp.results.page import Page, Table, claim_sentence, one_line
+from capsexp.results.pages import Page, Table, one_line
 
 GENERATED = "<!-- made by scripts/aggregate.py from results/runs and conf/study; not by hand -->"
 
@@ -12,8 +12,6 @@ def document(page: Page) -> str:
     parts = [GENERATED, f"# {page.title}", one_line(f"{page.source.rstrip('.')}. {page.protocol}")]
     for found in page.tables:
         parts += [f"## {found.title}", table(found), *_below(found)]
-    if page.claims:
-        parts += ["## Claims", bullets(map(_claim, page.claims.rows)), *_below(page.claims)]
     if page.deviations:
         parts += ["## Known deviations", bullets(page.deviations)]
     parts += ["## Runs", f"{page.runs} Records: [results/runs](../runs)."]
@@ -32,14 +30,9 @@ def bullets(texts: Iterable[str]) -> str:
     return "\n".join(f"- {one_line(text)}" for text in texts)
 
 
-def _claim(row: Sequence[str]) -> str:
-    beginning, verdict, reason = claim_sentence(*row)
-    return f"{beginning}**{verdict}**{reason}" if verdict else beginning
-
-
 def _below(found: Table) -> Sequence[str]:
-    """A table's notes and footnotes."""
-    return [part for part in (" ".join(map(one_line, found.notes)), bullets(found.footnotes)) if part]
+    """A table's notes and remarks."""
+    return [part for part in (" ".join(map(one_line, found.notes)), bullets(found.remarks)) if part]
 
 
 def _escaped(cell: str) -> str:

@@ -1,46 +1,48 @@
-"""Each study's page: tables of published and measured numbers, each with its seeds, and claims."""
+"""Each study's page as texts without markup, which Markdown, LaTeX, HTML and the terminal print."""
 
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
 from capsexp.config import compose
-from capsexp.results.claims import MeasuredClaim
+from capsexp.results.cells import Cell
+from capsexp.results.claims import Measured, MeasuredClaim, is_loaded
 from capsexp.results.collect import Line, Results
-from capsexp.results.page import Footnotes, Page, Table, decimal, digits, hours, mean_and_spread, one_line
 from capsexp.study.selection import essential
-from capsexp.study.studies import published_number
+from capsexp.study.studies import Claim, published_number
 
-VERDICT_NOTE = (
-    "Reproduced: the published number lies inside the 95 % prediction interval for one more run; published higher "
-    "(lower): it lies above (below) that interval; undecided: fewer than three seeds, reduced training or other data."
-)
+#: Digits behind the point of means.
+DIGITS = {"accuracy": 2, "last": 2, "first_five": 2, "first_epoch": 1, "within": 1, "inference": 2, "seconds": 1}
+
+RULE = "Verdicts: docs/verdicts.md."
 ACCURACY_NOTE = (
     "Accuracy in percent of the test images, mean ± standard deviation over seeds (number of seeds). Maximum: the "
-    "highest over the epochs, as in the papers; last epoch: without epoch selection. Difference: maximum − published."
+    "highest over the epochs, as in the papers; last epoch: without epoch selection. One more run: its 95 % prediction "
+    "interval. Difference: maximum − published."
 )
+SO_FAR_NOTE = "So far: after another training than the paper's, which stands in the column training."
 HELDOUT_NOTE = "Held-out: the epoch is selected on a tenth of the training images, and tested once."
 EPOCH_NOTE = (
-    "Mean ± standard deviation over seeds (number of seeds). Within 0.1 point: the first epoch with at most 0.1 points "
-    "less than the maximum."
+    "Mean ± standard deviation over seeds (number of seeds). ≥: the maximum is in the last epoch that was trained. "
+    "Within 0.1 point: the first epoch with at most 0.1 points less than the maximum. Difference: in percent of the "
+    "published epoch."
 )
 COST_NOTE = (
-    "Seconds per epoch, training and evaluation: median over epochs, then mean ± standard deviation over seeds (number "
-    "of seeds). MB: peak memory of the device / of the process, mean over seeds. Machines differ: no verdicts."
+    "Parameters: of the whole network, counted without a run. Seconds per epoch, training and evaluation: median over "
+    "epochs, then mean ± standard deviation over seeds (number of seeds). MB: peak memory of the device / of the "
+    "process, mean over seeds. Loaded: other work ran on the machine. Machines differ: no verdicts."
 )
 CLAIM_NOTE = (
-    "Runs are paired by seed: mean ± half-width of the 95 % confidence interval, n seeds. Confirmed: the interval "
-    "excludes 0 on the claimed side, and a claimed size lies in the 95 % prediction interval; smaller or larger than "
-    "claimed: only its sign is confirmed; contradicted: the interval excludes 0 on the other side; not reproduced, or "
-    "no difference shown: it includes 0; undecided: fewer than three seeds, reduced training, other data, or not all "
-    "runs."
+    "Printed: what the rows' published numbers give, each of one run; its 95 % interval is of the test set's sampling "
+    "alone. Measured: the effect and its 95 % interval, from the spread over seeds of all runs of the data set. p: of "
+    "the test that decides the verdict, in brackets corrected by Holm's method for all claims of the source."
 )
 #: What stands below each table, and what it needs, as `Column.needs`.
 NOTES = {
-    "Accuracy": [(ACCURACY_NOTE, ""), (HELDOUT_NOTE, "heldout"), (VERDICT_NOTE, "")],
+    "Accuracy": [(ACCURACY_NOTE, ""), (HELDOUT_NOTE, "heldout"), (SO_FAR_NOTE, "so far"), (RULE, "")],
     "Also measured": [(HELDOUT_NOTE, "heldout")],
     "First epoch to the maximum": [
         (EPOCH_NOTE, ""),
@@ -49,15 +51,48 @@ NOTES = {
     "Cost": [(COST_NOTE, "")],
 }
 
-UNITS = {"accuracy": " points", "first_five": " points", "first_epoch": " epochs", "memory": " MB", "inference": " ms"}
-DIRECTIONS = {"increase": "an increase", "decrease": "a decrease", "same": "no difference"}
+UNITS = {"accuracy": "points", "first_five": "points", "memory": "MB", "inference": "ms", "seconds": "s"}
+CLAIMED = {
+    "increase": "an increase",
+    "decrease": "a decrease",
+    "same": "no difference",
+    "no increase": "no increase",
+    "no decrease": "no decrease",
+}
 
-Text = Callable[[Line, Footnotes], str]
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts and what stands below it."""
+
+    title: str
+    columns: list[str]
+    alignment: str  # l or r for each column
+    rows: list[list[str]]
+    notes: list[str] = field(default_factory=list)  # whole sentences
+    remarks: list[str] = field(default_factory=list)  # on single rows
+
+
+@dataclass(frozen=True)
+class Page:
+    """A study's page."""
+
+    name: str
+    title: str
+    source: str
+    protocol: str
+    tables: list[Table]  # the claims first
+    deviations: list[str]
+    runs: str  # how many, and how long
+    commands: dict[str, list[str]]  # that repeat the runs, each with the names of its rows
+
+
+Text = Callable[[Line], str]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of numbers; `needs`: a measure that the source must print, or heldout, which must have runs."""
+    """A column; `needs`: a measure that the source must print, or heldout, which must have runs."""
 
     name: str
     text: Text
@@ -65,8 +100,60 @@ class Column:
     alignment: str = "r"
 
 
+def decimal(value: float, digits: int, signed: bool = False) -> str:
+    """−1,234.5, with a real minus; nothing is negative zero."""
+    rounded = round(value, digits) or 0.0
+    sign = "+" if signed and rounded else ""
+    return f"{rounded:{sign},.{digits}f}".replace("-", "−")
+
+
+def digits(cell: Cell) -> int:
+    """Digits behind the point of a mean; a single epoch is a whole number."""
+    return 0 if cell.n == 1 and cell.measure in ("first_epoch", "within") else DIGITS[cell.measure]
+
+
+def mean_and_spread(cell: Cell) -> str:
+    """99.71 ± 0.03 (5), 99.71 (1), ≥ 40 (3), median 96.21 of 17.95, 96.21, 97.01, or nothing."""
+    if cell.mean is None:
+        return ""
+    if cell.unstable:
+        values = ", ".join(decimal(value, digits(cell)) for value in cell.values)
+        return f"median {decimal(cell.mean, digits(cell))} of {values}"
+    if any(cell.bounds):
+        bounded = zip(cell.values, cell.bounds, strict=True)
+        texts = [f"{'≥ ' if bound else ''}{decimal(value, 0)}" for value, bound in bounded]
+        return f"{texts[0]} ({cell.n})" if len(set(texts)) == 1 else ", ".join(texts)
+    spread = "" if cell.sd is None else f" ± {decimal(cell.sd, digits(cell))}"
+    return f"{decimal(cell.mean, digits(cell))}{spread} ({cell.n})"
+
+
+def hours(number: float) -> str:
+    """3.4 hours, 22 minutes."""
+    minutes = round(60 * number)
+    return f"{number:,.1f} hours" if number >= 1 else f"{minutes} minute{'' if minutes == 1 else 's'}"
+
+
+def one_line(text: str) -> str:
+    """A text without line breaks."""
+    return " ".join(text.split())
+
+
+def training(line: Line) -> str:
+    """How the runs of a row were trained: 10 of 100 epochs, bf16."""
+    return "" if line.setting is None else str(line.setting)
+
+
+def verdict(cell: Cell) -> str:
+    """The verdict on a published number, so far where the training is another than the paper's."""
+    return _qualified(cell.verdict or "", cell.so_far)
+
+
+def _qualified(word: str, so_far: str) -> str:
+    return f"{word} so far" if so_far and word not in ("", "open", "unstable", "ceiling") else word
+
+
 def _published(measure: str, name: str = "published") -> Column:
-    def text(line: Line, _: Footnotes) -> str:
+    def text(line: Line) -> str:
         printed = line.row.published.get(measure, "")
         return f"{printed}M" if measure == "parameters" and published_number(printed) else printed
 
@@ -74,45 +161,59 @@ def _published(measure: str, name: str = "published") -> Column:
 
 
 def _measured(name: str, measure: str, needs: str = "", protocol: str = "paper", failures: bool = False) -> Column:
-    def text(line: Line, footnotes: Footnotes) -> str:
+    def text(line: Line) -> str:
         cell = line.cell(measure, protocol)
         failed = f"failed ({cell.failed} of {cell.runs})" if failures and cell.failed else ""
-        return ", ".join(filter(None, [footnotes.cell(mean_and_spread(cell), cell), failed]))
+        return ", ".join(filter(None, [mean_and_spread(cell), failed]))
 
     return Column(name, text, needs)
 
 
-def _compared(measure: str) -> list[Column]:
-    def difference(line: Line, footnotes: Footnotes) -> str:
+def _interval(measure: str) -> Column:
+    def text(line: Line) -> str:
         cell = line.cell(measure)
-        value = "" if cell.difference is None else decimal(cell.difference, digits(cell), signed=True)
-        return footnotes.cell(value, cell)
+        if cell.low is None or cell.high is None:
+            return ""
+        return f"{decimal(cell.low, digits(cell))} to {decimal(cell.high, digits(cell))}"
+
+    return Column("one more run", text)
+
+
+def _compared(measure: str) -> list[Column]:
+    def difference(line: Line) -> str:
+        cell = line.cell(measure)
+        if cell.difference is None:
+            return ""
+        relative = measure == "first_epoch"
+        return decimal(cell.difference, 0 if relative else digits(cell), signed=True) + (" %" if relative else "")
 
     return [Column("difference", difference, measure), _verdict(measure)]
 
 
 def _verdict(measure: str) -> Column:
-    return Column("verdict", lambda line, _: line.cell(measure).verdict or "", measure, "l")
+    return Column("verdict", lambda line: verdict(line.cell(measure)), measure, "l")
 
 
-def _memory(line: Line, footnotes: Footnotes) -> str:
+def _memory(line: Line) -> str:
     device, host = line.cell("memory").mean, line.cell("host").mean
-    text = "" if host is None else f"{'–' if device is None else f'{device:,.0f}'} / {host:,.0f}"
-    return footnotes.cell(text, line.cell("host"))
+    return "" if host is None else f"{'–' if device is None else f'{device:,.0f}'} / {host:,.0f}"
 
 
-def _parameters(line: Line, footnotes: Footnotes) -> str:
-    text = " / ".join(f"{count:,.0f}" for count in line.cell("parameters").values)
-    return footnotes.mark(text, line.setting if line.setting and line.setting.width != 1 else None)
+def _device(line: Line) -> str:
+    device = line.cell("seconds").device
+    loaded = any(is_loaded(run) for run in line.runs if run.device == device)
+    return f"{device}, loaded" if device and loaded else device or ""
 
 
+TRAINING = Column("training", training, alignment="l")
 ACCURACIES = [
     _measured("maximum", "accuracy", failures=True),
+    _interval("accuracy"),
     _measured("last epoch", "last"),
     _measured("held-out", "accuracy", "heldout", "heldout", failures=True),
 ]
-ACCURACY = [_published("accuracy"), *ACCURACIES, *_compared("accuracy")]
-OTHER_SETTINGS = [*ACCURACIES, _measured("first epoch", "first_epoch")]
+ACCURACY = [_published("accuracy"), *ACCURACIES, *_compared("accuracy"), TRAINING]
+OTHER_SETTINGS = [*ACCURACIES, _measured("first epoch", "first_epoch"), TRAINING]
 EPOCHS = [
     _published("first_epoch"),
     _measured("first epoch", "first_epoch", failures=True),
@@ -124,25 +225,27 @@ EPOCHS = [
 ]
 COST = [
     _published("parameters", "published parameters"),
-    Column("parameters", _parameters),
+    Column("parameters", lambda line: " / ".join(f"{count:,.0f}" for count in line.cell("parameters").values)),
     _verdict("parameters"),
     _published("inference", "published ms / 128 images"),
     _measured("ms / 128 images", "inference", "inference"),
     _published("memory", "published MB"),
     Column("MB, device / host", _memory),
     _measured("s / epoch", "seconds"),
-    Column("device", lambda line, _: line.cell("seconds").device or "", alignment="l"),
+    Column("device", _device, alignment="l"),
 ]
 
 
 def page(results: Results) -> Page:
-    """A study's page; the same setting has the same letter in all of its tables."""
-    study, footnotes = results.study, Footnotes(results.runs.setting)
+    """A study's page."""
+    study = results.study
     tables = [
-        _table("Accuracy", ACCURACY, results, results.lines, footnotes, complete=True),
-        _table("Also measured", OTHER_SETTINGS, results, results.other_lines, footnotes, complete=True),
-        _table("First epoch to the maximum", EPOCHS, results, results.lines, footnotes),
-        _table("Cost", COST, results, results.lines, footnotes),
+        _claims(results),
+        _table("Accuracy", ACCURACY, results, results.lines, complete=True),
+        _table("Also measured", OTHER_SETTINGS, results, results.other_lines, complete=True),
+        _table("First epoch to the maximum", EPOCHS, results, results.lines),
+        _table("Cost", COST, results, results.lines),
+        _checks(results),
     ]
     return Page(
         study.name,
@@ -150,7 +253,6 @@ def page(results: Results) -> Page:
         study.source,
         study.protocol,
         [table for table in tables if table.rows],
-        _claims(results, footnotes) if results.claims else None,
         study.deviations,
         spent(results.runs),
         commands(results),
@@ -170,50 +272,101 @@ def source(results: Results) -> str:
 
 
 def _table(
-    title: str,
-    columns: Sequence[Column],
-    results: Results,
-    lines: Sequence[Line],
-    footnotes: Footnotes,
-    complete: bool = False,
+    title: str, columns: Sequence[Column], results: Results, lines: Sequence[Line], complete: bool = False
 ) -> Table:
-    """Rows × labels and columns, `complete` or without empty rows; the rows' remarks are footnotes of accuracies."""
+    """Rows × labels and columns that aren't empty; `complete`: rows without numbers too."""
     has = {"", *results.study.measures, *("heldout" for line in lines if line.cell("accuracy", "heldout").runs)}
+    has |= {"so far"} if any(line.cell("accuracy").so_far for line in lines if line.setting) else set()
     columns = [column for column in columns if column.needs in has]
-    rows = []
-    for line in lines:
-        first = footnotes.mark(line.row.name, line.row.note if title == "Accuracy" else None)
-        texts = [column.text(line, footnotes) for column in columns]
-        if complete or any(texts):
-            rows.append([first, *line.row.labels[1:], *texts])
-    names = [*results.study.columns, *(column.name for column in columns)]
-    alignment = "l" * len(results.study.columns) + "".join(column.alignment for column in columns)
+    texts = [[column.text(line) for column in columns] for line in lines]
+    kept = [place for place, row in enumerate(texts) if complete or any(row)]
+    shown = [place for place in range(len(columns)) if any(texts[row][place] for row in kept)]
+    rows = [[lines[row].row.name, *lines[row].row.labels[1:], *(texts[row][place] for place in shown)] for row in kept]
+    names = [*results.study.columns, *(columns[place].name for place in shown)]
+    alignment = "l" * len(results.study.columns) + "".join(columns[place].alignment for place in shown)
     notes = [text for text, needs in NOTES[title] if needs in has]
-    return Table(title, names, alignment, rows, notes, footnotes.texts())
+    remarks = _remarks([lines[row] for row in kept]) if title == "Accuracy" else []
+    return Table(title, names, alignment, rows, notes, remarks)
 
 
-def _claims(results: Results, footnotes: Footnotes) -> Table:
+def _remarks(lines: Sequence[Line]) -> list[str]:
+    """What is to be said of single rows: the study's notes, and how the best of several runs was selected."""
+    remarks = [f"{line.row.name}: {one_line(line.row.note)}" for line in lines if line.row.note]
+    selected: dict[str, list[str]] = {}
+    for line in lines:
+        for protocol in ("paper", "heldout"):
+            if best := line.cell("accuracy", protocol).best_of:
+                selected.setdefault(best, []).append(line.row.name)
+    return [*remarks, *(f"{', '.join(dict.fromkeys(names))}: {best}." for best, names in selected.items())]
+
+
+def _claims(results: Results) -> Table:
+    rows = [[one_line(one.claim.text), *claim_texts(one)] for one in results.claims]
+    columns = ["claim", "claimed", "printed", "measured", "verdict", "from"]
+    return Table("Claims", columns, "llllll", rows, [CLAIM_NOTE, RULE])
+
+
+def _checks(results: Results) -> Table:
+    """What the source prints twice."""
     rows = []
-    for one in results.claims:
-        verdict = one.verdict + (f" ({one.reason})" if one.reason else "")
-        rows.append([one_line(one.claim.text), *claim_texts(one), footnotes.mark(verdict, one.setting)])
-    return Table("Claims", ["claim", "claimed", "measured", "verdict"], "llll", rows, [CLAIM_NOTE], footnotes.texts())
+    for check in results.study.checks:
+        first, second = (published_number(text) for text in check.printed)
+        assert first is not None
+        assert second is not None
+        equal = abs(first.value - second.value) <= max(first.resolution, second.resolution)
+        rows.append([one_line(check.text), *check.printed, "equal" if equal else "different"])
+    return Table("Printed twice", ["what", "first", "second", "verdict"], "lrrl", rows)
 
 
-def claim_texts(measured: MeasuredClaim) -> tuple[str, str]:
-    """What is claimed and what was measured, with units; nothing where nothing was."""
-    claim, result = measured.claim, measured.result
-    unit = " %" if claim.estimate == "relative" else UNITS.get(claim.measure, "")
-    unit += " a row" if claim.estimate == "slope" else ""
-    claimed = DIRECTIONS.get(claim.claimed, claim.claimed.replace("-", "−") + unit)
-    if result is None:
-        return claimed, ""
-    digits = 2 if unit.startswith(" points") else 1
-    spread, level = "", f"n = {result.n}"
-    if result.half_width is not None:
-        spread, level = f" ± {decimal(result.half_width, digits)}", f"95 %, {level}"
-    level += f"; {measured.part}" if measured.part else ""
-    return claimed, f"{decimal(result.mean, digits, signed=True)}{spread}{unit} ({level})"
+def claim_texts(one: MeasuredClaim) -> list[str]:
+    """What is claimed, what the printed numbers give, what was measured, the verdict, and from which runs."""
+    claim = one.claim
+    if claim.untested is not None:
+        return ["", "", "", one.verdict, one_line(one.reason)]
+    number = published_number(claim.claimed)
+    claimed = f"{claim.claimed.replace('-', '−')}{_unit(claim)}" if number else CLAIMED[claim.claimed]
+    printed = effect(claim, one.printed) if one.printed else ""
+    measured = effect(claim, one.measured) if one.measured else ""
+    several = one.measured is not None and claim.measure == "parameters" and len(one.measured.pairs) > 1
+    if several and one.measured:
+        measured += f" ({', '.join(_size(claim, value) for value in one.measured.pairs)})"
+    verdict = _qualified(one.verdict, one.so_far)
+    if one.p_value is not None:
+        corrected = f" ({_probability(one.adjusted).removeprefix('= ')})" if one.adjusted is not None else ""
+        verdict += f", p {_probability(one.p_value)}{corrected}"
+    runs = f"{one.runs} run{'s' if one.runs > 1 else ''}" if one.runs else ""
+    counted = "a count, no run" if one.measured and not one.runs else ""
+    precision = one.setting.precision if one.setting else ""
+    origin = ", ".join(filter(None, [runs, counted, one.so_far, precision, one.reason]))
+    return [claimed, printed, measured, verdict, origin]
+
+
+def effect(claim: Claim, measured: Measured) -> str:
+    """+1.00 points, and its interval: −0.82 to +2.82."""
+    text = _size(claim, measured.value) + _unit(claim)
+    if measured.interval is None:
+        return text
+    low, high = measured.interval
+    return f"{text} ({_size(claim, low)} to {_size(claim, high)})"
+
+
+def _size(claim: Claim, value: float) -> str:
+    if claim.estimate == "factor":
+        return decimal(value, 2)
+    return decimal(value, 2 if UNITS.get(claim.measure) == "points" else 1, signed=True)
+
+
+def _unit(claim: Claim) -> str:
+    if claim.estimate == "factor":
+        return " times"
+    unit = "%" if claim.estimate == "relative" else UNITS.get(claim.measure, "")
+    return f" {unit}" + (" a row" if claim.estimate == "slope" else "")
+
+
+def _probability(value: float | None) -> str:
+    if value is None:
+        return ""
+    return "< 0.001" if value < 0.001 else f"= {value:.{3 if value < 0.1 else 2}f}"
 
 
 def spent(runs: pd.DataFrame) -> str:

@@ -1,10 +1,5 @@
-"""The README's block: what was found, in short.
+"""The README's block, what was found in short, and results/README.md, the index of all studies."""
 
-A line a claim that has enough seeds for a verdict; then, folded, source by source, short tables of published → measured
-and the claims with fewer; a line a study, with how much of it was run.
-"""
-
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +7,11 @@ from pathlib import Path
 import pandas as pd
 
 from capsexp.errors import InputError
-from capsexp.results import pages, summary
-from capsexp.results.claims import MeasuredClaim
+from capsexp.results import markdown, summary
+from capsexp.results.cells import JUDGED
 from capsexp.results.collect import Line, Results
-from capsexp.results.markdown import table
-from capsexp.results.page import DIGITS, Footnotes, Table, decimal, mean_and_spread
-from capsexp.results.statistics import ENOUGH
+from capsexp.results.pages import DIGITS, Table, claim_texts, decimal, mean_and_spread, source, spent
+from capsexp.results.summary import Stated
 from capsexp.study.studies import Row, Study, published_number
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
@@ -26,7 +20,8 @@ BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 NAMES = {"accuracy": "maximum %", "first_epoch": "first epoch"}
 CAPTION = (
     "Published → measured, mean ± standard deviation over seeds (number of seeds). Maximum: the highest test accuracy "
-    "over the epochs, as in the papers; first epoch: the first that reaches it."
+    "over the epochs, as in the papers; first epoch: the first that reaches it. How verdicts are reached: "
+    "[docs/verdicts.md](../docs/verdicts.md)."
 )
 
 
@@ -40,30 +35,38 @@ def with_block(readme: Path, block: str) -> str:
     return f"{before}{begin}\n\n{block}\n\n{end}{after}"
 
 
-def block(studies: Sequence[Results], unassigned: int) -> str:
-    """The whole block. `unassigned`: records that belong to no study."""
-    footnotes = Footnotes(setting for results in studies for setting in results.runs.setting)
-    claims = summary.distinct_claims(studies)
-    rows = [(results, claim, _claim_row(results, claim, footnotes)) for results, claim in claims if claim.result]
-    decisive = [row for _, claim, row in rows if claim.result and claim.result.n >= ENOUGH]
-    parts = [_spent(studies, unassigned), _verdicts(studies, [claim for _, claim in claims])]
-    parts += [f"Claims with {ENOUGH} seeds or more:", _claim_table(decisive)] if decisive else []
+def block(studies: Sequence[Results]) -> str:
+    """The answer, and a line a source."""
+    rows = []
     for name, of_source in summary.by_source(studies).items():
-        few = [row for results, _, row in rows if results in of_source and row not in decisive]
-        if any(not results.runs.empty for results in of_source):
-            parts.append(_folded(name, of_source, few, footnotes))
+        measured = "; ".join(filter(None, map(_headline, of_source)))
+        rows.append([f"**{name}**", measured, summary.conclusion(of_source), f"[tables](results/README.md#{name})"])
+    table = Table("", ["source", "published → measured, training", "verdicts", ""], "llll", rows)
+    return "\n\n".join([" ".join(summary.answer(studies)), markdown.table(table)])
+
+
+def index(studies: Sequence[Results], unassigned: int) -> str:
+    """results/README.md: the claims by verdict, the short tables source by source, and how much was run.
+
+    Args:
+        unassigned: records that belong to no study.
+    """
+    parts = [markdown.GENERATED, "# Results", " ".join(summary.answer(studies)), _spent(studies, unassigned)]
+    parts += ["## Claims that were tested", markdown.table(_claims(summary.stated(studies)))]
+    for name, of_source in summary.by_source(studies).items():
+        parts += [f"## {name}", f"{_first_upper(summary.conclusion(of_source))}."]
+        for results in of_source:
+            parts.append(f"**{_link(results)}** {source(results)}: {results.study.title}. {spent(results.runs)}")
+            if (found := short_table(results)) is not None:
+                parts.append(markdown.table(found))
     overview = summary.overview(studies)
     linked = [[_link(results), *row] for results, row in zip(studies, overview.rows, strict=True)]
     whole = replace(overview, columns=["study", *overview.columns], alignment=f"l{overview.alignment}", rows=linked)
-    title = f"<b>What was run</b>, and what was not: {len(studies)} studies"
-    parts.append(_fold(title, [table(whole), *overview.notes]))
-    if texts := footnotes.texts():
-        parts += [CAPTION, pages.CLAIM_NOTE, "  \n".join(texts)]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, CAPTION, "## What was run", markdown.table(whole)]) + "\n"
 
 
-def short_table(results: Results, footnotes: Footnotes) -> Table | None:
-    """A study's accuracies and first epochs, one row of the source's a cell.
+def short_table(results: Results) -> Table | None:
+    """A study's accuracies and first epochs, one row of the source's a cell, and its training.
 
     The labels of `Study.across` head the columns, and the rest of the rows' names the lines; without it all rows stand
     on one line; what is empty is left out. None for a study without runs, and for one whose source prints no such
@@ -73,17 +76,25 @@ def short_table(results: Results, footnotes: Footnotes) -> Table | None:
     shown = [measure for measure in NAMES if measure in study.measures and _is_printed(study, measure)]
     if results.best.empty or not shown:
         return None
-    lines = [(*position(study, line.row), line) for line in results.lines]
     cells: dict[str, dict[str, str]] = {}
+    trained: dict[str, dict[str, None]] = {}
     for measure in shown:
-        for down, across, line in lines:
+        for line in results.lines:
+            down, across = position(study, line.row)
             name = ", ".join(filter(None, [down, NAMES[measure] if len(shown) > 1 or not down else ""]))
-            if text := _cell(line, measure, footnotes):
+            if text := _cell(line, measure):
                 cells.setdefault(name, {})[across] = text
+                if line.setting:
+                    trained.setdefault(name, {})[str(line.setting)] = None
     filled = {across for of_line in cells.values() for across in of_line}
-    columns = [across for across in dict.fromkeys(across for _, across, _ in lines) if across in filled]
-    rows = [[name, *(of_line.get(across, "") for across in columns)] for name, of_line in cells.items()]
-    return Table(study.title, ["", *columns], "l" + "r" * len(columns), rows)
+    columns = [
+        across for across in dict.fromkeys(position(study, line.row)[1] for line in results.lines) if across in filled
+    ]
+    rows = [
+        [name, *(of_line.get(across, "") for across in columns), "; ".join(trained.get(name, {}))]
+        for name, of_line in cells.items()
+    ]
+    return Table(study.title, ["", *columns, "training"], "l" + "r" * len(columns) + "l", rows)
 
 
 def position(study: Study, row: Row) -> tuple[str, str]:
@@ -94,13 +105,41 @@ def position(study: Study, row: Row) -> tuple[str, str]:
     return " ".join(row.name.replace(label, "", 1).split()), label
 
 
-def _cell(line: Line, measure: str, footnotes: Footnotes) -> str:
+def _headline(results: Results) -> str:
+    """The published number of a study of which most is known, beside ours: CapsNet SVHN 91.36 → 79.64 ± 0.77 (3)."""
+    best: tuple[tuple[float, ...], str] | None = None
+    for line in results.lines:
+        cell = line.cell("accuracy")
+        if not (line.setting and cell.n and cell.verdict and not line.row.reading_of) or cell.unstable:
+            continue
+        rank = (line.setting.whole, line.setting.fraction, cell.n, published_number(cell.published or "").value)  # type: ignore[union-attr]
+        text = f"{line.row.name} {_cell(line, 'accuracy')}, {line.setting.reduced() or 'whole training'}"
+        if best is None or rank > best[0]:
+            best = rank, text
+    return best[1] if best else ""
+
+
+def _claims(claims: Sequence[Stated]) -> Table:
+    """Claims with runs or counts, by verdict, each followed by its readings."""
+    order = {name: place for place, name in enumerate(summary.ORDER)}
+    tested = [one for one in claims if one.claim.measured or any(claim.measured for _, claim in one.readings)]
+    rows = []
+    for one in sorted(tested, key=lambda one: order.get(one.claim.verdict, len(order))):
+        rows.append([_link(one.results), summary.short(one.claim), *claim_texts(one.claim)])
+        for results, reading in one.readings:
+            if reading.measured:
+                rows.append([_link(results), f"reading: {summary.short(reading)}", *claim_texts(reading)])
+    columns = ["study", "claim", "claimed", "printed", "measured", "verdict", "from"]
+    return Table("", columns, "lllllll", rows)
+
+
+def _cell(line: Line, measure: str) -> str:
     cell = line.cell(measure)
     number = published_number(cell.published or "")
     published = number.text if number else ""
     if number and len(published.partition(".")[2]) > DIGITS[measure]:  # 99.70999908, after single precision
         published = decimal(number.value, DIGITS[measure])
-    measured = footnotes.cell(mean_and_spread(cell), cell)
+    measured = mean_and_spread(cell)
     return " ".join(filter(None, [published, measured and f"→ {measured}"]))
 
 
@@ -108,55 +147,25 @@ def _is_printed(study: Study, measure: str) -> bool:
     return bool({row.published.get(measure) for row in study.rows} - {None, "not reported", "not specified"})
 
 
-def _claim_row(results: Results, measured: MeasuredClaim, footnotes: Footnotes) -> list[str]:
-    claimed, number = pages.claim_texts(measured)
-    number = footnotes.mark(number, measured.setting)
-    return [_link(results), summary.short_claim(measured), claimed, number, measured.verdict]
-
-
-def _claim_table(rows: list[list[str]]) -> str:
-    return table(Table("", ["study", "claim", "claimed", "measured", "verdict"], "lllll", rows))
-
-
-def _folded(name: str, studies: Sequence[Results], claims: list[list[str]], footnotes: Footnotes) -> str:
-    """One source: the short tables of its studies, and the claims with few seeds."""
-    parts = []
-    for results in studies:
-        if (short := short_table(results, footnotes)) is not None:
-            title = f"**{pages.source(results)}**: {results.study.title}. {pages.spent(results.runs)}"
-            parts += [title, table(short)]
-    parts += [f"Claims with fewer than {ENOUGH} seeds:", _claim_table(claims)] if claims else []
-    runs = pd.concat([results.runs for results in studies])
-    return _fold(f"<b>{name}</b>: {pages.spent(runs)}", parts)
-
-
-def _fold(title: str, parts: Sequence[str]) -> str:
-    return "\n\n".join([f"<details><summary>{title}</summary>", *parts, "</details>"])
-
-
 def _spent(studies: Sequence[Results], unassigned: int) -> str:
     """How many runs there are, and what they took."""
     runs = pd.concat([results.runs for results in studies]).drop_duplicates("key")
     if runs.empty:
-        return "Nothing has been run yet."
-    sentences = [pages.spent(runs)]
-    if (whole := sum(setting.whole for setting in runs.setting)) < len(runs):
-        sentences.append(
-            f"{whole} of them had the paper's whole training; numbers of the others have a footnote, and are undecided."
-        )
-    sentences += ["Their records are in [results/runs](results/runs)."]
-    sentences += [f"Records of no study: {unassigned}."] if unassigned else []
-    return " ".join(sentences)
-
-
-def _verdicts(studies: Sequence[Results], claims: Sequence[MeasuredClaim]) -> str:
-    """How many of which."""
-    measured = Counter(one.verdict for one in claims if one.result)
-    return (
-        f"Published accuracies and epochs with runs: {summary.listed(summary.verdicts(studies))}. Claims with runs: "
-        f"{summary.listed(measured)}; without: {len(claims) - measured.total()}."
-    )
+        return "No runs."
+    whole = sum(setting.whole for setting in runs.setting)
+    judged = [cell for _, cell in summary.numbers(studies) if cell.measure in JUDGED]
+    verdicts = summary.listed(f"{cell.verdict}{' so far' if cell.so_far else ''}" for cell in judged)
+    sentences = [
+        f"{spent(runs)} {whole} of them had the paper's whole training. Their records are in [runs](runs).",
+        f"Published accuracies and epochs with runs: {verdicts}." if judged else "",
+        f"Records of no study: {unassigned}." if unassigned else "",
+    ]
+    return " ".join(filter(None, sentences))
 
 
 def _link(results: Results) -> str:
-    return f"[{results.study.name}](results/tables/{results.study.name}.md)"
+    return f"[{results.study.name}](tables/{results.study.name}.md)"
+
+
+def _first_upper(text: str) -> str:
+    return text[:1].upper() + text[1:]

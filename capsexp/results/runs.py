@@ -14,7 +14,7 @@ from capsexp.run import records
 from capsexp.run.environment import LIBRARIES
 from capsexp.run.records import Json, Record
 from capsexp.study import studies
-from capsexp.study.setting import Setting, tested_images
+from capsexp.study.setting import Setting, has_official_test_set, tested_images
 
 #: Measures that depend on the machine: never averaged over two devices.
 COSTS = ("seconds", "memory", "host", "inference")
@@ -30,6 +30,7 @@ ATTENTION = {"cbam": "CBAM", "conv": "Conv", "caps": "Caps"}
 
 COLUMNS = [
     *("name", "key", "condition", "setting", "protocol", "seed", "state", "error", "selected_by", "curve"),
+    *("dataset", "images", "official", "censored", "load", "threads"),
     *("data", "network", "routing", "iterations", "attention", "parameters", *MEASURES),
     *("hours", "started", "command", "device", "cores", "python", *LIBRARIES, "commit", "tree"),
 ]
@@ -65,7 +66,9 @@ def line(record: Record) -> Json:
     """One run; a measure that it doesn't have is missing or None. Raises LookupError, TypeError for a bad record.
 
     `state` is finished, failed or trial (a few steps); `selected_by` is the accuracy by which the best of several runs
-    is selected; `curve` is the test accuracy after each epoch.
+    is selected; `curve` is the test accuracy after each epoch; `dataset` is a digest of the data set and its split;
+    `images` are the test images, `official` if everybody has the same; `censored`: the maximum is in the last epoch, so
+    that `first_epoch` and `within` are lower bounds.
     """
     identity, provenance, finished = record.identity, record.provenance, record.status == "finished"
     paper = identity["protocol"] == "paper"
@@ -82,6 +85,12 @@ def line(record: Record) -> Json:
         "error": record.error,
         "selected_by": max(evaluated) if finished else None,
         "curve": evaluated if paper else [],
+        "dataset": records.key_of({name: part for name, part in identity["data"].items() if name != "note"}),
+        "images": tested_images(identity),
+        "official": has_official_test_set(identity),
+        "censored": finished and record.first_epoch_to_max == len(record.epochs),
+        "load": provenance.get("load"),
+        "threads": provenance.get("threads"),
         "data": identity["data"][NAME],
         "network": identity["model"][NAME],
         "routing": identity["routing"][NAME],

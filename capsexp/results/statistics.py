@@ -1,197 +1,390 @@
-"""Verdicts on published numbers and on published claims.
+"""Verdicts on published numbers and on published claims: the formulas, each with its source.
 
-A number. A published number is mostly one run, so it is reproduced if it lies inside the 95 % prediction interval for
-one more run of ours,
+Values y_ks, of cell k and seed s, are accuracies in percent, or natural logarithms of first epochs, of one data set in
+one setting. Cell k has n_k of them, with the mean m_k.
 
-    mean ± t_{n−1} · s · sqrt(1 + 1/n)
+Spread. One variance for all cells, with ν degrees of freedom (analysis of variance; Snedecor and Cochran 1989, ch. 12):
 
-over n seeds, with the standard deviation s (n−1) and Student's two-sided 95 % quantile t_{n−1}. The number was rounded
-when it was printed: it counts as an interval of half a unit of its last digit to either side, and is reproduced if the
-two intervals overlap. Otherwise it is higher, or lower, than ours. Fewer than three seeds, reduced training or other
-data leave it undecided.
+    s² = Σ_ks (y_ks − m_k)² / ν        ν = Σ_k (n_k − 1)
 
-A claim. Runs are paired by seed: each seed gives one estimate of the effect (a difference, a relative change, a slope).
-A claim is about the effect, not about one more run, so its sign is judged by the 95 % confidence interval of the mean,
-mean ± t_{n−1} · s / sqrt(n). Where that interval
+A cell whose range is more than 6 s of the other cells, more than the 99.5 % point of the studentized range (Tukey
+1949), and more than 6 standard errors of the test set is unstable: it is left out of s and has no verdict. Seeds are
+paired only where they matter: F test of y_ks = m_k + b_s against y_ks = m_k, p < 0.01.
 
-    excludes 0 on the claimed side    the claim is confirmed
-    excludes 0 on the other side      it is contradicted
-    includes 0                        it is not reproduced
+Test set. N images that another experimenter would have drawn otherwise add the error of a binomial proportion, with the
+exact limits of Clopper and Pearson 1934, so that 72 of 72 images are 95.0 to 100 %.
 
-A claimed size must also overlap the 95 % prediction interval for one more pair of runs, as it too is mostly one pair;
-where ours has the claimed sign but not the size, it is smaller than claimed, or larger, in absolute size. The claim
-that two are the same is contradicted by an interval that excludes 0; one that includes 0 doesn't prove it, so the
-verdict is "no difference shown": few seeds show few differences. Fewer than three estimates, reduced training or other
-data leave a claim undecided.
+Intervals. Errors of several sources are combined by the squares of their limits' distances (Zou and Donner 2008), t the
+two-sided quantile of Student's distribution with ν degrees of freedom (Hahn and Meeker 1991):
 
-Seeds are taken as draws from a normal distribution. Equal values have intervals of no width, and the same rules.
+    one more run      m_k ± sqrt(t² s² (1 + 1/n_k) + 2 d_k²)                        d_k: to the limit of Clopper–Pearson
+    Σ_k w_k m_k       its value ± sqrt(t² s² Σ_k w_k²/n_k + Σ_k w_k² d_k²)          a difference, a mean, a slope
+
+A published number, with the interval for one more run and a margin δ:
+
+    reproduced               the interval contains it, and half its width is at most δ
+    compatible, imprecise    the interval contains it and is wider
+    ours is higher, lower    the interval lies above it, below it
+
+A claimed effect of size c, e = c/2, in the claimed direction; the first that is true:
+
+    ceiling                  100 − baseline < c: so much can't be gained
+    contradicted             the interval lies below 0
+    refuted                  it lies below e and reaches 0 or beyond
+    smaller than claimed     it lies between 0 and e
+    supported                it lies above 0
+    open                     otherwise
+
+A claimed direction alone is contradicted, supported or open. A claim that two are the same, with a margin δ: "no
+difference, shown" if the 90 % interval lies inside ± δ (two one-sided tests, Schuirmann 1987), contradicted if the 95 %
+interval lies outside of it, else open. A claim that there is no decrease (no increase), with a margin δ: supported if
+the 90 % interval lies above −δ (below δ), contradicted if the 95 % interval lies below 0 (above 0), else open. Verdicts
+of all claims of a source are corrected by Holm 1979.
+
+The runs of all networks are assumed to have one variance and a normal distribution.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from statistics import linear_regression, mean, stdev
+from statistics import mean
 from typing import Literal
 
 from capsexp.study.studies import Published
 
 LEVEL = 0.95
-ENOUGH = 3  # seeds: with two, t is 12.7, and nearly everything would be reproduced
-# Published numbers went through single precision (99.71 is printed as 99.70999908), and ours may have.
+ONE_SIDED = 2 * LEVEL - 1  # the two-sided interval whose one limit has the level
+RANGE = 6  # pooled standard deviations
+RANGE_LEVEL = 0.005
+SEED_EFFECT = 0.01
+#: Published numbers went through single precision (99.71 is printed as 99.70999908), and ours may have.
 SINGLE_PRECISION = 2.0**-23
 ZERO = 1e-10  # what double precision leaves of a difference of 0 between numbers up to 10⁵
 
 Interval = tuple[float, float]
-Direction = Literal["increase", "decrease", "same"]
-Verdict = Literal["reproduced", "published higher", "published lower", "undecided"]
+Cells = Mapping[str, Mapping[int, float]]  # the values of each cell by seed
+Direction = Literal["increase", "decrease"]
+NumberVerdict = Literal["reproduced", "compatible, imprecise", "ours is higher", "ours is lower", "open", "unstable"]
 ClaimVerdict = Literal[
-    "confirmed",
+    "supported",
+    "no difference, shown",
     "smaller than claimed",
-    "larger than claimed",
-    "not reproduced",
+    "refuted",
     "contradicted",
-    "no difference shown",
-    "undecided",
+    "ceiling",
+    "open",
 ]
-
-SIGNS = {"increase": 1, "decrease": -1, "same": 0}
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The mean of n values and their standard deviation (n−1), None for a single value."""
+    """A variance with its degrees of freedom."""
 
-    n: int
-    mean: float
-    deviation: float | None
+    variance: float
+    degrees: int
 
 
 @dataclass(frozen=True)
-class ClaimResult:
-    """n estimates of an effect, one a seed: mean ± half the width of its 95 % confidence interval, and the verdict."""
+class Pool:
+    """The spread over seeds of all stable cells of a data set and setting."""
 
-    n: int
-    mean: float
-    half_width: float | None  # None for a single estimate
-    verdict: ClaimVerdict
-
-
-def describe(values: Sequence[float]) -> Spread:
-    """Mean and standard deviation; raises ValueError for no values, and for one that isn't finite."""
-    numbers = _finite(values)
-    return Spread(len(numbers), mean(numbers), stdev(numbers) if len(numbers) > 1 else None)
+    spread: Spread | None = None  # of a run about its cell's mean; None without two seeds of a stable cell
+    paired: Spread | None = None  # of a run about its cell's mean and its seed's effect, where seeds have one
+    unstable: frozenset[str] = frozenset()
 
 
-def prediction_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
-    """mean ± t_{n−1} · s · sqrt(1 + 1/n): where one more run falls; None for fewer than two values."""
-    return _interval(values, level, 1)
+@dataclass(frozen=True)
+class Sample:
+    """An accuracy in percent of N test images that could have been others, and its weight in an effect."""
+
+    accuracy: float
+    images: int
+    weight: float = 1.0
 
 
-def confidence_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
-    """mean ± t_{n−1} · s · sqrt(1/n): where the mean of infinitely many runs lies; None for fewer than two values."""
-    return _interval(values, level, 0)
+@dataclass(frozen=True)
+class Estimate:
+    """An effect, or a future run: a value with the variance that seeds give it, and the test sets behind it."""
+
+    value: float
+    variance: float = 0.0
+    degrees: float = math.inf
+    samples: tuple[Sample, ...] = ()
+
+    def interval(self, level: float = LEVEL) -> Interval:
+        """The two-sided interval of this level."""
+        below = above = (_quantile(level, self.degrees) ** 2 * self.variance) if self.variance else 0.0
+        for sample in self.samples:
+            low, high = clopper_pearson(sample.accuracy, sample.images, level)
+            down, up = sample.weight * (sample.accuracy - low), sample.weight * (high - sample.accuracy)
+            below += (down if sample.weight > 0 else up) ** 2
+            above += (up if sample.weight > 0 else down) ** 2
+        return self.value - math.sqrt(below), self.value + math.sqrt(above)
+
+    def p_value(self, value: float) -> float:
+        """The smallest α at which the interval of level 1 − α excludes a value, two-sided."""
+        if abs(self.value - value) <= ZERO:
+            return 1.0
+        low, high = 1e-12, 1.0
+        for _ in range(60):  # by halves of the logarithm
+            middle = math.sqrt(low * high)
+            bottom, top = self.interval(1 - middle)
+            low, high = (low, middle) if not bottom <= value <= top else (middle, high)
+        return high
 
 
-def verdict(values: Sequence[float], published: Published, comparable: bool) -> Verdict:
-    """Whether a published number lies inside the prediction interval of our values, one a seed.
+def pool(cells: Cells, images: int | None = None, resolution: float = 0.0) -> Pool:
+    """The spread over seeds, pooled over the stable cells.
 
     Args:
-        comparable: the values were measured as published: with the whole training, on the same data.
+        images: of accuracies, the number of test images: one of them is the least that s can resolve.
+        resolution: of other values, the least difference of two.
+
+    Raises ValueError for values that aren't finite.
     """
-    interval = prediction_interval(values)
-    if interval is None or len(values) < ENOUGH or not comparable:
-        return "undecided"
-    if _overlaps(interval, published):
-        return "reproduced"
-    return "published higher" if published.value > interval[1] else "published lower"
+    values = {name: _finite(list(of_cell.values())) for name, of_cell in cells.items()}
+    step = 100 / images if images else resolution
+    errors = {name: _sampling_error(mean(of_cell), images) for name, of_cell in values.items() if of_cell}
+    stable = _stable({name: of_cell for name, of_cell in values.items() if len(of_cell) > 1}, errors, step)
+    unstable = frozenset(name for name, of_cell in values.items() if len(of_cell) > 1 and name not in stable)
+    spread = _spread([values[name] for name in stable], step)
+    kept = {name: of_cell for name, of_cell in cells.items() if name not in unstable}
+    residual, p = seed_effect(kept)
+    return Pool(spread, residual if residual and p < SEED_EFFECT else None, unstable)
 
 
-def difference(a: float, b: float) -> float:
-    """b − a."""
-    return b - a
+def seed_effect(cells: Cells) -> tuple[Spread | None, float]:
+    """The spread about cell means and seed effects, y_ks = m_k + b_s, and the p-value of the F test that all b_s are 0.
+
+    None and 1 where too few cells share seeds.
+    """
+    import numpy as np
+    from scipy.special import fdtrc
+
+    seeds = sorted({seed for of_cell in cells.values() for seed in of_cell})
+    lines = [(k, seeds.index(seed), value) for k, one in enumerate(cells.values()) for seed, value in one.items()]
+    if len(lines) < 2 or len(seeds) < 2:
+        return None, 1.0
+    design = np.zeros((len(lines), len(cells) + len(seeds)))
+    for place, (cell, seed, _) in enumerate(lines):
+        design[place, cell] = design[place, len(cells) + seed] = 1
+    y = np.array([value for *_, value in lines])
+    sums, degrees = [], []
+    for matrix in (design[:, : len(cells)], design):
+        fitted, _, rank, _ = np.linalg.lstsq(matrix, y, rcond=None)
+        sums.append(float(((y - matrix @ fitted) ** 2).sum()))
+        degrees.append(len(y) - int(rank))
+    if degrees[1] < 1 or degrees[0] == degrees[1] or sums[1] <= ZERO**2:
+        return None, 1.0
+    residual = Spread(sums[1] / degrees[1], degrees[1])
+    ratio = (sums[0] - sums[1]) / (degrees[0] - degrees[1]) / residual.variance
+    return residual, float(fdtrc(degrees[0] - degrees[1], degrees[1], max(ratio, 0.0)))
 
 
-def relative_change(a: float, b: float) -> float:
-    """100 · (b − a) / a, in percent; raises ValueError for a = 0."""
-    if a == 0:
-        raise ValueError("a change from 0 has no relative size")
-    return 100 * (b - a) / a
+def one_more_run(values: Sequence[float], spread: Spread | None, images: int | None = None) -> Estimate | None:
+    """Where one more run falls: its interval is the prediction interval. None without a spread.
+
+    Args:
+        images: the number of test images, where another experimenter's would be others.
+    """
+    if spread is None:
+        return None
+    value, n = mean(_finite(values)), len(values)
+    samples = (Sample(value, images),) * 2 if images else ()
+    return Estimate(value, spread.variance * (1 + 1 / n), spread.degrees, samples)
 
 
-def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Σ (x − x̄)(y − ȳ) / Σ (x − x̄)²: the least-squares slope of y over x.
+def effect(
+    cells: Mapping[str, Sequence[float]],
+    weights: Mapping[str, float],
+    spread: Spread | None,
+    images: int | None = None,
+) -> Estimate | None:
+    """Σ_k w_k m_k over the cells' values; None without a spread. `images` as in `one_more_run`."""
+    means = {name: mean(_finite(cells[name])) for name in weights}
+    if spread is None:
+        return None
+    variance = spread.variance * sum(weight**2 / len(cells[name]) for name, weight in weights.items())
+    samples = [Sample(means[name], images, weight) for name, weight in weights.items() if images and weight]
+    value = sum(weight * means[name] for name, weight in weights.items())
+    return Estimate(value, variance, spread.degrees, tuple(samples))
 
-    Raises ValueError for fewer than two different xs, for different numbers of xs and ys, and for infinite values.
+
+def slope_weights(xs: Sequence[float]) -> list[float]:
+    """w_k = (x_k − x̄) / Σ (x − x̄)²: Σ w_k y_k is the least-squares slope.
+
+    Raises ValueError without two different xs.
     """
     if len(set(xs)) < 2:
         raise ValueError("a slope needs at least two different xs")
-    return linear_regression(_finite(xs), _finite(ys)).slope
+    centre = mean(xs)
+    total = sum((x - centre) ** 2 for x in xs)
+    return [(x - centre) / total for x in xs]
 
 
-def claim(estimates: Sequence[float], claimed: Published | Direction, comparable: bool) -> ClaimResult:
-    """Whether the effect that a source claims is there.
-
-    Args:
-        estimates: of the effect, one a seed.
-        claimed: its direction, or its size, signed, in the unit of the estimates.
-        comparable: the estimates were measured as published: with the whole training, on the same data.
-
-    Raises ValueError for no estimates, and for a claimed size of 0.
-    """
-    if isinstance(claimed, Published) and claimed.value == 0:
-        raise ValueError(f"a claimed size of {claimed.text}: must be same")
-    if not isinstance(claimed, Published) and claimed not in SIGNS:
-        raise ValueError(f"{claimed!r} is neither a Published number nor one of {', '.join(SIGNS)}")
-    spread, interval = describe(estimates), confidence_interval(estimates)
-    half_width = None if interval is None else (interval[1] - interval[0]) / 2
-    return ClaimResult(spread.n, spread.mean, half_width, _claim_verdict(estimates, claimed, comparable))
-
-
-def _claim_verdict(estimates: Sequence[float], claimed: Published | Direction, comparable: bool) -> ClaimVerdict:
-    confidence, prediction = confidence_interval(estimates), prediction_interval(estimates)
-    if confidence is None or prediction is None or len(estimates) < ENOUGH or not comparable:
-        return "undecided"
-    sign = int(confidence[0] > ZERO) - int(confidence[1] < -ZERO)
-    claimed_sign = math.copysign(1, claimed.value) if isinstance(claimed, Published) else SIGNS[claimed]
-    if sign == 0:
-        return "no difference shown" if claimed == "same" else "not reproduced"
-    if sign != claimed_sign:
-        return "contradicted"
-    if not isinstance(claimed, Published) or _overlaps(prediction, claimed):
-        return "confirmed"
-    return "smaller than claimed" if abs(claimed.value) > abs(mean(estimates)) else "larger than claimed"
-
-
-def _overlaps(interval: Interval, published: Published) -> bool:
-    """Whether an interval and a printed number, with its rounding, have a point in common."""
+def judge_number(interval: Interval, published: Published, precise: bool) -> NumberVerdict:
+    """The verdict on a published number, rounding included; `precise`: half the interval is within the margin."""
     low, high = interval
     slack = published.resolution + SINGLE_PRECISION * max(abs(low), abs(high), abs(published.value))
-    return low - slack <= published.value <= high + slack
+    if published.value > high + slack:
+        return "ours is lower"
+    if published.value < low - slack:
+        return "ours is higher"
+    return "reproduced" if precise else "compatible, imprecise"
 
 
-def _interval(values: Sequence[float], level: float, more: int) -> Interval | None:
-    """mean ± t_{n−1} · s · sqrt(more + 1/n)."""
-    n = len(values)
-    if n < 2:
-        return None
-    spread = describe(values)
-    half_width = _quantile(level, n - 1) * (spread.deviation or 0) * math.sqrt(more + 1 / n)
-    return spread.mean - half_width, spread.mean + half_width
+def judge_size(
+    estimate: Estimate, size: float, *, room: float = math.inf, interest: float | None = None
+) -> tuple[ClaimVerdict, float]:
+    """The verdict on a claimed effect of a size, and the p-value of the test that decides it.
+
+    Args:
+        room: 100 − baseline, for accuracies.
+        interest: the smallest effect that is of interest, e, with the sign of the size; half of it by default.
+
+    Raises ValueError for a size of 0.
+    """
+    if size == 0:
+        raise ValueError("a claimed size of 0: must be same")
+    e = size / 2 if interest is None else interest
+    low, high = _towards(estimate.interval(), size)
+    if size > 0 and room < size - ZERO:
+        return "ceiling", estimate.p_value(0)
+    if high < -ZERO:
+        return "contradicted", estimate.p_value(0)
+    if high < abs(e) - ZERO:
+        return ("smaller than claimed" if low > ZERO else "refuted"), estimate.p_value(e)
+    return ("supported" if low > ZERO else "open"), estimate.p_value(0)
+
+
+def judge_direction(estimate: Estimate, direction: Direction) -> tuple[ClaimVerdict, float]:
+    """The verdict on a claimed increase or decrease, and the p-value of the test that the effect is 0."""
+    low, high = _towards(estimate.interval(), 1 if direction == "increase" else -1)
+    return "supported" if low > ZERO else "contradicted" if high < -ZERO else "open", estimate.p_value(0)
+
+
+def judge_sameness(estimate: Estimate, margin: float) -> tuple[ClaimVerdict, float]:
+    """The verdict on the claim that an effect is 0, and the p-value of the test that decides it.
+
+    Raises ValueError for a margin that isn't positive.
+    """
+    _check_margin(margin)
+    low, high = estimate.interval(ONE_SIDED)
+    one_sided = max(estimate.p_value(bound) / 2 for bound in (-margin, margin))
+    if -margin <= low and high <= margin:
+        return "no difference, shown", one_sided
+    low, high = estimate.interval()
+    if low > margin or high < -margin:
+        return "contradicted", min(estimate.p_value(bound) for bound in (-margin, margin))
+    return "open", one_sided
+
+
+def judge_absence(estimate: Estimate, excluded: Direction, margin: float) -> tuple[ClaimVerdict, float]:
+    """The verdict on the claim that there is no increase, or no decrease, and the p-value of the test that decides it.
+
+    Raises ValueError for a margin that isn't positive.
+    """
+    _check_margin(margin)
+    sign = 1 if excluded == "increase" else -1
+    if _towards(estimate.interval(ONE_SIDED), sign)[1] < margin:
+        return "supported", estimate.p_value(sign * margin) / 2
+    contradicted = _towards(estimate.interval(), sign)[0] > ZERO
+    return "contradicted" if contradicted else "open", estimate.p_value(0)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values: p_(i) times the number of hypotheses from the i-th smallest on, monotone, at most 1."""
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = largest
+    return adjusted
+
+
+def clopper_pearson(accuracy: float, images: int, level: float = LEVEL) -> Interval:
+    """Exact limits, in percent, of a proportion of N images: quantiles of the beta distribution.
+
+    A mean over seeds need not be a whole number of images. Raises ValueError for accuracies outside 0 to 100.
+    """
+    from scipy.special import betaincinv
+
+    if not (0 <= accuracy <= 100 + ZERO and images > 0):
+        raise ValueError(f"{accuracy} % of {images} images")
+    right = min(accuracy * images / 100, images)
+    wrong, tail = images - right, (1 - level) / 2
+    low = betaincinv(right, wrong + 1, tail) if right > ZERO else 0.0
+    high = betaincinv(right + 1, wrong, 1 - tail) if wrong > ZERO else 1.0
+    return 100 * float(low), 100 * float(high)
+
+
+def _check_margin(margin: float) -> None:
+    if not margin > 0:
+        raise ValueError(f"margin {margin} is not positive")
+
+
+def _stable(values: Mapping[str, Sequence[float]], errors: Mapping[str, float], step: float) -> set[str]:
+    """The cells with several values that aren't unstable.
+
+    It begins with the half of smallest variance, so that several unstable cells don't hide each other, and ends when
+    the cells within the limit are those from which it was calculated.
+    """
+    ranked = sorted(values, key=lambda name: _sum_of_squares(values[name]) / (len(values[name]) - 1))
+    stable, seen = set(ranked[: (len(ranked) + 1) // 2]), list[set[str]]()
+    while stable not in seen:
+        seen.append(stable)
+        stable = {name for name in ranked if _within(name, values, stable - {name}, errors[name], step)}
+    return stable
+
+
+def _within(
+    name: str, values: Mapping[str, Sequence[float]], others: Collection[str], error: float, step: float
+) -> bool:
+    """Whether the range of a cell's values is within the limit that the others give; without others it is."""
+    spread = _spread([values[other] for other in others], step)
+    width, n = max(values[name]) - min(values[name]), len(values[name])
+    if spread is None or width <= RANGE * max(math.sqrt(spread.variance), error) or not spread.variance:
+        return True
+    from scipy.stats import studentized_range  # takes a second to import
+
+    return bool(studentized_range.sf(width / math.sqrt(spread.variance), n, spread.degrees) > RANGE_LEVEL)
+
+
+def _spread(cells: Sequence[Sequence[float]], step: float) -> Spread | None:
+    """s² and ν, s² at least that of rounding to the step; None for cells of single values."""
+    degrees = sum(len(values) - 1 for values in cells)
+    variance = sum(map(_sum_of_squares, cells)) / degrees if degrees else 0.0
+    return Spread(max(variance, step**2 / 12), degrees) if degrees else None
+
+
+def _sum_of_squares(values: Sequence[float]) -> float:
+    centre = mean(values)
+    return sum((value - centre) ** 2 for value in values)
+
+
+def _sampling_error(accuracy: float, images: int | None) -> float:
+    """The standard error of an accuracy in percent of N images."""
+    return math.sqrt(accuracy * (100 - accuracy) / images) if images and 0 <= accuracy <= 100 else 0.0
+
+
+def _towards(interval: Interval, sign: float) -> Interval:
+    """An interval of an effect, seen in the direction of the sign."""
+    low, high = interval
+    return (low, high) if sign > 0 else (-high, -low)
 
 
 @cache
-def _quantile(level: float, degrees: int) -> float:
+def _quantile(level: float, degrees: float) -> float:
     """Student's two-sided quantile: |t| stays below it with probability `level`."""
-    from scipy.special import stdtrit  # takes a quarter of a second to import
+    from scipy.special import ndtri, stdtrit  # takes a quarter of a second to import
 
     if not 0 < level < 1:
         raise ValueError(f"level {level} is not between 0 and 1")
-    return float(stdtrit(degrees, (1 + level) / 2))
+    return float(ndtri((1 + level) / 2) if math.isinf(degrees) else stdtrit(degrees, (1 + level) / 2))
 
 
 def _finite(values: Sequence[float]) -> list[float]:
-    """Floats, whose mean and deviation Python computes exactly: equal values have exactly no spread."""
+    """Floats, whose mean Python computes exactly: equal values have exactly no spread."""
     numbers = [float(value) for value in values]
     if not numbers:
         raise ValueError("no values")

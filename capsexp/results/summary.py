@@ -1,91 +1,148 @@
-"""All studies together: their verdicts, their claims, how much of each was run."""
+"""All studies together: the answer in two sentences, claims and published numbers by verdict, a line a source."""
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from capsexp.results.cells import JUDGED
+from capsexp.results.cells import JUDGED, Cell
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
-from capsexp.results.page import Table, one_line
-from capsexp.results.pages import claim_texts, source
-from capsexp.results.statistics import ClaimVerdict, Verdict
+from capsexp.results.pages import Table, one_line, source
+from capsexp.results.statistics import ClaimVerdict, NumberVerdict
 
-COUNTED = (
-    "Verdicts on published accuracies and epochs of rows with runs. Reproduced: the number lies inside the 95 % "
-    "prediction interval for one more run, from at least three seeds with the paper's whole training; published higher "
-    "(lower): it lies above (below) that interval."
-)
+#: Verdicts that are one, in the order in which they are listed.
+ORDER = [*get_args(ClaimVerdict), *get_args(NumberVerdict), "equal", "different"]
 
-
-def overview(studies: Sequence[Results]) -> Table:
-    """A line a study: how much of it was run, and its verdicts."""
-    columns = ["source", "what", "rows run", "seeds", "training", "verdicts"]
-    return Table("", columns, "llrrll", [_overview_row(results) for results in studies], [COUNTED])
-
-
-def _overview_row(results: Results) -> list[str]:
-    run = [line for line in results.lines if line.setting]
-    seeds = sorted({line.cell("accuracy").n or line.cell("accuracy", "heldout").n for line in run})
-    whole = sum(line.setting.whole for line in run if line.setting)
-    training = [f"whole in {whole}" if whole else "", f"reduced in {len(run) - whole}" if len(run) > whole else ""]
-    counted = verdicts([results])
-    return [
-        source(results),
-        results.study.title,
-        f"{len(run)} of {sum(row.run is not None for row in results.study.rows)}",
-        " to ".join(map(str, sorted({*seeds[:1], *seeds[-1:]}))),
-        ", ".join(filter(None, training)),
-        listed(counted) if counted else "",
-    ]
+#: The names of data sets.
+DATA = {
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "svhn": "SVHN",
+    "coil20": "COIL-20",
+    "smallnorb": "smallNORB",
+    "diverse_multimnist": "DiverseMultiMNIST",
+    "affine_mnist": "affine MNIST",
+}
 
 
-def verdicts(studies: Sequence[Results]) -> "Counter[str]":
-    """How often each verdict is in the main tables of accuracies and epochs.
+@dataclass
+class Stated:
+    """A claim in the first study that has it, and its readings: the claim on rows that read the source otherwise."""
 
-    A number that two tables of a source print of the same runs counts once.
-    """
-    found: dict[tuple[object, ...], str] = {}
-    for results in studies:
-        judged = results.cells[results.cells.main & results.cells.verdict.notna() & results.cells.measure.isin(JUDGED)]
-        cell: Any
-        for cell in judged.itertuples():
-            found.setdefault((publication(results), tuple(cell.keys), cell.measure, cell.published), cell.verdict)
-    return Counter(found.values())
+    results: Results
+    claim: MeasuredClaim
+    readings: list[tuple[Results, MeasuredClaim]] = field(default_factory=list)
 
 
-def distinct_claims(studies: Sequence[Results]) -> list[tuple[Results, MeasuredClaim]]:
-    """All claims, each with its study; one that two studies of a source take from the same runs is there once."""
-    found: dict[tuple[object, ...], tuple[Results, MeasuredClaim]] = {}
-    for name, of_source in by_source(studies).items():
-        for results in of_source:
-            for claim in results.claims:
-                key = name, short_claim(claim), *claim_texts(claim), claim.setting, claim.verdict
-                found.setdefault(key, (results, claim))
+def stated(studies: Sequence[Results]) -> list[Stated]:
+    """Every claim of the sources, once; claims of ours are left out."""
+    found: dict[tuple[object, ...], Stated] = {}
+    several = [(results, claim) for results in studies for claim in results.claims if not claim.claim.ours]
+    for results, claim in sorted(several, key=lambda one: one[1].reading):  # what is no reading first, else in order
+        if claim.key not in found:
+            found[claim.key] = Stated(results, claim)
+        elif claim.reading:
+            found[claim.key].readings.append((results, claim))
     return list(found.values())
 
 
-def short_claim(measured: MeasuredClaim) -> str:
-    """A claim without its place in the source."""
-    return re.sub(r" \((?:[^()]|\([^()]*\))*\)$", "", one_line(measured.claim.text))
+def numbers(studies: Sequence[Results]) -> list[tuple[Results, Cell]]:
+    """Every published number with a verdict, once, in its main setting; readings of it are left out."""
+    found: dict[tuple[object, ...], tuple[Results, Cell]] = {}
+    for results in studies:
+        readings = {row.name for row in results.study.rows if row.reading_of}
+        judged = results.cells[results.cells.main & results.cells.verdict.notna() & ~results.cells.row.isin(readings)]
+        cell: Any
+        for cell in map(Cell._make, judged.itertuples(index=False, name=None)):
+            trained = results.conditions.get(cell.row)
+            found.setdefault((results.study.publication, cell.measure, cell.published, trained), (results, cell))
+    return list(found.values())
+
+
+def answer(studies: Sequence[Results]) -> list[str]:
+    """What is known, in two sentences."""
+    claims = [one.claim for one in stated(studies)]
+    tested = [claim for claim in claims if claim.measured]
+    if not tested:
+        return ["No claim has been tested yet."]
+    kinds = {
+        "by counting parameters": [claim for claim in tested if not claim.runs],
+        "after the paper's whole training": [claim for claim in tested if claim.runs and not claim.so_far],
+        "after shorter training, so far": [claim for claim in tested if claim.runs and claim.so_far],
+    }
+    parts = [f"{len(of_kind)} {kind} ({listed(one.verdict for one in of_kind)})" for kind, of_kind in kinds.items()]
+    sentences = [f"Of {len(claims)} claims, {len(tested)} are tested: {'; '.join(parts)}."]
+    lines = [line for results in studies if results.study.differs is None for line in results.lines]
+    data = dict.fromkeys(
+        str(DATA.get(run.data, run.data)) for line in lines if line.setting and line.setting.whole for run in line.runs
+    )
+    trained = f"The whole training was run on {_and(data)} only" if data else "No training was as long as the paper's"
+    return [*sentences, f"{trained}: shorter training shows directions, not levels."]
 
 
 def by_source(studies: Sequence[Results]) -> dict[str, list[Results]]:
     """The studies of each source."""
     found: dict[str, list[Results]] = {}
     for results in studies:
-        found.setdefault(publication(results), []).append(results)
+        found.setdefault(results.study.publication, []).append(results)
     return found
 
 
-def publication(results: Results) -> str:
-    """The source, without which of its tables."""
-    return source(results).partition(",")[0]
+def conclusion(studies: Sequence[Results]) -> str:
+    """The verdicts on the claims and published numbers of some studies, in a line."""
+    claims = [one.claim for one in stated(studies)]
+    tested = [claim for claim in claims if claim.measured]
+    judged = [cell for _, cell in numbers(studies) if cell.measure in JUDGED]
+    parts = [
+        f"{len(tested)} of {len(claims)} claims tested" + (f": {listed(map(_qualified, tested))}" if tested else ""),
+        f"{len(judged)} published numbers: {listed(map(_qualified, judged))}" if judged else "",
+    ]
+    return "; ".join(filter(None, parts)) if claims or judged else "nothing to test"
 
 
-def listed(counts: "Counter[str]") -> str:
-    """2 reproduced, 1 published lower: verdicts in their order, then anything else."""
-    order = [*get_args(Verdict)[:-1], *get_args(ClaimVerdict)]  # both end with undecided
-    names = sorted(counts, key=lambda name: order.index(name) if name in order else len(order))
-    return ", ".join(f"{counts[name]:,} {name}" for name in names if counts[name]) or "none"
+def overview(studies: Sequence[Results]) -> Table:
+    """A line a study: how much of it was run, and its verdicts."""
+    rows = []
+    for results in studies:
+        run = [line for line in results.lines if line.setting]
+        trained = Counter("whole" if line.setting.whole else line.setting.reduced() for line in run if line.setting)
+        rows.append(
+            [
+                source(results),
+                results.study.title,
+                f"{len(run)} of {sum(row.run is not None for row in results.study.rows)}",
+                "; ".join(f"{name} ({count})" if len(trained) > 1 else name for name, count in trained.items()),
+                conclusion([results]),
+            ]
+        )
+    return Table("", ["source", "what", "rows run", "training (rows)", "verdicts"], "llrll", rows)
+
+
+def listed(verdicts: Iterable[str]) -> str:
+    """2 supported, 1 refuted: in their order, then anything else."""
+    counts = Counter(verdicts)
+    order = {name: place for place, name in enumerate(ORDER)}
+    names = sorted(counts, key=lambda name: order.get(name.removesuffix(" so far"), len(order)))
+    return ", ".join(f"{counts[name]:,} {name}" for name in names) or "none"
+
+
+def short(claim: MeasuredClaim) -> str:
+    """A claim without its place in the source."""
+    return re.sub(r" \((?:[^()]|\([^()]*\))*\)$", "", one_line(claim.claim.text))
+
+
+def _qualified(one: MeasuredClaim | Cell) -> str:
+    return (
+        f"{one.verdict} so far"
+        if one.so_far and one.verdict not in ("open", "unstable", "ceiling")
+        else str(one.verdict)
+    )
+
+
+def _and(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last

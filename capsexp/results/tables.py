@@ -10,8 +10,8 @@ from capsexp.config.compose import ROOT
 from capsexp.files import write_atomically
 from capsexp.results import latex, markdown, pages, runs
 from capsexp.results.collect import Results, collect
-from capsexp.results.page import Page
-from capsexp.results.readme import block, with_block
+from capsexp.results.pages import Page
+from capsexp.results.readme import block, index, with_block
 from capsexp.study import studies
 
 SUFFIXES = (".md", ".csv", ".tex")
@@ -63,8 +63,9 @@ def regenerate(
         made.trials = len(found) - len(finished)
         made.unassigned = len(set(finished.key) - set(pd.concat([one.runs.key for one in collected])))
         if readme is not None:
-            files[readme] = with_block(readme, block(collected, made.unassigned))
+            files[readme] = with_block(readme, block(collected))
         if output is not None:
+            files[output.parent / "README.md"] = index(collected, made.unassigned)
             made.removed = _stale(output, {page.name for page in made.pages})
     made.changed = [path for path, text in files.items() if not path.exists() or path.read_bytes() != text.encode()]
     if not check:
@@ -81,7 +82,7 @@ def csv(results: Results) -> str:
     labels = pd.DataFrame([row.labels for row in study.rows], columns=["row", *study.columns[1:]])
     cells = cells[(cells.runs > 0) | cells.published.notna()].merge(labels, on="row")
     cells = cells[["study", *labels, *cells.columns.drop(["study", *labels])]]
-    for name in ("seeds", "values", "keys"):
+    for name in ("seeds", "values", "bounds", "keys"):
         cells[name] = cells[name].map(lambda found: " ".join(map(str, found)))
     return cells.to_csv(index=False, lineterminator="\n")
 

@@ -9,7 +9,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from capsexp.results import markdown
-from capsexp.results.page import Page, Table, claim_sentence, one_line
+from capsexp.results.pages import Page, Table, one_line
 
 
 def print_page(page: Page) -> None:
@@ -30,11 +30,6 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
         yield Text(table.title, style="bold")
         yield from _table(table, width)
         yield from _below(table)
-    if page.claims:
-        yield Text("Claims", style="bold")
-        sentences = [claim_sentence(*row) for row in page.claims.rows]
-        yield _bullets(Text.assemble(start, (verdict, "bold"), reason) for start, verdict, reason in sentences)
-        yield from _below(page.claims)
     if page.deviations:
         yield Text("Known deviations", style="bold")
         yield _bullets(Text(one_line(text)) for text in page.deviations)
@@ -44,8 +39,8 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
 def _below(table: Table) -> Iterator[RenderableType]:
     if table.notes:
         yield Text(" ".join(table.notes))
-    if table.footnotes:
-        yield _bullets(map(Text, table.footnotes))
+    if table.remarks:
+        yield _bullets(map(Text, table.remarks))
 
 
 def _bullets(texts: Iterable[Text]) -> Grid:

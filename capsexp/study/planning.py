@@ -69,7 +69,7 @@ def plan_all(
     for study in studies:
         selection = select(study, typed)
         selected = {run.overrides: config_of(run.overrides) for run in selection.runs if run.selected}
-        selection.replaces()
+        _ = selection.replaced  # raises InputError for words that leave nothing to compare
         for overrides, config in selected.items():
             try:
                 device, precision = find_device(config)

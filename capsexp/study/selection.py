@@ -6,7 +6,7 @@ replaces the rows' own (`data=mnist_sample`), and makes it another experiment th
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import combinations
 
 from capsexp.errors import InputError
@@ -59,7 +59,8 @@ class Selection:
     runs: list[RowRun]
     replacing: list[str]  # typed words that don't select
 
-    def replaces(self) -> bool:
+    @cached_property
+    def replaced(self) -> bool:
         """Whether the typed words make it another experiment than the paper's.
 
         Raises InputError if no run can be composed, or if two different rows become the same.

@@ -22,6 +22,9 @@ IMAGES = {
     "mnist_sample": (5_000, 1_000),
 }
 
+#: Data sets without a published split: drawn at random, or a part that this package takes.
+OWN_SPLIT = ("coil20", "mnist_sample")
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -34,6 +37,7 @@ class Setting:
     note: str | None  # what the data files are, where they aren't the published ones
     precision: str
     fraction: float = field(compare=False, default=1.0)  # of the paper's training: epochs × images × channels
+    same_start: bool = field(compare=False, default=True)  # its first five epochs are those of the paper's training
 
     @classmethod
     def of(cls, identity: Json) -> "Setting":
@@ -48,25 +52,30 @@ class Setting:
             note,
             identity["precision"],
             epochs / paper * width * _fraction_of_images(identity),
+            epochs >= 5 and identity["optim"]["schedule"] != "milestones",  # which fall earlier in a shorter training
         )
 
     @property
     def whole(self) -> bool:
         """Whether its numbers can stand beside the paper's without a mark."""
-        reduced = (self.epochs, self.train_images, self.test_images, self.note)
-        return self.width == 1 and all(part is None for part in reduced)
+        return not self.reduced()
 
-    def __str__(self) -> str:
-        """As in captions: 2 of 250 epochs, bf16."""
+    def reduced(self, measure: str = "accuracy") -> str:
+        """In words, what makes a measure another than after the paper's training: 2 of 250 epochs; empty if nothing."""
+        start = measure == "first_five" and self.same_start
         parts = [
-            "{:,} of {:,} epochs".format(*self.epochs) if self.epochs else "",
+            "{:,} of {:,} epochs".format(*self.epochs) if self.epochs and not start else "",
             f"{100 * self.width:.3g} % of the channels" if self.width != 1 else "",
             f"{self.train_images:,} training images" if self.train_images else "",
             f"{self.test_images:,} test images" if self.test_images else "",
             self.note or "",
         ]
-        words = [part for part in parts if part] or ["the paper's whole training"]
-        return ", ".join([*words, self.precision])
+        return ", ".join(part for part in parts if part)
+
+    def __str__(self) -> str:
+        """As in captions: 2 of 250 epochs, bf16."""
+        training = self.reduced() or "the paper's whole training"
+        return f"{training}, {self.precision}"
 
     @property
     def overrides(self) -> list[str]:
@@ -84,8 +93,18 @@ class Setting:
 def tested_images(identity: Json) -> int | None:
     """The number of images that a run was tested on; None where only the files could tell."""
     data, count = identity["data"], identity["budget"]["test_images"]
-    images = _images(data) if data["note"] is None or data[NAME] == "mnist_sample" else None
-    return images[1] if count is None and images else count
+    if count is not None or (data["note"] and data[NAME] != "mnist_sample"):
+        part = re.search(r"([\d,]+) of [\d,]+ test", data["note"] or "")
+        return count or (int(part[1].replace(",", "")) if part else None)
+    images = _images(data)
+    return images[1] if images else None
+
+
+def has_official_test_set(identity: Json) -> bool:
+    """Whether everybody tests on the same images; otherwise another experimenter's would be others."""
+    data = identity["data"]
+    own = data["note"] is not None or identity["budget"]["test_images"] is not None or data.get("synthesis")
+    return not own and data[NAME] not in OWN_SPLIT
 
 
 def _fraction_of_images(identity: Json) -> float:

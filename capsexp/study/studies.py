@@ -24,7 +24,10 @@ from capsexp.errors import InputError, first_line
 from capsexp.run import records
 
 #: Quantities that sources print and records hold.
-Measure = Literal["accuracy", "first_epoch", "first_five", "parameters", "memory", "inference"]
+Measure = Literal["accuracy", "first_epoch", "first_five", "parameters", "memory", "inference", "seconds"]
+
+#: What is claimed of an effect without a size; the last three need a margin.
+CLAIMED = ("increase", "decrease", "same", "no increase", "no decrease")
 
 #: Why there is no number: drawn or lost in our copy; left open by the source; of a network that it doesn't describe.
 REASONS = ("not in our copy", "not reported", "not specified")
@@ -55,6 +58,7 @@ class Row:
     run: str | None  # its command; with several combinations the row is the best of them. None: it can't be run
     published: dict[str, str]  # measure → the number as printed (parameters in millions), or one of REASONS
     note: str | None = None
+    reading_of: str | None = None  # the row whose printed numbers these are, where this is another reading of its text
 
     @property
     def name(self) -> str:
@@ -78,18 +82,32 @@ class Row:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the source about rows, tested over seeds.
+    """A statement of the source about rows.
 
-    Every seed gives one estimate: the mean over the pairs [a, b] of b − a (`difference`), of 100·(b − a)/a
-    (`relative`), or the least-squares slope of the measure over the rows, taken as 1, 2, 3, … (`slope`).
+    The effect is the mean over the pairs [a, b] of b − a (`difference`), of the change from a to b in percent
+    (`relative`), of a/b (`factor`), the last two as means of logarithms; or the least-squares slope of the measure over
+    the rows, taken as 1, 2, 3, … (`slope`).
     """
 
     text: str
-    measure: Measure
-    estimate: Literal["difference", "relative", "slope"]
-    claimed: str  # the size as printed, with its sign; or increase, decrease, same
+    measure: Measure = "accuracy"
+    estimate: Literal["difference", "relative", "factor", "slope"] = "difference"
+    claimed: str = ""  # the size as printed, with its sign; or one of CLAIMED
+    margin: str | None = (
+        None  # the smallest effect that would matter, in its unit, where it is claimed that there is none
+    )
     pairs: list[list[str]] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
+    untested: str | None = None  # why nothing here tests it; it then has none of the above
+    ours: bool = False  # not the source's
+
+
+@dataclass(frozen=True)
+class Check:
+    """Two numbers that a source prints of the same thing."""
+
+    text: str
+    printed: list[str]
 
 
 @dataclass(frozen=True)
@@ -104,9 +122,16 @@ class Study:
     measures: list[Measure]  # that the source prints
     rows: list[Row]
     deviations: list[str] = field(default_factory=list)  # of our runs from the source's, as far as known
+    differs: str | None = None  # in what all runs differ from the source's, so that no verdict is on its own experiment
     claims: list[Claim] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
     figures: list[str] = field(default_factory=list)  # in capsexp.figures, beside the one of the study's name
     across: str | None = None  # the column whose labels head the columns of the README's short table
+
+    @property
+    def publication(self) -> str:
+        """The source, without which of its tables: huang."""
+        return self.source.partition(",")[0]
 
 
 @dataclass(frozen=True)
@@ -207,15 +232,24 @@ def _check_rows(study: Study) -> None:
             if published_number(text) is None and text not in REASONS:
                 allowed = ", ".join(REASONS)
                 raise InputError(f"rows.{row.name}.published.{measure}={text}: must be a number or one of {allowed}")
+        if row.reading_of is not None and row.reading_of not in rows - {row.name}:
+            raise InputError(f"rows.{row.name}.reading_of={row.reading_of}: no such row")
         if not all("=" in word for word in (row.run or "").split()):
             raise InputError(f"rows.{row.name}.run={row.run}: must be words of the form key=value")
     for claim in study.claims:
         _check_claim(claim, rows)
+    for one in study.checks:
+        if len(one.printed) != 2 or None in map(published_number, one.printed):
+            raise InputError(f"checks: {one.text}: printed must be two numbers")
     if study.across is not None and study.across not in study.columns[1:]:
         raise InputError(f"across={study.across}: must be one of the columns but the first")
 
 
 def _check_claim(claim: Claim, rows: set[str]) -> None:
+    if claim.untested is not None:
+        if claim != Claim(claim.text, untested=claim.untested, ours=claim.ours):
+            raise InputError(f"claims: {claim.text}: untested, so without measure, claimed, pairs and rows")
+        return
     if bool(claim.pairs) == (claim.estimate == "slope") or bool(claim.rows) != (claim.estimate == "slope"):
         raise InputError(f"claims: {claim.text}: a slope needs rows, anything else pairs")
     if any(len(pair) != 2 for pair in claim.pairs):
@@ -223,8 +257,18 @@ def _check_claim(claim: Claim, rows: set[str]) -> None:
     named = {name for pair in claim.pairs for name in pair} | set(claim.rows)
     if unknown := named - rows:
         raise InputError(f"claims: {claim.text}: no row {', '.join(sorted(unknown))}")
-    if claim.claimed not in ("increase", "decrease", "same") and published_number(claim.claimed) is None:
-        raise InputError(f"claims: {claim.text}: claimed={claim.claimed}: must be a number, increase, decrease or same")
+    size = published_number(claim.claimed)
+    if size is None and claim.claimed not in CLAIMED:
+        allowed = ", ".join(CLAIMED)
+        raise InputError(f"claims: {claim.text}: claimed={claim.claimed}: must be a number or one of {allowed}")
+    if size is not None and (size.value == 0 or (claim.estimate == "relative" and size.value <= -100)):
+        raise InputError(f"claims: {claim.text}: claimed={claim.claimed}: must be another number than 0, above -100 %")
+    if claim.measure == "first_epoch" and claim.estimate != "relative":
+        raise InputError(f"claims: {claim.text}: first epochs are compared by estimate=relative")
+    margin = published_number(claim.margin or "")
+    if (claim.claimed in CLAIMED[2:]) != (margin is not None and margin.value > 0):
+        needing = ", ".join(CLAIMED[2:])
+        raise InputError(f"claims: {claim.text}: margin={claim.margin}: must be positive with {needing}, else missing")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,0 +1,59 @@
+"""The spread over seeds in each data set and setting, whatever study the runs belong to: runs → pools.
+
+Accuracies are pooled in percent, first epochs as natural logarithms, costs of one device as they are compared.
+"""
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from capsexp.results.statistics import Pool, pool
+from capsexp.study.setting import Setting
+
+PERCENT = ("accuracy", "last", "first_five")
+EPOCHS = ("first_epoch", "within")
+
+#: Data set and split, setting, protocol.
+Place = tuple[str, Setting, str]
+
+
+class Pools:
+    """The pools of the frame of all runs, each calculated once. A cell is what was trained; each seed counts once."""
+
+    def __init__(self, runs: pd.DataFrame) -> None:
+        finished = runs[runs.state == "finished"].sort_values(["started", "key"])
+        finished = finished.drop_duplicates(["condition", "setting", "protocol", "seed"])
+        groups: Any = finished.groupby(["dataset", "setting", "protocol"], sort=False)
+        self._runs: dict[Place, pd.DataFrame] = dict(iter(groups))
+        self._made: dict[tuple[Place, str, str, bool], Pool] = {}
+
+    def pool(self, place: Place, measure: str, device: str = "", logarithms: bool = False) -> Pool:
+        """The pool of a measure; of first epochs always of their logarithms. `device`: of costs, the only one."""
+        key = place, measure, device, logarithms
+        if key not in self._made:
+            self._made[key] = self._pool(*key) if place in self._runs else Pool()
+        return self._made[key]
+
+    def _pool(self, place: Place, measure: str, device: str, logarithms: bool) -> Pool:
+        """Lower bounds of epochs are left out."""
+        runs = self._runs[place]
+        runs = runs[runs[measure].notna() & ~(runs.censored.astype(bool) & (measure in EPOCHS))]
+        runs = runs[runs.device == device] if device else runs
+        cells: dict[str, dict[int, float]] = {}
+        for condition, seed, value in zip(runs.condition, runs.seed, runs[measure], strict=True):
+            cells.setdefault(condition, {})[seed] = scaled(measure, float(value), logarithms)
+        images = runs.images.iloc[0] if measure in PERCENT and len(runs) else None
+        return pool(cells, images, 1 / runs[measure].mean() if measure in EPOCHS and len(runs) else 0.0)
+
+
+def scaled(measure: str, value: float, logarithm: bool = False) -> float:
+    """A value on the scale on which it is compared: the logarithm of an epoch, and of what is compared by ratios."""
+    return math.log(value) if logarithm or measure in EPOCHS else value
+
+
+def unscaled(measure: str, interval: tuple[float, float]) -> tuple[float, float]:
+    """An interval in the measure's unit; of accuracies, within 0 to 100 %."""
+    if measure in EPOCHS:
+        return math.exp(interval[0]), math.exp(interval[1])
+    return (max(interval[0], 0.0), min(interval[1], 100.0)) if measure in PERCENT else interval
