@@ -61,6 +61,8 @@ def run(
         "command": f"python -m capsexp {words} seed={seed}",
         "device": GPU,
         "started": "2026-01-01T00:00:00+00:00",
+        "load": None,
+        "threads": None,
     }
     fields = {key: value for key, value in changed.items() if key not in provenance}
     record = Record(

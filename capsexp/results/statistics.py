@@ -45,7 +45,7 @@ The runs of all networks are assumed to have one variance and a normal distribut
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import mean
@@ -326,28 +326,28 @@ def _check_margin(margin: float) -> None:
 def _stable(values: Mapping[str, Sequence[float]], errors: Mapping[str, float], step: float) -> set[str]:
     """The cells with several values that aren't unstable.
 
-    It begins with the half of smallest variance, so that several unstable cells don't hide each other, and ends when
-    the cells within the limit are those from which it was calculated.
+    The half of smallest variance is, so that several unstable cells don't hide each other; the others are added in the
+    order of their variance, if they are within the limit that those before them give.
     """
     ranked = sorted(values, key=lambda name: _sum_of_squares(values[name]) / (len(values[name]) - 1))
-    stable, seen = set(ranked[: (len(ranked) + 1) // 2]), list[set[str]]()
-    while stable not in seen:
-        seen.append(stable)
-        stable = {name for name in ranked if _within(name, values, stable - {name}, errors[name], step)}
+    half = (len(ranked) + 1) // 2
+    stable = set(ranked[:half])
+    for name in ranked[half:]:
+        if _within(values[name], [values[other] for other in stable], errors[name], step):
+            stable.add(name)
     return stable
 
 
-def _within(
-    name: str, values: Mapping[str, Sequence[float]], others: Collection[str], error: float, step: float
-) -> bool:
-    """Whether the range of a cell's values is within the limit that the others give; without others it is."""
-    spread = _spread([values[other] for other in others], step)
-    width, n = max(values[name]) - min(values[name]), len(values[name])
+def _within(values: Sequence[float], others: Sequence[Sequence[float]], error: float, step: float) -> bool:
+    """Whether the range of a cell's values is within the limit that other cells give."""
+    spread = _spread(others, step)
+    width = max(values) - min(values)
     if spread is None or width <= RANGE * max(math.sqrt(spread.variance), error) or not spread.variance:
         return True
     from scipy.stats import studentized_range  # takes a second to import
 
-    return bool(studentized_range.sf(width / math.sqrt(spread.variance), n, spread.degrees) > RANGE_LEVEL)
+    ratio = width / math.sqrt(spread.variance)
+    return bool(studentized_range.sf(ratio, len(values), spread.degrees) > RANGE_LEVEL)
 
 
 def _spread(cells: Sequence[Sequence[float]], step: float) -> Spread | None:

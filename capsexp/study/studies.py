@@ -261,8 +261,11 @@ def _check_claim(claim: Claim, rows: set[str]) -> None:
     if size is None and claim.claimed not in CLAIMED:
         allowed = ", ".join(CLAIMED)
         raise InputError(f"claims: {claim.text}: claimed={claim.claimed}: must be a number or one of {allowed}")
-    if size is not None and (size.value == 0 or (claim.estimate == "relative" and size.value <= -100)):
-        raise InputError(f"claims: {claim.text}: claimed={claim.claimed}: must be another number than 0, above -100 %")
+    least = {"relative": -100.0, "factor": 0.0}.get(claim.estimate, -math.inf)
+    if size is not None and (size.value == (1 if claim.estimate == "factor" else 0) or size.value <= least):
+        raise InputError(
+            f"claims: {claim.text}: claimed={claim.claimed}: must be an effect, by estimate={claim.estimate}"
+        )
     if claim.measure == "first_epoch" and claim.estimate != "relative":
         raise InputError(f"claims: {claim.text}: first epochs are compared by estimate=relative")
     margin = published_number(claim.margin or "")
