@@ -11,6 +11,7 @@ from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
 from capsexp.results.pages import Table, one_line, source
 from capsexp.results.statistics import ClaimVerdict, NumberVerdict
+from capsexp.study.studies import published_number
 
 #: Verdicts that are one, in the order in which they are listed.
 ORDER = [*get_args(ClaimVerdict), *get_args(NumberVerdict), "equal", "different"]
@@ -102,6 +103,17 @@ def conclusion(studies: Sequence[Results]) -> str:
         f"{len(judged)} published numbers: {listed(map(_qualified, judged))}" if judged else "",
     ]
     return "; ".join(filter(None, parts)) if claims or judged else "nothing to test"
+
+
+def foremost(studies: Sequence[Results], most: int = 2) -> list[Stated]:
+    """The claims of which most is known: decided ones before open ones, sizes before directions, then by p-value."""
+    tested = [one for one in stated(studies) if one.claim.measured and one.claim.runs]
+
+    def rank(one: Stated) -> tuple[bool, bool, float]:
+        sized = published_number(one.claim.claim.claimed) is not None
+        return one.claim.verdict == "open", not sized, one.claim.p_value if one.claim.p_value is not None else 1.0
+
+    return sorted(tested, key=rank)[:most]
 
 
 def overview(studies: Sequence[Results]) -> Table:

@@ -352,7 +352,7 @@ def test_nothing_is_hardly_ever_supported() -> None:
     found = [estimate for _ in range(1_000) if (estimate := compared(simulated([0, 0, 0, 0], 3, draw)))]
     verdicts = Counter(judge_size(estimate, 1.0)[0] for estimate in found)
     assert verdicts["supported"] / 1_000 <= 0.05
-    assert verdicts["refuted"] / 1_000 >= 0.5
+    assert verdicts["refuted"] / 1_000 >= 0.3
 
 
 @pytest.mark.slow
