@@ -52,7 +52,7 @@ class Setting:
             note,
             identity["precision"],
             epochs / paper * width * _fraction_of_images(identity),
-            epochs >= 5 and identity["optim"]["schedule"] != "milestones",  # which fall earlier in a shorter training
+            epochs >= 5 and identity["optim"]["schedule"] != "steps",  # which come earlier in a shorter training
         )
 
     @property

@@ -1,5 +1,6 @@
 """The pages of studies, printed as Markdown, CSV and TeX."""
 
+import dataclasses
 import io
 import re
 import shutil
@@ -13,22 +14,22 @@ from made import CBAM, PLAIN, SWEPT, claim, results, row, run, runs, study
 from support import ROOT
 
 from capsexp.results import latex, markdown
-from capsexp.results.collect import Results
-from capsexp.results.page import Footnotes, Table, claim_sentence, decimal
-from capsexp.results.pages import commands, page
+from capsexp.results.pages import HELDOUT_NOTE, SO_FAR_NOTE, Table, commands, decimal, page
 from capsexp.results.runs import MEASURES
 from capsexp.results.tables import csv
 from capsexp.run.records import Record
-from capsexp.study.studies import Row, Study
+from capsexp.study.studies import Check, Row, Study
 
 SHORT = f"{PLAIN} budget.epochs=2"
+WHOLE = "the paper's whole training, bf16"
+NEAR = [98.9, 99.0, 99.1]  # s = 0.1
 
 
 def cells(text: str, name: str, section: str = "Accuracy") -> dict[str, str]:
     """A row of one of a page's tables, by column."""
     part = text.partition(f"## {section}\n")[2].partition("\n## ")[0]
     header, _, *rows = [re.split(r"\s*\|\s*", line)[1:-1] for line in part.splitlines() if line.startswith("|")]
-    (found,) = (row for row in rows if row[0].partition(" [")[0] == name)
+    (found,) = (row for row in rows if row[0] == name)
     return dict(zip(header, found, strict=True))
 
 
@@ -36,56 +37,75 @@ def printed(made: Study, found: Sequence[Record], typed: Sequence[str] = ()) -> 
     return markdown.document(page(results(made, found, typed)))
 
 
-def test_a_number_has_its_seeds_and_its_standard_deviation() -> None:
-    found = cells(printed(study(), [*runs(PLAIN, [99.70, 99.72, 99.74]), *runs(CBAM, [98.5])]), "A")
-    assert (found["published"], found["maximum"], found["difference"], found["verdict"]) == (
-        *("99.80", "99.72 ± 0.02 (3)"),
-        *("−0.08", "reproduced"),
-    )
-    one = cells(printed(study(), runs(CBAM, [98.5])), "B")
-    assert (one["maximum"], one["last epoch"], one["verdict"]) == ("98.50 (1)", "98.50 (1)", "undecided")
+def test_a_number_has_its_seeds_its_standard_deviation_and_its_prediction_interval() -> None:
+    found = [*runs(PLAIN, [99.70, 99.72, 99.74]), *runs(CBAM, [98.5])]
+    assert cells(printed(study(), found), "A") == {
+        **{"network": "A", "published": "99.80", "maximum": "99.72 ± 0.02 (3)", "last epoch": "99.72 ± 0.02 (3)"},
+        **{"one more run": "99.62 to 99.82", "difference": "−0.08", "verdict": "reproduced", "training": WHOLE},
+    }
+    alone = cells(printed(study(), found[3:]), "B")
+    assert (alone["maximum"], alone["difference"], alone["verdict"]) == ("98.50 (1)", "−1.40", "open")
+    assert "one more run" not in alone
 
 
 def test_the_first_epoch_has_its_own_table() -> None:
-    found = [run(PLAIN, seed, [0.0] * (first - 1) + [9.0]) for seed, first in enumerate((4, 6, 5))]
+    found = [run(PLAIN, seed, [0.0] * (first - 1) + [9.0, 1.0]) for seed, first in enumerate((4, 6, 5))]
     one = cells(printed(study(), found), "A", "First epoch to the maximum")
     assert (one["published"], one["first epoch"], one["within 0.1 point"]) == ("7", "5.0 ± 1.0 (3)", "5.0 ± 1.0 (3)")
-    assert (one["difference"], one["verdict"]) == ("−2.0", "reproduced")
+    assert (one["difference"], one["verdict"]) == ("−29 %", "compatible, imprecise")
     assert cells(printed(study(), found[:1]), "A", "First epoch to the maximum")["first epoch"] == "4 (1)"
+
+
+@pytest.mark.parametrize(
+    ("curves", "text"),
+    [
+        ([[1.0, 9.0]], "≥ 2 (1)"),
+        ([[1.0, 9.0], [2.0, 8.0]], "≥ 2 (2)"),
+        ([[1.0, 9.0], [9.0, 1.0]], "≥ 2, 1"),
+    ],
+)
+def test_a_maximum_in_the_last_epoch_is_a_lower_bound(curves: list[list[float]], text: str) -> None:
+    found = [run(PLAIN, seed, curve) for seed, curve in enumerate(curves)]
+    one = cells(printed(study(), found), "A", "First epoch to the maximum")
+    assert (one["first epoch"], one["verdict"], one.get("difference", "")) == (text, "open", "")
+
+
+def test_an_unstable_cell_lists_its_seeds_and_shows_the_median() -> None:
+    text = printed(study(), [*runs(PLAIN, [97.0, 10.0, 96.0]), *runs(CBAM, NEAR)])
+    found = cells(text, "A")
+    assert found["maximum"] == found["last epoch"] == "median 96.00 of 97.00, 10.00, 96.00"
+    assert (found["one more run"], found["difference"], found["verdict"]) == ("", "", "unstable")
+    assert cells(text, "B")["maximum"] == "99.00 ± 0.10 (3)"
 
 
 def test_a_row_without_runs_is_empty() -> None:
     found = cells(printed(study(), runs(PLAIN, [99.0])), "B")
-    assert found == {
-        **{"network": "B", "published": "99.90", "maximum": "", "last epoch": ""},
-        **{"difference": "", "verdict": ""},
-    }
+    assert {name: text for name, text in found.items() if text} == {"network": "B", "published": "99.90"}
 
 
-def test_every_cell_of_a_reduced_setting_has_a_footnote_that_is_explained() -> None:
-    found = [*runs(SHORT, [99.0]), *runs(CBAM, [99.0]), *runs(CBAM, [9.0], note="a part")]
+def test_a_shorter_training_is_named_and_judged_so_far() -> None:
+    found = [*runs(SHORT, NEAR), *runs(CBAM, NEAR), *runs(CBAM, [9.0], note="a part")]
     text = printed(study(), found)
     reduced, whole = cells(text, "A"), cells(text, "B")
-    assert [reduced[name] for name in ("maximum", "last epoch", "difference")] == [
-        *("99.00 (1) [a]", "99.00 (1) [a]"),
-        "−0.80 [a]",
-    ]
-    assert whole["maximum"] == "99.00 (1)"
-    assert "\n- [a] 2 of 250 epochs, bf16\n" in text
-    assert "\n- Unmarked: the paper's whole training, bf16" in text
-    assert cells(text, "B", "Also measured")["maximum"] == "9.00 (1) [b]"
-    for section in text.split("\n## ")[1:]:
-        table_lines = [line for line in section.splitlines() if line.startswith("|")]
-        used = {
-            mark for line in table_lines for marks in re.findall(r"\[([a-z, ]+)\]", line) for mark in marks.split(", ")
-        }
-        assert used == set(re.findall(r"^- \[([a-z])\] ", section, re.MULTILINE))
+    assert (reduced["training"], reduced["verdict"]) == ("2 of 250 epochs, bf16", "ours is lower so far")
+    assert (whole["training"], whole["verdict"]) == (WHOLE, "ours is lower")
+    assert cells(text, "B", "Also measured")["training"] == "a part, bf16"
+    assert SO_FAR_NOTE in text
+    assert SO_FAR_NOTE not in printed(study(), found[3:6])
 
 
-def test_two_precisions_of_the_whole_training_both_have_footnotes() -> None:
+@pytest.mark.parametrize(
+    ("values", "verdict"), [([99.8], "open"), ([97.0, 10.0, 96.0], "unstable")], ids=["open", "unstable"]
+)
+def test_what_is_no_verdict_is_not_so_far(values: list[float], verdict: str) -> None:
+    cbam = runs(f"{CBAM} budget.epochs=2", NEAR) if verdict == "unstable" else []
+    assert cells(printed(study(), [*runs(SHORT, values), *cbam]), "A")["verdict"] == verdict
+
+
+def test_two_precisions_of_the_whole_training_are_told_apart() -> None:
     text = printed(study(), [*runs(PLAIN, [99.0]), *runs(CBAM, [99.0], precision="float32")])
-    assert (cells(text, "A")["maximum"], cells(text, "B")["maximum"]) == ("99.00 (1) [a]", "99.00 (1) [b]")
-    assert "[b] the paper's whole training, float32" in text
+    assert cells(text, "A")["training"] == WHOLE
+    assert cells(text, "B")["training"] == "the paper's whole training, float32"
 
 
 def test_failed_runs_are_counted() -> None:
@@ -96,57 +116,76 @@ def test_failed_runs_are_counted() -> None:
     assert cells(text, "A", "First epoch to the maximum")["first epoch"].endswith(", failed (1 of 5)")
 
 
-def test_the_best_of_several_has_a_footnote() -> None:
+def test_the_best_of_several_has_a_remark() -> None:
     made = study(row("A", SWEPT, accuracy="99"))
     found = [run(SWEPT.replace("1,2,3", str(i)), 0, [90.0 + i]) for i in (1, 2, 3)]
-    assert "[a] best of 3 (routing.iterations=1,2,3), selected on the test set" in printed(made, found)
+    remark = "\n- A: best of {} (routing.iterations=1,2,3), selected on the test set.\n"
+    assert remark.format("3") in printed(made, found)
     fewer = printed(made, found[:2])
-    assert cells(fewer, "A")["maximum"] == "92.00 (1) [a]"
-    assert "[a] best of 2 of 3 (routing.iterations=1,2,3), selected on the test set" in fewer
+    assert cells(fewer, "A")["maximum"] == "92.00 (1)"
+    assert remark.format("2 of 3") in fewer
+
+
+def test_a_rows_note_is_a_remark() -> None:
+    assert "\n- A: Printed twice.\n" in printed(study(row("A", PLAIN, "Printed twice.", accuracy="99")), [])
 
 
 def test_the_held_out_column_is_there_when_there_are_such_runs() -> None:
     plain = runs(PLAIN, [99.0])
-    assert "held-out" not in cells(printed(study(), plain), "A")
+    without = printed(study(), plain)
+    assert "held-out" not in cells(without, "A")
+    assert HELDOUT_NOTE not in without
     heldout = [run(f"{PLAIN} protocol=heldout", seed, [98.0], tested=97.0 + seed) for seed in (0, 1)]
     text = printed(study(), [*plain, *heldout])
     assert cells(text, "A")["held-out"] == "97.50 ± 0.71 (2)"
     assert cells(text, "A")["maximum"] == "99.00 (1)"
-
-
-def test_a_rows_note_is_a_footnote() -> None:
-    text = printed(study(row("A", PLAIN, "Printed twice.", accuracy="99")), [])
-    assert "| A [a] |" in text
-    assert "[a] Printed twice." in text
+    assert HELDOUT_NOTE in text
 
 
 def test_costs() -> None:
     made = study(
         row("A", PLAIN, parameters="6.8", memory="not reported", inference="2.5"),
+        row("B", CBAM, parameters="6.9"),
         measures=["parameters", "memory", "inference"],
     )
-    found = [
-        *runs(PLAIN, [99.0, 99.0]),
-        run(f"{PLAIN} budget.width=0.5", 0, parameters=1_000_000),
-    ]
-    text = printed(made, found)
+    found = runs(PLAIN, [99.0, 99.0])
+    quiet = [dataclasses.replace(one, provenance={**one.provenance, "load": 1.0, "threads": 2}) for one in found]
+    text = printed(made, quiet)
     assert cells(text, "A", "Cost") == {
         **{"network": "A", "published parameters": "6.8M", "parameters": "6,804,224", "verdict": "equal"},
         **{"published ms / 128 images": "2.5", "ms / 128 images": "128.00 ± 0.00 (2)", "published MB": "not reported"},
         **{"MB, device / host": "1,000 / 2,000", "s / epoch": "60.0 ± 0.0 (2)", "device": "NVIDIA H200"},
     }
-    narrow = cells(printed(made, found[2:]), "A", "Cost")
-    assert (narrow["parameters"], narrow["verdict"]) == ("1,000,000 [a]", "")
-    short = cells(printed(made, [run(SHORT, 0)]), "A", "Cost")
-    assert (short["parameters"], short["verdict"], short["s / epoch"]) == ("6,804,224", "equal", "60.0 (1) [a]")
+    counted = cells(text, "B", "Cost")  # without a run
+    assert (counted["parameters"], counted["verdict"], counted["s / epoch"]) == ("6,812,788", "different", "")
+    assert cells(printed(made, found), "A", "Cost")["device"] == "NVIDIA H200, loaded"
 
 
 def test_the_mean_of_the_first_five_epochs() -> None:
     made = study(row("A", PLAIN, first_five="99.10"), measures=["accuracy", "first_five"])
-    found = [run(PLAIN, seed, [99.0 + seed] * 5) for seed in range(3)]
+    found = [run(PLAIN, seed, [98.9 + seed / 10] * 5) for seed in range(3)]
     one = cells(printed(made, found), "A", "First epoch to the maximum")
-    assert (one["published, epochs 1–5"], one["epochs 1–5"]) == ("99.10", "100.00 ± 1.00 (3)")
-    assert (one["difference"], one["verdict"]) == ("+0.90", "reproduced")
+    assert (one["published, epochs 1–5"], one["epochs 1–5"]) == ("99.10", "99.00 ± 0.10 (3)")
+    assert (one["difference"], one["verdict"]) == ("−0.10", "reproduced")
+
+
+def test_what_a_source_prints_twice_has_a_table() -> None:
+    checks = [
+        Check("The CNN's parameters", ["34.4", "35.4"]),
+        Check("CapsNet on CIFAR-10", ["82.95", "83"]),
+        Check("The gain", ["+0.50", ".50"]),
+    ]
+    text = printed(study(checks=checks), [])
+    assert cells(text, "The CNN's parameters", "Printed twice") == {
+        **{"what": "The CNN's parameters", "first": "34.4", "second": "35.4", "verdict": "different"},
+    }
+    assert [cells(text, one.text, "Printed twice")["verdict"] for one in checks[1:]] == ["equal", "equal"]
+    assert "Printed twice" not in printed(study(), [])
+
+
+def test_the_claims_come_first() -> None:
+    assert page(results(study(claims=[claim()]), [])).tables[0].title == "Claims"
+    assert page(results(study(), [])).tables[0].title == "Accuracy"
 
 
 def test_the_hours_of_each_run_count_once() -> None:
@@ -192,34 +231,73 @@ def test_a_typed_precision_stands_once_in_the_command() -> None:
 # Claims
 
 
-def sentences(made: Results) -> list[str]:
-    """The claims as on the page, without footnotes."""
-    claims = page(made).claims
-    assert claims is not None
-    return [re.sub(r" \[[a-z]\]$", "", "".join(claim_sentence(*row))) for row in claims.rows]
+def told(made: Study, found: Sequence[Record], *typed: str) -> list[str]:
+    """What the page says of the study's only claim: claimed, printed, measured, verdict, from."""
+    (one,) = page(results(made, found, typed)).tables[0].rows
+    return one[1:]
 
 
-def test_claims_as_sentences() -> None:
-    found = [*runs(PLAIN, [1.0, 2.0, 3.0]), *runs(CBAM, [2.0, 4.0, 6.0])]
-    assert sentences(results(study(claims=[claim(claimed="+2.52")]), found)) == [
-        "B is better: claimed +2.52 points, measured +2.00 ± 2.48 points (95 %, n = 3): not reproduced"
+GAIN = [*runs(PLAIN, NEAR), *runs(CBAM, [99.4, 99.5, 99.6])]  # 0.5 points, half a width 2.776 · 0.1 · sqrt(2 / 3)
+PRINTED = "+0.10 points (−0.01 to +0.22)"  # 99.80 and 99.90 % of 10,000 images
+
+
+def test_a_claim_has_its_printed_and_measured_effect_and_its_p_value() -> None:
+    assert told(study(claims=[claim(claimed="+0.52")]), GAIN) == [
+        *("+0.52 points", PRINTED, "+0.50 points (+0.27 to +0.73)", "supported, p = 0.004 (0.004)", "6 runs, bf16")
     ]
-    assert sentences(results(study(claims=[claim("relative", "-50")]), found)) == [
-        "B is better: claimed −50 %, measured +100.0 ± 0.0 % (95 %, n = 3): contradicted"
-    ]
-    assert sentences(results(study(claims=[claim("slope", "same")]), found[:5])) == [
-        "B is better: claimed no difference, measured +1.50 ± 6.35 points a row (95 %, n = 2): undecided"
-    ]
+
+
+@pytest.mark.parametrize(
+    ("estimate", "claimed", "margin", "texts"),
+    [
+        ("slope", "increase", None, ["an increase", "points a row"]),
+        ("relative", "-50", None, ["−50 %", "%"]),
+        ("factor", "2", None, ["2 times", "times"]),
+        ("difference", "no decrease", "0.1", ["no decrease", "points"]),
+        ("difference", "same", "0.1", ["no difference", "points"]),
+    ],
+)
+def test_a_claims_unit_is_that_of_its_estimate(
+    estimate: str, claimed: str, margin: str | None, texts: list[str]
+) -> None:
+    wanted, printed, measured, *_ = told(study(claims=[claim(estimate, claimed, margin=margin)]), GAIN)
+    assert [wanted, re.sub(r"^[+−]?[\d.]+ | \(.*\)$", "", measured)] == texts
+    assert texts[1] in printed
+
+
+def test_p_values_of_several_claims_are_corrected_together() -> None:
+    claims = [claim(text=f"Claim {number}", claimed="increase", measure=measure) for number, measure in CORRECTED]
+    first, second = page(results(study(claims=claims), GAIN)).tables[0].rows
+    assert (first[4], second[4]) == ("supported, p = 0.004 (0.007)",) * 2
+
+
+CORRECTED = [(1, "accuracy"), (2, "first_five")]
+
+
+def test_a_claim_after_shorter_training_is_so_far() -> None:
+    found = [*runs(SHORT, NEAR), *runs(f"{CBAM} budget.epochs=2", [99.4, 99.5, 99.6])]
+    *_, verdict, origin = told(study(claims=[claim()]), found)
+    assert (verdict, origin) == ("supported so far, p = 0.004 (0.004)", "6 runs, 2 of 250 epochs, bf16")
+    *_, verdict, origin = told(study(claims=[claim()]), [found[0], found[3]])
+    assert (verdict, origin) == ("open", "2 runs, 2 of 250 epochs, bf16")
+
+
+def test_a_count_shows_each_of_several_pairs() -> None:
+    counted = claim("difference", "increase", measure="parameters")
+    assert told(study(claims=[counted]), [])[2:] == ["+8,564.0", "supported", "a count, no run"]
+    rows = [*study().rows, row("C", f"{PLAIN} model.width=0.5")]
+    several = dataclasses.replace(counted, estimate="factor", claimed="increase", pairs=[["A", "B"], ["A", "C"]])
+    assert told(study(*rows, claims=[several]), [])[2:] == []
 
 
 def test_a_claim_without_a_measurement_has_its_reason() -> None:
-    made, short = study(claims=[claim()]), "budget.epochs=2"
-    assert sentences(results(made, [])) == ["B is better: claimed an increase: not run"]
-    assert sentences(results(made, runs(PLAIN, [1.0]))) == ["B is better: claimed an increase: not run (B)"]
-    apart = [run(PLAIN, 0), run(CBAM, 1)]
-    assert sentences(results(made, apart))[0].endswith("an increase: no seed that its rows have in one setting")
-    text = printed(made, [*runs(f"{PLAIN} {short}", [1.0]), *runs(f"{CBAM} {short}", [2.0])])
-    assert "claimed an increase, measured +1.00 points (n = 1): **undecided** (reduced training) [a]\n" in text
+    made = study(claims=[claim()])
+    assert told(made, []) == ["an increase", PRINTED, "", "not run", ""]
+    assert told(made, runs(PLAIN, [1.0])) == ["an increase", PRINTED, "", "not run", "no runs of B"]
+    apart = [run(PLAIN, 0), run(CBAM, 1, precision="float32")]
+    assert told(made, apart)[3:] == ["open", "its rows have no runs that can be compared"]
+    untested = claim("difference", "", measure="accuracy", pairs=[], untested="No network\nhas it.")
+    assert told(study(claims=[untested]), GAIN) == ["", "", "", "untested", "No network has it."]
 
 
 # Other forms
