@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
-from statistics import median
+from statistics import mean, median
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -221,7 +221,7 @@ def _numbers(
     """Mean, standard deviation and prediction interval."""
     if not values or setting is None:
         return {"n": 0, "unstable": False}
-    center, n = sum(values) / len(values), len(values)
+    center, n = mean(values), len(values)
     sd = math.sqrt(sum((value - center) ** 2 for value in values) / (n - 1)) if n > 1 else None
     found = {"n": n, "mean": center, "sd": sd, "unstable": False}
     if measure in COSTS or any(bounds):
