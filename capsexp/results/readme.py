@@ -163,7 +163,7 @@ def _spent(studies: Sequence[Results], unassigned: int) -> str:
         return "No runs."
     whole = sum(setting.whole for setting in runs.setting)
     judged = [cell for _, cell in summary.numbers(studies) if cell.measure in JUDGED]
-    verdicts = summary.listed(f"{cell.verdict}{' so far' if cell.so_far else ''}" for cell in judged)
+    verdicts = summary.listed(map(summary.qualified, judged))
     sentences = [
         f"{spent(runs)} {whole} of them had the paper's whole training. Their records are in [runs](runs).",
         f"Published accuracies and epochs with runs: {verdicts}." if judged else "",

@@ -99,8 +99,8 @@ def conclusion(studies: Sequence[Results]) -> str:
     tested = [claim for claim in claims if claim.measured]
     judged = [cell for _, cell in numbers(studies) if cell.measure in JUDGED]
     parts = [
-        f"{len(tested)} of {len(claims)} claims tested" + (f": {listed(map(_qualified, tested))}" if tested else ""),
-        f"{len(judged)} published numbers: {listed(map(_qualified, judged))}" if judged else "",
+        f"{len(tested)} of {len(claims)} claims tested" + (f": {listed(map(qualified, tested))}" if tested else ""),
+        f"{len(judged)} published numbers: {listed(map(qualified, judged))}" if judged else "",
     ]
     return "; ".join(filter(None, parts)) if claims or judged else "nothing to test"
 
@@ -147,7 +147,8 @@ def short(claim: MeasuredClaim) -> str:
     return re.sub(r" \((?:[^()]|\([^()]*\))*\)$", "", one_line(claim.claim.text))
 
 
-def _qualified(one: MeasuredClaim | Cell) -> str:
+def qualified(one: MeasuredClaim | Cell) -> str:
+    """A verdict, so far where the training is another than the paper's."""
     return (
         f"{one.verdict} so far"
         if one.so_far and one.verdict not in ("open", "unstable", "ceiling")
