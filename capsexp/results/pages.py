@@ -337,7 +337,8 @@ def claim_texts(one: MeasuredClaim) -> list[str]:
     runs = f"{one.runs} run{'s' if one.runs > 1 else ''}" if one.runs else ""
     counted = "a count, no run" if one.measured and not one.runs else ""
     precision = one.setting.precision if one.setting else ""
-    origin = ", ".join(filter(None, [runs, counted, one.so_far, precision, one.reason]))
+    reason = f"no runs of {one.reason}" if one.verdict == "not run" and one.reason else one.reason
+    origin = ", ".join(filter(None, [runs, counted, one.so_far, precision, reason]))
     return [claimed, printed, measured, verdict, origin]
 
 
