@@ -168,8 +168,10 @@ def _compare(
 
 def _counted(found: MeasuredClaim, selection: Selection, rows: Mapping[str, Row]) -> MeasuredClaim:
     """A claim on numbers of parameters, which needs no run."""
-    overrides = {run.row: run.overrides for run in reversed(selection.runs)}
+    overrides = {run.row: run.overrides for run in reversed(selection.runs) if run.identity}
     places = {row.name: place for place, row in enumerate(selection.study.rows)}
+    if missing := [name for name in _names(found.claim) if places[name] not in overrides]:
+        return replace(found, verdict="not run", reason=_listed(missing))
     values = {name: counted(overrides[places[name]]) for name in _names(found.claim)}
     on_scale = {name: math.log(value) if _is_ratio(found.claim) else value for name, value in values.items()}
     value = sum(weight * on_scale[name] for name, weight in _weights(found.claim, on_scale).items())
