@@ -1,58 +1,102 @@
 """The README: its generated block, every file of the configuration, links that lead somewhere."""
 
+import dataclasses
 import re
 from pathlib import Path
+from collections import Counter
 
 import pytest
-from made import CBAM, PLAIN, SWEPT, claim, results, row, runs, study
+from made import CBAM, PLAIN, SWEPT, claim, frame_of, results, row, run, runs, study
 from support import ROOT
 
 from capsexp.config.compose import CONF
-from capsexp.results.collect import Results
-from capsexp.results.page import Footnotes, Table
-from capsexp.results.readme import BEGIN, END, block, position, short_table
+from capsexp.results import summary
+from capsexp.results.collect import Results, collect
+from capsexp.results.pages import Table
+from capsexp.results.readme import BEGIN, END, block, index, position, short_table
 from capsexp.study import studies
-from capsexp.study.studies import Row
+from capsexp.study.studies import Row, Study
 
-WHOLE = [*runs(PLAIN, [99.7, 99.8, 99.9]), *runs(CBAM, [99.8, 99.9, 99.99])]
+NEAR = [98.9, 99.0, 99.1]  # s = 0.1
+WHOLE = [*runs(PLAIN, NEAR), *runs(CBAM, [99.4, 99.5, 99.6])]
 SHORT = f"{CBAM} budget.epochs=2"
+TRAINING = "the paper's whole training, bf16"
 
 
 README = (ROOT / "README.md").read_text()
 
 
-def table_of(made: Results, notes: Footnotes | None = None) -> Table:
-    found = short_table(made, notes or Footnotes(made.runs.setting))
+def several(*made: Study) -> list[Results]:
+    """What the runs of WHOLE give for studies of one source."""
+    return collect(made, frame_of(WHOLE))
+
+
+def table_of(made: Results) -> Table:
+    found = short_table(made)
     assert found is not None
     return found
 
 
-def test_the_block_has_a_line_a_study_and_tables_of_those_with_runs() -> None:
-    ran = results(study(rows=[*study().rows, row("C", None)]), [*WHOLE, *runs(f"{PLAIN} budget.width=0.5", [9.0])])
-    empty = results(study(name="made_table2", title="Another"), [])
-    text = block([ran, empty], unassigned=4)
+def test_the_block_is_the_answer_and_a_line_a_source() -> None:
+    made = [results(study(claims=[claim()]), WHOLE), results(study(name="b", source="other, Table 1"), [])]
+    lines = block(made).splitlines()
+    assert lines[0] == " ".join(summary.answer(made))
+    assert lines[4:] == [
+        "| made | B 99.90 → 99.50 ± 0.10 (3), whole training | 1 of 1 claims tested: 1 supported; "
+        "3 published numbers: 2 ours is lower, 1 open | [tables](results/README.md#made) |",
+        "| other |  | nothing to test | [tables](results/README.md#other) |",
+    ]
+
+
+def test_the_index_has_the_claims_each_study_and_what_was_run() -> None:
+    made = [results(study(claims=[claim()]), [*WHOLE, *runs(SHORT, [9.0])]), results(study(name="made_table2"), [])]
+    text = index(made, unassigned=4)
     lines = text.splitlines()
-    assert lines[0].startswith("7 runs, 7 minutes on NVIDIA H200. 6 of them had the paper's whole training")
-    assert lines[0].endswith(" Records of no study: 4.")
-    assert "**made, Table 1**: A table. 7 runs, 7 minutes on NVIDIA H200." in lines
-    assert text.count("**made, Table 1**") == 1  # not of the study without runs
-    assert "<details><summary><b>made</b>: 7 runs, 7 minutes on NVIDIA H200.</summary>" in lines
-    assert "<details><summary><b>What was run</b>, and what was not: 2 studies</summary>" in lines
+    assert lines[6] == (
+        "7 runs, 7 minutes on NVIDIA H200. 6 of them had the paper's whole training. Their records are in "
+        "[runs](runs). Published accuracies and epochs with runs: 2 ours is lower, 1 open. Records of no study: 4."
+    )
+    assert "**[made_table1](tables/made_table1.md)** made, Table 1: A table. 7 runs, 7 minutes on NVIDIA H200." in lines
     assert (
-        "| [made_table1](results/tables/made_table1.md) | made, Table 1 | A table | 2 of 2 | 3 | whole in 2 "
-        "| 2 reproduced, 1 published higher |"
+        "| [made_table1](tables/made_table1.md) | made, Table 1 | A table | 2 of 2 | whole | 1 of 1 claims tested: "
+        "1 supported; 3 published numbers: 2 ours is lower, 1 open |"
     ) in lines
-    assert "| [made_table2](results/tables/made_table2.md) | made, Table 1 | Another | 0 of 2 |  |  |  |" in lines
-    assert "of no study" not in block([ran], unassigned=0)
-    assert block([empty], unassigned=0).startswith("Nothing has been run yet.\n\n")
+    assert "| [made_table2](tables/made_table2.md) | made, Table 1 | A table | 0 of 2 |  | nothing to test |" in lines
+    assert "of no study" not in index(made, unassigned=0)
+    assert index(made[1:], unassigned=0).splitlines()[4:7] == ["No claim has been tested yet.", "", "No runs."]
+
+
+def test_the_index_calls_no_open_number_so_far() -> None:
+    text = index([results(study(), [*runs(SHORT, NEAR), run(f"{PLAIN} budget.epochs=2", 0)])], 0)
+    assert "with runs: 2 ours is lower so far, 1 open." in text
+
+
+def test_the_index_lists_tested_claims_by_verdict_with_their_readings() -> None:
+    rows = [*study().rows, dataclasses.replace(row("C", f"{CBAM} routing.iterations=1"), reading_of="B")]
+    claims = [
+        claim(claimed="+0.10", text="Larger"),
+        claim(claimed="decrease", text="Wrong"),
+        claim(text="Right (in the source (so))"),
+        claim(text="Read otherwise", pairs=[["A", "C"]]),
+        claim(claimed="same", margin="0.1", text="No network", pairs=[["A", "D"]]),
+    ]
+    made = study(*rows, row("D", None), claims=claims)
+    text = index([results(made, [*WHOLE, *runs(rows[2].run or "", NEAR)])], 0)
+    lines = [line.split(" | ") for line in text.splitlines() if line.startswith("| [made_table1](tables/")]
+    listed = [(words[1], words[5].partition(",")[0]) for words in lines]
+    assert listed[:4] == [
+        *(("Larger", "supported"), ("Right", "supported")),
+        *(("reading: Read otherwise", "open"), ("Wrong", "contradicted")),
+    ]
+    assert "No network" not in text
 
 
 def test_without_a_column_to_lay_across_all_rows_stand_on_one_line() -> None:
     table = table_of(results(study(), WHOLE))
-    assert table.columns == ["", "A", "B"]
+    assert table.columns == ["", "A", "B", "training"]
     assert table.rows == [
-        ["maximum %", "99.80 → 99.80 ± 0.10 (3)", "99.90 → 99.90 ± 0.10 (3)"],
-        ["first epoch", "7 → 1.0 ± 0.0 (3)", "→ 1.0 ± 0.0 (3)"],
+        ["maximum %", "99.80 → 99.00 ± 0.10 (3)", "99.90 → 99.50 ± 0.10 (3)", TRAINING],
+        ["first epoch", "7 → ≥ 1 (3)", "→ ≥ 1 (3)", TRAINING],
     ]
 
 
@@ -66,81 +110,88 @@ def test_the_labels_of_a_column_are_laid_across() -> None:
         study(*rows, columns=["network", "data"], across="data", measures=["accuracy"]),
         [*runs(PLAIN, [99.0]), *runs(SHORT, [8.0])],
     )
-    notes = Footnotes(made.runs.setting)
-    table = table_of(made, notes)
-    assert table.columns == ["", "A", "B"]
+    table = table_of(made)
+    assert table.columns == ["", "A", "B", "training"]
     assert table.rows == [
-        ["Net", "99.71 → 99.00 (1)", "99.9 → 8.00 (1) [a]"],
-        ["Big net", "→ 99.00 (1) [b]", ""],
+        ["Net", "99.71 → 99.00 (1)", "99.9 → 8.00 (1)", f"{TRAINING}; 2 of 250 epochs, bf16"],
+        ["Big net", "→ 99.00 (1)", "", TRAINING],
     ]
-    assert notes.texts() == [
-        "Unmarked: the paper's whole training, bf16",
-        "[a] 2 of 250 epochs, bf16",
-        "[b] best of 1 of 3 (routing.iterations=1,2,3), selected on the test set",
-    ]
+
+
+def test_an_unstable_cell_lists_its_seeds_in_the_short_table() -> None:
+    made = results(study(measures=["accuracy"]), [*runs(PLAIN, [97.0, 10.0, 96.0]), *WHOLE[3:]])
+    assert table_of(made).rows[0][1] == "99.80 → median 96.00 of 97.00, 10.00, 96.00"
 
 
 @pytest.mark.parametrize(("measure", "printed"), [("memory", "not in our copy"), ("accuracy", "not reported")])
 def test_a_study_whose_source_prints_no_accuracies_has_no_short_table(measure: str, printed: str) -> None:
     made = results(study(row("A", PLAIN, **{measure: printed}), measures=[measure]), runs(PLAIN, [9.0]))
-    assert short_table(made, Footnotes([])) is None
+    assert short_table(made) is None
 
 
 def test_numbers_that_our_copy_has_lost_are_left_out() -> None:
     rows = [row(name, words, accuracy="not in our copy") for name, words in (("A", PLAIN), ("B", CBAM))]
-    made = results(study(*rows, measures=["accuracy"]), runs(PLAIN, [9.0]))
-    table = table_of(made)
-    assert (table.columns, table.rows) == (["", "A"], [["maximum %", "→ 9.00 (1)"]])
+    table = table_of(results(study(*rows, measures=["accuracy"]), runs(PLAIN, [9.0])))
+    assert (table.columns, table.rows) == (["", "A", "training"], [["maximum %", "→ 9.00 (1)", TRAINING]])
 
 
-def test_claims_with_runs_are_listed_once() -> None:
-    words = 'B is better (as the source says (in a footnote), "by far")'
-    claims = [claim(text=words, claimed="+0.10"), claim(pairs=[["A", "C"]])]
-    made = [
-        results(study(name=name, claims=claims, rows=[*study().rows, row("C", None)], source=source), WHOLE)
-        for name, source in (("one", "made, Table 1"), ("two", "made, Table 2"), ("three", "other, Table 1"))
+# All studies together
+
+
+def test_a_claim_of_two_studies_counts_once() -> None:
+    made = several(study(claims=[claim()]), study(name="two", claims=[claim(), claim(claimed="+0.52")]))
+    assert [(one.results.study.name, one.claim.claim.claimed) for one in summary.stated(made)] == [
+        *(("made_table1", "increase"), ("two", "+0.52"))
     ]
-    text = block(made, 0)
-    listed = re.findall(r"^\| \[(\w+)\]\(results/tables/\w+\.md\) \| (B is better .*) \|$", text, re.MULTILINE)
-    assert [name for name, _ in listed] == ["one", "three"]
-    for _, rest in listed:
-        assert re.fullmatch(r"B is better \| \+0\.10 points \| \+0\.10 ± \d\.\d\d points .* \| confirmed", rest)
-    counts = "Claims with runs: 2 confirmed; without: 2."
-    assert text.splitlines()[2] == (
-        f"Published accuracies and epochs with runs: 4 reproduced, 2 published higher. {counts}"
-    )
+    other = study(name="three", source="other, Table 1", claims=[claim()])
+    assert len(summary.stated([*made, *several(other)])) == 3
 
 
-def test_claims_with_few_seeds_are_folded() -> None:
-    made = [
-        results(study(name="one", claims=[claim()], source="made, Table 1"), WHOLE),
-        results(
-            study(name="two", claims=[claim(), claim(text="B is better by far")], source="other, Table 1"), WHOLE[:4]
-        ),
-        results(study(name="three", source="third, Table 1"), []),
+def test_a_reading_is_listed_under_its_claim_and_a_claim_of_ours_is_left_out() -> None:
+    rows = [*study().rows, dataclasses.replace(row("C", SWEPT.replace("1,2,3", "1")), reading_of="B")]
+    reading, own = claim(text="Read otherwise", pairs=[["A", "C"]]), claim(text="Ours", ours=True)
+    made = several(study(*rows, name="readings", claims=[reading, own]), study(claims=[claim()]))
+    (one,) = summary.stated(made)
+    assert (one.results.study.name, one.claim.reading) == ("made_table1", False)
+    assert [found.claim.text for _, found in one.readings] == ["Read otherwise"]
+    assert summary.answer(made)[0].startswith("Of 1 claims, 1 are tested")
+
+
+def test_a_published_number_counts_once_without_readings() -> None:
+    reading = dataclasses.replace(row("C", f"{CBAM} routing.iterations=1", accuracy="99.90"), reading_of="B")
+    made = several(study(measures=["accuracy"]), study(*study().rows, reading, name="two", measures=["accuracy"]))
+    assert [(found.study.name, cell.row) for found, cell in summary.numbers(made)] == [
+        *(("made_table1", "A"), ("made_table1", "A"), ("made_table1", "B"))  # of A an epoch too
     ]
-    text = block(made, 0)
-    visible, *folds = text.split("<details><summary>")
-    assert "| [one](results/tables/one.md) | B is better |" in visible
-    assert "[two]" not in visible
-    assert [fold.partition(":")[0] for fold in folds] == [
-        "<b>made</b>",
-        "<b>other</b>",
-        "<b>What was run</b>, and what was not",
+
+
+def test_the_answer_tells_counts_whole_and_shorter_trainings_apart() -> None:
+    third = row("C", f"{PLAIN} routing.iterations=1 budget.epochs=2")
+    fourth = row("D", f"{SHORT} routing.iterations=1")
+    claims = [
+        claim(),
+        claim("relative", measure="parameters"),
+        claim(text="Shorter", pairs=[["C", "D"]]),
+        claim("difference", "", measure="accuracy", pairs=[], untested="No network."),
     ]
-    assert "Claims with" not in folds[0]
-    assert folds[1].startswith("<b>other</b>: 4 runs, 4 minutes on NVIDIA H200.</summary>")
-    assert "Claims with fewer than 3 seeds:" in folds[1]
-    assert folds[1].count("| [two](results/tables/two.md) |") == 2
-    assert text.count("</details>") == 3
-    assert "Claims with 3 seeds or more" not in block(made[1:], 0)
+    found = [*WHOLE, *runs(third.run or "", NEAR), *runs(fourth.run or "", NEAR)]
+    made = results(study(*study().rows, third, fourth, claims=claims), found)
+    assert summary.answer([made]) == [
+        "Of 4 claims, 3 are tested: 1 by counting parameters (1 supported); 1 after the paper's whole training "
+        "(1 supported); 1 after shorter training, so far (1 open).",
+        "The whole training was run on MNIST only: shorter training shows directions, not levels.",
+    ]
+    assert summary.answer([results(study(claims=claims[:1]), [])]) == ["No claim has been tested yet."]
+    shorter = [results(study(third, fourth, claims=claims[2:3]), found[6:])]
+    assert summary.answer(shorter)[1].startswith("No training was as long as the paper's: ")
 
 
-def test_footnotes_mean_the_same_in_all_tables() -> None:
-    made = [results(study(name=name), [*WHOLE[:3], *runs(SHORT, [8.0])]) for name in ("one", "two")]
-    text = block(made, 0)
-    assert text.count("99.90 → 8.00 (1) [a]") == 2
-    assert text.count("[a] 2 of 250 epochs, bf16") == 1
+def test_verdicts_are_listed_in_their_order() -> None:
+    counts = {"open": 2, "contradicted": 1, "supported so far": 3, "supported": 1200, "not run": 1}
+    texts = summary.listed(Counter(counts).elements()).split(", ")
+    assert set(texts[:2]) == {"1,200 supported", "3 supported so far"}
+    assert texts[2:] == ["1 contradicted", "2 open", "1 not run"]
+    assert summary.listed([]) == "none"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +204,7 @@ def test_footnotes_mean_the_same_in_all_tables() -> None:
     ],
 )
 def test_a_source_is_shortened(source: str, short: str) -> None:
-    assert f") | {short} | A table |" in block([results(study(source=source), [])], 0)
+    assert f") | {short} | A table |" in index([results(study(source=source), [])], 0)
 
 
 @pytest.mark.parametrize("name", studies.names())

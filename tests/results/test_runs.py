@@ -24,6 +24,26 @@ def test_measures_of_one_run() -> None:
     assert line(run(PLAIN, 0, note="a part"))["inference"] is None
 
 
+def test_a_maximum_in_the_last_epoch_is_a_lower_bound() -> None:
+    curves = [[9.0], [1.0, 9.0], [9.0, 9.0], [9.0, 1.0]]
+    assert [line(run(PLAIN, 0, curve))["censored"] for curve in curves] == [True, True, False, False]
+
+
+def test_the_test_images_and_whether_everybody_has_the_same() -> None:
+    found = [line(run(words, 0, note=note)) for words, note in ((PLAIN, None), (PLAIN, "a part"), (COIL, None))]
+    assert [(one["images"], one["official"]) for one in found] == [(10_000, True), (None, False), (72, False)]
+
+
+def test_data_sets_and_splits_have_different_digests() -> None:
+    fraction = f"{COIL} data.reader.test_fraction=0.3"
+    digests = {line(run(words, 0))["dataset"] for words in (PLAIN, COIL, fraction, f"{PLAIN} routing.iterations=1")}
+    assert len(digests) == 3
+    assert line(run(PLAIN, 0, note="a part"))["dataset"] in digests
+
+
+COIL = "model=capsnet data=coil20 attention=none"
+
+
 def test_files_that_are_no_records_are_named_and_the_others_are_read(tmp_path: Path) -> None:
     (good,) = write(tmp_path, runs(PLAIN, [99.7]))
     text, folder = good.read_text(), tmp_path / "runs"

@@ -20,21 +20,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in [*folder.glob("results/tables/*"), folder / "README.md"]}
+    paths = [*folder.glob("results/tables/*"), *folder.glob("results/*.md"), folder / "README.md"]
+    return {str(path.relative_to(folder)).removeprefix("results/tables/"): path.read_bytes() for path in paths}
 
 
-def test_it_writes_three_files_a_study_and_the_readme(folder: Path, program: Program) -> None:
+def test_it_writes_three_files_a_study_the_index_and_the_readme(folder: Path, program: Program) -> None:
     write(folder / "results", [run(PLAIN.replace("mnist", "fashion_mnist"), 0), run(f"{PLAIN} budget=smoke", 0)])
     code, printed, _ = program(SCRIPT)
     names = {f"{name}.{suffix}" for name in ("one", "two") for suffix in ("md", "csv", "tex")}
     assert code == 0
-    assert set(contents(folder)) == {*names, "README.md"}
+    assert set(contents(folder)) == {*names, "results/README.md", "README.md"}
     text = (folder / "README.md").read_text()
-    assert text.startswith(f"# Before\n\n{readme.BEGIN}\n\n3 runs")
+    assert text.startswith(f"# Before\n\n{readme.BEGIN}\n\nNo claim has been tested yet.")
     assert text.endswith(f"\n\n{readme.END}\n\nafter\n")
     assert "99.80 ± 0.10 (3)" in text
     assert "old" not in text
-    assert sorted(printed[:-1]) == ["wrote README.md", *(f"wrote results/tables/{name}" for name in sorted(names))]
+    assert "Records of no study: 1." in (folder / "results" / "README.md").read_text()
+    written = ["README.md", "results/README.md", *(f"results/tables/{name}" for name in names)]
+    assert sorted(printed[:-1]) == sorted(f"wrote {name}" for name in written)
     assert printed[-1] == "1 records belong to no study, 1 are trials of a few steps"
 
 
@@ -53,7 +56,11 @@ def test_a_check_finds_what_differs_and_writes_nothing(folder: Path, program: Pr
     write(folder / "results", runs(CBAM, [99.0]))
     before = contents(folder)
     code, _, errors = program(SCRIPT, "--check")
-    changed = [*(f"results/tables/{name}" for name in ("one.csv", "two.csv", "two.md", "two.tex")), "README.md"]
+    changed = [
+        *(f"results/tables/{name}" for name in ("one.csv", "two.csv", "two.md", "two.tex")),
+        "results/README.md",
+        "README.md",
+    ]
     assert code == 1
     assert sorted(errors) == sorted(f"error: {name}: not what the records give; make tables" for name in changed)
     assert contents(folder) == before
@@ -75,7 +82,7 @@ def test_files_of_removed_studies_are_removed_and_no_others(folder: Path, progra
     assert program(SCRIPT, "--check")[0] == 1
     assert (folder / "results" / "tables" / "two.md").exists()
     assert program(SCRIPT)[0] == 0
-    assert set(contents(folder)) == {"one.md", "one.csv", "one.tex", "notes.md", "README.md"}
+    assert set(contents(folder)) == {"one.md", "one.csv", "one.tex", "notes.md", "results/README.md", "README.md"}
     assert program(SCRIPT, "--check")[0] == 0
 
 
@@ -91,7 +98,7 @@ def test_other_data_is_printed_and_written_only_to_a_named_folder(folder: Path, 
     write(folder / "results", runs(PLAIN.replace("mnist", "fashion_mnist"), [88.0]))
     code, printed, _ = program(SCRIPT, "one", "data=fashion_mnist")
     assert code == 0
-    assert "| A | 99.80 | 88.00 (1) | 88.00 (1) | −11.80 | undecided |" in printed
+    assert "| A | 99.80 | 88.00 (1) | 88.00 (1) | −11.80 | open | the paper's whole training, bf16 |" in printed
     assert set(contents(folder)) == {"README.md"}
     assert program(SCRIPT, "one", "data=fashion_mnist", "--output", "elsewhere")[0] == 0
     assert "88.00 (1)" in Path("elsewhere/one.md").read_text()

@@ -7,22 +7,24 @@ from dataclasses import replace
 import pytest
 
 from capsexp.results import markdown
-from capsexp.results.page import Page, Table
+from capsexp.results.pages import Page, Table
 from capsexp.results.terminal import print_page
 
 COLUMNS = ["network", "iterations", "published", "maximum", "verdict"]
 ROWS = [
-    ["CapsNet5", "5", "99.65000153", "70.39 ± 45.42 (3) [a]", "undecided"],
-    ["CapsNet5_CBAM [c]", "5", "not reported", "97.64 ± 0.06 (2) [a]", ""],
+    ["CapsNet5", "5", "99.65000153", "70.39 ± 45.42 (3)", "open"],
+    ["CapsNet5_CBAM", "5", "not reported", "97.64 ± 0.06 (2)", ""],
 ]
-CLAIM = ["It is [bold]better[/bold]", "an increase", "+1.00 points", "undecided (reduced training) [a]"]
+CLAIM = ["It is [bold]better[/bold]", "an increase", "+1.00 points", "supported so far, p = 0.004"]
 PAGE = Page(
     name="made",
     title="A title",
     source="made, Table 1.",
     protocol="Their words",
-    tables=[Table("Accuracy", COLUMNS, "lrrrl", ROWS, ["A caption."], ["[a] two epochs"])],
-    claims=Table("Claims", ["claim", "claimed", "measured", "verdict"], "llll", [CLAIM]),
+    tables=[
+        Table("Claims", ["claim", "claimed", "measured", "verdict"], "llll", [CLAIM]),
+        Table("Accuracy", COLUMNS, "lrrrl", ROWS, ["A caption."], ["CapsNet5: a [remark]."]),
+    ],
     deviations=["Another optimiser."],
     runs="5 runs.",
     commands={"python -m capsexp folded": ["CapsNet5"]},
@@ -45,7 +47,7 @@ def test_no_word_is_lost_or_cut(
     assert max(map(len, lines)) <= width
     words = Counter(re.split(r"[\s:,]+", " ".join(lines)))
     texts = [*ROWS[0], *ROWS[1], *CLAIM, PAGE.title, PAGE.source, PAGE.protocol, *PAGE.deviations, PAGE.runs]
-    texts += [*PAGE.tables[0].notes, *PAGE.tables[0].footnotes]
+    texts += [*PAGE.tables[1].notes, *PAGE.tables[1].remarks]
     assert not Counter(re.split(r"[\s:,]+", " ".join(texts))) - words
     assert "folded" not in words
 
@@ -62,11 +64,11 @@ def test_a_narrow_one_has_wrapped_cells_then_a_list_a_row(
     wrapped = drawn(56, monkeypatch, capsys)
     assert any(line.split() == ["CapsNet5_CBAM", "5", "not", "97.64", "±"] for line in wrapped)
     listed = [line.rstrip() for line in drawn(44, monkeypatch, capsys)]
-    at = listed.index("CapsNet5_CBAM [c]")
+    at = listed.index("CapsNet5_CBAM")
     assert listed[at + 1 : at + 5] == [
         "  iterations: 5",
         "  published: not reported",
-        "  maximum: 97.64 ± 0.06 (2) [a]",
+        "  maximum: 97.64 ± 0.06 (2)",
         "",
     ]
 
@@ -74,7 +76,7 @@ def test_a_narrow_one_has_wrapped_cells_then_a_list_a_row(
 def test_a_page_without_claims_and_deviations_has_no_such_headings(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("test_terminal.PAGE", replace(PAGE, claims=None, deviations=[]))
+    monkeypatch.setattr("test_terminal.PAGE", replace(PAGE, tables=PAGE.tables[1:], deviations=[]))
     lines = [line.strip() for line in drawn(80, monkeypatch, capsys)]
     assert "Accuracy" in lines
     assert not {"Claims", "Known deviations"} & set(lines)

@@ -49,7 +49,48 @@ def test_the_numbers_of_images_are_those_in_the_configuration(path: Path) -> Non
 )
 def test_the_number_of_tested_images(words: str, tested: int) -> None:
     assert setting.tested_images(run(words, 0).identity) == tested
-    assert setting.tested_images(run("data=svhn", 0, note="a part").identity) is None
+
+
+@pytest.mark.parametrize(
+    ("note", "tested"),
+    [("first 4,434 of 73,257 training and 1,952 of 26,032 test digits", 1_952), ("a part", None)],
+)
+def test_a_note_can_tell_the_number_of_tested_images(note: str, tested: int | None) -> None:
+    assert setting.tested_images(run("data=svhn", 0, note=note).identity) == tested
+    assert setting.tested_images(run("data=svhn budget.test_images=9", 0, note=note).identity) == 9
+
+
+@pytest.mark.parametrize(
+    ("words", "note", "official"),
+    [
+        ("data=mnist", None, True),
+        ("data=mnist budget.train_images=9", None, True),
+        ("data=mnist budget.test_images=9", None, False),
+        ("data=svhn", "a part", False),
+        ("data=coil20", None, False),
+        ("data=mnist_sample", None, False),
+        ("data=affine_mnist", None, False),
+        ("data=diverse_multimnist model=inverted_capsnet_multimnist", None, False),
+    ],
+)
+def test_an_official_test_set_is_one_that_everybody_has(words: str, note: str | None, official: bool) -> None:
+    assert setting.has_official_test_set(run(f"{words} attention=none", 0, note=note).identity) == official
+
+
+@pytest.mark.parametrize(
+    ("words", "reduced"),
+    [
+        ("budget.epochs=5", ""),
+        ("budget.epochs=4", "4 of 250 epochs"),
+        ("budget.epochs=5 budget.train_images=9", "9 training images"),
+        ("budget.epochs=5 budget.width=0.5", "50 % of the channels"),
+        ("budget.epochs=5 optim=jiao optim.epochs=100", ""),
+        ("budget.epochs=5 optim=tsai_sgd", "5 of 350 epochs"),  # whose steps come in the third and the fourth epoch
+        ("optim=tsai_sgd", ""),
+    ],
+)
+def test_five_epochs_are_the_papers_first_unless_the_learning_rate_falls_earlier(words: str, reduced: str) -> None:
+    assert Setting.of(run(f"{PLAIN} {words}", 0).identity).reduced("first_five") == reduced
 
 
 @pytest.mark.parametrize(

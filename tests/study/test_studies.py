@@ -10,7 +10,7 @@ from capsexp.errors import InputError
 from capsexp.run import records
 from capsexp.run.build import count_parameters
 from capsexp.study import studies
-from capsexp.study.studies import Published, condition, config_of
+from capsexp.study.studies import Claim, Published, condition, config_of
 
 #: Numbers that the sources print, typed a second time, in their own layout: study -> row -> measures.
 NUMBERS: dict[str, dict[str, dict[str, str]]] = {
@@ -85,7 +85,8 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
         for data, (accuracy, parameters) in zip(("CIFAR-10", "CIFAR-100"), map(str.split, cells), strict=True)
     },
     "tsai_fig4": {f"{routing} {i}": {} for routing in ("Dynamic", "EM", "Inverted") for i in range(1, 6)},
-    "tsai_fig4_ablation": {f"{variant} {i}": {} for variant in ("Inverted", "A", "B", "C") for i in range(1, 6)},
+    "tsai_fig4_ablation": {f"{variant} {i}": {} for variant in ("Inverted", "A", "B", "C") for i in range(1, 6)}
+    | {"Margin 2": {}, "Spread 2": {}},
     "tsai_fig4_cost": {f"Inverted {i}": {"parameters": "0.56"} for i in range(1, 6)},
     "tsai_fig5": {
         "CapsNet* vector": {"accuracy": "83.39", "parameters": "42.48"},
@@ -103,6 +104,13 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
         "CNN": {"parameters": "34.4"},
     },
     "alberti_affine": {"CapsNet": {"accuracy": "79"}, "CNN": {"accuracy": "66"}},
+    "sabour_table1": {
+        "CNN": {"accuracy": "99.61", "parameters": "35.4"},
+        "CapsNet1": {"accuracy": "99.66", "parameters": "6.8"},
+        "CapsNet1 reconstruction": {"accuracy": "99.71", "parameters": "8.2"},
+        "CapsNet3": {"accuracy": "99.65", "parameters": "6.8"},
+        "CapsNet3 reconstruction": {"accuracy": "99.75", "parameters": "8.2"},
+    },
     "ou_backprop": {"Routing alone": {}, "Last iteration": {}, "Routing and back-propagation": {}},
     "ou_traversal": {"CapsNet MNIST": {}, "CapsNet Fashion-MNIST": {}},
 }
@@ -114,7 +122,9 @@ SIZES = {
     "huang_table2": "+1.76 +0.52 +2.52 +3.01 +2.90 +3.46 +0.80 +1.19 +1.57",
     "huang_readings": "+3.46 +3.46 +3.46 +3.46 +3.46 +2.52 +1.16 +1.16",
     "huang_table4": "+0.15 +2.52 +3.46 +1.57 +1.33 +1.16",
-    "tsai_table1": "-75",
+    "tsai_table1": "4 4",
+    "alberti_mnist": "4",
+    "sabour_table1": "+0.05 +0.10 +0.04 +0.14",
     "alberti_affine": "+13",
 }
 
@@ -142,7 +152,7 @@ def test_every_run_can_be_built_and_has_one_command_in_a_study() -> None:
         assert count_parameters(config_of(words)) > 0
 
 
-@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("name", studies.names())
 def test_the_numbers_are_those_that_are_printed(name: str) -> None:
     study = studies.load(name)
     found = {
@@ -240,6 +250,8 @@ def error(name: str = "huang_table1") -> str:
 
 FIRST = 'published: {accuracy: "82.45"}'
 PAIR = "pairs: [[CapsNet 1.0 CIFAR-10, CapsNet 0.5 CIFAR-10]]"
+AT = " " * 8  # where a claim's keys stand
+DIFFERENCE, SIZE = "estimate: difference", f'{AT}claimed: "+0.50"'
 MISTAKES = [
     ("measures: [accuracy]", "measures: [accuracy, speed]", "measures[1]=speed: must be one of accuracy, "),
     (FIRST, "published: {accuarcy: '82.45'}", "accuarcy is not among the study's measures"),
@@ -252,14 +264,43 @@ MISTAKES = [
     (PAIR, "rows: [CapsNet 1.0 CIFAR-10]", "a slope needs rows, anything else pairs"),
     (PAIR, "", "a slope needs rows, anything else pairs"),
     ("estimate: difference", "estimate: ratio", "claims[0].estimate=ratio: must be one of difference, "),
-    ('claimed: "+0.50"', "claimed: much", "claimed=much: must be a number, increase, decrease or same"),
+    (
+        'claimed: "+0.50"',
+        "claimed: much",
+        "claimed=much: must be a number or one of increase, decrease, same, no increase, no ",
+    ),
+    ('claimed: "+0.50"', "claimed: '0.00'", "claimed=0.00: must be another number than 0"),
+    (
+        f"{DIFFERENCE}\n{SIZE}",
+        f"estimate: relative\n{AT}claimed: '-100'",
+        "claimed=-100: must be another number than 0",
+    ),
+    (f"{DIFFERENCE}\n{SIZE}", f"estimate: factor\n{AT}claimed: '-4'", "claimed=-4: must be another number than 0"),
+    (SIZE, f"{AT}claimed: same", "margin=None: must be positive with same, no increase, no decrease, else missing"),
+    (SIZE, f"{AT}claimed: no decrease\n{AT}margin: '0'", "margin=0: must be positive with same, "),
+    (SIZE, f"{AT}claimed: increase\n{AT}margin: '0.1'", "margin=0.1: must be positive with same, "),
+    (SIZE, f"{SIZE}\n{AT}margin: '0.1'", "margin=0.1: must be positive with same, "),
+    (f"measure: accuracy\n{AT}", f"measure: first_epoch\n{AT}", "first epochs are compared by estimate=relative"),
+    (SIZE, f"{SIZE}\n{AT}untested: No runs.", "untested, so without measure, claimed, pairs and rows"),
+    (FIRST, f"{FIRST}\n{AT}reading_of: CapsNet 2.0", "rows.CapsNet 1.0 CIFAR-10.reading_of=CapsNet 2.0: no such row"),
+    (FIRST, f"{FIRST}\n{AT}reading_of: CapsNet 1.0 CIFAR-10", "reading_of=CapsNet 1.0 CIFAR-10: no such row"),
+    (
+        "    claims:",
+        "    checks: [{text: CNN, printed: ['1']}]\n    claims:",
+        "checks: CNN: printed must be two numbers",
+    ),
+    (
+        "    claims:",
+        "    checks: [{text: CNN, printed: ['1', x]}]\n    claims:",
+        "checks: CNN: printed must be two numbers",
+    ),
     ("[CapsNet 1.0 CIFAR-10, CIFAR-10,", "[CapsNet 1.0 CIFAR-10,", "rows.CapsNet 1.0 CIFAR-10: must have 3 labels"),
     ("labels: [CapsNet 1.0 SVHN", "labels: [CapsNet 0.5 SVHN", "rows: their first labels must differ"),
     ("run: model=da_capsnet attention=none", "run: da_capsnet attention=none", "must be words of the form key=value"),
     ("title: ", "titel: ", "titel: no such key; did you mean title?"),
     ("columns: [", "columns: ", "columns=network, data, squash constant]: must be a list, each text"),
     ("across: data", "across: date", "across=date: must be one of the columns but the first"),
-    ("columns: [", "columns: [[", "line 25: "),
+    ("columns: [", "columns: [[", "line 28: "),
     ("", "- a list\n", "line 3: "),
     ("mode: MULTIRUN", "", "mode: missing"),
     ("mode: MULTIRUN", "mode: RUN", "mode=RUN: must be "),
@@ -274,6 +315,16 @@ def test_a_wrong_file_is_one_line(path: Path, old: str, new: str, expected: str)
     path.write_text(path.read_text().replace(old, new, 1))
     assert error().startswith(f"{path}: ")
     assert expected in error()
+
+
+def test_a_claim_that_there_is_nothing_has_a_margin(path: Path) -> None:
+    path.write_text(path.read_text().replace(SIZE, f"{AT}claimed: no decrease\n{AT}margin: '0.1'", 1))
+    assert studies.load("huang_table1").claims[0].margin == "0.1"
+
+
+def test_a_claim_may_have_only_the_reason_why_it_is_untested(path: Path) -> None:
+    path.write_text(path.read_text().replace("    claims:", "    claims:\n      - {text: Fast, untested: No runs.}", 1))
+    assert studies.load("huang_table1").claims[0] == Claim("Fast", untested="No runs.")
 
 
 def test_no_file_and_no_mapping_are_one_line(path: Path) -> None:
