@@ -108,7 +108,9 @@ def _measure(
     present = {run.row for of_place in places.values() for run in of_place}
     missing = [name for name in _names(claim) if name not in present]
     if not missing:
-        return replace(found, verdict="open", reason="its rows have no runs that can be compared")
+        rising = claim.measure in EPOCHS and any(run.censored for of_place in places.values() for run in of_place)
+        why = "still rising in the last epoch" if rising else "no two rows in one setting"
+        return replace(found, verdict="open", reason=why)
     return replace(found, verdict="not run", reason=_listed(missing) if len(missing) < len(_names(claim)) else "")
 
 
@@ -309,8 +311,8 @@ def _load(claim: Claim, runs: Sequence[Run]) -> str:
 
 
 def is_loaded(run: Run) -> bool:
-    """Whether the machine had other work beside a run: a load average above its own threads, or none on record."""
-    return pd.isna(run.load) or pd.isna(run.threads) or run.load > run.threads + 0.5
+    """Whether the machine had other work beside a run: its load average was above the run's own threads."""
+    return pd.notna(run.load) and pd.notna(run.threads) and run.load > run.threads + 0.5
 
 
 def _listed(texts: list[str]) -> str:

@@ -75,8 +75,14 @@ def answer(studies: Sequence[Results]) -> list[str]:
         "after the paper's whole training": [claim for claim in tested if claim.runs and not claim.so_far],
         "after shorter training, so far": [claim for claim in tested if claim.runs and claim.so_far],
     }
-    parts = [f"{len(of_kind)} {kind} ({listed(one.verdict for one in of_kind)})" for kind, of_kind in kinds.items()]
-    sentences = [f"Of {len(claims)} claims, {len(tested)} are tested: {'; '.join(parts)}."]
+    parts = [
+        f"{len(of_kind)} {kind} ({listed(one.verdict for one in of_kind)})"
+        for kind, of_kind in kinds.items()
+        if of_kind
+    ]
+    sentences = [
+        f"Of {len(claims)} claims, {len(tested)} {'is' if len(tested) == 1 else 'are'} tested: {'; '.join(parts)}."
+    ]
     lines = [line for results in studies if results.study.differs is None for line in results.lines]
     data = dict.fromkeys(
         str(DATA.get(run.data, run.data)) for line in lines if line.setting and line.setting.whole for run in line.runs

@@ -263,8 +263,9 @@ def _check_claim(claim: Claim, rows: set[str]) -> None:
         raise InputError(f"claims: {claim.text}: claimed={claim.claimed}: must be a number or one of {allowed}")
     least = {"relative": -100.0, "factor": 0.0}.get(claim.estimate, -math.inf)
     if size is not None and (size.value == (1 if claim.estimate == "factor" else 0) or size.value <= least):
-        allowed = "a number other than 0, of a change above -100 %, of a factor above 0 and not 1"
-        raise InputError(f"claims: {claim.text}: claimed={claim.claimed}: must be {allowed}")
+        raise InputError(
+            f"claims: {claim.text}: claimed={claim.claimed}: must be an effect, by estimate={claim.estimate}"
+        )
     if claim.measure == "first_epoch" and claim.estimate != "relative":
         raise InputError(f"claims: {claim.text}: first epochs are compared by estimate=relative")
     margin = published_number(claim.margin or "")

@@ -300,7 +300,7 @@ def test_a_claim_without_a_measurement_has_its_reason() -> None:
     assert told(made, []) == ["an increase", PRINTED, "", "not run", ""]
     assert told(made, runs(PLAIN, [1.0])) == ["an increase", PRINTED, "", "not run", "no runs of B"]
     apart = [run(PLAIN, 0), run(CBAM, 1, precision="float32")]
-    assert told(made, apart)[3:] == ["open", "its rows have no runs that can be compared"]
+    assert told(made, apart)[3:] == ["open", "no two rows in one setting"]
     untested = claim("difference", "", measure="accuracy", pairs=[], untested="No network\nhas it.")
     assert told(study(claims=[untested]), GAIN) == ["", "", "", "untested", "No network has it."]
 
