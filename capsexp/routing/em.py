@@ -9,15 +9,20 @@ for t iterations:
         cost_jh ← (β_u + log σ_jh) Σ_i R_ij
         a_j ← logistic(λ (β_a − Σ_h cost_jh))
     E-step, for each child i:
-        p_ij ← Π_h N(V_ijh; μ_jh, σ²_jh)
+        p_ij ← Π_h N(V_ijh; μ_jh, σ²_jh)       with density=mean its D-th root: log p_ij is the mean over h, not the sum
         R_ij ← a_j p_ij / Σ_k a_k p_ik         over the parents k
+
+The product over the D components makes R_ij one-hot after a single E-step, whatever the scale of the votes: a factor on
+all of them adds the same to each log p_ij. The gradient through a second E-step is then chaotic: before training, that
+of a narrow CapsNet in bfloat16 agrees with that in float32 by a cosine of 0.99, 0.16 and 0.01 for two, three and five
+iterations. With the mean it is 0.9998 for each of them. The D-th root is not in the procedure.
 
 The E-step of the last iteration would change nothing and is left out. In a convolutional layer the parents that
 compete for a child are the J types at one position, as in inverted routing; a child under several positions' kernels
 votes separately at each of them. (In Hinton et al. the positions compete too; tsai doesn't specify it.)
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from annotated_types import Ge, Lt
@@ -62,6 +67,7 @@ class EMRouting(Routing):
         inverse_temperature, growth: λ = inverse_temperature · (1 − growth^t) in the t-th iteration; constant with
             growth 0. The papers give no values for λ and its "fixed schedule". With these, a narrow CapsNet classifies
             92 % of the test digits correctly after three epochs of 2,000 images; with ten times the λ, 11 %.
+        density: log p_ij is the `sum` over the pose's components h, as in the procedure, or their `mean`.
 
     Raises ValueError for children without activations.
     """
@@ -78,9 +84,11 @@ class EMRouting(Routing):
         iterations: Count = 2,
         inverse_temperature: Positive = 0.1,
         growth: Annotated[float, Ge(0), Lt(1)] = 0.0,
+        density: Literal["sum", "mean"] = "sum",
     ) -> None:
         super().__init__()
         self.iterations = iterations
+        self.density = density
         self.inverse_temperature, self.growth = inverse_temperature, growth
         self.activation = Activation(parents)
 
@@ -101,7 +109,10 @@ class EMRouting(Routing):
         coefficients: Tensor = self.softmax(votes.new_zeros(votes.shape[:-1]))
         for iteration in range(1, self.iterations):
             gaussians, logits = self.parents(votes, activations, coefficients, iteration)
-            coefficients = self.softmax(logsigmoid(logits)[..., None, :] + log_density(votes, gaussians))
+            density = log_density(votes, gaussians)
+            if self.density == "mean":
+                density = density / votes.shape[-1]
+            coefficients = self.softmax(logsigmoid(logits)[..., None, :] + density)
         return coefficients
 
     def parents(

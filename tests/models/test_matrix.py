@@ -99,6 +99,7 @@ ROUTED = [
     "model=da_capsnet attention=none model.class_pose=32 model.channels=160",
     "model=dynamic_capsnet model.backbone=resnet",
     "model=em_capsnet routing.iterations=3",
+    "model=em_capsnet routing.iterations=3 routing.density=mean",
     "model=em_capsnet routing=dynamic",
     "model=em_capsnet routing=inverted routing.iterations=3",
     "model=inverted_capsnet_cifar100 routing.iterations=4 attention=dual",

@@ -13,6 +13,8 @@ from capsexp.routing.em import Activation, EMRouting
 from capsexp.routing.gaussians import VARIANCE_FLOOR, WEIGHT_FLOOR, Gaussians, fitted, log_density
 from capsexp.run.build import build
 
+MEAN_OF_THREE = ("routing.iterations=3", "routing.density=mean")
+
 
 def routing(parents: int = 3, pose: int = 4, **options: float) -> EMRouting:
     made = EMRouting(parents, pose, **options).double()  # type: ignore[arg-type]
@@ -161,7 +163,9 @@ def test_children_without_activations_are_refused():
         routing()(drawn(1)[0])
 
 
-def by_hand(votes: Tensor, activations: Tensor, iterations: int, inverse_temperature: float) -> tuple[Tensor, Tensor]:
+def by_hand(
+    votes: Tensor, activations: Tensor, iterations: int, inverse_temperature: float, root: int
+) -> tuple[Tensor, Tensor]:
     """The procedure for one image with β_u = β_a = 0, a parent at a time: [I, J, D], [I] -> [J, D], [J]."""
     children, parents, _ = votes.shape
     coefficients = torch.full((children, parents), 1 / parents, dtype=votes.dtype)
@@ -184,27 +188,40 @@ def by_hand(votes: Tensor, activations: Tensor, iterations: int, inverse_tempera
                 ],
                 dim=1,
             )
-            weighted = density * torch.stack(logits).sigmoid()
+            weighted = density ** (1 / root) * torch.stack(logits).sigmoid()
             coefficients = weighted / weighted.sum(1, keepdim=True)
     return torch.stack(means), torch.stack(logits).sigmoid()
 
 
+@pytest.mark.parametrize(("density", "root"), [("sum", 1), ("mean", 4)])
 @pytest.mark.parametrize("iterations", [1, 2, 3])
-def test_the_procedure_by_hand(iterations: int) -> None:
+def test_the_procedure_by_hand(iterations: int, density: str, root: int) -> None:
     generator = torch.Generator().manual_seed(0)
     votes = torch.randn(2, 6, 3, 4, generator=generator, dtype=torch.float64)
     activations = torch.rand(2, 6, generator=generator, dtype=torch.float64)
-    routing = EMRouting(3, 4, iterations=iterations, inverse_temperature=0.3).double()
-    parents = routing(votes, activations)
+    parents = EMRouting(3, 4, iterations=iterations, inverse_temperature=0.3, density=density)(votes, activations)
     assert parents.activations is not None
     for image in range(2):
-        poses, active = by_hand(votes[image], activations[image], iterations, 0.3)
+        poses, active = by_hand(votes[image], activations[image], iterations, 0.3, root)
         torch.testing.assert_close(parents.poses[image], poses)
         torch.testing.assert_close(parents.activations[image], active)
 
 
+def test_the_gradient_through_three_iterations_is_no_rounding_error_with_the_mean() -> None:
+    gradients = []
+    for bf16 in (False, True):
+        config = composed_config("model=em_capsnet", "data=mnist_sample", "budget=demo", *MEAN_OF_THREE)
+        torch.manual_seed(0)
+        network = build(config).network
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            network(torch.rand(4, 1, 28, 28)).scores.square().sum().backward()
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in network.parameters()]))
+    assert torch.cosine_similarity(*gradients, dim=0) > 0.99
+
+
 CHUNKED = [
     ("model=em_capsnet", "routing.iterations=3"),
+    ("model=em_capsnet", *MEAN_OF_THREE),
     ("model=inverted_capsnet", "routing.iterations=3", "routing.activations=true"),
     ("model=inverted_capsnet", "routing.iterations=2", "routing.activations=true", "routing.order=sequential"),
 ]
