@@ -52,8 +52,7 @@ def check_component(node: Component, where: str) -> Component:
 
     Raises InputError for a target that can't be imported, and for arguments that it doesn't take.
     """
-    arguments = {key: value for key, value in node.items() if key not in (TARGET, NAME)}
-    checked = _check_mapping(arguments, import_target(node, where), where)
+    checked = _check_mapping(arguments(node), import_target(node, where), where)
     return {NAME: node[NAME], TARGET: node[TARGET], **checked}
 
 
@@ -67,10 +66,14 @@ def import_target(node: Component, where: str) -> Any:
         raise InputError(f"{where}.{TARGET}={target}: can't be imported") from None
 
 
-def make(node: Component, where: str, *arguments: Any) -> Any:
+def make(node: Component, where: str, *positional: Any) -> Any:
     """An instance of a component, from these arguments followed by the configured ones."""
-    configured = {key: value for key, value in node.items() if key not in (TARGET, NAME)}
-    return import_target(node, where)(*arguments, **configured)
+    return import_target(node, where)(*positional, **arguments(node))
+
+
+def arguments(node: Component) -> dict[str, Any]:
+    """The configured arguments of a component."""
+    return {key: value for key, value in node.items() if key not in (TARGET, NAME)}
 
 
 def check_value(value: object, annotation: Any, key: str) -> Any:

@@ -111,7 +111,7 @@ class Trainer:
     """How and where the training runs. Only the precision is part of a run's identity."""
 
     accelerator: Literal["auto", "cpu", "gpu"]
-    precision: Literal["auto", "bf16", "float32"]  # auto: bf16 on a device with instructions for it, else float32
+    precision: Literal["auto", "bf16", "float32"]  # auto: bf16 where device and routing can, see run.plan.find_device
     deterministic: bool
     routing: Literal["fast", "reference"]  # reference: the papers' procedures literally, with all votes in memory
     processes: Count | None  # that split each batch, with a GPU each; null: one for each GPU

@@ -21,7 +21,7 @@ latter for a few images at a time.
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
@@ -72,6 +72,15 @@ class Routing(nn.Module):
         #: Over the parents: logits -> the routing coefficients of each iteration, [..., I, J]. Forward hooks on this
         #: module observe them.
         self.softmax = nn.Softmax(dim=-1)
+
+    @classmethod
+    def auto_is_float32(cls, **options: Any) -> bool:
+        """Whether trainer.precision=auto is float32 on every device, with these options of the constructor."""
+        return False
+
+    @classmethod
+    def check_bf16(cls, **options: Any) -> None:
+        """Raises ValueError, with what to set instead, for options that can't be trained in bfloat16."""
 
     def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
         """All iterations: [..., I, J, D] and [..., I] -> poses [..., J, D], activations [..., J] or None."""

@@ -22,7 +22,7 @@ compete for a child are the J types at one position, as in inverted routing; a c
 votes separately at each of them. (In Hinton et al. the positions compete too; tsai doesn't specify it.)
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Ge, Lt
@@ -91,6 +91,20 @@ class EMRouting(Routing):
         self.density = density
         self.inverse_temperature, self.growth = inverse_temperature, growth
         self.activation = Activation(parents)
+
+    @classmethod
+    def auto_is_float32(cls, *, density: str = "sum", **options: Any) -> bool:
+        """With the sum; for one or two iterations too, so that all numbers of iterations can be compared."""
+        return density == "sum"
+
+    @classmethod
+    def check_bf16(cls, *, iterations: int = 2, density: str = "sum", **options: Any) -> None:
+        """Raises ValueError for the sum with three or more iterations."""
+        if iterations > 2 and density == "sum":
+            raise ValueError(
+                f"with routing.iterations={iterations} and routing.density=sum the gradient of EM routing is rounding "
+                "error; set trainer.precision=float32 or routing.density=mean"
+            )
 
     def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
         """[..., I, J, D], [..., I] -> the means [..., J, D], the activations [..., J]."""

@@ -1,7 +1,9 @@
 """No routing: the choice for networks without capsules, so that `routing` is part of every run's identity."""
 
+from capsexp.nn.routing import Routing
 
-class NoRouting:
+
+class NoRouting(Routing):
     """Raises ValueError in a network with capsules."""
 
     def __init__(self, parents: int, pose: int) -> None:

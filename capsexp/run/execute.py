@@ -13,7 +13,7 @@ from capsexp.errors import BusyError, InputError
 from capsexp.files import naming, remove_parts
 from capsexp.run import records
 from capsexp.run.build import count_parameters
-from capsexp.run.plan import Plan, finished, plan
+from capsexp.run.plan import Plan, check_precision, finished, plan
 
 if TYPE_CHECKING:
     from pytorch_lightning.callbacks import Callback
@@ -40,6 +40,7 @@ def run(
     with suppress(InputError):  # is raised again below, where data may be downloaded
         if record := _finished(plan(replace(config, data=replace(config.data, download=False))), log):
             return record
+    check_precision(config)
     parameters = count_parameters(config)  # imports much of torch, which a finished run doesn't need
     planned = plan(config, command)
     with locked(planned.folder):

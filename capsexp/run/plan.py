@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from capsexp.config.checks import arguments, import_target
 from capsexp.config.schema import Config
 from capsexp.data import source
 from capsexp.errors import InputError
@@ -93,8 +94,19 @@ def find_device(config: Config) -> tuple[torch.device, str]:
         raise InputError(f"trainer.processes={processes}: each needs a GPU, and torch sees {torch.cuda.device_count()}")
     precision = config.trainer.precision
     if precision == "auto":
-        precision = "bf16" if _has_bfloat16(device) else "float32"
+        routing = import_target(config.routing, "routing")
+        float32 = routing.auto_is_float32(**arguments(config.routing)) or not _has_bfloat16(device)
+        precision = "float32" if float32 else "bf16"
     return device, precision
+
+
+def check_precision(config: Config) -> None:
+    """Raises InputError for bf16 where the routing can't be trained in it. Checkpoints of such runs can be restored."""
+    if config.trainer.precision == "bf16":
+        try:
+            import_target(config.routing, "routing").check_bf16(**arguments(config.routing))
+        except ValueError as error:
+            raise InputError(f"trainer.precision=bf16: {error}") from None
 
 
 def _has_bfloat16(device: torch.device) -> bool:

@@ -93,6 +93,11 @@ BAD_COMBINATIONS = [
         "model=inverted_capsnet on cifar10 (32×32): matrix poses",
     ),
     ("model=em_capsnet data=cifar10 routing.iterations=0", "routing.iterations=0: must be a whole number at least 1"),
+    (
+        "model=em_capsnet data=cifar10 routing.iterations=3 trainer.precision=bf16",
+        "trainer.precision=bf16: with routing.iterations=3 and routing.density=sum the gradient of EM routing is",
+    ),
+    ("model=em_capsnet data=cifar10 routing.density=max", "routing.density=max: must be one of sum, mean"),
     ("model=da_capsnet data=cifar10 data.size=9", "model=da_capsnet on cifar10 (9×9): a 2×2 kernel doesn't fit"),
     (
         "model=inverted_capsnet data=cifar10 data.size=6",

@@ -15,6 +15,7 @@ import torch
 from support import Trained, composed_config, copy_of, numbers, train
 
 from capsexp.errors import InputError, RunError
+from capsexp.inspect.restore import restore
 from capsexp.run import checkpoints, execute, records
 from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.module import CapsuleModule
@@ -222,6 +223,19 @@ def test_bf16_trains_too_and_is_another_run(tiny: tuple[str, ...]) -> None:
     record = run(config, None, no_line)
     assert record.identity["precision"] == "bf16"
     assert record.epochs[2]["train_loss"] < record.epochs[0]["train_loss"]
+
+
+def test_a_run_in_a_precision_that_is_refused_today_stays_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("model=em_capsnet", "routing.iterations=3", "trainer.precision=bf16", "budget.epochs=1")
+    with monkeypatch.context() as patched:
+        patched.setattr(execute, "check_precision", lambda config: None)
+        trained = train(tmp_path, *words)
+    assert run(trained.config, None, no_line) == trained.record
+    assert restore(trained.folder).precision == "bf16"
+    with pytest.raises(InputError, match=r"set trainer\.precision=float32 or"):
+        run(dataclasses.replace(trained.config, seed=1), None, no_line)
 
 
 def test_a_running_run_is_refused_and_a_dead_processs_lock_is_not(trained: Trained, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from support import composed_config
 
-from capsexp.run.plan import find_device
+from capsexp.run import plan
 
 
 @pytest.mark.parametrize(
@@ -21,8 +21,8 @@ def test_an_x86_processor_without_bfloat16_gets_float32(
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
-    assert find_device(composed_config("trainer=cpu")) == (torch.device("cpu"), precision)
-    assert find_device(composed_config("trainer=cpu", "trainer.precision=bf16"))[1] == "bf16"
+    assert plan.find_device(composed_config("trainer=cpu")) == (torch.device("cpu"), precision)
+    assert plan.find_device(composed_config("trainer=cpu", "trainer.precision=bf16"))[1] == "bf16"
 
 
 @pytest.mark.parametrize(("offered", "precision"), [(True, "bf16"), (False, "float32")])
@@ -31,7 +31,24 @@ def test_an_arm_processor_gets_what_torch_offers(
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: offered)
-    assert find_device(composed_config("trainer=cpu"))[1] == precision
+    assert plan.find_device(composed_config("trainer=cpu"))[1] == precision
+
+
+@pytest.mark.parametrize(
+    ("words", "precision"),
+    [
+        ("model=em_capsnet data=cifar10 routing.iterations=3", "float32"),
+        ("model=em_capsnet data=cifar10 routing.iterations=1", "float32"),
+        ("model=em_capsnet data=cifar10 routing.iterations=3 routing.density=mean", "bf16"),
+        ("model=em_capsnet data=cifar10 routing=inverted", "bf16"),
+        ("model=resnet18", "bf16"),
+    ],
+)
+def test_auto_is_float32_for_em_routing_with_the_sum(
+    words: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "_has_bfloat16", lambda device: True)
+    assert plan.find_device(composed_config(*words.split()))[1] == precision
 
 
 @pytest.mark.parametrize(("compute_capability", "precision"), [((7, 5), "float32"), ((8, 0), "bf16")])
@@ -42,7 +59,7 @@ def test_a_gpu_before_ampere_gets_float32(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", _supported_from(compute_capability))
-    assert find_device(composed_config("trainer=gpu")) == (torch.device("cuda", 0), precision)
+    assert plan.find_device(composed_config("trainer=gpu")) == (torch.device("cuda", 0), precision)
 
 
 def _supported_from(compute_capability: tuple[int, int]) -> Callable[..., bool]:
