@@ -3,6 +3,8 @@
 A `MultilabelLoss` also takes multi-hot labels, [B, J] of 0 and 1: the set of classes in an image.
 """
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -47,22 +49,31 @@ class SpreadLoss(nn.Module):
     """Σ_{i≠t} max(0, m − (a_t − a_i))², t the label, a the scores (Hinton et al. 2018, Eq. 3).
 
     Args:
-        first, last: the margin m at the first and the last step.
-        steps: number of optimisation steps over which m grows linearly; after them it is constant. Hinton et al. only
-            write "during training". The count of steps is a buffer, so that checkpoints contain it. In evaluation the
-            margin is that of the last training step.
+        first, last: the margin m at the first step and after the last.
+        steps: number of optimisation steps over which m grows linearly; after them it is constant. None: all steps of
+            the run, see `grow_over`; conf/ has that. 136,850, all of tsai's training, is the default here because the
+            identities of the first records leave it out. Hinton et al. only write "during training". The counts of
+            steps are buffers, so that checkpoints contain them. In evaluation the margin is that of the last training
+            step.
     """
 
     steps_done: Tensor
+    steps_in_all: Tensor
 
-    def __init__(self, *, first: UnitInterval = 0.2, last: UnitInterval = 0.9, steps: Count = 136_850) -> None:
+    def __init__(self, *, first: UnitInterval = 0.2, last: UnitInterval = 0.9, steps: Count | None = 136_850) -> None:
         super().__init__()
         self.first, self.last, self.steps = first, last, steps
         self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("steps_in_all", torch.tensor(float(steps or math.inf)), persistent=steps is None)
+
+    def grow_over(self, steps: int) -> None:
+        """Sets the number of the run's optimisation steps, until which the margin is `first`; not if `steps` is set."""
+        if self.steps is None:
+            self.steps_in_all.fill_(steps)
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Scores [B, J], labels [B] -> scalar."""
-        margin = self.first + (self.last - self.first) * (self.steps_done / self.steps).clamp(max=1)
+        margin = self.first + (self.last - self.first) * (self.steps_done / self.steps_in_all).clamp(max=1)
         if self.training:
             self.steps_done += 1
         targets = nn.functional.one_hot(labels, scores.shape[1]).to(scores.dtype)

@@ -12,9 +12,9 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torchmetrics import Metric
 
 from capsexp.config.schema import is_multilabel
-from capsexp.data.loader import Batch, derived_seed
+from capsexp.data.loader import Batch, BatchGroups, derived_seed
 from capsexp.errors import RunError
-from capsexp.nn.losses import reconstruction_loss
+from capsexp.nn.losses import SpreadLoss, reconstruction_loss
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.scores import Prediction
 from capsexp.run import records
@@ -151,7 +151,11 @@ class CapsuleModule(pl.LightningModule):
         return optimizer if schedule is None else ([optimizer], [schedule])
 
     def on_train_start(self) -> None:
-        """Makes the step, whose optimiser is new or from a checkpoint."""
+        """Makes the step, whose optimiser is new or from a checkpoint; gives the loss the number of steps."""
+        if isinstance(self.loss, SpreadLoss):
+            groups = self.trainer.train_dataloader
+            assert isinstance(groups, BatchGroups)
+            self.loss.grow_over(self.planned.epochs * len(groups.loader))
         optimizer = self.optimizers(use_pl_optimizer=False)
         assert isinstance(optimizer, torch.optim.Optimizer)
         self.step = step = EagerStep(self.loss_and_scores, self.manual_backward, optimizer)

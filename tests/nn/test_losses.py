@@ -66,6 +66,25 @@ def test_a_checkpoint_contains_the_spread_losss_steps() -> None:
     assert loss(SCORES, LABELS) == resumed(SCORES, LABELS) != SpreadLoss(steps=10)(SCORES, LABELS)
 
 
+def test_the_spread_losss_margin_grows_over_the_steps_of_its_run() -> None:
+    own, given = SpreadLoss(steps=None), SpreadLoss(steps=4)
+    assert own(SCORES, LABELS) == SpreadLoss(first=0.2, last=0.2)(SCORES, LABELS)  # of no run
+    own = SpreadLoss(steps=None)
+    for loss in (own, given):
+        loss.grow_over(4)
+    resumed = SpreadLoss(steps=None)
+    assert [own(SCORES, LABELS) for _ in range(5)] == [given(SCORES, LABELS) for _ in range(5)]
+    resumed.load_state_dict(own.state_dict())
+    assert resumed.eval()(SCORES, LABELS) == SpreadLoss(first=0.9, last=0.9)(SCORES, LABELS)
+
+
+def test_steps_that_are_set_are_not_those_of_the_run() -> None:
+    loss = SpreadLoss(steps=10)
+    loss.grow_over(4)
+    assert loss.steps_in_all == 10
+    assert list(loss.state_dict()) == ["steps_done"]  # as in checkpoints from before
+
+
 def test_spread_loss_gradient() -> None:
     scores = torch.rand(4, 5, dtype=torch.float64, requires_grad=True)
     loss = SpreadLoss().eval()

@@ -225,6 +225,19 @@ def test_bf16_trains_too_and_is_another_run(tiny: tuple[str, ...]) -> None:
     assert record.epochs[2]["train_loss"] < record.epochs[0]["train_loss"]
 
 
+def test_the_spread_losss_margin_grows_over_the_run(
+    tiny: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = composed_config(*tiny, "loss=spread", "budget.steps=2", "budget.epochs=4")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        stop_after(1, KeyboardInterrupt(), patched)
+        run(config, None, no_line)
+    continued = run(config, None, no_line)
+    state = checkpoints.load(plan(config).folder / LAST)["state_dict"]
+    assert continued.provenance["resumed_after_epochs"] == [1]
+    assert (state["loss.steps_done"], state["loss.steps_in_all"]) == (8, 8)
+
+
 def test_a_run_in_a_precision_that_is_refused_today_stays_readable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
