@@ -49,7 +49,7 @@ class DACapsNet(nn.Module):
         extra_convolution: a fifth convolution of 4 · `channels` kernels of 3×3, which Table 3 has for 32×32 images; it
             contradicts the text's [10, 10, 128].
         class_pose: D.
-        caps_axis: the axis of the votes that Caps-Attention acts along; the paper doesn't give it.
+        caps_axis: the axis of the votes that Caps-Attention acts along, see `AxisAttention`; the paper doesn't give it.
         squash_constant: k of the squash function; 1 in the first row of Table 1.
 
     Raises ValueError when a kernel doesn't fit.

@@ -5,8 +5,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-#: The axis of the votes [B, I, J, D] that Caps-Attention mixes; `votes` is J and D together, as one vector.
-Axis = Literal["pose", "parents", "children", "votes"]
+#: The axis of the votes [B, I, J, D] that Caps-Attention mixes; `votes` is J and D together, as one vector. `capsules`
+#: is all three as one vector, from which each of the I child capsules gets one factor.
+Axis = Literal["pose", "parents", "children", "votes", "capsules"]
 
 
 class ChannelAttention(nn.Module):
@@ -64,11 +65,17 @@ class CBAM(nn.Module):
 
 
 class GatedAttention(nn.Module):
-    """Base of huang's two modules: u + u · gate(x), gate(x) = tanh(W2 ReLU(W1 x + b1) + b2) (Eqs. 9-12 and 13-16)."""
+    """Base of huang's two modules: u + u · gate(x), gate(x) = tanh(W2 ReLU(W1 x + b1) + b2) (Eqs. 9-12 and 13-16).
 
-    def __init__(self, size: int) -> None:
+    Args:
+        size: of x.
+        gates: rows of W1 and W2; None: as many as `size`.
+    """
+
+    def __init__(self, size: int, gates: int | None = None) -> None:
         super().__init__()
-        self.gate = nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Linear(size, size), nn.Tanh())
+        gates = gates or size
+        self.gate = nn.Sequential(nn.Linear(size, gates), nn.ReLU(), nn.Linear(gates, gates), nn.Tanh())
 
 
 class ConvAttention(GatedAttention):
@@ -99,7 +106,9 @@ class AxisAttention(nn.Module):
 
     Args:
         axis: `pose`, `parents`, `children`, or `votes`: the J · D components of one child's votes as one vector. The
-            paper only says that it acts on a tensor [J, I, D], on "100[10,16] dimensional" capsules made a vector.
+            paper only says that it acts on a tensor [J, I, D], on "100[10,16] dimensional" capsules made a vector. With
+            `capsules` all I · J · D numbers are that vector, W1 is I × (I · J · D), W2 is I × I, and each child's votes
+            have one factor: as Conv-Attention's channels do. That is 1.6 million weights in huang's network.
         children, parents, pose: I, J and D.
     """
 
@@ -110,13 +119,17 @@ class AxisAttention(nn.Module):
             "parents": (parents, 2),
             "pose": (pose, 3),
             "votes": (parents * pose, 2),
+            "capsules": (children * parents * pose, 1),
         }[axis]
         self.axis = axis
-        self.attention = CapsAttention(size)
+        self.attention = CapsAttention(size, children if axis == "capsules" else None)
 
     def forward(self, votes: Tensor) -> Tensor:
         """[B, …, J, D] -> the same shape; the dimensions between B and J are the children's, one or more."""
         flat = votes.flatten(1, -3)  # [B, I, J, D]
+        if self.axis == "capsules":
+            gates: Tensor = self.attention.gate(flat.flatten(1))
+            return (flat + flat * gates[:, :, None, None]).view_as(votes)
         if self.axis == "votes":
             flat = flat.flatten(2)
         along: Tensor = self.attention(flat.movedim(self.dim, -1))

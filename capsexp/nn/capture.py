@@ -211,6 +211,8 @@ class _LayerRecorder:
         factors = 1 + self.gates[-1]
         if self.axis is not None:
             factors = factors.movedim(-1, self.axis.dim)
+            if self.axis.axis == "capsules":  # one of a child
+                factors = factors.repeat_interleave(self.layer.matrices.vote_elements, dim=-1)
         factors = factors.reshape(*self.coefficients[-1].shape, -1)  # [..., I, J, D]
         linear = not isinstance(self.layer, ConvCapsules)
         return AttentionMap("caps", self.name, self._grid(types).placed(factors) if linear else factors)

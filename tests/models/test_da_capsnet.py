@@ -50,6 +50,7 @@ def built(*overrides: str) -> DACapsNet:
         (["data=cifar10", "model.caps_axis=parents"], TRUNK_CIFAR + CONV + 2 * (10 * 10 + 10)),
         (["data=cifar10", "model.caps_axis=children"], TRUNK_CIFAR + CONV + 2 * (100 * 100 + 100)),
         (["data=cifar10", "model.caps_axis=votes"], TRUNK_CIFAR + CONV + 2 * (160 * 160 + 160)),
+        (["data=cifar10", "model.caps_axis=capsules"], TRUNK_CIFAR + CONV + 1_610_200),
         (["data=mnist", "attention=none", "model.second_kernel=3"], TRUNK_MNIST + 5 * 128 * (64 + 128)),
     ],
 )
@@ -113,6 +114,16 @@ def test_caps_attention_acts_along_its_axis_only(axis: str):
     assert int(changed.sum()) == int(line.sum()) > 1
 
 
+def test_caps_attention_of_capsules_gives_each_child_a_factor_from_all_votes():
+    torch.manual_seed(0)
+    attention = AxisAttention("capsules", children=5, parents=4, pose=3)
+    votes = torch.randn(2, 5, 4, 3)
+    first, _, second, _ = attention.attention.gate
+    gates = torch.tanh(second(first(votes.flatten(1)).relu()))
+    assert gates.shape == (2, 5)
+    torch.testing.assert_close(attention(votes), votes * (1 + gates)[:, :, None, None])
+
+
 def test_the_decoder_takes_the_class_capsules():
     plain = build.count_parameters(checked("data=mnist_sample"))
     drawn = build.count_parameters(checked("data=mnist_sample", "reconstruction.enabled=true"))
@@ -124,7 +135,7 @@ def test_the_decoder_takes_the_class_capsules():
     [
         (["data.size=8"], "model=da_capsnet on mnist .8×8.: a 2×2 kernel doesn't fit on 1×1 positions"),
         (["model.second_kernel=12"], "a 12×12 kernel doesn't fit on 1×1 positions"),
-        (["model.caps_axis=poses"], "model.caps_axis=poses: must be one of pose, parents, children, votes"),
+        (["model.caps_axis=poses"], "model.caps_axis=poses: must be one of pose, parents, children, votes, capsules"),
         (["+model.kernel=3"], "model.kernel: no such key"),
     ],
 )

@@ -56,6 +56,7 @@ STEPPED = [
     "model=da_capsnet model.caps_axis=parents model.extra_convolution=true",
     "model=da_capsnet model.caps_axis=children model.second_kernel=3 routing=inverted",
     "model=da_capsnet model.caps_axis=votes model.class_pose=8",
+    "model=da_capsnet model.caps_axis=capsules routing=em",
     *(
         f"model={model} routing={routing}"
         for model in ("capsnet", "dynamic_capsnet", "em_capsnet", "inverted_capsnet", "inverted_capsnet_cifar100")

@@ -211,7 +211,7 @@ def test_cbams_maps_are_the_factors_of_its_features() -> None:
     torch.testing.assert_close(refined, expected)
 
 
-@pytest.mark.parametrize("axis", ["pose", "parents", "children", "votes"])
+@pytest.mark.parametrize("axis", ["pose", "parents", "children", "votes", "capsules"])
 def test_huangs_maps_are_the_factors_of_features_and_votes(axis: str) -> None:
     network, pixels = made(f"model=da_capsnet data=cifar10 attention=dual model.caps_axis={axis}")
     calls: list[tuple[Tensor, Tensor]] = []
