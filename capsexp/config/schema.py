@@ -56,6 +56,7 @@ class Attention:
     conv: bool  # after the last convolution before the capsules (huang, Eqs. 8-12)
     caps: bool  # on the votes, before routing (huang, Eqs. 13-16)
     cbam_reduction: Count  # r: channels over width of the shared layer
+    cbam_momentum: Fraction = 0.1  # of the running mean and variance of its batch normalisation
 
 
 @dataclass(frozen=True)

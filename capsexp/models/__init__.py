@@ -7,6 +7,9 @@ from the rest of the configuration, the keyword-only arguments are the keys unde
 
 from torch import nn
 
+from capsexp.config.schema import Attention
+from capsexp.nn.attention import CBAM
+
 
 def scaled(channels: int, width: float) -> int:
     """The number of channels at a fraction `width` of the paper's, at least one."""
@@ -18,6 +21,11 @@ def convolved(size: int, kernel: int, stride: int = 1, padding: int = 0) -> int:
     if size + 2 * padding < kernel:
         raise ValueError(f"a {kernel}×{kernel} kernel doesn't fit on {size}×{size} positions")
     return (size + 2 * padding - kernel) // stride + 1
+
+
+def cbam(channels: int, attention: Attention) -> nn.Module:
+    """CBAM for a feature map of so many channels; the identity where the flag is off."""
+    return CBAM(channels, attention.cbam_reduction, attention.cbam_momentum) if attention.cbam else nn.Identity()
 
 
 def initialise_as_keras(network: nn.Module) -> None:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from capsexp import Count, Fraction, Positive
 from capsexp.config.schema import Attention
-from capsexp.models import convolved, scaled
-from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
+from capsexp.models import cbam, convolved, scaled
+from capsexp.nn.attention import CapsAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules
 from capsexp.nn.routing import RoutingFactory
 from capsexp.nn.scores import Prediction, Scores
@@ -56,7 +56,7 @@ class CapsNet(nn.Module):
         channels, types = scaled(channels, width), scaled(capsule_types, width)
         positions = convolved(convolved(size, kernel), kernel, stride=2)
         self.convolution = nn.Conv2d(inputs, channels, kernel)
-        self.cbam = CBAM(channels, attention.cbam_reduction) if attention.cbam else nn.Identity()
+        self.cbam = cbam(channels, attention)
         self.primary = PrimaryCapsules(
             channels,
             types,

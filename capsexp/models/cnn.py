@@ -3,7 +3,7 @@
 from torch import nn
 
 from capsexp.config.schema import Attention
-from capsexp.nn.attention import CBAM
+from capsexp.models import cbam
 
 
 def first_attention(attention: Attention, channels: int) -> nn.Module:
@@ -16,4 +16,4 @@ def first_attention(attention: Attention, channels: int) -> nn.Module:
         raise ValueError(
             f"{' and '.join(flags)}: this network has no capsules; attention.cbam is the only one it takes"
         )
-    return CBAM(channels, attention.cbam_reduction) if attention.cbam else nn.Identity()
+    return cbam(channels, attention)

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from capsexp import Count, Fraction, Positive
 from capsexp.config.schema import Attention
-from capsexp.models import convolved, initialise_as_keras, scaled
-from capsexp.nn.attention import CBAM, Axis, AxisAttention, ConvAttention
+from capsexp.models import cbam, convolved, initialise_as_keras, scaled
+from capsexp.nn.attention import Axis, AxisAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.precision import at_least_float32
 from capsexp.nn.routing import Capsules, RoutingFactory
@@ -90,7 +90,7 @@ class DACapsNet(nn.Module):
             positions = convolved(positions, 3)
             trunk += [nn.Conv2d(inner, child, 3), nn.ReLU()]
         self.convolution = nn.Conv2d(inputs, first, 3)
-        self.cbam = CBAM(first, attention.cbam_reduction) if attention.cbam else nn.Identity()
+        self.cbam = cbam(first, attention)
         self.trunk = nn.Sequential(*trunk)
         self.attention = ConvAttention(child) if attention.conv else nn.Identity()
         self.squash_constant = squash_constant

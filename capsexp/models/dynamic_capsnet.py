@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from capsexp import Count, Fraction
 from capsexp.config.schema import Attention
-from capsexp.models import convolved, scaled
-from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
+from capsexp.models import cbam, convolved, scaled
+from capsexp.nn.attention import CapsAttention, ConvAttention
 from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
 from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules
 from capsexp.nn.routing import RoutingFactory
@@ -72,7 +72,7 @@ class DynamicCapsNet(nn.Module):
             features, stride, size = scaled(resnet_channels, width), 1, convolved(size, 3, stride=2, padding=1)
             self.backbone = ResNetBackbone(inputs, scaled(resnet_stem, width), features)
         types = scaled(capsule_types, width)
-        self.cbam = CBAM(features, attention.cbam_reduction) if attention.cbam else nn.Identity()
+        self.cbam = cbam(features, attention)
         self.primary = PrimaryCapsules(
             features,
             types,

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from capsexp import Count, Fraction, Positive
 from capsexp.config.schema import Attention
-from capsexp.models import convolved, scaled
-from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
+from capsexp.models import cbam, convolved, scaled
+from capsexp.nn.attention import CapsAttention, ConvAttention
 from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
 from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.conv_capsules import ConvCapsules, ConvPrimaryCapsules
@@ -79,7 +79,7 @@ class EMCapsNet(nn.Module):
             self.backbone = ResNetBackbone(inputs, scaled(resnet_stem, width), features)
         convolved(convolved(size, 3, stride=2), 3)  # raises ValueError if the kernels don't fit
         procedures = [routing(parents, pose) for parents in (types, types, classes)]
-        self.cbam = CBAM(features, attention.cbam_reduction) if attention.cbam else nn.Identity()
+        self.cbam = cbam(features, attention)
         self.primary = ConvPrimaryCapsules(
             features,
             types,

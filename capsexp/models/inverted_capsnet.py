@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from capsexp import Count, Fraction
 from capsexp.config.schema import Attention
-from capsexp.models import convolved, scaled
-from capsexp.nn.attention import CBAM, CapsAttention, ConvAttention
+from capsexp.models import cbam, convolved, scaled
+from capsexp.nn.attention import CapsAttention, ConvAttention
 from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
 from capsexp.nn.capsules import CapsuleLayer, LinearCapsules
 from capsexp.nn.conv_capsules import ConvCapsules, ConvPrimaryCapsules
@@ -101,7 +101,7 @@ class InvertedCapsNet(nn.Module):
             layers.append(LinearCapsules(children, parents, pose, pose, procedure, structure=structure, scale=None))
         if attention.caps:
             layers[-1].attention = CapsAttention(pose)
-        self.cbam = CBAM(features, attention.cbam_reduction) if attention.cbam else nn.Identity()
+        self.cbam = cbam(features, attention)
         self.primary = ConvPrimaryCapsules(
             features,
             types,

@@ -31,13 +31,14 @@ class ChannelAttention(nn.Module):
 class SpatialAttention(nn.Module):
     """Spatial attention of CBAM: M_s = σ(f⁷ˣ⁷[avg(F); max(F)]) over the channels (jiao, Eqs. 5-6).
 
-    With the batch normalisation that the authors of CBAM have in their release.
+    With the batch normalisation that the authors of CBAM have in their release. Its momentum is 0.01 there; torch's
+    0.1 moves the mean and variance that evaluation uses sooner to those of a short training.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, momentum: float = 0.1) -> None:
         super().__init__()
         self.convolution = nn.Conv2d(2, 1, kernel_size=7, padding=3, bias=False)
-        self.norm = nn.BatchNorm2d(1)
+        self.norm = nn.BatchNorm2d(1, momentum=momentum)
 
     def forward(self, features: Tensor) -> Tensor:
         """[B, C, H, W] -> [B, 1, H, W], between 0 and 1."""
@@ -51,12 +52,13 @@ class CBAM(nn.Module):
     Args:
         channels: of the feature map.
         reduction: r; jiao doesn't give it, Woo et al. use 16.
+        momentum: of the batch normalisation's running mean and variance.
     """
 
-    def __init__(self, channels: int, reduction: int = 16) -> None:
+    def __init__(self, channels: int, reduction: int = 16, momentum: float = 0.1) -> None:
         super().__init__()
         self.channel = ChannelAttention(channels, reduction)
-        self.spatial = SpatialAttention()
+        self.spatial = SpatialAttention(momentum)
 
     def forward(self, features: Tensor) -> Tensor:
         """[B, C, H, W] -> [B, C, H, W]."""

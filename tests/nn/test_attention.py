@@ -39,6 +39,14 @@ def test_cbam_multiplies_channels_first_then_places() -> None:
     assert (cbam(features).abs() <= features.abs()).all()  # both maps lie between 0 and 1
 
 
+def test_cbams_momentum_is_that_of_its_running_statistics() -> None:
+    features = torch.randn(4, 8, 9, 9)
+    slow, fast = CBAM(8, 2, momentum=0.01), CBAM(8, 2)
+    slow.load_state_dict(fast.state_dict())
+    slow(features), fast(features)
+    torch.testing.assert_close(fast.spatial.norm.running_mean, 10 * slow.spatial.norm.running_mean)
+
+
 def test_conv_attention_adds_the_gated_map() -> None:
     features, attention = torch.randn(2, 6, 4, 4), ConvAttention(6)
     first, _, second, _ = attention.gate
