@@ -34,6 +34,8 @@ class CapsNet(nn.Module):
         capsule_types, primary_pose: of the primary capsules.
         class_pose: D.
         squash_constant: k of the squash function; 1 in Sabour et al., 0.5 in huang.
+        feature_scale: factor on the features that the primary capsules' convolution reads. CBAM's sigmoids multiply
+            them by about 0.3 at first: 0.3 without CBAM is the control of its other effects.
     """
 
     def __init__(
@@ -50,12 +52,14 @@ class CapsNet(nn.Module):
         primary_pose: Count = 8,
         class_pose: Count = 16,
         squash_constant: Positive = 1.0,
+        feature_scale: Positive = 1.0,
     ) -> None:
         super().__init__()
         inputs, size, _ = image_shape
         channels, types = scaled(channels, width), scaled(capsule_types, width)
         positions = convolved(convolved(size, kernel), kernel, stride=2)
         self.convolution = nn.Conv2d(inputs, channels, kernel)
+        self.feature_scale = feature_scale
         self.cbam = cbam(channels, attention)
         self.primary = PrimaryCapsules(
             channels,
@@ -79,5 +83,7 @@ class CapsNet(nn.Module):
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> scores [B, J], with dynamic routing lengths, and poses [B, J, D] of the classes."""
         features = self.cbam(self.convolution(images).relu())
+        if self.feature_scale != 1:
+            features = features * self.feature_scale
         classes = self.classes(self.primary(features))
         return Prediction(self.scores(classes), classes.poses)

@@ -54,6 +54,15 @@ def test_cbam_stands_after_the_first_convolutions_relu() -> None:
     torch.testing.assert_close(inputs_of_cbam[0], network.convolution(images).relu())
 
 
+def test_feature_scale_multiplies_what_the_primary_capsules_read() -> None:
+    scaled = build(composed_config("model.feature_scale=0.3", "budget=demo")).network
+    images = torch.rand(2, 1, 28, 28)
+    read: list[torch.Tensor] = []
+    scaled.primary.register_forward_pre_hook(lambda module, inputs: read.append(inputs[0]))
+    scaled(images)
+    torch.testing.assert_close(read[0], 0.3 * scaled.convolution(images).relu())
+
+
 def test_an_empty_image_gives_finite_gradients() -> None:
     network = build(composed_config("budget=demo")).network
     scores, _ = network(torch.zeros(2, 1, 28, 28))
