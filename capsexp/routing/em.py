@@ -43,7 +43,9 @@ class Activation(nn.Module):
     activations of 1 in the one or of 1/2 in the other, where the gradient vanishes.
 
     Args:
-        parents: J, each with its own β_u and β_a. Both start at 0; Hinton et al. don't give initial values.
+        parents: J, each with its own β_u and β_a. Both start at 0; Hinton et al. don't give initial values. Class
+            activations are then 0.8 to 0.98 at first. Starting at a half was tried in a narrow network, and learns
+            less: 56 and 34 % (two seeds) with β_u at minus the mean log σ, for 66 and 60 %; 29 % with λ 0.01.
     """
 
     def __init__(self, parents: int) -> None:
