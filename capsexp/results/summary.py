@@ -44,9 +44,9 @@ def stated(studies: Sequence[Results]) -> list[Stated]:
     found: dict[tuple[object, ...], Stated] = {}
     several = [(results, claim) for results in studies for claim in results.claims if not claim.claim.ours]
     for results, claim in sorted(several, key=lambda one: one[1].reading):  # what is no reading first, else in order
-        if claim.key not in found:
-            found[claim.key] = Stated(results, claim)
-        elif claim.reading:
+        if not claim.reading:
+            found.setdefault(claim.key, Stated(results, claim))
+        elif claim.key in found:
             found[claim.key].readings.append((results, claim))
     return list(found.values())
 
