@@ -13,12 +13,13 @@ setup: $(STAMP) ## Make .venv with everything in it.
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --editable '.[dev]'
+	@echo "installing torch and some eighty other packages into $(VENV): minutes"
+	$(PY) -m pip install --editable '.[dev]'
 	@touch $@
 
 demo: $(STAMP) ## jiao's Table II, all rows, two seeds, on a real MNIST sample with narrow networks: minutes on a CPU.
 	$(PY) scripts/reproduce_tables.py jiao_table2 data=mnist_sample --budget=demo --seeds=2 --jobs=2 \
-		paths.results=results/demo paths.logs=logs/demo
+		budget.epochs=3 budget.width=0.0625 paths.results=results/demo paths.logs=logs/demo
 
 # make reproduce-tables STUDIES="jiao_table2 huang_table2" BUDGET=short SEEDS=5 TIME_LIMIT=600 ARGUMENTS="--jobs=4"
 reproduce-tables: $(STAMP) ## Run STUDIES (all) with BUDGET (paper) and SEEDS (3), for TIME_LIMIT minutes; print tables.
