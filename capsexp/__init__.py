@@ -8,6 +8,7 @@ from capsexp import torchvision_fix
 
 # Types of configuration fields and of constructors' arguments, checked by capsexp.config.checks.
 Count = Annotated[int, Ge(1)]
+Iterations = Annotated[int, Ge(1), Le(100)]  # of a routing; each costs time, and memory for its gradient
 Positive = Annotated[float, Gt(0)]
 NotNegative = Annotated[float, Ge(0)]
 UnitInterval = Annotated[float, Ge(0), Le(1)]

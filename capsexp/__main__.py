@@ -15,9 +15,9 @@ import hydra
 from hydra._internal import utils as hydra_utils
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from capsexp.cli import end_with, report
+from capsexp.cli import end_with, report, wrong_option
 from capsexp.config import compose
 from capsexp.config.schema import check
 from capsexp.errors import DONE, FAILED, CapsexpError
@@ -32,7 +32,7 @@ def task(composed: DictConfig) -> CapsexpError | None:
     An error is printed and returned, not raised: the other runs of a sweep go on, and a launcher passes it back.
     """
     hydra_config = HydraConfig.get()
-    overrides = list(hydra_config.overrides.task)
+    overrides = [str(word) for word in OmegaConf.to_container(hydra_config.overrides.task, resolve=False)]
     signal.signal(signal.SIGTERM, _interrupt)  # a launcher's process may ignore it
     try:
         os.chdir(hydra_config.runtime.cwd)  # a launcher's process may have started elsewhere
@@ -55,6 +55,10 @@ def main() -> NoReturn:
 def _run(words: list[str]) -> int:
     """Runs what Hydra makes of the command line; the exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
+    parser = hydra_utils.get_args_parser()
+    parser.error = _refuse  # type: ignore[method-assign]
+    parser.parse_args(words)
+    sys.argv[1:] = map(compose.for_hydra, words)
     logging.raiseExceptions = False  # no traceback for a log line that Hydra can't write to a closed pipe
     try:
         with _returned_by_hydra() as returned:
@@ -64,6 +68,11 @@ def _run(words: list[str]) -> int:
             raise KeyboardInterrupt from None
         raise
     return _exit_code(returned[-1] if returned else None)
+
+
+def _refuse(message: str) -> NoReturn:
+    """In place of argparse's own lines on usage."""
+    raise wrong_option(message)
 
 
 @contextmanager

@@ -2,15 +2,17 @@
 
 import argparse
 import os
+import re
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NoReturn
 
 from capsexp.config.checks import nearest
-from capsexp.config.compose import explained
-from capsexp.errors import DONE, INTERRUPTED, CapsexpError, InputError, RunError, first_line
+from capsexp.config.compose import explained, for_hydra
+from capsexp.errors import DONE, INTERRUPTED, CapsexpError, InputError, RunError, first_line, printable
 
 
 def end_with(main: Callable[[list[str]], int | None], documentation: str | None = None, resume: str = "") -> NoReturn:
@@ -66,7 +68,7 @@ def report(error: Exception, words: list[str], resume: str = "") -> CapsexpError
         traceback.print_exception(error)
     if not isinstance(known, CapsexpError):
         known = RunError(f"{type(known).__name__}: {first_line(known)}")
-    print(f"error: {known}", file=sys.stderr)
+    print(f"error: {printable(str(known))}", file=sys.stderr)
     return known
 
 
@@ -90,7 +92,7 @@ def own_words(words: list[str], own: Mapping[str, str]) -> tuple[dict[str, str],
         elif "." not in key and (hint := nearest(key, own)):
             raise InputError(f"{key}: no such key{hint}")
         else:
-            rest.append(word)
+            rest.append(for_hydra(word))
     return given, rest
 
 
@@ -98,18 +100,33 @@ class Parser(argparse.ArgumentParser):
     """argparse, but that wrong arguments raise InputError, and that `words` are names and overrides in any order."""
 
     def __init__(self, documentation: str | None, prog: str | None = None) -> None:
-        super().__init__(prog, description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter)
+        kind = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog, description=documentation, formatter_class=kind, allow_abbrev=False)
 
     def parse_words(self, arguments: list[str] | None) -> argparse.Namespace:
         """The options, with the `names` and the `overrides` (KEY=VALUE) among the `words`."""
         options = self.parse_intermixed_args(arguments)
+        for word in options.words:
+            if word.lstrip("+").startswith("study="):
+                raise InputError(f"{word}: here a study's name stands alone: {word.partition('=')[2]}")
         options.names = [word for word in options.words if "=" not in word]
-        options.overrides = [word for word in options.words if "=" in word]
+        options.overrides = [for_hydra(word) for word in options.words if "=" in word]
         return options
 
     def error(self, message: str) -> NoReturn:
         """Raises InputError."""
-        raise InputError(message)
+        raise wrong_option(message)
+
+
+def folder(text: str) -> Path:
+    """The path that an option names, with ~ expanded."""
+    return Path(os.path.expanduser(text))
+
+
+def wrong_option(message: str) -> InputError:
+    """The error for argparse's message; an unknown option may be meant as a key of the configuration."""
+    found = re.match(r"unrecognized arguments: -+([\w.]+)(=\S*)?", message)
+    return InputError(f"{message}; keys are written {found[1]}{found[2] or '=VALUE'}" if found else message)
 
 
 def _interrupt(*_: object) -> None:

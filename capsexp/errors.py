@@ -27,3 +27,8 @@ def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its type where it has none."""
     lines = str(error).strip().splitlines()
     return lines[0].strip() if lines else type(error).__name__
+
+
+def printable(text: str) -> str:
+    """A text as one line, with escapes for what a terminal takes as commands."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)

@@ -8,7 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from capsexp.cli import Parser, end_with
+from capsexp.cli import Parser, end_with, folder
 from capsexp.errors import DONE, FAILED
 
 RESULTS, README = Path("results"), Path("README.md")
@@ -36,6 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"removed {path}")
     if not options.names:
         print(f"{generated.unassigned} records belong to no study, {generated.trials} are trials of a few steps")
+    if options.names and not any(page.commands and not page.runs.startswith("No runs") for page in generated.pages):
+        print(_no_runs(options.results), file=sys.stderr)
     sys.stdout.flush()
     different = [*generated.changed, *generated.removed] if options.check else []
     for line in [*generated.problems, *(f"{path}: not what the records give; make tables" for path in different)]:
@@ -43,11 +45,22 @@ def main(arguments: list[str] | None = None) -> int:
     return FAILED if generated.problems or different else DONE
 
 
+def _no_runs(results: Path) -> str:
+    """Why a table may be empty: which data sets the records are of."""
+    from capsexp.results import runs
+
+    found = runs.read(results)[0]
+    trials = int((found.state == "trial").sum())
+    sets = " or ".join(f"data={name}" for name in sorted(set(found.data[found.state != "trial"])))
+    hint = f"; they are of other runs than the tables' (of {sets}: add it to see those)" if sets else ""
+    return f"{results / 'runs'}: {len(found)} records, {trials} of them trials of a few steps, which are left out{hint}"
+
+
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="default: all studies")
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="with the records, in DIR/runs")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="for the tables (default: RESULTS/tables)")
+    parser.add_argument("--results", type=folder, default=RESULTS, metavar="DIR", help="with the records, in DIR/runs")
+    parser.add_argument("--output", type=folder, metavar="DIR", help="for the tables (default: RESULTS/tables)")
     parser.add_argument("--readme", metavar="FILE", help="or none (default: README.md, for all studies of results)")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
     options = parser.parse_words(arguments)

@@ -3,15 +3,17 @@
 import sys
 from pathlib import Path
 
-from capsexp.cli import Parser, end_with
+from capsexp.cli import Parser, end_with, folder
 from capsexp.errors import DONE, FAILED
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Makes the report; the exit code."""
     parser = Parser(__doc__)
-    parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="with runs/ and figures/")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the page (default: RESULTS/report.html)")
+    parser.add_argument(
+        "--results", type=folder, default=Path("results"), metavar="DIR", help="with runs/ and figures/"
+    )
+    parser.add_argument("--output", type=folder, metavar="FILE", help="the page (default: RESULTS/report.html)")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page would change")
     options = parser.parse_args(arguments)
     output = options.output or options.results / "report.html"

@@ -35,6 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
             problems = _print_tables(options, Path(jobs[0].planned.config.paths.results))
     finally:
         monitor.print_end(jobs, [*problems, *barred])
+        if trials := sum(job.planned.config.budget.steps is not None for job in jobs):
+            print(f"{trials} of them are trials of a few steps, which the tables leave out (budget.steps)")
     return FAILED if barred or problems or planning.count(jobs, "failed") else DONE
 
 
@@ -66,8 +68,8 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--budget", default="paper", help="paper, short, demo or smoke (default: paper)")
     parser.add_argument("--seeds", type=_positive, default=3, metavar="N", help="seeds 0 to N-1 (default: 3)")
     parser.add_argument("--jobs", type=_positive, metavar="N", help="runs at a time (default: two a GPU, or one)")
-    parser.add_argument("--time-limit", type=float, default=float("inf"), metavar="MINUTES", help="then stop")
-    parser.add_argument("--retry", type=int, default=0, metavar="N", help="times that a failed run is tried again")
+    parser.add_argument("--time-limit", type=_minutes, default=float("inf"), metavar="MINUTES", help="then stop")
+    parser.add_argument("--retry", type=_natural, default=0, metavar="N", help="times that a failed run is tried again")
     parser.add_argument("--stop-at-failure", action="store_true", help="start nothing more after the first failure")
     parser.add_argument("--dry-run", action="store_true", help="list the runs, and run nothing")
     options = parser.parse_words(arguments)
@@ -75,6 +77,20 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     if any(word.lstrip("+").startswith("seed=") for word in options.overrides):
         raise InputError("seed: --seeds N runs the seeds 0 to N-1")
     return options
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not minutes > 0:
+        raise argparse.ArgumentTypeError(f"{text}: must be a number above 0")
+    return minutes
+
+
+def _natural(text: str) -> int:
+    return 0 if text == "0" else _positive(text)
 
 
 def _positive(text: str) -> int:

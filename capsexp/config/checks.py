@@ -11,6 +11,7 @@ import importlib
 import inspect
 import math
 import operator
+import re
 import types
 import typing
 from collections.abc import Iterable
@@ -23,6 +24,18 @@ TARGET, NAME = "_target_", "name"
 
 #: A node with the dotted path of a class under `_target_`, its `name`, and the class's arguments.
 Component = Annotated[dict[str, Any], TARGET]
+
+
+@dataclasses.dataclass(frozen=True)
+class Matches:
+    """The form of a text, as in `Annotated[str, Matches(r"\d+", "digits")]`: regular expression, and in words."""
+
+    pattern: str
+    words: str
+
+
+#: A name in names of files.
+Name = Annotated[str, Matches(r"[A-Za-z0-9][\w-]{0,63}", "a name of at most 64 letters, digits, - and _")]
 
 #: The bounds of annotated_types, as in `Annotated[float, Ge(0), Lt(1)]`: attribute and operator, and in words.
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
@@ -52,7 +65,12 @@ def check_component(node: Component, where: str) -> Component:
 
     Raises InputError for a target that can't be imported, and for arguments that it doesn't take.
     """
-    checked = _check_mapping(arguments(node), import_target(node, where), where)
+    target = import_target(node, where)
+    try:
+        _arguments(target)
+    except (TypeError, ValueError, KeyError, NameError):
+        raise InputError(f"{where}.{TARGET}={node[TARGET]}: must be a class or function with annotations") from None
+    checked = _check_mapping(arguments(node), target, where)
     return {NAME: node[NAME], TARGET: node[TARGET], **checked}
 
 
@@ -104,7 +122,9 @@ def describe(annotation: Any) -> str:
     """What an annotation allows, in words."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        bounds = " and ".join(f"{_BOUNDS[name]} {limit:g}" for name, limit in _bounds(annotation))
+        if forms := _forms(annotation):
+            return forms[0].words
+        bounds = " and ".join(f"{_BOUNDS[name]} {_number(limit)}" for name, limit in _bounds(annotation))
         return f"{describe(arguments[0])} {bounds}".strip()
     if origin is Literal:
         return "one of " + ", ".join(str(choice) for choice in arguments)
@@ -122,6 +142,14 @@ def _bounds(annotation: Any) -> list[tuple[str, float]]:
     return [(name, limit) for mark in marks for name in _BOUNDS if (limit := getattr(mark, name, None)) is not None]
 
 
+def _number(limit: float) -> str:
+    return f"{limit:,}" if isinstance(limit, int) else f"{limit:g}"
+
+
+def _forms(annotation: Any) -> list[Matches]:
+    return [mark for mark in get_args(annotation)[1:] if isinstance(mark, Matches)]
+
+
 def _is_nested(annotation: Any) -> bool:
     return dataclasses.is_dataclass(annotation) or get_origin(annotation) in (list, dict) or annotation == Component
 
@@ -134,9 +162,11 @@ def _fit(value: object, annotation: Any) -> Any:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         fitted = _fit(value, arguments[0])
-        if fitted is not _MISFIT and all(getattr(operator, name)(fitted, limit) for name, limit in _bounds(annotation)):
-            return fitted
-        return _MISFIT
+        if fitted is _MISFIT:
+            return _MISFIT
+        formed = all(re.fullmatch(form.pattern, fitted, re.ASCII | re.DOTALL) for form in _forms(annotation))
+        bounded = all(getattr(operator, name)(fitted, limit) for name, limit in _bounds(annotation))
+        return fitted if formed and bounded else _MISFIT
     if origin is Literal:
         return next((c for c in arguments if value == c and type(value) is type(c)), _MISFIT)
     if origin in (Union, types.UnionType):
@@ -174,6 +204,6 @@ def _arguments(target: Any) -> tuple[dict[str, Any], set[str]]:
 def _check_component_shape(value: object, key: str) -> Component:
     if not isinstance(value, dict) or not {TARGET, NAME} <= value.keys():
         raise InputError(f"{key}={value}: must be a group of keys with {NAME} and {TARGET}; choose one with {key}=…")
-    for part in (TARGET, NAME):
-        check_value(value[part], str, f"{key}.{part}")
+    check_value(value[TARGET], str, f"{key}.{TARGET}")
+    check_value(value[NAME], Name, f"{key}.{NAME}")
     return value

@@ -1,5 +1,6 @@
 """Configurations from command lines, and the errors of Hydra, OmegaConf and launchers as ours, in one line."""
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -9,6 +10,8 @@ from traceback import walk_tb
 from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Override, Quote, QuotedString
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -27,6 +30,49 @@ ROOT = CONF.parent if CONF.parent != _PACKAGE else Path.cwd()
 
 #: Launchers that come with an extra.
 _CLUSTER = ("submitit_local", "submitit_slurm", "ray", "ray_aws")
+
+#: Keys whose value is one path, whatever characters it has.
+_PATHS = ("data.root", "paths.results", "paths.logs")
+
+
+def for_hydra(word: str) -> str:
+    """A word of a command line as Hydra can read it: ~ expanded, quotes around a value that needs them.
+
+    Raises InputError for what Hydra would misunderstand.
+    """
+    key, equals, value = word.partition("=")
+    if not equals or key.startswith("-"):
+        return word
+    if not key:
+        raise InputError(f"{word}: not of the form key=value")
+    if value.startswith("~"):
+        value = os.path.expanduser(value)
+    parsed = _parsed(f"{key}={value}")
+    if parsed is None or (key in _PATHS and not isinstance(parsed.value(), str | None)):
+        quoted = f"{key}={QuotedString(value, Quote.single).with_quotes()}"
+        return quoted if _parsed(quoted) else word
+    _check_choice(parsed, word)
+    return f"{key}={value}"
+
+
+def _check_choice(parsed: Override, word: str) -> None:
+    """Raises InputError for a group with no choice or several, and for several studies, which are no sweep."""
+    group, value = parsed.key_or_group, parsed.value()
+    if parsed.is_delete() or not ((CONF / group).is_dir() or group.startswith("hydra/")):
+        return
+    swept = parsed.is_sweep_override() and group != "study"
+    choices = [value] if not swept else value.list if isinstance(value, ChoiceSweep) else []
+    if not all(isinstance(choice, str) and "/" not in choice for choice in choices):
+        names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+        raise InputError(f"{word}: must be one of {', '.join(names)}" if names else f"{word}: must be one name")
+
+
+def _parsed(word: str) -> Override | None:
+    """What Hydra's parser makes of a word; None for one that it can't read."""
+    try:
+        return OverridesParser.create().parse_override(word)
+    except (HydraException, ValueError, RecursionError):  # ValueError: a number of thousands of digits
+        return None
 
 
 def composed(overrides: list[str]) -> dict[str, Any]:
@@ -61,8 +107,10 @@ def command(overrides: list[str]) -> str:
 
 def explained(error: Exception, overrides: list[str]) -> Exception:
     """An error of Hydra, OmegaConf, a launcher or the system as one of ours, with one line; any other unchanged."""
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, _, choice = error.missing_cfg_file.rpartition("/")
+    if isinstance(error, MissingConfigException):
+        group, _, choice = (error.missing_cfg_file or "").rpartition("/")
+        if not group:  # of --config-path or --config-name
+            return InputError(" ".join(str(error).split()))
         if group == "hydra/launcher" and choice in _CLUSTER:
             return InputError(f"{group}={choice}: not installed; pip install 'capsexp[cluster]' brings it")
         options = sorted(error.options or [])
@@ -70,7 +118,9 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
             f"{group}={choice}: no such choice{nearest(choice, options)} ({group} has {', '.join(options)})"
         )
     if isinstance(error, OverrideParseException):
-        return InputError(f"{error.override}: not of the form key=value ({first_line(Exception(error.message))})")
+        return InputError(f"{error.override}: not of the form key=value")
+    if several := re.match(r"Ambiguous value for argument '(.*)'\n", str(error)):
+        return InputError(f"{several[1]}: several values; python -m capsexp -m runs each (a list has brackets)")
     if isinstance(error, ConfigCompositionException):
         return _explained_of_composition(error, overrides)
     if isinstance(error, OmegaConfBaseException):
@@ -99,8 +149,11 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
     text = f"{error} {error.__cause__ or ''}"
     found = re.search(r"Could not (?:override|delete|append)[^']*'([^']+)'", text)
     if not found:
-        return InputError(": ".join(first_line(raised) for raised in (error, error.__cause__) if raised))
+        raised = [str(one) for one in (error, error.__cause__) if one and str(one)]
+        return InputError(": ".join(first_line(Exception(one)) for one in raised))
     key = found.group(1).partition("@")[0]
+    if key == "study":
+        return InputError("study: say +study=NAME")
     if "reference_type=Dict" in text:
         return InputError(f"{key}: no such key; +{key}=… adds it")
     # Which keys there are depends on the choices of data set, model and others.

@@ -11,10 +11,12 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from capsexp import Count, Fraction, NotNegative, Positive
-from capsexp.config.checks import NAME, Component, check_component, check_dataclass, import_target
+from capsexp.config.checks import NAME, Component, Matches, Name, check_component, check_dataclass, import_target
 from capsexp.errors import InputError
 
 Natural = Annotated[int, Ge(0)]
+Folder = Annotated[str, Matches(r".*\S.*", "a folder")]
+DataFolder = Annotated[str, Matches(r".*\S.*", "a folder (by default CAPSEXP_DATA's)")]
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,9 @@ class Version:
 class Data:
     """A data set: its folder, the accepted versions of its files, size and statistics of its images."""
 
-    name: str
+    name: Name
     reader: Component  # see capsexp.data.reader
-    root: str  # the folder that holds all data sets, in torchvision's layouts
+    root: DataFolder  # the folder that holds all data sets, in torchvision's layouts
     download: bool  # fetch missing files, where there is a network
     size: Count  # pixels a side; larger images are averaged down to it, except by a synthesis
     channels: Literal[1, 3]  # grey images are repeated to three channels
@@ -99,7 +101,7 @@ class Optim:
 class Budget:
     """How much of the paper's training is done: all of it, if everything is null and width 1."""
 
-    name: str
+    name: Name
     epochs: Count | None
     steps: Count | None  # optimisation steps in an epoch
     train_images: Count | None  # only the first; of a synthesis, its source images, and so the images of an epoch
@@ -127,8 +129,8 @@ class Trainer:
 class Paths:
     """Folders that are written to."""
 
-    results: str  # records
-    logs: str  # checkpoints and TensorBoard's event files
+    results: Folder  # records
+    logs: Folder  # checkpoints and TensorBoard's event files
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,7 @@ def check(node: dict[str, Any]) -> Config:
         synthesis = check_component(synthesis, "data.synthesis")
     config = replace(config, data=replace(config.data, reader=reader, synthesis=synthesis), **components)
     _check_sets(config)
+    _check_milestones(config.optim)
     return config
 
 
@@ -181,4 +184,14 @@ def _check_sets(config: Config) -> None:
         raise InputError(
             f"loss={config.loss[NAME]}: takes one label an image, but data={config.data.name} has sets of labels; "
             "loss=binary_cross_entropy and loss=margin take them"
+        )
+
+
+def _check_milestones(optim: Optim) -> None:
+    if optim.milestones != sorted(set(optim.milestones)):
+        raise InputError(f"optim.milestones={optim.milestones}: must grow")
+    if optim.milestones and optim.schedule != "steps":
+        raise InputError(
+            f"optim.milestones={optim.milestones}: optim.schedule={optim.schedule} has none; "
+            "optim.schedule=steps takes them, optim.milestones=[] leaves them out"
         )

@@ -30,6 +30,7 @@ class CapsuleData(pl.LightningDataModule):
         side = images.train_images.shape[-1]
         if self.synthesis is not None and config.data.size < side:
             raise InputError(f"data.size={config.data.size}: must be at least {side}, the side of the digits' images")
+        _check_counts(images, config)
 
     def setup(self, stage: str) -> None:
         """Moves the splits to the device that trains."""
@@ -100,6 +101,21 @@ def heldout_split(count: int, seed: int) -> tuple[Tensor, Tensor]:
     order = torch.randperm(count, generator=torch.Generator().manual_seed(derived_seed(seed, count)))
     held = max(1, round(HELDOUT_FRACTION * count))
     return order[held:].sort().values, order[:held].sort().values
+
+
+def _check_counts(images: ImageSet, config: Config) -> None:
+    """Raises InputError for more images or classes than the set has."""
+    train, test = len(images.train_labels), len(images.test_labels)
+    classes = 1 + max(int(labels.max()) for labels in (images.train_labels, images.test_labels))
+    asked = {
+        "budget.train_images": (config.budget.train_images, train, "training images"),
+        "budget.test_images": (config.budget.test_images, test, "test images"),
+        "optim.batch_size": (config.optim.batch_size, train, "training images"),
+        "data.classes": (config.data.classes, classes, "classes"),
+    }
+    for key, (value, count, what) in asked.items():
+        if value is not None and value > count:
+            raise InputError(f"{key}={value}: {config.data.name} has {count:,} {what}")
 
 
 def _first(split: Split, count: int | None) -> Split:

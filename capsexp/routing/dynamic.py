@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from capsexp import Count
+from capsexp import Iterations
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules, Routing, VoteInputs
 from capsexp.nn.squash import squash
@@ -43,7 +43,7 @@ class DynamicRouting(Routing):
         pose: int,
         squash_constant: float = 1.0,
         *,
-        iterations: Count = 3,
+        iterations: Iterations = 3,
         logits: Literal["accumulate", "replace"] = "accumulate",
         gradient: Literal["all", "last", "none"] = "all",
     ) -> None:

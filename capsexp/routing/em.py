@@ -29,7 +29,7 @@ from annotated_types import Ge, Lt
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from capsexp import Count, Positive
+from capsexp import Iterations, Positive
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules, Routing
 from capsexp.routing.gaussians import Gaussians, fitted, log_density
@@ -83,7 +83,7 @@ class EMRouting(Routing):
         parents: int,
         pose: int,
         *,
-        iterations: Count = 2,
+        iterations: Iterations = 2,
         inverse_temperature: Positive = 0.1,
         growth: Annotated[float, Ge(0), Lt(1)] = 0.0,
         density: Literal["sum", "mean"] = "sum",

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from capsexp import Count, Positive
+from capsexp import Iterations, Positive
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules, Routing, VoteInputs
 from capsexp.routing.em import Activation
@@ -48,7 +48,7 @@ class InvertedRouting(Routing):
         parents: int,
         pose: int,
         *,
-        iterations: Count = 2,
+        iterations: Iterations = 2,
         order: Literal["concurrent", "sequential"] = "concurrent",
         norm: bool = True,
         activations: bool = False,

@@ -1,5 +1,6 @@
 """A run before it starts: its name, device, precision and files, and whether it is finished already."""
 
+import os
 import platform
 from dataclasses import dataclass
 from functools import cached_property
@@ -92,6 +93,13 @@ def find_device(config: Config) -> tuple[torch.device, str]:
     device = torch.device("cuda", 0) if accelerator != "cpu" and torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda" and processes > torch.cuda.device_count():
         raise InputError(f"trainer.processes={processes}: each needs a GPU, and torch sees {torch.cuda.device_count()}")
+    cores = os.cpu_count() or 1
+    for key, count in (
+        ("processes", processes if device.type == "cpu" else 1),
+        ("threads", config.trainer.threads or 1),
+    ):
+        if count > cores:
+            raise InputError(f"trainer.{key}={count}: this machine has {cores} cores")
     precision = config.trainer.precision
     if precision == "auto":
         routing = import_target(config.routing, "routing")

@@ -1,11 +1,13 @@
 """What a user can get wrong: each ends in exit code 2 and one line with what is allowed and the nearest name."""
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
 from support import Program, composed_config
 
+from capsexp.config.compose import for_hydra
 from capsexp.errors import InputError
 from capsexp.run.execute import run
 
@@ -66,7 +68,98 @@ BAD_INPUTS = [
     ("reconstruction.hidden=[0]", "reconstruction.hidden[0]=0: must be a whole number at least 1"),
     ("model.squash_constant=0", "model.squash_constant=0: must be a number above 0"),
     ("model._target_=capsexp.models.nothing.Net", "model._target_=capsexp.models.nothing.Net: can't be imported"),
-    ("model=null", "Config group override must be a string or a list"),
+    ("model=null", "model=null: must be one of capsnet, da_capsnet"),
+    ("attention=null", "attention=null: must be one of cbam, dual, none"),
+    ("attention=[cbam,dual]", "attention=[cbam,dual]: must be one of cbam, dual, none"),
+    ("model=../model/capsnet", "model=../model/capsnet: must be one of capsnet, da_capsnet"),
+    ("model=/etc/passwd", "model=/etc/passwd: must be one of capsnet, da_capsnet"),
+    ("optim=3", "optim=3: must be one of huang"),
+    ("+study=[jiao_table2,huang_table1]", "+study=[jiao_table2,huang_table1]: must be one of alberti_affine"),
+    ("+study=jiao_table2,huang_table1", "+study=jiao_table2,huang_table1: must be one of alberti_affine"),
+    ("study=jiao_table2", "study: say +study=NAME"),
+    ("seed=0,1", "seed=0,1: several values; python -m capsexp -m runs each"),
+    ("optim.milestones=1,2", "optim.milestones=1,2: several values; python -m capsexp -m runs each (a list has"),
+    # names of files
+    ("model.name=../../evil", "model.name=../../evil: must be a name of at most 64 letters, digits, - and _"),
+    ("model.name=/evil", "model.name=/evil: must be a name"),
+    ("model.name=", "model.name=: must be a name"),
+    ("model.name=-rf", "model.name=-rf: must be a name"),
+    (f"model.name={65 * 'x'}", "model.name=xxx"),
+    ("model.name=ä", "model.name=ä: must be a name"),
+    ("model.name=3", "model.name=3: must be a name"),
+    ("data.name=../x", "data.name=../x: must be a name"),
+    ("data.name=a.b", "data.name=a.b: must be a name"),
+    ("routing.name=a/b", "routing.name=a/b: must be a name"),
+    ("loss.name=a/b", "loss.name=a/b: must be a name"),
+    ("budget.name=a/b", "budget.name=a/b: must be a name"),
+    ("data.reader.name=a/b", "data.reader.name=a/b: must be a name"),
+    # folders
+    ("data.root=", "data.root=: must be a folder (by default CAPSEXP_DATA's)"),
+    ("data.root=null", "data.root=null: must be a folder"),
+    ("paths.results=", "paths.results=: must be a folder"),
+    ("paths.logs=", "paths.logs=: must be a folder"),
+    ("paths.logs=null", "paths.logs=null: must be a folder"),
+    # characters that Hydra's grammar has no place for
+    ("sëed=3", "sëed=3: not of the form key=value"),
+    ("=3", "=3: not of the form key=value"),
+    ("3", "3: not of the form key=value"),
+    ("seed==3", "seed==3: must be a whole number"),
+    ("seed=3=4", "seed=3=4: must be a whole number"),
+    ("seed=(3", "seed=(3: must be a whole number"),
+    ("seed=ä", "seed=ä: must be a whole number"),
+    ("seed='", "seed=': must be a whole number"),
+    ("seed=[1,2", "seed=[1,2: must be a whole number"),
+    ("optim.lr=#", "optim.lr=#: must be a number above 0"),
+    ("optim.lr=~/x", "optim.lr=/home/me/x: must be a number above 0"),
+    ("~seed=3", "seed: Could not delete from config"),
+    ("seed=${x}", "seed: Interpolation key 'x' not found"),
+    # more values
+    ("seed=4294967296", "seed=4294967296: must be a whole number at least 0 and at most 4,294,967,295"),
+    ("seed=1e400", "seed=inf: must be a whole number"),
+    ("seed=null", "seed=null: must be a whole number"),
+    ("seed=[1]", "seed=[1]: must be a whole number"),
+    ("seed={a:1}", "seed={'a': 1}: must be a whole number"),
+    ("optim.lr=nan", "optim.lr=nan: must be a number above 0"),
+    ("optim.lr=-1", "optim.lr=-1: must be a number above 0"),
+    ("optim.lr={a:1}", "optim.lr={'a': 1}: must be a number above 0"),
+    ("optim.momentum=1", "optim.momentum=1: must be a number at least 0 and below 1"),
+    ("optim.weight_decay=-1", "optim.weight_decay=-1: must be a number at least 0"),
+    ("optim.factor=1", "optim.factor=1: must be a number above 0 and below 1"),
+    ("optim.patience=-1", "optim.patience=-1: must be a whole number at least 0"),
+    ("optim.epochs=0", "optim.epochs=0: must be a whole number at least 1"),
+    ("optim.schedule=cosine", "optim.schedule=cosine: must be one of constant, plateau, steps"),
+    ("optim.milestones=[3]", "optim.milestones=[3]: optim.schedule=plateau has none; optim.schedule=steps"),
+    ("routing.iterations=1000", "routing.iterations=1000: must be a whole number at least 1 and at most 100"),
+    ("routing.gradient=some", "routing.gradient=some: must be one of all, last, none"),
+    ("budget.steps=0", "budget.steps=0: must be a whole number at least 1 or null"),
+    ("budget.train_images=0", "budget.train_images=0: must be a whole number at least 1 or null"),
+    ("budget.test_images=-1", "budget.test_images=-1: must be a whole number at least 1 or null"),
+    ("budget.width=0", "budget.width=0: must be a number above 0 and at most 1"),
+    ("trainer.accelerator=tpu", "trainer.accelerator=tpu: must be one of auto, cpu, gpu"),
+    ("trainer.deterministic=2", "trainer.deterministic=2: must be true or false"),
+    ("trainer.routing=slow", "trainer.routing=slow: must be one of fast, reference"),
+    ("trainer.processes=0", "trainer.processes=0: must be a whole number at least 1 or null"),
+    ("trainer.threads=0", "trainer.threads=0: must be a whole number at least 1 or null"),
+    ("trainer.threads=100000", "trainer.threads=100000: this machine has "),
+    ("trainer.steps_at_once=0", "trainer.steps_at_once=0: must be a whole number at least 1 or null"),
+    ("trainer.eval_batch_size=0", "trainer.eval_batch_size=0: must be a whole number at least 1"),
+    ("trainer.progress=loud", "trainer.progress=loud: must be one of auto, bar, lines, none"),
+    ("trainer.cuda_graphs=0", "trainer.cuda_graphs=0: must be true or false"),
+    ("preprocess.crop_padding=-1", "preprocess.crop_padding=-1: must be a whole number at least 0"),
+    ("preprocess.fill=ones", "preprocess.fill=ones: must be one of zeros, nearest"),
+    ("reconstruction.enabled=on", "reconstruction.enabled=on: must be true or false"),
+    ("reconstruction.hidden=[]x", "reconstruction.hidden=[]x: must be a list"),
+    ("rerun=1", "rerun=1: must be true or false"),
+    ("data.flips=1", "data.flips=1: must be true or false"),
+    ("data.download=1", "data.download=1: must be true or false"),
+    ("data.classes=0", "data.classes=0: must be a whole number at least 1"),
+    ("data.std=[0]", "data.std[0]=0: must be a number above 0"),
+    ("data.versions=null", "data.versions=null: must be a group of keys"),
+    ("data.reader.foo=1", "data.reader.foo: no such key"),
+    ("model.kernel=0", "model.kernel=0: must be a whole number at least 1"),
+    ("model.kernel=29", "model=capsnet on mnist (28×28): a 29×29 kernel doesn't fit on 28×28 positions"),
+    ("loss._target_=builtins.print", "loss._target_=builtins.print: must be a class or function with annotations"),
+    ("loss._target_=5", "loss._target_=5: must be text"),
     # combinations
     ("data.size=12", "model=capsnet on mnist (12×12): a 9×9 kernel doesn't fit on 4×4 positions"),
     ("data.channels=2", "data.channels=2: must be one of 1, 3"),
@@ -106,6 +199,9 @@ BAD_COMBINATIONS = [
     ("data=diverse_multimnist loss=cross_entropy", "loss=cross_entropy"),
     ("model=da_capsnet data=svhn data.download=false", "svhn: put train_32x32.mat, test_32x32.mat into "),
     ("data=coil20 data.reader.test_fraction=1", "data.reader.test_fraction=1: must be a number above 0 and below 1"),
+    ("optim.schedule=steps optim.milestones=[3,2]", "optim.milestones=[3, 2]: must grow"),
+    ("optim.schedule=steps optim.milestones=[2,2]", "optim.milestones=[2, 2]: must grow"),
+    ("trainer=cpu trainer.processes=100000", "trainer.processes=100000: this machine has "),
     ("data=smallnorb data.reader.camera=up", "data.reader.camera=up: must be one of left, right"),
 ]
 
@@ -113,14 +209,94 @@ BAD_COMBINATIONS = [
 @pytest.mark.parametrize(
     ("overrides", "expected"), [*BAD_INPUTS, *BAD_COMBINATIONS], ids=lambda value: value if "=" in value else None
 )
-def test_one_line_names_what_is_wrong_and_what_is_allowed(overrides: str, expected: str, tmp_path: Path) -> None:
+def test_one_line_names_what_is_wrong_and_what_is_allowed(
+    overrides: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
     paths = [f"data.root={tmp_path}/data", f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs"]
     with pytest.raises(InputError) as raised:
-        run(composed_config(*overrides.split(), *paths))
+        run(composed_config(*paths, *map(for_hydra, overrides.split())))
     line = str(raised.value)
     assert "\n" not in line
     assert line.startswith(expected) or f"; {expected}" in line
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("budget.train_images=5001", "budget.train_images=5001: mnist_sample has 5,000 training images"),
+        ("budget.test_images=1001", "budget.test_images=1001: mnist_sample has 1,000 test images"),
+        ("optim.batch_size=1000000", "optim.batch_size=1000000: mnist_sample has 5,000 training images"),
+        ("data.classes=12", "data.classes=12: mnist_sample has 10 classes"),
+    ],
+)
+def test_more_than_the_data_set_has(words: str, expected: str, tmp_path: Path) -> None:
+    paths = [f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs"]
+    with pytest.raises(InputError, match=re.escape(expected)):
+        run(composed_config("data=mnist_sample", "budget.width=0.04", "trainer=cpu", words, *paths))
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "read"),
+    [
+        ("data.root=~/my data", "/home/me/my data"),
+        ("data.root=~", "/home/me"),
+        ("data.root=/tmp/dätä", "/tmp/dätä"),
+        ("data.root=/tmp/a,b", "/tmp/a,b"),
+        ("data.root=/tmp/a=b(c", "/tmp/a=b(c"),
+        ("data.root=/tmp/it's", "/tmp/it's"),
+        ("data.root=2024", "2024"),
+        ("data.root='/tmp/quoted, already'", "/tmp/quoted, already"),
+    ],
+)
+def test_a_path_needs_no_quotes(word: str, read: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert composed_config(for_hydra(word)).data.root == read
+
+
+def test_an_empty_data_folder_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPSEXP_DATA", "")
+    with pytest.raises(InputError, match=r"data\.root=: must be a folder"):
+        composed_config()
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("capsexp --seed=3", "unrecognized arguments: --seed=3; keys are written seed=3"),
+        ("capsexp --seed 3", "unrecognized arguments: --seed; keys are written seed=VALUE"),
+        ("capsexp --cfg=foo", "argument --cfg/-c: invalid choice: 'foo'"),
+        ("capsexp --config-name=other", "Cannot find primary config 'other'"),
+        ("capsexp --config-path=/nowhere", "Primary config directory not found. Check that the config directory"),
+        ("capsexp attention=[cbam,dual]", "attention=[cbam,dual]: must be one of"),
+        ("capsexp -m attention=none,[cbam,dual]", "attention=none,[cbam,dual]: must be one of"),
+        ("capsexp -m +study=jiao_table2,huang_table1", "+study=jiao_table2,huang_table1: must be one of"),
+        ("capsexp seed=0,1", "seed=0,1: several values"),
+        ("capsexp seed=${x}", "seed: Interpolation key 'x' not found"),
+        ("scripts/reproduce_tables.py --seed=3", "unrecognized arguments: --seed=3; keys are written seed=3"),
+        ("scripts/reproduce_tables.py --seeds=0", "argument --seeds: 0: must be an integer of at least 1"),
+        ("scripts/reproduce_tables.py --jobs=x", "argument --jobs: x: must be an integer of at least 1"),
+        ("scripts/reproduce_tables.py --time-limit=-1", "argument --time-limit: -1: must be a number above 0"),
+        ("scripts/reproduce_tables.py --time-limit=nan", "argument --time-limit: nan: must be a number above 0"),
+        ("scripts/reproduce_tables.py --retry=-1", "argument --retry: -1: must be an integer"),
+        ("scripts/reproduce_tables.py jiao_table3", "jiao_table3: no such study; did you mean jiao_table2?"),
+        ("scripts/reproduce_tables.py jiao_table2 seed=3", "seed: --seeds N runs the seeds 0 to N-1"),
+        ("scripts/reproduce_tables.py +study=jiao_table2", "+study=jiao_table2: here a study's name stands alone"),
+        ("scripts/aggregate.py study=jiao_table2", "study=jiao_table2: here a study's name stands alone: jiao_table2"),
+        ("scripts/aggregate.py --results=/nowhere", "/nowhere: no such folder"),
+        ("scripts/prepare_data.py --root", "argument --root: expected one argument"),
+        ("capsexp.evaluate", "checkpoint: missing"),
+        ("capsexp.evaluate checkpoint=", "checkpoint=: must be a run's folder"),
+        ("capsexp.inspect image=3", "checkpoint: missing"),
+        ("capsexp.figures data=mnist", "data: not used here"),
+    ],
+)
+def test_commands(command: str, expected: str, program: Program) -> None:
+    code, lines, (error,) = program(*command.split())
+    assert (code, lines) == (2, [])
+    assert error.startswith(f"error: {expected}")
 
 
 @pytest.mark.parametrize(
