@@ -38,7 +38,7 @@ BAD_INPUTS = [
     ("sed=1", "sed: no such key; did you mean seed?"),
     # the grammar
     ("optim.lr", "optim.lr: not of the form key=value"),
-    ("optim.lr=[", "optim.lr=[: not of the form key=value"),
+    ("optim.lr=[", "optim.lr=[: must be a number above 0"),
     # values
     ("optim.lr=fast", "optim.lr=fast: must be a number above 0"),
     ("optim.lr=0", "optim.lr=0: must be a number above 0"),
@@ -304,7 +304,7 @@ def test_commands(command: str, expected: str, program: Program) -> None:
     [
         ("modle=capsnet", "modle: no such key; did you mean model?"),
         ("optim.lr=", "optim.lr=: must be a number above 0"),
-        ("optim.lr=[", "optim.lr=[: not of the form key=value"),
+        ("optim.lr=[", "optim.lr=[: must be a number above 0"),
         ("data.download=false", "mnist: put train-images-idx3-ubyte"),
     ],
 )
