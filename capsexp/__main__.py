@@ -32,7 +32,7 @@ def task(composed: DictConfig) -> CapsexpError | None:
     An error is printed and returned, not raised: the other runs of a sweep go on, and a launcher passes it back.
     """
     hydra_config = HydraConfig.get()
-    overrides = [str(word) for word in OmegaConf.to_container(hydra_config.overrides.task, resolve=False)]
+    overrides = [str(word) for word in OmegaConf.to_container(hydra_config.overrides.task, resolve=False) or []]
     signal.signal(signal.SIGTERM, _interrupt)  # a launcher's process may ignore it
     try:
         os.chdir(hydra_config.runtime.cwd)  # a launcher's process may have started elsewhere

@@ -158,7 +158,7 @@ def test_costs() -> None:
     }
     counted = cells(text, "B", "Cost")  # without a run
     assert (counted["parameters"], counted["verdict"], counted["s / epoch"]) == ("6,812,788", "different", "")
-    assert cells(printed(made, found), "A", "Cost")["device"] == "NVIDIA H200, loaded"
+    assert cells(printed(made, found), "A", "Cost")["device"] == "NVIDIA H200"
 
 
 def test_the_mean_of_the_first_five_epochs() -> None:

@@ -154,7 +154,7 @@ def test_a_reading_is_listed_under_its_claim_and_a_claim_of_ours_is_left_out() -
     (one,) = summary.stated(made)
     assert (one.results.study.name, one.claim.reading) == ("made_table1", False)
     assert [found.claim.text for _, found in one.readings] == ["Read otherwise"]
-    assert summary.answer(made)[0].startswith("Of 1 claims, 1 are tested")
+    assert summary.answer(made)[0].startswith("Of 1 claims, 1 is tested")
 
 
 def test_a_published_number_counts_once_without_readings() -> None:
