@@ -15,6 +15,10 @@ class InputError(CapsexpError):
     exit_code = WRONG_INPUT
 
 
+class DamagedError(InputError):
+    """A file that is missing or damaged, of a kind that the program can make again."""
+
+
 class RunError(CapsexpError):
     """A failure in spite of correct input."""
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from capsexp.config.checks import TARGET, check_dataclass, check_value
 from capsexp.config.compose import CONF, composed
 from capsexp.config.schema import Config, Data, check, is_multilabel
-from capsexp.errors import InputError
+from capsexp.errors import DamagedError, InputError
 from capsexp.nn.scores import Prediction
 from capsexp.run import records
 from capsexp.run.build import build
@@ -96,7 +96,11 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
     can't be overridden.
     """
     path = _find(path)
-    checkpoint = load(path)
+    try:
+        checkpoint = load(path)
+    except DamagedError as error:
+        remedy = "; delete it if it was one: rerun=true on its run makes it again" if path.exists() else ""
+        raise InputError(f"{error}{remedy}") from None
     header = _header(path, checkpoint)
     with _in_errors(f"{path}: its configuration can't be used here: "):
         _check_names(header.config)

@@ -4,6 +4,9 @@ import io
 import os
 import re
 import warnings
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,10 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
-from capsexp.errors import InputError
+from capsexp.errors import DamagedError, InputError
 from capsexp.files import write_atomically
 from capsexp.run.module import CapsuleModule
-from capsexp.run.plan import BEST, LAST
+from capsexp.run.plan import BEFORE, BEST, LAST, Plan
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -28,8 +31,11 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
-        """Replaces `path` by the whole checkpoint, or leaves it as it was."""
-        _save(checkpoint, Path(path))
+        """Replaces `path` by the whole checkpoint, or leaves it as it was; of LAST, the one before it is kept."""
+        path = Path(path)
+        if path.name == LAST:
+            _keep_before(path)
+        _save(checkpoint, path)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """See `load`."""
@@ -59,19 +65,73 @@ class EpochCheckpoint(Checkpoint):
 
 
 def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """A checkpoint as a dictionary; raises InputError for a file that is missing, unreadable or damaged."""
+    """A checkpoint as a dictionary; raises DamagedError for a file that is missing or damaged, InputError without
+    the permission to read it.
+    """
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise InputError(f"{path}: no such checkpoint") from None
+        raise DamagedError(f"{path}: no such checkpoint") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
     try:
+        _check_crcs(content)
         with warnings.catch_warnings(action="ignore"):  # torch's, about files that it then refuses
             checkpoint: dict[str, Any] = torch.load(io.BytesIO(content), map_location, weights_only=True)
-    except Exception as error:  # torch raises half a dozen kinds for a damaged file
-        raise InputError(f"{path}: {_reason(content, error)}") from None
+    except Exception as error:  # zipfile and torch raise half a dozen kinds for a damaged file
+        raise DamagedError(f"{path}: {_reason(content, error)}") from None
     return checkpoint
+
+
+def resumable(planned: Plan, log: Callable[[str], None]) -> tuple[Path, dict[str, Any]] | None:
+    """The checkpoint that the run continues from: the last, or where that is damaged the one before it, or None.
+
+    A damaged one is removed, so that it isn't kept as the one before the next.
+    """
+    damaged = False
+    for path in (planned.folder / LAST, planned.folder / BEFORE):
+        if not path.exists():
+            continue
+        try:
+            return path, _of_run(planned, path)
+        except DamagedError as error:
+            log(f"{planned.name}: {error}; removed")
+            path.unlink(missing_ok=True)
+            damaged = True
+    if damaged:
+        log(f"{planned.name}: no checkpoint is left; starts over")
+    return None
+
+
+def drop_optimizer(folder: Path) -> None:
+    """Removes what only a run that goes on needs: the optimiser's state, two thirds of LAST under Adam, and BEFORE."""
+    checkpoint = load(folder / LAST)
+    if checkpoint.pop("optimizer_states", None) is not None:
+        _save(checkpoint, folder / LAST)
+    (folder / BEFORE).unlink(missing_ok=True)
+
+
+def _of_run(planned: Plan, path: Path) -> dict[str, Any]:
+    """A checkpoint with all that the run needs to go on; raises DamagedError."""
+    checkpoint = load(path)
+    header = checkpoint.get("capsexp") if isinstance(checkpoint, dict) else None
+    if not isinstance(header, dict) or header.get("name") != planned.name:
+        raise DamagedError(f"{path}: not of this run")
+    if planned.config.protocol == "heldout":
+        load(planned.folder / BEST)  # is tested at the end
+    return checkpoint
+
+
+def _check_crcs(content: bytes) -> None:
+    """Raises BadZipFile for a member whose bits don't give its CRC-32: torch writes them, and reads without a look.
+
+    Members are stored as they are, so that memory is limited by the file's size.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = archive.infolist()
+        packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+        if packed or sum(member.file_size for member in members) > len(content) or archive.testzip():
+            raise zipfile.BadZipFile
 
 
 def _reason(content: bytes, error: Exception) -> str:
@@ -83,11 +143,16 @@ def _reason(content: bytes, error: Exception) -> str:
     return "not a checkpoint, or damaged"
 
 
-def drop_optimizer(path: Path) -> None:
-    """Removes the optimiser's state, two thirds of the file under Adam, from a finished run's checkpoint."""
-    checkpoint = load(path)
-    if checkpoint.pop("optimizer_states", None) is not None:
-        _save(checkpoint, path)
+def _keep_before(path: Path) -> None:
+    """Makes the present checkpoint also the one before the next: `path` itself is there at every moment.
+
+    Does nothing where there is none, or no hard links.
+    """
+    link, before = path.with_name(f".{BEFORE}.part"), path.with_name(BEFORE)
+    with suppress(OSError):
+        link.unlink(missing_ok=True)
+        os.link(path, link)
+        os.replace(link, before)
 
 
 def _save(checkpoint: dict[str, Any], path: Path) -> None:

@@ -14,7 +14,8 @@ from capsexp.data import source
 from capsexp.errors import InputError
 from capsexp.run import records
 
-LAST, BEST, OUTPUT = "last.ckpt", "best.ckpt", "output.txt"  # in a run's folder; OUTPUT: of a run of the launcher
+#: In a run's folder. BEFORE: the one before LAST, while it trains; OUTPUT: of a run of the launcher.
+LAST, BEFORE, BEST, OUTPUT = "last.ckpt", "before.ckpt", "best.ckpt", "output.txt"
 
 
 @dataclass(frozen=True)

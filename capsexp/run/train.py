@@ -16,10 +16,10 @@ from capsexp.errors import RunError, first_line
 from capsexp.files import naming
 from capsexp.run import environment, records
 from capsexp.run.build import build
-from capsexp.run.checkpoints import AtomicCheckpointIO, EpochCheckpoint, drop_optimizer, load
+from capsexp.run.checkpoints import AtomicCheckpointIO, EpochCheckpoint, drop_optimizer, load, resumable
 from capsexp.run.distributed import check_splittable, processes
 from capsexp.run.module import CapsuleModule
-from capsexp.run.plan import BEST, LAST, Plan, finished
+from capsexp.run.plan import BEST, Plan, finished
 from capsexp.run.progress import make_progress
 from capsexp.run.tensorboard import TensorBoard
 
@@ -39,6 +39,8 @@ def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback
     try:
         with processes(planned, _train_beside) as strategy:
             heldout_accuracy = _fit_and_test(planned, module, data, strategy, callbacks, log)
+        with naming(planned.folder):
+            drop_optimizer(planned.folder)  # before the record, after which nothing looks here again
     except (RunError, RuntimeError, MemoryError) as failure:
         error = failure
     maximum, first, last, seconds = records.summary(module.history, planned.eval_split)
@@ -66,7 +68,6 @@ def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback
         raise RunError(f"{planned.name}: failed: {record.error}") from error
     with naming(planned.folder):
         tensorboard.finish(record)
-    drop_optimizer(planned.folder / LAST)
     log(f"{planned.name}: {records.result_line(record)}")
     log(f"record {planned.path}")
     log(f"TensorBoard logs {planned.folder}")
@@ -139,11 +140,10 @@ def _fit_and_test(
 
 def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: CapsuleData, log: Log) -> None:
     """Trains, from the last checkpoint on if there is one."""
-    last = planned.folder / LAST
-    checkpoint = load(last) if last.exists() else None
+    path, checkpoint = resumable(planned, log) or (None, None)
     done = len(checkpoint["history"]) if checkpoint else 0
     if done >= planned.epochs and planned.config.rerun:
-        checkpoint = None  # a rerun of a run with all its epochs starts over
+        path, checkpoint = None, None  # a rerun of a run with all its epochs starts over
     if checkpoint:
         module.resumed = [*checkpoint["resumed"], done]
         log(f"{planned.name}: continues after epoch {done}")
@@ -151,7 +151,7 @@ def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: Capsul
             module.load_state_dict(checkpoint["state_dict"])
             module.history = checkpoint["history"]
             return
-    trainer.fit(module, datamodule=data, ckpt_path=last if checkpoint else None)
+    trainer.fit(module, datamodule=data, ckpt_path=path)
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from capsexp.errors import InputError
 from capsexp.inspect.restore import restore
 from capsexp.run import checkpoints, records
 
+REMEDY = "; delete it if it was one: rerun=true on its run makes it again"
+
 Json = dict[str, Any]
 Change = Callable[[Json], object]
 
@@ -141,14 +143,14 @@ def test_what_cannot_be_overridden_is_one_line(trained: Trained, override: str, 
 )
 def test_a_file_of_another_kind_is_one_line(contents: bytes, line: str, tmp_path: Path) -> None:
     (tmp_path / "some.ckpt").write_bytes(contents)
-    assert refusal(tmp_path / "some.ckpt") == line
+    assert refusal(tmp_path / "some.ckpt") == line + REMEDY
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.3, 0.9, 0.999])
 def test_a_truncated_checkpoint_is_one_line(trained: Trained, fraction: float, tmp_path: Path) -> None:
     whole = (trained.folder / checkpoints.LAST).read_bytes()
     (tmp_path / "some.ckpt").write_bytes(whole[: int(fraction * len(whole))])
-    assert refusal(tmp_path / "some.ckpt") == "not a checkpoint, or damaged"
+    assert refusal(tmp_path / "some.ckpt") == "not a checkpoint, or damaged" + REMEDY
 
 
 def test_a_path_without_a_checkpoint_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +241,7 @@ def test_code_in_a_checkpoint_does_not_run(changed: Callable[[Change], Path], tm
     marker = tmp_path / "harmed"
     for where in ("more", "state_dict/more", "capsexp/config/more"):
         path = changed(put(where, Harm(marker)))
-        assert refusal(path) == "refused: it holds more than tensors and plain containers (posix.system)"
+        assert refusal(path) == "refused: it holds more than tensors and plain containers (posix.system)" + REMEDY
     assert not marker.exists()
     torch.load(path, weights_only=False)  # as an unsafe reader would
     assert marker.exists()

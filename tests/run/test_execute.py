@@ -4,11 +4,13 @@ import dataclasses
 import json
 import math
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
@@ -19,7 +21,8 @@ from capsexp.inspect.restore import restore
 from capsexp.run import checkpoints, execute, records
 from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.module import CapsuleModule
-from capsexp.run.plan import BEST, LAST, plan
+from capsexp.run.plan import BEFORE, BEST, LAST, plan
+from capsexp.run.tensorboard import TensorBoard
 
 
 def no_line(line: str) -> None:
@@ -261,11 +264,82 @@ def test_a_running_run_is_refused_and_a_dead_processs_lock_is_not(trained: Train
     assert run(config, None, no_line).status == "finished"
 
 
-def test_a_run_with_a_damaged_checkpoint_is_refused(trained: Trained, tmp_path: Path) -> None:
-    config = copy_of(trained, tmp_path, recorded=False)
-    (plan(config).folder / LAST).write_bytes(b"text")
-    with pytest.raises(InputError, match=r"last\.ckpt: not a checkpoint"):
+@pytest.mark.parametrize(
+    ("damaged", "said"),
+    [([LAST], "continues after epoch 1"), ([LAST, BEFORE], "no checkpoint is left; starts over")],
+    ids=["last", "both"],
+)
+@pytest.mark.parametrize("rerun", [False, True])
+def test_an_interrupted_run_with_a_damaged_checkpoint_goes_on(
+    damaged: list[str],
+    said: str,
+    rerun: bool,
+    uninterrupted: Callable[[str], records.Record],
+    tiny: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = composed_config(*tiny, "preprocess.shift=0.1", *SCHEDULES["constant"], f"rerun={rerun}".lower())
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        stop_after(2, KeyboardInterrupt(), patched)
         run(config, None, no_line)
+    for name in damaged:
+        path = plan(config).folder / name
+        path.write_bytes(path.read_bytes()[:-1000])
+    lines: list[str] = []
+    assert numbers(run(config, None, lines.append)) == numbers(uninterrupted("constant"))
+    assert f"{plan(config).folder / LAST}: not a checkpoint, or damaged; removed" in lines[1]
+    assert lines[1 + len(damaged)].endswith(said)
+
+
+def test_a_run_without_the_checkpoint_that_it_tests_at_the_end_starts_over(
+    trained_heldout: Trained, tmp_path: Path
+) -> None:
+    config = copy_of(trained_heldout, tmp_path, recorded=False)
+    (plan(config).folder / BEST).write_bytes(b"text")
+    lines: list[str] = []
+    assert run(config, None, lines.append).heldout_accuracy == trained_heldout.record.heldout_accuracy
+    assert any("starts over" in line for line in lines)
+
+
+def test_a_checkpoint_of_another_run_is_not_continued(trained: Trained, tiny: tuple[str, ...], tmp_path: Path) -> None:
+    config = composed_config(*tiny)
+    shutil.copytree(trained.folder, plan(config).folder)
+    lines: list[str] = []
+    run(config, None, lines.append)
+    assert f"{LAST}: not of this run; removed" in lines[1]
+
+
+def test_a_flipped_bit_in_the_weights_is_found(trained: Trained, tmp_path: Path) -> None:
+    weight = checkpoints.load(trained.folder / LAST)["state_dict"]["network.primary.convolution.weight"]
+    content = bytearray((trained.folder / LAST).read_bytes())
+    content[content.index(weight.numpy().tobytes()) + 100] ^= 1
+    (tmp_path / LAST).write_bytes(content)
+    torch.load(tmp_path / LAST, weights_only=True)  # sees nothing
+    with pytest.raises(InputError, match="not a checkpoint, or damaged"):
+        checkpoints.load(tmp_path / LAST)
+
+
+def test_a_packed_checkpoint_is_not_unpacked(trained: Trained, tmp_path: Path) -> None:
+    with ZipFile(trained.folder / LAST) as whole, ZipFile(tmp_path / LAST, "w", ZIP_DEFLATED) as packed:
+        for name in whole.namelist():
+            packed.writestr(name, whole.read(name))
+    with pytest.raises(InputError, match="not a checkpoint, or damaged"):
+        checkpoints.load(tmp_path / LAST)
+
+
+def test_a_kill_after_the_record_leaves_nothing_to_tidy(
+    trained: Trained, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    config = composed_config(*tiny, "budget.epochs=2")
+    monkeypatch.setattr(TensorBoard, "finish", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, None, no_line)
+    assert records.read(plan(config).path).status == "finished"
+    assert "optimizer_states" not in checkpoints.load(plan(config).folder / LAST)
+    assert not (plan(config).folder / BEFORE).exists()
 
 
 @pytest.mark.parametrize(("kept", "reason"), [(0, "empty, "), (1000, ""), (-7, "")])

@@ -12,7 +12,6 @@ import torch
 from launching import assert_same, planned, records_in, reproduce
 from support import composed_config
 
-from capsexp.files import write_atomically
 from capsexp.run import records
 from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.plan import LAST
@@ -61,7 +60,7 @@ def test_a_dry_run_lists_the_runs_and_writes_nothing(
 
 def test_one_run_fails_and_the_others_finish(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     damaged = planned(tmp_path)[2].planned.folder
-    write_atomically(damaged / LAST, lambda stream: stream.write(b"not a checkpoint"))
+    (damaged / LAST).mkdir(parents=True)
     assert reproduce(tmp_path) == 1
     screen = capsys.readouterr()
     lines = screen.out.splitlines()
@@ -75,7 +74,7 @@ def test_one_run_fails_and_the_others_finish(tmp_path: Path, capsys: pytest.Capt
     assert any(line.startswith("3 of 4 runs finished") for line in lines)
     (error,) = screen.err.splitlines()
     assert error.startswith("error: attention=cbam seed=0: ")
-    assert f"{damaged / LAST}: not a checkpoint" in error
+    assert f"{damaged / LAST}: Is a directory" in error
     assert error.endswith(f"(its output: {damaged / 'output.txt'})")
 
 
