@@ -4,6 +4,7 @@ The files are located or downloaded, their md5s compared with the accepted versi
 size and channels, and cached. `data.reader` names the class that reads the format: see capsexp.data.reader.
 """
 
+import dataclasses
 import hashlib
 import http.client
 import json
@@ -15,12 +16,13 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capsexp.config.checks import NAME, TARGET, make
+from capsexp.config.compose import composed
 from capsexp.config.schema import Data, Version
 from capsexp.data.cache import Arrays, Cache, Log
 from capsexp.data.reader import Reader, SourceFile, fit
@@ -40,6 +42,7 @@ class Identity:
 
     note: str | None  # None for the published pixels and labels
     checksum: str  # of all files' md5s
+    unlisted: str | None = None  # the checksum of files that conf/ doesn't list: a part of the run's identity
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,8 @@ class _Source:
         md5s = self.cache.checksums(paths, self.reader)
         version = match(data, paths, md5s)
         self.files = {key: SourceFile(paths[key], md5s[key]) for key in self.reader.keys}
-        self.identity = Identity(version.note, _digest(sorted(md5s.items())))
+        checksum = _digest(sorted(md5s.items()))
+        self.identity = Identity(version.note, checksum, None if _is_listed(data.name, version) else checksum)
 
     def arrays(self) -> Arrays:
         data = self.data
@@ -191,6 +195,13 @@ def match(data: Data, paths: Mapping[str, Path], md5s: Mapping[str, str]) -> Ver
     origins = ", ".join(f"{key} is of {_names_with(data, key, md5)}" for key, md5 in md5s.items())
     folder = next(iter(paths.values())).parent
     raise InputError(f"{folder}: files of several versions are mixed ({origins}); {_how_to_accept(data, md5s)}")
+
+
+def _is_listed(name: str, version: Version) -> bool:
+    """Whether conf/ lists a data set's version: its note then stands for these files and no others."""
+    with suppress(InputError):
+        return dataclasses.asdict(version) in composed([f"data={name}"])["data"]["versions"].values()
+    return False
 
 
 def _names_with(data: Data, key: str, md5: str) -> str:

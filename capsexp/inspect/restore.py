@@ -59,6 +59,7 @@ class Header:
     precision: Literal["bf16", "float32"]  # of the training
     note: str | None  # what its data files were, where they weren't the published ones
     epoch: int  # after which it was written; 1 is the first
+    unlisted: str | None = None  # the checksum of data files that conf/ doesn't list
 
 
 @dataclass(frozen=True)
@@ -116,12 +117,12 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)
     place, precision = find_device(config)
-    module = _module(path, Plan(trained, place, precision, header.note, None), checkpoint)
+    module = _module(path, Plan(trained, place, precision, header.note, None, header.unlisted), checkpoint)
     return Restored(
         path=path,
         name=_printable(header.name),
         epoch=header.epoch,
-        identity=records.identity(trained, header.precision, header.note),
+        identity=records.identity(trained, header.precision, header.note, header.unlisted),
         config=config,
         precision=precision,
         module=module.to(place if device is None else device).eval(),

@@ -212,6 +212,7 @@ class CapsuleModule(pl.LightningModule):
             "config": records.stored_config(planned.config),
             "precision": planned.precision,
             "note": planned.note,
+            "unlisted": planned.unlisted,
             "epoch": len(self.history),
         }
         checkpoint["history"], checkpoint["resumed"] = self.history, self.resumed

@@ -27,11 +27,12 @@ class Plan:
     precision: str  # bf16 or float32
     note: str | None  # what the data files are, where they aren't the published ones
     command: str | None  # that repeats the run
+    unlisted: str | None = None  # the checksum of data files that conf/ doesn't list
 
     @property
     def identity(self) -> records.Json:
         """What the run's key is a hash of."""
-        return records.identity(self.config, self.precision, self.note)
+        return records.identity(self.config, self.precision, self.note, self.unlisted)
 
     @cached_property  # a sweep compares the names of all its runs twice a second
     def name(self) -> str:
@@ -69,7 +70,8 @@ def plan(config: Config, command: str | None = None) -> Plan:
     """The run of a configuration on this machine; raises InputError for a missing device or data set."""
     device, precision = find_device(config)
     repeating = None if command is None else with_precision(command, precision)
-    return Plan(config, device, precision, source.identify(config.data).note, repeating)
+    found = source.identify(config.data)
+    return Plan(config, device, precision, found.note, repeating, found.unlisted)
 
 
 def with_precision(command: str, precision: str) -> str:

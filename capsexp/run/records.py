@@ -48,15 +48,18 @@ class Record:
     provenance: Json  # versions, git commit, device, host load, start and end
 
 
-def identity(config: Config, precision: str, note: str | None) -> Json:
+def identity(config: Config, precision: str, note: str | None, unlisted: str | None = None) -> Json:
     """What can change a run's numbers.
 
     Args:
         precision: as resolved for the device, bf16 or float32.
         note: what the data files are, where they aren't the published ones.
+        unlisted: the checksum of data files that conf/ doesn't list: anybody's note may stand for other files, too.
     """
     data: Json = {name: getattr(config.data, name) for name in ("name", "size", "channels", "classes")}
     data |= {"note": note, "reader": _component(config.data.reader)}
+    if unlisted is not None:
+        data["checksum"] = unlisted
     if config.data.synthesis is not None:
         data["synthesis"] = _component(config.data.synthesis)
     if config.preprocess.normalize:

@@ -8,7 +8,7 @@ import torch
 
 from capsexp.config.compose import command
 from capsexp.config.schema import Data
-from capsexp.data.source import identify
+from capsexp.data.source import Identity, identify
 from capsexp.errors import InputError
 from capsexp.run import records
 from capsexp.run.plan import Plan, find_device, with_precision
@@ -65,7 +65,7 @@ def plan_all(
     """
     jobs: dict[str, Job] = {}
     barred: dict[str, dict[str, None]] = {}
-    data_sets: dict[str, str | InputError | None] = {}
+    data_sets: dict[str, Identity | InputError] = {}
     for study in studies:
         selection = select(study, typed)
         selected = {run.overrides: config_of(run.overrides) for run in selection.runs if run.selected}
@@ -73,13 +73,13 @@ def plan_all(
         for overrides, config in selected.items():
             try:
                 device, precision = find_device(config)
-                note = _note(config.data, data_sets)
+                found = _identity(config.data, data_sets)
             except InputError as error:
                 barred.setdefault(str(error), {})[" ".join(overrides)] = None
                 continue
             for seed in seeds:
                 repeated = with_precision(command([*overrides, f"seed={seed}"]), precision)
-                planned = Plan(replace(config, seed=seed), device, precision, note, repeated)
+                planned = Plan(replace(config, seed=seed), device, precision, found.note, repeated, found.unlisted)
                 job = jobs.setdefault(planned.name, Job(planned, []))
                 if study.name not in job.studies:  # replaced words can make two runs of a study the same
                     job.studies.append(study.name)
@@ -88,17 +88,17 @@ def plan_all(
     return list(jobs.values()), {reason: list(commands) for reason, commands in barred.items()}
 
 
-def _note(data: Data, known: dict[str, str | InputError | None]) -> str | None:
-    """The state of a data set's files. Each set is looked for, or downloaded, once; raises InputError each time."""
+def _identity(data: Data, known: dict[str, Identity | InputError]) -> Identity:
+    """Which version the files are. Each set is looked for, or downloaded, once; raises InputError each time."""
     if data.name not in known:
         try:
-            known[data.name] = identify(data).note
+            known[data.name] = identify(data)
         except InputError as error:
             known[data.name] = error
-    note = known[data.name]
-    if isinstance(note, InputError):
-        raise note
-    return note
+    found = known[data.name]
+    if isinstance(found, InputError):
+        raise found
+    return found
 
 
 def places(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:

@@ -34,7 +34,7 @@ class Setting:
     train_images: int | None  # only the first so many
     test_images: int | None  # only the first so many
     width: float  # fraction of the network's channels
-    note: str | None  # what the data files are, where they aren't the published ones
+    note: str | None  # which the data files are, where they aren't the published ones
     precision: str
     fraction: float = field(compare=False, default=1.0)  # of the paper's training: epochs × images × channels
     same_start: bool = field(compare=False, default=True)  # its first five epochs are those of the paper's training
@@ -43,7 +43,7 @@ class Setting:
     def of(cls, identity: Json) -> "Setting":
         """The setting of a run; raises KeyError for what isn't a run's identity."""
         budget, paper = identity["budget"], identity["optim"]["epochs"]
-        epochs, width, note = budget["epochs"] or paper, identity["model"].get("width", 1.0), identity["data"]["note"]
+        epochs, width, note = budget["epochs"] or paper, identity["model"].get("width", 1.0), _note(identity["data"])
         return cls(
             None if epochs == paper else (epochs, paper),
             budget["train_images"],
@@ -93,8 +93,9 @@ class Setting:
 def tested_images(identity: Json) -> int | None:
     """The number of images that a run was tested on; None where only the files could tell."""
     data, count = identity["data"], identity["budget"]["test_images"]
-    if count is not None or (data["note"] and data[NAME] != "mnist_sample"):
-        part = re.search(r"([\d,]+) of [\d,]+ test", data["note"] or "")
+    unlisted = data.get("checksum") is not None
+    if count is not None or unlisted or (data["note"] and data[NAME] != "mnist_sample"):
+        part = None if unlisted else re.search(r"([\d,]+) of [\d,]+ test", data["note"] or "")
         return count or (int(part[1].replace(",", "")) if part else None)
     images = _images(data)
     return images[1] if images else None
@@ -103,8 +104,14 @@ def tested_images(identity: Json) -> int | None:
 def has_official_test_set(identity: Json) -> bool:
     """Whether everybody tests on the same images; otherwise another experimenter's would be others."""
     data = identity["data"]
-    own = data["note"] is not None or identity["budget"]["test_images"] is not None or data.get("synthesis")
+    own = _note(data) or identity["budget"]["test_images"] is not None or data.get("synthesis")
     return not own and data[NAME] not in OWN_SPLIT
+
+
+def _note(data: Json) -> str | None:
+    """The note on the data files; for files that conf/ doesn't list, with the beginning of their checksum."""
+    parts = [data["note"], data.get("checksum") and f"files {data['checksum'][:8]}"]
+    return ", ".join(part for part in parts if part) or None
 
 
 def _fraction_of_images(identity: Json) -> float:

@@ -206,7 +206,7 @@ def condition_of(identity: records.Json) -> str:
     """
     without = ("budget", "precision", "protocol", "seed")
     rest = {key: value for key, value in identity.items() if key not in without}
-    rest["data"] = {key: value for key, value in rest["data"].items() if key != "note"}
+    rest["data"] = {key: value for key, value in rest["data"].items() if key not in ("note", "checksum")}
     rest["model"] = {key: value for key, value in rest["model"].items() if key != "width"}
     return records.key_of(rest)
 

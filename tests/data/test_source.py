@@ -23,12 +23,14 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from capsexp.config.checks import check_dataclass
-from capsexp.config.schema import Data, Version
+from capsexp.config.compose import composed
+from capsexp.config.schema import Data, Version, check
 from capsexp.data import cache, smallnorb
 from capsexp.data.reader import Reader
 from capsexp.data.source import identify, load, match
 from capsexp.data.svhn import SVHN
 from capsexp.errors import InputError
+from capsexp.run.plan import plan
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -85,6 +87,24 @@ def test_tensors(svhn: Svhn):
     assert images.train_images.dtype == images.test_images.dtype == torch.uint8
     assert images.train_labels.dtype == images.test_labels.dtype == torch.int64
     assert (images.train_images.shape, images.test_images.shape) == ((5, 3, 4, 4), (3, 3, 4, 4))
+
+
+def test_only_files_that_conf_lists_go_by_their_note(svhn: Svhn):
+    ours = svhn.data().versions["ours"]
+    mine = svhn.data(name="svhn", versions={"mine": ours})
+    assert identify(mine).unlisted == identify(mine).checksum
+    assert identify(svhn.data(name="svhn", versions={"mine": replace(ours, note=None)})).unlisted
+    listed = compose_with("data.download=false", "mnist_sample")
+    assert identify(listed).unlisted is None
+
+
+def test_other_files_under_the_same_note_are_another_run(tmp_path: Path):
+    names = []
+    for folder, labels in (("a", (1, 10, 3, 9, 10)), ("b", (2, 10, 3, 9, 10))):
+        root = f"data.root={Svhn(tmp_path / folder, labels).root}"
+        message = refusal(check(composed(["data=svhn", "data.download=false", root])).data)
+        names.append(plan(check(composed(["data=svhn", root, override_in(message)]))).name)
+    assert names[0] != names[1]
 
 
 def test_unknown_files_are_refused_and_the_printed_override_accepts_them(svhn: Svhn):

@@ -75,6 +75,12 @@ def test_precision_and_note_are_part_of_it() -> None:
     assert len({key(), key(precision="float32"), key(note="a part")}) == 3
 
 
+def test_the_checksum_of_unlisted_files_is_part_of_it() -> None:
+    config = composed_config(*BASE)
+    keys = {records.key_of(records.identity(config, "bf16", "mine", checksum)) for checksum in (None, "a", "b")}
+    assert len(keys) == 3
+
+
 def test_a_new_option_at_its_default_moves_no_key() -> None:
     identity = records.identity(composed_config(*BASE), "bf16", None)
     assert identity["model"] == {"name": "capsnet"}

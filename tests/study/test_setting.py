@@ -25,6 +25,13 @@ def test_a_setting_names_what_is_reduced_and_the_words_for_it() -> None:
     assert whole.overrides == ["trainer.precision=bf16"]  # auto can be another on another device
 
 
+def test_unlisted_files_of_one_note_are_two_settings() -> None:
+    identity = run(PLAIN, 0, note="mine").identity
+    one, other = (Setting.of({**identity, "data": {**identity["data"], "checksum": digit * 32}}) for digit in "ab")
+    assert one != other
+    assert str(one) == "mine, files aaaaaaaa, bf16"
+
+
 @pytest.mark.parametrize("path", sorted((CONF / "data").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_numbers_of_images_are_those_in_the_configuration(path: Path) -> None:
     text = path.read_text()

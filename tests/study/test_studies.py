@@ -347,7 +347,8 @@ def test_a_condition_is_what_is_trained_not_how_much() -> None:
     words = "data=svhn seed=3 budget=demo budget.train_images=9 trainer.precision=float32 protocol=heldout"
     assert condition((*words.split(), "trainer=cpu", "data.root=/elsewhere", "rerun=true")) == base
     assert condition(("data=svhn", "model.width=0.5")) == base
-    assert studies.condition_of(records.identity(config_of(("data=svhn",)), "bf16", "a part")) == base
+    for unlisted in (None, "0"):
+        assert studies.condition_of(records.identity(config_of(("data=svhn",)), "bf16", "a part", unlisted)) == base
 
 
 #: A word for each axis of the studies, behind words that it changes.
