@@ -35,7 +35,10 @@ class CapsuleData(pl.LightningDataModule):
     def setup(self, stage: str) -> None:
         """Moves the splits to the device that trains."""
         assert self.trainer is not None
-        device = self.trainer.strategy.root_device
+        self.place(self.trainer.strategy.root_device)
+
+    def place(self, device: torch.device) -> None:
+        """Moves the splits to a device."""
         budget = self.config.budget
         train = _first((self.images.train_images, self.images.train_labels), budget.train_images)
         heldout = None
@@ -47,6 +50,11 @@ class CapsuleData(pl.LightningDataModule):
             heldout = heldout and self.synthesis.heldout(self._digits(heldout), self.config.data.size)
         self.train, self.test = _on(device, train), _on(device, test_split(self.images, self.config))
         self.heldout = heldout and _on(device, heldout)
+
+    @property
+    def evaluated(self) -> Split:
+        """The images and labels that are evaluated after each epoch."""
+        return self.heldout or self.test
 
     def train_dataloader(self) -> BatchGroups:
         """An epoch of training batches."""
@@ -62,7 +70,7 @@ class CapsuleData(pl.LightningDataModule):
 
     def val_dataloader(self) -> BatchGroups:
         """The batches that are evaluated after each epoch."""
-        return self._grouped(self._evaluation(self.heldout or self.test))
+        return self._grouped(self._evaluation(self.evaluated))
 
     def test_dataloader(self) -> BatchGroups:
         """The test set."""
@@ -81,6 +89,12 @@ class CapsuleData(pl.LightningDataModule):
 
     def _digits(self, split: Split) -> Digits:
         return Digits(*split, self.config.data.classes)
+
+
+def constant_guess(labels: Tensor) -> float:
+    """max N(l) / N over the labels l, [N] or [N, J]: the accuracy, in percent, of one guess for all images."""
+    _, counts = torch.unique(labels, dim=0, return_counts=True)
+    return round(100 * counts.max().item() / len(labels), 5)
 
 
 def test_split(images: ImageSet, config: Config) -> Split:

@@ -46,6 +46,8 @@ class Record:
     peak_memory_mb: Json  # device (null on a CPU) and host
     data: Json  # note and checksum
     provenance: Json  # versions, git commit, device, host load, start and end
+    chance_accuracy: float | None = None  # of guessing the most frequent of the evaluated labels each time
+    learned: bool | None = None  # see `has_learned`; null in a failed run, in a trial of a few steps, in older records
 
 
 def identity(config: Config, precision: str, note: str | None, unlisted: str | None = None) -> Json:
@@ -135,8 +137,24 @@ def read(path: Path) -> Record:
     return record
 
 
+def has_learned(accuracy: float, chance: float) -> bool:
+    """a > 2c / (1 + c), for percent: the odds a / (1 − a) are more than twice the odds c / (1 − c) of a constant guess.
+
+    Args:
+        accuracy: a, the maximum over the epochs, on the images that are evaluated after each.
+        chance: c, of guessing the most frequent label of these images each time.
+    """
+    return accuracy > 2 * chance / (1 + chance / 100)
+
+
 def result_line(record: Record) -> str:
     """A record's result as users see it."""
+    if record.learned is False:
+        return f"{_accuracies(record)}; didn't learn: a constant guess has {record.chance_accuracy:.2f} %"
+    return _accuracies(record)
+
+
+def _accuracies(record: Record) -> str:
     if record.heldout_accuracy is not None:
         epoch = record.first_epoch_to_max
         return f"test accuracy {record.heldout_accuracy:.2f} % in epoch {epoch}, chosen on held-out images"

@@ -11,7 +11,7 @@ from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.strategies import Strategy
 
 from capsexp.data import source
-from capsexp.data.module import CapsuleData
+from capsexp.data.module import CapsuleData, constant_guess
 from capsexp.errors import RunError, first_line
 from capsexp.files import naming
 from capsexp.run import environment, records
@@ -35,16 +35,18 @@ def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback
     module, data = _set_up(planned, log)
     tensorboard = TensorBoard(planned)
     callbacks = [*make_progress(config.trainer.progress), tensorboard, *callbacks]
-    heldout_accuracy, error = None, None
+    heldout_accuracy, chance, error = None, None, None
     try:
         with processes(planned, _train_beside) as strategy:
             heldout_accuracy = _fit_and_test(planned, module, data, strategy, callbacks, log)
+        chance = constant_guess(data.evaluated[1])
         with naming(planned.folder):
             drop_optimizer(planned.folder)  # before the record, after which nothing looks here again
     except (RunError, RuntimeError, MemoryError) as failure:
         error = failure
     maximum, first, last, seconds = records.summary(module.history, planned.eval_split)
     chosen_on_test = config.protocol == "paper"
+    judged = error is None and config.budget.steps is None
     record = records.Record(
         key=records.key_of(planned.identity),
         status="failed" if error else "finished",
@@ -61,6 +63,8 @@ def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback
         peak_memory_mb=environment.peak_memory_mb(planned.device),
         data={"note": data.images.note, "checksum": data.images.checksum},
         provenance=environment.provenance(started, planned.device, planned.processes, module.resumed, planned.command),
+        chance_accuracy=chance,
+        learned=records.has_learned(maximum, chance) if judged and maximum is not None and chance is not None else None,
     )
     if not (error and finished(planned)):  # a rerun that fails leaves the finished record alone
         records.write(record, planned.path)
@@ -150,6 +154,7 @@ def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: Capsul
         if done >= planned.epochs:  # only the record is missing
             module.load_state_dict(checkpoint["state_dict"])
             module.history = checkpoint["history"]
+            data.place(planned.device)
             return
     trainer.fit(module, datamodule=data, ckpt_path=path)
 

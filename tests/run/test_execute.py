@@ -16,6 +16,8 @@ import pytest
 import torch
 from support import Trained, composed_config, copy_of, numbers, train
 
+from capsexp.data.module import constant_guess
+from capsexp.data.source import load
 from capsexp.errors import InputError, RunError
 from capsexp.inspect.restore import restore
 from capsexp.run import checkpoints, execute, records
@@ -174,6 +176,7 @@ def test_a_run_whose_record_is_missing_only_writes_it(
     stop_after(0, AssertionError(), monkeypatch)
     record = run(copy_of(trained, tmp_path, recorded=False), None, no_line)
     assert numbers(record) == numbers(trained.record)
+    assert (record.learned, record.chance_accuracy) == (trained.record.learned, trained.record.chance_accuracy)
     assert record.heldout_accuracy == trained.record.heldout_accuracy
 
 
@@ -206,6 +209,32 @@ def test_a_training_that_diverges_fails(tiny: tuple[str, ...]) -> None:
     failed = records.read(plan(config).path)
     assert failed.status == "failed"
     assert any(value is None for row in failed.epochs for value in row.values())
+
+
+def test_a_training_that_does_not_learn_is_finished_and_says_so(tiny: tuple[str, ...]) -> None:
+    lines: list[str] = []
+    record = run(composed_config(*tiny, "optim.lr=1e6"), None, lines.append)
+    assert (record.status, record.learned) == ("finished", False)
+    counts = torch.bincount(load(composed_config(*tiny).data).test_labels[:200])
+    assert record.chance_accuracy == counts.max() / 2
+    assert lines[1].endswith(f" %; didn't learn: a constant guess has {record.chance_accuracy:.2f} %")
+
+
+def test_a_training_that_learns_says_nothing(tiny: tuple[str, ...]) -> None:
+    lines: list[str] = []
+    words = ("optim.lr=0.01", "optim.batch_size=16", "protocol=heldout", "budget.epochs=1", "budget.train_images=500")
+    record = run(composed_config(*tiny, *words), None, lines.append)
+    assert record.learned
+    assert "didn't learn" not in "".join(lines)
+
+
+def test_a_trial_is_not_judged(tiny: tuple[str, ...]) -> None:
+    assert run(composed_config(*tiny, "budget.epochs=1", "budget.steps=1"), None, no_line).learned is None
+
+
+@pytest.mark.parametrize(("labels", "chance"), [([3, 1, 3, 2], 50.0), ([[1, 0], [1, 1], [0, 1], [1, 1], [1, 1]], 60.0)])
+def test_a_constant_guess_is_the_most_frequent_label(labels: list[Any], chance: float) -> None:
+    assert constant_guess(torch.tensor(labels)) == chance
 
 
 def test_heldout_chooses_the_epoch_without_the_test_set(trained_heldout: Trained) -> None:

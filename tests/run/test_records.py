@@ -191,6 +191,12 @@ def test_the_commands_of_the_committed_records_repeat_them() -> None:
         assert records.identity(config, record.identity["precision"], record.data["note"]) == record.identity, path
 
 
+def test_to_have_learned_is_to_double_the_odds_of_a_constant_guess() -> None:
+    assert [records.has_learned(accuracy, 10.0) for accuracy in (6.0, 16.0, 18.18, 18.19)] == [False] * 3 + [True]
+    assert [records.has_learned(accuracy, 50.0) for accuracy in (66.66, 66.67)] == [False, True]
+    assert [records.has_learned(accuracy, 1.0) for accuracy in (1.98, 1.99)] == [False, True]
+
+
 def test_summary() -> None:
     rows = [
         {"test_accuracy": a, "train_seconds": s, "test_seconds": 1.0} for a, s in ((90, 3), (95, 1), (95, 9), (94, 2))
