@@ -140,10 +140,13 @@ def cell(made: Results, name: str, measure: str = "accuracy", protocol: str = "p
 
 
 def write(results: Path, found: Sequence[Record]) -> list[Path]:
-    """The records' files."""
+    """The records' files; in a finished one, the last epoch is repeated until all of its configuration are there."""
     paths = [records.path_of(results, records.run_name(record.identity)) for record in found]
     for record, path in zip(found, paths, strict=True):
-        records.write(record, path)
+        whole = record.config["budget"]["epochs"] or record.config["optim"]["epochs"]
+        more = range(len(record.epochs) + 1, whole + 1) if record.status == "finished" else ()
+        added = [record.epochs[-1] | {"epoch": number} for number in more]
+        records.write(dataclasses.replace(record, epochs=record.epochs + added), path)
     return paths
 
 

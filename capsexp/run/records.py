@@ -8,15 +8,21 @@ import dataclasses
 import hashlib
 import inspect
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, import_target
-from capsexp.config.schema import Config
+from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, check_value, import_target
+from capsexp.config.schema import Attention, Budget, Config, Optim, Preprocess
 from capsexp.errors import CapsexpError, InputError, first_line
 from capsexp.files import write_atomically
+
+_MOST_BYTES = 1 << 26  # of a record's file: 64 MiB, those of 500,000 epochs
+_SECTIONS = {"attention": Attention, "optim": Optim, "budget": Budget, "preprocess": Preprocess}
+_NUMBER = (int, float, type(None))
+_REMEDY = "; rerun=true on its run makes it again"
 
 Json = dict[str, Any]
 Status = Literal["finished", "failed"]
@@ -117,23 +123,25 @@ def write(record: Record, path: Path) -> None:
 
 
 def read(path: Path) -> Record:
-    """The record that `write` wrote; raises InputError, with the path, for any other file."""
+    """The record that `write` wrote; raises InputError, with the path and the remedy, for any other file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as stream:
+            text = stream.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise ValueError(f"more than {_MOST_BYTES:,} bytes")
+        content = json.loads(text.decode())
         digest = content.pop("digest")
         found = _digest(content)
+        record: Record = check_dataclass(Record, content)
+        problem = "its contents don't match its digest" if digest != found else _contradiction(record)
     except FileNotFoundError:
         raise InputError(f"{path}: no such record") from None
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise InputError(f"{path}: not a record ({first_line(error)})") from None
-    if digest != found:
-        raise InputError(f"{path}: damaged or edited: its contents don't match its digest")
-    try:
-        record: Record = check_dataclass(Record, content)
-    except CapsexpError as error:
-        raise InputError(f"{path}: not a record ({error})") from None
-    if record.key != key_of(record.identity):
-        raise InputError(f"{path}: its configuration doesn't match its key {record.key}")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError, CapsexpError) as error:
+        raise InputError(f"{path}: not a record ({first_line(error)}){_REMEDY}") from None
+    if problem:
+        raise InputError(f"{path}: damaged or edited: {problem}{_REMEDY}")
     return record
 
 
@@ -171,6 +179,83 @@ def summary(epochs: list[Json], split: str) -> tuple[float | None, int | None, f
     accuracies = [epoch[f"{split}_accuracy"] for epoch in epochs]
     seconds = median(epoch["train_seconds"] + epoch[f"{split}_seconds"] for epoch in epochs)
     return max(accuracies), accuracies.index(max(accuracies)) + 1, accuracies[-1], seconds
+
+
+def _contradiction(record: Record) -> str | None:
+    """What in a record doesn't follow from its configuration and its epochs; raises for what isn't there at all."""
+    identity, config, epochs = record.identity, record.config, record.epochs
+    _check_types(record)
+    if record.key != key_of(identity):
+        return f"its identity doesn't match its key {record.key}"
+    if different := _different(identity, _identified(record)):
+        return f"its configuration doesn't match its identity in {different}"
+    paper, done = identity["protocol"] == "paper", record.status == "finished"
+    split = "test" if paper else "heldout"
+    whole = config["budget"]["epochs"] or config["optim"]["epochs"]
+    numbered = [epoch["epoch"] for epoch in epochs] == list(range(1, len(epochs) + 1))
+    if not numbered or len(epochs) > whole or (done and len(epochs) < whole):
+        return f"its epochs aren't the {whole} of its configuration"
+    maximum, first, last, seconds = summary(epochs, split)
+    tested, chance = record.heldout_accuracy, record.chance_accuracy
+    accuracies = [value for epoch in epochs for name, value in epoch.items() if name.endswith("_accuracy")]
+    if not all(0 <= accuracy <= 100 for accuracy in (*accuracies, tested or 0.0, chance or 0.0)):
+        return "an accuracy isn't between 0 and 100 %"
+    said = record.max_accuracy, record.first_epoch_to_max, record.last_accuracy, record.seconds_per_epoch
+    if said != (maximum if paper else None, first, last if paper else None, seconds):
+        return "its maximum, last or seconds aren't those of its epochs"
+    if (tested is not None) != (done and not paper) or (record.error is None) != done:
+        return f"its results aren't those of a {record.status} run of protocol {identity['protocol']}"
+    learned = None if maximum is None or chance is None else has_learned(maximum, chance)
+    if record.learned not in (None, learned):
+        return "whether it learned doesn't follow from its epochs"
+    return None
+
+
+def _check_types(record: Record) -> None:
+    """Raises CapsexpError, LookupError or ValueError for contents that nobody could show or compute with."""
+    config, data, provenance = record.config, record.data, record.provenance
+    for name, schema in _SECTIONS.items():
+        check_dataclass(schema, config[name], name)
+    for key in ("model", "routing", "loss"):
+        check_value(config[key][NAME], str, f"{key}.{NAME}")
+    for key, kind in {"name": str, "size": int, "channels": int, "classes": int}.items():
+        check_value(config["data"][key], kind, f"data.{key}")
+    check_value(config["seed"], int, "seed")
+    check_value(record.identity["precision"], str, "precision")
+    check_value(data["note"], str | None, "note")
+    check_value(data["checksum"], str, "checksum")
+    for value in (value for epoch in record.epochs for value in epoch.values()):
+        if type(value) not in _NUMBER:  # check_value takes a second for all records
+            raise ValueError(f"epochs: {value}: must be a number or null")
+    check_value(record.peak_memory_mb, dict[str, float | None], "peak_memory_mb")
+    check_value([provenance["started"], provenance["device"]], list[str], "started, device")
+    check_value(provenance.get("libraries") or {}, dict[str, str], "libraries")
+    shlex.split(check_value(provenance["command"], str | None, "command") or "")
+
+
+def _identified(record: Record) -> Json:
+    """A record's configuration as its identity holds it, but with options at their defaults."""
+    config, note = record.config, {"note": record.data["note"], "checksum": record.data["checksum"]}
+    flip = config["preprocess"]["flip"] and config["data"]["flips"]
+    precision = config["trainer"]["precision"]
+    return config | {
+        "data": config["data"] | note,
+        "preprocess": config["preprocess"] | {"flip": flip},
+        "reconstruction": config["reconstruction"] if config["reconstruction"]["enabled"] else None,
+        "precision": record.identity["precision"] if precision == "auto" else precision,
+    }
+
+
+def _different(part: Json, whole: Json, where: str = "") -> str | None:
+    """The first key of `part`, dotted, whose value isn't that of `whole`."""
+    for key, value in part.items():
+        other = whole.get(key)
+        if isinstance(value, dict) and isinstance(other, dict):
+            if found := _different(value, other, f"{where}{key}."):
+                return found
+        elif value != other:
+            return where + key
+    return None
 
 
 def _section(section: Any) -> Json:

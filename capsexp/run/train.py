@@ -3,7 +3,7 @@
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytorch_lightning as pl
 import torch
@@ -12,7 +12,7 @@ from pytorch_lightning.strategies import Strategy
 
 from capsexp.data import source
 from capsexp.data.module import CapsuleData, constant_guess
-from capsexp.errors import RunError, first_line
+from capsexp.errors import InputError, RunError, first_line
 from capsexp.files import naming
 from capsexp.run import environment, records
 from capsexp.run.build import build
@@ -66,7 +66,10 @@ def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback
         chance_accuracy=chance,
         learned=records.has_learned(maximum, chance) if judged and maximum is not None and chance is not None else None,
     )
-    if not (error and finished(planned)):  # a rerun that fails leaves the finished record alone
+    kept = None
+    with suppress(InputError):  # of a damaged record, which is replaced
+        kept = error and finished(planned)  # a rerun that fails leaves the finished record alone
+    if not kept:
         records.write(record, planned.path)
     if error:
         raise RunError(f"{planned.name}: failed: {record.error}") from error

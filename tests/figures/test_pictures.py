@@ -183,7 +183,7 @@ def test_a_damaged_checkpoint_is_a_line(tmp_path: Path) -> None:
     (folder(made, record) / "last.ckpt").write_bytes(b"PK")
     drawn, (line,) = catalogue.draw("ou_traversal_mnist", made, tmp_path)
     assert not drawn
-    assert line == f"not drawn: {folder(made, record)}/last.ckpt: not a checkpoint, or damaged"
+    assert line.startswith(f"not drawn: {folder(made, record)}/last.ckpt: not a checkpoint, or damaged")
 
 
 def test_accuracy_under_each_map_beside_the_published_numbers(tmp_path: Path, network: Restored) -> None:

@@ -202,6 +202,18 @@ def test_a_rerun_that_fails_leaves_the_finished_record(
     assert records.read(plan(config).path) == trained.record
 
 
+def test_a_rerun_replaces_a_damaged_record_even_if_it_fails(
+    tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = composed_config(*tiny, "rerun=true")
+    plan(config).path.parent.mkdir(parents=True)
+    plan(config).path.write_text("half a rec")
+    stop_after(0, RuntimeError("out of something"), monkeypatch)
+    with pytest.raises(RunError, match="out of something"):
+        run(config, None, no_line)
+    assert records.read(plan(config).path).status == "failed"
+
+
 def test_a_training_that_diverges_fails(tiny: tuple[str, ...]) -> None:
     config = composed_config(*tiny, "optim.name=sgd", "optim.lr=1e30", "loss=cross_entropy")
     with pytest.raises(RunError, match="the training diverged"):

@@ -3,7 +3,9 @@
 import dataclasses
 import json
 import os
+import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +97,11 @@ def test_the_committed_keys_hold() -> None:
 @pytest.fixture
 def record() -> records.Record:
     """A record of two epochs, made up."""
-    config = composed_config(*BASE)
+    config = composed_config(*BASE, "budget.epochs=2")
     identity = records.identity(config, "bf16", None)
     rows = [
-        {"epoch": 1, "test_accuracy": 99.1, "train_loss": 0.1},
-        {"epoch": 2, "test_accuracy": 99.2, "train_loss": None},
+        {"epoch": 1, "test_accuracy": 99.1, "train_loss": 0.1, "train_seconds": 1.0, "test_seconds": 0.5},
+        {"epoch": 2, "test_accuracy": 99.2, "train_loss": None, "train_seconds": 1.25, "test_seconds": 0.25},
     ]
     return records.Record(
         key=records.key_of(identity),
@@ -116,8 +118,14 @@ def record() -> records.Record:
         seconds_per_epoch=1.5,
         peak_memory_mb={"device": None, "host": 700.0},
         data={"note": None, "checksum": "0"},
-        provenance={"started": "2026-01-01T00:00:00+00:00"},
+        provenance={"started": "2026-01-01T00:00:00+00:00", "device": "a processor", "command": None},
     )
+
+
+def test_what_follows_from_the_epochs_is_accepted(record: records.Record, tmp_path: Path) -> None:
+    learned = dataclasses.replace(record, learned=True, chance_accuracy=11.35)
+    records.write(learned, tmp_path / "a.json")
+    assert records.read(tmp_path / "a.json") == learned
 
 
 def test_reading_back_gives_the_same_object(record: records.Record, tmp_path: Path) -> None:
@@ -162,7 +170,81 @@ def test_damage_is_named(damage: Any, reason: str, record: records.Record, tmp_p
 def test_a_configuration_that_does_not_match_its_key_is_named(record: records.Record, tmp_path: Path) -> None:
     other = dataclasses.replace(record, identity=record.identity | {"seed": 7})
     records.write(other, tmp_path / "a.json")
-    with pytest.raises(InputError, match="its configuration doesn't match its key"):
+    with pytest.raises(InputError, match="its identity doesn't match its key"):
+        records.read(tmp_path / "a.json")
+
+
+def _put(where: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    """Sets the value at a key; the parts of the key are separated by dots."""
+
+    def change(node: dict[str, Any]) -> None:
+        *path, last = where.split(".")
+        for key in path:
+            node = node[int(key) if key.isdigit() else key]
+        node[last] = value
+
+    return change
+
+
+def _first_epoch_only(node: dict[str, Any]) -> None:
+    del node["epochs"][1]
+    node |= {"max_accuracy": 99.1, "first_epoch_to_max": 1, "last_accuracy": 99.1, "seconds_per_epoch": 1.5}
+
+
+CONTRADICTIONS = [
+    (_put("max_accuracy", 1e308), "its maximum, last or seconds aren't those of its epochs"),
+    (_put("max_accuracy", 99.1), "its maximum, last or"),
+    (_put("first_epoch_to_max", 1), "its maximum, last or"),
+    (_put("last_accuracy", 99.1), "its maximum, last or"),
+    (_put("seconds_per_epoch", 0.1), "its maximum, last or"),
+    (_put("heldout_accuracy", 99.0), "its results aren't those of a finished run of protocol paper"),
+    (_put("error", "none"), "its results aren't those of a finished run"),
+    (_put("status", "failed"), "its results aren't those of a failed run"),
+    (_put("epochs.0.test_accuracy", -1.0), "an accuracy isn't between"),
+    (_put("epochs.1.test_accuracy", 101.0), "an accuracy isn't between 0 and 100 %"),
+    (_put("epochs.0.epoch", 2), "its epochs aren't the 2 of its configuration"),
+    (_first_epoch_only, "its epochs aren't the 2 of its configuration"),
+    (_put("config.seed", 1), "its configuration doesn't match its identity in seed"),
+    (_put("config.optim.lr", 1.0), "its configuration doesn't match its identity in optim.lr"),
+    (_put("config.data.name", "svhn"), "its configuration doesn't match its identity in data.name"),
+    (_put("config.trainer.precision", "float32"), "its configuration doesn't match its identity in precision"),
+    (_put("config.reconstruction.enabled", True), "its configuration doesn't match its identity in reconstruction"),
+    (_put("data.note", "mine"), "its configuration doesn't match its identity in data.note"),
+    (_put("learned", True), "whether it learned doesn't follow from its epochs"),
+    (lambda node: node.update(learned=False, chance_accuracy=50.0), "whether it learned doesn't follow"),
+    (_put("provenance.command", "python 'x"), "not a record (No closing quotation)"),
+    (_put("provenance.device", ["x"]), "not a record (started, device[1]=['x']: must be text)"),
+    (_put("epochs.0.train_loss", "x"), "not a record (epochs: x: must be a number or null)"),
+    (_put("peak_memory_mb.device", "x"), "not a record (peak_memory_mb.device=x: must be a number or null)"),
+    (_put("config.budget.epochs", [1]), "not a record (budget.epochs=[1]: must be"),
+    (_put("config", {}), "not a record ('attention')"),
+]
+
+
+@pytest.mark.parametrize(("change", "reason"), CONTRADICTIONS)
+def test_a_record_that_contradicts_itself_is_refused(
+    change: Callable[[dict[str, Any]], None], reason: str, record: records.Record, tmp_path: Path
+) -> None:
+    content = dataclasses.asdict(record)
+    change(content)
+    records.write(records.Record(**content), tmp_path / "a.json")
+    with pytest.raises(InputError, match=re.escape(reason)) as raised:
+        records.read(tmp_path / "a.json")
+    assert "\n" not in str(raised.value)
+    assert str(raised.value).endswith("; rerun=true on its run makes it again")
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"digest": ' * 200_000, "9" * 10_000, '{"digest": "\\ud800"}'])
+def test_no_text_ends_the_reading_of_records_in_a_traceback(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(InputError, match="not a record"):
+        records.read(tmp_path / "a.json")
+
+
+def test_a_file_larger_than_any_record_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "a.json").open("wb") as stream:
+        stream.truncate(1 << 36)
+    with pytest.raises(InputError, match="more than 67,108,864 bytes"):
         records.read(tmp_path / "a.json")
 
 
