@@ -18,7 +18,7 @@ from annotated_types import Gt, Lt
 from numpy.typing import NDArray
 from PIL import Image
 
-from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled
+from capsexp.data.reader import Images, Reader, SourceFile, check_bytes, decoding, labelled
 from capsexp.errors import InputError
 
 _FOLDER = "coil-20-proc"
@@ -82,11 +82,13 @@ def _views(path: Path) -> Iterator[tuple[str, int, bytes]]:
     with decoding(path):
         if path.is_dir():
             members = {file.name: file for file in path.iterdir()}
+            check_bytes(sum(members[name].stat().st_size for name, _ in _ordered(members)))
             for name, label in _ordered(members):
                 yield name, label, members[name].read_bytes()
         else:
             with closing(zipfile.ZipFile(path)) as archive:
                 infos = {info.filename.rpartition("/")[2]: info for info in archive.infolist()}
+                check_bytes(sum(info.file_size for info in infos.values()))  # zipfile unpacks no more than that
                 for name, label in _ordered(infos):
                     yield name, label, archive.read(infos[name])
 
@@ -99,6 +101,7 @@ def _ordered(names: Mapping[str, object]) -> list[tuple[str, int]]:
 
 def _decoded(contents: bytes, path: Path) -> NDArray[np.uint8]:
     with decoding(path), Image.open(BytesIO(contents)) as image:
+        check_bytes(image.width * image.height)
         if image.mode != "L":
             raise ValueError(f"not an 8-bit grey image but {image.mode}")
         return np.asarray(image)

@@ -4,14 +4,15 @@ LeCun, Bottou, Bengio, Haffner (1998), "Gradient-based learning applied to docum
 Vollgraf (2017), "Fashion-MNIST". Clanuwat et al. (2018), "Deep Learning for Classical Japanese Literature".
 """
 
-import tempfile
+import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
-from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled
+from capsexp.data.reader import Images, Reader, SourceFile, contents, decoding, labelled
 
 
 class MNIST(Reader):
@@ -40,18 +41,17 @@ class MNIST(Reader):
 
     @staticmethod
     def _split(images: Path, labels: Path, classes: int) -> Images:
-        from torchvision.datasets.mnist import read_image_file, read_label_file
-
-        return labelled(_tensor(images, read_image_file), _tensor(labels, read_label_file), classes, labels)
+        return labelled(_array(images), _array(labels), classes, labels)
 
 
-def _tensor(path: Path, read: Any) -> NDArray[Any]:
-    """The array that torchvision's `read` returns for an idx file; a gzipped one is unpacked to a temporary folder."""
-    from torchvision.datasets.utils import extract_archive
-
-    with tempfile.TemporaryDirectory() as folder, decoding(path):
-        if path.suffix != ".gz":
-            array: NDArray[Any] = read(str(path)).numpy()
-        else:
-            array = read(extract_archive(path, folder)).numpy()
+def _array(path: Path) -> NDArray[np.uint8]:
+    """The array in an idx file: 0, 0, 8 for uint8, the number of dimensions, the dimensions, the values."""
+    with decoding(path):
+        raw = contents(path)
+        if raw[:3] != b"\0\0\x08":
+            raise ValueError("not an idx file of bytes")
+        begin = 4 + 4 * raw[3]
+        array: NDArray[np.uint8] = np.frombuffer(raw, np.uint8, offset=begin).reshape(
+            struct.unpack(f">{raw[3]}I", raw[4:begin])
+        )
     return array

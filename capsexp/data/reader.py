@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 
 from capsexp.errors import InputError, first_line
 
+MOST_BYTES = 1 << 30  # of a file's unpacked contents; the largest published ones have 448 million
+
 _CHUNK = 1 << 20  # bytes
 _AVERAGED_AT_ONCE = 512  # images; limits the memory for sums
 
@@ -74,9 +76,8 @@ class Reader(ABC):
     def digest(self, path: Path) -> str:
         """The md5 of the unpacked contents."""
         md5 = hashlib.md5(usedforsecurity=False)
-        with open_plain(path) as stream:
-            while chunk := stream.read(_CHUNK):
-                md5.update(chunk)
+        for chunk in chunks(path):
+            md5.update(chunk)
         return md5.hexdigest()
 
     def _find(self, folder: Path) -> dict[str, Path]:
@@ -85,9 +86,28 @@ class Reader(ABC):
         return {key: path for key, path in [*packed.items(), *plain.items()] if os.path.exists(path)}  # plain ones win
 
 
-def open_plain(path: Path) -> BinaryIO:
-    """A stream of a file's contents, decompressed if it is gzipped."""
-    return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+def chunks(path: Path) -> Iterator[bytes]:
+    """A file's contents, decompressed if it is gzipped; raises ValueError when there are more than MOST_BYTES."""
+    count = 0
+    with cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            count += len(chunk)
+            check_bytes(count)
+            yield chunk
+
+
+def contents(path: Path) -> bytearray:
+    """The whole of `chunks`."""
+    found = bytearray()
+    for chunk in chunks(path):
+        found += chunk
+    return found
+
+
+def check_bytes(count: int) -> None:
+    """Raises ValueError for more than MOST_BYTES."""
+    if count > MOST_BYTES:
+        raise ValueError(f"more than {MOST_BYTES:,} bytes, unpacked")
 
 
 @contextmanager
@@ -98,7 +118,9 @@ def decoding(path: Path) -> Iterator[None]:
     except (InputError, MemoryError):
         raise
     except Exception as error:
-        raise InputError(f"{path}: can't be read, truncated or damaged: {first_line(error)}") from error
+        raise InputError(
+            f"{path}: can't be read, truncated or damaged: {first_line(error)}; delete it and download it again"
+        ) from error
 
 
 def labelled(images: NDArray[Any], labels: NDArray[Any], classes: int, path: Path) -> Images:

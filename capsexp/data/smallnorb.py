@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled, open_plain
+from capsexp.data.reader import Images, Reader, SourceFile, contents, decoding, labelled
 from capsexp.errors import InputError
 
 _URL = "https://cs.nyu.edu/~ylclab/data/norb-v1.0-small/"
@@ -62,7 +62,8 @@ class SmallNORB(Reader):
 def _matrix(path: Path) -> NDArray[Any]:
     """The array in a file; a plain file is memory-mapped."""
     with decoding(path):
-        raw: NDArray[Any] = np.memmap(path, mode="r") if path.suffix != ".gz" else _unpacked(path)
+        packed = path.suffix == ".gz"
+        raw: NDArray[Any] = np.frombuffer(contents(path), np.uint8) if packed else np.memmap(path, mode="r")
         magic, dimensions = struct.unpack("<ii", raw[:8].tobytes())
         if magic not in _TYPES or not 1 <= dimensions <= 4:
             raise ValueError(f"no byte or integer matrix (magic number {magic:#x})")
@@ -71,8 +72,3 @@ def _matrix(path: Path) -> NDArray[Any]:
             raise ValueError(f"dimensions {list(shape)}")
         matrix: NDArray[Any] = raw[8 + 4 * max(dimensions, 3) :].view(_TYPES[magic]).reshape(shape)
     return matrix
-
-
-def _unpacked(path: Path) -> NDArray[np.uint8]:
-    with open_plain(path) as stream:
-        return np.frombuffer(stream.read(), np.uint8)

@@ -132,7 +132,7 @@ def _located(data: Data, reader: Reader, root: Path, log: Log) -> dict[str, Path
     if data.download:
         log(f"{data.name}: downloading into {root} …")
         try:
-            _download(reader, root)
+            _download(data, reader, root)
             return reader.locate(root)
         except InputError as error:
             reason = str(error)
@@ -146,8 +146,10 @@ def _missing(reader: Reader, found: Mapping[str, Path], root: Path) -> str:
     return f"put {names} into {folder} (data.root or CAPSEXP_DATA names the data folder, here {root})"
 
 
-def _download(reader: Reader, root: Path) -> None:
+def _download(data: Data, reader: Reader, root: Path) -> None:
     """Downloads all of the reader's files into `root`; raises InputError if that fails, and then leaves no file.
+
+    It fails for files of no accepted version, too: some servers have plain http only.
 
     They are downloaded to a temporary folder of the same file system, and renamed when they are complete.
     """
@@ -159,6 +161,9 @@ def _download(reader: Reader, root: Path) -> None:
             files = reader.locate(temporary)
             if files.keys() != set(reader.keys):
                 raise RuntimeError("the archive lacks files")
+            md5s = {key: reader.digest(path) for key, path in files.items()}
+            if md5s not in [version.files for version in data.versions.values()]:
+                raise RuntimeError(f"of no accepted version ({', '.join(md5s.values())})")
             for path in files.values():
                 target = root / path.relative_to(temporary)
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -213,7 +218,8 @@ def _how_to_accept(data: Data, md5s: Mapping[str, str]) -> str:
     name = next(name for name in ("mine", *(f"mine{i}" for i in range(2, 99))) if name not in data.versions)
     files = ", ".join(f'{key}: "{md5}"' for key, md5 in md5s.items())
     override = f'+data.versions.{name}={{note: "what they are", files: {{{files}}}}}'
-    return f"to use these files as they are, append {shlex.quote(override)}"
+    again = "delete them to download them again" if data.download else "replace them by the published ones"
+    return f"{again}; or, to use these files as they are, append {shlex.quote(override)}"
 
 
 def _digest(facts: object) -> str:

@@ -1,5 +1,8 @@
 """Each reader returns exactly the pixels and labels in files of its format, and refuses other files."""
 
+import io
+import pickle
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +23,10 @@ from data_formats import (
     write,
     write_zip,
 )
+from scipy.io import savemat
 
 from capsexp.config.schema import Data
+from capsexp.data import reader
 from capsexp.data.cifar import CIFAR as CIFARReader
 from capsexp.data.coil20 import COIL20
 from capsexp.data.reader import fit
@@ -146,6 +151,69 @@ def test_a_pickle_of_no_accepted_version_is_never_unpickled(tmp_path: Path):
     write(tmp_path / "cifar-100-python" / "train", evil)
     assert md5(evil) in refused(data)
     assert not (tmp_path / "opened").exists()
+
+
+@pytest.mark.parametrize("name", ["builtins\nexec", "posix\nsystem", "numpy\nload", "capsexp.data.cifar\npickle.loads"])
+def test_an_accepted_pickle_runs_no_code(tmp_path: Path, name: str):
+    evil = b"c%b\n(Vopen(%r, 'w')\ntR." % (name.encode(), str(tmp_path / "opened").encode())
+    message = refused(cifar(tmp_path, "CIFAR100", files={"train": evil}))
+    assert f"refused: it holds more than bytes and arrays ({name.replace(chr(10), '.')})" in message
+    assert not (tmp_path / "opened").exists()
+
+
+class Huge:
+    """Pickled as an empty array of 10¹⁵ bytes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return np.zeros(0).__reduce__()[0], (np.ndarray, (10**15,), b"b")
+
+
+def test_an_array_takes_no_more_memory_than_its_bytes(tmp_path: Path):
+    images = pickle.dumps({"data": Huge(), "fine_labels": [1]}, protocol=2)
+    assert "train: 0 images" in refused(cifar(tmp_path, "CIFAR100", files={"train": images}))
+
+
+@pytest.fixture
+def few_bytes(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Files have 10,000 bytes at most; the message of those that have more."""
+    monkeypatch.setattr(reader, "MOST_BYTES", 10_000)
+    return "more than 10,000 bytes, unpacked"
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_too_large_a_file_is_not_unpacked(tmp_path: Path, few_bytes: str, suffix: str):
+    for name in mnist_files():
+        write(tmp_path / "MNIST" / "raw" / f"{name}{suffix}", bytes(1_000_000))
+    data = configuration(tmp_path, "idx", mnist_files(), options={"dataset": "MNIST"})
+    assert f"train-images-idx3-ubyte{suffix}: can't be read, truncated or damaged: {few_bytes}" in refused(data)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_too_large_a_folder_or_zip_is_not_unpacked(tmp_path: Path, few_bytes: str, packed: bool):
+    assert few_bytes in refused(coil(tmp_path, {"obj1__0.png": bytes(1_000_000)}, packed=packed))
+
+
+def test_too_large_a_picture_is_not_decoded(tmp_path: Path, few_bytes: str):
+    picture = png(np.zeros((1000, 1000), np.uint8))
+    assert len(picture) < 10_000
+    assert few_bytes in refused(coil(tmp_path, {"obj1__0.png": picture}))
+
+
+def test_too_large_a_matrix_is_not_unpacked(tmp_path: Path, few_bytes: str):
+    svhn = Svhn(tmp_path)
+    stream = io.BytesIO()
+    savemat(stream, {"X": np.zeros((100, 100, 3, 5), np.uint8), "y": np.ones((5, 1), np.uint8)}, do_compression=True)
+    svhn.files["train_32x32.mat"] = stream.getvalue()
+    write(svhn.folder / "train_32x32.mat", stream.getvalue())
+    assert few_bytes in refused(svhn.data())
+
+
+@pytest.mark.parametrize("shape", [(2**32 - 1,) * 3, (2**31, 1, 1), (0, 4, 4)])
+def test_the_dimensions_in_an_idx_file_take_no_memory(tmp_path: Path, shape: tuple[int, ...]):
+    files = mnist_files() | {"train-images-idx3-ubyte": bytes([0, 0, 8, 3]) + struct.pack(">3I", *shape)}
+    for name, contents in files.items():
+        write(tmp_path / "MNIST" / "raw" / name, contents)
+    assert "train-" in refused(configuration(tmp_path, "idx", files, options={"dataset": "MNIST"}))
 
 
 @pytest.mark.parametrize("place", [".", "svhn", "SVHN", "svhn-part"])

@@ -198,6 +198,25 @@ def test_a_download_without_a_network_leaves_no_files(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_download_of_no_accepted_version_leaves_no_files(svhn: Svhn, monkeypatch: pytest.MonkeyPatch):
+    def other(self: Reader, root: Path) -> None:
+        for name in svhn.files:
+            write(root / name, b"of another version")
+
+    monkeypatch.setattr(SVHN, "download", other)
+    (svhn.folder / "test_32x32.mat").unlink()
+    before = sorted(svhn.root.rglob("*"))
+    assert "the download failed: of no accepted version (" in refusal(svhn.data(download=True))
+    assert sorted(svhn.root.rglob("*")) == before
+
+
+def test_the_first_remedy_for_unknown_files_is_to_get_the_published_ones(svhn: Svhn):
+    write(svhn.folder / "test_32x32.mat", b"cut off")
+    for download, remedy in ((True, "delete them to download them again"), (False, "replace them by the published")):
+        message = refusal(svhn.data(download=download))
+        assert 0 < message.index(remedy) < message.index("to use these files as they are, append ")
+
+
 def test_an_interrupted_download_leaves_no_files(svhn: Svhn, monkeypatch: pytest.MonkeyPatch):
     def half(self: Reader, root: Path) -> None:
         write(root / "train_32x32.mat", b"half of")
