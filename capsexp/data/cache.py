@@ -79,9 +79,15 @@ class Cache:
         if self.folder is None:
             return {}
         try:
-            entries = json.loads((self.folder / _CHECKSUMS).read_text(encoding="utf-8"))
+            content = json.loads((self.folder / _CHECKSUMS).read_text(encoding="utf-8"))
+            entries = content["entries"]
+            if content["digest"] != _digest(entries):  # a flipped bit in an md5 would make good files unknown
+                raise ValueError
             return {(str(path), str(state)): str(md5) for path, state, md5 in entries}
-        except (OSError, ValueError, TypeError):
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, TypeError, LookupError, RecursionError):
+            self.log(f"{self.name}: {self.folder / _CHECKSUMS} is damaged or of another version; it's made again")
             return {}
 
     def _store_checksums(self, new: dict[tuple[str, str], str]) -> None:
@@ -90,7 +96,7 @@ class Cache:
         paths = {path for path, _ in new}
         kept = {key: md5 for key, md5 in self._stored_checksums().items() if key[0] not in paths}
         entries = [[path, state, md5] for (path, state), md5 in sorted((kept | new).items())]
-        text = json.dumps(entries, indent=1)
+        text = json.dumps({"digest": _digest(entries), "entries": entries}, indent=1)
         self._store(self.folder / _CHECKSUMS, lambda stream: stream.write(text.encode()))
 
     def _store(self, path: Path, write: Callable[..., object]) -> None:
@@ -98,6 +104,10 @@ class Cache:
             write_atomically(path, write)
         except OSError as error:
             self.log(f"{self.name}: {path} can't be written ({error.strerror}); going on without")
+
+
+def _digest(entries: object) -> str:
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
 
 
 def _state(path: Path, reader: Reader) -> str:

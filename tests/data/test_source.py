@@ -331,7 +331,17 @@ def test_loading_works_with_a_read_only_folder(svhn: Svhn, lines: list[str]):
     assert sum("going on without" in line for line in lines) == 3  # md5s once in a process, images twice
 
 
-@pytest.mark.parametrize("text", ["", "[", "{}", "[[1]]", "[1]", "\udcff"])
+def test_a_flipped_bit_in_a_checksum_is_found(svhn: Svhn, monkeypatch: pytest.MonkeyPatch, lines: list[str]):
+    identity = identify(svhn.data(), lambda line: None)
+    path = svhn.root / ".capsexp" / "checksums.json"
+    right = md5(svhn.files["test_32x32.mat"])
+    path.write_text(path.read_text().replace(right, right[:-1] + ("1" if right[-1] == "0" else "0")))
+    monkeypatch.setattr(cache, "_known", {})
+    assert identify(svhn.data(), lines.append) == identity
+    assert lines[0].startswith(f"little: {path} is damaged")
+
+
+@pytest.mark.parametrize("text", ["", "[", "{}", "[[1]]", "[1]", "\udcff", "[" * 200_000])
 def test_damaged_checksums_are_computed_again(svhn: Svhn, text: str, monkeypatch: pytest.MonkeyPatch):
     identity = identify(svhn.data(), lambda line: None)
     (svhn.root / ".capsexp" / "checksums.json").write_text(text, errors="surrogateescape")
