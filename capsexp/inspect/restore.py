@@ -49,6 +49,9 @@ _OVERRIDABLE_KEYS = (
 )
 
 
+_MOST_LAYERS, _MOST_ITERATIONS = 100, 1000  # of a network; to build and run more takes for ever
+
+
 @dataclass(frozen=True)
 class Header:
     """A checkpoint's description of its run, beside weights and history; see `capsexp.run.checkpoints`."""
@@ -105,6 +108,7 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
     header = _header(path, checkpoint)
     with _in_errors(f"{path}: its configuration can't be used here: "):
         _check_names(header.config)
+        _check_sizes(header.config)
     keys = [override.lstrip("+~").partition("=")[0] for override in overrides]
     for key in keys:
         if not (_OVERRIDABLE.fullmatch(key) or ("data" in keys and key.startswith("data."))):
@@ -167,6 +171,18 @@ def _check_names(node: records.Json) -> None:
     name = _at(node, "data.name")
     if name not in [path.stem for path in _files("data")]:
         raise InputError(f"data.name={name}: no such data set here")
+
+
+def _check_sizes(node: records.Json) -> None:
+    """Raises InputError for more layers or routing iterations than any network here has."""
+    for key in ("model", "reconstruction"):
+        options = _at(node, key)
+        for name, value in options.items() if isinstance(options, dict) else ():
+            if isinstance(value, list) and len(value) > _MOST_LAYERS:
+                raise InputError(f"{key}.{name}: has {len(value):,} entries; must have at most {_MOST_LAYERS}")
+    iterations = _at(node, "routing.iterations")
+    if isinstance(iterations, int) and iterations > _MOST_ITERATIONS:
+        raise InputError(f"routing.iterations={iterations}: must be at most {_MOST_ITERATIONS}")
 
 
 def _trained(header: Header, local: dict[str, Any], keys: Sequence[str]) -> Config:

@@ -211,6 +211,15 @@ REFUSED = [
     (put("state_dict/network.more", torch.zeros(1)), f"{OTHER[:-2]}, which has no network.more"),
     (put("capsexp/config/model/channels", 10**9), OTHER),  # found before memory is allocated
     (put("capsexp/config/reconstruction/hidden", [10**13]), OTHER),
+    (
+        put("capsexp/config/routing/iterations", 10**9),
+        "its configuration can't be used here: routing.iterations=1000000000: must be at most 1000",
+    ),
+    (
+        put("capsexp/config/reconstruction/hidden", [1] * 10**6),
+        "its configuration can't be used here: reconstruction.hidden: has 1,000,000 entries; must have at most 100",
+    ),
+    (put("capsexp/config/reconstruction", 3), "its configuration can't be used here: reconstruction=3"),
     (put("capsexp/config/attention/cbam", False), f"{OTHER[:-2]}, which has no network.cbam"),
     (put("capsexp/config/optim/lr", "fast"), "its configuration can't be used here: optim.lr=fast: must be a number"),
     (put("capsexp/config/more", 1), "its configuration can't be used here: more: no such key"),
