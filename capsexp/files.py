@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+PROBE = 1 << 16  # bytes; a record of 250 epochs has 80,000
+
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Writes `path` through `write(stream)`: beside it first, on disk, then renamed into place.
@@ -29,6 +31,18 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
             raise _named(error, path) from error
         raise
     _sync_folder(path.parent)
+
+
+def check_writable(folder: Path) -> None:
+    """Raises OSError with the path where a file of PROBE bytes can't be written to a folder, which is made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as stream:
+            stream.write(bytes(PROBE))
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise _named(error, folder) from error
 
 
 @contextmanager

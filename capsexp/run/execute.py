@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from capsexp.config.schema import Config
 from capsexp.errors import BusyError, InputError
-from capsexp.files import naming, remove_parts
+from capsexp.files import check_writable, naming, remove_parts
 from capsexp.run import records
 from capsexp.run.build import count_parameters
 from capsexp.run.plan import Plan, check_precision, finished, plan
@@ -46,6 +46,7 @@ def run(
     with locked(planned.folder):
         if record := _finished(planned, log):  # by another process meanwhile, or of data that had to be downloaded
             return record
+        check_writable(planned.path.parent)  # now, and not after hours of training
         remove_parts(planned.path.parent, planned.name)
         remove_parts(planned.folder)
         from capsexp.run.train import train  # Lightning takes seconds to import
@@ -68,11 +69,9 @@ def locked(folder: Path) -> Iterator[None]:
     """Locks a run's folder; raises BusyError when another process has. The system unlocks it when a process dies."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a+") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _flock(stream, fcntl.LOCK_EX):
             stream.seek(0)
-            raise BusyError(f"{folder.name}: already running, in process {stream.read() or 'unknown'}") from None
+            raise BusyError(f"{folder.name}: already running, in process {stream.read() or 'unknown'}")
         with naming(folder / "lock"):
             stream.truncate(0)
             os.write(stream.fileno(), str(os.getpid()).encode())
@@ -83,9 +82,20 @@ def is_locked(folder: Path) -> bool:
     """Whether a process has locked a run's folder."""
     try:
         with (folder / "lock").open("a+") as stream:
-            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return not _flock(stream, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
+
+
+def _flock(stream: TextIO, kind: int) -> bool:
+    """Locks a file, or returns False when another process has; raises InputError where there are no locks."""
+    try:
+        fcntl.flock(stream, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
-    return False
+        return False
+    except OSError as error:  # some NFS, Lustre and FUSE
+        raise InputError(
+            f"paths.logs={Path(stream.name).parents[1]}: has no file locks ({error.strerror}), by which two processes "
+            "don't train one run; choose a folder on another file system"
+        ) from None
+    return True

@@ -1,6 +1,8 @@
 """A run from configuration to record: what it writes, what is skipped, resumed, refused."""
 
 import dataclasses
+import errno
+import fcntl
 import json
 import math
 import os
@@ -86,6 +88,31 @@ def test_a_finished_run_is_not_trained_again(trained: Trained, monkeypatch: pyte
     assert run(trained.config, None, lines.append) == trained.record
     assert len(lines) == 1
     assert "finished already" in lines[0]
+
+
+@pytest.mark.parametrize("place", ["results", "logs"])
+def test_a_folder_that_cannot_be_written_is_noticed_before_the_training(
+    place: str, tiny: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / place).write_text("a file")
+    stop_after(0, AssertionError(), monkeypatch)
+    with pytest.raises((FileExistsError, NotADirectoryError)) as raised:
+        run(composed_config(*tiny), None, no_line)
+    assert raised.value.filename.startswith(f"{tmp_path}/{place}")
+
+
+def test_a_file_system_without_locks_is_one_line(
+    tiny: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*arguments: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    expected = rf"^paths\.logs={tmp_path}/logs: has no file locks \(No locks available\)"
+    with pytest.raises(InputError, match=expected):
+        run(composed_config(*tiny), None, no_line)
+    with pytest.raises(InputError, match=expected):
+        is_locked(plan(composed_config(*tiny)).folder)
 
 
 def test_a_run_that_another_process_has_just_finished_is_not_trained(
