@@ -15,9 +15,10 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
 import torch
-from lightning_fabric.plugins.environments.lightning import LightningEnvironment, find_free_network_port
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 from torch import nn
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from capsexp.errors import CapsexpError, InputError, RunError
 from capsexp.run.plan import Plan
@@ -57,14 +58,15 @@ def processes(planned: Plan, train_as: Callable[[Plan, Strategy], None]) -> Iter
     if count == 1:
         yield "auto"
         return
-    context, port = get_context("spawn"), find_free_network_port()
-    others = [context.Process(target=_other, args=(train_as, planned, rank, port)) for rank in range(1, count)]
+    context = get_context("spawn")
+    store = TCPStore("127.0.0.1", 0, count, is_master=True, wait_for_workers=False)  # at a port that the system chooses
+    others = [context.Process(target=_other, args=(train_as, planned, rank, store.port)) for rank in range(1, count)]
     finished = threading.Event()
     try:
         for other in others:
             other.start()
         threading.Thread(target=_watch, args=(others, finished), daemon=True).start()
-        yield _strategy(0, port)
+        yield _strategy(planned, 0, store)
     except (KeyboardInterrupt, RuntimeError) as error:
         wait([other.sentinel for other in others], _INTERVAL)  # the connection may break before the process has ended
         for number, other in enumerate(others, 2):
@@ -105,16 +107,20 @@ def check_splittable(planned: Plan, network: nn.Module) -> None:
         )
 
 
-def _strategy(rank: int, port: int) -> Strategy:
+def _strategy(planned: Plan, rank: int, store: TCPStore) -> Strategy:
+    """Connects the processes, which Lightning then leaves alone: it would choose a port that another may have taken."""
+    backend = "nccl" if planned.device.type == "cuda" else "gloo"
+    torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=planned.processes)
     # Which parameters the loss depends on is the same in every step, and not all do in every network.
-    return DDPStrategy(cluster_environment=_StartedProcess(rank, port), static_graph=True)
+    return DDPStrategy(cluster_environment=_StartedProcess(rank, store.port), static_graph=True)
 
 
 def _other(train_as: Callable[[Plan, Strategy], None], planned: Plan, rank: int, port: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all: the first process decides
     end_with_parent()
     try:
-        train_as(planned, _strategy(rank, port))
+        store = TCPStore("127.0.0.1", port, planned.processes, is_master=False)
+        train_as(planned, _strategy(planned, rank, store))
     except CapsexpError:
         pass  # the same in all processes: the first reports it
     finally:

@@ -4,16 +4,19 @@ Its output goes to a file in the run's folder. However the launcher ends, its pr
 """
 
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 
-from capsexp.errors import INTERRUPTED, BusyError, CapsexpError, first_line
+from capsexp.errors import INTERRUPTED, BusyError, CapsexpError, RunError, first_line
 from capsexp.run.distributed import end_with_parent
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
@@ -22,6 +25,10 @@ from capsexp.run.records import result_line
 
 if TYPE_CHECKING:
     from capsexp.study.planning import Job
+
+
+_ATTEMPTS, _PAUSE = 5, 0.2  # seconds, of starting a process
+_NO_SERVER = 255  # multiprocessing's exit code of a process whose fork server has died; the process itself follows
 
 
 @dataclass(frozen=True)
@@ -38,12 +45,11 @@ class Worker:
     def __init__(self, job: "Job", slot: int, device: int | None, threads: int) -> None:
         """Starts it, on a GPU by number or on the CPU."""
         context = get_context("forkserver")
-        context.set_forkserver_preload(["capsexp.run.train", __name__])
+        context.set_forkserver_preload(["capsexp.run.train", __name__])  # of the next server, if this one is killed
         self.job, self.slot = job, slot
         self.messages, sender = context.Pipe(duplex=False)
         arguments = job.planned, device, threads, sender
-        self.process = context.Process(target=_train, args=arguments, name=job.planned.name)
-        self.process.start()
+        self.process = _started(lambda: context.Process(target=_train, args=arguments, name=job.planned.name))
         sender.close()
         self.result: Result | None = None
 
@@ -67,6 +73,22 @@ class Worker:
         if exit_code is None:
             return None
         return self.result or Result("failed", _cause(exit_code))
+
+
+def _started(make: Callable[[], ForkServerProcess]) -> ForkServerProcess:
+    """A process, started; raises RunError when that fails again and again.
+
+    When the fork server has been killed, one start can fail; the next one starts another server.
+    """
+    for _ in range(_ATTEMPTS):
+        process = make()
+        try:
+            process.start()
+            return process
+        except (OSError, EOFError) as error:
+            failure = error
+            time.sleep(_PAUSE)
+    raise RunError(f"no process can be started: {first_line(failure)}") from failure
 
 
 class _Reporter(Callback):
@@ -138,6 +160,8 @@ def _log(line: str) -> None:
 
 def _cause(exit_code: int) -> str:
     """Why a process ended without a result."""
+    if exit_code == _NO_SERVER:
+        return "the fork server that started it was killed"
     if exit_code < 0:
         return f"killed by signal {-exit_code}" + (" (out of memory?)" if exit_code == -9 else "")
     return f"ended with code {exit_code}, without an error message"

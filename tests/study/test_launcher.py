@@ -12,6 +12,7 @@ import torch
 from launching import assert_same, planned, records_in, reproduce
 from support import composed_config
 
+from capsexp.errors import RunError
 from capsexp.run import records
 from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.plan import LAST
@@ -179,6 +180,25 @@ def test_a_run_is_tried_again_as_often_as_wanted(jobs: list[planning.Job], monke
     monkeypatch.setattr(FakeWorker, "result", staticmethod(lambda running: Result("failed", "no reason")))
     launcher.launch(jobs, launcher.Options(at_a_time=3, retries=2))
     assert [(job.state, job.attempts, job.error) for job in jobs] == [("failed", 3, "no reason")] * 4
+
+
+@pytest.mark.parametrize("failures", [1, 9])
+def test_a_process_that_cannot_be_started_is_tried_again(failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dying:
+        def __init__(self) -> None:
+            made.append(self)
+
+        def start(self) -> None:
+            if len(made) <= failures:
+                raise EOFError  # as when the fork server was killed
+
+    made: list[Dying] = []
+    monkeypatch.setattr(worker, "_PAUSE", 0)
+    if failures == 1:
+        assert worker._started(Dying) is made[1]  # type: ignore[arg-type]
+    else:
+        with pytest.raises(RunError, match="no process can be started: EOFError"):
+            worker._started(Dying)  # type: ignore[arg-type]
 
 
 def test_runs_are_distributed_over_gpus(jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch) -> None:

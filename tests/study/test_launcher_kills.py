@@ -28,10 +28,19 @@ def killed(folder: Path) -> Iterator["subprocess.Popen[str]"]:
         wait_until(lambda: not running(folder))
 
 
-def kill_at_random(folder: Path, runs: int, launchers: int, whole: dict[str, records.Record]) -> None:
-    """Kills so many runs and launchers at random moments; a finished study is compared and begun again."""
+def fork_servers(launcher: int) -> list[int]:
+    """The fork servers of a launcher, of which all but one are about to end."""
+    children = Path(f"/proc/{launcher}/task/{launcher}/children")
+    with suppress(FileNotFoundError):
+        pids = [int(child) for child in children.read_text().split()]
+        return [pid for pid in pids if "multiprocessing.forkserver" in Path(f"/proc/{pid}/cmdline").read_text()]
+    return []
+
+
+def kill_at_random(folder: Path, runs: int, launchers: int, servers: int, whole: dict[str, records.Record]) -> None:
+    """Kills so many of each at random moments; a finished study is compared and begun again."""
     luck = random.Random(0)
-    while runs or launchers:
+    while runs or launchers or servers:
         with killed(folder) as process:
             wait_until(lambda: bool(running(folder)) or process.poll() is not None)
             for _ in range(max(1, runs // max(1, launchers))):
@@ -41,6 +50,11 @@ def kill_at_random(folder: Path, runs: int, launchers: int, whole: dict[str, rec
                     with suppress(ProcessLookupError):
                         os.kill(luck.choice(found), signal.SIGKILL)
                         runs -= 1
+            if servers and (pids := fork_servers(process.pid)):
+                os.kill(pids[-1], signal.SIGKILL)
+                servers -= 1
+                time.sleep(luck.uniform(0, 2))
+                assert process.poll() in (None, 0)
             launchers -= process.poll() is None and launchers > 0
         if len(list(folder.glob("results/runs/*.json"))) == len(whole):
             assert_same(records_in(folder), whole)
@@ -48,16 +62,16 @@ def kill_at_random(folder: Path, runs: int, launchers: int, whole: dict[str, rec
 
 
 @pytest.mark.parametrize(
-    ("runs", "launchers"),
+    ("runs", "launchers", "servers"),
     [
-        pytest.param(2, 1, id="few"),
-        pytest.param(200, 40, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+        pytest.param(2, 1, 1, id="few"),
+        pytest.param(200, 40, 20, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
     ],
 )
 def test_whatever_is_killed_the_records_are_those_of_an_undisturbed_study(
-    runs: int, launchers: int, tmp_path: Path, whole: Path
+    runs: int, launchers: int, servers: int, tmp_path: Path, whole: Path
 ) -> None:
-    kill_at_random(tmp_path / "killed", runs, launchers, records_in(whole))
+    kill_at_random(tmp_path / "killed", runs, launchers, servers, records_in(whole))
     assert reproduce(tmp_path / "killed", "--retry=1") == 0
     assert_same(records_in(tmp_path / "killed"), records_in(whole))
     assert list((tmp_path / "killed").rglob("*.part")) == []
