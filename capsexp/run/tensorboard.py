@@ -225,10 +225,10 @@ class _Histogram:
         self.num, self.sum, self.sum_squares = 0, 0.0, 0.0
 
     def add(self, values: Tensor) -> None:
-        """Counts on the values' device."""
+        """Counts on the CPU: on CUDA torch refuses it among deterministic algorithms."""
         values = values[values.isfinite()].float()
         if len(values):
-            self.counts += torch.histc(values, BINS, self.low, self.high).cpu()
+            self.counts += torch.histc(values.cpu(), BINS, self.low, self.high)
             self.range += [float(values.min()), float(values.max())]
             self.num += len(values)
             self.sum += float(values.sum())

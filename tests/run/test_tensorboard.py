@@ -442,3 +442,20 @@ def test_a_full_disk_ends_in_one_line(tiny: tuple[str, ...], monkeypatch: pytest
         run(config, None, no_line)
     assert Path(refused.value.filename) == plan(config).folder
     assert printed == []
+
+
+class OnAGpu(torch.Tensor):
+    """Numbers in the CPU's memory that stand for those of a GPU: `histc` refuses them, as deterministic runs do."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.histc:
+            raise RuntimeError("_histc_cuda does not have a deterministic implementation")
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        return result.as_subclass(torch.Tensor) if func is torch.Tensor.cpu else result
+
+
+def test_a_histogram_of_numbers_on_a_gpu_is_counted_on_the_cpu() -> None:
+    histogram = tensorboard._Histogram()
+    histogram.add(torch.tensor([0.01, 0.5, 0.5, 0.99]).as_subclass(OnAGpu))
+    assert histogram.counts.sum() == histogram.num == 4
