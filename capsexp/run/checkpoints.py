@@ -1,8 +1,10 @@
 """Checkpoints that survive a kill at any moment and load without running code from them."""
 
+import copy
 import io
 import os
 import re
+import time
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -20,6 +22,12 @@ from capsexp.files import write_atomically
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import BEFORE, BEST, LAST, Plan
 
+#: Seconds from one writing of checkpoints to the next, where epochs are shorter.
+INTERVAL = 30.0
+
+#: Checkpoints in memory, by the file that they are for.
+Held = dict[Path, dict[str, Any]]
+
 
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes beside the target, flushes to disk, then renames; reads tensors and plain containers only.
@@ -31,8 +39,14 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
-        """Replaces `path` by the whole checkpoint, or leaves it as it was; of LAST, the one before it is kept."""
+        """Replaces `path` by the whole checkpoint, or leaves it as it was; of LAST, the one before it is kept.
+
+        With `storage_options`, the checkpoint is copied to it instead.
+        """
         path = Path(path)
+        if storage_options is not None:
+            storage_options[path] = copy.deepcopy(checkpoint)
+            return
         if path.name == LAST:
             _keep_before(path)
         _save(checkpoint, path)
@@ -43,7 +57,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class EpochCheckpoint(Checkpoint):
-    """Writes `last.ckpt` after every epoch, and `best.ckpt` when an epoch is more accurate than all before.
+    """Holds `last.ckpt` after every epoch, and `best.ckpt` of the most accurate so far, and writes them by time.
+
+    They are written after the first and the last epoch, when INTERVAL seconds have passed, and when the run is
+    interrupted: a kill loses that time or the epoch, whichever is longer. Writing takes as long as a GPU's epoch.
 
     Under protocol paper the best epoch is chosen on the test set, as in the papers; under heldout, on the held-out
     tenth. Lightning calls it after the module's own on_train_epoch_end, so history and schedule are current.
@@ -54,14 +71,30 @@ class EpochCheckpoint(Checkpoint):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.held: Held = {}
+        self.written: float | None = None  # when
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Writes the epoch's checkpoints, after its evaluation."""
+        """Holds the epoch's checkpoints, after its evaluation, and writes them if it is time."""
         assert isinstance(module, CapsuleModule)
         accuracies = [row[f"{module.planned.eval_split}_accuracy"] for row in module.history]
         if accuracies[-1] > max(accuracies[:-1], default=-1):
-            trainer.save_checkpoint(self.folder / BEST, weights_only=True)
-        trainer.save_checkpoint(self.folder / LAST)
+            trainer.save_checkpoint(self.folder / BEST, weights_only=True, storage_options=self.held)
+        trainer.save_checkpoint(self.folder / LAST, storage_options=self.held)
+        due = self.written is None or time.monotonic() - self.written >= INTERVAL
+        if due or len(module.history) >= module.planned.epochs:
+            self._write(trainer)
+
+    def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
+        """Writes what is held: an interrupted run continues after its last whole epoch."""
+        self._write(trainer)
+
+    def _write(self, trainer: pl.Trainer) -> None:
+        """Writes what is held, once: not again where that fails. BEST is first, as LAST doesn't repeat its epoch."""
+        held, self.held = self.held, {}
+        for path, checkpoint in held.items():
+            trainer.strategy.checkpoint_io.save_checkpoint(checkpoint, path)
+        self.written = time.monotonic()
 
 
 def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:

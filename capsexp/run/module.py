@@ -23,10 +23,9 @@ from capsexp.run.optimization import (
     CapturedStep,
     EagerStep,
     StepOutput,
-    capture_cuda_graph,
-    make_capturable,
     make_optimizer,
     make_schedule,
+    make_step,
 )
 from capsexp.run.plan import Plan
 
@@ -158,10 +157,9 @@ class CapsuleModule(pl.LightningModule):
             self.loss.grow_over(self.planned.epochs * len(groups.loader))
         optimizer = self.optimizers(use_pl_optimizer=False)
         assert isinstance(optimizer, torch.optim.Optimizer)
-        self.step = step = EagerStep(self.loss_and_scores, self.manual_backward, optimizer)
-        if self.planned.config.trainer.cuda_graphs and self.device.type == "cuda" and self.trainer.world_size == 1:
-            make_capturable(optimizer)
-            self.step = CapturedStep(step, capture_cuda_graph)
+        cuda = self.device.type == "cuda"
+        captured = cuda and self.planned.config.trainer.cuda_graphs and self.trainer.world_size == 1
+        self.step = make_step(self.loss_and_scores, self.manual_backward, optimizer, cuda, captured)
 
     def on_train_epoch_start(self) -> None:
         """Seeds the epoch, by the run's seed and the epoch alone, so that resumed runs draw the same numbers."""

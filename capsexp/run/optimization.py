@@ -96,21 +96,47 @@ class CapturedStep:
 
 
 def capture_cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
-    """The step as a CUDA graph."""
+    """The step as a CUDA graph.
+
+    Raises torch.OutOfMemoryError in place of the error that the capture's end has after it.
+    """
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
+    try:
+        with torch.cuda.graph(graph):
+            step()
+    except RuntimeError as error:
+        if isinstance(error.__context__, torch.OutOfMemoryError):
+            raise error.__context__ from None
+        raise
     return graph.replay
 
 
-def make_capturable(optimizer: torch.optim.Optimizer) -> None:
-    """Moves the step counts of an optimiser, which may come from a checkpoint, to the device."""
+def fit_to_device(optimizer: torch.optim.Optimizer, cuda: bool, captured: bool) -> None:
+    """Sets how an optimiser, which may come from another device's checkpoint, counts and computes steps.
+
+    On CUDA one kernel updates all parameters. In a captured step it also counts, on the device.
+    """
     for group in optimizer.param_groups:
         if "capturable" in group:
-            group["capturable"] = True
+            group["capturable"] = captured
+        group["fused"] = cuda or None
     for parameter, state in optimizer.state.items():
         if "step" in state:
-            state["step"] = torch.as_tensor(state["step"], dtype=torch.float32).to(parameter.device)
+            device = parameter.device if cuda else torch.device("cpu")
+            state["step"] = torch.as_tensor(state["step"], dtype=torch.float32).to(device)
+
+
+def make_step(
+    forward: Callable[[Batch], StepOutput],
+    backward: Callable[[Tensor], None],
+    optimizer: torch.optim.Optimizer,
+    cuda: bool,
+    captured: bool,
+) -> EagerStep | CapturedStep:
+    """The step of a run, see EagerStep; on CUDA it can be captured."""
+    fit_to_device(optimizer, cuda, captured)
+    step = EagerStep(forward, backward, optimizer)
+    return CapturedStep(step, capture_cuda_graph) if captured else step
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], optim: Optim) -> torch.optim.Optimizer:

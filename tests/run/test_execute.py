@@ -195,6 +195,50 @@ def test_a_checkpoint_with_the_schedule_beside_lightnings_state_is_resumed(
     assert numbers(run(config, None, no_line)) == numbers(uninterrupted("steps"))
 
 
+def test_a_gpus_checkpoint_continues_on_the_cpu(
+    uninterrupted: Callable[[str], records.Record], tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = composed_config(*tiny, *SCHEDULES["steps"], "preprocess.shift=0.1")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        stop_after(1, KeyboardInterrupt(), patched)
+        run(config, None, no_line)
+    path = plan(config).folder / LAST
+    checkpoint = checkpoints.load(path)
+    checkpoint["optimizer_states"][0]["param_groups"][0].update(capturable=True, fused=True)
+    torch.save(checkpoint, path)
+    assert numbers(run(config, None, no_line)) == numbers(uninterrupted("steps"))
+
+
+@pytest.mark.parametrize(("interval", "written"), [(1e9, [1, 3]), (0.0, [1, 2, 3])])
+def test_checkpoints_are_written_by_time(
+    interval: float, written: list[int], tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "INTERVAL", interval)
+    epochs: dict[str, list[int]] = {BEST: [], LAST: []}
+    save = checkpoints._save
+
+    def counted(checkpoint: dict[str, Any], path: Path) -> None:
+        if "optimizer_states" in checkpoint or path.name == BEST:
+            epochs[path.name].append(checkpoint["capsexp"]["epoch"])
+        save(checkpoint, path)
+
+    monkeypatch.setattr(checkpoints, "_save", counted)
+    record = run(composed_config(*tiny), None, no_line)
+    assert epochs[LAST] == written
+    assert epochs[BEST][-1] == record.first_epoch_to_max
+
+
+def test_an_interruption_between_two_writings_loses_no_whole_epoch(
+    tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "INTERVAL", 1e9)
+    config = composed_config(*tiny)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        stop_after(2, KeyboardInterrupt(), patched)
+        run(config, None, no_line)
+    assert len(checkpoints.load(plan(config).folder / LAST)["history"]) == 2
+
+
 @pytest.mark.parametrize("protocol", ["paper", "heldout"])
 def test_a_run_whose_record_is_missing_only_writes_it(
     protocol: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

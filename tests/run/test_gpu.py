@@ -5,15 +5,16 @@ from pathlib import Path
 import pytest
 import torch
 from launching import records_in, reproduce
-from support import composed_config
+from support import composed_config, numbers
+from test_execute import stop_after
 
 from capsexp.config.schema import Preprocess
 from capsexp.data.loader import Batch, TrainingLoader, moved
 from capsexp.run.build import build
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule, Metrics
-from capsexp.run.optimization import CapturedStep, EagerStep, capture_cuda_graph, make_capturable, make_optimizer
-from capsexp.run.plan import plan
+from capsexp.run.optimization import make_optimizer, make_step
+from capsexp.run.plan import Plan
 
 pytestmark = [
     pytest.mark.gpu,
@@ -30,6 +31,22 @@ def test_a_run_learns_on_the_gpu(model: str, precision: str, tiny: tuple[str, ..
     assert record.status == "finished"
     assert record.peak_memory_mb["device"] > 0
     assert record.epochs[-1]["train_loss"] < record.epochs[0]["train_loss"]
+
+
+def test_deterministic_runs_repeat_and_continue_on_the_cpu(
+    tiny: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = [option for option in tiny if not option.startswith("trainer=")]
+    found = []
+    for place in ("first", "second"):
+        folders = (f"paths.results={tmp_path}/{place}/results", f"paths.logs={tmp_path}/{place}/logs")
+        found.append(run(composed_config(*kept, *folders, "trainer=gpu"), None, lambda line: None))
+    assert numbers(found[0]) == numbers(found[1])
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        stop_after(1, KeyboardInterrupt(), patched)
+        run(composed_config(*kept, "trainer=gpu"), None, lambda line: None)
+    continued = run(composed_config(*kept, "trainer=cpu"), None, lambda line: None)
+    assert continued.provenance["resumed_after_epochs"] == [1]
 
 
 @pytest.mark.parametrize("data", ["diverse_multimnist", "affine_mnist"])
@@ -90,11 +107,11 @@ def test_fast_routing_equals_the_reference(options: str) -> None:
         assert (fast - reference).norm() <= 1e-3 * reference.norm()
 
 
-def module_on_the_gpu(options: str) -> CapsuleModule:
-    """A run's module, on the device."""
-    config = composed_config(*options.split(), "budget=demo", "trainer=gpu", "trainer.precision=bf16")
+def module_on(device: str, options: str) -> CapsuleModule:
+    """A run's module, on the device; planned without looking for the data's files."""
+    config = composed_config(*options.split(), "budget=demo", "trainer.precision=bf16")
     torch.manual_seed(0)
-    return CapsuleModule(plan(config), build(config)).cuda()
+    return CapsuleModule(Plan(config, torch.device(device), "bf16", None, None), build(config)).to(device)
 
 
 def random_batches(module: CapsuleModule, count: int, size: int = 32) -> list[Batch]:
@@ -120,11 +137,9 @@ STEPPED = [
 def test_a_captured_step_is_the_eager_step(options: str) -> None:
     losses = []
     for captured in (False, True):
-        module = module_on_the_gpu(options)
+        module = module_on("cuda", options)
         optimizer = make_optimizer(module.parameters(), module.planned.config.optim)
-        make_capturable(optimizer)
-        eager = EagerStep(module.loss_and_scores, lambda loss: loss.backward(), optimizer)
-        step = CapturedStep(eager, capture_cuda_graph) if captured else eager
+        step = make_step(module.loss_and_scores, torch.Tensor.backward, optimizer, cuda=True, captured=captured)
         torch.manual_seed(1)
         batches = [*random_batches(module, 8), *random_batches(module, 1, 20), *random_batches(module, 2)]
         with torch.autocast("cuda", torch.bfloat16):
@@ -139,10 +154,9 @@ def test_a_captured_step_is_the_eager_step(options: str) -> None:
 
 @pytest.mark.parametrize("options", STEPPED)
 def test_no_step_waits_for_the_gpu(options: str) -> None:
-    module = module_on_the_gpu(options)
+    module = module_on("cuda", options)
     optimizer = make_optimizer(module.parameters(), module.planned.config.optim)
-    make_capturable(optimizer)
-    step = CapturedStep(EagerStep(module.loss_and_scores, lambda loss: loss.backward(), optimizer), capture_cuda_graph)
+    step = make_step(module.loss_and_scores, torch.Tensor.backward, optimizer, cuda=True, captured=True)
     metrics = Metrics().cuda()
     batches = random_batches(module, 8)
     with torch.autocast("cuda", torch.bfloat16):

@@ -1,18 +1,28 @@
 """Optimisation steps: captured and eager are equal, and none synchronises with the device."""
 
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from support import composed_config
+from test_gpu import STEPPED, module_on
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from capsexp.data.loader import Batch, moved
 from capsexp.run.build import build
 from capsexp.run.module import CapsuleModule, Metrics
-from capsexp.run.optimization import WARM_UP, CapturedStep, EagerStep, StepOutput, make_capturable, make_optimizer
+from capsexp.run.optimization import (
+    WARM_UP,
+    CapturedStep,
+    EagerStep,
+    StepOutput,
+    capture_cuda_graph,
+    fit_to_device,
+    make_optimizer,
+)
 from capsexp.run.plan import plan
 
 NETWORKS = [
@@ -138,16 +148,61 @@ def test_a_batch_weight_scales_the_gradient_not_the_loss() -> None:
         torch.testing.assert_close(b.grad, a.grad / 2)
 
 
-def test_an_optimiser_from_a_checkpoint_counts_steps_on_its_device() -> None:
+@pytest.mark.parametrize("cuda", [False, True])
+def test_an_optimiser_from_a_checkpoint_of_any_device_suits_this_one(cuda: bool) -> None:
     parameter = nn.Parameter(torch.ones(3))
     optimizer = torch.optim.Adam([parameter], 0.1)
     parameter.grad = torch.ones(3)
     optimizer.step()
     optimizer.state[parameter]["step"] = 1
-    make_capturable(optimizer)
-    assert optimizer.param_groups[0]["capturable"]
+    optimizer.param_groups[0].update(capturable=not cuda, fused=not cuda)
+    fit_to_device(optimizer, cuda, captured=cuda)
+    assert optimizer.param_groups[0]["capturable"] is cuda
+    assert optimizer.param_groups[0]["fused"] is (cuda or None)
     assert isinstance(optimizer.state[parameter]["step"], Tensor)
     assert optimizer.state[parameter]["step"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_a_fused_update_is_the_update(name: str) -> None:
+    updated = []
+    for fused in (None, True):
+        torch.manual_seed(0)
+        parameter = nn.Parameter(torch.randn(50, dtype=torch.float64))
+        optimizer = make_optimizer([parameter], composed_config(f"optim.name={name}", "optim.weight_decay=0.1").optim)
+        optimizer.param_groups[0]["fused"] = fused
+        for _ in range(3):
+            parameter.grad = parameter.detach().sin()
+            optimizer.step()
+        updated.append(parameter)
+    torch.testing.assert_close(*updated)
+
+
+def test_memory_that_is_exhausted_while_recording_is_reported_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Graph:
+        """The end of a capture that failed fails too, and hides why."""
+
+        def __init__(self, graph: object) -> None: ...
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *_: object) -> None:
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+    def exhausted() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=None))
+    monkeypatch.setattr(torch.cuda, "graph", Graph)
+    with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
+        capture_cuda_graph(exhausted)
+    with pytest.raises(RuntimeError, match="operation failed"):
+        capture_cuda_graph(lambda: None)
+
+
+@pytest.mark.parametrize("options", STEPPED)
+def test_what_the_gpu_tests_step_needs_no_data_files(options: str) -> None:
+    assert module_on("meta", options).device.type == "meta"
 
 
 class OnOneDevice(TorchDispatchMode):
