@@ -130,8 +130,10 @@ class _Gradients:
             down = _components(a @ self.w[j], self.u)
             if agreement:
                 agreements.append(_summed(down * self.u))
-            for one, weight in zip(down, weights, strict=True):
-                self.children.addcmul_(one, weight)
+            if len(down) == 1:
+                self.children.addcmul_(down[0], weights[0])
+            else:
+                self.children += (down * weights.to(self.children.dtype)).sum(dim=0)
             if self.trains:
                 self.matrices[j] += a.mT @ (self.u * weights).flatten(2)
         return torch.cat(agreements) if agreement else None
@@ -140,7 +142,8 @@ class _Gradients:
 def _weighted(children: Tensor, matrices: Tensor, coefficients: Tensor | None) -> Tensor:
     """s_j = Σ_i c_ij û_ij, [J, B, D], with c of [J, B, I], or 1/J, and matrices of [J, C·I, D]."""
     if coefficients is None:
-        return torch.stack([children.flatten(1) @ w for w in matrices]).to(_wide(children)) / len(matrices)
+        totals = [children.flatten(1)[None] @ matrices[j] for j in _tiles(matrices)]
+        return torch.cat(totals).to(_wide(children)) / len(matrices)
     scaled = (children * coefficients[j, :, None].to(children.dtype) for j in _tiles(matrices))
     totals = [z.flatten(2) @ matrices[j] for z, j in zip(scaled, _tiles(matrices), strict=True)]
     return torch.cat(totals).to(_wide(children))

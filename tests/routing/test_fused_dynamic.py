@@ -131,3 +131,32 @@ def test_no_tensor_has_the_size_of_the_votes(iterations: int) -> None:
     votes, logits = 64 * 30 * 10 * 16, (iterations - 1) * 64 * 30 * 10
     assert 0 < largest.elements <= max(logits, matrices.numel())
     assert largest.elements < votes / 3
+
+
+class Count(TorchDispatchMode):
+    """The number of operations."""
+
+    number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_on_a_gpu_there_is_no_loop_over_the_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_dynamic, "_tiles", lambda matrices: [slice(0, len(matrices))])
+    counts, gradients = [], []
+    for tiled in (False, True):
+        if tiled:
+            monkeypatch.undo()
+        for parents in (2, 5):
+            torch.manual_seed(0)
+            children = torch.randn(3, 7, 4, dtype=torch.float64, requires_grad=True)
+            weight = torch.randn(7, parents, 6, 4, dtype=torch.float64, requires_grad=True)
+            with Count() as count:
+                routed = fused_dynamic.routed(children, weight, 3, 1.0, True, False)
+                gradients.append(torch.autograd.grad(routed.sin().sum(), (children, weight)))
+            counts.append(count.number)
+    assert counts[0] == counts[1]
+    assert counts[2] < counts[3]
+    torch.testing.assert_close(gradients[:2], gradients[2:])
