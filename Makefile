@@ -49,7 +49,7 @@ check-results: $(STAMP) ## Compare the committed tables, README, figures and rep
 	$(PY) -m capsexp.figures --check
 	$(PY) scripts/report.py --check
 
-bench: $(STAMP) ## Time and memory of a training step, fast against reference, to results/benchmarks: about fifteen minutes.
+bench: $(STAMP) ## Time and memory of a training step, fast against reference, to results/benchmarks; 4 minutes on a GPU.
 	$(PY) benchmarks/bench.py
 
 lint: $(STAMP) ## Style, format and types.

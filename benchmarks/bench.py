@@ -1,8 +1,9 @@
 """Measures speed and memory of training on this device: `make bench`.
 
 Whole training steps (forward, loss, backward, optimiser) of the papers' networks, on batches in the device's memory,
-with fast and with reference routing (`trainer.routing`) alternately, in one process. Memory is the peak of a new
-process that does one step: of the GPU, or on a CPU of the process, with Python and torch. The floating-point operations
+with fast and with reference routing (`trainer.routing`) alternately, in one process; on a GPU they are replayed from a
+CUDA graph, as in runs. Memory is the peak of the GPU's memory, or on a CPU that of a new process that does one step,
+with Python and torch. What doesn't fit `--seconds` is left out. The floating-point operations
 are those of the reference, counted by torch, for both: they do the same work, so that the TFLOP/s compare times. Then
 epochs with their evaluation, by the runner and in a bare loop (runner.py). Writes results/benchmarks/DEVICE.md, .json
 and .png.
@@ -17,7 +18,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from runner import EpochTimes, compare
@@ -30,11 +33,12 @@ from capsexp.data.loader import Batch
 from capsexp.run.build import build
 from capsexp.run.environment import host_peak, keep_freed_memory, processor
 from capsexp.run.module import CapsuleModule
-from capsexp.run.optimization import make_optimizer
+from capsexp.run.optimization import WARM_UP, make_optimizer, make_step
 from capsexp.run.plan import Plan, find_device
 
 WAYS = ("fast", "reference")
 CAPSNET = "model=capsnet data=mnist reconstruction.enabled=true"
+EM = "model=em_capsnet data=cifar10 trainer.precision=float32"
 INVERTED = "model=inverted_capsnet data=cifar10 optim.batch_size=32"
 
 #: Growth with routing iterations: family -> case -> iterations.
@@ -51,8 +55,16 @@ CASES = [
     *((f"inverted, CIFAR-10, B={n}, 2 iterations", f"{INVERTED} optim.batch_size={n}") for n in (8, 64, 128)),
     *((f"inverted, CIFAR-10, B=32, 2 iterations, {n} types", f"{INVERTED} model.capsule_types={n}") for n in (8, 16)),
     ("DA-CapsNet, CIFAR-10, B=128", "model=da_capsnet data=cifar10"),
-    ("EM, CIFAR-10, B=8, 2 iterations", "model=em_capsnet data=cifar10 optim.batch_size=8"),
+    *(
+        (f"EM, CIFAR-10, B={b}, {n} iterations", f"{EM} optim.batch_size={b} routing.iterations={n}")
+        for b, n in ((8, 2), (32, 2), (32, 3))
+    ),
 ]
+
+#: After which a benchmark on a GPU begins no further measurement, of which none takes half a minute.
+GPU_SECONDS = 200
+
+Result = TypeVar("Result")
 
 #: Epochs on the packaged sample: a name, a command line.
 EPOCHS = {
@@ -93,10 +105,13 @@ def main(arguments: list[str]) -> None:
         if device.type == "cuda"
         else f"{processor()}, {torch.get_num_threads()} threads"
     )
+    end = time.monotonic() + (options.seconds or (GPU_SECONDS if device.type == "cuda" else float("inf")))
     ceilings = _ceilings(device)
-    measured = [steps for index in options.cases for steps in _case(index, options)]
     limits = [] if device.type == "cuda" else ["budget.steps=10", "budget.test_images=500"]
-    compared = {what: compare([*line.split(), *limits, *options.overrides]) for what, line in EPOCHS.items()}
+    steps = _until(end, [partial(_case, index, options) for index in options.cases])
+    measured = [one for case in steps for one in case]
+    epochs = [partial(compare, [*line.split(), *limits, *options.overrides]) for line in EPOCHS.values()]
+    compared = dict(zip(EPOCHS, _until(end, epochs), strict=False))
     page = _page(name, precision, ceilings, measured) + _epochs(compared)
     print(page)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -113,10 +128,22 @@ def main(arguments: list[str]) -> None:
     _draw(name, measured, stem.with_suffix(".png"))
 
 
+def _until(end: float, measurements: Sequence[Callable[[], Result]]) -> list[Result]:
+    """The results of those that begin before `end`, at least one."""
+    found = []
+    for measure in measurements:
+        if found and time.monotonic() > end:
+            print(f"{len(measurements) - len(found)} of {len(measurements)} left out: no time left", file=sys.stderr)
+            break
+        found.append(measure())
+    return found
+
+
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="steps of each case and routing")
     parser.add_argument("--cases", type=int, nargs="+", default=list(range(len(CASES))), metavar="N", help="from 0")
+    parser.add_argument("--seconds", type=float, metavar="N", help=f"default: {GPU_SECONDS} on a GPU, else no limit")
     parser.add_argument("--output", type=Path, default=Path("results/benchmarks"), metavar="DIR")
     parser.add_argument("--alone", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
@@ -135,18 +162,16 @@ def _step(case: str, way: str, overrides: Sequence[str]) -> tuple[Callable[[], N
     device, precision = find_device(config)
     torch.manual_seed(0)
     module = CapsuleModule(Plan(config, device, precision, None, None), build(config)).to(device)
-    optimizer = make_optimizer(module.parameters(), config.optim)
+    optimizer, cuda = make_optimizer(module.parameters(), config.optim), device.type == "cuda"
+    act = make_step(module.loss_and_scores, torch.Tensor.backward, optimizer, cuda, captured=cuda)
     data, batch = config.data, config.optim.batch_size
     images = torch.rand(batch, data.channels, data.size, data.size, device=device)
     labels = torch.randint(data.classes, (batch,), device=device)
 
     def step() -> None:
-        optimizer.zero_grad()
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-            loss = module.loss_and_scores(Batch(images, labels)).loss
-        loss.backward()
-        optimizer.step()
-        if device.type == "cuda":
+            act(Batch(images, labels))
+        if cuda:
             torch.cuda.synchronize(device)
 
     return step, config
@@ -155,11 +180,16 @@ def _step(case: str, way: str, overrides: Sequence[str]) -> tuple[Callable[[], N
 def _case(index: int, options: argparse.Namespace) -> list[Steps]:
     """The steps of a case, fast and reference."""
     name, case = CASES[index]
-    memory = {way: _memory(index, way, options.overrides) for way in WAYS}
-    steps = {way: _step(case, way, options.overrides) for way in WAYS}
-    with FlopCounterMode(display=False) as counter:
-        steps["reference"][0]()
-    first, seconds = {way: _timed(steps[way][0]) for way in WAYS}, {way: list[float]() for way in WAYS}
+    cuda = find_device(_config(case, options.overrides))[0].type == "cuda"
+    steps, first, memory, seconds = {}, {}, {}, {way: list[float]() for way in WAYS}
+    for way in WAYS:
+        before = _start_peak() if cuda else 0
+        steps[way] = _step(case, way, options.overrides)
+        with FlopCounterMode(display=False) as counter:  # the last: of the reference
+            first[way] = _timed(steps[way][0])
+        for _ in range(WARM_UP + 1 if cuda else 1):
+            steps[way][0]()
+        memory[way] = (torch.cuda.max_memory_allocated() - before) / 1e9 if cuda else _memory(index, way, options)
     for _ in range(options.rounds):
         for way in WAYS:
             seconds[way].append(_timed(steps[way][0]))
@@ -174,18 +204,21 @@ def _timed(act: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _memory(index: int, way: str, overrides: Sequence[str]) -> float:
-    command = [sys.executable, __file__, f"--alone={index}", f"--way={way}", *overrides]
+def _start_peak() -> int:
+    """Begins a new peak of the GPU's memory; gives what is in use."""
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
+
+
+def _memory(index: int, way: str, options: argparse.Namespace) -> float:
+    command = [sys.executable, __file__, f"--alone={index}", f"--way={way}", *options.overrides]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def _peak(case: tuple[str, str], way: str, overrides: Sequence[str]) -> float:
-    """Peak memory of one step in this process, in 10⁹ bytes."""
-    step, config = _step(case[1], way, overrides)
-    step()
-    device, _ = find_device(config)
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 1e9
+    """Peak memory of this process after one step on the CPU, in 10⁹ bytes."""
+    _step(case[1], way, overrides)[0]()
     return host_peak() / 1e9
 
 

@@ -1,0 +1,60 @@
+"""The benchmark times the steps of runs, and on a GPU it ends."""
+
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+import torch
+from support import ROOT
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import bench as module
+
+    return module
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_steps_are_those_of_runs(device: str, bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Made(Exception):
+        pass
+
+    def make_step(*arguments: object, captured: bool) -> None:
+        raise Made(captured)
+
+    monkeypatch.setattr(bench, "find_device", lambda config: (torch.device(device), "bf16"))
+    monkeypatch.setattr(bench.CapsuleModule, "to", lambda self, where: self)
+    monkeypatch.setattr(bench, "make_step", make_step)
+    with pytest.raises(Made) as made:
+        bench._step("data=mnist_sample budget=demo", "fast", [])
+    assert made.value.args == (device == "cuda",)
+
+
+def test_no_measurement_begins_after_the_end(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [0.0]
+
+    def measurement(seconds: float) -> Callable[[], float]:
+        return lambda: clock.append(clock[-1] + seconds) or clock[-1]
+
+    monkeypatch.setattr(bench.time, "monotonic", lambda: clock[-1])
+    assert bench._until(5, [measurement(3) for _ in range(4)]) == [3, 6]
+    assert bench._until(5, [measurement(3)]) == [9]  # one at least
+    assert capsys.readouterr().err == "2 of 4 left out: no time left\n"
+
+
+def test_only_a_cpu_measures_memory_in_processes(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_process(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(bench.subprocess, "run", no_process)
+    monkeypatch.setattr(bench, "find_device", lambda config: (torch.device("cuda"), "bf16"))
+    monkeypatch.setattr(bench, "_step", lambda case, way, overrides: (lambda: None, bench._config(case, overrides)))
+    for name in ("empty_cache", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 10**9)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 10**9)
+    assert [steps.memory_gb for steps in bench._case(0, bench._options([]))] == [2.0, 2.0]
