@@ -13,13 +13,13 @@ from capsexp.nn.precision import at_least_float32
 from capsexp.nn.routing import Capsules, Routing, VoteInputs, Votes
 from capsexp.nn.squash import squash
 
-#: Max vote elements per chunk of images, where the routing is `chunked`; devices not listed as the CPU. More no longer
-#: stay in the CPU's cache between two passes over them.
-MAX_CHUNK = {"cpu": 2**20, "cuda": 2**28}
+#: Max vote elements per chunk of images on a CPU, where the routing is `chunked`. More no longer stay in its cache
+#: between two passes over them.
+MAX_CHUNK = 2**20
 
-#: Max vote elements of a batch that are kept for the backward pass, where the routing is `chunked`; above, they are
-#: recomputed in it, and a step takes a third to a half longer.
-MAX_KEPT = {"cpu": 2**26, "cuda": 2**28}
+#: Max vote elements of a batch that are kept for the backward pass on a CPU, where the routing is `chunked`; above,
+#: they are recomputed in it, and a step takes a third to a half longer.
+MAX_KEPT = 2**26
 
 
 class PrimaryCapsules(nn.Module):
@@ -138,7 +138,7 @@ class CapsuleLayer(nn.Module):
         """Σ_i v_ij of the children with these poses, [..., J, D], without attention."""
         raise NotImplementedError
 
-    def vote_inputs(self, poses: Tensor) -> VoteInputs:
+    def vote_inputs(self, children: Capsules) -> VoteInputs:
         """What the votes of these children are recomputed from, without attention."""
         raise NotImplementedError
 
@@ -149,7 +149,7 @@ class CapsuleLayer(nn.Module):
     def forward(self, children: Capsules) -> Capsules:
         """The parents of these children, after all iterations."""
         if self.fusible:
-            parents = self.routing.forward_fused(self.vote_inputs(children.poses))
+            parents = self.routing.forward_fused(self.vote_inputs(children))
             if parents is not None:
                 return parents
         return self.in_chunks(self._route, children)
@@ -173,12 +173,12 @@ class CapsuleLayer(nn.Module):
         """
         if not (self.fast and self.routing.chunked):
             return route(*children)
-        batch, device = len(children.poses), children.poses.device.type
-        elements = self.vote_elements(children.poses)
-        images = max(1, MAX_CHUNK.get(device, MAX_CHUNK["cpu"]) // elements)
+        batch, elements = len(children.poses), self.vote_elements(children.poses)
+        chunk, kept = vote_limits(children.poses.device)
+        images = max(1, chunk // elements)
         if images >= batch:
             return route(*children)
-        if batch * elements > MAX_KEPT.get(device, MAX_KEPT["cpu"]):
+        if batch * elements > kept:
             route = partial(checkpoint, route, use_reentrant=False, preserve_rng_state=False)
         chunks = zip(*(torch.split(tensor, images) for tensor in children if tensor is not None), strict=True)
         poses, activations = zip(*(route(*chunk) for chunk in chunks), strict=True)
@@ -201,7 +201,7 @@ class Iterations:
         """The parents after an iteration that starts from their poses [..., J, D]; None in the first."""
         routing = self.layer.routing
         if self.layer.fusible:
-            fused = routing.iteration_fused(self.layer.vote_inputs(children.poses), parents)
+            fused = routing.iteration_fused(self.layer.vote_inputs(children), parents)
             if fused is not None:
                 return fused
         if children is not self.children:
@@ -246,14 +246,16 @@ class LinearCapsules(CapsuleLayer):
         """[B, ..., I, C] -> [B, J, D]."""
         return self.matrices.vote_sum(self._grouped(poses)).sum(dim=1)
 
-    def vote_inputs(self, poses: Tensor) -> VoteInputs:
+    def vote_inputs(self, children: Capsules) -> VoteInputs:
         """Poses [B, ..., I, C]; matrices that are shared over positions are repeated for each of them."""
+        poses, activations = children
         grid = poses.reshape(len(poses), 1, 1, -1, poses.shape[-1])
         positions = grid.shape[3] // self.group
         weight: Tensor = self.matrices.weight
         if positions > 1:
             weight = weight.repeat(positions, 1, 1, 1)
-        return VoteInputs(grid, weight, kernel=1, stride=1, sum=partial(self.vote_sum, poses))
+        present = None if activations is None else activations.reshape(len(poses), 1, 1, -1)
+        return VoteInputs(grid, weight, 1, 1, partial(self.vote_sum, poses), activations=present)
 
     def vote_elements(self, poses: Tensor) -> int:
         """Each child votes once."""
@@ -262,6 +264,14 @@ class LinearCapsules(CapsuleLayer):
     def _grouped(self, poses: Tensor) -> Tensor:
         """[B, ..., I, C] -> [B, positions, I, C], where I is the number of children with matrices."""
         return poses.reshape(len(poses), -1, self.group, poses.shape[-1])
+
+
+def vote_limits(device: torch.device) -> tuple[int, int]:
+    """Max vote elements per chunk, and of a batch that are kept: on a GPU a sixteenth and a quarter of its memory."""
+    if device.type != "cuda":
+        return MAX_CHUNK, MAX_KEPT
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return memory // 64, memory // 16
 
 
 def use_reference(network: nn.Module) -> None:

@@ -116,14 +116,20 @@ class ConvCapsules(CapsuleLayer):
         votes = functional.conv2d(maps, filters.flatten(2, 3).flatten(0, 1), stride=self.stride)
         return votes.view(-1, inner, parents, rows, *votes.shape[2:]).permute(0, 4, 5, 2, 3, 1).flatten(4)
 
-    def vote_inputs(self, poses: Tensor) -> VoteInputs:
-        """Poses [B, H, W, I, C]."""
-        return VoteInputs(poses, self.matrices.weight, self.kernel, self.stride, partial(self.vote_sum, poses))
+    def vote_inputs(self, children: Capsules) -> VoteInputs:
+        """Poses [B, H, W, I, C], activations [B, H, W, I]."""
+        poses, activations = children
+        total, window = partial(self.vote_sum, poses), (self.kernel, self.stride)
+        return VoteInputs(poses, self.matrices.weight, *window, total, self._places(poses), activations)
 
     def vote_elements(self, poses: Tensor) -> int:
         """Each child votes once at each position whose kernel covers it."""
-        height, width = ((side - self.kernel) // self.stride + 1 for side in poses.shape[1:3])
+        height, width = self._places(poses)
         return height * width * len(self.matrices.weight) * self.matrices.vote_elements
+
+    def _places(self, poses: Tensor) -> tuple[int, int]:
+        height, width = ((side - self.kernel) // self.stride + 1 for side in poses.shape[1:3])
+        return height, width
 
     def _patches(self, grid: Tensor) -> Tensor:
         """[B, H, W, I, ...] -> [B, H', W', K · I, ...]."""

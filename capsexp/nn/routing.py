@@ -48,6 +48,8 @@ class VoteInputs(NamedTuple):
     kernel: int
     stride: int
     sum: Callable[[], Tensor]  # Σ_i v_ij, [..., J, D], in one product
+    places: tuple[int, ...] = ()  # H', W' of the parents; a linear layer's have none
+    activations: Tensor | None = None  # [B, H, W, I], the children's
 
 
 class Routing(nn.Module):

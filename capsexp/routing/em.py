@@ -31,7 +31,8 @@ from torch.nn.functional import logsigmoid
 
 from capsexp import Iterations, Positive
 from capsexp.nn.precision import at_least_float32, full_precision
-from capsexp.nn.routing import Capsules, Routing
+from capsexp.nn.routing import Capsules, Routing, VoteInputs
+from capsexp.routing.fused_em import Assignment, RecomputedVotes
 from capsexp.routing.gaussians import Gaussians, fitted, log_density
 
 
@@ -117,6 +118,24 @@ class EMRouting(Routing):
             gaussians, logits = self.parents(votes, activations, self.coefficients(votes, activations), self.iterations)
             return Capsules(gaussians.mean, logits.sigmoid())
 
+    def forward_fused(self, inputs: VoteInputs) -> Capsules | None:
+        """All iterations without materialised votes; None where `fused_em` doesn't apply."""
+        if inputs.activations is None:
+            return None
+        votes = RecomputedVotes(inputs)
+        if not votes.compiled:
+            return None
+        with full_precision(inputs.poses):
+            gaussians, logits = self._activated(votes.fitted(None), 1)
+            for iteration in range(2, self.iterations + 1):
+                precision = gaussians.variance.reciprocal()
+                offset = logsigmoid(logits) - gaussians.variance.log().sum(dim=-1) / 2
+                assignment = Assignment(gaussians.mean, precision, offset)
+                gaussians, logits = self._activated(votes.fitted(assignment), iteration)
+            poses, activations = gaussians.mean, logits.sigmoid()
+        shape = (len(poses), *inputs.places, *poses.shape[3:])
+        return Capsules(poses.reshape(shape), activations.reshape(shape[:-1]))
+
     def coefficients(self, votes: Tensor, activations: Tensor) -> Tensor:
         """The routing coefficients R of the last iteration, [..., I, J], not yet multiplied with a_i.
 
@@ -135,6 +154,8 @@ class EMRouting(Routing):
         self, votes: Tensor, activations: Tensor, coefficients: Tensor, iteration: int
     ) -> tuple[Gaussians, Tensor]:
         """The M-step of the t-th iteration, counted from 1: the Gaussians, and the activations' logits [..., J]."""
-        gaussians = fitted(votes, coefficients * activations[..., None])
+        return self._activated(fitted(votes, coefficients * activations[..., None]), iteration)
+
+    def _activated(self, gaussians: Gaussians, iteration: int) -> tuple[Gaussians, Tensor]:
         inverse_temperature = self.inverse_temperature * (1 - self.growth**iteration)
         return gaussians, self.activation(gaussians, inverse_temperature)

@@ -25,6 +25,7 @@ from torch.autograd.function import once_differentiable
 from capsexp.nn.capsules import factor
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import VoteInputs
+from capsexp.routing.compiled import Loops, inverted_backward, inverted_forward
 
 #: Max vote elements in a tile, the fastest on a CPU: in smaller tiles the start of the operations takes most of the
 #: time, larger ones no longer stay in the cache between operations.
@@ -45,7 +46,9 @@ def weighted_votes(inputs: VoteInputs, parents: Tensor) -> Tensor:
 
 
 class Iteration(torch.autograd.Function):
-    """`forward` and `backward` as one operation of autograd; on CUDA the Triton kernels, if Triton is installed."""
+    """`forward` and `backward` as one operation of autograd: on CUDA the Triton kernels, if Triton is installed; on the
+    CPU the loops of `compiled`, where they apply.
+    """
 
     @staticmethod
     def forward(ctx: Any, children: Tensor, weight: Tensor, parents: Tensor, *window: int) -> Tensor:
@@ -57,17 +60,23 @@ class Iteration(torch.autograd.Function):
             from capsexp.routing import triton_inverted
 
             return triton_inverted.forward(children, weight, parents, *window)
+        if loops := Loops.of(children, weight, *window):
+            return inverted_forward(loops, parents)
         return forward(children, weight, parents, *window)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        implementation = backward
+        children, weight, parents = ctx.saved_tensors
         if gradient.is_cuda and find_spec("triton"):
             from capsexp.routing import triton_inverted
 
-            implementation = triton_inverted.backward
-        return *implementation(gradient, *ctx.saved_tensors, *ctx.window), None, None
+            found = triton_inverted.backward(gradient, children, weight, parents, *ctx.window)
+        elif loops := Loops.of(children, weight, *ctx.window):
+            found = inverted_backward(gradient, loops, weight, parents)
+        else:
+            found = backward(gradient, children, weight, parents, *ctx.window)
+        return *found, None, None
 
 
 def forward(children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int) -> Tensor:

@@ -1,7 +1,11 @@
 """Primary capsules, linear capsules and the decoder: which inputs each output depends on."""
 
+from types import SimpleNamespace
+
+import pytest
 import torch
 
+from capsexp.nn import capsules
 from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules
 from capsexp.nn.decoder import Decoder, mask
 from capsexp.nn.routing import Capsules
@@ -52,3 +56,11 @@ def test_the_decoders_input_is_the_chosen_capsule_at_its_place() -> None:
     assert pixels.max() <= 1
     same_pose_elsewhere = poses[:, torch.tensor([0, 1, 2, 4, 3, 5, 6, 7, 8, 9])]
     assert not torch.equal(decoder(same_pose_elsewhere, torch.tensor([4, 0]))[0], pixels[0])
+
+
+def test_the_limits_of_votes_follow_the_gpus_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = iter([16 * 2**30, 80 * 2**30])
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=next(sizes)))
+    found = [capsules.vote_limits(torch.device("cuda")) for _ in range(2)]
+    assert found == [(2**28, 2**30), (5 * 2**28, 5 * 2**30)]
+    assert capsules.vote_limits(torch.device("cpu")) == (capsules.MAX_CHUNK, capsules.MAX_KEPT)

@@ -80,7 +80,7 @@ def network(model: str, procedure: type[Routing], **options: Any) -> nn.Module:
 def test_every_network_takes_any_procedure(
     model: str, procedure: type[Routing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(capsules.MAX_CHUNK, "cpu", 1)  # one image at a time
+    monkeypatch.setattr(capsules, "MAX_CHUNK", 1)  # one image at a time
     fast = network(model, procedure, iterations=2)
     images = torch.rand(3, 1, 28, 28, dtype=torch.float64)
     scores, poses = fast(images)

@@ -9,6 +9,7 @@ from support import composed_config
 from torch import Tensor
 
 from capsexp.nn import capsules
+from capsexp.routing import compiled
 from capsexp.routing.em import Activation, EMRouting
 from capsexp.routing.gaussians import VARIANCE_FLOOR, WEIGHT_FLOOR, Gaussians, fitted, log_density
 from capsexp.run.build import build
@@ -231,10 +232,11 @@ CHUNKED = [
 @pytest.mark.parametrize("options", CHUNKED)
 def test_chunks_equal_the_whole_batch(options: tuple[str, ...], kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to rounding: gradients by shared matrices are summed in another order."""
-    monkeypatch.setitem(capsules.MAX_KEPT, "cpu", kept)
+    monkeypatch.setattr(compiled, "WORTHWHILE", 2**40)
+    monkeypatch.setattr(capsules, "MAX_KEPT", kept)
     results = []
     for way, held in (("fast", 1), ("reference", 2**23)):
-        monkeypatch.setitem(capsules.MAX_CHUNK, "cpu", held)
+        monkeypatch.setattr(capsules, "MAX_CHUNK", held)
         config = composed_config(*options, "data=mnist_sample", "budget=demo", f"trainer.routing={way}")
         torch.manual_seed(0)
         network = build(config).network.double()
@@ -249,8 +251,9 @@ def test_chunks_equal_the_whole_batch(options: tuple[str, ...], kept: int, monke
 def test_votes_above_the_limit_are_not_kept_for_the_backward_pass(
     options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(capsules.MAX_CHUNK, "cpu", 25_000)
-    monkeypatch.setitem(capsules.MAX_KEPT, "cpu", 25_000)
+    monkeypatch.setattr(compiled, "WORTHWHILE", 2**40)
+    monkeypatch.setattr(capsules, "MAX_CHUNK", 25_000)
+    monkeypatch.setattr(capsules, "MAX_KEPT", 25_000)
     config = composed_config(*options, "data=mnist_sample", "budget=demo")
     kept: dict[str, int] = {}
     for way in ("fast", "reference"):

@@ -56,7 +56,7 @@ def made(name: str, kind: torch.dtype = torch.float64) -> tuple[CapsuleLayer, Te
 def results(layer: CapsuleLayer, children: Tensor, parents: Tensor, fast: bool) -> Result:
     """The new poses, and the gradients by children, matrices and old poses."""
     if fast:
-        poses = layer.routing.iteration_fused(layer.vote_inputs(children), parents).poses
+        poses = layer.routing.iteration_fused(layer.vote_inputs(Capsules(children)), parents).poses
     else:
         poses = layer.routing.iteration(*layer.votes(Capsules(children)), parents).poses
     weights = torch.sin(torch.arange(poses.numel(), dtype=poses.dtype)).view_as(poses)
@@ -98,12 +98,12 @@ def test_bfloat16_is_as_close_to_float32_as_the_reference(name: str):
 def test_gradcheck(name: str):
     layer, children, parents = made(name)
     weight = layer.matrices.weight
-    _, _, kernel, stride, _ = layer.vote_inputs(children)
+    inputs = layer.vote_inputs(Capsules(children))
 
     def total(children: Tensor, weight: Tensor, parents: Tensor) -> Tensor:
-        grid = layer.vote_inputs(children).poses
+        grid = layer.vote_inputs(Capsules(children)).poses
         places = parents if parents.ndim == 5 else parents[:, None, None]
-        result: Tensor = fused_inverted.Iteration.apply(grid, weight, places, kernel, stride)
+        result: Tensor = fused_inverted.Iteration.apply(grid, weight, places, inputs.kernel, inputs.stride)
         return result
 
     assert torch.autograd.gradcheck(total, (children, weight, parents))

@@ -1,0 +1,165 @@
+"""The loops of votes.c: routing on the CPU with votes that exist in its first cache only.
+
+Made of torch's operations, routing reads and writes the votes a dozen times; these loops take a fourth to a tenth of
+the time. Like Triton's kernels, they are compiled when they are first used, by the system's C compiler, for this
+processor and the layer's sizes, in about a second for each size. `Loops.of` gives None where there is no compiler, or
+where the batch is too small to be worth it.
+"""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from capsexp.routing.gaussians import WEIGHT_FLOOR
+
+SOURCE = Path(__file__).parent / "votes.c"
+
+#: For this processor's instructions; the terms of a sum may be added in any order.
+FLAGS = "-O3 -march=native -fno-math-errno -fno-trapping-math -fno-signed-zeros -fassociative-math -shared -fPIC"
+
+#: Min vote elements of a batch: below, compiling takes longer than hundreds of steps.
+WORTHWHILE = 2**21
+
+#: Positions of a kernel that are handled together.
+PLACES = 8
+
+
+class Grid(ctypes.Structure):
+    """The sizes that a call gets: Grid of votes.c."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_long)
+        for name in ("images", "height", "width", "types", "out_height", "out_width", "kernel", "stride")
+    )
+
+
+class Loops:
+    """The loops for one layer and batch, and their layouts: parents are innermost.
+
+    Args:
+        library: made for J, Z, Y and X.
+        children: [B, H, W, I, C].
+        weight: [K · I, J, Z, Y].
+        kernel, stride: of the layer.
+    """
+
+    def __init__(self, library: ctypes.CDLL, children: Tensor, weight: Tensor, kernel: int, stride: int) -> None:
+        self.library = library
+        images, height, width, types, pose = children.shape
+        _, self.parents, self.rows, self.columns = weight.shape
+        self.inner = pose // self.columns
+        self.places = places_of(children, kernel, stride)
+        self.sizes = height, width, types, *self.places, kernel, stride
+        self.threads = min(torch.get_num_threads(), images)
+        self.children = children.to(weight.dtype).to(children.dtype).contiguous()
+        self.matrices = weight.to(children.dtype).permute(0, 3, 2, 1).contiguous()  # [K · I, Y, Z, J]
+
+    @classmethod
+    def of(cls, children: Tensor, weight: Tensor, kernel: int, stride: int) -> "Loops | None":
+        """The loops, or None; children are in float32 or float64, the factors of products in the weight's type."""
+        height, width = places_of(children, kernel, stride)
+        _, parents, rows, columns = weight.shape
+        inner = children.shape[4] // columns
+        votes = len(children) * height * width * len(weight) * parents * rows * inner
+        if children.device.type != "cpu" or votes < WORTHWHILE:
+            return None
+        library = _library(children.dtype, parents, rows, columns, inner)
+        return None if library is None else cls(library, children, weight, kernel, stride)
+
+    def run(self, name: str, shared: Sequence[Tensor], split: Sequence[Tensor | None]) -> None:
+        """Calls a loop for parts of the images, in as many threads as torch has.
+
+        Args:
+            name: of the function in votes.c.
+            shared: its first arguments, [threads, ...].
+            split: its other arguments, [B, ...]; None for a null pointer.
+        """
+        images = len(self.children)
+
+        def call(part: int) -> None:
+            first, last = part * images // self.threads, (part + 1) * images // self.threads
+            tensors: list[Tensor | None] = [tensor[part] for tensor in shared]
+            tensors += [None if tensor is None else tensor[first:last] for tensor in split]
+            kind = self.children.dtype
+            assert all(tensor is None or (tensor.is_contiguous() and tensor.dtype == kind) for tensor in tensors)
+            grid = Grid(last - first, *self.sizes)
+            pointers = [None if tensor is None else ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+            getattr(self.library, name)(ctypes.byref(grid), *pointers)
+
+        if self.threads == 1:
+            call(0)
+            return
+        with ThreadPoolExecutor(self.threads) as pool:
+            list(pool.map(call, range(self.threads)))
+
+    def repeated(self) -> Tensor:
+        """The matrices for `shared`."""
+        return self.matrices.expand(self.threads, *self.matrices.shape)
+
+    def new(self, *shape: int) -> Tensor:
+        """An empty tensor [B, H', W', ...]."""
+        return self.children.new_empty(len(self.children), *self.places, *shape)
+
+    def pack(self, poses: Tensor) -> Tensor:
+        """[B, H', W', J, D] -> [B, H', W', X, Z, J]."""
+        return poses.reshape(*poses.shape[:4], self.rows, self.inner).permute(0, 1, 2, 5, 4, 3).contiguous()
+
+    def unpack(self, poses: Tensor) -> Tensor:
+        """[B, H', W', X, Z, J] -> [B, H', W', J, D]."""
+        return poses.permute(0, 1, 2, 5, 4, 3).flatten(4)
+
+    def summed(self, by_matrices: Tensor, weight: Tensor) -> Tensor:
+        """[threads, K · I, Y, Z, J] -> the gradient by the weight, [K · I, J, Z, Y]."""
+        return by_matrices.sum(dim=0).permute(0, 3, 2, 1).to(weight.dtype).contiguous()
+
+
+def places_of(children: Tensor, kernel: int, stride: int) -> tuple[int, int]:
+    """H' and W'."""
+    height, width = ((side - kernel) // stride + 1 for side in children.shape[1:3])
+    return height, width
+
+
+@cache
+def _library(kind: torch.dtype, parents: int, rows: int, columns: int, inner: int) -> ctypes.CDLL | None:
+    """votes.c compiled for these sizes, or None."""
+    compiler = shutil.which(os.environ.get("CC") or "cc")
+    if compiler is None:
+        return None
+    sizes = {"J": parents, "Z": rows, "Y": columns, "X": inner, "FLOOR": f"(NUMBER){WEIGHT_FLOOR}", "PLACES": PLACES}
+    defined = [f"-D{name}={value}" for name, value in sizes.items()] + ["-DDOUBLE"] * (kind == torch.float64)
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "votes.so"
+        command = [compiler, *FLAGS.split(), *defined, str(SOURCE), "-o", str(library), "-lm"]
+        try:
+            subprocess.run(command, capture_output=True, check=True, timeout=300)
+            return ctypes.CDLL(str(library))  # stays mapped when its file is removed
+        except (OSError, subprocess.SubprocessError):
+            return None
+
+
+def inverted_forward(loops: Loops, parents: Tensor) -> Tensor:
+    """s of inverted routing, [B, H', W', J, D], from the parents' poses before."""
+    total = loops.pack(torch.empty_like(parents))
+    queries = loops.pack(parents) / parents.shape[-1] ** 0.5
+    loops.run("inverted_forward", [loops.repeated()], [loops.children, queries, total])
+    return loops.unpack(total)
+
+
+def inverted_backward(gradient: Tensor, loops: Loops, weight: Tensor, parents: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients by children, weight and parents, from that by s."""
+    root = parents.shape[-1] ** 0.5
+    queries, by_total = loops.pack(parents) / root, loops.pack(gradient)
+    by_children, by_queries = torch.zeros_like(loops.children), torch.empty_like(queries)
+    by_matrices = torch.zeros_like(loops.repeated(), memory_format=torch.contiguous_format)
+    split = [loops.children, queries, by_total, by_children, by_queries]
+    loops.run("inverted_backward", [loops.repeated(), by_matrices], split)
+    return by_children, loops.summed(by_matrices, weight), loops.unpack(by_queries) / root

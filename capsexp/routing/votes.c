@@ -1,0 +1,265 @@
+/* Routing of votes v_ij = W_ij p_i that exist in the first cache only; the formulas are in the Python modules.
+
+A call handles some images. Its sizes are constants of the compilation, so that the innermost loops, over the parents,
+are unrolled and vectorised:
+
+DOUBLE: else numbers are single. J parents; W_ij is Z x Y, a child Y x X, a vote Z x X. FLOOR: of a Gaussian's weight.
+PLACES: positions of the kernel that are handled together, one child after the other, so that its matrix is read once.
+
+Parents' tensors are [place][X * Z][J], matrices [K * I][Y][Z * J], children [H][W][I][Y][X] of each image, activations
+[H][W][I].
+*/
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined __AVX512F__ && !defined __clang__
+#pragma GCC target("prefer-vector-width=512")
+#endif
+
+#ifdef DOUBLE
+typedef double NUMBER;
+typedef int64_t BITS;
+#define ROUND rint
+#else
+typedef float NUMBER;
+typedef int32_t BITS;
+#define ROUND rintf
+#endif
+
+enum { D = X * Z, V = X * Z * J, C = Y * X, M = Y * Z * J };
+
+typedef struct {
+    long images, height, width, types;   /* of the children */
+    long out_height, out_width;          /* of the parents */
+    long kernel, stride;
+} Grid;
+
+/* The numbers of the children under position k of the kernel, at some places; `place` counts over all images. */
+static long child(const Grid *g, long place, long k) {
+    long area = g->out_height * g->out_width, image = place / area, rest = place % area;
+    long row = rest / g->out_width * g->stride + k / g->kernel, column = rest % g->out_width * g->stride + k % g->kernel;
+    return ((image * g->height + row) * g->width + column) * g->types;
+}
+
+/* votes[x][z][j] = sum over y of matrix[y][z][j] child[y][x] */
+static inline void vote(const NUMBER *restrict matrix, const NUMBER *restrict pose, NUMBER *restrict votes) {
+    for (int x = 0; x < X; x++)
+        for (int v = 0; v < Z * J; v++) {
+            NUMBER sum = 0;
+            for (int y = 0; y < Y; y++) sum += matrix[y * Z * J + v] * pose[y * X + x];
+            votes[x * Z * J + v] = sum;
+        }
+}
+
+/* Adds the gradients by matrix and child from that by votes. */
+static inline void unvote(const NUMBER *restrict matrix, const NUMBER *restrict pose, const NUMBER *restrict by_votes,
+                          NUMBER *restrict by_matrix, NUMBER *restrict by_pose) {
+    for (int y = 0; y < Y; y++)
+        for (int v = 0; v < Z * J; v++) {
+            NUMBER sum = 0;
+            for (int x = 0; x < X; x++) sum += by_votes[x * Z * J + v] * pose[y * X + x];
+            by_matrix[y * Z * J + v] += sum;
+        }
+    for (int y = 0; y < Y; y++)
+        for (int x = 0; x < X; x++) {
+            NUMBER sum = 0;
+            for (int v = 0; v < Z * J; v++) sum += matrix[y * Z * J + v] * by_votes[x * Z * J + v];
+            by_pose[y * X + x] += sum;
+        }
+}
+
+/* products[j] = sum over d of a[d][j] b[d][j] */
+static inline void products(const NUMBER *restrict a, const NUMBER *restrict b, NUMBER *restrict sums) {
+    NUMBER sum[J] = {0};
+    for (int d = 0; d < D; d++)
+        for (int j = 0; j < J; j++) sum[j] += a[d * J + j] * b[d * J + j];
+    memcpy(sums, sum, sizeof sum);
+}
+
+/* e^x for x <= 0, to rounding; 0 where it would be less than 1e-34, which spares denormal numbers. Unlike the
+   library's, a compiler can vectorise it. */
+static inline NUMBER power(NUMBER x) {
+    enum { TERMS = sizeof(NUMBER) == 4 ? 7 : 13 }; /* of e^f with f at most log(2) / 2 */
+    union { NUMBER number; BITS bits; } scale;
+    NUMBER bounded = x < -78 ? -78 : x, whole = ROUND(bounded * (NUMBER)1.4426950408889634);
+    NUMBER f = bounded - whole * (NUMBER)0.6931471805599453, sum = 1;
+    for (int n = TERMS; n > 0; n--) sum = 1 + sum * f * ((NUMBER)1 / n);
+    scale.bits = ((BITS)whole + (sizeof(NUMBER) == 4 ? 127 : 1023)) << (sizeof(NUMBER) == 4 ? 23 : 52);
+    return x < -78 ? 0 : sum * scale.number;
+}
+
+static inline void softmax(NUMBER *restrict logits) {
+    NUMBER largest = logits[0], sum = 0;
+    for (int j = 1; j < J; j++) largest = logits[j] > largest ? logits[j] : largest;
+    for (int j = 0; j < J; j++) sum += logits[j] = power(logits[j] - largest);
+    sum = 1 / sum;
+    for (int j = 0; j < J; j++) logits[j] *= sum;
+}
+
+/* The end of a block of places that begins at n. */
+static inline long block_end(const Grid *g, long n) {
+    long places = g->images * g->out_height * g->out_width;
+    return n + PLACES < places ? n + PLACES : places;
+}
+
+#define FOR_EACH_BLOCK(first, last) \
+    for (long first = 0, last; first < g->images * g->out_height * g->out_width && (last = block_end(g, first)); \
+         first = last)
+
+/* The children i under each place n of a block; `at` is the child's number, `matrix` its matrix's. */
+#define FOR_EACH_CHILD(first, last, n, at, matrix) \
+    for (long k = 0; k < g->kernel * g->kernel; k++) \
+        for (long i = 0, matrix = k * g->types; i < g->types; i++, matrix++) \
+            for (long n = first, at; n < last && (at = child(g, n, k) + i, 1); n++)
+
+void inverted_forward(const Grid *g, const NUMBER *matrices, const NUMBER *children, const NUMBER *queries,
+                      NUMBER *totals) {
+    FOR_EACH_BLOCK(first, last) {
+        memset(totals + first * V, 0, (last - first) * V * sizeof(NUMBER));
+        FOR_EACH_CHILD(first, last, n, at, matrix) {
+            NUMBER votes[V], r[J], *restrict total = totals + n * V;
+            vote(matrices + matrix * M, children + at * C, votes);
+            products(votes, queries + n * V, r);
+            softmax(r);
+            for (int d = 0; d < D; d++)
+                for (int j = 0; j < J; j++) total[d * J + j] += r[j] * votes[d * J + j];
+        }
+    }
+}
+
+/* Adds to by_children and by_matrices. */
+void inverted_backward(const Grid *g, const NUMBER *matrices, NUMBER *by_matrices, const NUMBER *children,
+                       const NUMBER *queries, const NUMBER *by_totals, NUMBER *by_children, NUMBER *by_queries) {
+    FOR_EACH_BLOCK(first, last) {
+        memset(by_queries + first * V, 0, (last - first) * V * sizeof(NUMBER));
+        FOR_EACH_CHILD(first, last, n, at, matrix) {
+            const NUMBER *restrict query = queries + n * V, *restrict by_total = by_totals + n * V;
+            NUMBER votes[V], r[J], a[J], mean = 0, *restrict by_query = by_queries + n * V;
+            vote(matrices + matrix * M, children + at * C, votes);
+            products(votes, query, r);
+            softmax(r);
+            products(votes, by_total, a);
+            for (int j = 0; j < J; j++) mean += r[j] * a[j];
+            for (int j = 0; j < J; j++) a[j] = r[j] * (a[j] - mean);
+            for (int d = 0; d < D; d++)
+                for (int j = 0; j < J; j++) {
+                    by_query[d * J + j] += a[j] * votes[d * J + j];
+                    votes[d * J + j] = r[j] * by_total[d * J + j] + a[j] * query[d * J + j];
+                }
+            unvote(matrices + matrix * M, children + at * C, votes, by_matrices + matrix * M, by_children + at * C);
+        }
+    }
+}
+
+/* The numbers of a place; null where there are none. */
+static inline const NUMBER *at_place(const NUMBER *numbers, long n, long size) { return numbers ? numbers + n * size : 0; }
+
+/* The E-step of one child: R_j = softmax(offset_j - sum over d of precision_jd (v_jd - mean_jd)^2 / 2); 1/J without
+   means. */
+static inline void assign(const NUMBER *restrict votes, const NUMBER *restrict mean, const NUMBER *restrict precision,
+                          const NUMBER *restrict offset, NUMBER *restrict r) {
+    if (!mean) {
+        for (int j = 0; j < J; j++) r[j] = (NUMBER)1 / J;
+        return;
+    }
+    NUMBER sum[J] = {0};
+    for (int d = 0; d < D; d++)
+        for (int j = 0; j < J; j++) {
+            NUMBER e = votes[d * J + j] - mean[d * J + j];
+            sum[j] += e * e * precision[d * J + j];
+        }
+    for (int j = 0; j < J; j++) r[j] = offset[j] - sum[j] / 2;
+    softmax(r);
+}
+
+/* An E-step from the Gaussians before, then the M-step: totals [n][J], means and variances (without a floor). `kept` has
+   room for the weights w of PLACES places. */
+void em_forward(const Grid *g, const NUMBER *matrices, NUMBER *kept, const NUMBER *children, const NUMBER *activations,
+                const NUMBER *old_means, const NUMBER *precisions, const NUMBER *offsets, NUMBER *totals, NUMBER *means,
+                NUMBER *variances) {
+    long count = g->kernel * g->kernel * g->types;
+    FOR_EACH_BLOCK(first, last) {
+        memset(totals + first * J, 0, (last - first) * J * sizeof(NUMBER));
+        memset(means + first * V, 0, (last - first) * V * sizeof(NUMBER));
+        memset(variances + first * V, 0, (last - first) * V * sizeof(NUMBER));
+        FOR_EACH_CHILD(first, last, n, at, matrix) {
+            NUMBER votes[V], *restrict total = totals + n * J, *restrict mean = means + n * V;
+            NUMBER *restrict w = kept + ((n - first) * count + matrix) * J;
+            vote(matrices + matrix * M, children + at * C, votes);
+            assign(votes, at_place(old_means, n, V), at_place(precisions, n, V), at_place(offsets, n, J), w);
+            for (int j = 0; j < J; j++) total[j] += w[j] *= activations[at];
+            for (int d = 0; d < D; d++)
+                for (int j = 0; j < J; j++) mean[d * J + j] += w[j] * votes[d * J + j];
+        }
+        for (long n = first; n < last; n++)
+            for (int d = 0; d < D; d++)
+                for (int j = 0; j < J; j++) means[n * V + d * J + j] /= totals[n * J + j] + FLOOR;
+        FOR_EACH_CHILD(first, last, n, at, matrix) {
+            const NUMBER *restrict mean = means + n * V, *restrict w = kept + ((n - first) * count + matrix) * J;
+            NUMBER votes[V], *restrict variance = variances + n * V;
+            vote(matrices + matrix * M, children + at * C, votes);
+            for (int d = 0; d < D; d++)
+                for (int j = 0; j < J; j++) {
+                    NUMBER c = votes[d * J + j] - mean[d * J + j];
+                    variance[d * J + j] += w[j] * c * c;
+                }
+        }
+        for (long n = first; n < last; n++)
+            for (int d = 0; d < D; d++)
+                for (int j = 0; j < J; j++) variances[n * V + d * J + j] /= totals[n * J + j] + FLOOR;
+    }
+}
+
+/* Adds to by_children, by_matrices and by_activations. With c = v - mean and w = R a, the gradient by w_ij is
+   constant_j + sum over d of c (linear_jd + c quadratic_jd), that by v_ijd through the M-step
+   w_ij (linear_jd + 2 c quadratic_jd). */
+void em_backward(const Grid *g, const NUMBER *matrices, NUMBER *by_matrices, const NUMBER *children,
+                 const NUMBER *activations, const NUMBER *old_means, const NUMBER *precisions, const NUMBER *offsets,
+                 const NUMBER *means, const NUMBER *constants, const NUMBER *linears, const NUMBER *quadratics,
+                 NUMBER *by_children, NUMBER *by_activations, NUMBER *by_old_means, NUMBER *by_precisions,
+                 NUMBER *by_offsets) {
+    FOR_EACH_BLOCK(first, last) {
+        if (old_means) {
+            memset(by_old_means + first * V, 0, (last - first) * V * sizeof(NUMBER));
+            memset(by_precisions + first * V, 0, (last - first) * V * sizeof(NUMBER));
+            memset(by_offsets + first * J, 0, (last - first) * J * sizeof(NUMBER));
+        }
+        FOR_EACH_CHILD(first, last, n, at, matrix) {
+            const NUMBER *restrict mean = means + n * V, *restrict old = at_place(old_means, n, V);
+            const NUMBER *restrict precision = at_place(precisions, n, V);
+            const NUMBER *restrict linear = linears + n * V, *restrict quadratic = quadratics + n * V;
+            NUMBER *restrict by_old = (NUMBER *)at_place(by_old_means, n, V);
+            NUMBER *restrict by_precision = (NUMBER *)at_place(by_precisions, n, V);
+            NUMBER votes[V], by_votes[V], r[J], w[J], l[J], by_w[J] = {0}, by_a = 0;
+            vote(matrices + matrix * M, children + at * C, votes);
+            assign(votes, old, precision, at_place(offsets, n, J), r);
+            for (int d = 0; d < D; d++)
+                for (int j = 0; j < J; j++) {
+                    NUMBER c = votes[d * J + j] - mean[d * J + j];
+                    by_w[j] += c * (linear[d * J + j] + c * quadratic[d * J + j]);
+                }
+            for (int j = 0; j < J; j++) by_w[j] += constants[n * J + j];
+            for (int j = 0; j < J; j++) by_a += r[j] * by_w[j];
+            for (int j = 0; j < J; j++) w[j] = r[j] * activations[at];
+            by_activations[at] += by_a;
+            for (int d = 0; d < D; d++)
+                for (int j = 0; j < J; j++) {
+                    NUMBER c = votes[d * J + j] - mean[d * J + j];
+                    by_votes[d * J + j] = w[j] * (linear[d * J + j] + 2 * c * quadratic[d * J + j]);
+                }
+            if (old) {
+                for (int j = 0; j < J; j++) l[j] = w[j] * (by_w[j] - by_a); /* the gradient by the logit */
+                for (int j = 0; j < J; j++) by_offsets[n * J + j] += l[j];
+                for (int d = 0; d < D; d++)
+                    for (int j = 0; j < J; j++) {
+                        NUMBER e = votes[d * J + j] - old[d * J + j], pulled = l[j] * e * precision[d * J + j];
+                        by_old[d * J + j] += pulled;
+                        by_precision[d * J + j] -= l[j] * e * e / 2;
+                        by_votes[d * J + j] -= pulled;
+                    }
+            }
+            unvote(matrices + matrix * M, children + at * C, by_votes, by_matrices + matrix * M, by_children + at * C);
+        }
+    }
+}
