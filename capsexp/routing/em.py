@@ -127,9 +127,10 @@ class EMRouting(Routing):
             return None
         with full_precision(inputs.poses):
             gaussians, logits = self._activated(votes.fitted(None), 1)
+            scale = 1 / gaussians.mean.shape[-1] if getattr(self, "density", "sum") == "mean" else 1  # of log p
             for iteration in range(2, self.iterations + 1):
-                precision = gaussians.variance.reciprocal()
-                offset = logsigmoid(logits) - gaussians.variance.log().sum(dim=-1) / 2
+                precision = scale / gaussians.variance
+                offset = logsigmoid(logits) - scale * gaussians.variance.log().sum(dim=-1) / 2
                 assignment = Assignment(gaussians.mean, precision, offset)
                 gaussians, logits = self._activated(votes.fitted(assignment), iteration)
             poses, activations = gaussians.mean, logits.sigmoid()

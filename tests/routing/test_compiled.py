@@ -1,5 +1,6 @@
 """The compiled loops equal the procedures in value and gradient, and routing without them is the same."""
 
+import inspect
 import shutil
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.conv_capsules import ConvCapsules
 from capsexp.routing import compiled, fused_em, fused_inverted
 from capsexp.routing.compiled import Loops
+from capsexp.routing.em import EMRouting
 from capsexp.run.build import build
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -22,6 +24,10 @@ SHAPES = {
     "vector": (2, 4, 3, 3, 2, 1, 2, 5, 3),
     "linear, more places than a block": (11, 1, 7, 9, 1, 1, 3, 3, 3),
 }
+
+
+OPTIONS = inspect.signature(EMRouting).parameters
+DENSITIES = ["sum", "mean"] if "density" in OPTIONS else ["sum"]
 
 
 @pytest.fixture(autouse=True)
@@ -74,13 +80,15 @@ def test_the_gradient_of_an_em_iteration(name: str) -> None:
         assert torch.autograd.gradcheck(iteration, checked, fast_mode=True)
 
 
+@pytest.mark.parametrize("density", DENSITIES)
 @pytest.mark.parametrize("iterations", [1, 3])
-def test_em_without_votes_equals_the_procedure(iterations: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_em_without_votes_equals_the_procedure(iterations: int, density: str, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
+    chosen = [f"routing.density={density}"] if "density" in OPTIONS else []
     for way in ("reference", "fast"):
         config = composed_config(
             "model=em_capsnet", "data=mnist_sample", "budget=demo", "budget.width=0.1",
-            f"routing.iterations={iterations}", "routing.growth=0.5", f"trainer.routing={way}",
+            f"routing.iterations={iterations}", "routing.growth=0.5", f"trainer.routing={way}", *chosen,
         )  # fmt: skip
         torch.manual_seed(0)
         network = build(config).network.double()
