@@ -127,7 +127,7 @@ class EMRouting(Routing):
             return None
         with full_precision(inputs.poses):
             gaussians, logits = self._activated(votes.fitted(None), 1)
-            scale = 1 / gaussians.mean.shape[-1] if getattr(self, "density", "sum") == "mean" else 1  # of log p
+            scale = 1 / gaussians.mean.shape[-1] if self.density == "mean" else 1  # of log p
             for iteration in range(2, self.iterations + 1):
                 precision = scale / gaussians.variance
                 offset = logsigmoid(logits) - scale * gaussians.variance.log().sum(dim=-1) / 2
