@@ -137,20 +137,20 @@ def _print_confusion(confusion: "pd.DataFrame") -> None:
 def _print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1, whole: bool = False
 ) -> None:
-    """Prints a Markdown table.
+    """Prints a table.
 
     Args:
         text_columns: the number of columns that are left-aligned; the others are numbers.
         whole: prints nothing on a terminal too narrow for the table, in place of wrapped cells.
     """
-    from rich.box import MARKDOWN
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = PIPED_WIDTH
-    table = Table(box=MARKDOWN, header_style="bold")
+    table = Table(box=SIMPLE_HEAD, header_style="bold", show_edge=False, pad_edge=False)
     for number, name in enumerate(columns):
         table.add_column(name, justify="left" if number < text_columns else "right", overflow="fold")
     for row in rows:
@@ -161,6 +161,7 @@ def _print_table(
         console.print(f"(needs {needed} columns; this screen has {console.width})")
     else:
         console.print(table)
+    console.print()
 
 
 def _log(line: str) -> None:
