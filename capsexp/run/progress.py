@@ -21,7 +21,15 @@ from capsexp.run.module import CapsuleModule, EpochMetrics
 
 
 class EpochLines(Callback):
-    """A line at the end of every epoch: loss, accuracy, the maximum so far, seconds, time left."""
+    """A line on the training images, and one an epoch: loss, accuracy, the maximum so far, seconds, time left."""
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Prints on how many images the run trains, which can be fewer than its data set has."""
+        assert isinstance(module, CapsuleModule)
+        loader = trainer.train_dataloader
+        assert isinstance(loader, BatchGroups)
+        name, images = module.planned.config.data.name, len(loader.loader.labels)
+        self.show(f"trains on {images:,} images of {name}, {len(loader.loader):,} batches an epoch")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Prints the last row of the history."""
@@ -60,6 +68,7 @@ class EpochBar(EpochLines):
         total, completed = module.planned.epochs * batches, trainer.current_epoch * batches
         self.task = self.progress.add_task(_description(module), total=total, completed=completed)
         self.progress.start()
+        super().on_train_start(trainer, module)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: list[Batch], batch_idx: int
