@@ -10,7 +10,7 @@ python -m capsexp.inspect checkpoint=PATH image=NUMBER|FILE [data=NAME] [output=
 
 The picture shows the class scores; the contribution of the child capsules to the predicted class at their receptive
 fields, by layer and routing iteration; the attention maps; and, for a network with a decoder, the reconstruction, and
-reconstructions with one component of the predicted capsule changed.
+what changes in it with each dimension of the predicted capsule.
 """
 
 import dataclasses

@@ -8,8 +8,10 @@ from functools import partial
 
 import numpy as np
 import torch
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
@@ -100,7 +102,7 @@ def _routing(analysis: Analysis, layer: LayerAnalysis, part: SubFigure) -> None:
     part.colorbar(drawn, ax=list(axes[: len(shown)]), shrink=0.8)
     for axis in axes[len(shown) : -1]:
         axis.axis("off")
-    _entropies(axes[-1], layer)
+    draw_entropies(axes[-1], layer)
 
 
 def _which(analysis: Analysis, layer: LayerAnalysis) -> str:
@@ -108,15 +110,18 @@ def _which(analysis: Analysis, layer: LayerAnalysis) -> str:
     return "routing" if count == 1 else f"routing, layer {number} of {count}"
 
 
-def _entropies(axis: Axes, layer: LayerAnalysis) -> None:
+def draw_entropies(axis: Axes, layer: LayerAnalysis) -> None:
+    """The layer's entropy by iteration, on an axis as high as it moves, and its greatest value."""
     parents = layer.captured.coefficients[0].shape[-1]
     iterations = range(1, len(layer.entropies) + 1)
     axis.plot(iterations, layer.entropies, **STYLES[0].curve)
     for iteration in {1, len(iterations)}:
         value = layer.entropies[iteration - 1]
-        axis.annotate(f"{value:.3f}", (iteration, value), (0, -5), textcoords="offset points", ha="center", va="top")
+        axis.annotate(f"{value:.4f}", (iteration, value), (0, -5), textcoords="offset points", ha="center", va="top")
     axis.axhline(math.log(parents), color=GREY, linestyle="--", linewidth=1)
-    axis.set_ylim(0, 1.15 * math.log(parents))
+    low, high = min(layer.entropies), max(math.log(parents), *layer.entropies)
+    span = max(high - low, 1e-3 * high)  # it hardly moves in a network at its beginning
+    axis.set_ylim(low - 0.35 * span, high + 0.1 * span)
     axis.set_title(f"entropy (dashed: log {parents})", fontsize=SMALL)
     _label_iterations(axis, len(iterations))
 
@@ -199,23 +204,43 @@ def _enlarged(values: Tensor, size: int) -> Tensor:
 
 
 def _traversal(analysis: Analysis, traversal: Tensor, part: SubFigure) -> None:
-    """A row a dimension of the predicted capsule, a column an offset."""
-    dimensions, offsets, channels, height, width = traversal.shape
+    """The reconstruction, and its changes by each dimension of the predicted capsule."""
     predicted = analysis.class_names[analysis.predicted]
-    _title(part, f"reconstructions with one component of the capsule of {predicted} changed")
+    _title(part, f"what changes in the reconstruction with one dimension of the capsule of {predicted}")
     axis = part.subplots()
-    tiles = torch.nn.functional.pad(traversal, (1, 0, 1, 0), value=1)  # white lines between them
-    height, width = height + 1, width + 1
-    tiles = tiles.permute(0, 3, 1, 4, 2).reshape(dimensions * height, offsets * width, channels)
-    axis.imshow(tiles.squeeze(-1), cmap="gray", vmin=0, vmax=1)
-    axis.set_xticks(
-        [(column + 0.5) * width for column in range(offsets)],
-        [f"{offset:+.2f}" if offset else "0" for offset in OFFSETS],
-    )
-    axis.set_yticks([(row + 0.5) * height for row in range(dimensions)], [str(row) for row in range(dimensions)])
-    axis.set_ylabel("component")
-    axis.set_xlabel("offset")
+    drawn = draw_traversal(axis, traversal)
+    axis.set_ylabel("dimension")
+    axis.set_xlabel("added to it; at 0 the reconstruction itself")
+    part.colorbar(drawn, ax=axis, shrink=0.5, label="difference from the unchanged reconstruction")
+
+
+def draw_traversal(axis: Axes, reconstructions: Tensor, largest: float | None = None) -> ScalarMappable:
+    """The reconstructions of `traverse`, [D, 11, channels, H, W]: a row a dimension, from 1, a column an offset.
+
+    At offset 0 the reconstruction itself, elsewhere the difference from it, as the mean over the channels.
+
+    Args:
+        largest: the difference at the ends of the colours; None: the largest of this one.
+
+    Returns:
+        what a colour bar needs.
+    """
+    middle = OFFSETS.index(0.0)
+    unchanged = reconstructions[:, middle]
+    differences = (reconstructions - unchanged[:, None]).mean(dim=2)  # [D, 11, H, W]
+    largest = largest or float(differences.abs().max()) or 1.0
+    drawn = ScalarMappable(Normalize(-largest, largest), colormaps["PuOr"].resampled(41))  # few colours: small files
+    tiles = torch.from_numpy(drawn.to_rgba(differences.numpy().reshape(-1))[:, :3]).view(*differences.shape, 3)
+    tiles[:, middle] = unchanged.movedim(1, -1).expand(*unchanged.shape[:1], *unchanged.shape[2:], 3)
+    tiles = torch.nn.functional.pad(tiles, (0, 0, 1, 0, 1, 0), value=0.6)  # grey lines between them
+    dimensions, offsets, height, width, _ = tiles.shape
+    axis.imshow(tiles.transpose(1, 2).reshape(dimensions * height, offsets * width, 3), interpolation="none")
+    ends = {place: f"{OFFSETS[place]:+.2f}".replace("-", "−") for place in (0, offsets - 1)} | {middle: "0"}
+    axis.set_xticks([(place + 0.5) * width for place in ends], list(ends.values()))
+    axis.set_yticks([(row + 0.5) * height for row in range(dimensions)], [str(row + 1) for row in range(dimensions)])
     axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    return drawn
 
 
 def _title(part: SubFigure, text: str) -> None:

@@ -1,8 +1,11 @@
 """Contributions of child capsules to the predicted class, in a hand-made layer."""
 
+import pytest
 import torch
+from matplotlib.figure import Figure
 
 from capsexp.inspect.analysis import LayerAnalysis
+from capsexp.inspect.picture import draw_entropies
 from capsexp.inspect.receptive_field import ReceptiveFields
 from capsexp.nn.capture import LayerCapture, Window
 
@@ -41,3 +44,16 @@ def test_the_strongest_have_the_largest_contributions_in_the_last_iteration() ->
     assert first.coefficients == [made.coefficients[0][at].item(), made.coefficients[1][at].item()]
     assert first.presence == made.presence[at].item()
     assert first.box == (first.row, first.column, first.row + 1, first.column + 1)
+
+
+@pytest.mark.parametrize("moved", [0.0, 0.01, 0.3])
+def test_the_axis_of_the_entropy_is_as_high_as_it_moves(moved: float) -> None:
+    made = layer(None)
+    later = torch.full((1, 4, 4, 2, 5), 0.2) + moved * torch.tensor([0.4, -0.1, -0.1, -0.1, -0.1])
+    made.captured.coefficients.append(later)
+    axis = Figure().subplots()
+    draw_entropies(axis, made)
+    low, high = axis.get_ylim()
+    first, last = made.entropies
+    assert low < last <= first < high
+    assert high - low <= 2 * max(first - last, 0.002)
