@@ -1,14 +1,16 @@
 """A run's TensorBoard pages: curves, histograms, reconstructions, the network, what the HParams page compares.
 
-All of it is written between two epochs, into the folder of the run's checkpoints; nothing of it changes the run's
-numbers. Steps are epochs, counted from 1.
+All of it is written between two epochs, into a folder beside those of the runs' checkpoints, tensorboard/LABEL, since
+TensorBoard calls a run by its folder: `make tensorboard` shows them all. Nothing of it changes the run's numbers. Steps
+are epochs, counted from 1. TensorBoard sorts by name and opens the first two groups: accuracy and loss.
 
 | where      | what                                                                                            |
 |------------|-------------------------------------------------------------------------------------------------|
-| scalars    | losses, accuracies in percent, the maximum so far and its first epoch, learning rate, seconds,   |
-|            | peak memory in MB, the mean entropy of the routing coefficients, by layer and iteration          |
+| scalars    | accuracies in percent, losses, learning rate, peak memory in MB, the mean entropy of the routing |
+|            | coefficients, by layer and iteration, seconds; at the end once, for hparams: the maximum         |
 | histograms | scores of the correct class and of the others; routing coefficients                              |
-| images     | `reconstructions`: above, one evaluated image of each class; below, its reconstruction           |
+| images     | one evaluated image of each class: `reconstructions`, above the image, below its reconstruction;  |
+|            | `routing`, below it the coefficients to its class, by position of the child, layer by layer      |
 | text       | the command that repeats the run, the parameters                                                |
 | graph      | the network                                                                                     |
 | hparams    | the configuration, and the accuracies                                                           |
@@ -34,7 +36,7 @@ from torch.utils.tensorboard.summary import hparams as hparams_summaries
 from capsexp.config.checks import NAME, TARGET
 from capsexp.data.loader import Batch, BatchGroups, DeviceLoader
 from capsexp.nn.capsules import use_reference
-from capsexp.nn.capture import capture, entropy
+from capsexp.nn.capture import Capture, capture, entropy
 from capsexp.nn.losses import multi_hot
 from capsexp.nn.scores import Scores
 from capsexp.run import records
@@ -42,6 +44,7 @@ from capsexp.run.environment import peak_memory_mb
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
 
+FOLDER = "tensorboard"  # below paths.logs
 EXAMPLES = 10  # images of which reconstructions and routing coefficients are shown, each of another class
 BINS = 50  # of a histogram
 _CLOSING = 2.0  # seconds that closing the file of an interrupted run may take
@@ -69,9 +72,9 @@ class TensorBoard(Callback):
         assert isinstance(module, CapsuleModule)
         done = len(module.history)
         if not done:
-            for earlier in self.planned.folder.glob("events.out.tfevents.*"):
+            for earlier in folder_of(self.planned).glob("events.out.tfevents.*"):
                 earlier.unlink()
-        self.writer = _open(self.planned.folder, purge_step=done + 1)
+        self.writer = _open(folder_of(self.planned), purge_step=done + 1)
         if not done:
             with _isolated(module):
                 self._write_configuration(self.writer, module)
@@ -119,10 +122,12 @@ class TensorBoard(Callback):
                 self.writer.close()
 
     def finish(self, record: records.Record) -> None:
-        """Writes the final accuracies and the end of the HParams page's session."""
-        writer = self.writer or _open(self.planned.folder)
-        if record.last_accuracy is not None:
-            writer.add_scalar("accuracy/last", record.last_accuracy, len(record.epochs))
+        """Writes the maximum, its first epoch, and the end of the HParams page's session."""
+        writer = self.writer or _open(folder_of(self.planned))
+        if record.max_accuracy is not None:
+            writer.add_scalar("maximum/accuracy", record.max_accuracy, record.first_epoch_to_max)
+        if record.first_epoch_to_max is not None:
+            writer.add_scalar("maximum/first_epoch_to_max", record.first_epoch_to_max, record.first_epoch_to_max)
         if record.heldout_accuracy is not None:
             writer.add_scalar("accuracy/test", record.heldout_accuracy, record.first_epoch_to_max)
         _, _, session_end = hparams_summaries({}, {})  # type: ignore[no-untyped-call]
@@ -131,8 +136,8 @@ class TensorBoard(Callback):
 
     def _write_configuration(self, writer: SummaryWriter, module: CapsuleModule) -> None:
         """Hyperparameters, command, parameters, the network's graph."""
-        key = records.key_of(self.planned.identity)
-        _events(writer).add_summary(hparams.hparams_pb(hyperparameters(self.planned), trial_id=key))
+        name = label(self.planned)
+        _events(writer).add_summary(hparams.hparams_pb(hyperparameters(self.planned), trial_id=name))
         if self.planned.command:
             writer.add_text("command", f"`{self.planned.command}`")
         writer.add_text("parameters", parameter_table(module))
@@ -144,12 +149,41 @@ class TensorBoard(Callback):
     def _scalars(self, module: CapsuleModule) -> dict[str, float]:
         """The last row of the history, under TensorBoard's names."""
         row, split = module.history[-1], self.planned.eval_split
-        maximum, first, _, _ = records.summary(module.history, split)
         scalars: dict[str, float | None] = {_tag(name): value for name, value in row.items() if name != "epoch"}
-        scalars |= {"accuracy/first_epoch_to_max": first, "accuracy/max": maximum if split == "test" else None}
         scalars["seconds/epoch"] = row["train_seconds"] + row[f"{split}_seconds"]
         scalars |= {f"peak_memory_mb/{name}": value for name, value in peak_memory_mb(self.planned.device).items()}
         return {tag: value for tag, value in scalars.items() if value is not None}
+
+
+def label(planned: Plan) -> str:
+    """A run's name in TensorBoard, which says what differs between runs: `capsnet mnist r3 cbam s0 · 047117`.
+
+    r3: three routing iterations. Other options are named where they are not at their defaults.
+    """
+    identity, iterations = planned.identity, planned.config.routing.get("iterations")
+    model, routing, budget = identity["model"], identity["routing"], identity["budget"]
+    words = [model[NAME], identity["data"][NAME]]
+    words += [routing[NAME]] if routing[NAME] not in (*model[NAME].split("_"), "dynamic", "none") else []
+    words += [f"r{iterations}"] if iterations is not None else []
+    words += [name for name in ("cbam", "conv", "caps") if identity["attention"].get(name)]
+    words += [
+        f"{key}={value}" for key, value in {**routing, **model}.items() if key not in (NAME, TARGET, "iterations")
+    ]
+    words += ["reconstruction"] if identity["reconstruction"] else []
+    words += [f"{budget[key]} {key.replace('_', ' ')}" for key in ("epochs", "train_images") if budget.get(key)]
+    words += [identity["protocol"]] if identity["protocol"] != "paper" else []
+    text = " ".join([*words, f"s{identity['seed']}"]).replace("/", "-")
+    return f"{text[:180]} · {records.key_of(identity)[:6]}"
+
+
+def folder_of(planned: Plan) -> Path:
+    """Where a run's event files are."""
+    return planned.folder.parent / FOLDER / label(planned)
+
+
+def event_folders(logs: Path, key: str) -> list[Path]:
+    """The folders with the event files of the run with this key, at most one but for equal beginnings of keys."""
+    return sorted((logs / FOLDER).glob(f"* · {key[:6]}"))
 
 
 def has_histograms(epoch: int, epochs: int) -> bool:
@@ -264,9 +298,9 @@ def _write_scores(writer: SummaryWriter, module: CapsuleModule, scores: Tensor, 
 
 
 def _write_routing(writer: SummaryWriter, module: CapsuleModule, pixels: Tensor, labels: Tensor, epoch: int) -> None:
-    """Routing coefficients, their entropies and the reconstructions of some images."""
+    """Routing coefficients, their entropies, maps of them, and the reconstructions of some images."""
     entropies, histograms = defaultdict[str, list[float]](list), defaultdict[str, _Histogram](_Histogram)
-    drawn = []
+    drawn, maps = [], []
     for image, label in zip(pixels[:, None], labels[:, None], strict=True):  # one by one, for the memory of the votes
         observed = capture(module, image)
         for layer in observed.layers:
@@ -274,14 +308,34 @@ def _write_routing(writer: SummaryWriter, module: CapsuleModule, pixels: Tensor,
                 name = f"{layer.name}/iteration_{number}"
                 entropies[name].append(entropy(coefficients))
                 histograms[name].add(coefficients)
+        maps += _maps(observed, label, image.shape[-1])
         if module.decoder is not None:
             drawn.append(module.decoder(observed.prediction.poses, label).float())
     for name, values in entropies.items():
         writer.add_scalar(f"routing_entropy/{name}", sum(values) / len(values), epoch)
         histograms[name].write(writer, f"routing_coefficients/{name}", epoch)
+    if maps:
+        columns = torch.cat([pixels.mean(dim=1, keepdim=True), torch.stack(maps)], dim=2)
+        writer.add_image("routing", torch.cat(list(columns), dim=2), epoch)
     if drawn:
         columns = torch.cat([pixels, torch.cat(drawn)], dim=2)  # each image above its reconstruction
         writer.add_image("reconstructions", torch.cat(list(columns), dim=2), epoch)
+
+
+def _maps(observed: Capture, label: Tensor, size: int) -> list[Tensor]:
+    """A picture of one image's coefficients to its class, [1, layers · size, size]; none without children at positions.
+
+    A map a layer, one below the other: the mean over the types of children, from the least, black, to the greatest,
+    white. Of several classes it is the first.
+    """
+    classes = multi_hot(label, observed.prediction.scores.shape[1]).argmax(dim=1)
+    found = []
+    for coefficients in observed.coefficients_to(classes) if observed.layers else []:
+        heat = coefficients.float().mean(dim=-1)[:, None]  # [1, 1, H, W]
+        if heat.shape[-1] > 1:
+            heat = (heat - heat.amin()) / (heat.amax() - heat.amin()).clamp(min=1e-12)
+            found.append(nn.functional.interpolate(heat, size=(size, size), mode="nearest")[0])
+    return [torch.cat(found, dim=1)] if found else []
 
 
 @contextmanager
@@ -312,4 +366,6 @@ def _events(writer: SummaryWriter) -> FileWriter:
 def _tag(name: str) -> str:
     """TensorBoard's groups: train_loss -> loss/train, so that the losses of all splits are together."""
     split, _, quantity = name.partition("_")
-    return f"{quantity}/{split}" if split in ("train", "test", "heldout") else name
+    if split in ("train", "test", "heldout"):
+        return f"{quantity}/{split}"
+    return "optimizer/learning_rate" if name == "learning_rate" else name  # behind the losses

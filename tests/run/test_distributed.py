@@ -49,7 +49,11 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     close(alone, both)
     assert both.provenance["processes"] == 2
     assert alone.provenance["processes"] == 1
-    assert len(list(tmp_path.glob("two/results/runs/*"))) == len(list(tmp_path.glob("two/logs/*/events*"))) == 1
+    assert (
+        len(list(tmp_path.glob("two/results/runs/*")))
+        == len(list(tmp_path.glob("two/logs/tensorboard/*/events*")))
+        == 1
+    )
     assert not active_children()
 
 

@@ -26,7 +26,7 @@ from capsexp.run import checkpoints, execute, records
 from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import BEFORE, BEST, LAST, plan
-from capsexp.run.tensorboard import TensorBoard
+from capsexp.run.tensorboard import TensorBoard, folder_of
 
 
 def no_line(line: str) -> None:
@@ -46,7 +46,7 @@ def stop_after(epochs: int, error: BaseException, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_record_has_what_was_run_and_its_results(trained: Trained) -> None:
-    _, finished, folder = trained
+    finished = trained.record
     path = plan(trained.config).path
     assert path.name == f"capsnet-mnist_sample-{finished.key}.json"
     assert list(path.parent.iterdir()) == [path]
@@ -66,7 +66,7 @@ def test_the_record_has_what_was_run_and_its_results(trained: Trained) -> None:
     assert finished.provenance["started"] <= finished.provenance["ended"]
     assert finished.peak_memory_mb["host"] > 100
     assert finished.peak_memory_mb["device"] is None
-    assert sum(file.stat().st_size for file in folder.glob("events*")) < 200_000
+    assert sum(file.stat().st_size for file in folder_of(plan(trained.config)).glob("events*")) < 200_000
 
 
 def test_no_path_of_this_machine_is_in_a_record(trained: Trained) -> None:
@@ -136,7 +136,7 @@ def test_rerun_trains_again_to_the_same_numbers(trained: Trained, tmp_path: Path
     assert again.provenance != trained.record.provenance
     assert again.key == trained.record.key
     assert numbers(again) == numbers(trained.record)
-    assert len(list(plan(config).folder.glob("events*"))) == 1
+    assert len(list(folder_of(plan(config)).glob("events*"))) == 1
 
 
 SCHEDULES = {

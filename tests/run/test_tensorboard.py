@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from support import ROOT, TINY, Trained, composed_config, copy_of, numbers, train
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
@@ -32,15 +33,17 @@ from capsexp.run.checkpoints import EpochCheckpoint
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import LAST, Plan, plan
-from capsexp.run.tensorboard import BINS, TensorBoard, has_histograms, parameter_table
+from capsexp.run.records import key_of
+from capsexp.run.tensorboard import BINS, TensorBoard, event_folders, folder_of, has_histograms, label, parameter_table
 
 OPTIONS = ("attention=cbam", "reconstruction.enabled=true", "routing.iterations=2")
 TINY_RUN = (*TINY, *OPTIONS)
 CURVES = {
     *(f"{quantity}/{split}" for quantity in ("loss", "accuracy", "seconds") for split in ("train", "test")),
-    *("accuracy/max", "accuracy/first_epoch_to_max", "learning_rate", "seconds/epoch", "peak_memory_mb/host"),
+    *("optimizer/learning_rate", "seconds/epoch", "peak_memory_mb/host"),
     *("routing_entropy/classes/iteration_1", "routing_entropy/classes/iteration_2"),
 }
+SINGLES = {"maximum/accuracy", "maximum/first_epoch_to_max"}
 ROW = ["epoch", "learning_rate", *(f"{s}_{q}" for s in ("train", "test") for q in ("loss", "accuracy", "seconds"))]
 HISTOGRAMS = {
     *("class_lengths/correct", "class_lengths/others"),
@@ -67,7 +70,7 @@ def steps(events: EventAccumulator) -> dict[str, list[int]]:
 @pytest.fixture(scope="module")
 def events(trained: Trained) -> EventAccumulator:
     """What TensorBoard reads of the run."""
-    return read(trained.folder)
+    return read(folder_of(plan(trained.config)))
 
 
 def last_network(config: Config) -> tuple[CapsuleModule, torch.Tensor, torch.Tensor]:
@@ -82,18 +85,17 @@ def last_network(config: Config) -> tuple[CapsuleModule, torch.Tensor, torch.Ten
 def test_the_curves_are_the_records(trained: Trained, events: EventAccumulator) -> None:
     record = trained.record
     curves = {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-    assert set(curves) == CURVES | {"accuracy/last"}
+    assert set(curves) == CURVES | SINGLES
+    assert sorted(curves)[:4] == ["accuracy/test", "accuracy/train", "loss/test", "loss/train"]  # as TensorBoard sorts
     assert all(steps(events)[tag] == [1, 2, 3] for tag in CURVES)
     for split in ("train", "test"):
         for quantity in ("loss", "accuracy", "seconds"):
             wanted = [row[f"{split}_{quantity}"] for row in record.epochs]
             assert curves[f"{quantity}/{split}"] == pytest.approx(wanted)
     assert curves["seconds/epoch"] == pytest.approx(np.add(curves["seconds/train"], curves["seconds/test"]))
-    assert curves["learning_rate"] == pytest.approx([row["learning_rate"] for row in record.epochs])
-    accuracies = [row["test_accuracy"] for row in record.epochs]
-    assert curves["accuracy/max"] == pytest.approx(np.maximum.accumulate(accuracies))
-    assert curves["accuracy/first_epoch_to_max"][-1] == record.first_epoch_to_max
-    assert curves["accuracy/last"] == pytest.approx([record.last_accuracy])
+    assert curves["optimizer/learning_rate"] == pytest.approx([row["learning_rate"] for row in record.epochs])
+    assert curves["maximum/accuracy"] == pytest.approx([record.max_accuracy])
+    assert curves["maximum/first_epoch_to_max"] == [record.first_epoch_to_max]
     assert 100 < curves["peak_memory_mb/host"][-1] < record.peak_memory_mb["host"] + 0.1
 
 
@@ -145,6 +147,53 @@ def test_reconstructions_are_below_one_test_image_of_each_class(trained: Trained
         assert picture.shape == (2 * 28, 10 * 28)
         assert (picture[:28] == (255 * torch.cat(list(pixels), dim=2)[0]).round().numpy()).all()
     assert np.abs(picture / 255 - wanted.numpy()).max() < 0.005
+
+
+def routing_maps(trained: Trained) -> NDArray[np.uint8]:
+    """The last picture of routing coefficients."""
+    (*_, last) = read(folder_of(plan(trained.config))).Images("routing")
+    return np.asarray(Image.open(io.BytesIO(last.encoded_image_string)))[:, :, 0]
+
+
+def test_routing_maps_are_below_one_test_image_of_each_class(trained: Trained) -> None:
+    module, pixels, labels = last_network(trained.config)
+    found = routing_maps(trained)
+    assert found.shape == (2 * 28, 10 * 28)
+    image = pixels[labels.tolist().index(7)]
+    above, below = found[:28, 7 * 28 : 8 * 28], found[28:, 7 * 28 : 8 * 28]
+    assert (above == (255 * image[0]).round().numpy()).all()
+    coefficients = capture(module, image[None]).coefficients_to(torch.tensor([7]))[0][0].mean(dim=-1)
+    heat = (coefficients - coefficients.min()) / (coefficients.max() - coefficients.min())
+    at = [int(28 * (place + 0.5) / 6) for place in range(6)]  # the middle of each of 6 × 6 positions
+    np.testing.assert_allclose(below[at][:, at] / 255, heat.numpy(), atol=0.01)
+
+
+def test_routing_maps_need_no_decoder(trained_heldout: Trained) -> None:
+    assert "reconstructions" not in read(folder_of(plan(trained_heldout.config))).Tags()["images"]
+    assert len(routing_maps(trained_heldout)) == 2 * 28
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("model=capsnet data=mnist_sample attention=cbam seed=3", "capsnet mnist_sample r3 cbam s3"),
+        ("model=capsnet data=mnist_sample routing.gradient=none", "capsnet mnist_sample r3 gradient=none s0"),
+        ("model=em_capsnet data=mnist_sample data.size=32 routing.iterations=2", "em_capsnet mnist_sample r2 s0"),
+        ("model=sabour_cnn data=mnist_sample protocol=heldout", "sabour_cnn mnist_sample heldout s0"),
+        ("model=capsnet data=mnist_sample budget.epochs=4", "capsnet mnist_sample r3 4 epochs s0"),
+    ],
+)
+def test_a_runs_name_says_what_differs(words: str, expected: str) -> None:
+    planned = plan(composed_config(*words.split()))
+    key = key_of(planned.identity)
+    assert label(planned) == f"{expected} · {key[:6]}"
+    assert folder_of(planned).parent == planned.folder.parent / "tensorboard"
+
+
+def test_event_files_are_found_by_the_key(trained: Trained) -> None:
+    planned = plan(trained.config)
+    assert event_folders(planned.folder.parent, trained.record.key) == [folder_of(planned)]
+    assert event_folders(planned.folder.parent, "0" * 16) == []
 
 
 def test_the_text_has_the_command_and_all_parameters(trained: Trained, events: EventAccumulator) -> None:
@@ -228,15 +277,21 @@ def test_hparams_compare_what_was_swept(trained: Trained, tmp_path: Path) -> Non
     # The page shows five metrics unasked.
     metrics = [metric.name.tag for metric in experiment.metric_infos]
     fields = {
-        "accuracy/first_epoch_to_max": "first_epoch_to_max",
-        "accuracy/last": "last_accuracy",
-        "accuracy/max": "max_accuracy",
+        "accuracy/test": "last_accuracy",
+        "maximum/accuracy": "max_accuracy",
+        "maximum/first_epoch_to_max": "first_epoch_to_max",
     }
-    assert set(fields) <= set(metrics[:5])
+    assert set(fields) <= set(metrics[:6])
+    assert metrics[:5] == ["accuracy/test", "accuracy/train", "loss/test", "loss/train", "maximum/accuracy"]
     groups = rows_of_the_page(context, experiment)
     assert len(groups) == len(found)
+    small = "width=0.04 reconstruction 3 epochs 256 train images"
+    assert set(groups) == {
+        f"capsnet mnist_sample r2 cbam {small} s0 · {trained.record.key[:6]}",
+        f"capsnet mnist_sample r3 {small} s0 · {other.record.key[:6]}",
+    }
     for record in found:
-        group = groups[record.key]
+        (group,) = (group for name, group in groups.items() if name.endswith(f" · {record.key[:6]}"))
         assert group.hparams["routing.iterations"].number_value == record.config["routing"]["iterations"]
         assert group.hparams["attention.cbam"].bool_value == record.config["attention"]["cbam"]
         values = {value.name.tag: value.value for value in group.metric_values}
@@ -273,13 +328,13 @@ def test_an_interrupted_run_has_no_epoch_twice_and_none_missing(
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(EpochCheckpoint, "on_train_epoch_end", dying)
         run(config, None, no_line)
-    folder = plan(config).folder
+    folder = folder_of(plan(config))
     assert steps(read(folder))["accuracy/test"] == list(range(1, epochs + 2))
     record = run(config, None, no_line)
     events = read(folder)
     found = steps(events)
-    assert set(found) == CURVES | HISTOGRAMS | {"accuracy/last", "reconstructions"}
-    assert all(each == [1, 2, 3] for tag, each in found.items() if tag != "accuracy/last")
+    assert set(found) == CURVES | HISTOGRAMS | SINGLES | {"routing", "reconstructions"}
+    assert all(each == [1, 2, 3] for tag, each in found.items() if tag not in SINGLES)
     assert [event.value for event in events.Scalars("accuracy/test")] == pytest.approx(
         [row["test_accuracy"] for row in record.epochs]
     )
@@ -289,12 +344,13 @@ def test_an_interrupted_run_has_no_epoch_twice_and_none_missing(
 
 
 def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch(trained_heldout: Trained) -> None:
-    _, record, folder = trained_heldout
-    events = read(folder)
+    config, record, _ = trained_heldout
+    events = read(folder_of(plan(config)))
     assert steps(events)["accuracy/heldout"] == [1, 2, 3]
     (tested,) = events.Scalars("accuracy/test")
     assert (tested.step, tested.value) == (record.first_epoch_to_max, pytest.approx(record.heldout_accuracy))
-    assert not {"accuracy/last", "accuracy/max"} & set(events.Tags()["scalars"])
+    assert [event.value for event in events.Scalars("maximum/first_epoch_to_max")] == [record.first_epoch_to_max]
+    assert "maximum/accuracy" not in events.Tags()["scalars"]
 
 
 def test_it_has_no_effect_on_the_runs_numbers(
