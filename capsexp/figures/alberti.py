@@ -1,10 +1,12 @@
 """alberti, "Affine Transformation Robustness": accuracy against rotation, shear and scale, one at a time."""
 
+import pandas as pd
+
 from capsexp.evaluate.robustness import robustness
 from capsexp.figures.curves import Drawing, published_accuracies
 from capsexp.figures.networks import trained
 from capsexp.figures.sources import Missing, Sources
-from capsexp.figures.style import STYLES, PaperFigure, draw_published, legend
+from capsexp.figures.style import STYLES, WIDTH, PaperFigure, draw_published, legend
 
 STUDY = "alberti_affine"
 IMAGES = 500  # test digits: all would take a CPU many minutes
@@ -21,7 +23,7 @@ def affine_maps(sources: Sources) -> Drawing:
     """A plot a map, both networks, and the published accuracies under all maps together."""
     lines = sources.lines(STUDY)
     missing = sources.missing([line for line in lines if not line.runs], STUDY)
-    figure = PaperFigure("alberti: robustness to affine maps, trained on shifted digits", (12, 4.5), (1, len(MAPS)))
+    figure = PaperFigure("alberti: robustness to affine maps, trained on shifted digits", (WIDTH, 4.5), (1, len(MAPS)))
     drawn = False
     for line, style in zip(lines, STYLES, strict=False):
         name = line.row.name
@@ -38,6 +40,7 @@ def affine_maps(sources: Sources) -> Drawing:
         for axis, kind in zip(figure.axes[0], MAPS, strict=True):
             of_kind = accuracies[accuracies["map"] == kind]
             axis.plot(of_kind.value, of_kind.accuracy, label=f"{name} (n = 1)", **style.curve)
+        figure.describe(_told(name, accuracies))
         figure.note(f"{name}: after epoch {network.epoch}: {line.setting}; one run (seed {network.config.seed}).")
     if not drawn:
         return None, missing
@@ -50,3 +53,12 @@ def affine_maps(sources: Sources) -> Drawing:
         "Grey: as far as affNIST goes. Dotted levels and the numbers at the right: published, under all maps together."
     )
     return figure, missing
+
+
+def _told(name: str, accuracies: pd.DataFrame) -> str:
+    """For the alt text: the accuracy at the ends and in the middle of each map."""
+    ends = []
+    for kind in MAPS:
+        first, *_, last = shown = accuracies[accuracies["map"] == kind].accuracy.tolist()
+        ends.append(f"{kind} {first:.1f}, {shown[len(shown) // 2]:.1f}, {last:.1f} %")
+    return f"{name} at the lower end, in the middle and at the upper end: {'; '.join(ends)}."

@@ -17,9 +17,10 @@ Draw = Callable[[Sources], "Drawing"]
 
 #: The figures' descriptions.
 FIGURES = {
+    "jiao_table2": "accuracy and first epoch, published and measured",
     "huang_fig3": "two squash functions",
-    "huang_fig8": "seven epochs of reconstructions, CapsNet",
-    "huang_fig9": "seven epochs of reconstructions, DA-CapsNet",
+    "huang_fig7": "sample images of the data sets",
+    "huang_fig8": "seven epochs of reconstructions, CapsNet and DA-CapsNet (Figs. 8 and 9)",
     "huang_fig10": "epochs to the top on MNIST",
     "huang_fig11": "accuracy on CIFAR-10 by epoch",
     "huang_fig12": "accuracy on Fashion-MNIST by epoch",
@@ -30,6 +31,7 @@ FIGURES = {
     "alberti_affine": "accuracy under rotation, shear, scale",
     "ou_traversal_mnist": "each dimension of a digit's capsule",
     "ou_traversal_fashion_mnist": "each dimension of a garment's capsule",
+    "ou_backprop": "routing with and without back-propagation",
 }
 
 
@@ -37,12 +39,20 @@ def find(name: str) -> Draw:
     """The function that draws a figure; raises InputError for an unknown name."""
     if name not in FIGURES:
         raise InputError(f"{name}: no such figure{nearest(name, list(FIGURES))} (there are {', '.join(FIGURES)})")
-    from capsexp.figures import alberti, huang, ou, reconstructions, tsai  # Lightning and torchvision: only to draw
+    from capsexp.figures import (
+        alberti,
+        huang,
+        jiao,
+        ou,
+        reconstructions,
+        tsai,
+    )  # Lightning and torchvision: only to draw
 
     functions: dict[str, Draw] = {
+        "jiao_table2": jiao.table2,
         "huang_fig3": huang.squash_functions,
-        "huang_fig8": partial(reconstructions.epoch_by_epoch, 8, "CapsNet", "none"),
-        "huang_fig9": partial(reconstructions.epoch_by_epoch, 9, "DA-CapsNet", "dual"),
+        "huang_fig7": huang.sample_images,
+        "huang_fig8": reconstructions.epoch_by_epoch,
         "huang_fig10": huang.epochs_to_maximum,
         "huang_fig11": partial(huang.accuracy_by_epoch, 11, "CIFAR-10", "cifar10"),
         "huang_fig12": partial(huang.accuracy_by_epoch, 12, "Fashion-MNIST", "fashion_mnist"),
@@ -53,12 +63,13 @@ def find(name: str) -> Draw:
         "alberti_affine": alberti.affine_maps,
         "ou_traversal_mnist": partial(ou.traversal, "MNIST", "mnist"),
         "ou_traversal_fashion_mnist": partial(ou.traversal, "Fashion-MNIST", "fashion_mnist"),
+        "ou_backprop": ou.routing_against_backpropagation,
     }
     return functions[name]
 
 
 def draw(name: str, sources: Sources, folder: Path) -> tuple[bool, list[str]]:
-    """Writes NAME.png and NAME.svg; whether anything of the figure could be drawn, and lines about the result."""
+    """Writes NAME.png, NAME.svg and NAME.txt, the alt text; whether anything could be drawn, and lines about it."""
     try:
         files, missing = _files(name, sources)
     except InputError as error:  # a checkpoint that can't be used, missing data
@@ -71,10 +82,16 @@ def draw(name: str, sources: Sources, folder: Path) -> tuple[bool, list[str]]:
     return True, [f"wrote {wrote}", *map(str, missing)]
 
 
-def matches(name: str, sources: Sources, folder: Path) -> bool:
-    """Whether NAME.svg is what the records give.
+def alt_text(folder: Path, name: str) -> str:
+    """What can be seen in a drawn figure, in a line; its description where there is no such file."""
+    path = folder / f"{name}.txt"
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else f"{FIGURES[name]}."
 
-    Not compared: figures whose logs are not there, and files of another version of matplotlib.
+
+def matches(name: str, sources: Sources, folder: Path) -> bool:
+    """Whether NAME.svg and NAME.txt are what the records give.
+
+    Not compared: figures whose logs are not there, and SVG files of another version of matplotlib.
     """
     import matplotlib
 
@@ -82,6 +99,8 @@ def matches(name: str, sources: Sources, folder: Path) -> bool:
     path = folder / f"{name}.svg"
     if not files or not path.exists():
         return not files
+    if alt_text(folder, name).encode() != files[".txt"].strip():
+        return False
     written = path.read_bytes()
     return f"Matplotlib v{matplotlib.__version__},".encode() not in written or written == files[".svg"]
 

@@ -17,7 +17,13 @@ BAND = "Lines: mean over seeds (n), band: ± standard deviation; n = 1: one run,
 CUT = 20  # epochs: the first tenth of longer curves may lie below the plot, so that the rest can be told apart
 
 
-def draw_curves(axis: Axes, lines: Sequence[Line], trainings: Trainings, names: Sequence[str] = ()) -> None:
+def draw_curves(
+    axis: Axes,
+    lines: Sequence[Line],
+    trainings: Trainings,
+    names: Sequence[str] = (),
+    styles: Sequence[SeriesStyle] = STYLES,
+) -> None:
     """A curve a row: the mean over seeds and, for several, the standard deviation; rows without runs as legends.
 
     Args:
@@ -25,7 +31,7 @@ def draw_curves(axis: Axes, lines: Sequence[Line], trainings: Trainings, names: 
     """
     late = []
     for index, line in enumerate(lines):
-        name, style = names[index] if names else line.row.name, STYLES[index]
+        name, style = names[index] if names else line.row.name, styles[index]
         if line.runs:
             label = trainings.mark(f"{name} (n = {len(line.runs)})", line.setting)
             curves = np.array([run.curve for run in line.runs])  # [seeds, epochs]: a setting has one number of epochs
@@ -43,6 +49,26 @@ def draw_curves(axis: Axes, lines: Sequence[Line], trainings: Trainings, names: 
         axis.set_ylim(bottom=low - 0.05 * (high - low) - 0.1)
     count_along(axis, "epoch")
     axis.set_ylabel("accuracy on the test set, %")
+
+
+def told(lines: Sequence[Line], names: Sequence[str] = ()) -> list[str]:
+    """For the alt text: each curve's first and last accuracy, and the published one."""
+    sentences = []
+    for index, line in enumerate(lines):
+        name, published = names[index] if names else line.row.name, published_accuracy(line)
+        parts = [f"published {published}"] if published else []
+        if line.runs:
+            first, last = (sum(run.curve[at] for run in line.runs) / len(line.runs) for at in (0, -1))
+            epochs, seeds = len(line.runs[0].curve), count(len(line.runs), "seed")
+            parts.insert(0, f"{first:.1f} % after epoch 1, {last:.1f} % after epoch {epochs} ({seeds})")
+        if parts:
+            sentences.append(f"{name}: {'; '.join(parts)}.")
+    return sentences
+
+
+def count(number: int, what: str) -> str:
+    """1 seed, 2 seeds."""
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def band(lines: Sequence[Line]) -> str:

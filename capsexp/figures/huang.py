@@ -1,21 +1,37 @@
-"""huang, Figs. 3 and 10 to 13: squash functions, epochs to the maximum on MNIST, accuracy by epoch."""
+"""huang, Figs. 3, 7 and 10 to 13: squash, sample images, epochs to the maximum on MNIST, accuracy by epoch."""
 
 from collections.abc import Sequence
 
 import torch
 from matplotlib.axes import Axes
 
-from capsexp.figures.curves import Drawing, band, draw_curves, published_accuracies, without
-from capsexp.figures.sources import Sources, Trainings
-from capsexp.figures.style import GREY, STYLES, PaperFigure, draw_published, legend
+from capsexp.config.compose import composed
+from capsexp.config.schema import check
+from capsexp.data import source
+from capsexp.errors import InputError
+from capsexp.figures.curves import Drawing, band, draw_curves, published_accuracies, told, without
+from capsexp.figures.networks import mosaic, show
+from capsexp.figures.sources import Missing, Sources, Trainings
+from capsexp.figures.style import GREY, STYLES, WIDTH, PaperFigure, draw_published, legend
 from capsexp.nn.squash import squash
 from capsexp.results.collect import Line
 
 CONSTANTS = (1.0, 0.5)  # of Table 1
 BARS = (
-    "Bars: first epoch with the run's own maximum, mean over seeds ± standard deviation, a circle a seed; white: as "
-    'published, to "100% accuracy".'
+    "Bars: first epoch with the run's own maximum, mean over seeds ± standard deviation, a circle a seed; ≥: it is the "
+    'last epoch trained. White: as published, to "100% accuracy".'
 )
+
+#: The data sets of Fig. 7: option -> name.
+DATA = {
+    "mnist": "MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10",
+    "svhn": "SVHN",
+    "smallnorb": "smallNORB",
+    "coil20": "COIL-20",
+}
+
 MAXIMA = "Dotted levels and the numbers at the right: the published maxima (Table 2)."
 
 
@@ -30,7 +46,37 @@ def squash_functions(sources: Sources) -> Drawing:
     axis.plot(lengths, squashed[0.5] - squashed[1.0], color=GREY, linewidth=1, label="their difference")
     axis.set(xlabel="length of the vector, ‖s‖", ylabel="length of the squashed vector", xlim=(0, 5), ylim=(0, 1))
     legend(axis, 3)
+    figure.describe(
+        *(f"With constant {k} a vector of length 1 gets {float(squashed[k][40]):.2f}." for k in CONSTANTS),
+        "Both rise from 0 towards 1; their difference is greatest for short vectors.",
+    )
     figure.note("squash(s) = ‖s‖ s / (k + ‖s‖²). Eqs. 2 and 3, which the source draws, are lost in our copy.")
+    return figure, []
+
+
+def sample_images(sources: Sources) -> Drawing:
+    """Fig. 7: the first test image of each of up to ten classes of each data set, from the data sets' files."""
+    sets: dict[str, torch.Tensor] = {}
+    missing = []
+    for option, name in DATA.items():
+        data = check(composed([f"data={option}", "data.download=false"])).data
+        try:
+            found = source.load(data, lambda line: None)
+        except InputError:
+            missing.append(Missing(f"no files of {name}", f"python scripts/prepare_data.py {option}"))
+            continue
+        classes = range(min(10, data.classes))
+        first = [int((found.test_labels == label).nonzero()[0]) for label in classes]
+        sets[name] = found.test_images[first].float() / 255
+    if missing:
+        return None, missing
+    figure = PaperFigure("huang, Fig. 7: sample images of the data sets", (8.5, 0.75 * len(DATA)), (len(DATA), 1))
+    for (axis,), (name, images) in zip(figure.axes, sets.items(), strict=True):
+        blank = images.new_ones(10 - len(images), *images.shape[1:])
+        show(axis, mosaic(torch.cat([images, blank])[None]))
+        axis.set_ylabel(name, rotation=0, ha="right", va="center")
+        figure.describe(f"{name}: {len(images)} images of {images.shape[-1]}×{images.shape[-2]} pixels.")
+    figure.note("The first test image of each of up to ten classes, in the size and the colours that the networks get.")
     return figure, []
 
 
@@ -41,14 +87,22 @@ def epochs_to_maximum(sources: Sources) -> Drawing:
     missing = sources.missing(lacking, "huang_fig10")
     if len(lacking) == len(lines):
         return None, missing
-    figure = PaperFigure("huang, Fig. 10: accuracy on MNIST's test set, and epochs to the top", (10, 5), (1, 2))
+    figure = PaperFigure("huang, Fig. 10: accuracy on MNIST's test set, and epochs to the top", (WIDTH, 5), (1, 2))
     trainings = Trainings(lines)
     left, right = figure.axes[0]
     draw_curves(left, lines, trainings)
     legend(left, 2)
     _draw_first_epochs(right, lines)
+    figure.describe(*told(lines), *map(_first_epoch_told, lines))
     figure.note(band(lines), BARS, trainings.note, without(lacking))
     return figure, missing
+
+
+def _first_epoch_told(line: Line) -> str:
+    """For the alt text."""
+    cell, published = line.cell("first_epoch"), line.row.published["first_epoch"]
+    ours = f"{'≥ ' * any(cell.bounds)}{cell.mean:.3g}" if cell.n else "no runs"
+    return f"{line.row.name}, epochs to the top: {ours}; published {published}."
 
 
 def _draw_first_epochs(axis: Axes, lines: Sequence[Line]) -> None:
@@ -57,6 +111,10 @@ def _draw_first_epochs(axis: Axes, lines: Sequence[Line]) -> None:
         cell, published = line.cell("first_epoch"), line.row.published["first_epoch"]
         if line.runs:
             axis.bar(place - 0.2, cell.mean or 0, 0.36, yerr=cell.sd, capsize=4, **style.bar)
+            if any(cell.bounds):
+                axis.annotate(
+                    f"≥ {cell.mean:.3g}", (place - 0.2, cell.mean or 0), (0, 6), textcoords="offset points", ha="center"
+                )
             axis.plot([place - 0.2] * cell.n, cell.values, "o", color="white", markeredgecolor="black", markersize=5)
         axis.bar(place + 0.2, float(published), 0.36, color="white", edgecolor=GREY, linestyle="--")
         axis.annotate(published, (place + 0.2, float(published)), ha="center", va="bottom", color=GREY)
@@ -74,8 +132,10 @@ def accuracy_by_epoch(number: int, data: str, option: str, sources: Sources) -> 
     figure = PaperFigure(f"huang, Fig. {number}: accuracy on the test set of {data} by epoch", (7, 5))
     trainings = Trainings(lines)
     ((axis,),) = figure.axes
-    draw_curves(axis, lines, trainings, [line.row.name.removesuffix(f" {data}") for line in lines])
+    names = [line.row.name.removesuffix(f" {data}") for line in lines]
+    draw_curves(axis, lines, trainings, names)
     draw_published(axis, published_accuracies(lines))
     legend(axis, 2)
+    figure.describe(*told(lines, names))
     figure.note(band(lines), MAXIMA, trainings.note, without(lacking))
     return figure, missing

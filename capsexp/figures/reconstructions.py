@@ -11,9 +11,10 @@ from PIL import Image
 from capsexp.figures.curves import Drawing
 from capsexp.figures.networks import show
 from capsexp.figures.sources import Missing, Sources
-from capsexp.figures.style import PaperFigure
+from capsexp.figures.style import WIDTH, PaperFigure
 from capsexp.results.collect import Line
 from capsexp.results.runs import Run
+from capsexp.run.tensorboard import event_folders
 
 TAG = "reconstructions"  # of TensorBoard's images: the inputs in the upper half, their reconstructions in the lower
 
@@ -22,27 +23,35 @@ BELOW = "Below: what the decoder makes of the capsule of the image's own class."
 Picture = NDArray[np.uint8]  # [H, W] or [H, W, channels]
 
 
-def epoch_by_epoch(number: int, network: str, attention: str, sources: Sources) -> Drawing:
-    """Fig. 8 or 9: one network's reconstructions after each epoch."""
-    (line,) = sources.lines("huang_fig8", network=network)
-    found = logged(sources, line)
-    if found is None:
-        return None, sources.missing([line], "huang_fig8", f"attention={attention}")
-    if isinstance(found, Missing):
-        return None, [found]
-    run, images = found
-    strips = [("image", _upper(images[max(images)]))]
-    strips += [(f"epoch {epoch}", _lower(images[epoch])) for epoch in sorted(images)]
-    figure = _figure(f"huang, Fig. {number}: Fashion-MNIST reconstructed by {network}, epoch by epoch", strips)
-    figure.note(f"Test images, one of each class. {BELOW}", _training(line, run, max(images)))
-    return figure, []
+def epoch_by_epoch(sources: Sources) -> Drawing:
+    """Figs. 8 and 9 side by side: both networks' reconstructions after each epoch."""
+    lines = sources.lines("huang_fig8")
+    missing = sources.missing([line for line in lines if not line.runs], "huang_fig8")
+    columns: list[tuple[str, dict[str, Picture]]] = []
+    notes = []
+    for line in lines:
+        found = logged(sources, line)
+        if found is None or isinstance(found, Missing):
+            missing += [found] if found else []
+            notes.append(f"Without {line.row.name}.")
+            continue
+        run, images = found
+        strips = {"image": _upper(images[max(images)])}
+        strips |= {f"epoch {epoch}": _lower(images[epoch]) for epoch in sorted(images)}
+        columns.append((f"{line.row.name}: {line.setting}", strips))
+        notes.append(_training(line, run, max(images)))
+    if not columns:
+        return None, missing
+    figure = _figure("huang, Figs. 8 and 9: Fashion-MNIST reconstructed, epoch by epoch", columns)
+    figure.note(f"Test images, one of each class. {BELOW}", *notes)
+    return figure, missing
 
 
 def objects(sources: Sources) -> Drawing:
     """Fig. 14: one test image of each object, and both networks' reconstructions after their last epoch."""
     lines = sources.lines("huang_fig14")
     missing = sources.missing([line for line in lines if not line.runs], "huang_fig14")
-    strips: list[tuple[str, Picture]] = []
+    strips: dict[str, Picture] = {}
     notes = []
     for line in lines:
         found = logged(sources, line)
@@ -52,13 +61,13 @@ def objects(sources: Sources) -> Drawing:
             continue
         run, images = found
         image = images[max(images)]
-        if not any(np.array_equal(_upper(image), strip) for _, strip in strips):
-            strips.append(("image", _upper(image)))
-        strips.append((line.row.name, _lower(image)))
+        if not any(np.array_equal(_upper(image), strip) for strip in strips.values()):
+            strips["image" if not strips else f"image of {line.row.name}"] = _upper(image)
+        strips[line.row.name] = _lower(image)
         notes.append(_training(line, run, max(images)))
     if not strips:
         return None, missing
-    figure = _figure("huang, Fig. 14: COIL-20, reconstructed by CapsNet and DA-CapsNet", strips)
+    figure = _figure("huang, Fig. 14: COIL-20, reconstructed by CapsNet and DA-CapsNet", [("", strips)])
     figure.note(f"Test images, one of each object. {BELOW}", *notes)
     return figure, missing
 
@@ -66,17 +75,16 @@ def objects(sources: Sources) -> Drawing:
 def logged(sources: Sources, line: Line) -> tuple[Run, Mapping[int, Picture]] | Missing | None:
     """A row's first seed with logged images, and these by epoch; None for a row without runs."""
     for run in line.runs:
-        if images := logged_images(sources.folder(run)):
-            return run, images
+        for folder in event_folders(sources.logs, run.key):
+            if images := logged_images(folder):
+                return run, images
     return sources.unlogged(line.runs[0], "reconstructions") if line.runs else None
 
 
 def logged_images(folder: Path) -> Mapping[int, Picture]:
-    """A run's logged images by epoch; none without event files."""
+    """The images by epoch in a folder of event files."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # takes a second to import
 
-    if not folder.is_dir():
-        return {}
     events = EventAccumulator(str(folder), size_guidance={"images": 0})
     events.Reload()
     if TAG not in events.Tags()["images"]:
@@ -92,13 +100,36 @@ def _lower(image: Picture) -> Picture:
     return image[len(image) // 2 :]
 
 
-def _figure(title: str, strips: Sequence[tuple[str, Picture]]) -> PaperFigure:
-    """Strips of images below each other, each with its name."""
-    figure = PaperFigure(title, (8, 0.4 + 0.72 * len(strips)), (len(strips), 1))
-    for (axis,), (name, strip) in zip(figure.axes, strips, strict=True):
-        show(axis, strip)
-        axis.set_ylabel(name, rotation=0, ha="right", va="center")
+def _figure(title: str, columns: Sequence[tuple[str, Mapping[str, Picture]]]) -> PaperFigure:
+    """Columns of strips of images below each other, each with its name at the left."""
+    names = list(dict.fromkeys(name for _, strips in columns for name in strips))
+    width = WIDTH if len(columns) > 1 else 8.0
+    strip = (width - 1.2) / len(columns) / 10  # inches, of ten square images
+    figure = PaperFigure(title, (width, 0.7 + (strip + 0.1) * len(names)), (len(names), len(columns)))
+    for name, axes in zip(names, figure.axes, strict=True):
+        for axis, (_, strips) in zip(axes, columns, strict=True):
+            if name in strips:
+                show(axis, strips[name])
+            else:
+                axis.axis("off")
+        axes[0].set_ylabel(name, rotation=0, ha="right", va="center")
+    for axis, (head, strips) in zip(figure.axes[0], columns, strict=True):
+        axis.set_title(head)
+        figure.describe(
+            f"{f'{head}: ' * bool(head)}mean difference from the images, of white: {', '.join(_told(strips))}."
+        )
     return figure
+
+
+def _told(strips: Mapping[str, Picture]) -> list[str]:
+    """For the alt text: how far each strip is from the images above it."""
+    above, parts = None, []
+    for name, strip in strips.items():
+        if name.startswith("image"):
+            above = strip.astype(float)
+        elif above is not None:
+            parts.append(f"{np.abs(strip - above).mean() / 255:.3f} ({name})")
+    return parts
 
 
 def _training(line: Line, run: Run, epoch: int) -> str:

@@ -71,7 +71,7 @@ class Sources:
         return self._studies[name]
 
     def folder(self, run: Run) -> Path:
-        """The logs of a run."""
+        """The checkpoints of a run."""
         return self.logs / run.name
 
     def missing(self, lines: Sequence[Line], study: str, *words: str) -> list[Missing]:
@@ -85,9 +85,9 @@ class Sources:
         return [Missing(f"no finished runs of {names}", sweep)] if lines else []
 
     def unlogged(self, run: Run, what: str) -> Missing:
-        """What a run's folder lacks, and the command that trains it again."""
+        """What a run's logs lack, and the command that trains it again."""
         command = shlex.join([*shlex.split(run.command or ""), "rerun=true", *self.typed])
-        return Missing(f"no {what} in {self.folder(run)}", command)
+        return Missing(f"no {what} of {run.name} in {self.logs}", command)
 
     @cached_property
     def _studies(self) -> dict[str, Results]:

@@ -1,10 +1,12 @@
-"""The style of all figures: colours, legends, published numbers, notes, and files that are the same in every drawing.
+"""The style of all figures: colours, legends, published numbers, notes, alt texts; the same files in every drawing.
 
 Colours are Okabe and Ito's, distinct in any colour vision; each comes with its own marker, line and hatch, so that a
-grey print loses nothing.
+grey print loses nothing. The background is white and opaque, a card on a dark page. With WIDTH and FONT_SIZE no text is
+smaller than 9 px where a figure is at least 720 px wide.
 """
 
 import io
+import math
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -21,7 +23,8 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 SUFFIXES = (".png", ".svg")
-FONT_SIZE, LINE_HEIGHT = 8, 0.16  # of the notes, in points and inches
+WIDTH = 10.0  # inches, at most
+FONT_SIZE, LINE_HEIGHT = 9, 0.18  # the smallest text, in points; a line of notes, in inches
 GREY = "0.4"
 
 
@@ -33,11 +36,18 @@ class SeriesStyle:
     marker: str
     line: Any
     hatch: str
+    size: int = 5
 
     @property
     def curve(self) -> dict[str, Any]:
         """Keywords of a plotted line."""
-        return {"color": self.color, "marker": self.marker, "linestyle": self.line, "markersize": 5, "linewidth": 1.5}
+        return {
+            "color": self.color,
+            "marker": self.marker,
+            "linestyle": self.line,
+            "markersize": self.size,
+            "linewidth": 1.5,
+        }
 
     @property
     def bar(self) -> dict[str, Any]:
@@ -58,16 +68,18 @@ STYLES = [
 @contextmanager
 def default_style() -> Iterator[None]:
     """Draws with these settings, whatever the user's matplotlib is set to."""
-    with matplotlib.style.context(["default", {"font.size": 9, "svg.hashsalt": "capsexp", "image.cmap": "gray"}]):
+    with matplotlib.style.context(
+        ["default", {"font.size": FONT_SIZE, "svg.hashsalt": "capsexp", "image.cmap": "gray"}]
+    ):
         yield
 
 
 class PaperFigure:
-    """A paper's figure, redrawn: a title, a grid of axes, notes below.
+    """A paper's figure, redrawn: a title, a grid of axes, notes below, and an alt text.
 
     Args:
         title: names the source's figure.
-        size: in inches, without the notes.
+        size: in inches, at most WIDTH, without the notes.
         grid: rows and columns of axes.
     """
 
@@ -76,20 +88,30 @@ class PaperFigure:
         self.figure.suptitle("\n".join(textwrap.wrap(title, int(13 * size[0]))), fontsize=11)
         self.axes: list[list[Axes]] = self.figure.subplots(*grid, squeeze=False).tolist()
         self.notes: list[str] = []
+        self.alt = [f"{title}."]
 
     def note(self, *notes: str) -> None:
         """Adds notes, each on its own lines; none for an empty one."""
         self.notes += [note for note in notes if note]
 
+    def describe(self, *sentences: str) -> None:
+        """Adds to the alt text what can be seen."""
+        self.alt += sentences
+
     def files(self) -> dict[str, bytes]:
-        """The figure by suffix; the same drawing gives the same bytes. The second layout starts from the first one."""
+        """The figure by suffix, and its alt text as .txt; the same drawing gives the same bytes.
+
+        The second layout starts from the first one.
+        """
         self._add_notes()
-        return {suffix: self._rendered(suffix[1:]) for suffix in SUFFIXES}
+        return {suffix: self._rendered(suffix[1:]) for suffix in SUFFIXES} | {
+            ".txt": f"{' '.join(self.alt)}\n".encode()
+        }
 
     def _add_notes(self) -> None:
         """Makes the figure longer by its notes."""
         width, height = self.figure.get_size_inches()
-        lines = [line for note in self.notes for line in textwrap.wrap(note, int(16.5 * width))]
+        lines = [line for note in self.notes for line in textwrap.wrap(note, int(14.5 * width))]
         below = LINE_HEIGHT * len(lines) + 0.05
         self.figure.set_size_inches(width, height + below)
         fraction = below / (height + below)
@@ -122,9 +144,15 @@ def _smaller(stream: io.BytesIO) -> bytes:
 
 
 def legend(axis: Axes, columns: int = 1) -> None:
-    """The legend below the axes, where no data are."""
+    """The legend below the axes, where no data are, with lines as wide as they allow."""
+    figure, grid = axis.get_figure(), axis.get_gridspec()
+    assert isinstance(figure, Figure)
+    assert grid is not None
+    width = int(14.5 * figure.get_figwidth() / grid.ncols / columns) - 10
+    handles, names = axis.get_legend_handles_labels()
+    wrapped = ["\n".join(textwrap.wrap(name, max(16, width))) for name in names]
     place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16)}
-    axis.legend(**place, ncols=columns, frameon=False, fontsize=FONT_SIZE, handlelength=4)
+    axis.legend(handles, wrapped, **place, ncols=columns, frameon=False, fontsize=FONT_SIZE, handlelength=4)
 
 
 def count_along(axis: Axes, what: str) -> None:
@@ -133,24 +161,36 @@ def count_along(axis: Axes, what: str) -> None:
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def draw_published(axis: Axes, published: Sequence[tuple[str, SeriesStyle]]) -> None:
+def draw_published(axis: Axes, published: Sequence[tuple[str, SeriesStyle]], farthest: float = math.inf) -> None:
     """Published numbers, as printed, as dotted levels across the axes, with marker and number at the right end.
 
     Comes after all else is plotted.
+
+    Args:
+        farthest: from the axes' limits, in their heights; a level beyond is an arrow at the number, and no level.
     """
+    low, high = axis.get_ylim()
+    reach = farthest * (high - low) if math.isfinite(farthest) else math.inf
+    lowest, highest = low - reach, high + reach
     ordered = sorted(published, key=lambda level: float(level[0]))
     values = np.array([float(text) for text, _ in ordered])
+    near = [value for value in values if lowest <= value <= highest]
     for text, style in published:
-        axis.axhline(float(text), color=style.color, linewidth=0.8, linestyle=(0, (1, 3)), zorder=1)
-    low, high = min([axis.get_ylim()[0], *values]), max([axis.get_ylim()[1], *values])
+        if float(text) in near:
+            axis.axhline(float(text), color=style.color, linewidth=0.8, linestyle=(0, (1, 3)), zorder=1)
+    low, high = min([low, *near]), max([high, *near])
     high += 0.06 * (high - low)
     axis.set_ylim(low, high)
-    heights = (values - low) / (high - low)
+    heights = np.clip((values - low) / (high - low), 0.03, 0.97)
     outside: dict[str, Any] = {"transform": axis.transAxes, "clip_on": False}
     for (text, style), height, place in zip(ordered, heights, spaced(heights, 0.05), strict=True):
-        axis.plot([1, 1.02], [height, place], color=style.color, linewidth=0.8, **outside)
+        value, arrow = float(text), ""
+        if value in near:
+            axis.plot([1, 1.02], [height, place], color=style.color, linewidth=0.8, **outside)
+        else:
+            arrow = " ↑" if value > high else " ↓"
         axis.plot(1.03, place, color=style.color, marker=style.marker, markersize=4, **outside)
-        axis.text(1.05, place, text, va="center", fontsize=FONT_SIZE, **outside)
+        axis.text(1.06, place, f"{text}{arrow}", va="center", fontsize=FONT_SIZE, **outside)
 
 
 def spaced(places: Sequence[float], gap: float) -> Sequence[float]:

@@ -1,13 +1,14 @@
 """tsai, Fig. 4: routing iterations, ablations, memory and time. Fig. 5: overlaid digits."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 
-from capsexp.figures.curves import Drawing, band, draw_curves, published_accuracies, without
+from capsexp.figures.curves import Drawing, band, count, draw_curves, published_accuracies, told, without
 from capsexp.figures.sources import Sources, Trainings
-from capsexp.figures.style import GREY, STYLES, PaperFigure, SeriesStyle, count_along, draw_published, legend
+from capsexp.figures.style import GREY, STYLES, WIDTH, PaperFigure, SeriesStyle, count_along, draw_published, legend
 from capsexp.results.collect import Line
 from capsexp.study import studies
 
@@ -15,10 +16,24 @@ ROUTINGS, ABLATION, COST = "tsai_fig4", "tsai_fig4_ablation", "tsai_fig4_cost"
 KINDS = {"dynamic": "Dynamic", "EM": "EM", "inverted": "Inverted"}  # of routing: label of Fig. 4 -> name in Table 1
 VARIANTS = {"no LayerNorm": "A, no LayerNorm", "sequential": "B, sequential", "activations": "C, with activations"}
 
-BEST = "Dotted levels and the numbers at the right: the published best of one to five iterations (Table 1)."
+#: One to five iterations: digits as markers, apart from the markers of the routings.
+ITERATIONS = [
+    SeriesStyle(color, f"${number}$", line, "", 7)
+    for number, (color, line) in enumerate(
+        zip(("#999933", "#44AA99", "#882255", "#6699CC", "#332288"), ("-", "--", "-.", ":", (0, (3, 1))), strict=True),
+        1,
+    )
+]
+FARTHEST = 0.5  # heights of the axes that a published number may lie beyond the curves, to be a level
+
+BEST = (
+    "Numbers at the right, and dotted levels: the published best of one to five iterations (Table 1); with an arrow: "
+    "beyond the plot."
+)
 POINTS = (
     "By iteration: mean over seeds ± standard deviation of the maximum over epochs, of memory and of time; n: seeds of "
-    'each point. Star: A with 5 iterations, published as "a uniform prediction".'
+    'each point that is drawn. The axes don\'t begin at 0. A with 5 iterations is published as "a uniform prediction", '
+    "10 %."
 )
 MEMORY = {"memory": "peak memory of the device, MB", "host": "peak memory of the process (no GPU), MB"}
 TIME = "inference, ms a batch of 128 images"
@@ -31,7 +46,7 @@ def iterations(sources: Sources) -> Drawing:
     missing = [each for study, of_study in lacking.items() for each in sources.missing(of_study, study)]
     if not any(line.runs for of_study in lines.values() for line in of_study):
         return None, missing
-    figure = PaperFigure("tsai, Fig. 4: routing iterations on CIFAR-10, simple backbone", (12, 9.5), (2, 3))
+    figure = PaperFigure("tsai, Fig. 4: routing iterations on CIFAR-10, simple backbone", (WIDTH, 9), (2, 3))
     trainings = Trainings(line for of_study in lines.values() for line in of_study)
     _draw_convergence(figure.axes[0], lines[ROUTINGS], trainings)
     accuracy, memory, time = figure.axes[1]
@@ -39,15 +54,15 @@ def iterations(sources: Sources) -> Drawing:
     series += [(name, _labelled(lines[ABLATION], variant)) for variant, name in VARIANTS.items()]
     for index, ((name, of_series), style) in enumerate(zip(series, STYLES, strict=True)):
         _draw_points(accuracy, name, of_series, "accuracy", trainings, style, shift=0.06 * (index - 2.5))
-    accuracy.plot(5, 10, "*", color=STYLES[3].color, markersize=11, label="published: uniform (A, 5)")
     _label(accuracy, "maximum accuracy, %")
-    draw_published(accuracy, list(zip(_published_best().values(), STYLES, strict=False)))
+    draw_published(accuracy, list(zip(_published_best().values(), STYLES, strict=False)), FARTHEST)
     measure = _memory(lines[COST])
     for axis, what, label in ((memory, measure, MEMORY[measure]), (time, "inference", TIME)):
         _draw_points(axis, "inverted routing", lines[COST], what, trainings, STYLES[2])
-        axis.set_ylim(0, 1.1 * axis.get_ylim()[1])
+        axis.margins(y=0.15)
         _label(axis, label)
         axis.set_title(_devices(lines[COST]), fontsize=9)
+    figure.describe(*_told(series), *(f"Published best: {kind} {best}." for kind, best in _published_best().items()))
     all_lacking = [line for of_study in lacking.values() for line in of_study]
     figure.note(band(lines[ROUTINGS]), BEST, POINTS, trainings.note, without(all_lacking))
     return figure, missing
@@ -61,10 +76,11 @@ def overlaid(sources: Sources) -> Drawing:
     missing = sources.missing(lacking, study)
     if len(lacking) == len(lines):
         return None, missing
-    figure = PaperFigure("tsai, Fig. 5: overlaid digits (DiverseMultiMNIST), CapsNets and CNNs", (13, 5), (1, 3))
+    figure = PaperFigure("tsai, Fig. 5: overlaid digits (DiverseMultiMNIST), CapsNets and CNNs", (WIDTH, 5), (1, 3))
     trainings = Trainings(lines)
     curves, memory, time = figure.axes[0]
-    draw_curves(curves, lines, trainings, [f"{line.row.name}, {line.row.published['parameters']}M" for line in lines])
+    names = [f"{line.row.name}, {line.row.published['parameters']}M" for line in lines]
+    draw_curves(curves, lines, trainings, names)
     count_along(curves, "step (60,000 generated images)")
     curves.set_ylabel("images with the exact set of digits, %")
     draw_published(curves, published_accuracies(lines))
@@ -73,7 +89,8 @@ def overlaid(sources: Sources) -> Drawing:
     for axis, what, label in ((memory, measure, MEMORY[measure]), (time, "inference", TIME)):
         axis.set_title(_devices(lines), fontsize=9)
         _draw_bars(axis, lines, what)
-        axis.set_ylabel(label)
+        axis.set_xlabel(label)
+    figure.describe(*told(lines, names))
     figure.note(band(lines), "Dotted levels and the numbers at the right: as published in the figure's table.")
     figure.note("Bars: mean over seeds, ± standard deviation where there are several.")
     figure.note(trainings.note, without(lacking))
@@ -83,17 +100,18 @@ def overlaid(sources: Sources) -> Drawing:
 def _draw_convergence(axes: Sequence[Axes], lines: Sequence[Line], trainings: Trainings) -> None:
     """A plot a routing, with one scale for all."""
     published = _published_best()
-    counts = [f"{count} iteration{'s' * (count > 1)}" for count in range(1, 6)]
+    counts = [count(number, "iteration") for number in range(1, 6)]
     for axis, kind in zip(axes, KINDS, strict=True):
         axis.set_title(f"{kind} routing")
-        draw_curves(axis, _labelled(lines, kind), trainings, counts)
+        draw_curves(axis, _labelled(lines, kind), trainings, counts, ITERATIONS)
     drawn = [axis for axis in axes if axis.lines]
-    limits = [limit for axis in drawn for limit in axis.get_ylim()] + [float(text) for text in published.values()]
+    limits = [limit for axis in drawn for limit in axis.get_ylim()]
     for axis, text in zip(axes, published.values(), strict=True):
-        axis.set_ylim(min(limits), max(limits))
-        draw_published(axis, [(text, SeriesStyle(GREY, "_", "-", ""))])
+        if limits:
+            axis.set_ylim(min(limits), max(limits))
+        draw_published(axis, [(text, SeriesStyle(GREY, "", "-", ""))], FARTHEST)
         if axis in drawn:
-            legend(axis, 2)
+            legend(axis)
         else:
             axis.set_xticks([])
             axis.text(0.5, 0.25, "no runs", transform=axis.transAxes, ha="center", color=GREY)
@@ -122,29 +140,42 @@ def _draw_points(
     """A measure by iterations. Only points of one setting are joined; each training has its name."""
     cells = {int(line.row.labels[-1]) + shift: line.cell(measure) for line in lines}
     points = [(x, cell) for x, cell in cells.items() if cell.n]
-    counts = [str(cell.n) for cell in cells.values()]
+    counts = [str(cell.n) for _, cell in points]
     settings = list(dict.fromkeys(cell.setting for _, cell in points))
-    numbers = f"n = {counts[0] if len(set(counts)) == 1 else ', '.join(counts)}" if points else "no runs"
-    for setting in settings or [None]:
+    numbers = f"n = {counts[0] if len(set(counts)) == 1 else ', '.join(counts)}" if points else ""
+    for setting in settings:
         same = [(x, cell.mean or 0, cell.sd or 0) for x, cell in points if cell.setting == setting]
-        x, means, sds = zip(*same, strict=True) if same else ((), (), ())
+        x, means, sds = zip(*same, strict=True)
         label = trainings.mark(f"{name} ({numbers})", setting)
         keywords: dict[str, Any] = {**style.curve, "label": label, "capsize": 3}
         axis.errorbar(x, means, yerr=sds, **keywords)
 
 
+def _told(series: Sequence[tuple[str, Sequence[Line]]]) -> list[str]:
+    """For the alt text: the maximum accuracy of each series by iterations."""
+    told = []
+    for name, lines in series:
+        cells = [(line.row.labels[-1], line.cell("accuracy")) for line in lines]
+        points = [f"{cell.mean:.1f} % with {count(int(at), 'iteration')}" for at, cell in cells if cell.n]
+        told += [f"{name}: {', '.join(points)}."] if points else []
+    return told
+
+
 def _label(axis: Axes, label: str) -> None:
     count_along(axis, "routing iterations")
-    axis.set(xlim=(0.5, 5.5), ylabel=label)
-    legend(axis)
+    last = axis.dataLim.x1  # which points are shifted a little
+    axis.set(xlim=(0.5, (round(last) if math.isfinite(last) else 5) + 0.5), ylabel=label)
+    if axis.get_legend_handles_labels()[0]:
+        legend(axis)
 
 
 def _draw_bars(axis: Axes, lines: Sequence[Line], measure: str) -> None:
     for place, (line, style) in enumerate(zip(lines, STYLES, strict=False)):
         cell = line.cell(measure)
         if cell.n:
-            axis.bar(place, cell.mean or 0, 0.6, yerr=cell.sd, **style.bar)
-    axis.set_xticks(range(len(lines)), [line.row.name.replace(" ", "\n") for line in lines], fontsize=8)
+            axis.barh(place, cell.mean or 0, 0.6, xerr=cell.sd, **style.bar)
+    axis.set_yticks(range(len(lines)), [line.row.name.replace(" ", "\n") for line in lines])
+    axis.invert_yaxis()
 
 
 def _memory(lines: Sequence[Line]) -> str:

@@ -45,7 +45,7 @@ def folder(made: Sources, record: Record) -> Path:
 def labels(axis: Axes) -> list[str]:
     """The legend, without the entries of published numbers whose rows are not drawn."""
     legend = axis.get_legend()
-    found = [text.get_text() for text in legend.get_texts()] if legend else []
+    found = [text.get_text().replace("\n", " ") for text in legend.get_texts()] if legend else []
     return [text for text in found if not text.endswith(UNDRAWN)]
 
 

@@ -75,7 +75,7 @@ def test_every_published_number_is_drawn_with_runs_or_without(tmp_path: Path, na
     assert high > max(heights)
 
 
-def test_reduced_training_and_other_data_have_footnotes(tmp_path: Path) -> None:
+def test_reduced_training_and_other_data_stand_beside_the_names(tmp_path: Path) -> None:
     note = "first 4,434 of 73,257 training digits"
     found = [
         *seeds("huang_table2", "CapsNet SVHN", [[10.0] * 100]),
@@ -83,10 +83,11 @@ def test_reduced_training_and_other_data_have_footnotes(tmp_path: Path) -> None:
         *seeds("huang_table2", "DA-CapsNet SVHN", [[10.0] * 100], note=note),
     ]
     figure = drawn("huang_fig13", sources(tmp_path, *found))
-    assert labels(only(figure)) == ["CapsNet (n = 1)", "CapsNet+Conv (n = 1) [a]", "DA-CapsNet (n = 1) [b]"]
-    assert "[a] 2 of 100 epochs, bf16" in figure.notes
-    assert f"[b] {note}, bf16" in figure.notes
-    assert "Unmarked: the paper's whole training, bf16" in figure.notes
+    assert labels(only(figure)) == [
+        "CapsNet (n = 1), the paper's whole training, bf16",
+        "CapsNet+Conv (n = 1), 2 of 100 epochs, bf16",
+        f"DA-CapsNet (n = 1), {note}, bf16",
+    ]
     assert "No finished runs of CapsNet+Caps SVHN." in figure.notes
 
 
@@ -101,7 +102,7 @@ def test_a_curve_has_one_setting_and_one_protocol(tmp_path: Path) -> None:
     ]
     axis = only(drawn("huang_fig13", sources(tmp_path, *found)))
     assert curve(axis, "CapsNet (") == ([1.0, 2.0], [31.0, 41.0])
-    assert labels(axis) == ["CapsNet (n = 2) [a]"]
+    assert labels(axis) == ["CapsNet (n = 2)"]
 
 
 def test_long_curves_may_begin_below_the_plot(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_bars_are_mean_first_epochs_beside_the_published_ones(tmp_path: Path) ->
     figure = drawn("huang_fig10", sources(tmp_path, *found))
     left, right = figure.axes[0]
     assert [bar.get_height() for bar in right.patches] == [2.0, 25, 16, 13, 2.0, 10]  # ours, published, …
-    assert texts(right) == ["25", "16", "13", "10"]
+    assert texts(right) == ["≥ 2", "25", "16", "13", "10"]  # one seed's maximum is in the last epoch
     assert [tick.get_text().replace("\n", "") for tick in right.get_xticklabels()] == list(ATTENTION)
     circles = [list(line.get_ydata()) for line in right.lines if line.get_marker() == "o"]
     assert circles == [[2, 1, 3], [2]]
@@ -141,22 +142,38 @@ def test_points_by_iteration_are_joined_only_within_a_setting(tmp_path: Path) ->
     accuracy = figure.axes[1][0]
     joined = [line for line in accuracy.lines if line.get_marker() == "^" and len(line.get_xdata()) > 1]
     assert [list(line.get_ydata()) for line in joined if list(line.get_xdata()) != [0, 1]] == [[61.0, 70.0]]
-    assert "inverted routing (n = 2, 1, 0, 1, 0) [a, b]" in labels(accuracy)
-    assert "A, no LayerNorm (n = 0, 0, 0, 0, 1) [a]" in labels(accuracy)
-    assert "B, sequential (n = 2, 0, 0, 0, 0) [a]" in labels(accuracy)  # the first iteration is the same run
-    assert [text.strip() for text in texts(accuracy) if "[" in text] == ["[a]", "[a]", "[b]"]
-    assert {"[a] 2 of 350 epochs, bf16", "[b] 1 of 350 epochs, bf16"} < set(figure.notes)
+    assert labels(accuracy) == [  # without those that have no run
+        "inverted routing (n = 2, 1, 1), 2 of 350 epochs, bf16",
+        "inverted routing (n = 2, 1, 1), 1 of 350 epochs, bf16",
+        "A, no LayerNorm (n = 1), 2 of 350 epochs, bf16",
+        "B, sequential (n = 2), 2 of 350 epochs, bf16",  # the first iteration is the same run
+    ]
 
 
 def test_tsais_table_1_and_uniform_prediction_are_drawn(tmp_path: Path) -> None:
     figure = drawn("tsai_fig4", sources(tmp_path, *seeds("tsai_fig4", "EM 2", [[50.0]], "budget.epochs=1")))
     top, (accuracy, _, _) = figure.axes
-    assert [[text for text in texts(axis) if text != "no runs"] for axis in top] == [["84.08"], ["82.19"], ["85.17"]]
-    assert sorted(texts(accuracy)) == ["82.19", "84.08", "85.17"]
-    assert curve(accuracy, "published: uniform") == ([5.0], [10.0])
+    printed = [[text for text in texts(axis) if text != "no runs"] for axis in top]
+    assert printed == [
+        ["84.08 ↑"],
+        ["82.19 ↑"],
+        ["85.17 ↑"],
+    ]  # far above the plot, which keeps its height for the curves
+    assert top[1].get_ylim()[1] < 60
+    assert sorted(texts(accuracy)) == ["82.19 ↑", "84.08 ↑", "85.17 ↑"]
+    assert '"a uniform prediction", 10 %' in everything(figure)
     assert ["no runs" in texts(axis) for axis in top] == [True, False, True]
     assert len({axis.get_ylim() for axis in top}) == 1
-    assert labels(top[1]) == ["2 iterations (n = 1) [a]"]
+    assert labels(top[1]) == ["2 iterations (n = 1)"]
+
+
+def test_a_marker_has_one_meaning_in_a_figure(tmp_path: Path) -> None:
+    found = [*seeds("tsai_fig4", "EM 2", [[50.0]]), *seeds("tsai_fig4", "Inverted 1", [[50.0]])]
+    found += seeds("tsai_fig4_ablation", "A 1", [[50.0]])
+    above, below = drawn("tsai_fig4", sources(tmp_path, *found)).axes
+    by_epoch = {str(line.get_marker()) for axis in above for line in axis.lines} - {"None"}
+    assert {"$1$", "$2$"} <= by_epoch
+    assert not by_epoch & {str(line.get_marker()) for line in below[0].lines} - {""}
 
 
 def test_memory_is_the_devices_or_on_a_cpu_the_processes(tmp_path: Path) -> None:
@@ -176,15 +193,66 @@ def test_overlaid_digits(tmp_path: Path) -> None:
     left, memory, _ = figure.axes[0]
     assert labels(left) == ["CapsNet vector, 42.48M (n = 2)"]
     assert set(texts(left)) == {"83.39", "80.59", "85.74", "79.81", "84.84"}
-    assert [bar.get_height() for bar in memory.patches] == [1000.0]
-    assert len(memory.get_xticklabels()) == 5
+    assert [bar.get_width() for bar in memory.patches] == [1000.0]
+    assert len(memory.get_yticklabels()) == 5
+
+
+# jiao
+
+
+def test_table_ii_has_published_beside_measured(tmp_path: Path) -> None:
+    found = [
+        *seeds("jiao_table2", "CapsNet1", [[98.0, 99.0, 98.0], [98.0, 99.2, 98.0]]),
+        *seeds("jiao_table2", "CapsNet2_CBAM", [[97.0, 98.0]], SHORT),
+    ]
+    figure = drawn("jiao_table2", sources(tmp_path, *found))
+    accuracy, first = figure.axes[0]
+    places = [
+        (float(line.get_xdata()[0]), line.get_ydata()[0]) for line in accuracy.lines if len(line.get_xdata()) == 1
+    ]
+    assert {(99.70999908, 0), (99.61000061, 3)} <= set(places)
+    assert (pytest.approx(99.1), 0) in places
+    assert next(tick.get_text() for tick in accuracy.get_yticklabels()) == "CapsNet1, the paper's whole training, bf16"
+    assert texts(first) == ["", "≥ 2"]  # an arrow: the maximum is in the last epoch
+    assert "CapsNet1: 99.10 % (2 seeds) first in epoch 2; published 99.71 % first in epoch 133." in figure.alt
+    assert "CapsNet2_CBAM: 98.00 % (1 seed) first in epoch ≥ 2; published 99.61 % first in epoch 42." in figure.alt
+    assert "CapsNet5_CBAM: no runs; published: not reported." in figure.alt
+
+
+def test_seeds_of_an_unstable_cell_stand_alone(tmp_path: Path) -> None:
+    found = seeds("jiao_table2", "CapsNet5", [[17.95], [96.2], [97.0]])
+    for row in ("CapsNet1", "CapsNet2", "CapsNet3", "CapsNet4"):
+        found += seeds("jiao_table2", row, [[97.0], [97.1], [97.2]])
+    figure = drawn("jiao_table2", sources(tmp_path, *found))
+    axis = figure.axes[0][0]
+    assert texts(axis) == ["← 17.95"]
+    assert axis.get_xlim()[0] > 95
+    at = [list(line.get_xdata()) for line in axis.lines if line.get_ydata()[0] in (8, 8.25)]
+    assert at == [[99.65000153], [96.2, 97.0]]  # published, and two seeds: no mean
+    assert any("CapsNet5: unstable, 17.95, 96.20, 97.00 %" in sentence for sentence in figure.alt)
+
+
+# ou
+
+
+def test_routing_against_back_propagation(tmp_path: Path) -> None:
+    found = [
+        *seeds("ou_backprop", "Routing alone", [[50.0, 60.0]]),
+        *seeds("ou_backprop", "Last iteration", [[55, 65]]),
+    ]
+    figure = drawn("ou_backprop", sources(tmp_path, *found))
+    assert curve(only(figure), "Routing alone") == ([1.0, 2.0], [50.0, 60.0])
+    assert labels(only(figure)) == ["Routing alone (n = 1)", "Last iteration (n = 1)"]
+    assert "Routing alone: 50.0 % after epoch 1, 60.0 % after epoch 2 (1 seed)." in figure.alt
+    assert "No finished runs of Routing and back-propagation." in figure.notes
 
 
 # Missing runs
 
 STUDIES = {
+    "jiao_table2": ["jiao_table2"],
+    "ou_backprop": ["ou_backprop"],
     "huang_fig8": ["huang_fig8"],
-    "huang_fig9": ["huang_fig8"],
     "huang_fig10": ["huang_fig10"],
     **{key: ["huang_table2"] for key in TABLE2},
     "huang_fig14": ["huang_fig14"],
@@ -197,7 +265,7 @@ STUDIES = {
 
 
 def test_all_figures_are_in_the_table_above() -> None:
-    assert catalogue.FIGURES.keys() == {"huang_fig3", *STUDIES}
+    assert catalogue.FIGURES.keys() == {"huang_fig3", "huang_fig7", *STUDIES}
     named = {figure for name in studies.names() for figure in studies.load(name).figures}
     assert named < catalogue.FIGURES.keys()
 

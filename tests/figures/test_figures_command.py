@@ -34,14 +34,19 @@ def paths(folder: Path) -> list[str]:
     return [f"paths.results={folder}/results", f"paths.logs={folder}/logs"]
 
 
-def test_a_named_figure_is_two_files_and_a_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_named_figure_is_three_files_and_a_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["huang_fig13", *paths(folder)])
     files = sorted((folder / "results" / "figures").iterdir())
-    assert [file.name for file in files] == ["huang_fig13.png", "huang_fig13.svg"]
+    assert [file.name for file in files] == ["huang_fig13.png", "huang_fig13.svg", "huang_fig13.txt"]
     assert files[0].read_bytes().startswith(b"\x89PNG")
     assert b"</svg>" in files[1].read_bytes()
+    alt = catalogue.alt_text(folder / "results" / "figures", "huang_fig13")
+    assert alt.endswith(
+        "CapsNet: 10.0 % after epoch 1, 20.0 % after epoch 2 (1 seed); published 91.36. "
+        "CapsNet+Conv: published 94.37. CapsNet+Caps: published 94.26. DA-CapsNet: published 94.82."
+    )
     wrote, missing = capsys.readouterr().out.splitlines()
-    assert wrote == f"huang_fig13: wrote {files[0]} {files[1]}"
+    assert wrote == f"huang_fig13: wrote {files[0]} {files[1]} {files[2]}"
     assert missing == (
         "huang_fig13: no finished runs of CapsNet+Conv SVHN, CapsNet+Caps SVHN, DA-CapsNet SVHN: python -m capsexp "
         f"+study=huang_table2 data=svhn seed=0,1,2 {' '.join(paths(folder))}"
@@ -81,6 +86,11 @@ def test_a_check_compares_and_writes_nothing(folder: Path, capsys: pytest.Captur
     with pytest.raises(RunError, match="huang_fig3"):
         main(words)
     assert "constant 0.7" in svg.read_text()
+    svg.with_suffix(".txt").write_text("another")
+    with pytest.raises(RunError, match="huang_fig3"):
+        main(words)
+    main(["huang_fig3", *paths(folder)])
+    svg.write_text(svg.read_text().replace("constant 0.5", "constant 0.7"))
     svg.write_text(svg.read_text().replace(f"Matplotlib v{matplotlib.__version__},", "Matplotlib v0.1,"))
     main(words)
 

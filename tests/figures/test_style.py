@@ -7,6 +7,8 @@ import matplotlib
 import pytest
 from drawing import seeds, sources
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+from PIL import Image
 
 from capsexp.figures import catalogue, style
 from capsexp.figures.style import STYLES, PaperFigure, default_style, spaced
@@ -80,3 +82,36 @@ def test_notes_are_below_the_plot_whatever_their_number() -> None:
             assert legend.get_window_extent(renderer).y1 < figure.axes[0][0].get_window_extent(renderer).y0
             heights.append(figure.axes[0][0].get_window_extent(renderer).height)
         assert heights[0] == pytest.approx(heights[1], rel=0.02)
+
+
+def test_text_is_at_least_9_px_on_a_page_of_720_px(tmp_path: Path) -> None:
+    """Whatever is drawn: tick labels, legends, notes, published numbers."""
+    records = [*seeds("tsai_fig4", "EM 2", [[50.0]]), *seeds("huang_table2", "CapsNet SVHN", [[50.0, 60.0]])]
+    records += [*seeds("jiao_table2", "CapsNet1", [[98.0]]), *seeds("huang_fig10", "CapsNet", [[98.0]])]
+    made = sources(tmp_path, *records)
+    with default_style():
+        for name in ("tsai_fig4", "huang_fig13", "jiao_table2", "huang_fig10", "huang_fig3"):
+            figure, _ = catalogue.find(name)(made)
+            assert figure is not None
+            figure.files()
+            pixels = 720 / (72 * figure.figure.get_figwidth())  # of a point
+            assert min(text.get_fontsize() for text in figure.figure.findobj(Text) if text.get_text()) * pixels >= 9
+
+
+def test_the_background_is_white_and_opaque(tmp_path: Path) -> None:
+    """So that black text can be read on a dark page."""
+    catalogue.draw("huang_fig3", sources(tmp_path), tmp_path)
+    with Image.open(tmp_path / "huang_fig3.png") as image:
+        assert image.mode in ("RGB", "L")
+        assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
+    card = (tmp_path / "huang_fig3.svg").read_text().partition('<g id="patch_1">')[2].partition("</g>")[0]
+    assert "fill: #ffffff" in card
+    assert "opacity" not in card
+
+
+def test_a_published_number_far_from_the_curves_is_an_arrow() -> None:
+    axis = PaperFigure("A title", (6, 4)).axes[0][0]
+    axis.set_ylim(10, 20)
+    style.draw_published(axis, [("24", STYLES[0]), ("80", STYLES[1])], farthest=0.5)
+    assert [text.get_text() for text in axis.texts] == ["24", "80 ↑"]
+    assert axis.get_ylim()[1] < 26
