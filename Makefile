@@ -65,7 +65,7 @@ data: $(STAMP) ## Check, download and decode all data sets.
 	$(PY) scripts/prepare_data.py
 
 tensorboard: $(STAMP) ## Look at the runs.
-	$(VENV)/bin/tensorboard --logdir logs --samples_per_plugin images=100
+	$(VENV)/bin/tensorboard --logdir logs/tensorboard --samples_per_plugin images=100
 
 clean: ## Remove the environment and what tools leave.
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

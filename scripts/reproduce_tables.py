@@ -67,7 +67,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="default: all studies")
     parser.add_argument("--budget", default="paper", help="paper, short, demo or smoke (default: paper)")
     parser.add_argument("--seeds", type=_positive, default=3, metavar="N", help="seeds 0 to N-1 (default: 3)")
-    parser.add_argument("--jobs", type=_positive, metavar="N", help="runs at a time (default: two a GPU, or one)")
+    parser.add_argument("--jobs", type=_positive, metavar="N", help="runs at a time (default: one a GPU, or one)")
     parser.add_argument("--time-limit", type=_minutes, default=float("inf"), metavar="MINUTES", help="then stop")
     parser.add_argument("--retry", type=_natural, default=0, metavar="N", help="times that a failed run is tried again")
     parser.add_argument("--stop-at-failure", action="store_true", help="start nothing more after the first failure")

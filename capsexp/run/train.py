@@ -21,7 +21,7 @@ from capsexp.run.distributed import check_splittable, processes
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import BEST, Plan, finished
 from capsexp.run.progress import make_progress
-from capsexp.run.tensorboard import TensorBoard
+from capsexp.run.tensorboard import TensorBoard, folder_of
 
 Log = Callable[[str], None]
 
@@ -77,7 +77,7 @@ def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback
         tensorboard.finish(record)
     log(f"{planned.name}: {records.result_line(record)}")
     log(f"record {planned.path}")
-    log(f"TensorBoard logs {planned.folder}")
+    log(f"TensorBoard logs {folder_of(planned)}")
     return record
 
 

@@ -17,8 +17,6 @@ from capsexp.study.studies import Study, config_of
 
 State = Literal["waiting", "running", "finished", "failed", "elsewhere"]
 
-_PER_GPU = 2  # runs: while one writes, evaluates or starts, the other computes
-
 
 @dataclass(eq=False)
 class Job:
@@ -102,10 +100,10 @@ def _identity(data: Data, known: dict[str, Identity | InputError]) -> Identity:
 
 
 def places(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:
-    """The number of runs at a time, unless given two a GPU or one on the CPU; and the number of GPUs."""
+    """The number of runs at a time, unless given one a GPU or one on the CPU; and the number of GPUs."""
     on_gpu = any(job.planned.device.type == "cuda" for job in jobs)
     devices = torch.cuda.device_count() if on_gpu else 0
-    return at_a_time or max(1, _PER_GPU * devices), devices
+    return at_a_time or max(1, devices), devices
 
 
 def count(jobs: Iterable[Job], *states: State) -> int:

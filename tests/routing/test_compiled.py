@@ -1,6 +1,5 @@
 """The compiled loops equal the procedures in value and gradient, and routing without them is the same."""
 
-import inspect
 import shutil
 from collections.abc import Iterator
 
@@ -13,7 +12,6 @@ from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.conv_capsules import ConvCapsules
 from capsexp.routing import compiled, fused_em, fused_inverted
 from capsexp.routing.compiled import Loops
-from capsexp.routing.em import EMRouting
 from capsexp.run.build import build
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -83,7 +81,7 @@ def test_em_without_votes_equals_the_procedure(iterations: int, density: str, mo
     for way in ("reference", "fast"):
         config = composed_config(
             "model=em_capsnet", "data=mnist_sample", "budget=demo", "budget.width=0.1",
-            f"routing.iterations={iterations}", "routing.growth=0.5", f"trainer.routing={way}", f"routing.density={density}",
+            f"routing.iterations={iterations}", "routing.growth=0.5", f"routing.density={density}", f"trainer.routing={way}"
         )  # fmt: skip
         torch.manual_seed(0)
         network = build(config).network.double()
