@@ -81,7 +81,8 @@ def test_em_without_votes_equals_the_procedure(iterations: int, density: str, mo
     for way in ("reference", "fast"):
         config = composed_config(
             "model=em_capsnet", "data=mnist_sample", "budget=demo", "budget.width=0.1",
-            f"routing.iterations={iterations}", "routing.growth=0.5", f"routing.density={density}", f"trainer.routing={way}"
+            f"routing.iterations={iterations}", f"routing.density={density}", "routing.growth=0.5",
+            f"trainer.routing={way}",
         )  # fmt: skip
         torch.manual_seed(0)
         network = build(config).network.double()
