@@ -168,7 +168,8 @@ def report_page(
 ) -> str:
     """The report of studies, of `study()` where there are none, and of these records."""
     runs = frame_of(found)
-    return report.document(collect(made or (study(),), runs), runs, drawn, "runs", problems)
+    epochs = {records.run_name(record.identity): record.epochs for record in found if record.status == "finished"}
+    return report.document(collect(made or (study(),), runs), runs, drawn, "runs", problems, epochs)
 
 
 def _epoch(number: int, part: str, accuracy: float) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """One page about everything that was run, complete in one file: `results/report.html`.
 
-It prints the pages of capsexp.results, as the Markdown files do, and beside them the figures, what was run where, and
-every run. The same records and figures give the same bytes.
+It begins with the answer and the claims by verdict; then a card a source, and the pages of capsexp.results, as the
+Markdown files have them, with the figures, the curves of all runs, and every run. The same records and figures give the
+same bytes.
 """
 
 import base64
@@ -9,6 +10,7 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,23 +19,43 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from capsexp.figures.forest import STYLE, anchor, forest, meaning, shorter
 from capsexp.files import write_atomically
-from capsexp.report import all_runs, pictures
+from capsexp.report import all_runs, curves, pictures, strips
+from capsexp.report.curves import Epochs
 from capsexp.report.pictures import Picture
 from capsexp.results import pages, runs, summary
 from capsexp.results.collect import Results, collect
-from capsexp.results.pages import hours
+from capsexp.results.pages import Table
 from capsexp.results.tables import Generated
 from capsexp.study import studies
 
 HERE = Path(__file__).parent
 
-#: What a verdict means for the published number or claim: it holds, it differs from ours, it is open.
-HOLDS, DIFFERS, OPEN = "holds", "differs", "open"
-MEANINGS = {
-    **dict.fromkeys(("reproduced", "supported", "no difference, shown", "equal"), HOLDS),
-    **dict.fromkeys(("ours is higher", "ours is lower", "different"), DIFFERS),
-    **dict.fromkeys(("smaller than claimed", "refuted", "contradicted"), DIFFERS),
+OPENED = ("Claims", "Accuracy")  # the tables that don't have to be unfolded
+
+#: The picture for screens, tablets and phones: its width, and whether it has rows for open claims.
+FORESTS = {"desk": (960, True), "tablet": (720, False), "phone": (360, False)}
+
+#: What each verdict says, in the order of summary.ORDER, and why there is none.
+VERDICTS = {
+    "supported": "the 95 % interval of the effect lies on the claimed side of 0",
+    "no difference, shown": "the 90 % interval lies within the margin around 0",
+    "smaller than claimed": "the interval lies between 0 and half of the claimed size",
+    "refuted": "the interval lies below half of the claimed size, and reaches 0 or beyond",
+    "contradicted": "the interval lies on the other side of 0",
+    "ceiling": "the claimed gain is more than what our baseline lacks to 100 %",
+    "open": "the interval decides nothing, or there is only one run of each row",
+    "reproduced": "the published number lies in the 95 % interval for one more run of ours, which is narrow enough",
+    "compatible, imprecise": "it lies in that interval, which is wide",
+    "ours is higher": "it lies below that interval",
+    "ours is lower": "it lies above that interval",
+    "unstable": "the seeds differ far more than those of other rows",
+    "equal": "the number of parameters is the published one, as far as it is printed",
+    "different": "it is another one",
+    "no comparable runs": "the runs that there are can’t be compared, mostly as they end before the maximum",
+    "not run": "no runs yet",
+    "untested": "nothing here could test it",
 }
 
 
@@ -48,7 +70,8 @@ def regenerate(*, results: Path, output: Path, check: bool = False) -> Generated
     found, problems = runs.read(results)
     collected = collect([studies.load(name) for name in studies.names()], found)
     folder = quote(Path(os.path.relpath(results / "runs", output.parent)).as_posix())
-    content = document(collected, found, pictures.load(results / "figures"), folder, problems).encode()
+    drawn, epochs = pictures.load(results / "figures"), curves.read(results, found)
+    content = document(collected, found, drawn, folder, problems, epochs).encode()
     made = Generated(problems=problems)
     if not output.exists() or output.read_bytes() != content:
         made.changed.append(output)
@@ -58,7 +81,12 @@ def regenerate(*, results: Path, output: Path, check: bool = False) -> Generated
 
 
 def document(
-    collected: Sequence[Results], found: pd.DataFrame, drawn: Sequence[Picture], folder: str, problems: Sequence[str]
+    collected: Sequence[Results],
+    found: pd.DataFrame,
+    drawn: Sequence[Picture],
+    folder: str,
+    problems: Sequence[str],
+    epochs: Epochs,
 ) -> str:
     """The page.
 
@@ -67,49 +95,98 @@ def document(
         drawn: all figures.
         folder: of the records, relative to the page.
         problems: a line for each record that can't be used.
+        epochs: of finished runs.
     """
     shown: set[str] = set()
-    chapters = []
-    for results in collected:
-        own = [picture for picture in drawn if picture.name in (results.study.name, *results.study.figures)]
-        chapters.append(
-            {
-                "page": pages.page(results),
-                "source": pages.source(results),
-                "pictures": [picture for picture in own if picture.name not in shown],
-                "elsewhere": [picture for picture in own if picture.name in shown],  # that another study has shown
-            }
-        )
-        shown |= {picture.name for picture in own}
+    sources = []
+    for name, of_source in summary.by_source(collected).items():
+        chapters = []
+        for results in of_source:
+            own = [picture for picture in drawn if picture.name in (results.study.name, *results.study.figures)]
+            chapters.append(_chapter(results, own, shown))
+            shown |= {picture.name for picture in own}
+        sources.append({**_card(of_source), "name": name, "chapters": chapters})
     style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    style += STYLE
     return _template().render(
         style=Markup(style),
         script=Markup(script),
         style_hash=_hash(style),
         script_hash=_hash(script),
-        facts=_facts(collected, found),
-        overview=summary.overview(collected),
+        answer=summary.answer(collected),
+        forests={name: forest(collected, width=width, undecided=wide) for name, (width, wide) in FORESTS.items()},
+        verdicts=VERDICTS,
+        notes=pages.NOTES | {"Claims": [(pages.CLAIM_NOTE, "")]},
+        rule=pages.RULE,
+        sources=sources,
+        spent=pages.spent(found),
+        states=summary.listed(found.state),
+        curves=curves.data(collected, epochs),
         environments=all_runs.environments(found),
         problems=problems,
-        chapters=chapters,
         others=[picture for picture in drawn if picture.name not in shown],
         columns=all_runs.COLUMNS,
         runs=all_runs.entries(found, collected, folder),
     )
 
 
-def _facts(collected: Sequence[Results], found: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """Numbers to begin with, each with its name and its parts."""
-    numbers = [cell for _, cell in summary.numbers(collected)]
-    claims = [one.claim for one in summary.stated(collected)]
-    begun = sum(not results.runs.empty for results in collected)
-    return [
-        ("runs", f"{len(found):,}", summary.listed(found.state)),
-        ("studies", f"{begun} of {len(collected)}", "have runs"),
-        ("training", hours(found.hours.sum()), "training and evaluation, all runs"),
-        ("published numbers", f"{len(numbers):,}", summary.listed(str(cell.verdict) for cell in numbers)),
-        ("claims", f"{len(claims):,}", summary.listed(claim.verdict for claim in claims)),
-    ]
+def _card(of_source: Sequence[Results]) -> dict[str, Any]:
+    """What is known of a source's numbers, and how much of it was run."""
+    cells = [cell for _, cell in summary.numbers(of_source)]
+    rows = [row for results in of_source for row in results.study.rows if row.run is not None]
+    lines = [line for results in of_source for line in results.lines if line.setting]
+    return {
+        "conclusion": summary.conclusion(of_source),
+        "strip": strips.published(cells),
+        "run": f"{len(lines)} of {len(rows)} rows run",
+        "spent": pages.spent(pd.concat([results.runs for results in of_source])),
+    }
+
+
+def _chapter(results: Results, own: Sequence[Picture], shown: set[str]) -> dict[str, Any]:
+    page = pages.page(results)
+    (overview,) = summary.overview([results]).rows
+    tables: list[dict[str, Any]] = []
+    for table in page.tables:
+        if table.title == "Claims":
+            tables += _claims(results, table)
+        else:
+            dots = strips.seeds(results, table)
+            tables.append({"table": _without_repetition(results, table), "seeds": dots, "anchors": None})
+    return {
+        "page": page,
+        "source": pages.source(results),
+        "run": f"{overview[2]} rows run" + (f": {shorter(overview[3])}" if overview[3] else ""),
+        "conclusion": overview[4],
+        "opened": [one for one in tables if one["table"].title in OPENED],
+        "folded": [one for one in tables if one["table"].title not in OPENED],
+        "pictures": [picture for picture in own if picture.name not in shown],
+        "elsewhere": [picture for picture in own if picture.name in shown],  # that another study has shown
+    }
+
+
+def _claims(results: Results, table: Table) -> list[dict[str, Any]]:
+    """The claims that were tested, and the others in a table of their own."""
+    parts = []
+    for title, tested in (("Claims", True), ("Claims without runs", False)):
+        places = [place for place, one in enumerate(results.claims) if (one.measured is not None) == tested]
+        part = replace(table, title=title, rows=[table.rows[place] for place in places])
+        anchors = [anchor(results, results.claims[place]) for place in places]
+        if places:
+            parts.append({"table": part, "seeds": None, "anchors": anchors})
+    return parts
+
+
+def _without_repetition(results: Results, table: Table) -> Table:
+    """A table of a study's rows whose first column leaves out what the other labels say."""
+    labels = len(results.study.columns)
+    if table.columns[:labels] != results.study.columns:
+        return table
+    rows = []
+    for name, *others in table.rows:
+        left = " ".join(word for word in name.split() if word not in " ".join(others[: labels - 1]).split())
+        rows.append([left or name, *others])
+    return replace(table, rows=rows)
 
 
 def _template() -> Any:
@@ -121,13 +198,8 @@ def _template() -> Any:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"meaning": meaning, "marked": marked, "judged": judged}
+    environment.filters |= {"meaning": meaning, "judged": judged, "shorter": shorter, "quoted": quoted}
     return environment.get_template("page.html")
-
-
-def meaning(verdict: str) -> str:
-    """What a verdict means, whatever reason stands behind it."""
-    return next((found for name, found in MEANINGS.items() if verdict.startswith(name)), OPEN)
 
 
 def judged(text: str) -> Markup:
@@ -136,10 +208,10 @@ def judged(text: str) -> Markup:
     return Markup('<span class="verdict {}">{}</span>{}').format(meaning(verdict), verdict, f"{comma}{rest}")
 
 
-def marked(text: str) -> Markup:
-    """A text with its footnotes set apart: 99.71 (1) [a, b]."""
-    found = re.fullmatch(r"(.*) (\[[a-z]+(?:, [a-z]+)*\])", text, re.DOTALL)
-    return Markup('{} <span class="mark">{}</span>').format(*found.groups()) if found else Markup.escape(text)
+def quoted(text: str) -> Markup:
+    """A claim, and its place in the source in small letters."""
+    claim = re.sub(r" \((?:[^()]|\([^()]*\))*\)$", "", text)
+    return Markup("{}<small>{}</small>").format(claim, text.removeprefix(claim))
 
 
 def _hash(text: str) -> str:

@@ -69,6 +69,7 @@ def _number(name: str, places: int, protocol: str = "") -> RunColumn:
 
 
 COLUMNS = {
+    "run": RunColumn(lambda run: Entry(run.key[:8], link=run.record)),
     "study": RunColumn(lambda run: Entry(parts=run.studies, link="#"), "choice"),
     **{name: _text(name, "choice") for name in ("data", "network", "routing")},
     "iterations": _number("iterations", 0),
@@ -90,7 +91,6 @@ COLUMNS = {
     "device": _text("device"),
     "started": RunColumn(lambda run: Entry(run.started.replace("T", " ")[:16])),
     "commit": RunColumn(lambda run: Entry((run.commit or "")[:10])),
-    "record": RunColumn(lambda run: Entry(run.name, link=run.record)),
 }
 
 

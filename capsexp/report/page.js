@@ -1,11 +1,21 @@
-// Sorts and filters the table of runs, and copies commands. The page is complete without it.
+// Sorts and filters the table of runs, draws curves, and copies commands. Choices stay in the address.
 "use strict";
+
+const address = new URLSearchParams(location.search);
+
+// Keeps a choice in the address, unless it is the usual one.
+function keep(name, value, usual) {
+  if (value === usual) address.delete(name);
+  else address.set(name, value);
+  const query = address.size ? `?${address}` : location.pathname;
+  history.replaceState(null, "", query + location.hash);
+}
 
 const runs = document.querySelector("table.runs");
 const headers = [...runs.tHead.rows[0].cells];
 const body = runs.tBodies[0];
 const lines = [...body.rows];
-const form = document.querySelector(".filters");
+const form = document.querySelector("#runs .filters");
 const search = form.querySelector("input");
 const count = form.querySelector("output");
 const collator = new Intl.Collator("en", { numeric: true });
@@ -39,10 +49,11 @@ function filter() {
   for (const line of lines) {
     const whole = line.textContent.toLowerCase();
     const found = words.every((word) => whole.includes(word));
-    line.hidden = !found || !chosen.every((select) => texts(line.cells[select.name]).includes(select.value));
+    line.hidden = !found || !chosen.every((select) => texts(line.cells[select.dataset.column]).includes(select.value));
   }
   const shown = lines.filter((line) => !line.hidden).length;
   count.textContent = `${shown} of ${lines.length} runs`;
+  for (const field of form.elements) if (field.name) keep(`runs.${field.name}`, field.value, "");
 }
 
 // Puts a header's text into a button that sorts.
@@ -59,7 +70,8 @@ function filterable(header, column) {
   const found = [...new Set(lines.flatMap((line) => texts(line.cells[column])))].filter(Boolean).sort(collator.compare);
   if (found.length < 2) return;
   const [label, select] = ["label", "select"].map((name) => document.createElement(name));
-  select.name = column;
+  select.name = header.textContent;
+  select.dataset.column = column;
   select.append(new Option("all", ""), ...found.map((text) => new Option(text, text)));
   label.append(`${header.textContent} `, select);
   form.insertBefore(label, count);
@@ -84,6 +96,100 @@ function copyable(code) {
   code.after(button);
 }
 
+// Curves: a line a run, coloured by its row.
+const data = JSON.parse(document.getElementById("curves-data").textContent);
+const choice = document.querySelector("#curves .filters");
+const plot = document.querySelector(".plot");
+const [canvas, note, boxes] = plot.children;
+const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8a6fd1", "#7f7f7f"];
+const BOX = { left: 50, right: 710, top: 10, bottom: 305 };
+let points = [];
+
+function draw(parent, name, attributes, text = "") {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.textContent = text;
+  parent.append(element);
+  return element;
+}
+
+function colours(line) {
+  return { stroke: COLOURS[line % 8], "stroke-dasharray": ["none", "6 3", "2 2"][Math.floor(line / 8) % 3] };
+}
+
+// Round steps, about five of them.
+function ticks(low, high) {
+  const raw = (high - low) / 5 || 1;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw);
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, place) => +((first + place) * step).toPrecision(6));
+}
+
+function drawCurves() {
+  const [, , rows] = data.studies[choice.study.selectedIndex];
+  const name = `${choice.images.value} ${choice.quantity.value}`;
+  const shown = [...boxes.querySelectorAll("input")].filter((box) => box.checked).map((box) => +box.value);
+  const curves = shown.flatMap((line) => rows[line][2].map(([seed, run]) => ({ line, seed, values: data.runs[run][name] })));
+  const values = curves.flatMap((curve) => curve.values).filter((value) => value !== null).sort((a, b) => a - b);
+  canvas.replaceChildren();
+  note.textContent = `${name} after each epoch${choice.quantity.value === "accuracy" ? ", %" : ""}`;
+  points = [];
+  keep("curves.study", choice.study.value, data.studies[0][0]);
+  keep("curves.quantity", choice.quantity.value, "accuracy");
+  keep("curves.images", choice.images.value, "test");
+  const all = rows.length === shown.length;
+  keep("curves.rows", all ? "" : shown.join(" "), "");
+  if (!values.length) return;
+  // The first, steep part of long curves may lie outside, so that the rest can be told apart.
+  const cut = values.length > 200 ? Math.floor(values.length / 50) : 0;
+  const upwards = choice.quantity.value === "accuracy";
+  let [low, high] = [values[upwards ? cut : 0], values[values.length - 1 - (upwards ? 0 : cut)]];
+  if (low === high) [low, high] = [low - 1, high + 1];
+  const last = Math.max(...curves.map((curve) => curve.values.length));
+  const x = (epoch) => BOX.left + ((epoch - 1) / Math.max(1, last - 1)) * (BOX.right - BOX.left);
+  const y = (value) => BOX.bottom - (Math.min(Math.max(value, low), high) - low) / (high - low) * (BOX.bottom - BOX.top);
+  for (const value of ticks(low, high)) {
+    draw(canvas, "path", { class: "grid", d: `M${BOX.left} ${y(value)}H${BOX.right}` });
+    draw(canvas, "text", { class: "end", x: BOX.left - 6, y: y(value) + 4 }, value);
+  }
+  for (const epoch of ticks(1, last).filter(Number.isInteger)) {
+    draw(canvas, "text", { class: "middle", x: x(epoch), y: BOX.bottom + 18 }, epoch);
+  }
+  draw(canvas, "text", { class: "end", x: BOX.right, y: BOX.bottom + 33 }, "epoch");
+  for (const { line, seed, values } of curves) {
+    const found = values.map((value, place) => ({ x: x(place + 1), y: y(value), value, epoch: place + 1, line, seed }));
+    points.push(...found.filter((point) => point.value !== null));
+    const d = found.map((point, place) => `${place ? "L" : "M"}${point.x.toFixed(1)} ${point.y.toFixed(1)}`).join("");
+    draw(canvas, "path", { d, ...colours(line) });
+  }
+  const mark = draw(canvas, "circle", { r: 4, visibility: "hidden" });
+  canvas.onpointermove = (event) => {
+    const place = new DOMPoint(event.clientX, event.clientY).matrixTransform(canvas.getScreenCTM().inverse());
+    const distance = (point) => (point.x - place.x) ** 2 + (point.y - place.y) ** 2;
+    const nearest = points.reduce((a, b) => (distance(b) < distance(a) ? b : a));
+    for (const [key, value] of [["cx", nearest.x], ["cy", nearest.y], ["fill", COLOURS[nearest.line % 8]], ["visibility", "visible"]]) {
+      mark.setAttribute(key, value);
+    }
+    const [row, training] = rows[nearest.line];
+    note.textContent = `${row}, ${training}, seed ${nearest.seed}, epoch ${nearest.epoch}: ${nearest.value}${upwards ? " %" : ""}`;
+  };
+}
+
+// A box a row of the chosen study.
+function listRows(chosen) {
+  const [, , rows] = data.studies[choice.study.selectedIndex];
+  const labels = rows.map(([row, training], line) => {
+    const [label, box] = ["label", "input"].map((name) => document.createElement(name));
+    Object.assign(box, { type: "checkbox", value: line, checked: !chosen || chosen.includes(`${line}`) });
+    label.append(box, " ");
+    draw(draw(label, "svg", { viewBox: "0 0 24 8" }), "path", { d: "M0 4H24", ...colours(line) });
+    label.append(` ${row}, ${training}`);
+    return label;
+  });
+  boxes.replaceChildren(boxes.firstElementChild, ...labels);
+}
+
 // Boxes that scroll can be focused, to be scrolled by key.
 const reachable = new ResizeObserver((boxes) => {
   for (const { target } of boxes) {
@@ -96,9 +202,32 @@ headers.forEach((header, column) => {
   if ("filter" in header.dataset) filterable(header, column);
   sortable(header, column);
 });
+for (const field of form.elements) if (field.name) field.value = address.get(`runs.${field.name}`) ?? "";
 document.querySelectorAll(".commands code").forEach(copyable);
 document.querySelectorAll(".scroll").forEach((box) => reachable.observe(box));
 form.addEventListener("input", filter);
 form.addEventListener("submit", (event) => event.preventDefault());
 form.hidden = false;
 filter();
+
+if (data.studies.length) {
+  choice.study.append(...data.studies.map(([name, title]) => new Option(`${name}: ${title}`, name)));
+  for (const field of choice.elements) {
+    const kept = address.get(`curves.${field.name}`);
+    if ([...field.options].some((option) => option.value === kept)) field.value = kept;
+  }
+  listRows(address.get("curves.rows")?.split(" "));
+  choice.study.addEventListener("input", () => listRows());
+  choice.addEventListener("input", drawCurves);
+  boxes.addEventListener("input", drawCurves);
+  choice.hidden = plot.hidden = false;
+  drawCurves();
+}
+
+// All is printed; a link into a folded part unfolds it.
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
+function unfold() {
+  document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest("details")?.setAttribute("open", "");
+}
+addEventListener("hashchange", unfold);
+unfold();

@@ -1,12 +1,17 @@
-"""The figures as they stand in the page: as data, so that nothing has to be loaded."""
+"""The figures as they stand in the page: as data, so that nothing has to be loaded, and no larger than needed."""
 
 import base64
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
+from PIL import Image
+
 from capsexp.figures.catalogue import FIGURES
 
-TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
+COLOURS = 32  # of a plot, smooth edges included
+QUALITY = 65  # of a figure that shows images
+SCALE = 0.6  # shown px of a file's: letters of 9 points at 120 dpi are 9 px high
 
 
 @dataclass(frozen=True)
@@ -16,6 +21,7 @@ class Picture:
     name: str
     what: str  # it shows
     address: str | None  # data:…; None: it isn't drawn yet
+    size: tuple[int, int] = (600, 400)  # px, as shown where there is room
 
     @property
     def command(self) -> str:
@@ -24,13 +30,22 @@ class Picture:
 
 
 def load(folder: Path) -> list[Picture]:
-    """All figures; of the two files of one, the smaller."""
-    return [Picture(name, what, _address(folder, name)) for name, what in FIGURES.items()]
+    """All figures."""
+    return [_picture(folder / f"{name}.png", name, what) for name, what in FIGURES.items()]
 
 
-def _address(folder: Path, name: str) -> str | None:
-    files = [path for suffix in TYPES if (path := folder / f"{name}{suffix}").is_file()]
-    if not files:
-        return None
-    smallest = min(files, key=lambda path: path.stat().st_size)
-    return f"data:{TYPES[smallest.suffix]};base64,{base64.b64encode(smallest.read_bytes()).decode()}"
+def _picture(path: Path, name: str, what: str) -> Picture:
+    if not path.is_file():
+        return Picture(name, what, None)
+    with Image.open(path) as image:
+        kind, content = min(_encoded(image.convert("RGB")), key=lambda one: len(one[1]))
+        width, height = (round(SCALE * side) for side in image.size)
+    return Picture(name, what, f"data:image/{kind};base64,{base64.b64encode(content).decode()}", (width, height))
+
+
+def _encoded(image: Image.Image) -> list[tuple[str, bytes]]:
+    """As PNG with a palette, which is smaller for plots, and as WebP, which is for photographs."""
+    palette, lossy = io.BytesIO(), io.BytesIO()
+    image.quantize(COLOURS).save(palette, "png", optimize=True)
+    image.save(lossy, "webp", quality=QUALITY, method=6)
+    return [("png", palette.getvalue()), ("webp", lossy.getvalue())]
