@@ -168,7 +168,7 @@ def _chapter(results: Results, own: Sequence[Picture], shown: set[str]) -> dict[
 def _claims(results: Results, table: Table) -> list[dict[str, Any]]:
     """The claims that were tested, and the others in a table of their own."""
     parts = []
-    for title, tested in (("Claims", True), ("Claims without runs", False)):
+    for title, tested in (("Claims", True), ("Claims not tested", False)):
         places = [place for place, one in enumerate(results.claims) if (one.measured is not None) == tested]
         part = replace(table, title=title, rows=[table.rows[place] for place in places])
         anchors = [anchor(results, results.claims[place]) for place in places]

@@ -4,24 +4,28 @@ import base64
 import dataclasses
 import hashlib
 import html
+import io
+import json
 import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import get_args
 
+import numpy as np
 import pytest
 from made import CBAM, PLAIN, claim, project, results, row, run, runs, study, write
 from made import report_page as page
+from PIL import Image
 from support import Program
 
 from capsexp import report
 from capsexp.figures.catalogue import FIGURES
-from capsexp.report import DIFFERS, HOLDS, OPEN, pictures
+from capsexp.figures.forest import DIFFERS, HOLDS, OPEN, meaning
+from capsexp.report import VERDICTS, pictures
 from capsexp.report.pictures import Picture
-from capsexp.results import pages
-from capsexp.results.statistics import ClaimVerdict, Verdict
+from capsexp.results import pages, summary
 from capsexp.study import studies
+from capsexp.study.studies import Row
 
 VOID = {"meta", "link", "img", "input", "br"}
 
@@ -73,33 +77,82 @@ def test_all_of_a_studys_page_is_in_its_chapter() -> None:
     found = [*runs(short, [99.0, 98.0]), *runs(short.replace("none", "cbam"), [97.0]), *runs(CBAM, [99.1, 99.2, 99.3])]
     found += runs(CBAM, [9.0], note="part")
     rows = [*study().rows, row("C", PLAIN.replace("mnist", "svhn"), note="Its own note")]
-    made = study(*rows, claims=[claim(), claim(text="B is as good as C", claimed="same", pairs=[["B", "C"]])])
+    made = study(
+        *rows, claims=[claim(), claim(text="B is as good as C", claimed="same", margin="1", pairs=[["B", "C"]])]
+    )
     shown = pages.page(results(made, found))
-    assert shown.claims is not None
     text = Reader(page(found, made)).text
-    expected = [shown.title, shown.source, shown.protocol, shown.runs, *shown.deviations]
-    for table in [*shown.tables, shown.claims]:
-        expected += [table.title, *table.columns, *table.notes, *table.footnotes, *map(" ".join, table.rows)]
-    for command, names in shown.commands.items():
-        expected += [f"{', '.join(names)} {command}"]
-    assert [" ".join(row) for row in shown.claims.rows] == [
-        "B is better an increase −2.00 points (n = 1) undecided (reduced training) [a]",
-        "B is as good as C no difference  not run (C)",
-    ]
     assert [table.title for table in shown.tables] == [
+        "Claims",
         "Accuracy",
         "Also measured",
         "First epoch to the maximum",
         "Cost",
     ]
+    expected = [shown.title, shown.source, shown.protocol, shown.runs, *shown.deviations]
+    for table in shown.tables:
+        expected += [table.title, *table.columns, *table.notes, *table.remarks]
+        expected += [report.shorter(cell) for line in table.rows for cell in line]
+    for command, names in shown.commands.items():
+        expected += [f"{', '.join(names)} {command}"]
     assert [words for words in expected if " ".join(words.split()) not in text] == []
 
 
-def test_it_begins_with_numbers_of_runs_and_verdicts() -> None:
-    found = [*runs(PLAIN, [99.70, 99.72, 99.74]), run(CBAM, 0, failed=True), run(f"{CBAM} budget=smoke", 0)]
-    text = Reader(page(found, study(claims=[claim()]), study(name="other", rows=[row("C", None)]))).text
-    assert "runs 5 3 finished, 1 failed, 1 trial studies 1 of 2 have runs" in text
-    assert "published numbers 2 1 reproduced, 1 published higher claims 1 1 not run" in text
+def test_it_begins_with_the_answer_and_the_claims() -> None:
+    found = [*runs(PLAIN, [99.70, 99.72, 99.74]), *runs(CBAM, [99.80, 99.82, 99.84])]
+    made = study(claims=[claim(), claim(text="C is better", pairs=[["B", "A"]])])
+    answer = " ".join(summary.answer([results(made, found)]))
+    top = Reader(page(found, made)).text.partition("Sources")[2].partition("Sources")[0]
+    assert 0 < top.index(answer) < top.index("B is better") < top.index("What the verdicts and the numbers mean")
+
+
+def test_every_explanation_stands_once() -> None:
+    text = Reader(page(runs(PLAIN, [99.0]), *(study(name=name, claims=[claim()]) for name in ("one", "two")))).text
+    for explanation in (pages.ACCURACY_NOTE, pages.EPOCH_NOTE, pages.COST_NOTE, pages.CLAIM_NOTE, *VERDICTS.values()):
+        assert text.count(explanation) == 1
+
+
+def test_the_legend_has_every_verdict_in_order() -> None:
+    assert [verdict for verdict in VERDICTS if verdict in summary.ORDER] == list(dict.fromkeys(summary.ORDER))
+
+
+def test_a_card_has_a_sources_numbers_above_ours() -> None:
+    text = page(runs(PLAIN, [99.0, 99.2]))
+    card = text.partition('<article class="card"')[2].partition("</article>")[0]
+    assert "<title>A: 99.80 → 99.10</title>" in card
+    assert "1 of 2 rows run" in card
+
+
+def test_a_mean_has_a_dot_for_each_seed_and_a_single_run_none() -> None:
+    text = page([*runs(PLAIN, [99.0, 99.2, 99.4]), *runs(CBAM, [99.0])])
+    rows = re.findall(r"<tr>(.*?)</tr>", text.partition("<h4>Accuracy</h4>")[2].partition("</table>")[0], re.DOTALL)
+    maxima = [re.search(r'data-name="maximum">(.*?)</td>', line, re.DOTALL) for line in rows[1:]]
+    assert [found[1].count("<circle") for found in maxima if found] == [3, 0]
+    assert "seed 0: 99, seed 1: 99.2, seed 2: 99.4" in str(maxima[0] and maxima[0][1])
+
+
+def test_labels_do_not_repeat_their_neighbours() -> None:
+    rows = [Row(["CapsNet MNIST", "MNIST"], PLAIN, {}), Row(["mnist", "mnist"], CBAM, {})]
+    text = page([], study(*rows, columns=["network", "data"]))
+    assert re.findall(r'<th scope="row">(.*?)</th>', text.partition("<h4>Accuracy</h4>")[2])[:2] == ["CapsNet", "mnist"]
+
+
+def test_the_curves_of_each_row_are_data() -> None:
+    found = [run(PLAIN, 1, [50.0, 60.123]), run(PLAIN, 0, [40.0, 70.0]), run(CBAM, 0, [30.0])]
+    made = study(title="</script><b>")
+    text = page(found, made).partition('<script type="application/json" id="curves-data">')[2].partition("</script>")[0]
+    data = json.loads(text)
+    ((name, title, rows),) = data["studies"]
+    assert (name, title) == ("made_table1", "</script><b>")
+    ((label, training, seeds),) = rows  # a single epoch is no curve
+    assert (label, training) == ("A", "whole training, bf16")
+    curves = {seed: data["runs"][place] for seed, place in seeds}
+    assert curves[1] == {
+        "test accuracy": [50.0, 60.12],
+        "test loss": [0.1, 0.1],
+        "train accuracy": [90.0, 90.0],
+        "train loss": [0.1, 0.1],
+    }
 
 
 def test_it_counts_the_runs_of_each_device_version_and_commit() -> None:
@@ -127,7 +180,7 @@ def test_every_run_has_a_line() -> None:
     assert [line["study"][0] for line in lines] == ["made_table1 again"] * 4 + ["", ""]
     first = next(line for line in lines if line["maximum %"][1] == "99.5")
     assert [first[name] for name in ("data", "network", "routing", "attention", "state", "verdict")] == [
-        *((text, "") for text in ("mnist", "capsnet", "dynamic", "none", "finished", "undecided"))
+        *((text, "") for text in ("mnist", "capsnet", "dynamic", "none", "finished", "compatible, imprecise open"))
     ]
     assert first["parameters"] == ("6,804,224", "6804224.0")
     assert first["training"][0] == "the paper's whole training, bf16"
@@ -167,9 +220,9 @@ def test_nothing_is_taken_for_markup() -> None:
     text = page(found, made, drawn=drawn, problems=[evil])
     read, plain = Reader(text), Reader(page([run(PLAIN, 0)]))
     assert read.open == []
-    assert [tag for tag, _ in read.elements].count("script") == 1
+    assert [tag for tag, _ in read.elements].count("script") == 2
     assert [attributes["src"] for tag, attributes in read.elements if tag == "img"] == ["data:,"]
-    known = {name for _, attributes in plain.elements for name in attributes} | {"src", "alt", "data-name"}
+    known = {name for _, attributes in plain.elements for name in attributes} | {"src", "alt", "width", "height"}
     assert {name for _, attributes in read.elements for name in attributes} <= known
     assert read.text.count("{{ 7 * 7 }} {% raw %}") > 15
     assert "49" not in re.findall(r"\b\d+\b", read.text)
@@ -208,7 +261,7 @@ def test_every_link_within_leads_somewhere() -> None:
         str(attributes["href"])[1:] for tag, attributes in elements if tag == "a" and str(attributes["href"])[0] == "#"
     }
     assert len(identities) == len(set(identities))
-    assert {"one", "two", "runs", "where", "figure-fig"} <= links
+    assert {"one", "two", "runs", "figure-fig"} <= links
     assert links <= set(identities)
 
 
@@ -219,7 +272,7 @@ def test_figures_stand_with_their_study_and_missing_ones_have_their_command() ->
         Picture("free", "of none", "data:,2"),
     ]
     text = page(runs(PLAIN, [99.0]), study(figures=["extra"]), study(name="later", figures=["extra"]), drawn=drawn)
-    articles = text.split("<article ")
+    articles = text.split('class="study"')
     assert 'alt="Figure made_table1: own"' in articles[1]
     assert "extra, named: not drawn yet. <code>python -m capsexp.figures extra</code> draws it." in articles[1]
     assert text.count("not drawn yet") == 1
@@ -228,16 +281,19 @@ def test_figures_stand_with_their_study_and_missing_ones_have_their_command() ->
     assert '<section id="figures">' not in page(runs(PLAIN, [99.0]), drawn=drawn[:1])
 
 
-def test_the_smaller_file_of_a_figure_is_taken(tmp_path: Path) -> None:
-    first, second = list(FIGURES)[:2]
-    (tmp_path / f"{first}.svg").write_bytes(b"<svg/>" * 9)
-    (tmp_path / f"{first}.png").write_bytes(b"PNG")
-    (tmp_path / f"{second}.svg").write_bytes(b"<svg/>")
-    found = {picture.name: picture.address for picture in pictures.load(tmp_path)}
+def test_a_figure_is_packed_in_the_smaller_of_two_formats(tmp_path: Path) -> None:
+    plot, photograph = list(FIGURES)[:2]
+    noise = np.random.default_rng(0).normal(128, 40, (200, 200)).clip(0, 255).astype("uint8")
+    Image.fromarray(np.indices((200, 200)).sum(0).astype("uint8") // 100 * 200).save(tmp_path / f"{plot}.png")
+    Image.fromarray(noise).save(tmp_path / f"{photograph}.png")
+    found = {picture.name: picture for picture in pictures.load(tmp_path)}
     assert list(found) == list(FIGURES)
-    assert found[first] == "data:image/png;base64," + base64.b64encode(b"PNG").decode()
-    assert found[second] == "data:image/svg+xml;base64," + base64.b64encode(b"<svg/>").decode()
-    assert {found[name] for name in list(FIGURES)[2:]} == {None}
+    assert str(found[plot].address).startswith("data:image/png;base64,")
+    assert str(found[photograph].address).startswith("data:image/webp;base64,")
+    content = base64.b64decode(str(found[photograph].address).partition(",")[2])
+    assert Image.open(io.BytesIO(content)).size == (200, 200)
+    assert found[plot].size == (120, 120)
+    assert {found[name].address for name in list(FIGURES)[2:]} == {None}
 
 
 def test_studies_name_figures_that_there_are() -> None:
@@ -246,20 +302,11 @@ def test_studies_name_figures_that_there_are() -> None:
 
 
 def test_every_verdict_has_a_meaning() -> None:
-    open_ones = {"undecided", "no difference shown"}
-    for verdict in [*get_args(Verdict), *get_args(ClaimVerdict), "equal", "different", "not run"]:
-        meaning = report.meaning(f"{verdict} (reduced training) [a]")
-        assert meaning == report.meaning(verdict)
-        if verdict in open_ones or verdict == "not run":
-            assert meaning == OPEN
-        else:
-            assert meaning == (HOLDS if verdict in ("reproduced", "confirmed", "equal") else DIFFERS)
-
-
-def test_footnotes_are_set_apart_and_nothing_else() -> None:
-    assert report.marked("99.71 (1) [a, ab]") == '99.71 (1) <span class="mark">[a, ab]</span>'
-    for text in ("99.71 (1)", "[10, 100]", "a [B]", "[a]"):
-        assert report.marked(text) == text
+    holds = {"supported", "no difference, shown", "reproduced", "equal"}
+    differs = {"smaller than claimed", "refuted", "contradicted", "ours is higher", "ours is lower", "different"}
+    for verdict in [*summary.ORDER, "not run", "untested"]:
+        expected = HOLDS if verdict in holds else DIFFERS if verdict in differs else OPEN
+        assert meaning(verdict) == meaning(f"{verdict} so far") == expected
 
 
 # The file
@@ -317,7 +364,8 @@ def test_no_records_are_a_page_too(folder: Path, program: Program) -> None:
     shutil.rmtree(folder / "results" / "runs")
     assert program(SCRIPT)[0] == 0
     read = Reader((folder / "results" / "report.html").read_text())
-    assert "runs 0 none studies 0 of 1 have runs training 0 minutes" in read.text
+    assert "No claim has been tested yet." in read.text
+    assert "No runs." in read.text
 
 
 @pytest.mark.parametrize(
