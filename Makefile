@@ -44,7 +44,7 @@ test-all: $(STAMP) ## All tests; those on full data sets need CAPSEXP_DATA.
 test-gpu: $(STAMP) ## The tests that need a CUDA device.
 	$(PY) -m pytest -m gpu
 
-check-results: $(STAMP) ## Compare the committed tables, README, figures and report with the records.
+check-results: $(STAMP) ## Compare the committed tables, README and figures with the records.
 	$(PY) scripts/aggregate.py --check
 	$(PY) -m capsexp.figures --check
 	$(PY) scripts/report.py --check

@@ -116,4 +116,4 @@ def test_a_folder_that_cannot_be_written(program: Program, tmp_path: Path) -> No
     ["scripts/aggregate.py", "scripts/prepare_data.py", "scripts/report.py", "scripts/reproduce_tables.py"],
 )
 def test_unknown_options(command: str, program: Program) -> None:
-    assert program(command, "--nope") == (2, [], ["error: unrecognized arguments: --nope"])
+    assert program(command, "--nope") == (2, [], ["error: unrecognized arguments: --nope; keys are written nope=VALUE"])

@@ -76,7 +76,7 @@ def test_tab_completion(typed: str, offered: str, program: Program, monkeypatch:
 def test_a_piped_run_prints_a_line_an_epoch(first: First) -> None:
     assert (first.ended.returncode, first.ended.stderr) == (0, "")
     lines = first.ended.stdout.splitlines()
-    assert [line.split("  ")[0] for line in lines[1:-3]] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
+    assert [line.split("  ")[0] for line in lines[2:-3]] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
     assert all(len(line) < 100 for line in lines[1:-3])
     assert "\x1b" not in first.ended.stdout
     assert {path.name for path in first.folder.iterdir()} == {"results", "logs"}
@@ -127,7 +127,7 @@ def test_a_killed_sweep_ends_in_one_line_and_the_same_command_continues(
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors.splitlines() == ["interrupted: the same command continues after the last whole epoch"]
-    assert not (tmp_path / "results").exists()
+    assert not list((tmp_path / "results" / "runs").iterdir())
     code, lines, _ = program("capsexp", *sweep)
     assert code == 0
     assert sum("continues after epoch" in line for line in lines) == 1

@@ -19,7 +19,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from capsexp.figures.forest import STYLE, anchor, forest, meaning, shorter
+from capsexp.figures.forest import STYLE, Theme, anchor, forest, meaning, shorter
 from capsexp.files import write_atomically
 from capsexp.report import all_runs, curves, pictures, strips
 from capsexp.report.curves import Epochs
@@ -58,12 +58,15 @@ VERDICTS = {
     "untested": "nothing here could test it",
 }
 
+#: The claims as the README shows them.
+PICTURES: dict[str, Theme] = {"claims_light.svg": "light", "claims_dark.svg": "dark"}
+
 
 def regenerate(*, results: Path, output: Path, check: bool = False) -> Generated:
-    """Makes the page out of the records in `results` and the figures in `results/figures`.
+    """Makes the page out of the records in `results` and the figures in `results/figures`, and PICTURES there.
 
     Args:
-        check: writes nothing; `changed` has the page if it would be written.
+        check: writes nothing; `changed` has what would be written. A page that isn't there is not compared.
 
     Raises InputError where there is no such folder.
     """
@@ -72,12 +75,14 @@ def regenerate(*, results: Path, output: Path, check: bool = False) -> Generated
     folder = quote(Path(os.path.relpath(results / "runs", output.parent)).as_posix())
     drawn, epochs = pictures.load(results / "figures"), curves.read(results, found)
     content = document(collected, found, drawn, folder, problems, epochs).encode()
-    made = Generated(problems=problems)
-    if not output.exists() or output.read_bytes() != content:
-        made.changed.append(output)
-        if not check:
-            write_atomically(output, lambda stream: stream.write(content))
-    return made
+    files = {results / "figures" / name: forest(collected, theme, undecided=False) for name, theme in PICTURES.items()}
+    contents = {path: text.encode() for path, text in files.items()} | {output: content}
+    compared = {path: each for path, each in contents.items() if not check or path != output or output.exists()}
+    changed = [path for path, each in compared.items() if not path.exists() or path.read_bytes() != each]
+    for path in changed if not check else []:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda stream, each=contents[path]: stream.write(each))  # type: ignore[misc]
+    return Generated(problems=problems, changed=changed)
 
 
 def document(

@@ -235,7 +235,7 @@ def test_more_than_the_data_set_has(words: str, expected: str, tmp_path: Path) -
     paths = [f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs"]
     with pytest.raises(InputError, match=re.escape(expected)):
         run(composed_config("data=mnist_sample", "budget.width=0.04", "trainer=cpu", words, *paths))
-    assert not (tmp_path / "results").exists()
+    assert not list((tmp_path / "results").glob("runs/*"))
 
 
 @pytest.mark.parametrize(
@@ -312,4 +312,4 @@ def test_the_program_prints_it_and_ends_with_2(override: str, expected: str, tmp
     code, lines, (error,) = program("capsexp", override, f"data.root={tmp_path}", f"paths.results={tmp_path}/results")
     assert (code, lines) == (2, [])
     assert error.startswith(f"error: {expected}")
-    assert not (tmp_path / "results").exists()
+    assert not list((tmp_path / "results").glob("runs/*"))

@@ -42,7 +42,7 @@ def test_a_named_figure_is_three_files_and_a_line(folder: Path, capsys: pytest.C
     assert b"</svg>" in files[1].read_bytes()
     alt = catalogue.alt_text(folder / "results" / "figures", "huang_fig13")
     assert alt.endswith(
-        "CapsNet: 10.0 % after epoch 1, 20.0 % after epoch 2 (1 seed); published 91.36. "
+        "CapsNet: 10.0 % after epoch 1, 20.0 % after epoch 100 (1 seed); published 91.36. "
         "CapsNet+Conv: published 94.37. CapsNet+Caps: published 94.26. DA-CapsNet: published 94.82."
     )
     wrote, missing = capsys.readouterr().out.splitlines()

@@ -322,7 +322,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_is_written_once(folder: Path, program: Program) -> None:
-    code, (printed,), _ = program(SCRIPT)
+    code, (*pictures, printed), _ = program(SCRIPT)
+    assert [line.split(",")[0] for line in pictures] == [f"wrote results/figures/{name}" for name in report.PICTURES]
     assert code == 0
     assert re.fullmatch(r"wrote results/report\.html, 0\.\d\d MB", printed)
     written = folder / "results" / "report.html"
@@ -332,8 +333,10 @@ def test_it_is_written_once(folder: Path, program: Program) -> None:
 
 
 def test_a_check_writes_nothing_and_finds_what_differs(folder: Path, program: Program) -> None:
+    pictures = [f"results/figures/{name}" for name in report.PICTURES]
+    missing = [f"error: {path}: not what the records give; make report" for path in pictures]
     different = 1, [], ["error: results/report.html: not what the records give; make report"]
-    assert program(SCRIPT, "--check") == different
+    assert program(SCRIPT, "--check") == (1, [], missing)
     assert not (folder / "results" / "report.html").exists()
     program(SCRIPT)
     assert program(SCRIPT, "--check") == (0, [], [])

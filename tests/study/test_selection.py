@@ -77,7 +77,7 @@ def test_only_selected_rows_and_claims_about_them_are_left() -> None:
         ("huang_readings", "model.caps_axis=children", 2),
         ("huang_readings", "data=cifar10", 3),
         ("jiao_table2", "data=fashion_mnist routing.iterations=3", 2),
-        ("jiao_table2", "budget.width=0.5", 10),
+        ("jiao_table2", "budget.width=0.5", 11),
     ],
 )
 def test_how_many_different_runs_are_left_of_a_study(name: str, typed: str, count: int) -> None:

@@ -25,6 +25,7 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
         "CapsNet4_CBAM": {"accuracy": "99.55999756", "first_epoch": "86"},
         "CapsNet5": {"accuracy": "99.65000153", "first_epoch": "125"},
         "CapsNet5_CBAM": {},
+        "CapsNet5 scaled": {},
     },
     "huang_table1": {
         f"CapsNet {constant} {data}": {"accuracy": number}
@@ -43,7 +44,12 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
     "huang_readings": {
         f"{network} {data} {reading}": {"accuracy": number}
         for data, none, both, readings in (
-            ("SVHN", "91.36", "94.82", "as chosen, replaced, five convolutions, parents, children, votes, nearest"),
+            (
+                "SVHN",
+                "91.36",
+                "94.82",
+                "as chosen, replaced, five convolutions, parents, children, votes, nearest, capsules",
+            ),
             ("CIFAR-10", "82.95", "85.47", "as chosen, children"),
             ("COIL-20", "98.38", "100", "as chosen, 20 objects, 7:3"),
         )
@@ -84,7 +90,9 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
         )
         for data, (accuracy, parameters) in zip(("CIFAR-10", "CIFAR-100"), map(str.split, cells), strict=True)
     },
-    "tsai_fig4": {f"{routing} {i}": {} for routing in ("Dynamic", "EM", "Inverted") for i in range(1, 6)},
+    "tsai_fig4": {f"{routing} {i}": {} for routing in ("Dynamic", "EM", "Inverted") for i in range(1, 6)}
+    | {f"EM mean {i}": {} for i in (2, 3)}
+    | {f"EM fixed margin {i}": {} for i in (1, 2, 3)},
     "tsai_fig4_ablation": {f"{variant} {i}": {} for variant in ("Inverted", "A", "B", "C") for i in range(1, 6)}
     | {"Margin 2": {}, "Spread 2": {}},
     "tsai_fig4_cost": {f"Inverted {i}": {"parameters": "0.56"} for i in range(1, 6)},
