@@ -55,7 +55,7 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
         )
         for reading in readings.split(", ")
         for network, number in (("CapsNet", none), ("DA-CapsNet", both))
-        if reading not in ({"parents", "children", "votes"} if network == "CapsNet" else {"nearest"})
+        if reading not in ({"parents", "children", "votes", "capsules"} if network == "CapsNet" else {"nearest"})
     }
     | {"CNN COIL-20 7:3": {"accuracy": "100"}},
     "huang_table4": {
