@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,7 @@ def test_epochs_that_an_interrupted_run_repeated_are_shown_once(tmp_path: Path) 
     (record,) = seeds("huang_fig8", "CapsNet", [[50.0] * 7])
     made = sources(tmp_path, record)
     log(made, record, {1: image(200, 1), 2: image(200, 99)})
+    time.sleep(1)  # TensorBoard orders event files by the second in their names
     log(made, record, {2: image(200, 2), 3: image(200, 3)}, purge=2)
     assert greys(made, "huang_fig8") == [("image", 200), ("epoch 1", 1), ("epoch 2", 2), ("epoch 3", 3)]
 

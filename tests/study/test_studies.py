@@ -48,7 +48,7 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
                 "SVHN",
                 "91.36",
                 "94.82",
-                "as chosen, replaced, five convolutions, parents, children, votes, nearest, capsules",
+                "as chosen, replaced, five convolutions, parents, children, votes, capsules, nearest",
             ),
             ("CIFAR-10", "82.95", "85.47", "as chosen, children"),
             ("COIL-20", "98.38", "100", "as chosen, 20 objects, 7:3"),
@@ -90,9 +90,10 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
         )
         for data, (accuracy, parameters) in zip(("CIFAR-10", "CIFAR-100"), map(str.split, cells), strict=True)
     },
-    "tsai_fig4": {f"{routing} {i}": {} for routing in ("Dynamic", "EM", "Inverted") for i in range(1, 6)}
+    "tsai_fig4": {f"{routing} {i}": {} for routing in ("Dynamic", "EM") for i in range(1, 6)}
     | {f"EM mean {i}": {} for i in (2, 3)}
-    | {f"EM fixed margin {i}": {} for i in (1, 2, 3)},
+    | {f"EM fixed margin {i}": {} for i in (1, 2, 3)}
+    | {f"Inverted {i}": {} for i in range(1, 6)},
     "tsai_fig4_ablation": {f"{variant} {i}": {} for variant in ("Inverted", "A", "B", "C") for i in range(1, 6)}
     | {"Margin 2": {}, "Spread 2": {}},
     "tsai_fig4_cost": {f"Inverted {i}": {"parameters": "0.56"} for i in range(1, 6)},
