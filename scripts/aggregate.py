@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"removed {path}")
     if not options.names:
         print(f"{generated.unassigned} records belong to no study, {generated.trials} are trials of a few steps")
-    if options.names and not any(page.commands and not page.runs.startswith("No runs") for page in generated.pages):
+    if options.names and not generated.shown:
         print(_no_runs(options.results), file=sys.stderr)
     sys.stdout.flush()
     different = [*generated.changed, *generated.removed] if options.check else []

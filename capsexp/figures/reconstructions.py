@@ -25,21 +25,12 @@ Picture = NDArray[np.uint8]  # [H, W] or [H, W, channels]
 
 def epoch_by_epoch(sources: Sources) -> Drawing:
     """Figs. 8 and 9 side by side: both networks' reconstructions after each epoch."""
-    lines = sources.lines("huang_fig8")
-    missing = sources.missing([line for line in lines if not line.runs], "huang_fig8")
+    found, missing, notes = _all_logged(sources, "huang_fig8")
     columns: list[tuple[str, dict[str, Picture]]] = []
-    notes = []
-    for line in lines:
-        found = logged(sources, line)
-        if found is None or isinstance(found, Missing):
-            missing += [found] if found else []
-            notes.append(f"Without {line.row.name}.")
-            continue
-        run, images = found
+    for line, _, images in found:
         strips = {"image": _upper(images[max(images)])}
         strips |= {f"epoch {epoch}": _lower(images[epoch]) for epoch in sorted(images)}
         columns.append((f"{line.row.name}: {line.setting}", strips))
-        notes.append(_training(line, run, max(images)))
     if not columns:
         return None, missing
     figure = _figure("huang, Figs. 8 and 9: Fashion-MNIST reconstructed, epoch by epoch", columns)
@@ -49,27 +40,35 @@ def epoch_by_epoch(sources: Sources) -> Drawing:
 
 def objects(sources: Sources) -> Drawing:
     """Fig. 14: one test image of each object, and both networks' reconstructions after their last epoch."""
-    lines = sources.lines("huang_fig14")
-    missing = sources.missing([line for line in lines if not line.runs], "huang_fig14")
+    found, missing, notes = _all_logged(sources, "huang_fig14")
     strips: dict[str, Picture] = {}
-    notes = []
-    for line in lines:
-        found = logged(sources, line)
-        if found is None or isinstance(found, Missing):
-            missing += [found] if found else []
-            notes.append(f"Without {line.row.name}.")
-            continue
-        run, images = found
+    for line, _, images in found:
         image = images[max(images)]
         if not any(np.array_equal(_upper(image), strip) for strip in strips.values()):
             strips["image" if not strips else f"image of {line.row.name}"] = _upper(image)
         strips[line.row.name] = _lower(image)
-        notes.append(_training(line, run, max(images)))
     if not strips:
         return None, missing
     figure = _figure("huang, Fig. 14: COIL-20, reconstructed by CapsNet and DA-CapsNet", [("", strips)])
     figure.note(f"Test images, one of each object. {BELOW}", *notes)
     return figure, missing
+
+
+def _all_logged(
+    sources: Sources, study: str
+) -> tuple[list[tuple[Line, Run, Mapping[int, Picture]]], list[Missing], list[str]]:
+    """The rows with pictures, each with its run and its pictures by epoch; what is missing; a note a row."""
+    lines = sources.lines(study)
+    missing, found, notes = sources.missing([line for line in lines if not line.runs], study), [], []
+    for line in lines:
+        pictures = logged(sources, line)
+        if pictures is None or isinstance(pictures, Missing):
+            missing += [pictures] if pictures else []
+            notes.append(f"Without {line.row.name}.")
+        else:
+            found.append((line, *pictures))
+            notes.append(_training(line, pictures[0], max(pictures[1])))
+    return found, missing, notes
 
 
 def logged(sources: Sources, line: Line) -> tuple[Run, Mapping[int, Picture]] | Missing | None:

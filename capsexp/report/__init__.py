@@ -8,7 +8,6 @@ same bytes.
 import base64
 import hashlib
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -215,7 +214,7 @@ def judged(text: str) -> Markup:
 
 def quoted(text: str) -> Markup:
     """A claim, and its place in the source in small letters."""
-    claim = re.sub(r" \((?:[^()]|\([^()]*\))*\)$", "", text)
+    claim = summary.without_place(text)
     return Markup("{}<small>{}</small>").format(claim, text.removeprefix(claim))
 
 

@@ -1,10 +1,16 @@
 """A page as Markdown."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from capsexp.results.pages import Page, Table, one_line
 
 GENERATED = "<!-- made by scripts/aggregate.py from results/runs and conf/study; not by hand -->"
+
+
+def may_replace(path: Path) -> bool:
+    """Whether a file is missing or generated."""
+    return not path.exists() or path.read_bytes().startswith(GENERATED.encode())
 
 
 def document(page: Page) -> str:
@@ -22,7 +28,7 @@ def document(page: Page) -> str:
 def table(found: Table) -> str:
     """A table of GitHub's Markdown."""
     rules = ["---" if letter == "l" else "--:" for letter in found.alignment]
-    return "\n".join("| " + " | ".join(map(_escaped, cells)) + " |" for cells in [found.columns, rules, *found.rows])
+    return "\n".join("| " + " | ".join(map(escaped, cells)) + " |" for cells in [found.columns, rules, *found.rows])
 
 
 def bullets(texts: Iterable[str]) -> str:
@@ -35,7 +41,8 @@ def _below(found: Table) -> Sequence[str]:
     return [part for part in (" ".join(map(one_line, found.notes)), bullets(found.remarks)) if part]
 
 
-def _escaped(cell: str) -> str:
-    for character in "|*<":
+def escaped(cell: str) -> str:
+    """A text as a cell's, without markup; a comment can't end a block of the README."""
+    for character in "|*":
         cell = cell.replace(character, "\\" + character)
-    return one_line(cell)
+    return one_line(cell.replace("<", "&lt;"))

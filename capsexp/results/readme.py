@@ -108,7 +108,8 @@ def position(study: Study, row: Row) -> tuple[str, str]:
 def _sentence(one: Stated) -> str:
     """DA-CapsNet is better: claimed +2.52 points, measured +1.89 points (+0.07 to +3.71), supported so far, …"""
     claimed, _, measured, verdict, origin = claim_texts(one.claim)
-    return f"{summary.short(one.claim)}: claimed {claimed}, measured {measured}: **{verdict}**; {origin}."
+    before, after = f"{summary.short(one.claim)}: claimed {claimed}, measured {measured}: ", f"; {origin}."
+    return f"{markdown.escaped(before)} **{markdown.escaped(verdict)}**{markdown.escaped(after)}"
 
 
 def _headline(studies: Sequence[Results]) -> str:
@@ -118,14 +119,15 @@ def _headline(studies: Sequence[Results]) -> str:
         cell, setting = line.cell("accuracy"), line.setting
         if setting and cell.n and cell.verdict and not (line.row.reading_of or cell.unstable):
             training = setting.reduced() or "the whole training"
-            text = f"{line.row.name} {_cell(line, 'accuracy')} %: **{verdict(cell)}**; {training}."
+            row = markdown.escaped(f"{line.row.name} {_cell(line, 'accuracy')}")
+            text = f"{row} %: **{verdict(cell)}**; {markdown.escaped(training)}."
             found.append(((setting.whole, setting.fraction, cell.n), text))
     return max(found, key=lambda one: one[0])[1] if found else ""
 
 
 def _row(cells: Sequence[str]) -> str:
     """A row of a table whose cells are Markdown."""
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cells) + " |"
 
 
 def _claims(claims: Sequence[Stated]) -> Table:

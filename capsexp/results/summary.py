@@ -150,7 +150,12 @@ def listed(verdicts: Iterable[str]) -> str:
 
 def short(claim: MeasuredClaim) -> str:
     """A claim without its place in the source."""
-    return re.sub(r" \((?:[^()]|\([^()]*\))*\)$", "", one_line(claim.claim.text))
+    return without_place(one_line(claim.claim.text))
+
+
+def without_place(text: str) -> str:
+    """The text of a claim without the brackets at its end."""
+    return re.sub(r" \((?:[^()]|\([^()]*\))*\)$", "", text)
 
 
 def qualified(one: MeasuredClaim | Cell) -> str:

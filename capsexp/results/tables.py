@@ -27,6 +27,7 @@ class Generated:
     problems: list[str] = field(default_factory=list)  # a line for each record that can't be used
     unassigned: int = 0  # records that belong to no study
     trials: int = 0  # records of a few steps, which are left out
+    shown: int = 0  # runs on the pages
 
 
 def regenerate(
@@ -43,7 +44,8 @@ def regenerate(
     Args:
         names: of the studies; all of them if none is named.
         typed: what replaces the rows' own choices, as on the command line; see capsexp.study.selection.
-        output: the folder that gets NAME.md, NAME.csv and NAME.tex; None writes none.
+        output: the folder that gets NAME.md, NAME.csv and NAME.tex; None writes none. With `results`/tables, and all
+            studies, `results`/README.md is their index, unless there is another file of that name.
         readme: the README whose block is made again, for all studies; None leaves it alone.
         check: writes nothing; `changed` and `removed` are what would be.
 
@@ -53,6 +55,7 @@ def regenerate(
     found, problems = runs.read(results)
     collected = collect(chosen, found, typed)
     made = Generated([pages.page(one) for one in collected], problems=problems)
+    made.shown = sum(len(one.runs) for one in collected)
     files: dict[Path, str] = {}
     if output is not None:
         for page, one in zip(made.pages, collected, strict=True):
@@ -64,8 +67,9 @@ def regenerate(
         made.unassigned = len(set(finished.key) - set(pd.concat([one.runs.key for one in collected])))
         if readme is not None:
             files[readme] = with_block(readme, block(collected))
+        if output == results / "tables" and markdown.may_replace(results / "README.md"):
+            files[results / "README.md"] = index(collected, made.unassigned)
         if output is not None:
-            files[output.parent / "README.md"] = index(collected, made.unassigned)
             made.removed = _stale(output, {page.name for page in made.pages})
     made.changed = [path for path, text in files.items() if not path.exists() or path.read_bytes() != text.encode()]
     if not check:
@@ -90,6 +94,6 @@ def csv(results: Results) -> str:
 def _stale(output: Path, names: set[str]) -> list[Path]:
     """The files of studies that no longer exist: those beside a page that was generated."""
     pages = [path for path in sorted(output.glob("*.md")) if path.stem not in names]
-    generated = [path for path in pages if path.read_bytes().startswith(markdown.GENERATED.encode())]
+    generated = [path for path in pages if markdown.may_replace(path)]
     files = [path.with_suffix(suffix) for path in generated for suffix in SUFFIXES]
     return [path for path in files if path.exists()]

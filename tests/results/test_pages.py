@@ -376,7 +376,7 @@ def test_decimals(value: float, places: int, signed: bool, text: str) -> None:
 
 def test_a_cell_cannot_break_its_table() -> None:
     table = Table("", ["a|b", "c"], "lr", [["CapsNet*", "x\ny"], ["<b>", ""]])
-    assert markdown.table(table) == "| a\\|b | c |\n| --- | --: |\n| CapsNet\\* | x y |\n| \\<b> |  |"
+    assert markdown.table(table) == "| a\\|b | c |\n| --- | --: |\n| CapsNet\\* | x y |\n| &lt;b> |  |"
 
 
 def test_every_table_of_a_page_has_equal_rows() -> None:

@@ -234,3 +234,14 @@ def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= 200
     assert len(README.encode()) <= 14_000
     assert README.count(BEGIN) == README.count(END) == 1
+
+
+def test_a_records_note_is_no_markup_in_the_block() -> None:
+    note = f"<script>|{END}"
+    made = results(
+        study(claims=[claim()]), [*runs(PLAIN, [99.7, 99.8], note=note), *runs(CBAM, [99.8, 99.9], note=note)]
+    )
+    text = block([made])
+    assert "&lt;script>" in text
+    assert "<script" not in text
+    assert END not in text

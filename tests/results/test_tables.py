@@ -7,6 +7,7 @@ from made import CBAM, PLAIN, project, run, runs, write
 from support import Program
 
 from capsexp.results import readme
+from capsexp.results.tables import regenerate
 
 SCRIPT = "scripts/aggregate.py"
 
@@ -127,3 +128,13 @@ def test_wrong_input(folder: Path, program: Program, arguments: list[str], messa
     assert (code, printed) == (2, [])
     assert message in error
     assert set(contents(folder)) == {"README.md"}
+
+
+def test_an_index_that_somebody_wrote_is_left_alone_and_elsewhere_there_is_none(folder: Path) -> None:
+    """`--output tables` must not replace the README beside that folder."""
+    mine = folder / "results" / "README.md"
+    mine.write_text("mine")
+    regenerate(results=folder / "results", output=folder / "results" / "tables")
+    regenerate(results=folder / "results", output=folder / "tables")
+    assert mine.read_text() == "mine"
+    assert "old" in (folder / "README.md").read_text()

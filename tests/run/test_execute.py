@@ -180,23 +180,21 @@ def test_an_interrupted_run_ends_in_the_same_numbers(
     assert any(f"continues after epoch {interruptions[-1]}" in line for line in lines) is bool(completed)
 
 
-def test_a_checkpoint_with_the_schedule_beside_lightnings_state_is_resumed(
-    uninterrupted: Callable[[str], records.Record], tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = composed_config(*tiny, *SCHEDULES["steps"], "preprocess.shift=0.1")
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        stop_after(1, KeyboardInterrupt(), patched)
-        run(config, None, no_line)
-    path = plan(config).folder / LAST
-    checkpoint = checkpoints.load(path)
+def _schedule_beside_lightnings_state(checkpoint: dict[str, Any]) -> None:
     (checkpoint["schedule"],) = checkpoint["lr_schedulers"]
     checkpoint["lr_schedulers"] = []
-    torch.save(checkpoint, path)
-    assert numbers(run(config, None, no_line)) == numbers(uninterrupted("steps"))
 
 
-def test_a_gpus_checkpoint_continues_on_the_cpu(
-    uninterrupted: Callable[[str], records.Record], tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+def _from_a_gpu(checkpoint: dict[str, Any]) -> None:
+    checkpoint["optimizer_states"][0]["param_groups"][0]["capturable"] = True
+
+
+@pytest.mark.parametrize("change", [_schedule_beside_lightnings_state, _from_a_gpu])
+def test_a_checkpoint_made_elsewhere_is_resumed(
+    change: Callable[[dict[str, Any]], None],
+    uninterrupted: Callable[[str], records.Record],
+    tiny: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = composed_config(*tiny, *SCHEDULES["steps"], "preprocess.shift=0.1")
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
@@ -204,7 +202,7 @@ def test_a_gpus_checkpoint_continues_on_the_cpu(
         run(config, None, no_line)
     path = plan(config).folder / LAST
     checkpoint = checkpoints.load(path)
-    checkpoint["optimizer_states"][0]["param_groups"][0]["capturable"] = True
+    change(checkpoint)
     torch.save(checkpoint, path)
     assert numbers(run(config, None, no_line)) == numbers(uninterrupted("steps"))
 
