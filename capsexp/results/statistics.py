@@ -323,18 +323,19 @@ def _check_margin(margin: float) -> None:
         raise ValueError(f"margin {margin} is not positive")
 
 
-def _stable(values: Mapping[str, Sequence[float]], errors: Mapping[str, float], step: float) -> set[str]:
+def _stable(values: Mapping[str, Sequence[float]], errors: Mapping[str, float], step: float) -> list[str]:
     """The cells with several values that aren't unstable.
 
     The half of smallest variance is, so that several unstable cells don't hide each other; the others are added in the
-    order of their variance, if they are within the limit that those before them give.
+    order of their variance, if they are within the limit that those before them give. In that order their sums are the
+    same, bit for bit, in every process.
     """
     ranked = sorted(values, key=lambda name: _sum_of_squares(values[name]) / (len(values[name]) - 1))
     half = (len(ranked) + 1) // 2
-    stable = set(ranked[:half])
+    stable = ranked[:half]
     for name in ranked[half:]:
         if _within(values[name], [values[other] for other in stable], errors[name], step):
-            stable.add(name)
+            stable.append(name)
     return stable
 
 

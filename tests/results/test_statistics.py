@@ -5,6 +5,7 @@ mean ± 4.302653 · sqrt(4/3) = mean ± 4.968276, and the difference of two such
 """
 
 import math
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -371,3 +372,22 @@ def test_another_test_set_is_covered(accuracy: float, images: int) -> None:
 def test_scipy_is_imported_when_it_is_needed() -> None:
     program = "import sys, capsexp.results.statistics; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+
+
+def test_every_process_gives_the_same_bits() -> None:
+    """Whatever the order of a set of names is there."""
+    program = (
+        "from capsexp.results.statistics import pool\n"
+        "print(pool({name: {0: 0.1 * i, 1: 0.3 + i / 7, 2: i / 3} for i, name in enumerate('abcdefgh')}).spread)"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for seed in "1234"
+    }
+    assert len(printed) == 1
