@@ -18,14 +18,14 @@ from hydra.core.utils import JobReturn
 from omegaconf import DictConfig, OmegaConf
 
 from capsexp.cli import end_with, report, wrong_option
-from capsexp.config import compose
+from capsexp.config import compose, searchpath
 from capsexp.config.schema import check
 from capsexp.errors import DONE, FAILED, CapsexpError
 
 RESUME = "the same command continues after the last whole epoch"
 
 
-@hydra.main(version_base="1.3", config_path=str(compose.CONF), config_name="config")
+@hydra.main(version_base="1.3", config_path=str(searchpath.CONF), config_name="config")
 def task(composed: DictConfig) -> CapsexpError | None:
     """One run of a composed configuration, in this process or in a launcher's.
 
@@ -36,6 +36,7 @@ def task(composed: DictConfig) -> CapsexpError | None:
     signal.signal(signal.SIGTERM, _interrupt)  # a launcher's process may ignore it
     try:
         os.chdir(hydra_config.runtime.cwd)  # a launcher's process may have started elsewhere
+        searchpath.import_from(hydra_config.runtime.cwd)
         config = check(compose.plain(composed))
         from capsexp.run.execute import run  # torch takes seconds to import: only for a valid configuration
 
@@ -58,7 +59,7 @@ def _run(words: list[str]) -> int:
     parser = hydra_utils.get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
     parser.parse_args(words)
-    sys.argv[1:] = map(compose.for_hydra, words)
+    sys.argv[1:] = [*searchpath.for_hydra(), *map(compose.for_hydra, words)]
     logging.raiseExceptions = False  # no traceback for a log line that Hydra can't write to a closed pipe
     try:
         with _returned_by_hydra() as returned:

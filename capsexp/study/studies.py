@@ -18,8 +18,9 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from capsexp.config.checks import check_dataclass, nearest
-from capsexp.config.compose import CONF, composed, explained
+from capsexp.config.compose import composed, explained
 from capsexp.config.schema import Config, check
+from capsexp.config.searchpath import choices
 from capsexp.errors import InputError, first_line
 from capsexp.run import records
 
@@ -149,14 +150,14 @@ class _File:
 
 def names() -> list[str]:
     """All studies, by name."""
-    return sorted(path.stem for path in (CONF / "study").glob("*.yaml"))
+    return list(choices("study"))
 
 
 def load(name: str) -> Study:
     """A study by name; raises InputError for a missing or inconsistent one."""
     if name not in names():
         raise InputError(f"{name}: no such study{nearest(name, names())} (there are {', '.join(names())})")
-    path = CONF / "study" / f"{name}.yaml"
+    path = choices("study")[name]
     content = _read(path)
     try:
         return checked(name, check_dataclass(_File, content).sweeper.study)
