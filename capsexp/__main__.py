@@ -1,4 +1,4 @@
-"""`python -m capsexp KEY=VALUE …`: compose, check, run; with -m, for every combination."""
+"""`capsexp KEY=VALUE …`: compose, check, run; with -m, for every combination. `capsexp COMMAND …`: see COMMANDS."""
 
 import logging
 import os
@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -19,8 +20,20 @@ from omegaconf import DictConfig, OmegaConf
 
 from capsexp.cli import end_with, report, wrong_option
 from capsexp.config import compose, searchpath
+from capsexp.config.checks import nearest
 from capsexp.config.schema import check
-from capsexp.errors import DONE, FAILED, CapsexpError
+from capsexp.errors import DONE, FAILED, CapsexpError, InputError
+
+#: Each command but training, and the package that runs it; conf/hydra/help/capsexp.yaml describes them.
+COMMANDS = {
+    "reproduce": "capsexp.study",
+    "tables": "capsexp.results",
+    "figures": "capsexp.figures",
+    "report": "capsexp.report",
+    "evaluate": "capsexp.evaluate",
+    "inspect": "capsexp.inspect",
+    "data": "capsexp.data",
+}
 
 RESUME = "the same command continues after the last whole epoch"
 
@@ -50,6 +63,9 @@ def task(composed: DictConfig) -> CapsexpError | None:
 
 def main() -> NoReturn:
     """Runs the command line; exits with 0 done, 1 failed, 2 wrong input, 130 interrupted."""
+    if module := COMMANDS.get(sys.argv[1] if len(sys.argv) > 1 else ""):
+        del sys.argv[1]
+        import_module(f"{module}.__main__").run()
     end_with(_run, resume=RESUME)
 
 
@@ -58,7 +74,10 @@ def _run(words: list[str]) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     parser = hydra_utils.get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
-    parser.parse_args(words)
+    options = parser.parse_args(words)
+    if options.overrides and options.overrides[0].isidentifier():
+        command = options.overrides[0]
+        raise InputError(f"{command}: no such command{nearest(command, COMMANDS)} (there are {', '.join(COMMANDS)})")
     sys.argv[1:] = [*searchpath.for_hydra(), *map(compose.for_hydra, words)]
     logging.raiseExceptions = False  # no traceback for a log line that Hydra can't write to a closed pipe
     try:

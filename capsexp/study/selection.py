@@ -63,11 +63,15 @@ class Selection:
     def replaced(self) -> bool:
         """Whether the typed words make it another experiment than the paper's.
 
-        Raises InputError if no run can be composed, or if two different rows become the same.
+        Raises InputError for a run of the study's own that can't be composed, if none can be with the typed words, or if
+        two different rows become the same.
         """
+        if not essential(self.replacing):
+            for run in self.runs:
+                self._check(run)
         if all(run.identity is None for run in self.runs):
             for run in self.runs:
-                studies.config_of(run.overrides)  # raises what is wrong
+                self._check(run)
         if not essential(self.replacing):
             return False
         own = [{studies.condition(words) for words in row.combinations()} for row in self.study.rows]
@@ -77,6 +81,13 @@ class Selection:
                 names = f"{self.study.rows[a].name} and {self.study.rows[b].name} of {self.study.name}"
                 raise InputError(f"{' '.join(self.replacing)}: makes {names} the same")
         return any(run.condition not in {None, *own[run.row]} for run in self.runs)
+
+    def _check(self, run: RowRun) -> None:
+        """Raises InputError for a run that can't be composed."""
+        try:
+            studies.config_of(run.overrides)
+        except InputError as error:
+            raise InputError(f"{self.study.name}, {self.study.rows[run.row].name}: {error}") from None
 
 
 def select(study: Study, typed: Sequence[str] = ()) -> Selection:

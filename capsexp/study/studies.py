@@ -56,10 +56,11 @@ class Row:
     """A row of the source's table."""
 
     labels: list[str]  # one a column; the first is its name
-    run: str | None  # its command; with several combinations the row is the best of them. None: it can't be run
-    published: dict[str, str]  # measure → the number as printed (parameters in millions), or one of REASONS
+    run: str | None = None  # its command; with several combinations the row is the best of them. None: it can't be run
+    published: dict[str, str] = field(default_factory=dict)  # measure → as printed (in millions), or one of REASONS
     note: str | None = None
     reading_of: str | None = None  # the row whose printed numbers these are, where this is another reading of its text
+    elsewhere: str | None = None  # in place of `run`, the file of accuracies that other code measured
 
     @property
     def name(self) -> str:
@@ -168,6 +169,9 @@ def load(name: str) -> Study:
 def checked(name: str, content: dict[str, Any]) -> Study:
     """The study that a plain mapping describes; raises InputError."""
     study: Study = check_dataclass(Study, {"name": name} | content)
+    for row, given in zip(study.rows, content["rows"], strict=True):
+        if not {"run", "elsewhere"} & given.keys():
+            raise InputError(f"rows.{row.name}: must have run, a command or null, or elsewhere, a CSV file")
     _check_rows(study)
     return study
 
@@ -235,6 +239,8 @@ def _check_rows(study: Study) -> None:
                 raise InputError(f"rows.{row.name}.published.{measure}={text}: must be a number or one of {allowed}")
         if row.reading_of is not None and row.reading_of not in rows - {row.name}:
             raise InputError(f"rows.{row.name}.reading_of={row.reading_of}: no such row")
+        if row.run is not None and row.elsewhere is not None:
+            raise InputError(f"rows.{row.name}: has run or elsewhere, not both")
         if not all("=" in word for word in (row.run or "").split()):
             raise InputError(f"rows.{row.name}.run={row.run}: must be words of the form key=value")
     for claim in study.claims:
