@@ -170,4 +170,6 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
 def _hydra_config(choices: list[str]) -> Any:
     """A configuration with Hydra's own part, not resolved."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose("config", [*choices, *searchpath.for_compose()], return_hydra_config=True))
+        return OmegaConf.to_container(
+            compose("config", [*choices, *searchpath.for_compose()], return_hydra_config=True)
+        )

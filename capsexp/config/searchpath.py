@@ -6,6 +6,7 @@ What is typed stands in the environment, so that every process that a command st
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -33,8 +34,8 @@ _DIR, _TRUST = "CAPSEXP_CONFIG_DIR", "CAPSEXP_TRUST"
 def use(config_dir: str | None, trust: str | None) -> None:
     """Sets what was typed, and makes the modules in the working folder importable, after all others.
 
-    Raises InputError for a folder that doesn't exist or hides nothing but files of this package, and for a package that
-    nobody can mean.
+    Raises InputError for a folder that doesn't exist, or has a choice that this package has too, and for a package of
+    Python's own.
     """
     if config_dir is not None:
         folder = Path(config_dir).expanduser()
@@ -68,17 +69,10 @@ def choices(group: str) -> dict[str, Path]:
     return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
 
 
-def file(name: str) -> Path:
-    """The first file of this name, model/capsnet.yaml; where there is none, its path in this package."""
-    paths = [folder / name for folder in folders()]
-    return next((path for path in paths if path.exists()), paths[0])
-
-
 def is_trusted(target: str) -> bool:
     """Whether a class, named with its module, is of this package or of one that the user has named or installed."""
     package = target.partition(".")[0]
-    named = os.environ.get(_TRUST, "").split(",")
-    return package in ("capsexp", *named) or package in _installed()
+    return package in ("capsexp", *filter(None, os.environ.get(_TRUST, "").split(","))) or package in _installed()
 
 
 def is_outside(target: str) -> bool:
@@ -101,7 +95,7 @@ def for_compose() -> list[str]:
 
 
 def for_command() -> list[str]:
-    """What was typed, for the command in a record: of a folder elsewhere than below the working folder the name only."""
+    """What was typed, for the command in a record: of a folder that isn't below the working folder only the name."""
     folder, trust = os.environ.get(_DIR), os.environ.get(_TRUST)
     here = Path.cwd()
     below = Path(folder).relative_to(here) if folder and Path(folder).is_relative_to(here) else None
@@ -118,7 +112,7 @@ def _installed() -> dict[str, Path]:
     """The folders of installed packages with a search path plug-in, by package."""
     path = ConfigSearchPathImpl()
     for plugin in Plugins.instance().discover(SearchPathPlugin):
-        plugin().manipulate_search_path(path)
+        plugin().manipulate_search_path(path)  # type: ignore[attr-defined]
     names = [entry.path.removeprefix("pkg://") for entry in path.get_path() if (entry.path or "").startswith("pkg://")]
     return {name.partition(".")[0]: _checked(folder) for name in names for folder in _folder(name)}
 
@@ -134,9 +128,11 @@ def _folder(package: str) -> Iterable[Path]:
 
 @cache
 def _checked(folder: Path) -> Path:
-    """The folder itself. Raises InputError for a file that would not be read, or that names its data set otherwise."""
+    """The folder itself. Raises InputError for a file that would not be read, and for a data set of another name."""
     for path in sorted(folder.glob("*/*.yaml")):
         group, name = path.parent.name, path.stem
         if (CONF / group / path.name).exists():
             raise InputError(f"{path}: capsexp has a {group}={name} of its own; choose another name")
+        if group == "data" and not re.search(rf"^name: *{name}\b", path.read_text(encoding="utf-8"), re.MULTILINE):
+            raise InputError(f"{path}: name: must be {name}, as the file's")
     return folder

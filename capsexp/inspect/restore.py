@@ -2,8 +2,8 @@
 
 A checkpoint is read as tensors and plain containers only. Its configuration names classes: only those are instantiated
 that the files of the same group name, in conf/ and in a folder that the user gives, and classes of a package that the
-user trusts (see capsexp.config.searchpath). The data folder, the accepted versions of the data files, and where to compute come
-from this machine's configuration, not from the file.
+user trusts (see capsexp.config.searchpath). The data folder, the accepted versions of the data files, and where to
+compute come from this machine's configuration, not from the file.
 """
 
 import dataclasses
@@ -165,6 +165,8 @@ def _header(path: Path, checkpoint: Any) -> Header:
 
 def _check_names(node: records.Json) -> None:
     """Raises InputError for a class that neither the group's files name nor the user trusts, and for unknown data."""
+    name = _at(node, "data.name")
+    known = name in list(choices("data"))
     for key, group in _COMPONENTS.items():
         component = _at(node, key)
         target = component.get(TARGET) if isinstance(component, dict) else None
@@ -173,9 +175,9 @@ def _check_names(node: records.Json) -> None:
         missing = component is None and key == "data.synthesis"
         if not (missing or target in allowed or _is_trusted_class(component, key)):
             hint = trust_hint(target) if isinstance(target, str) else ""
+            hint += " and --config-dir=DIR, the folder of its files" if hint and not known else ""
             raise InputError(f"{key}.{TARGET}={target}: conf/{group} names no such class{hint}")
-    name = _at(node, "data.name")
-    if name not in list(choices("data")):
+    if not known:
         raise InputError(f"data.name={name}: no such data set here; --config-dir=DIR adds those of your own")
 
 

@@ -1,7 +1,8 @@
 """Prints the tables of studies, measured beside published, from the records: `capsexp tables [STUDY …] [KEY=VALUE …]`.
 
-Without a study: all of them, results/tables/, and the block of a README that has one. A KEY=VALUE replaces the rows' own choice, as in
-`jiao_table2 data=mnist_sample`; that table is printed, and written only to a folder given with --output.
+Without a study: all of them, results/tables/, and the block of a README that has one. A KEY=VALUE replaces the rows'
+own choice, as in `jiao_table2 data=mnist_sample`; that table is printed, and written only to a folder given with
+--output.
 """
 
 import argparse
@@ -62,7 +63,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="default: all studies")
     parser.add_argument("--results", type=folder, default=RESULTS, metavar="DIR", help="with the records, in DIR/runs")
     parser.add_argument("--output", type=folder, metavar="DIR", help="for the tables (default: RESULTS/tables)")
-    parser.add_argument("--readme", metavar="FILE", help="or none (default: README.md, if it has the block, for all studies of results)")
+    parser.add_argument("--readme", metavar="FILE", help="or none (default: README.md with the block, for all studies)")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
     options = parser.parse_words(arguments)
     if options.output is None and not options.overrides:

@@ -68,8 +68,10 @@ class Cell(NamedTuple):
 
 
 def match(selections: Sequence[Selection], runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs of each row, at last those from elsewhere. `counts`: not the same training as another, under another name
-    of its budget."""
+    """The runs of each row, at last those from elsewhere.
+
+    `counts`: not the same training as another, under another name of its budget.
+    """
     wanted = [(selection.study, one) for selection in selections for one in selection.runs]
     lines = [(study.name, study.rows[one.row].name, place, one.condition) for place, (study, one) in enumerate(wanted)]
     conditions = pd.DataFrame(lines, columns=["study", "row", "wanted", "condition"])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import combinations
 
+from capsexp.config.schema import Config
 from capsexp.errors import InputError
 from capsexp.run import records
 from capsexp.study import studies
@@ -63,15 +64,12 @@ class Selection:
     def replaced(self) -> bool:
         """Whether the typed words make it another experiment than the paper's.
 
-        Raises InputError for a run of the study's own that can't be composed, if none can be with the typed words, or if
-        two different rows become the same.
+        Raises InputError for a run that can't be composed, of typed words only if none can be, and if two rows
+        become the same.
         """
-        if not essential(self.replacing):
+        if not essential(self.replacing) or all(run.identity is None for run in self.runs):
             for run in self.runs:
-                self._check(run)
-        if all(run.identity is None for run in self.runs):
-            for run in self.runs:
-                self._check(run)
+                self._config(run)
         if not essential(self.replacing):
             return False
         own = [{studies.condition(words) for words in row.combinations()} for row in self.study.rows]
@@ -82,12 +80,19 @@ class Selection:
                 raise InputError(f"{' '.join(self.replacing)}: makes {names} the same")
         return any(run.condition not in {None, *own[run.row]} for run in self.runs)
 
-    def _check(self, run: RowRun) -> None:
-        """Raises InputError for a run that can't be composed."""
+    @property
+    def configs(self) -> dict[tuple[str, ...], Config]:
+        """The configurations of the selected runs, by their overrides; raises InputError."""
+        return {run.overrides: self._config(run) for run in self.runs if run.selected}
+
+    def _config(self, run: RowRun) -> Config:
+        """The configuration of a run; raises InputError with the names of study and row."""
         try:
-            studies.config_of(run.overrides)
+            return studies.config_of(run.overrides)
         except InputError as error:
-            raise InputError(f"{self.study.name}, {self.study.rows[run.row].name}: {error}") from None
+            typed = self.replacing and not any(other.identity for other in self.runs)  # it isn't the row that is wrong
+            place = "" if typed else f"{self.study.name}, {self.study.rows[run.row].name}: "
+            raise InputError(f"{place}{error}") from None
 
 
 def select(study: Study, typed: Sequence[str] = ()) -> Selection:

@@ -229,20 +229,7 @@ def _check_rows(study: Study) -> None:
     if len(rows) < len(study.rows):
         raise InputError("rows: their first labels must differ")
     for row in study.rows:
-        if len(row.labels) != len(study.columns):
-            raise InputError(f"rows.{row.name}: must have {len(study.columns)} labels")
-        if unknown := set(row.published) - set(study.measures):
-            raise InputError(f"rows.{row.name}.published: {', '.join(unknown)} is not among the study's measures")
-        for measure, text in row.published.items():
-            if published_number(text) is None and text not in REASONS:
-                allowed = ", ".join(REASONS)
-                raise InputError(f"rows.{row.name}.published.{measure}={text}: must be a number or one of {allowed}")
-        if row.reading_of is not None and row.reading_of not in rows - {row.name}:
-            raise InputError(f"rows.{row.name}.reading_of={row.reading_of}: no such row")
-        if row.run is not None and row.elsewhere is not None:
-            raise InputError(f"rows.{row.name}: has run or elsewhere, not both")
-        if not all("=" in word for word in (row.run or "").split()):
-            raise InputError(f"rows.{row.name}.run={row.run}: must be words of the form key=value")
+        _check_row(row, study, rows)
     for claim in study.claims:
         _check_claim(claim, rows)
     for one in study.checks:
@@ -250,6 +237,23 @@ def _check_rows(study: Study) -> None:
             raise InputError(f"checks: {one.text}: printed must be two numbers")
     if study.across is not None and study.across not in study.columns[1:]:
         raise InputError(f"across={study.across}: must be one of the columns but the first")
+
+
+def _check_row(row: Row, study: Study, rows: set[str]) -> None:
+    if len(row.labels) != len(study.columns):
+        raise InputError(f"rows.{row.name}: must have {len(study.columns)} labels")
+    if unknown := set(row.published) - set(study.measures):
+        raise InputError(f"rows.{row.name}.published: {', '.join(unknown)} is not among the study's measures")
+    for measure, text in row.published.items():
+        if published_number(text) is None and text not in REASONS:
+            allowed = ", ".join(REASONS)
+            raise InputError(f"rows.{row.name}.published.{measure}={text}: must be a number or one of {allowed}")
+    if row.reading_of is not None and row.reading_of not in rows - {row.name}:
+        raise InputError(f"rows.{row.name}.reading_of={row.reading_of}: no such row")
+    if row.run is not None and row.elsewhere is not None:
+        raise InputError(f"rows.{row.name}: has run or elsewhere, not both")
+    if not all("=" in word for word in (row.run or "").split()):
+        raise InputError(f"rows.{row.name}.run={row.run}: must be words of the form key=value")
 
 
 def _check_claim(claim: Claim, rows: set[str]) -> None:
