@@ -159,7 +159,7 @@ BAD_INPUTS = [
     ("model.kernel=0", "model.kernel=0: must be a whole number at least 1"),
     ("model.kernel=29", "model=capsnet on mnist (28×28): a 29×29 kernel doesn't fit on 28×28 positions"),
     ("loss._target_=builtins.print", "loss._target_=builtins.print: not a class of capsexp"),
-    ("loss._target_=torch.nn.L1Loss", "not a class of capsexp; if torch is your own package, add trust=torch"),
+    ("loss._target_=torch.nn.L1Loss", "if torch is your own package, add trust=torch"),
     (
         "loss._target_=capsexp.files.PROBE",
         "loss._target_=capsexp.files.PROBE: must be a class or function with annotations",
