@@ -63,10 +63,19 @@ def task(composed: DictConfig) -> CapsexpError | None:
 
 def main() -> NoReturn:
     """Runs the command line; exits with 0 done, 1 failed, 2 wrong input, 130 interrupted."""
-    if module := COMMANDS.get(sys.argv[1] if len(sys.argv) > 1 else ""):
-        del sys.argv[1]
-        import_module(f"{module}.__main__").run()
+    if place := _place_of_command(sys.argv):
+        import_module(f"{COMMANDS[sys.argv.pop(place)]}.__main__").run()
     end_with(_run, resume=RESUME)
+
+
+def _place_of_command(words: list[str]) -> int | None:
+    """Where one of COMMANDS stands, at the beginning or behind --config-dir and trust=; None for a training."""
+    for place, word in enumerate(words[1:], 1):
+        if word in COMMANDS and words[place - 1] not in searchpath.OPTIONS:
+            return place
+        if not word.startswith((*searchpath.OPTIONS, "trust=")) and words[place - 1] not in searchpath.OPTIONS:
+            return None
+    return None
 
 
 def _run(words: list[str]) -> int:
@@ -78,7 +87,9 @@ def _run(words: list[str]) -> int:
     if options.overrides and options.overrides[0].isidentifier():
         command = options.overrides[0]
         raise InputError(f"{command}: no such command{nearest(command, COMMANDS)} (there are {', '.join(COMMANDS)})")
-    sys.argv[1:] = [*searchpath.for_hydra(), *map(compose.for_hydra, words)]
+    place = words.index(options.overrides[0]) if options.overrides else len(words)  # overrides must stand together
+    words[place:] = [*searchpath.for_jobs(), *map(compose.for_hydra, words[place:])]
+    sys.argv[1:] = [*searchpath.for_hydra(), *words]
     logging.raiseExceptions = False  # no traceback for a log line that Hydra can't write to a closed pipe
     try:
         with _returned_by_hydra() as returned:

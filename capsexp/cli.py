@@ -49,7 +49,7 @@ def _without_search_path(words: list[str]) -> list[str]:
     folder, trust, rest, left = None, None, [], iter(words)
     for word in left:
         key, equals, value = word.partition("=")
-        if key in ("--config-dir", "-cd"):
+        if key in searchpath.OPTIONS:
             folder = value if equals else next(left, "")
         elif key == "trust":
             trust = value

@@ -3,12 +3,13 @@
 import os
 import re
 import shlex
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from traceback import walk_tb
 from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, Quote, QuotedString
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
@@ -81,8 +82,20 @@ def composed(overrides: list[str]) -> dict[str, Any]:
 
 def by_hydra(overrides: Sequence[str]) -> DictConfig:
     """The configuration of any command line, composed by Hydra, slowly; raises its errors."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with _compose_api():
         return compose("config", [*overrides, *searchpath.for_compose()])
+
+
+@contextmanager
+def _compose_api() -> Iterator[None]:
+    """Hydra's Compose API, which is refused while Hydra runs a command line, as in a sweeper."""
+    instance = GlobalHydra.instance()
+    running, instance.hydra = instance.hydra, None
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            yield
+    finally:
+        instance.hydra = running
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
@@ -169,7 +182,7 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
 
 def _hydra_config(choices: list[str]) -> Any:
     """A configuration with Hydra's own part, not resolved."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with _compose_api():
         return OmegaConf.to_container(
             compose("config", [*choices, *searchpath.for_compose()], return_hydra_config=True)
         )

@@ -28,6 +28,9 @@ CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").exists() else _PACKAGE.parent / 
 #: The checkout, where there is one.
 ROOT = CONF.parent
 
+#: Hydra's names of the option.
+OPTIONS = ("--config-dir", "-cd")
+
 _DIR, _TRUST = "CAPSEXP_CONFIG_DIR", "CAPSEXP_TRUST"
 
 
@@ -81,15 +84,19 @@ def is_outside(target: str) -> bool:
 
 
 def for_hydra() -> list[str]:
-    """What was typed, as Hydra's own option, and for the environment of a launcher's jobs."""
+    """What was typed, as Hydra's own option."""
     typed = os.environ.get(_DIR)
-    option = [f"--config-dir={typed}"] if typed else []
+    return [f"--config-dir={typed}"] if typed else []
+
+
+def for_jobs() -> list[str]:
+    """What was typed, as overrides that set the environment of a launcher's jobs."""
     given = {name: value for name in (_DIR, _TRUST) if (value := os.environ.get(name))}
-    return [*option, *(f"+hydra.job.env_set.{name}={_quoted(value)}" for name, value in given.items())]
+    return [f"+hydra.job.env_set.{name}={_quoted(value)}" for name, value in given.items()]
 
 
 def for_compose() -> list[str]:
-    """What was typed, as an override for Hydra's Compose API, which has no option."""
+    """What was typed, as an override for Hydra's Compose API, which has no such option."""
     typed = os.environ.get(_DIR)
     return [f"hydra.searchpath=[{_quoted(f'file://{typed}')}]"] if typed else []
 
