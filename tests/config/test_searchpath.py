@@ -27,6 +27,7 @@ FILES = dict(re.findall(r"`([\w./]+)`:\n\n```\w+\n(.*?)```", TEXT, re.DOTALL))
 (COMMANDS,) = re.findall(r"```\n(mine=.*?)```", TEXT, re.DOTALL)
 MINE = ("--config-dir=mine/conf", "trust=mine")
 RUN = ("model=small_capsnet", "data=dark_digits")
+SHORT = ("budget.epochs=3", "budget.train_images=1000", "trainer=cpu")
 SMALL = ("budget.epochs=1", "budget.train_images=128", "budget.test_images=100", "trainer=cpu")
 
 
@@ -314,8 +315,8 @@ def shell(folder: Path, environment: Path, *lines: str) -> str:
     return ended.stdout
 
 
-def killed_after_an_epoch(command: Sequence[str], folder: Path, environment: Path) -> None:
-    """Kills a run that has finished its first epoch."""
+def killed_after_two_epochs(command: Sequence[str], folder: Path, environment: Path) -> None:
+    """Kills a run after its second epoch; the checkpoint of the first is written then."""
     process = subprocess.Popen(
         [environment / "bin" / command[0], *command[1:]],
         cwd=folder,
@@ -324,13 +325,14 @@ def killed_after_an_epoch(command: Sequence[str], folder: Path, environment: Pat
         text=True,
     )
     assert process.stdout is not None
-    while "epoch 1/" not in (line := process.stdout.readline()):
-        assert line, "the run ended before its first epoch"
+    while "epoch 2/" not in (line := process.stdout.readline()):
+        assert line, "the run ended before its second epoch"
     process.send_signal(signal.SIGKILL)
     process.communicate()
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("installed", [False, True], ids=["folder", "plug-in"])
 def test_the_documentation_with_an_installed_wheel(installed: bool, tmp_path: Path) -> None:
     """In an environment that has this package as a wheel, and the libraries of the present one."""
@@ -353,9 +355,11 @@ def test_the_documentation_with_an_installed_wheel(installed: bool, tmp_path: Pa
     if not installed:
         write(package, "mine/")
     assert str(site) in shell(package, environment, "python -c 'import capsexp; print(capsexp.__file__)'")
-    mine, run, *commands = COMMANDS.splitlines()
+    mine, run, *commands = re.sub("budget=demo", f"budget=demo {' '.join(SHORT)}", COMMANDS).splitlines()
     mine = "mine=" if installed else mine
-    killed_after_an_epoch(shlex.split(run.replace("$mine", "" if installed else " ".join(MINE))), package, environment)
+    killed_after_two_epochs(
+        shlex.split(run.replace("$mine", "" if installed else " ".join(MINE))), package, environment
+    )
     assert "continues after epoch" in shell(package, environment, mine, run)
     (name,) = [path.name for path in (package / "logs").iterdir() if (path / "last.ckpt").exists()]
     for command in commands:
