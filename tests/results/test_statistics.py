@@ -257,7 +257,9 @@ def test_noise_around_a_claimed_gain_does_not_refute_it() -> None:
     """0.00 ± 1.73 contains the claimed +1.16; where nothing can be gained, the claim is at the ceiling."""
     assert judge_size(exact(0.0, 1.73), 1.16)[0] == "open"
     assert judge_size(exact(0.0, 1.73), 1.16, room=0.46)[0] == "ceiling"
+    assert judge_size(exact(0.0, 1.73), 1.16, room=1.15)[0] == "ceiling"
     assert judge_size(exact(0.0, 1.73), 1.16, room=1.16)[0] == "open"
+    assert judge_size(exact(-1.0, 0.5), -1.16, room=0.46)[0] == "supported"  # a loss has no ceiling
 
 
 def test_an_exact_effect_is_judged_against_its_printed_size() -> None:
