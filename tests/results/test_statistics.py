@@ -98,6 +98,9 @@ def test_ordinary_cells_are_stable() -> None:
     found = [pool(cells(*draw.normal(80, 0.3, (5, 3)).tolist())).unstable for _ in range(300)]
     assert sum(map(len, found)) <= 10  # of 1,500
     assert not pool(cells([99.3, 100, 98.6], [100, 100, 100]), images=144).unstable  # two images
+    wide = cells(*[[90, 91]] * 10, [90, 84, 90])
+    assert not pool(wide, images=100).unstable  # two standard errors of the test set
+    assert pool(wide, images=10_000).unstable == {"10"}
 
 
 @pytest.mark.parametrize(("width", "unstable"), [(5.0, set()), (6.5, {"60"})])
@@ -301,6 +304,11 @@ def test_sameness_needs_a_margin(value: float, verdict: str) -> None:
     assert judge_sameness(exact(value), 2)[0] == judge_sameness(exact(-value), 2)[0] == verdict
     with pytest.raises(ValueError, match="not positive"):
         judge_sameness(exact(value), 0)
+
+
+def test_the_p_value_of_sameness_is_of_the_nearer_bound() -> None:
+    half = stats.norm.ppf(0.95) / stats.norm.ppf(0.975)  # of the 90 % interval
+    assert judge_sameness(exact(2 - half), 2)[1] == judge_sameness(exact(half - 2), 2)[1] == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(
