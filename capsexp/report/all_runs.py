@@ -90,13 +90,18 @@ COLUMNS = {
     "MB host": _number("host", 0),
     "device": _text("device"),
     "started": RunColumn(lambda run: Entry(run.started.replace("T", " ")[:16])),
-    "commit": RunColumn(lambda run: Entry((run.commit or "")[:10])),
+    "commit": RunColumn(lambda run: Entry(_short(run.commit))),
 }
+
+
+def _short(commits: str | None) -> str:
+    """The commits of a run, each by its first ten digits."""
+    return ", ".join(commit[:10] for commit in (commits or "").split(", "))
 
 
 def environments(runs: pd.DataFrame) -> list[Table]:
     """On which devices, with which versions and which code the runs were made."""
-    runs = runs.assign(commit=runs.commit.str[:10]).sort_values("started", kind="stable")
+    runs = runs.assign(commit=runs.commit.map(_short)).sort_values("started", kind="stable")
     counted = ["runs", *STATES, "time", "first", "last"]
     return [
         _grouped("Devices", {"device": "device", "cores": "cores"}, runs, counted),

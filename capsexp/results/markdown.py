@@ -17,7 +17,7 @@ def document(page: Page) -> str:
     """The whole page."""
     parts = [GENERATED, f"# {page.title}", one_line(f"{page.source.rstrip('.')}. {page.protocol}")]
     for found in page.tables:
-        parts += [f"## {found.title}", table(found), *_below(found)]
+        parts += [f"## {found.title}", table(found), *below(found)]
     if page.deviations:
         parts += ["## Known deviations", bullets(page.deviations)]
     parts += ["## Runs", f"{page.runs} Records: [results/runs](../runs)."]
@@ -36,7 +36,7 @@ def bullets(texts: Iterable[str]) -> str:
     return "\n".join(f"- {one_line(text)}" for text in texts)
 
 
-def _below(found: Table) -> Sequence[str]:
+def below(found: Table) -> Sequence[str]:
     """A table's notes and remarks."""
     return [part for part in (" ".join(map(one_line, found.notes)), bullets(found.remarks)) if part]
 

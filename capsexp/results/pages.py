@@ -15,7 +15,16 @@ from capsexp.study.selection import essential
 from capsexp.study.studies import Claim, published_number
 
 #: Digits behind the point of means.
-DIGITS = {"accuracy": 2, "last": 2, "first_five": 2, "first_epoch": 1, "within": 1, "inference": 2, "seconds": 1}
+DIGITS = {
+    "accuracy": 2,
+    "last": 2,
+    "first_five": 2,
+    "first_epoch": 1,
+    "within": 1,
+    "inference": 2,
+    "seconds": 1,
+    "memory": 0,
+}
 
 RULE = "Verdicts: docs/verdicts.md."
 ACCURACY_NOTE = (

@@ -16,6 +16,13 @@ from capsexp.study.studies import Row, Study, published_number
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
+#: The claims as scripts/report.py draws them.
+PICTURE = """<picture>
+<source media="(prefers-color-scheme: dark)" srcset="results/figures/claims_dark.svg">
+<img src="results/figures/claims_light.svg" width="800" alt="Each claim with a verdict, its effect in points or as a \
+log-ratio with its 95 % interval, and the claimed size">
+</picture>"""
+
 #: The measures of the short tables.
 NAMES = {"accuracy": "maximum %", "first_epoch": "first epoch"}
 CAPTION = (
@@ -36,13 +43,14 @@ def with_block(readme: Path, block: str) -> str:
 
 
 def block(studies: Sequence[Results]) -> str:
-    """The answer, and a line a source: what is known of it."""
+    """The answer, its picture, and a line a source: what is known of it."""
     rows = []
     for name, of_source in summary.by_source(studies).items():
-        known = "<br>".join(filter(None, [*map(_sentence, summary.foremost(of_source)), _headline(of_source)]))
-        rows.append([f"[{name}](results/README.md#{name})", known, summary.conclusion(of_source)])
-    lines = ["| source | claimed, measured, after which training | all verdicts |", "| --- | --- | --- |"]
-    return "\n\n".join([" ".join(summary.answer(studies)), "\n".join([*lines, *map(_row, rows)])])
+        known = "<br>".join(map(_sentence, summary.foremost(of_source)))
+        conclusion = summary.conclusion(of_source).replace("; ", "<br>")
+        rows.append([f"[{name}](results/README.md#{name})", known, _headline(of_source), conclusion])
+    lines = ["| source | claim: measured, verdict | published → measured | all verdicts |", "| --- | --- | --- | --- |"]
+    return "\n\n".join([" ".join(summary.answer(studies)), PICTURE, "\n".join([*lines, *map(_row, rows)])])
 
 
 def index(studies: Sequence[Results], unassigned: int) -> str:
@@ -106,10 +114,10 @@ def position(study: Study, row: Row) -> tuple[str, str]:
 
 
 def _sentence(one: Stated) -> str:
-    """DA-CapsNet is better: claimed +2.52 points, measured +1.89 points (+0.07 to +3.71), supported so far, …"""
-    claimed, _, measured, verdict, origin = claim_texts(one.claim)
-    before, after = f"{summary.short(one.claim)}: claimed {claimed}, measured {measured}: ", f"; {origin}."
-    return f"{markdown.escaped(before)} **{markdown.escaped(verdict)}**{markdown.escaped(after)}"
+    """DA-CapsNet is better by 2.52 points: +1.89 points (+0.07 to +3.71), supported so far (10 of 100 epochs)."""
+    measured, trained = claim_texts(one.claim)[2], one.claim.so_far or "the whole training"
+    before = f"{summary.short(one.claim)}: {measured},"
+    return f"{markdown.escaped(before)} **{summary.qualified(one.claim)}** ({markdown.escaped(trained)})"
 
 
 def _headline(studies: Sequence[Results]) -> str:
@@ -120,7 +128,7 @@ def _headline(studies: Sequence[Results]) -> str:
         if setting and cell.n and cell.verdict and not (line.row.reading_of or cell.unstable):
             training = setting.reduced() or "the whole training"
             row = markdown.escaped(f"{line.row.name} {_cell(line, 'accuracy')}")
-            text = f"{row} %: **{verdict(cell)}**; {markdown.escaped(training)}."
+            text = f"{row} %, **{verdict(cell)}** ({markdown.escaped(training)})"
             found.append(((setting.whole, setting.fraction, cell.n), text))
     return max(found, key=lambda one: one[0])[1] if found else ""
 

@@ -99,7 +99,9 @@ def line(record: Record) -> Json:
         "parameters": record.parameters,
         "hours": sum(_seconds(epoch) for epoch in record.epochs) / 3600,
         **{name: provenance[name] for name in ("started", "command", "device")},
-        **{name: provenance.get(name) for name in ("cores", "python", "commit")},
+        **{name: provenance.get(name) for name in ("cores", "python")},
+        "commit": ", ".join(dict.fromkeys(filter(None, provenance.get("commits") or [provenance.get("commit")])))
+        or None,
         "tree": {None: "", True: "clean", False: "changed"}[provenance.get("clean_tree")],
     }
     if finished:

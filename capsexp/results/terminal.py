@@ -23,6 +23,16 @@ def print_page(page: Page) -> None:
         console.print()
 
 
+def print_table(table: Table) -> None:
+    """Draws a table and what stands below it on a terminal; prints it as Markdown elsewhere."""
+    console = Console()
+    if not console.is_terminal:
+        print("\n\n".join(filter(None, [table.title, markdown.table(table), *markdown.below(table)])))
+        return
+    for part in [Text(table.title, style="bold"), *_table(table, console.width), *_below(table)]:
+        console.print(part, highlight=False)
+
+
 def _parts(page: Page, width: int) -> Iterator[RenderableType]:
     yield Text(page.title, style="bold underline", justify="center")
     yield Text(one_line(f"{page.source.rstrip('.')}. {page.protocol}"))

@@ -31,7 +31,7 @@ def provenance(
     """Versions, commit, machine and times, without names or paths of the machine.
 
     Args:
-        started: from `start`.
+        started: from `start`, and the commits of all parts of a run that was resumed.
         processes: that split the batches.
         resumed: the epochs after which the run was interrupted and resumed.
         command: that repeats the run.

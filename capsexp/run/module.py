@@ -101,6 +101,7 @@ class CapsuleModule(pl.LightningModule):
         self.step: EagerStep | CapturedStep
         self.history: list[EpochMetrics] = []
         self.resumed: list[int] = []  # the epochs after which the run was interrupted
+        self.commits: list[str | None] = []  # of the code that trained before, between and after them
         self._started = self._trained = 0.0  # when the epoch and its evaluation began
 
     def forward(self, pixels: Tensor) -> Prediction:
@@ -213,7 +214,7 @@ class CapsuleModule(pl.LightningModule):
             "unlisted": planned.unlisted,
             "epoch": len(self.history),
         }
-        checkpoint["history"], checkpoint["resumed"] = self.history, self.resumed
+        checkpoint |= {"history": self.history, "resumed": self.resumed, "commits": self.commits}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Takes the history back."""

@@ -231,6 +231,8 @@ def _check_types(record: Record) -> None:
     check_value(record.peak_memory_mb, dict[str, float | None], "peak_memory_mb")
     check_value([provenance["started"], provenance["device"]], list[str], "started, device")
     check_value(provenance.get("libraries") or {}, dict[str, str], "libraries")
+    commits = [provenance.get("commit"), *(provenance.get("commits") or [])]
+    check_value(commits, list[str | None], "commits")
     shlex.split(check_value(provenance["command"], str | None, "command") or "")
 
 

@@ -33,6 +33,7 @@ def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback
     """
     config, started = planned.config, environment.start()
     module, data = _set_up(planned, log)
+    module.commits = [started["commit"]]
     tensorboard = TensorBoard(planned)
     callbacks = [*make_progress(config.trainer.progress), tensorboard, *callbacks]
     heldout_accuracy, chance, error = None, None, None
@@ -62,7 +63,9 @@ def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback
         seconds_per_epoch=seconds,
         peak_memory_mb=environment.peak_memory_mb(planned.device),
         data={"note": data.images.note, "checksum": data.images.checksum},
-        provenance=environment.provenance(started, planned.device, planned.processes, module.resumed, planned.command),
+        provenance=environment.provenance(
+            started | {"commits": module.commits}, planned.device, planned.processes, module.resumed, planned.command
+        ),
         chance_accuracy=chance,
         learned=records.has_learned(maximum, chance) if judged and maximum is not None and chance is not None else None,
     )
@@ -153,6 +156,7 @@ def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: Capsul
         path, checkpoint = None, None  # a rerun of a run with all its epochs starts over
     if checkpoint:
         module.resumed = [*checkpoint["resumed"], done]
+        module.commits = [*checkpoint.get("commits", [None] * len(module.resumed)), *module.commits]
         log(f"{planned.name}: continues after epoch {done}")
         if done >= planned.epochs:  # only the record is missing
             module.load_state_dict(checkpoint["state_dict"])

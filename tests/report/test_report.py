@@ -158,14 +158,19 @@ def test_the_curves_of_each_row_are_data() -> None:
 def test_it_counts_the_runs_of_each_device_version_and_commit() -> None:
     elsewhere = run(PLAIN, 1, device="AMD EPYC", started="2026-02-03T00:00:00+00:00")
     elsewhere.provenance.update(
-        commit="c" * 40, clean_tree=False, python="3.13.1", cores=2, libraries={"torch": "2.13.0"}
+        commit="c" * 40,
+        commits=["d" * 40, "c" * 40],
+        clean_tree=False,
+        python="3.13.1",
+        cores=2,
+        libraries={"torch": "2.13.0"},
     )
     later = run(PLAIN, 2, failed=True, started="2026-03-04T00:00:00+00:00")
     text = Reader(page([later, elsewhere, run(PLAIN, 0)])).text
     assert "NVIDIA H200 2 1 1 2 minutes 2026-01-01 2026-03-04" in text
     assert "AMD EPYC 2 1 1 1 minute 2026-02-03 2026-02-03" in text
     assert "3.13.1 2.13.0 1" in text
-    assert "cccccccccc changed 1 1" in text
+    assert "dddddddddd, cccccccccc changed 1 1" in text
 
 
 def test_every_run_has_a_line() -> None:

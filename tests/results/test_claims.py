@@ -43,6 +43,13 @@ def test_a_difference_has_the_pooled_spread() -> None:
     assert (one.verdict, one.so_far, one.runs, one.seeds) == ("supported", "", 6, (3, 3))
 
 
+def test_runs_of_protocol_heldout_are_not_in_claims() -> None:
+    found = [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.5))]
+    heldout = [run(f"{CBAM} protocol=heldout", seed, [90.0], tested=50.0) for seed in (0, 1, 2)]
+    made = study(claims=[claim()])
+    assert measured(made, [*heldout, *found]) == measured(made, found)
+
+
 def test_a_single_run_has_the_spread_of_the_other_cells() -> None:
     rows = [row("A", PLAIN), row("B", CBAM), row("C", f"{PLAIN} routing.iterations=1")]
     found = [*runs(PLAIN, [99.0]), *runs(CBAM, [99.5]), *runs(rows[2].run or "", SPREAD)]
@@ -243,10 +250,11 @@ def test_a_reading_has_the_key_of_its_claim_and_is_not_corrected() -> None:
     made = study(
         *rows, claims=[claim(), claim(text="read otherwise", pairs=[["A", "C"]]), claim(text="ours", ours=True)]
     )
-    found = [*runs(PLAIN, SPREAD), *runs(CBAM, SPREAD), *runs(other.run or "", SPREAD)]
+    found = [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.15)), *runs(other.run or "", SPREAD)]
     own, reading, ours = results(made, found).claims
     assert (own.reading, reading.reading, own.key == reading.key) == (False, True, True)
-    assert (own.adjusted is None, reading.adjusted, ours.adjusted) == (False, None, None)
+    assert own.adjusted == own.p_value  # the only hypothesis
+    assert (reading.adjusted, ours.adjusted) == (None, None)
     assert ours.key != own.key
 
 

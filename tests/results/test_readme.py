@@ -40,12 +40,15 @@ def table_of(made: Results) -> Table:
 def test_the_block_is_the_answer_and_a_line_a_source() -> None:
     made = [results(study(claims=[claim()]), WHOLE), results(study(name="b", source="other, Table 1"), [])]
     lines = block(made).splitlines()
-    assert lines[0] == " ".join(summary.answer(made))
-    first, second = lines[4:]
-    assert first.startswith("| [made](results/README.md#made) | ")
-    assert first.endswith(" | 1 of 1 claims tested: 1 supported; 3 published numbers: 2 ours is lower, 1 open |")
-    assert "B is better: claimed an increase, measured +0.50 points (+0.27 to +0.73): **supported" in first
-    assert second == "| [other](results/README.md#other) |  | nothing to test |"
+    assert lines[:3] == [" ".join(summary.answer(made)), "", "<picture>"]
+    first, second = lines[-2:]
+    assert first == (
+        "| [made](results/README.md#made) "
+        "| B is better: +0.50 points (+0.27 to +0.73), **supported** (the whole training) "
+        "| A 99.80 → 99.00 ± 0.10 (3) %, **ours is lower** (the whole training) "
+        "| 1 of 1 claims tested: 1 supported<br>3 published numbers: 2 ours is lower, 1 open |"
+    )
+    assert second == "| [other](results/README.md#other) |  |  | nothing to test |"
 
 
 def test_the_index_has_the_claims_each_study_and_what_was_run() -> None:

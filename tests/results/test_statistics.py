@@ -98,12 +98,24 @@ def test_ordinary_cells_are_stable() -> None:
     found = [pool(cells(*draw.normal(80, 0.3, (5, 3)).tolist())).unstable for _ in range(300)]
     assert sum(map(len, found)) <= 10  # of 1,500
     assert not pool(cells([99.3, 100, 98.6], [100, 100, 100]), images=144).unstable  # two images
+    wide = cells(*[[90, 91]] * 10, [90, 84, 90])
+    assert not pool(wide, images=100).unstable  # two standard errors of the test set
+    assert pool(wide, images=10_000).unstable == {"10"}
+
+
+@pytest.mark.parametrize(("width", "unstable"), [(5.0, set()), (6.5, {"60"})])
+def test_a_cell_is_unstable_beyond_six_standard_deviations(width: float, unstable: set[str]) -> None:
+    """Of 60 cells of two values a unit apart, s is sqrt(1/2)."""
+    s = math.sqrt(0.5)
+    assert pool(cells(*[[80, 81]] * 60, [80, 80 + width * s / 2, 80 + width * s])).unstable == unstable
 
 
 def test_seeds_are_paired_where_they_matter() -> None:
     shifts = np.array([-2.0, 0.0, 1.0, 3.0])
     noise = np.random.default_rng(1).normal(0, 0.1, (4, 4))
-    paired = pool(cells(*(80 + k + shifts + noise[k] for k in range(4)))).paired
+    steady = [80 + k + shifts + noise[k] for k in range(4)]
+    paired = pool(cells(*steady)).paired
+    assert pool(cells(*steady, [80, 10, 80, 80])).paired == paired  # the unstable cell says nothing of seeds
     assert paired is not None
     assert paired.degrees == 9  # (4 − 1) · (4 − 1)
     assert paired.variance < 0.05
@@ -180,6 +192,12 @@ def test_the_test_sets_error_is_added_by_squares() -> None:
     assert found is not None
     half = math.hypot(90 - low, high - 90)
     assert found.interval() == pytest.approx((-half, half))
+    mean_of_pairs = effect({"a": [90.0], "b": [90.0]}, {"a": -0.5, "b": 0.5}, Spread(0.0, 1), images=200)
+    assert mean_of_pairs is not None
+    assert mean_of_pairs.interval() == pytest.approx((-half / 2, half / 2))
+    future = one_more_run([90.0], Spread(0.0, 1), images=200)  # on another test set than the first
+    assert future is not None
+    assert future.interval() == pytest.approx((90 - math.sqrt(2) * (90 - low), 90 + math.sqrt(2) * (high - 90)))
     with_seeds = Estimate(0.0, (4 / stats.norm.ppf(0.975)) ** 2, math.inf, (Sample(90, 200),))
     assert with_seeds.interval() == pytest.approx((-math.hypot(4, 90 - low), math.hypot(4, high - 90)))
 
@@ -242,7 +260,9 @@ def test_noise_around_a_claimed_gain_does_not_refute_it() -> None:
     """0.00 ± 1.73 contains the claimed +1.16; where nothing can be gained, the claim is at the ceiling."""
     assert judge_size(exact(0.0, 1.73), 1.16)[0] == "open"
     assert judge_size(exact(0.0, 1.73), 1.16, room=0.46)[0] == "ceiling"
+    assert judge_size(exact(0.0, 1.73), 1.16, room=1.15)[0] == "ceiling"
     assert judge_size(exact(0.0, 1.73), 1.16, room=1.16)[0] == "open"
+    assert judge_size(exact(-1.0, 0.5), -1.16, room=0.46)[0] == "supported"  # a loss has no ceiling
 
 
 def test_an_exact_effect_is_judged_against_its_printed_size() -> None:
@@ -284,6 +304,11 @@ def test_sameness_needs_a_margin(value: float, verdict: str) -> None:
     assert judge_sameness(exact(value), 2)[0] == judge_sameness(exact(-value), 2)[0] == verdict
     with pytest.raises(ValueError, match="not positive"):
         judge_sameness(exact(value), 0)
+
+
+def test_the_p_value_of_sameness_is_of_the_nearer_bound() -> None:
+    half = stats.norm.ppf(0.95) / stats.norm.ppf(0.975)  # of the 90 % interval
+    assert judge_sameness(exact(2 - half), 2)[1] == judge_sameness(exact(half - 2), 2)[1] == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(

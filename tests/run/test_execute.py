@@ -22,7 +22,7 @@ from capsexp.data.module import constant_guess
 from capsexp.data.source import load
 from capsexp.errors import InputError, RunError
 from capsexp.inspect.restore import restore
-from capsexp.run import checkpoints, execute, records
+from capsexp.run import checkpoints, environment, execute, records
 from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import BEFORE, BEST, LAST, plan
@@ -168,6 +168,7 @@ def test_an_interrupted_run_ends_in_the_same_numbers(
     for epochs in interruptions:
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
             stop_after(epochs, KeyboardInterrupt(), patched)
+            patched.setattr(environment, "_commit", lambda at=epochs: (f"before {at}", True))
             run(config, None, no_line)
     assert not list(tmp_path.glob("results/runs/*"))
     lines: list[str] = []
@@ -177,6 +178,8 @@ def test_an_interrupted_run_ends_in_the_same_numbers(
     assert [row["learning_rate"] for row in continued.epochs] == RATES[schedule]
     completed = [epochs for epochs in interruptions if epochs]
     assert continued.provenance["resumed_after_epochs"] == completed
+    last = continued.provenance["commit"]
+    assert continued.provenance["commits"] == [*(f"before {epochs}" for epochs in completed), last]
     assert any(f"continues after epoch {interruptions[-1]}" in line for line in lines) is bool(completed)
 
 

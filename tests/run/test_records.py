@@ -213,6 +213,7 @@ CONTRADICTIONS = [
     (_put("learned", True), "whether it learned doesn't follow from its epochs"),
     (lambda node: node.update(learned=False, chance_accuracy=50.0), "whether it learned doesn't follow"),
     (_put("provenance.command", "python 'x"), "not a record (No closing quotation)"),
+    (_put("provenance.commits", [5]), "not a record (commits[1]=5: must be text or null)"),
     (_put("provenance.device", ["x"]), "not a record (started, device[1]=['x']: must be text)"),
     (_put("epochs.0.train_loss", "x"), "not a record (epochs: x: must be a number or null)"),
     (_put("peak_memory_mb.device", "x"), "not a record (peak_memory_mb.device=x: must be a number or null)"),

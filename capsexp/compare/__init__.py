@@ -1,0 +1,222 @@
+"""Two sides of runs beside each other, by the rule of the tables: A, B, B − A with its interval, and a verdict.
+
+A side is the runs of a command line (model=capsnet data=mnist), of a study's row (jiao_table2:CapsNet1), a single run
+(its key, the beginning of it, or its record's path), or a folder of results. Of two folders, all that both have trained
+is compared.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from capsexp.config.checks import nearest
+from capsexp.errors import InputError
+from capsexp.results import cells, pages, runs
+from capsexp.results.cells import Cell
+from capsexp.results.claims import MeasuredClaim, measure_claims
+from capsexp.results.collect import Results
+from capsexp.results.pages import Table
+from capsexp.results.runs import Run
+from capsexp.results.spread import Pools
+from capsexp.study import studies
+from capsexp.study.selection import Selection, select
+from capsexp.study.studies import Measure, Study
+
+NAME = "compare"
+
+SIDES = "a command line such as 'model=capsnet data=mnist', STUDY:ROW, a run's key or record, or a folder of results"
+
+#: What is compared, and how.
+MEASURES: dict[Measure, str] = {
+    "accuracy": "maximum accuracy, %",
+    "first_five": "mean of epochs 1–5, %",
+    "first_epoch": "first epoch to the maximum",
+    "seconds": "seconds an epoch",
+    "memory": "MB on the device",
+}
+
+#: The verdicts on an increase from A to B, where nothing is claimed.
+WORDS = {"supported": "B is higher", "contradicted": "B is lower"}
+
+NOTE = (
+    "A and B: mean ± standard deviation over seeds (number of seeds). B − A: with its 95 % interval, from the spread "
+    "over seeds of all runs of the data set in this setting; of epochs and costs, the change from A to B."
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two rows of the study that is compared."""
+
+    what: str  # nothing for the only pair
+    a: str
+    b: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The pairs, and what their runs give: a study that nobody has published."""
+
+    pairs: list[Pair]
+    results: Results
+
+
+def compare(
+    sides: tuple[str, str], results: Path, claimed: str | None = None, margin: str | None = None
+) -> tuple[Comparison, list[str]]:
+    """The comparison, and a line for each record that can't be used.
+
+    Args:
+        results: the folder with the records of sides that are no folders themselves.
+        claimed: of the accuracy's B − A: a size in points, with its sign, or one of studies.CLAIMED.
+        margin: in points, where no difference is claimed.
+
+    Raises InputError for sides that make no sense or have no runs.
+    """
+    if sides[0] == sides[1]:
+        raise InputError(f"{sides[0]}: both sides are the same")
+    folders = [Path(side).is_dir() for side in sides]
+    if any(folders) and not all(folders):
+        raise InputError(f"{sides[folders.index(True)]}: a folder is compared with a folder")
+    problems: list[str] = []
+    if all(folders):
+        frames = []
+        for side in sides:
+            found, lines = runs.read(Path(side))
+            frames.append(found)
+            problems += lines
+        pairs, matched = _pairs(sides, frames)
+    else:
+        found, problems = runs.read(results)
+        frames = [found]
+        pairs = [Pair("", *sides)]
+        matched = pd.concat([_side(side, found) for side in sides], ignore_index=True)
+    study = _study(pairs, claimed, margin)
+    return Comparison(pairs, _results(study, matched, Pools(pd.concat(frames, ignore_index=True)))), problems
+
+
+def _side(text: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """The runs of one side, as `cells.match` gives them; raises InputError."""
+    study, colon, name = text.partition(":")
+    if Path(text).suffix == ".json" and Path(text).is_file():
+        from capsexp.run import records
+
+        matched = _alone(runs.frame([runs.line(records.read(Path(text)))]))
+    elif "=" in text:
+        for words in studies.expand(text.split()):
+            studies.config_of(words)  # raises what is wrong
+        matched = cells.match([select(_of_rows({text: text}))], frame)
+    elif colon and study in studies.names():
+        rows = studies.load(study).rows
+        row = next((row for row in rows if row.name == name), None)
+        if row is None:
+            raise InputError(f"{text}: {study} has no row {name}{nearest(name, [row.name for row in rows])}")
+        matched = cells.match([select(_of_rows({text: row.run}))], frame)
+    else:
+        matched = _alone(frame[frame.name.str.startswith(text) | frame.key.str.startswith(text)])
+        if len(matched) > 1:
+            raise InputError(f"{text}: {len(matched)} runs begin like that")
+    matched = matched[matched.state == "finished"]
+    if matched.empty:
+        raise InputError(f"{text}: no finished run; a side is {SIDES}")
+    if "paper" not in set(matched.protocol):
+        raise InputError(f"{text}: has runs of protocol=heldout only; runs of protocol=paper are compared")
+    return matched.assign(study=NAME, row=text)
+
+
+def _alone(frame: pd.DataFrame) -> pd.DataFrame:
+    """Runs that are of no study, each of them counted once."""
+    frame = frame[frame.state == "finished"].sort_values(["started", "key"])
+    repeated = frame.duplicated(["condition", "setting", "protocol", "seed"])
+    return frame.assign(wanted=0, combinations=1, counts=~repeated)
+
+
+def _pairs(sides: Sequence[str], frames: Sequence[pd.DataFrame]) -> tuple[list[Pair], pd.DataFrame]:
+    """All that both folders have trained, a pair each, and the runs; raises InputError where that is nothing."""
+    parts = [_alone(frame[frame.protocol == "paper"]) for frame in frames]
+    named = {
+        str(run.condition): _what(run) for run in parts[1].itertuples() if run.condition in set(parts[0].condition)
+    }
+    if not named:
+        raise InputError(f"{sides[0]} and {sides[1]}: no run that both have")
+    pairs: list[Pair] = []
+    matched = []
+    for condition, what in sorted(named.items(), key=lambda one: one[1]):
+        unique = what if [*named.values()].count(what) == 1 else f"{what} {condition[:6]}"
+        pairs.append(Pair(unique, *(f"{unique}, {side}" for side in sides)))
+        for side, part in zip(sides, parts, strict=True):
+            matched.append(part[part.condition == condition].assign(study=NAME, row=f"{unique}, {side}"))
+    return pairs, pd.concat(matched, ignore_index=True)
+
+
+def _what(run: Run) -> str:
+    """capsnet on mnist, dynamic 3, CBAM."""
+    routing = f", {run.routing} {run.iterations}" if run.iterations is not None else ""
+    return f"{run.network} on {run.data}{routing}" + (f", {run.attention}" if run.attention != "none" else "")
+
+
+def _study(pairs: Sequence[Pair], claimed: str | None, margin: str | None) -> Study:
+    """The study of these pairs, with a claim on each measure of each; raises InputError."""
+    claims = [
+        {
+            "text": "B − A",
+            "measure": measure,
+            "estimate": "difference" if measure in ("accuracy", "first_five") else "relative",
+            "claimed": claimed if claimed and measure == "accuracy" else "increase",
+            "margin": margin if measure == "accuracy" else None,
+            "pairs": [[pair.a, pair.b]],
+        }
+        for pair in pairs
+        for measure in MEASURES
+    ]
+    return _of_rows({name: None for pair in pairs for name in (pair.a, pair.b)}, claims)
+
+
+def _of_rows(commands: Mapping[str, str | None], claims: Sequence[dict[str, Any]] = ()) -> Study:
+    """A study of rows without published numbers, by name; raises InputError for claims that make no sense."""
+    content = {
+        "title": NAME,
+        "source": "Runs of protocol=paper",
+        "protocol": "Verdicts as in the tables: docs/verdicts.md.",
+        "columns": ["runs"],
+        "measures": ["accuracy", "first_epoch", "first_five"],
+        "rows": [{"labels": [name], "run": command, "published": {}} for name, command in commands.items()],
+        "claims": [*claims],
+    }
+    return studies.checked(NAME, content)
+
+
+def _results(study: Study, matched: pd.DataFrame, pools: Pools) -> Results:
+    """What `collect` gives for a study, of runs that are already matched with its rows."""
+    selection = Selection(study, [], [])
+    best = cells.best_runs(matched)
+    conditions = {str(row): frozenset(of_row.condition) for row, of_row in matched.groupby("row")}
+    tidy = cells.tidy([selection], matched, best, pools)
+    claims = measure_claims(selection, best, pools, conditions)
+    return Results(study, [], False, matched, best, tidy, claims, conditions)
+
+
+def differences(found: Comparison) -> Table:
+    """A line a pair and measure: A, B, B − A, and the verdict."""
+    several, rows = len(found.pairs) > 1, []
+    for pair, claim in zip([pair for pair in found.pairs for _ in MEASURES], found.results.claims, strict=True):
+        if claim.measured is None and claim.verdict == "not run":
+            continue  # memory on the device, of runs on a CPU
+        sides = [_number(found.results, name, claim) for name in (pair.a, pair.b)]
+        word = WORDS.get(claim.verdict, claim.verdict) if claim.claim.claimed == "increase" else claim.verdict
+        _, _, difference, verdict, origin = pages.claim_texts(replace(claim, verdict=word))
+        what = [pair.what] if several else []
+        rows.append([*what, MEASURES[claim.claim.measure], *sides, difference, verdict, origin])
+    columns = [*(["what"] if several else []), "measure", "A", "B", "B − A", "verdict", "from"]
+    title = "" if several else f"A: {found.pairs[0].a}; B: {found.pairs[0].b}"
+    return Table(title, columns, "l" * len(columns), rows, [NOTE, pages.RULE])
+
+
+def _number(results: Results, row: str, claim: MeasuredClaim) -> str:
+    """A side's mean and spread, in the setting in which the sides are compared."""
+    own = results.cells[(results.cells.row == row) & (results.cells.measure == claim.claim.measure)]
+    own = own[(own.protocol == "paper") & (own.setting.map(lambda setting: setting == claim.setting))]
+    return pages.mean_and_spread(Cell(*own.iloc[0])) if claim.setting and len(own) else ""

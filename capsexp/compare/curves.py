@@ -1,0 +1,21 @@
+"""The accuracy by epoch of what is compared, a curve a side."""
+
+from capsexp.compare import Comparison
+from capsexp.errors import InputError
+from capsexp.figures.curves import BAND, draw_curves
+from capsexp.figures.sources import Trainings
+from capsexp.figures.style import STYLES, PaperFigure, default_style, legend
+
+
+def draw(found: Comparison) -> dict[str, bytes]:
+    """The figure by suffix; raises InputError for more curves than can be told apart."""
+    lines = [line for line in found.results.lines if line.runs]
+    if len(lines) > len(STYLES):
+        raise InputError(f"{len(lines)} curves: {len(STYLES)} can be told apart; compare fewer runs")
+    with default_style():
+        figure, trainings = PaperFigure("Accuracy by epoch", (8, 4.5)), Trainings(lines)
+        axis = figure.axes[0][0]
+        draw_curves(axis, lines, trainings)
+        legend(axis)
+        figure.note(BAND, trainings.note)
+        return figure.files()
