@@ -30,6 +30,7 @@ COMMANDS = {
     "tables": "capsexp.results",
     "figures": "capsexp.figures",
     "report": "capsexp.report",
+    "compare": "capsexp.compare",
     "evaluate": "capsexp.evaluate",
     "inspect": "capsexp.inspect",
     "data": "capsexp.data",
