@@ -92,7 +92,7 @@ def for_hydra() -> list[str]:
 def for_jobs() -> list[str]:
     """What was typed, as overrides that set the environment of a launcher's jobs."""
     given = {name: value for name in (_DIR, _TRUST) if (value := os.environ.get(name))}
-    return [f"+hydra.job.env_set.{name}={_quoted(value)}" for name, value in given.items()]
+    return [f"++hydra.job.env_set.{name}={_quoted(value)}" for name, value in given.items()]
 
 
 def for_compose() -> list[str]:
