@@ -43,6 +43,30 @@ def test_a_difference_has_the_pooled_spread() -> None:
     assert (one.verdict, one.so_far, one.runs, one.seeds) == ("supported", "", 6, (3, 3))
 
 
+def test_seeds_are_paired_where_they_shift_all_rows_alike() -> None:
+    """Four cells of four seeds; B lacks the last, and is compared with A in the other three."""
+    shifts, noise = [-2.0, 0.0, 1.0, 3.0], [0.01, -0.02, 0.02, -0.01]
+    conditions = [PLAIN, CBAM, f"{PLAIN} routing.iterations=1", f"{CBAM} routing.iterations=1"]
+    found = [
+        run(words, seed, [90 + place + shift + (-1) ** place * noise[(seed + place) % 4]])
+        for place, words in enumerate(conditions)
+        for seed, shift in enumerate(shifts)
+        if (place, seed) != (1, 3)
+    ]
+    one = measured(study(claims=[claim()]), found)
+    assert (one.seeds, one.runs) == ((3, 3), 6)
+    assert one.measured is not None
+    assert one.measured.interval is not None
+    low, high = one.measured.interval
+    assert 0.9 < low < 1 < high < 1.1  # about 4 points wide without pairs
+
+
+def test_seeds_that_do_not_matter_are_all_used() -> None:
+    one = measured(study(claims=[claim()]), [*runs(PLAIN, [98.9, 99.0, 99.1]), *runs(CBAM, [99.5, 99.4])])
+    assert (one.seeds, one.runs) == ((2, 3), 5)
+    assert value(one) == pytest.approx(99.45 - 99.0)
+
+
 def test_the_best_of_several_runs_is_compared_even_if_one_of_them_is_unstable() -> None:
     rows = [row("A", CBAM), row("B", SWEPT)]
     first, second, third = (SWEPT.replace("1,2,3", number) for number in "123")
