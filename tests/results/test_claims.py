@@ -61,6 +61,15 @@ def test_seeds_are_paired_where_they_shift_all_rows_alike() -> None:
     assert 0.9 < low < 1 < high < 1.1  # about 4 points wide without pairs
 
 
+def test_rows_on_different_data_have_no_common_spread() -> None:
+    other = PLAIN.replace("mnist", "fashion_mnist")
+    found = [*runs(PLAIN, SPREAD), *runs(other, moved(SPREAD, 5))]
+    one = measured(study(row("A", PLAIN), row("B", other), claims=[claim()]), found)
+    assert value(one) == pytest.approx(5)
+    assert one.measured is not None
+    assert (one.measured.interval, one.verdict) == (None, "open")
+
+
 def test_seeds_that_do_not_matter_are_all_used() -> None:
     one = measured(study(claims=[claim()]), [*runs(PLAIN, [98.9, 99.0, 99.1]), *runs(CBAM, [99.5, 99.4])])
     assert (one.seeds, one.runs) == ((2, 3), 5)
