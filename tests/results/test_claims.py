@@ -61,6 +61,22 @@ def test_seeds_are_paired_where_they_shift_all_rows_alike() -> None:
     assert 0.9 < low < 1 < high < 1.1  # about 4 points wide without pairs
 
 
+def test_the_whole_training_of_some_pairs_counts_more_than_a_shorter_one_of_all() -> None:
+    third = f"{PLAIN} routing.iterations=1"
+    short = [one for words in (PLAIN, CBAM, third) for one in runs(f"{words} {SHORT}", SPREAD)]
+    made = study(*study().rows, row("C", third), claims=[claim(pairs=[["A", "B"], ["A", "C"]])])
+    one = measured(made, [*short, *runs(PLAIN, SPREAD), *runs(CBAM, SPREAD)])
+    assert one.setting is not None
+    assert (one.setting.whole, one.so_far) == (True, "1 of 2 pairs")
+
+
+def test_the_ceiling_is_above_the_first_row_of_a_pair() -> None:
+    found = [*runs(PLAIN, [99.4, 99.5, 99.6]), *runs(CBAM, SPREAD)]
+    assert measured(study(claims=[claim(claimed="+1")]), found).verdict == "ceiling"
+    found = [*runs(PLAIN, SPREAD), *runs(CBAM, [99.4, 99.5, 99.6])]
+    assert measured(study(claims=[claim(claimed="+0.8")]), found).verdict == "supported"
+
+
 def test_rows_on_different_data_have_no_common_spread() -> None:
     other = PLAIN.replace("mnist", "fashion_mnist")
     found = [*runs(PLAIN, SPREAD), *runs(other, moved(SPREAD, 5))]
