@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from capsexp.run.execute import is_locked
 from capsexp.run.plan import LAST, OUTPUT
 from capsexp.study.planning import Job, count
 
@@ -83,9 +84,7 @@ def print_plan(jobs: Sequence[Job], barred: Mapping[str, Sequence[str]], listed:
     if listed:
         names = short_names(jobs)
         for job in jobs:
-            interrupted = (job.planned.folder / LAST).exists()
-            state = job.state if job.state != "waiting" else "interrupted" if interrupted else "to do"
-            print(f"{state:<12} {names[job.planned.name]}  ({', '.join(job.studies)})")
+            print(f"{_in_words(job):<12} {names[job.planned.name]}  ({', '.join(job.studies)})")
     shared = sum(len(job.studies) > 1 for job in jobs)
     epochs = sum(job.left for job in jobs)
     print(
@@ -96,6 +95,14 @@ def print_plan(jobs: Sequence[Job], barred: Mapping[str, Sequence[str]], listed:
     )
     for reason, stopped in barred.items():
         print(f"can't run {len(stopped)} configurations: {reason}")
+
+
+def _in_words(job: Job) -> str:
+    """Finished, failed, running, interrupted, or to do."""
+    if job.state != "waiting":
+        return job.state
+    interrupted = (job.planned.folder / LAST).exists()
+    return "running" if is_locked(job.planned.folder) else "interrupted" if interrupted else "to do"
 
 
 def print_end(jobs: Sequence[Job], problems: Sequence[str]) -> None:

@@ -90,6 +90,13 @@ class Setting:
         return [f"{key}={value}" for key, value in values.items() if value is not None]
 
 
+def trained_images(identity: Json) -> int | None:
+    """The number of images in an epoch of a run; None where only the files could tell."""
+    data, images = identity["data"], _images(identity["data"])
+    part = _part(data["note"])
+    return identity["budget"]["train_images"] or (part[0] if part else images and images[0])
+
+
 def tested_images(identity: Json) -> int | None:
     """The number of images that a run was tested on; None where only the files could tell."""
     data, count = identity["data"], identity["budget"]["test_images"]
@@ -120,8 +127,14 @@ def _fraction_of_images(identity: Json) -> float:
     images = _images(data)
     if images and count is not None:
         return count / images[0]
-    part = re.match(r"first ([\d,]+) of ([\d,]+)", data["note"] or "")
-    return int(part[1].replace(",", "")) / int(part[2].replace(",", "")) if part else 1.0
+    part = _part(data["note"])
+    return part[0] / part[1] if part else 1.0
+
+
+def _part(note: str | None) -> tuple[int, int] | None:
+    """The training images of a part of a data set, and of the whole, where its note tells them."""
+    part = re.match(r"first ([\d,]+) of ([\d,]+)", note or "")
+    return (int(part[1].replace(",", "")), int(part[2].replace(",", ""))) if part else None
 
 
 def _images(data: Json) -> tuple[int, int] | None:

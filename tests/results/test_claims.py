@@ -43,6 +43,64 @@ def test_a_difference_has_the_pooled_spread() -> None:
     assert (one.verdict, one.so_far, one.runs, one.seeds) == ("supported", "", 6, (3, 3))
 
 
+def test_seeds_are_paired_where_they_shift_all_rows_alike() -> None:
+    """Four cells of four seeds; B lacks the last, and is compared with A in the other three."""
+    shifts, noise = [-2.0, 0.0, 1.0, 3.0], [0.01, -0.02, 0.02, -0.01]
+    conditions = [PLAIN, CBAM, f"{PLAIN} routing.iterations=1", f"{CBAM} routing.iterations=1"]
+    found = [
+        run(words, seed, [90 + place + shift + (-1) ** place * noise[(seed + place) % 4]])
+        for place, words in enumerate(conditions)
+        for seed, shift in enumerate(shifts)
+        if (place, seed) != (1, 3)
+    ]
+    one = measured(study(claims=[claim()]), found)
+    assert (one.seeds, one.runs) == ((3, 3), 6)
+    assert one.measured is not None
+    assert one.measured.interval is not None
+    low, high = one.measured.interval
+    assert 0.9 < low < 1 < high < 1.1  # about 4 points wide without pairs
+
+
+def test_the_whole_training_of_some_pairs_counts_more_than_a_shorter_one_of_all() -> None:
+    third = f"{PLAIN} routing.iterations=1"
+    short = [one for words in (PLAIN, CBAM, third) for one in runs(f"{words} {SHORT}", SPREAD)]
+    made = study(*study().rows, row("C", third), claims=[claim(pairs=[["A", "B"], ["A", "C"]])])
+    one = measured(made, [*short, *runs(PLAIN, SPREAD), *runs(CBAM, SPREAD)])
+    assert one.setting is not None
+    assert (one.setting.whole, one.so_far) == (True, "1 of 2 pairs")
+
+
+def test_the_ceiling_is_above_the_first_row_of_a_pair() -> None:
+    found = [*runs(PLAIN, [99.4, 99.5, 99.6]), *runs(CBAM, SPREAD)]
+    assert measured(study(claims=[claim(claimed="+1")]), found).verdict == "ceiling"
+    found = [*runs(PLAIN, SPREAD), *runs(CBAM, [99.4, 99.5, 99.6])]
+    assert measured(study(claims=[claim(claimed="+0.8")]), found).verdict == "supported"
+
+
+def test_rows_on_different_data_have_no_common_spread() -> None:
+    other = PLAIN.replace("mnist", "fashion_mnist")
+    found = [*runs(PLAIN, SPREAD), *runs(other, moved(SPREAD, 5))]
+    one = measured(study(row("A", PLAIN), row("B", other), claims=[claim()]), found)
+    assert value(one) == pytest.approx(5)
+    assert one.measured is not None
+    assert (one.measured.interval, one.verdict) == (None, "open")
+
+
+def test_seeds_that_do_not_matter_are_all_used() -> None:
+    one = measured(study(claims=[claim()]), [*runs(PLAIN, [98.9, 99.0, 99.1]), *runs(CBAM, [99.5, 99.4])])
+    assert (one.seeds, one.runs) == ((2, 3), 5)
+    assert value(one) == pytest.approx(99.45 - 99.0)
+
+
+def test_the_best_of_several_runs_is_compared_even_if_one_of_them_is_unstable() -> None:
+    rows = [row("A", CBAM), row("B", SWEPT)]
+    first, second, third = (SWEPT.replace("1,2,3", number) for number in "123")
+    steady = [*runs(CBAM, SPREAD), *runs(second, SPREAD), *runs(third, SPREAD)]
+    one = measured(study(*rows, claims=[claim()]), [*steady, *runs(first, [99.9, 20.0, 99.9])])
+    assert value(one) == pytest.approx((99.9 + 99.0 + 99.9) / 3 - 99.0)
+    assert "unstable" not in one.reason
+
+
 def test_runs_of_protocol_heldout_are_not_in_claims() -> None:
     found = [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.5))]
     heldout = [run(f"{CBAM} protocol=heldout", seed, [90.0], tested=50.0) for seed in (0, 1, 2)]

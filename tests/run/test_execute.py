@@ -183,6 +183,23 @@ def test_an_interrupted_run_ends_in_the_same_numbers(
     assert any(f"continues after epoch {interruptions[-1]}" in line for line in lines) is bool(completed)
 
 
+def test_an_interrupted_run_continues_where_its_folder_was_moved(
+    uninterrupted: Callable[[str], records.Record],
+    tiny: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = [*tiny, "preprocess.shift=0.1", *SCHEDULES["steps"]]
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        stop_after(1, KeyboardInterrupt(), patched)
+        run(composed_config(*words), None, no_line)
+    shutil.move(tmp_path / "logs", tmp_path / "there" / "logs")
+    moved = composed_config(*words, f"paths.logs={tmp_path}/there/logs", f"paths.results={tmp_path}/there/results")
+    continued = run(moved, None, no_line)
+    assert continued.provenance["resumed_after_epochs"] == [1]
+    assert numbers(continued) == numbers(uninterrupted("steps"))
+
+
 def _schedule_beside_lightnings_state(checkpoint: dict[str, Any]) -> None:
     (checkpoint["schedule"],) = checkpoint["lr_schedulers"]
     checkpoint["lr_schedulers"] = []

@@ -11,8 +11,10 @@ from support import Trained
 from capsexp.config.schema import Data
 from capsexp.data.source import Identity
 from capsexp.errors import InputError
-from capsexp.run.plan import plan
+from capsexp.run.execute import locked
+from capsexp.run.plan import LAST, plan
 from capsexp.study import planning, studies
+from capsexp.study.monitor import print_plan
 
 
 @pytest.fixture
@@ -95,3 +97,19 @@ def test_one_run_a_gpu_or_on_the_cpu(calls: Counter[str], monkeypatch: pytest.Mo
     jobs[0].planned = dataclasses.replace(jobs[0].planned, device=torch.device("cuda", 0))
     assert planning.places(jobs, None) == (3, 3)
     assert planning.places(jobs, 5) == (5, 3)
+
+
+def test_the_plan_tells_what_is_running_and_what_was_interrupted(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = dataclasses.replace(trained.config.paths, results=str(tmp_path), logs=str(tmp_path))
+    seeds = [dataclasses.replace(trained.config, paths=paths, seed=seed) for seed in (7, 8, 9)]
+    jobs = [planning.Job(plan(config), ["mine"]) for config in [trained.config, *seeds]]
+    jobs[0].read_record()
+    for job in jobs[1:3]:
+        job.planned.folder.mkdir()
+        (job.planned.folder / LAST).touch()
+    with locked(jobs[1].planned.folder):
+        print_plan(jobs, {}, listed=True)
+    states = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert states[:4] == ["finished", "running", "interrupted", "to do"]

@@ -1,0 +1,96 @@
+"""What runs will cost, from records of runs alike on this device, and from a few timed steps."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made import run, write
+from support import TINY, composed_config
+
+from capsexp.run.environment import processor
+from capsexp.run.plan import Plan, plan
+from capsexp.run.records import Record
+from capsexp.study import estimate
+from capsexp.study.estimate import Cost
+from capsexp.study.planning import Job
+
+SHORT = "model=capsnet data=mnist_sample attention=none budget.epochs=2 trainer.precision=float32"
+ON: dict[str, Any] = {
+    "precision": "float32",
+    "device": processor(),
+    "note": "sample of 5,000 training and 1,000 test images",
+}
+
+
+def job(results: Path, words: str, seed: int = 0) -> Job:
+    """A run that is still to do."""
+    config = composed_config(*words.split(), f"seed={seed}", f"paths.results={results}", "trainer=cpu")
+    return Job(plan(config), [])
+
+
+def with_times(record: Record, train: float, test: float) -> Record:
+    """The record, with these seconds in each epoch."""
+    for epoch in record.epochs:
+        epoch.update(train_seconds=train, test_seconds=test)
+    return dataclasses.replace(record, seconds_per_epoch=train + test)
+
+
+def test_runs_that_differ_in_seed_and_epochs_cost_the_same_an_epoch(tmp_path: Path) -> None:
+    alike = job(tmp_path, SHORT.replace("epochs=2", "epochs=7"), seed=9)
+    made = [
+        with_times(run(SHORT, seed, [90.0, 90.0], **ON), train, 10.0) for seed, train in enumerate((45.0, 50.0, 60.0))
+    ]
+    write(tmp_path, made)
+    others = [
+        job(tmp_path, f"{SHORT} {word}")
+        for word in ("routing.iterations=1", "budget.width=0.5", "budget.train_images=100")
+    ]
+    costs = estimate.recorded([alike, *others])
+    assert costs == {alike.planned.name: Cost(60.0, 1000.0)}
+    assert estimate.lines([alike, *others], costs, at_a_time=1) == [
+        "1 runs: about 7 min on this device, 1 at a time",
+        "up to 1,000 MB a run",
+        "3 runs: time not known, no finished run is alike (--measure times some steps)",
+    ]
+
+
+def test_records_of_another_device_say_nothing(tmp_path: Path) -> None:
+    write(tmp_path, [run(SHORT, 0, [90.0, 90.0], **(ON | {"device": "another"}))])
+    assert estimate.recorded([job(tmp_path, SHORT, seed=1)]) == {}
+    assert estimate.recorded([job(tmp_path / "none", SHORT)]) == {}
+
+
+def test_steps_are_timed_once_for_all_runs_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trials are trained here; the launcher would make a process for each."""
+    launched: list[Job] = []
+
+    def launch(jobs: list[Job], options: object) -> None:
+        from capsexp.run.execute import run as train
+
+        for one in jobs:
+            launched.append(one)
+            train(one.planned.config, None, lambda line: None)
+
+    monkeypatch.setattr("capsexp.study.launcher.launch", launch)
+    tiny = " ".join(TINY)
+    jobs = [job(tmp_path, tiny, seed) for seed in (0, 1)] + [job(tmp_path, f"{tiny} routing.iterations=1")]
+    costs = estimate.timed(jobs)
+    assert len(launched) == 2
+    assert all((one.planned.config.budget.steps, one.planned.epochs) == (estimate.STEPS, 2) for one in launched)
+    assert set(costs) == {one.planned.name for one in jobs}
+    assert costs[jobs[0].planned.name] == costs[jobs[1].planned.name]
+    assert all(cost.seconds > 0 and cost.memory > 0 for cost in costs.values())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_trial_is_scaled_to_the_whole_epoch(tmp_path: Path) -> None:
+    whole: Plan = job(tmp_path, SHORT).planned  # 5,000 training and 1,000 test images
+    trial = Job(estimate._trial(whole, tmp_path), [])
+    words = f"{SHORT} budget.steps=5 budget.test_images=512"
+    made = with_times(run(words, 0, [90.0, 90.0], **ON), 6.4, 5.12)
+    (path,) = write(tmp_path / "results", [made])
+    assert path == trial.planned.path
+    cost = estimate._cost(whole, trial)
+    assert cost is not None
+    assert cost.seconds == pytest.approx(6.4 / (5 * 128) * 5_000 + 0.01 * 1_000)
