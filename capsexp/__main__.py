@@ -1,4 +1,4 @@
-"""`python -m capsexp KEY=VALUE …`: compose, check, run; with -m, for every combination."""
+"""`capsexp KEY=VALUE …`: compose, check, run; with -m, for every combination. `capsexp COMMAND …`: see COMMANDS."""
 
 import logging
 import os
@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -18,14 +19,27 @@ from hydra.core.utils import JobReturn
 from omegaconf import DictConfig, OmegaConf
 
 from capsexp.cli import end_with, report, wrong_option
-from capsexp.config import compose
+from capsexp.config import compose, searchpath
+from capsexp.config.checks import nearest
 from capsexp.config.schema import check
-from capsexp.errors import DONE, FAILED, CapsexpError
+from capsexp.errors import DONE, FAILED, CapsexpError, InputError
+
+#: Each command but training, and the package that runs it; conf/hydra/help/capsexp.yaml describes them.
+COMMANDS = {
+    "reproduce": "capsexp.study",
+    "tables": "capsexp.results",
+    "figures": "capsexp.figures",
+    "report": "capsexp.report",
+    "compare": "capsexp.compare",
+    "evaluate": "capsexp.evaluate",
+    "inspect": "capsexp.inspect",
+    "data": "capsexp.data",
+}
 
 RESUME = "the same command continues after the last whole epoch"
 
 
-@hydra.main(version_base="1.3", config_path=str(compose.CONF), config_name="config")
+@hydra.main(version_base="1.3", config_path=str(searchpath.CONF), config_name="config")
 def task(composed: DictConfig) -> CapsexpError | None:
     """One run of a composed configuration, in this process or in a launcher's.
 
@@ -36,6 +50,7 @@ def task(composed: DictConfig) -> CapsexpError | None:
     signal.signal(signal.SIGTERM, _interrupt)  # a launcher's process may ignore it
     try:
         os.chdir(hydra_config.runtime.cwd)  # a launcher's process may have started elsewhere
+        searchpath.import_from(hydra_config.runtime.cwd)
         config = check(compose.plain(composed))
         from capsexp.run.execute import run  # torch takes seconds to import: only for a valid configuration
 
@@ -49,7 +64,19 @@ def task(composed: DictConfig) -> CapsexpError | None:
 
 def main() -> NoReturn:
     """Runs the command line; exits with 0 done, 1 failed, 2 wrong input, 130 interrupted."""
+    if place := _place_of_command(sys.argv):
+        import_module(f"{COMMANDS[sys.argv.pop(place)]}.__main__").run()
     end_with(_run, resume=RESUME)
+
+
+def _place_of_command(words: list[str]) -> int | None:
+    """Where one of COMMANDS stands, at the beginning or behind --config-dir and trust=; None for a training."""
+    for place, word in enumerate(words[1:], 1):
+        if word in COMMANDS and words[place - 1] not in searchpath.OPTIONS:
+            return place
+        if not word.startswith((*searchpath.OPTIONS, "trust=")) and words[place - 1] not in searchpath.OPTIONS:
+            return None
+    return None
 
 
 def _run(words: list[str]) -> int:
@@ -57,8 +84,13 @@ def _run(words: list[str]) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     parser = hydra_utils.get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
-    parser.parse_args(words)
-    sys.argv[1:] = map(compose.for_hydra, words)
+    options = parser.parse_args(words)
+    if options.overrides and options.overrides[0].isidentifier():
+        command = options.overrides[0]
+        raise InputError(f"{command}: no such command{nearest(command, COMMANDS)} (there are {', '.join(COMMANDS)})")
+    place = words.index(options.overrides[0]) if options.overrides else len(words)  # overrides must stand together
+    words[place:] = [*searchpath.for_jobs(), *map(compose.for_hydra, words[place:])]
+    sys.argv[1:] = [*searchpath.for_hydra(), *words]
     logging.raiseExceptions = False  # no traceback for a log line that Hydra can't write to a closed pipe
     try:
         with _returned_by_hydra() as returned:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
+from capsexp.config import searchpath
 from capsexp.config.checks import nearest
 from capsexp.config.compose import explained, for_hydra
 from capsexp.errors import DONE, INTERRUPTED, CapsexpError, InputError, RunError, first_line, printable
@@ -23,7 +24,8 @@ def end_with(main: Callable[[list[str]], int | None], documentation: str | None 
         documentation: printed for -h and --help; None, if `main` handles these.
         resume: how to continue after an interruption, for its message.
 
-    SIGTERM has the effect of Ctrl-C. HYDRA_FULL_ERROR=1 adds a traceback to an error.
+    Every command takes --config-dir=DIR and trust=PACKAGE: see capsexp.config.searchpath. SIGTERM has the effect of
+    Ctrl-C. HYDRA_FULL_ERROR=1 adds a traceback to an error.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     words = sys.argv[1:]
@@ -32,7 +34,7 @@ def end_with(main: Callable[[list[str]], int | None], documentation: str | None 
             print(documentation.strip())
             code = DONE
         else:
-            code = _exit_code(main, words)
+            code = _exit_code(main, _without_search_path(words))
         sys.stdout.flush()
     except KeyboardInterrupt:
         print(": ".join(filter(None, ["interrupted", resume])), file=sys.stderr)
@@ -40,6 +42,24 @@ def end_with(main: Callable[[list[str]], int | None], documentation: str | None 
     except Exception as error:
         code = report(error, words, resume).exit_code
     sys.exit(code)
+
+
+def _without_search_path(words: list[str]) -> list[str]:
+    """The other words; --config-dir and trust= are put into effect."""
+    folder, trust, rest, left = None, None, [], iter(words)
+    for word in left:
+        key, equals, value = word.partition("=")
+        if key in searchpath.OPTIONS:
+            folder = value if equals else next(left, "")
+        elif key == "trust":
+            trust = value
+        elif key == "hydra.searchpath":
+            raise InputError(f"{key}: --config-dir=DIR adds a folder here")
+        else:
+            rest.append(word)
+    if folder is not None or trust is not None:
+        searchpath.use(folder, trust)
+    return rest
 
 
 def _exit_code(main: Callable[[list[str]], int | None], words: list[str]) -> int:
@@ -101,7 +121,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, documentation: str | None, prog: str | None = None) -> None:
         kind = argparse.RawDescriptionHelpFormatter
-        super().__init__(prog, description=documentation, formatter_class=kind, allow_abbrev=False)
+        epilog = "--config-dir=DIR and trust=PACKAGE add files and classes of your own: docs/extending.md"
+        super().__init__(prog, description=documentation, formatter_class=kind, allow_abbrev=False, epilog=epilog)
 
     def parse_words(self, arguments: list[str] | None) -> argparse.Namespace:
         """The options, with the `names` and the `overrides` (KEY=VALUE) among the `words`."""

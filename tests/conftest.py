@@ -1,6 +1,7 @@
 """Fixtures that all tests share."""
 
 import logging
+import os
 import runpy
 import signal
 import sys
@@ -52,6 +53,9 @@ def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     handler = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(logging, "raiseExceptions", logging.raiseExceptions)
     monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("CAPSEXP_CONFIG_DIR", "CAPSEXP_TRUST"):  # which a command sets
+        monkeypatch.setenv(name, os.environ.get(name, ""))
 
     def call(command: str, *arguments: str) -> Ended:
         monkeypatch.setattr(sys, "argv", [command, *arguments])

@@ -1,6 +1,5 @@
 """The launcher in tests: four tiny runs, launched from this process or from one of its own."""
 
-import importlib.util
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from support import ROOT, TINY, numbers
 from capsexp.run import records
 from capsexp.run.execute import is_locked
 from capsexp.study import planning, studies
+from capsexp.study.__main__ import main
 
 SCRIPT = ROOT / "scripts" / "reproduce_tables.py"
 
@@ -27,13 +27,7 @@ def arguments(folder: Path, *more: str) -> list[str]:
 
 def reproduce(folder: Path, *more: str) -> int:
     """Runs the launcher to its end in this process; its runs are processes all the same."""
-    spec = importlib.util.spec_from_file_location("reproduce_tables", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    code: int = module.main(arguments(folder, *more))
-    return code
+    return main(arguments(folder, *more))
 
 
 def start(folder: Path, *more: str) -> "subprocess.Popen[str]":

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from support import composed_config
 
-from capsexp import report
 from capsexp.config.schema import Config
+from capsexp.report import page
 from capsexp.report.pictures import Picture
 from capsexp.results.cells import Cell
 from capsexp.results.collect import Line, Results, collect
@@ -158,7 +158,8 @@ def project(folder: Path, monkeypatch: pytest.MonkeyPatch, **commands: str) -> P
         rows = [{"labels": ["A"], "run": words, "published": {"accuracy": "99.80"}}]
         content = {"mode": "MULTIRUN", "sweeper": {"study": {**made, "measures": ["accuracy"], "rows": rows}}}
         (folder / "conf" / "study" / f"{name}.yaml").write_text(yaml.safe_dump(content))
-    monkeypatch.setattr(studies, "CONF", folder / "conf")
+    files = folder / "conf" / "study"
+    monkeypatch.setattr(studies, "choices", lambda group: {path.stem: path for path in sorted(files.glob("*.yaml"))})
     monkeypatch.chdir(folder)
     return folder
 
@@ -169,7 +170,7 @@ def report_page(
     """The report of studies, of `study()` where there are none, and of these records."""
     runs = frame_of(found)
     epochs = {records.run_name(record.identity): record.epochs for record in found if record.status == "finished"}
-    return report.document(collect(made or (study(),), runs), runs, drawn, "runs", problems, epochs)
+    return page.document(collect(made or (study(),), runs), runs, drawn, "runs", problems, epochs)
 
 
 def _epoch(number: int, part: str, accuracy: float) -> dict[str, Any]:

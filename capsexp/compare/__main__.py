@@ -9,6 +9,7 @@ A and B are each one of
 
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from capsexp.cli import Parser, end_with, folder
 from capsexp.errors import InputError, RunError
@@ -16,7 +17,7 @@ from capsexp.errors import InputError, RunError
 
 def main(arguments: list[str]) -> None:
     """Runs the command; raises InputError for wrong input, RunError for records that can't be used."""
-    parser = Parser(__doc__, "python -m capsexp.compare")
+    parser = Parser(__doc__, "capsexp compare")
     parser.add_argument("a", metavar="A")
     parser.add_argument("b", metavar="B")
     parser.add_argument("--results", type=folder, default=Path("results"), metavar="DIR", help="with the records")
@@ -44,5 +45,10 @@ def main(arguments: list[str]) -> None:
         raise RunError(f"{len(problems)} records can't be used")
 
 
-if __name__ == "__main__":
+def run() -> NoReturn:
+    """Runs the command line and exits; see `capsexp.cli.end_with`."""
     end_with(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -7,6 +7,7 @@ A file is read once a process, and a combination of choices merged once. The rul
   if these stand before its own in config.yaml.
 - A choice on the command line takes precedence over `override`, in an including file over an included one, and these
   over config.yaml's choice.
+- The first of several folders that has a file counts.
 - Files are merged in config.yaml's order, itself last; then the command line's single values are set.
 
 Anything else raises an error of any kind: `compose` then leaves the command line, or the error's message, to Hydra.
@@ -23,14 +24,14 @@ from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf
 
 
-def assembled(conf: Path, overrides: list[str]) -> DictConfig:
-    """What a command line makes of the files in `conf`; raises an error where it takes Hydra."""
+def assembled(folders: tuple[Path, ...], overrides: list[str]) -> DictConfig:
+    """What a command line makes of the files in some folders; raises an error where it takes Hydra."""
     words = [_parsed(override) for override in overrides]
-    choices = {word.key_or_group: str(word.value()) for word in words if (conf / word.key_or_group).is_dir()}
+    choices = {word.key_or_group: str(word.value()) for word in words if (folders[0] / word.key_or_group).is_dir()}
     values = [word for word in words if word.key_or_group not in choices]
     if len(choices) + len(values) < len(words):
         raise ValueError("a group is chosen twice")
-    config: DictConfig = pickle.loads(_merged(conf, tuple(choices.items())))
+    config: DictConfig = pickle.loads(_merged(folders, tuple(choices.items())))
     for value in values:
         OmegaConf.update(config, value.key_or_group, value.value(), merge=True)
     return config
@@ -45,16 +46,16 @@ def _parsed(override: str) -> Override:
 
 
 @cache
-def _merged(conf: Path, typed: tuple[tuple[str, str], ...]) -> bytes:
+def _merged(folders: tuple[Path, ...], typed: tuple[tuple[str, str], ...]) -> bytes:
     """The merged files of a combination of choices; pickled, so that callers can't change what is in the cache."""
-    own, lines = _read(conf / "config.yaml")
+    own, lines = _read(folders[0] / "config.yaml")
     groups = {group: choice for line in lines[:-1] for group, choice in line.items()}
     chosen, layers = dict(typed), [own]
     if lines[-1] != "_self_" or not chosen.keys() <= groups.keys():
         raise ValueError("not a choice for each group, and then the file itself")
     while groups:
         group, choice = groups.popitem()  # the last one: models choose for the groups before them
-        content, brought = _file(conf, group, chosen.get(group, choice))
+        content, brought = _file(folders, group, chosen.get(group, choice))
         if not brought.keys() <= groups.keys():
             raise ValueError(f"{group}: chooses for a group that is composed already, or not at all")
         chosen = brought | chosen
@@ -65,9 +66,9 @@ def _merged(conf: Path, typed: tuple[tuple[str, str], ...]) -> bytes:
 
 
 @cache
-def _file(conf: Path, group: str, choice: str) -> tuple[DictConfig, dict[str, str]]:
+def _file(folders: tuple[Path, ...], group: str, choice: str) -> tuple[DictConfig, dict[str, str]]:
     """What a choice sets, from the root of the configuration on, and its choices for other groups."""
-    path = conf / group / f"{choice}.yaml"
+    path = next(path for folder in folders if (path := folder / group / f"{choice}.yaml").exists())
     own, lines = _read(path)
     packages = re.findall(r"@package[ :]*(\S*)", path.read_text(encoding="utf-8"))
     if not re.fullmatch(r"[\w-]+", choice) or packages not in ([], ["_global_"]) or "_self_" in lines[:-1]:
@@ -79,7 +80,7 @@ def _file(conf: Path, group: str, choice: str) -> tuple[DictConfig, dict[str, st
         if isinstance(line, dict):
             overrides |= {group.removeprefix("override /"): choice for group, choice in line.items()}
         elif line != "_self_":
-            content, theirs = _file(conf, group, line)
+            content, theirs = _file(folders, group, line)
             layers.append(content)
             brought |= theirs
     merged = OmegaConf.merge(*layers, own if packages else {group: own})

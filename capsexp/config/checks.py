@@ -12,13 +12,15 @@ import inspect
 import math
 import operator
 import re
+import sys
 import types
 import typing
 from collections.abc import Iterable
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from capsexp.errors import InputError
+from capsexp.config.searchpath import is_trusted
+from capsexp.errors import InputError, first_line
 
 TARGET, NAME = "_target_", "name"
 
@@ -63,8 +65,11 @@ def check_dataclass(schema: type, node: object, where: str = "") -> Any:
 def check_component(node: Component, where: str) -> Component:
     """`node` with its arguments checked against the signature of its `_target_`.
 
-    Raises InputError for a target that can't be imported, and for arguments that it doesn't take.
+    Raises InputError for a target of a package that the user hasn't named, without importing it, for one that can't be
+    imported, and for arguments that it doesn't take.
     """
+    if not is_trusted(node[TARGET]):
+        raise InputError(f"{where}.{TARGET}={node[TARGET]}: not a class of capsexp{trust_hint(node[TARGET])}")
     target = import_target(node, where)
     try:
         _arguments(target)
@@ -80,8 +85,15 @@ def import_target(node: Component, where: str) -> Any:
     module, _, attribute = target.rpartition(".")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError):
-        raise InputError(f"{where}.{TARGET}={target}: can't be imported") from None
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{where}.{TARGET}={target}: can't be imported: {first_line(error)}") from None
+
+
+def trust_hint(target: str) -> str:
+    """`; if PACKAGE is your own package, add trust=PACKAGE`, or nothing for what can't be."""
+    package = target.partition(".")[0]
+    own = package.isidentifier() and package not in (*sys.stdlib_module_names, "capsexp")
+    return f"; if {package} is your own package, add trust={package}" if own else ""
 
 
 def make(node: Component, where: str, *positional: Any) -> Any:

@@ -3,30 +3,25 @@
 import os
 import re
 import shlex
-from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from traceback import walk_tb
 from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, Quote, QuotedString
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError
 
+from capsexp.config import searchpath
 from capsexp.config.assemble import assembled
 from capsexp.config.checks import nearest, unknown_key
+from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError, RunError, first_line
-
-_PACKAGE = Path(__file__).parents[1]
-
-#: The folder of configuration files: beside the package in a checkout, inside it when installed from a wheel.
-CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").exists() else _PACKAGE.parent / "conf"
-
-#: The checkout; the working folder where the package is installed from a wheel.
-ROOT = CONF.parent if CONF.parent != _PACKAGE else Path.cwd()
 
 #: Launchers that come with an extra.
 _CLUSTER = ("submitit_local", "submitit_slurm", "ray", "ray_aws")
@@ -63,7 +58,7 @@ def _check_choice(parsed: Override, word: str) -> None:
     swept = parsed.is_sweep_override() and group != "study"
     choices = [value] if not swept else value.list if isinstance(value, ChoiceSweep) else []
     if not all(isinstance(choice, str) and "/" not in choice for choice in choices):
-        names = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+        names = searchpath.choices(group)
         raise InputError(f"{word}: must be one of {', '.join(names)}" if names else f"{word}: must be one name")
 
 
@@ -78,7 +73,7 @@ def _parsed(word: str) -> Override | None:
 def composed(overrides: list[str]) -> dict[str, Any]:
     """The configuration of a command line, resolved, as plain containers; raises InputError with one line."""
     with suppress(Exception):  # Hydra itself explains better
-        return plain(assembled(CONF, overrides))
+        return plain(assembled(searchpath.folders(), overrides))
     try:
         return plain(by_hydra(overrides))
     except Exception as error:
@@ -87,8 +82,20 @@ def composed(overrides: list[str]) -> dict[str, Any]:
 
 def by_hydra(overrides: Sequence[str]) -> DictConfig:
     """The configuration of any command line, composed by Hydra, slowly; raises its errors."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("config", list(overrides))
+    with _compose_api():
+        return compose("config", [*overrides, *searchpath.for_compose()])
+
+
+@contextmanager
+def _compose_api() -> Iterator[None]:
+    """Hydra's Compose API, which is refused while Hydra runs a command line, as in a sweeper."""
+    instance = GlobalHydra.instance()
+    running, instance.hydra = instance.hydra, None
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            yield
+    finally:
+        instance.hydra = running
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
@@ -102,7 +109,7 @@ def command(overrides: list[str]) -> str:
     """The command that repeats a run anywhere: without folders, progress display and launchers."""
     local = ("paths.", "data.root=", "data.download=", "trainer.progress=", "trainer.threads=", "hydra", "rerun=")
     kept = [word for word in overrides if not word.lstrip("+~").startswith((*local, "study="))]
-    return shlex.join(["python", "-m", "capsexp", *kept])
+    return shlex.join(["python", "-m", "capsexp", *searchpath.for_command(), *kept])
 
 
 def explained(error: Exception, overrides: list[str]) -> Exception:
@@ -127,6 +134,8 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
         return InputError(f"{error.full_key or 'configuration'}: {first_line(error)}")
     if isinstance(error, HydraException) or (isinstance(error, ValueError) and "Config group override" in str(error)):
         return InputError(first_line(error))
+    if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark):
+        return InputError(f"{mark.name}: line {mark.line + 1}: {error.problem}")
     if isinstance(error, OSError) and error.filename is not None:
         return RunError(f"{error.filename}: {error.strerror}")
     return _explained_of_launcher(error)
@@ -173,5 +182,7 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
 
 def _hydra_config(choices: list[str]) -> Any:
     """A configuration with Hydra's own part, not resolved."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose("config", choices, return_hydra_config=True))
+    with _compose_api():
+        return OmegaConf.to_container(
+            compose("config", [*choices, *searchpath.for_compose()], return_hydra_config=True)
+        )

@@ -1,6 +1,6 @@
 """Evaluates a trained network on test images.
 
-python -m capsexp.evaluate checkpoint=PATH [data=NAME] [robustness=true] [output=FILE] [KEY=VALUE ...]
+capsexp evaluate checkpoint=PATH [data=NAME] [robustness=true] [output=FILE] [KEY=VALUE ...]
 
   checkpoint   a run's folder below paths.logs (its best.ckpt, else its last.ckpt), or one of the files in it
   data         another data set, with images of the same size, channels and classes; by default the run's own
@@ -15,7 +15,7 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from capsexp.cli import end_with, own_words
 from capsexp.errors import InputError
@@ -168,5 +168,10 @@ def _log(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-if __name__ == "__main__":
+def run() -> NoReturn:
+    """Runs the command line and exits; see `capsexp.cli.end_with`."""
     end_with(main, __doc__)
+
+
+if __name__ == "__main__":
+    run()

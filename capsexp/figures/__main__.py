@@ -7,6 +7,7 @@ the command that makes them.
 
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from capsexp.cli import Parser, end_with
 from capsexp.config.compose import composed
@@ -15,7 +16,7 @@ from capsexp.errors import InputError, RunError
 
 def main(arguments: list[str]) -> None:
     """Runs the command; raises InputError for wrong input, RunError for a named figure that can't be drawn."""
-    parser = Parser(__doc__, "python -m capsexp.figures")
+    parser = Parser(__doc__, "capsexp figures")
     parser.add_argument("words", nargs="*", metavar="NAME | KEY=VALUE", help="all figures, if none is named")
     parser.add_argument("--list", action="store_true", help="print the names of all figures")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a figure would be changed")
@@ -58,5 +59,10 @@ def _paths(overrides: list[str]) -> tuple[Path, Path]:
     return Path(paths["results"]), Path(paths["logs"])
 
 
-if __name__ == "__main__":
+def run() -> NoReturn:
+    """Runs the command line and exits; see `capsexp.cli.end_with`."""
     end_with(main)
+
+
+if __name__ == "__main__":
+    run()

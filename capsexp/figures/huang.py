@@ -63,7 +63,7 @@ def sample_images(sources: Sources) -> Drawing:
         try:
             found = source.load(data, lambda line: None)
         except InputError:
-            missing.append(Missing(f"no files of {name}", f"python scripts/prepare_data.py {option}"))
+            missing.append(Missing(f"no files of {name}", f"python -m capsexp data {option}"))
             continue
         classes = range(min(10, data.classes))
         first = [int((found.test_labels == label).nonzero()[0]) for label in classes]

@@ -1,6 +1,6 @@
 """Draws what a trained network does with one image.
 
-python -m capsexp.inspect checkpoint=PATH image=NUMBER|FILE [data=NAME] [output=FILE]
+capsexp inspect checkpoint=PATH image=NUMBER|FILE [data=NAME] [output=FILE]
 
   checkpoint   a run's folder below paths.logs (its best.ckpt, else its last.ckpt), or one of the files in it
   image        the number of a test image, from 0; or a PNG or JPEG file, which is made grey or coloured as the network
@@ -18,7 +18,7 @@ import json
 import re
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,5 +117,10 @@ def _read(path: Path, size: int, channels: int) -> NDArray[np.uint8]:
     return np.asarray(image)
 
 
-if __name__ == "__main__":
+def run() -> NoReturn:
+    """Runs the command line and exits; see `capsexp.cli.end_with`."""
     end_with(main, __doc__)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,11 +1,13 @@
 """From a checkpoint to its configuration and its trained network, without running code from the file.
 
-A checkpoint is read as tensors and plain containers only. Its configuration names classes: only those that conf/ names
-in the same group are instantiated. The data folder, the accepted versions of the data files, and where to compute come
-from this machine's configuration, not from the file.
+A checkpoint is read as tensors and plain containers only. Its configuration names classes: only those are instantiated
+that the files of the same group name, in conf/ and in a folder that the user gives, and classes of a package that the
+user trusts (see capsexp.config.searchpath). The data folder, the accepted versions of the data files, and where to
+compute come from this machine's configuration, not from the file.
 """
 
 import dataclasses
+import inspect
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -17,9 +19,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from capsexp.config.checks import TARGET, check_dataclass, check_value
-from capsexp.config.compose import CONF, composed
+from capsexp.config.checks import TARGET, check_dataclass, check_value, import_target, trust_hint
+from capsexp.config.compose import composed
 from capsexp.config.schema import Config, Data, check, is_multilabel
+from capsexp.config.searchpath import choices, is_outside, is_trusted
 from capsexp.errors import DamagedError, InputError
 from capsexp.nn.scores import Prediction
 from capsexp.run import records
@@ -161,16 +164,30 @@ def _header(path: Path, checkpoint: Any) -> Header:
 
 
 def _check_names(node: records.Json) -> None:
-    """Raises InputError for a class that conf/ doesn't name in the same group, and for an unknown data set."""
+    """Raises InputError for a class that neither the group's files name nor the user trusts, and for unknown data."""
+    name = _at(node, "data.name")
+    known = name in list(choices("data"))
     for key, group in _COMPONENTS.items():
         component = _at(node, key)
         target = component.get(TARGET) if isinstance(component, dict) else None
-        allowed = [name for path in _files(group) for name in re.findall(r"_target_: *(\S+)", path.read_text("utf-8"))]
-        if target not in allowed and not (component is None and key == "data.synthesis"):
-            raise InputError(f"{key}.{TARGET}={target}: conf/{group} names no such class")
-    name = _at(node, "data.name")
-    if name not in [path.stem for path in _files("data")]:
-        raise InputError(f"data.name={name}: no such data set here")
+        files = choices(group).values()
+        allowed = [name for path in files for name in re.findall(r"_target_: *([\w.]+)", path.read_text("utf-8"))]
+        missing = component is None and key == "data.synthesis"
+        if not (missing or target in allowed or _is_trusted_class(component, key)):
+            hint = trust_hint(target) if isinstance(target, str) else ""
+            hint += " and --config-dir=DIR, the folder of its files" if hint and not known else ""
+            raise InputError(f"{key}.{TARGET}={target}: conf/{group} names no such class{hint}")
+    if not known:
+        raise InputError(f"data.name={name}: no such data set here; --config-dir=DIR adds those of your own")
+
+
+def _is_trusted_class(component: Any, key: str) -> bool:
+    """Whether a checkpoint's class is defined in a package of the user's, which is imported only if it is trusted."""
+    target = component.get(TARGET) if isinstance(component, dict) else None
+    if not (isinstance(target, str) and is_outside(target) and is_trusted(target)):
+        return False
+    found = import_target(component, key)
+    return inspect.isclass(found) and found.__module__.partition(".")[0] == target.partition(".")[0]
 
 
 def _check_sizes(node: records.Json) -> None:
@@ -254,10 +271,6 @@ def _in_errors(prefix: str) -> Iterator[None]:
 def _printable(text: object) -> str:
     """Text from a file as one line without control characters of a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(text))
-
-
-def _files(group: str) -> list[Path]:
-    return sorted((CONF / group).glob("*.yaml"))
 
 
 def _at(node: Any, key: str) -> Any:

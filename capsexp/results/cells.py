@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from capsexp.results import statistics
+from capsexp.results import elsewhere, statistics
 from capsexp.results.runs import COSTS, MEASURES
 from capsexp.results.spread import EPOCHS, PERCENT, Pools, scaled, unscaled
 from capsexp.study import studies
@@ -68,7 +68,10 @@ class Cell(NamedTuple):
 
 
 def match(selections: Sequence[Selection], runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs of each row. `counts`: not the same training as another, under another name of its budget."""
+    """The runs of each row, at last those from elsewhere.
+
+    `counts`: not the same training as another, under another name of its budget.
+    """
     wanted = [(selection.study, one) for selection in selections for one in selection.runs]
     lines = [(study.name, study.rows[one.row].name, place, one.condition) for place, (study, one) in enumerate(wanted)]
     conditions = pd.DataFrame(lines, columns=["study", "row", "wanted", "condition"])
@@ -79,7 +82,10 @@ def match(selections: Sequence[Selection], runs: pd.DataFrame) -> pd.DataFrame:
     found = found[pd.Series(admitted, dtype=bool)].sort_values(
         ["wanted", "state", "started", "key"], ascending=[True, False, True, True]
     )
-    return found.assign(counts=~found.duplicated(["wanted", "setting", "protocol", "seed"])).reset_index(drop=True)
+    found = found.assign(counts=~found.duplicated(["wanted", "setting", "protocol", "seed"]))
+    paper = [selection.study for selection in selections if not essential(selection.replacing)]
+    others = pd.DataFrame([line for study in paper for line in elsewhere.lines(study)], columns=found.columns)
+    return (pd.concat([found, others]) if len(others) else found).astype({"counts": bool}).reset_index(drop=True)
 
 
 def best_runs(matched: pd.DataFrame) -> pd.DataFrame:
@@ -111,7 +117,8 @@ def tidy(selections: Sequence[Selection], matched: pd.DataFrame, best: pd.DataFr
                             found, numbers = _parameters(selection, row, printed)
                         else:
                             numbers = _numbers(measure, place, setting, protocol, pools, **found)
-                            numbers |= _compared(measure, numbers, printed, margins.get(measure, 0.0), **found)
+                            if not row.elsewhere:
+                                numbers |= _compared(measure, numbers, printed, margins.get(measure, 0.0), **found)
                             numbers["so_far"] = so_far(selection, measure, setting, place)
                         cells.append({**shared, "measure": measure, "published": printed, **found, **numbers})
     return pd.DataFrame(cells, columns=Cell._fields, dtype=object).where(lambda frame: frame.notna(), None)

@@ -38,7 +38,7 @@ class Results:
     study: Study
     typed: Sequence[str]  # what replaces the rows' own choices
     replaced: bool  # whether that makes it another experiment than the paper's
-    runs: pd.DataFrame  # of capsexp.results.cells: a line a row, run and combination of options
+    runs: pd.DataFrame  # of capsexp.results.cells: a line a row, run and combination of options, none from elsewhere
     best: pd.DataFrame  # a line a row, setting, protocol and seed
     cells: pd.DataFrame  # a line a row, setting, protocol and measure
     claims: list[MeasuredClaim]
@@ -84,6 +84,7 @@ def collect(studies: Sequence[Study], runs: pd.DataFrame, typed: Sequence[str] =
     for selection in selections:
         study = selection.study
         own, best_own, cells_own = (frame[frame.study == study.name] for frame in (matched, best, tidy))
+        own = own[own.wanted >= 0]
         of_study = list(islice(corrected[study.publication], len(study.claims)))
         collected.append(
             Results(study, typed, selection.replaced, own, best_own, cells_own, of_study, _conditions(selection))

@@ -209,7 +209,7 @@ def _memory(line: Line) -> str:
 
 
 def _device(line: Line) -> str:
-    device = line.cell("seconds").device
+    device = line.cell("seconds").device if line.row.run else None
     loaded = any(is_loaded(run) for run in line.runs if run.device == device)
     return f"{device}, loaded" if device and loaded else device or ""
 

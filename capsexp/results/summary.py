@@ -126,7 +126,7 @@ def overview(studies: Sequence[Results]) -> Table:
     """A line a study: how much of it was run, and its verdicts."""
     rows = []
     for results in studies:
-        run = [line for line in results.lines if line.setting]
+        run = [line for line in results.lines if line.setting and line.row.run]
         trained = Counter("whole" if line.setting.whole else line.setting.reduced() for line in run if line.setting)
         rows.append(
             [

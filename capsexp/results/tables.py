@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from capsexp.config.compose import ROOT
+from capsexp.config.searchpath import ROOT
 from capsexp.files import write_atomically
 from capsexp.results import latex, markdown, pages, runs
 from capsexp.results.collect import Results, collect

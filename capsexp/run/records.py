@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, check_value, import_target
 from capsexp.config.schema import Attention, Budget, Config, Optim, Preprocess
+from capsexp.config.searchpath import is_outside
 from capsexp.errors import CapsexpError, InputError, first_line
 from capsexp.files import write_atomically
 
@@ -267,10 +268,14 @@ def _section(section: Any) -> Json:
 
 
 def _component(node: Component) -> Json:
-    """A component's name and arguments, without those at a default and without its class's path."""
+    """A component's name and arguments, without those at a default; and, if it isn't of capsexp, its class's path.
+
+    Two people's classes can have one name.
+    """
     parameters = inspect.signature(import_target(node, node[NAME])).parameters
     changed = {key: value for key, value in node.items() if key in parameters and value != parameters[key].default}
-    return {NAME: node[NAME]} | {key: value for key, value in changed.items() if key not in (NAME, TARGET)}
+    path = {TARGET: node[TARGET]} if is_outside(node[TARGET]) else {}
+    return {NAME: node[NAME], **path} | {key: value for key, value in changed.items() if key not in (NAME, TARGET)}
 
 
 def _canonical(content: Json) -> bytes:

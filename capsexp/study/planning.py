@@ -13,7 +13,7 @@ from capsexp.errors import InputError
 from capsexp.run import records
 from capsexp.run.plan import Plan, find_device, with_precision
 from capsexp.study.selection import select
-from capsexp.study.studies import Study, config_of
+from capsexp.study.studies import Study
 
 State = Literal["waiting", "running", "finished", "failed", "elsewhere"]
 
@@ -66,7 +66,7 @@ def plan_all(
     data_sets: dict[str, Identity | InputError] = {}
     for study in studies:
         selection = select(study, typed)
-        selected = {run.overrides: config_of(run.overrides) for run in selection.runs if run.selected}
+        selected = selection.configs
         _ = selection.replaced  # raises InputError for words that leave nothing to compare
         for overrides, config in selected.items():
             try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import combinations
 
+from capsexp.config.schema import Config
 from capsexp.errors import InputError
 from capsexp.run import records
 from capsexp.study import studies
@@ -63,11 +64,12 @@ class Selection:
     def replaced(self) -> bool:
         """Whether the typed words make it another experiment than the paper's.
 
-        Raises InputError if no run can be composed, or if two different rows become the same.
+        Raises InputError for a run that can't be composed, of typed words only if none can be, and if two rows
+        become the same.
         """
-        if all(run.identity is None for run in self.runs):
+        if not essential(self.replacing) or all(run.identity is None for run in self.runs):
             for run in self.runs:
-                studies.config_of(run.overrides)  # raises what is wrong
+                self._config(run)
         if not essential(self.replacing):
             return False
         own = [{studies.condition(words) for words in row.combinations()} for row in self.study.rows]
@@ -77,6 +79,20 @@ class Selection:
                 names = f"{self.study.rows[a].name} and {self.study.rows[b].name} of {self.study.name}"
                 raise InputError(f"{' '.join(self.replacing)}: makes {names} the same")
         return any(run.condition not in {None, *own[run.row]} for run in self.runs)
+
+    @property
+    def configs(self) -> dict[tuple[str, ...], Config]:
+        """The configurations of the selected runs, by their overrides; raises InputError."""
+        return {run.overrides: self._config(run) for run in self.runs if run.selected}
+
+    def _config(self, run: RowRun) -> Config:
+        """The configuration of a run; raises InputError with the names of study and row."""
+        try:
+            return studies.config_of(run.overrides)
+        except InputError as error:
+            typed = self.replacing and not any(other.identity for other in self.runs)  # it isn't the row that is wrong
+            place = "" if typed else f"{self.study.name}, {self.study.rows[run.row].name}: "
+            raise InputError(f"{place}{error}") from None
 
 
 def select(study: Study, typed: Sequence[str] = ()) -> Selection:

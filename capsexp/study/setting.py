@@ -75,7 +75,7 @@ class Setting:
     def __str__(self) -> str:
         """As in captions: 2 of 250 epochs, bf16."""
         training = self.reduced() or "the paper's whole training"
-        return f"{training}, {self.precision}"
+        return ", ".join(filter(None, [training, self.precision]))
 
     @property
     def overrides(self) -> list[str]:

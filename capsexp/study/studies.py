@@ -18,8 +18,9 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from capsexp.config.checks import check_dataclass, nearest
-from capsexp.config.compose import CONF, composed, explained
+from capsexp.config.compose import composed, explained
 from capsexp.config.schema import Config, check
+from capsexp.config.searchpath import choices
 from capsexp.errors import InputError, first_line
 from capsexp.run import records
 
@@ -55,10 +56,11 @@ class Row:
     """A row of the source's table."""
 
     labels: list[str]  # one a column; the first is its name
-    run: str | None  # its command; with several combinations the row is the best of them. None: it can't be run
-    published: dict[str, str]  # measure → the number as printed (parameters in millions), or one of REASONS
+    run: str | None = None  # its command; with several combinations the row is the best of them. None: it can't be run
+    published: dict[str, str] = field(default_factory=dict)  # measure → as printed (in millions), or one of REASONS
     note: str | None = None
     reading_of: str | None = None  # the row whose printed numbers these are, where this is another reading of its text
+    elsewhere: str | None = None  # in place of `run`, the file of accuracies that other code measured
 
     @property
     def name(self) -> str:
@@ -149,14 +151,14 @@ class _File:
 
 def names() -> list[str]:
     """All studies, by name."""
-    return sorted(path.stem for path in (CONF / "study").glob("*.yaml"))
+    return list(choices("study"))
 
 
 def load(name: str) -> Study:
     """A study by name; raises InputError for a missing or inconsistent one."""
     if name not in names():
         raise InputError(f"{name}: no such study{nearest(name, names())} (there are {', '.join(names())})")
-    path = CONF / "study" / f"{name}.yaml"
+    path = choices("study")[name]
     content = _read(path)
     try:
         return checked(name, check_dataclass(_File, content).sweeper.study)
@@ -167,6 +169,9 @@ def load(name: str) -> Study:
 def checked(name: str, content: dict[str, Any]) -> Study:
     """The study that a plain mapping describes; raises InputError."""
     study: Study = check_dataclass(Study, {"name": name} | content)
+    for row, given in zip(study.rows, content["rows"], strict=True):
+        if not {"run", "elsewhere"} & given.keys():
+            raise InputError(f"rows.{row.name}: must have run, a command or null, or elsewhere, a CSV file")
     _check_rows(study)
     return study
 
@@ -224,18 +229,7 @@ def _check_rows(study: Study) -> None:
     if len(rows) < len(study.rows):
         raise InputError("rows: their first labels must differ")
     for row in study.rows:
-        if len(row.labels) != len(study.columns):
-            raise InputError(f"rows.{row.name}: must have {len(study.columns)} labels")
-        if unknown := set(row.published) - set(study.measures):
-            raise InputError(f"rows.{row.name}.published: {', '.join(unknown)} is not among the study's measures")
-        for measure, text in row.published.items():
-            if published_number(text) is None and text not in REASONS:
-                allowed = ", ".join(REASONS)
-                raise InputError(f"rows.{row.name}.published.{measure}={text}: must be a number or one of {allowed}")
-        if row.reading_of is not None and row.reading_of not in rows - {row.name}:
-            raise InputError(f"rows.{row.name}.reading_of={row.reading_of}: no such row")
-        if not all("=" in word for word in (row.run or "").split()):
-            raise InputError(f"rows.{row.name}.run={row.run}: must be words of the form key=value")
+        _check_row(row, study, rows)
     for claim in study.claims:
         _check_claim(claim, rows)
     for one in study.checks:
@@ -243,6 +237,23 @@ def _check_rows(study: Study) -> None:
             raise InputError(f"checks: {one.text}: printed must be two numbers")
     if study.across is not None and study.across not in study.columns[1:]:
         raise InputError(f"across={study.across}: must be one of the columns but the first")
+
+
+def _check_row(row: Row, study: Study, rows: set[str]) -> None:
+    if len(row.labels) != len(study.columns):
+        raise InputError(f"rows.{row.name}: must have {len(study.columns)} labels")
+    if unknown := set(row.published) - set(study.measures):
+        raise InputError(f"rows.{row.name}.published: {', '.join(unknown)} is not among the study's measures")
+    for measure, text in row.published.items():
+        if published_number(text) is None and text not in REASONS:
+            allowed = ", ".join(REASONS)
+            raise InputError(f"rows.{row.name}.published.{measure}={text}: must be a number or one of {allowed}")
+    if row.reading_of is not None and row.reading_of not in rows - {row.name}:
+        raise InputError(f"rows.{row.name}.reading_of={row.reading_of}: no such row")
+    if row.run is not None and row.elsewhere is not None:
+        raise InputError(f"rows.{row.name}: has run or elsewhere, not both")
+    if not all("=" in word for word in (row.run or "").split()):
+        raise InputError(f"rows.{row.name}.run={row.run}: must be words of the form key=value")
 
 
 def _check_claim(claim: Claim, rows: set[str]) -> None:

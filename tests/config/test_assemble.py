@@ -8,7 +8,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from capsexp.config.assemble import assembled
-from capsexp.config.compose import CONF, by_hydra, composed, plain
+from capsexp.config.compose import by_hydra, composed, plain
+from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError
 from capsexp.study import studies
 
@@ -17,14 +18,14 @@ CHOICES = {group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) fo
 
 
 def assert_same(overrides: Sequence[str]) -> None:
-    ours, hydras = assembled(CONF, list(overrides)), by_hydra(overrides)
+    ours, hydras = assembled((CONF,), list(overrides)), by_hydra(overrides)
     assert OmegaConf.to_yaml(ours) == OmegaConf.to_yaml(hydras)
     assert plain(ours) == plain(hydras)
 
 
 def assert_left_to_hydra(conf: Path, overrides: list[str]) -> None:
     try:
-        assembled(conf, overrides)
+        assembled((conf,), overrides)
     except Exception:
         return
     pytest.fail("assembled")
@@ -121,7 +122,7 @@ def test_files_that_only_hydra_can_compose(changed: str, text: str, tmp_path: Pa
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
     usual = tmp_path.rename(tmp_path.with_name(f"{tmp_path.name}-usual"))
-    assert assembled(usual, []) == {"a": {"k": 1}, "b": {"k": 2}}
+    assert assembled((usual,), []) == {"a": {"k": 1}, "b": {"k": 2}}
     (usual / changed).write_text(text)
     unusual = usual.rename(tmp_path)  # under another name: files are read once
     assert_left_to_hydra(unusual, [])

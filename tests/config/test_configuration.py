@@ -4,7 +4,7 @@ import pytest
 import torch
 from support import composed_config
 
-from capsexp.config.compose import CONF
+from capsexp.config.searchpath import CONF
 from capsexp.run.build import build, make_loss
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import make_optimizer, make_schedule

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from capsexp.config import compose
 from capsexp.config.schema import Config, check
+from capsexp.config.searchpath import CONF
 from capsexp.run.build import build, make_loss
 
-MODELS = sorted(path.stem for path in (compose.CONF / "model").glob("*.yaml"))
-DATA = sorted(path.stem for path in (compose.CONF / "data").glob("*.yaml"))
+MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
+DATA = sorted(path.stem for path in (CONF / "data").glob("*.yaml"))
 MULTILABEL = "diverse_multimnist"
 
 

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from capsexp.config import schema
-from capsexp.config.compose import CONF, composed
+from capsexp.config.compose import composed
 from capsexp.config.schema import Attention
+from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError
 from capsexp.models.inverted_capsnet import InvertedCapsNet
 from capsexp.run import build

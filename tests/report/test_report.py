@@ -18,10 +18,10 @@ from made import report_page as page
 from PIL import Image
 from support import Program
 
-from capsexp import report
 from capsexp.figures.catalogue import FIGURES
 from capsexp.figures.forest import DIFFERS, HOLDS, OPEN, meaning
-from capsexp.report import VERDICTS, pictures
+from capsexp.report import pictures
+from capsexp.report.page import PICTURES, VERDICTS, shorter
 from capsexp.report.pictures import Picture
 from capsexp.results import pages, summary
 from capsexp.study import studies
@@ -92,7 +92,7 @@ def test_all_of_a_studys_page_is_in_its_chapter() -> None:
     expected = [shown.title, shown.source, shown.protocol, shown.runs, *shown.deviations]
     for table in shown.tables:
         expected += [table.title, *table.columns, *table.notes, *table.remarks]
-        expected += [report.shorter(cell) for line in table.rows for cell in line]
+        expected += [shorter(cell) for line in table.rows for cell in line]
     for command, names in shown.commands.items():
         expected += [f"{', '.join(names)} {command}"]
     assert [words for words in expected if " ".join(words.split()) not in text] == []
@@ -328,7 +328,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_it_is_written_once(folder: Path, program: Program) -> None:
     code, (*pictures, printed), _ = program(SCRIPT)
-    assert [line.split(",")[0] for line in pictures] == [f"wrote results/figures/{name}" for name in report.PICTURES]
+    assert [line.split(",")[0] for line in pictures] == [f"wrote results/figures/{name}" for name in PICTURES]
     assert code == 0
     assert re.fullmatch(r"wrote results/report\.html, 0\.\d\d MB", printed)
     written = folder / "results" / "report.html"
@@ -338,7 +338,7 @@ def test_it_is_written_once(folder: Path, program: Program) -> None:
 
 
 def test_a_check_writes_nothing_and_finds_what_differs(folder: Path, program: Program) -> None:
-    pictures = [f"results/figures/{name}" for name in report.PICTURES]
+    pictures = [f"results/figures/{name}" for name in PICTURES]
     missing = [f"error: {path}: not what the records give; make report" for path in pictures]
     different = 1, [], ["error: results/report.html: not what the records give; make report"]
     assert program(SCRIPT, "--check") == (1, [], missing)

@@ -9,7 +9,7 @@ from made import CBAM, PLAIN, claim, row, run, runs, study
 from made import report_page as report_of
 from support import ROOT
 
-from capsexp import report
+from capsexp.report import page as report
 from capsexp.report.pictures import Picture
 
 expect = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install -e '.[dev]'").expect

@@ -9,7 +9,7 @@ import pytest
 from made import CBAM, PLAIN, SWEPT, claim, frame_of, results, row, run, runs, study
 from support import ROOT
 
-from capsexp.config.compose import CONF
+from capsexp.config.searchpath import CONF
 from capsexp.results import summary
 from capsexp.results.collect import Results, collect
 from capsexp.results.pages import Table

@@ -11,8 +11,8 @@ from hydra.utils import instantiate
 from made import row, study
 
 from capsexp import __main__ as program
-from capsexp.config.compose import CONF
 from capsexp.config.schema import Config
+from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError
 from capsexp.run import execute, records
 from capsexp.study import studies

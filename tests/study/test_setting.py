@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from made import PLAIN, run
 
-from capsexp.config.compose import CONF
+from capsexp.config.searchpath import CONF
 from capsexp.study import setting
 from capsexp.study.setting import IMAGES, Setting
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support import committed_records
 
-from capsexp.config.compose import CONF
+from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError
 from capsexp.run import records
 from capsexp.run.build import count_parameters
@@ -245,7 +245,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "study").mkdir()
     path = tmp_path / "study" / "huang_table1.yaml"
     path.write_text((CONF / "study" / "huang_table1.yaml").read_text())
-    monkeypatch.setattr(studies, "CONF", tmp_path)
+    monkeypatch.setattr(studies, "choices", lambda group: {path.stem: path})
     return path
 
 
@@ -267,7 +267,8 @@ MISTAKES = [
     (FIRST, "published: {first_epoch: '3'}", "first_epoch is not among the study's measures"),
     (FIRST, "published: {accuracy: '82,45'}", "published.accuracy=82,45: must be a number or one of not in our copy, "),
     (FIRST, "published: {accuracy: 82.45}", "rows[0].published.accuracy=82.45: must be text"),
-    (FIRST, "", "rows[0].published: missing"),
+    (f"{AT}run: model=da_capsnet attention=none data=cifar10 model.squash_constant=1.0\n", "", "10: must have run, a"),
+    (FIRST, f"{FIRST}\n{AT}elsewhere: a.csv", "rows.CapsNet 1.0 CIFAR-10: has run or elsewhere, not both"),
     (PAIR, "pairs: [[CapsNet 1.0 CIFAR-10, CapsNet 2.0]]", "no row CapsNet 2.0"),
     (PAIR, "pairs: [[CapsNet 1.0 CIFAR-10]]", "pairs must be of two rows"),
     (PAIR, "rows: [CapsNet 1.0 CIFAR-10]", "a slope needs rows, anything else pairs"),

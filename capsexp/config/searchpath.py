@@ -1,0 +1,145 @@
+"""Where configuration files and classes come from: from this package, and from outside what the user names.
+
+From outside come the files in the folder of Hydra's `--config-dir`, and those of installed packages with a search path
+plug-in of Hydra's. A class is made only if its package is this one, has such a plug-in, or is named by `trust=PACKAGE`.
+What is typed stands in the environment, so that every process that a command starts has it, too.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
+from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+from capsexp.errors import InputError
+
+_PACKAGE = Path(__file__).parents[1]
+
+#: The folder of configuration files: beside the package in a checkout, inside it when installed from a wheel.
+CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").exists() else _PACKAGE.parent / "conf"
+
+#: The checkout, where there is one.
+ROOT = CONF.parent
+
+#: Hydra's names of the option.
+OPTIONS = ("--config-dir", "-cd")
+
+_DIR, _TRUST = "CAPSEXP_CONFIG_DIR", "CAPSEXP_TRUST"
+
+
+def use(config_dir: str | None, trust: str | None) -> None:
+    """Sets what was typed, and makes the modules in the working folder importable, after all others.
+
+    Raises InputError for a folder that doesn't exist, or has a choice that this package has too, and for a package of
+    Python's own.
+    """
+    if config_dir is not None:
+        folder = Path(config_dir).expanduser()
+        if not folder.is_dir():
+            raise InputError(f"--config-dir={config_dir}: no such folder")
+        os.environ[_DIR] = str(folder.absolute())
+    if trust is not None:
+        for package in trust.split(","):
+            if not package.isidentifier() or package in sys.stdlib_module_names:
+                raise InputError(f"trust={trust}: must be the name of your package, without the modules in it")
+        os.environ[_TRUST] = trust
+    folders()
+    import_from(os.getcwd())
+
+
+def import_from(folder: str) -> None:
+    """Makes modules in a folder importable, after all others, if files or classes from outside are used."""
+    if (os.environ.get(_DIR) or os.environ.get(_TRUST)) and folder not in sys.path:
+        sys.path.append(folder)
+
+
+def folders() -> tuple[Path, ...]:
+    """The folders of configuration files; the first that has a file counts. Raises InputError as `use` does."""
+    typed = os.environ.get(_DIR)
+    return (CONF, *_installed().values(), *([_checked(Path(typed))] if typed else []))
+
+
+def choices(group: str) -> dict[str, Path]:
+    """The files of a group of choices, by name."""
+    found = [path for folder in folders() for path in (folder / group).glob("*.yaml")]
+    return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
+
+
+def is_trusted(target: str) -> bool:
+    """Whether a class, named with its module, is of this package or of one that the user has named or installed."""
+    package = target.partition(".")[0]
+    return package in ("capsexp", *filter(None, os.environ.get(_TRUST, "").split(","))) or package in _installed()
+
+
+def is_outside(target: str) -> bool:
+    """Whether a class, named with its module, isn't of this package."""
+    return target.partition(".")[0] != "capsexp"
+
+
+def for_hydra() -> list[str]:
+    """What was typed, as Hydra's own option."""
+    typed = os.environ.get(_DIR)
+    return [f"--config-dir={typed}"] if typed else []
+
+
+def for_jobs() -> list[str]:
+    """What was typed, as overrides that set the environment of a launcher's jobs."""
+    given = {name: value for name in (_DIR, _TRUST) if (value := os.environ.get(name))}
+    return [f"++hydra.job.env_set.{name}={_quoted(value)}" for name, value in given.items()]
+
+
+def for_compose() -> list[str]:
+    """What was typed, as an override for Hydra's Compose API, which has no such option."""
+    typed = os.environ.get(_DIR)
+    return [f"hydra.searchpath=[{_quoted(f'file://{typed}')}]"] if typed else []
+
+
+def for_command() -> list[str]:
+    """What was typed, for the command in a record: of a folder that isn't below the working folder only the name."""
+    folder, trust = os.environ.get(_DIR), os.environ.get(_TRUST)
+    here = Path.cwd()
+    below = Path(folder).relative_to(here) if folder and Path(folder).is_relative_to(here) else None
+    option = [f"--config-dir={below or Path(folder).name}"] if folder else []
+    return option + ([f"trust={trust}"] if trust else [])
+
+
+def _quoted(value: str) -> str:
+    return QuotedString(value, Quote.single).with_quotes()
+
+
+@cache
+def _installed() -> dict[str, Path]:
+    """The folders of installed packages with a search path plug-in, by package."""
+    path = ConfigSearchPathImpl()
+    for plugin in Plugins.instance().discover(SearchPathPlugin):
+        plugin().manipulate_search_path(path)  # type: ignore[attr-defined]
+    names = [entry.path.removeprefix("pkg://") for entry in path.get_path() if (entry.path or "").startswith("pkg://")]
+    return {name.partition(".")[0]: _checked(folder) for name in names for folder in _folder(name)}
+
+
+def _folder(package: str) -> Iterable[Path]:
+    """The folder of a package, with or without __init__.py; none if there is no such package."""
+    try:
+        spec = find_spec(package.replace("/", "."))
+    except ImportError:
+        spec = None
+    return [Path(place) for place in (spec.submodule_search_locations or [] if spec else [])][:1]
+
+
+@cache
+def _checked(folder: Path) -> Path:
+    """The folder itself. Raises InputError for a file that would not be read, and for a data set of another name."""
+    for path in sorted(folder.glob("*/*.yaml")):
+        group, name = path.parent.name, path.stem
+        if (CONF / group / path.name).exists():
+            raise InputError(f"{path}: capsexp has a {group}={name} of its own; choose another name")
+        if group == "data" and not re.search(rf"^name: *{name}\b", path.read_text(encoding="utf-8"), re.MULTILINE):
+            raise InputError(f"{path}: name: must be {name}, as the file's")
+    return folder

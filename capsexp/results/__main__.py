@@ -1,0 +1,84 @@
+"""Prints the tables of studies, measured beside published, from the records: `capsexp tables [STUDY …] [KEY=VALUE …]`.
+
+Without a study: all of them, results/tables/, and the block of a README that has one. A KEY=VALUE replaces the rows'
+own choice, as in `jiao_table2 data=mnist_sample`; that table is printed, and written only to a folder given with
+--output.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from capsexp.cli import Parser, end_with, folder
+from capsexp.errors import DONE, FAILED
+
+RESULTS, README, BEGIN = Path("results"), Path("README.md"), "<!-- tables: begin -->"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Makes and prints the tables; the exit code."""
+    options = _parsed(arguments)
+    from capsexp.results.tables import regenerate  # pandas and torch take seconds to import: --help needs neither
+    from capsexp.results.terminal import print_page
+
+    generated = regenerate(
+        options.names,
+        options.overrides,
+        results=options.results,
+        output=options.output,
+        readme=options.readme,
+        check=options.check,
+    )
+    for page in generated.pages if len(options.names) == 1 and not options.check else []:
+        print_page(page)
+    for path in generated.changed if not options.check else []:
+        print(f"wrote {path}")
+    for path in generated.removed if not options.check else []:
+        print(f"removed {path}")
+    if not options.names:
+        print(f"{generated.unassigned} records belong to no study, {generated.trials} are trials of a few steps")
+    if options.names and not generated.shown:
+        print(_no_runs(options.results), file=sys.stderr)
+    sys.stdout.flush()
+    different = [*generated.changed, *generated.removed] if options.check else []
+    for line in [*generated.problems, *(f"{path}: not what the records give; make tables" for path in different)]:
+        print(f"error: {line}", file=sys.stderr)
+    return FAILED if generated.problems or different else DONE
+
+
+def _no_runs(results: Path) -> str:
+    """Why a table may be empty: which data sets the records are of."""
+    from capsexp.results import runs
+
+    found = runs.read(results)[0]
+    trials = int((found.state == "trial").sum())
+    sets = " or ".join(f"data={name}" for name in sorted(set(found.data[found.state != "trial"])))
+    hint = f"; they are of other runs than the tables' (of {sets}: add it to see those)" if sets else ""
+    return f"{results / 'runs'}: {len(found)} records, {trials} of them trials of a few steps, which are left out{hint}"
+
+
+def _parsed(arguments: list[str] | None) -> argparse.Namespace:
+    parser = Parser(__doc__, "capsexp tables")
+    parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="default: all studies")
+    parser.add_argument("--results", type=folder, default=RESULTS, metavar="DIR", help="with the records, in DIR/runs")
+    parser.add_argument("--output", type=folder, metavar="DIR", help="for the tables (default: RESULTS/tables)")
+    parser.add_argument("--readme", metavar="FILE", help="or none (default: README.md with the block, for all studies)")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
+    options = parser.parse_words(arguments)
+    if options.output is None and not options.overrides:
+        options.output = options.results / "tables"
+    has_block = README.is_file() and BEGIN in README.read_text(encoding="utf-8", errors="replace")
+    by_default = README if options.results == RESULTS and not options.words and has_block else None
+    named = options.readme and (None if options.readme == "none" else Path(options.readme))
+    options.readme = by_default if options.readme is None else named
+    return options
+
+
+def run() -> NoReturn:
+    """Runs the command line and exits; see `capsexp.cli.end_with`."""
+    end_with(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,62 @@
+"""Accuracies that other code measured, from the CSV file that a study's row names: `elsewhere: others.csv`.
+
+The file lies beside the study's, and has a line a run: name (of the row), accuracy (percent), seed. How these runs were
+trained isn't known here: they stand in the table, marked, and are never compared with runs of this package.
+"""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+from capsexp.config.checks import nearest
+from capsexp.config.searchpath import choices
+from capsexp.errors import InputError, first_line
+from capsexp.study.setting import Setting
+from capsexp.study.studies import Row, Study
+
+COLUMNS = ["name", "accuracy", "seed"]
+
+#: Of no run of this package, so that no number of theirs meets one of ours in a mean or a claim.
+SETTING = Setting(None, None, None, 1.0, "run by other code", "")
+
+
+def lines(study: Study) -> list[dict[str, Any]]:
+    """The runs of a study's rows from elsewhere, as lines of `capsexp.results.cells.match`; raises InputError."""
+    return [
+        {
+            **{"study": study.name, "row": row.name, "setting": SETTING, "protocol": "paper", "seed": seed},
+            **{"condition": f"{study.name} {row.name}", "wanted": -1, "combinations": 1, "counts": True},
+            **{"name": row.name, "key": f"{row.elsewhere}:{seed}", "state": "finished", "device": "another machine"},
+            **{"accuracy": accuracy, "selected_by": accuracy, "dataset": row.elsewhere, "official": True},
+            **{"censored": False, "started": "", "curve": []},
+        }
+        for row in study.rows
+        if row.elsewhere
+        for seed, accuracy in _accuracies(choices("study")[study.name].parent / row.elsewhere, row).items()
+    ]
+
+
+def _accuracies(path: Path, row: Row) -> dict[int, float]:
+    """The accuracy of each seed of a row."""
+    try:
+        with path.open(encoding="utf-8", newline="") as stream:
+            table = csv.DictReader(stream)
+            if sorted(table.fieldnames or []) != sorted(COLUMNS):
+                raise InputError(f"{path}: must have the columns {', '.join(COLUMNS)}")
+            read = [(number, line) for number, line in enumerate(table, 2)]
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"{path}: {first_line(error)}") from None
+    found: dict[int, float] = {}
+    for number, line in read:
+        if line["name"] == row.name:
+            try:
+                seed, accuracy = int(line["seed"]), float(line["accuracy"])
+            except (TypeError, ValueError):
+                seed, accuracy = -1, -1.0
+            if seed < 0 or seed in found or not 0 <= accuracy <= 100:
+                raise InputError(f"{path}: line {number}: must have an accuracy in percent and a seed of its own")
+            found[seed] = accuracy
+    if not found:
+        names = {str(line["name"]) for _, line in read}
+        raise InputError(f"{path}: no {row.name}{nearest(row.name, names)}")
+    return found

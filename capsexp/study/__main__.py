@@ -1,0 +1,109 @@
+"""Runs studies and prints their tables: `capsexp reproduce jiao_table2 --seeds 5 --budget short`.
+
+Each run of the studies is done once, in a process of its own. Finished runs are skipped and interrupted ones resumed:
+the same command again, whatever ended it, does the rest. Then the tables, as `capsexp tables` makes them.
+"""
+
+import argparse
+import time
+from pathlib import Path
+from typing import NoReturn
+
+from capsexp.cli import Parser, end_with
+from capsexp.errors import DONE, FAILED, InputError
+from capsexp.study import studies
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Plans, runs, prints the tables; the exit code."""
+    options = _parsed(arguments)
+    chosen = [studies.load(name) for name in options.names or studies.names()]
+    from capsexp.study import monitor, planning  # torch takes seconds to import: names are checked first
+
+    jobs, barred = planning.plan_all(chosen, options.overrides, range(options.seeds))
+    monitor.print_plan(jobs, barred, listed=options.dry_run)
+    if options.dry_run:
+        return FAILED if barred else DONE
+    from capsexp.study import launcher  # Lightning takes seconds to import
+
+    at_a_time, devices = planning.places(jobs, options.jobs)
+    deadline = time.monotonic() + 60 * options.time_limit
+    how = launcher.Options(at_a_time, devices, options.retry, options.stop_at_failure, deadline)
+    problems: list[str] = []
+    try:
+        launcher.launch(jobs, how)
+        if jobs:
+            problems = _print_tables(options, Path(jobs[0].planned.config.paths.results))
+    finally:
+        monitor.print_end(jobs, [*problems, *barred])
+        if trials := sum(job.planned.config.budget.steps is not None for job in jobs):
+            print(f"{trials} of them are trials of a few steps, which the tables leave out (budget.steps)")
+    return FAILED if barred or problems or planning.count(jobs, "failed") else DONE
+
+
+def _print_tables(options: argparse.Namespace, results: Path) -> list[str]:
+    """Makes and prints the tables of the studies that ran; what is wrong with records.
+
+    In a folder of one's own they are written to its tables/. In the project's folder, those of all studies and the
+    README's are, as by `make tables`; a table of another experiment than the paper's is only printed.
+    """
+    from capsexp.config.searchpath import ROOT
+    from capsexp.results import tables, terminal
+
+    results.mkdir(parents=True, exist_ok=True)
+    own = results.resolve() != (ROOT / "results").resolve()
+    generated = tables.regenerate(
+        options.names, options.overrides, results=results, output=results / "tables" if own else None
+    )
+    if not own:
+        tables.regenerate(results=results, output=results / "tables", readme=ROOT / "README.md")
+    if len(generated.pages) == 1:
+        terminal.print_page(*generated.pages)
+    print(f"tables: {results / 'tables'}")
+    return generated.problems
+
+
+def _parsed(arguments: list[str] | None) -> argparse.Namespace:
+    parser = Parser(__doc__, "capsexp reproduce")
+    parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="default: all studies")
+    parser.add_argument("--budget", default="paper", help="paper, short, demo or smoke (default: paper)")
+    parser.add_argument("--seeds", type=_positive, default=3, metavar="N", help="seeds 0 to N-1 (default: 3)")
+    parser.add_argument("--jobs", type=_positive, metavar="N", help="runs at a time (default: one a GPU, or one)")
+    parser.add_argument("--time-limit", type=_minutes, default=float("inf"), metavar="MINUTES", help="then stop")
+    parser.add_argument("--retry", type=_natural, default=0, metavar="N", help="times that a failed run is tried again")
+    parser.add_argument("--stop-at-failure", action="store_true", help="start nothing more after the first failure")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs, and run nothing")
+    options = parser.parse_words(arguments)
+    options.overrides.insert(0, f"budget={options.budget}")
+    if any(word.lstrip("+").startswith("seed=") for word in options.overrides):
+        raise InputError("seed: --seeds N runs the seeds 0 to N-1")
+    return options
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not minutes > 0:
+        raise argparse.ArgumentTypeError(f"{text}: must be a number above 0")
+    return minutes
+
+
+def _natural(text: str) -> int:
+    return 0 if text == "0" else _positive(text)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be an integer of at least 1")
+    return int(text)
+
+
+def run() -> NoReturn:
+    """Runs the command line and exits; see `capsexp.cli.end_with`."""
+    end_with(main, resume="the same command continues after the last whole epochs")
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,379 @@
+"""docs/extending.md, walked through; which files and classes from outside are used, and which never are."""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import ROOT, Program, composed_config, train
+
+from capsexp.config import searchpath
+from capsexp.errors import InputError
+from capsexp.inspect.restore import restore
+from capsexp.results import elsewhere
+from capsexp.run import records
+from capsexp.study import studies
+
+TEXT = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"`([\w./]+)`:\n\n```\w+\n(.*?)```", TEXT, re.DOTALL))
+(COMMANDS,) = re.findall(r"```\n(mine=.*?)```", TEXT, re.DOTALL)
+MINE = ("--config-dir=mine/conf", "trust=mine")
+RUN = ("model=small_capsnet", "data=dark_digits")
+SHORT = ("budget.epochs=3", "budget.train_images=1000", "trainer=cpu")
+SMALL = ("budget.epochs=1", "budget.train_images=128", "budget.test_images=100", "trainer=cpu")
+
+
+def write(folder: Path, beginning: str = "") -> None:
+    """Writes the documentation's files, or those whose names begin so."""
+    for name in filter(lambda name: name.startswith(beginning), FILES):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(FILES[name])
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder with the package of the documentation in it, as the present one; not installed."""
+    write(tmp_path, "mine/")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    forget_modules()
+
+
+@pytest.fixture
+def used(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, with its files and classes in use."""
+    monkeypatch.setenv("CAPSEXP_CONFIG_DIR", str(package / "mine" / "conf"))
+    monkeypatch.setenv("CAPSEXP_TRUST", "mine")
+    monkeypatch.syspath_prepend(package)
+    return package
+
+
+def forget_modules() -> None:
+    """As in a new process."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mine"]:
+        del sys.modules[name]
+
+
+def words(command: str, folder: Path) -> list[str]:
+    """A command of the documentation; RUN is the folder of the first run."""
+    runs = sorted(path.parent.name for path in folder.glob("logs/*/last.ckpt"))
+    return shlex.split(command.replace("$mine", " ".join(MINE)).replace("RUN", runs[0] if runs else "RUN"))
+
+
+def test_the_documentation_is_small() -> None:
+    lines = [line for text in FILES.values() for line in text.splitlines() if line.strip()]
+    assert len(FILES) == 8
+    assert len(lines) <= 70
+
+
+def test_the_documentation_from_a_folder(package: Path, program: Program) -> None:
+    _, *commands = COMMANDS.splitlines()
+    for command in commands:
+        if "reproduce" in command:  # which starts processes; here it finds all runs finished
+            assert program("capsexp", *MINE, "+study=mine_table1", "seed=0,1", "budget=demo", *SMALL)[0] == 0
+        code, _, errors = program(*words(command, package), *(SMALL if "budget=demo" in command else ()))
+        assert (code, errors) == (0, []), command
+    found = [records.read(path) for path in (package / "results" / "runs").iterdir()]
+    assert len(found) == 4
+    assert {record.identity["model"]["_target_"] for record in found} == {"mine.networks.SmallCapsNet"}
+    command = found[0].provenance["command"]
+    assert command.startswith(
+        "python -m capsexp --config-dir=mine/conf trust=mine model=small_capsnet data=dark_digits"
+    )
+    page = (package / "results" / "tables" / "mine_table1.md").read_text()
+    assert "| Routing helps | an increase |" in page
+    assert "| SVM |  | 91.35 ± 0.21 (2) |" in page
+    assert page.count("run by other code") == 1
+    assert "SVM" in (package / "results" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("model=smal_capsnet", "model=smal_capsnet: no such choice; did you mean small_capsnet?"),
+        ("model=small_capsnet model.typs=3", "model.typs: no such key; did you mean types?"),
+        ("model=small_capsnet model.types=0", "model.types=0: must be a whole number at least 1"),
+        ("data=dark_digit", "data=dark_digit: no such choice; did you mean dark_digits?"),
+        ("+study=mine_table2", "study=mine_table2: no such choice; did you mean mine_table1?"),
+        ("tables mine_table2", "mine_table2: no such study; did you mean mine_table1?"),
+        ("evaluate data=dark_digits", "checkpoint: missing"),
+        (
+            "+study=jiao_table2 model=small_capsnet data=dark_digits",
+            "jiao_table2, CapsNet5 scaled: model.feature_scale",
+        ),
+        ("hydra.searchpath=[x]", "hydra.searchpath: --config-dir=DIR adds a folder here"),
+        ("tabels", "tabels: no such command; did you mean tables?"),
+    ],
+)
+def test_a_mistake_is_one_line(typed: str, line: str, package: Path, program: Program) -> None:
+    code, _, errors = program("capsexp", *MINE, *typed.split())
+    assert code == 2
+    assert [error.startswith(f"error: {line}") for error in errors] == [True], errors
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("model/capsnet.yaml", "", "conf/model/capsnet.yaml: capsexp has a model=capsnet of its own"),
+        ("data/mine.yaml", "defaults: [mnist_sample]", "conf/data/mine.yaml: name: must be mine"),
+        ("model/small_capsnet.yaml", "a: [", "conf/model/small_capsnet.yaml: line 1: "),
+        (
+            "model/small_capsnet.yaml",
+            "name: x\n",
+            "model={'name': 'x'}: must be a group of keys with name and _target_",
+        ),
+    ],
+)
+def test_a_wrong_file_is_one_line(name: str, content: str, line: str, package: Path, program: Program) -> None:
+    (package / "mine" / "conf" / name).write_text(content)
+    code, _, (error,) = program("capsexp", *MINE, *RUN)
+    assert code == 2
+    assert line in error
+
+
+@pytest.mark.parametrize("typed", ["trust=os", "trust=", "trust=mine.networks", "--config-dir=none", "-cd none"])
+def test_packages_and_folders_that_nobody_can_mean(typed: str, package: Path, program: Program) -> None:
+    code, _, (error,) = program("capsexp", *typed.split())
+    assert code == 2
+    assert error.startswith(f"error: {typed.replace('-cd ', '--config-dir=')}: ")
+
+
+def test_the_same_name_in_two_packages_is_two_runs(used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (used / "others.py").write_text((used / "mine" / "networks.py").read_text())
+    monkeypatch.setenv("CAPSEXP_TRUST", "mine,others")
+    mine, other = (composed_config(*RUN, *more) for more in ([], ["model._target_=others.SmallCapsNet"]))
+    assert records.identity(mine, "float32", None) != records.identity(other, "float32", None)
+    assert "_target_" not in records.identity(composed_config(), "float32", None)["model"]
+
+
+def test_a_study_whose_row_cannot_be_composed(used: Path, program: Program) -> None:
+    path = used / "mine" / "conf" / "study" / "mine_table1.yaml"
+    path.write_text(path.read_text().replace("routing.iterations=1}", "routing.iteration=1}"))
+    (used / "results").mkdir()
+    code, _, (error,) = program("capsexp", "tables", "mine_table1")
+    assert code == 2
+    assert error.startswith(
+        "error: mine_table1, one iteration: routing.iteration: no such key; did you mean iterations?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("name,accuracy\nSVM,3\n", "must have the columns name, accuracy, seed"),
+        ("name,accuracy,seed\nSVM,3,0\nSVM,4,0\n", "line 3: must have an accuracy in percent and a seed of its own"),
+        ("name,accuracy,seed\nSVM,101,0\n", "line 2: must have an accuracy in percent"),
+        ("name,accuracy,seed\nSVM,nan,0\n", "line 2: must have an accuracy in percent"),
+        ("name,accuracy,seed\nSVM,1\n", "line 2: must have an accuracy in percent"),
+        ("name,accuracy,seed\nSWM,1,1\n", "no SVM; did you mean SWM?"),
+        ("\xff", "must have the columns"),
+    ],
+)
+def test_a_wrong_file_of_other_code(content: str, line: str, used: Path) -> None:
+    (used / "mine" / "conf" / "study" / "others.csv").write_text(
+        content, encoding="latin-1" if "ÿ" in content else None
+    )
+    with pytest.raises(InputError) as raised:
+        elsewhere.lines(studies.load("mine_table1"))
+    assert line in str(raised.value) or "codec" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+# Classes
+
+
+class Checkpoints:
+    """Checkpoints of a run of the package, and what is left when hostile code has run."""
+
+    def __init__(self, folder: Path, whole: Path) -> None:
+        self.folder, self.harmed, self.whole = folder, folder / "harmed", whole
+        for name in ("harmful.py", "mine/harmful.py"):
+            (folder / name).write_text(f"open({str(self.harmed)!r}, 'w')\nclass Net: pass\n")
+
+    def naming(self, target: str) -> Path:
+        """One whose configuration names another class as its network."""
+        content: dict[str, Any] = torch.load(self.whole, weights_only=True)
+        content["capsexp"]["config"]["model"]["_target_"] = target
+        torch.save(content, self.folder / "other.ckpt")
+        return self.folder / "other.ckpt"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The last checkpoint of a run of the package, to be read only."""
+    folder = tmp_path_factory.mktemp("trained")
+    write(folder, "mine/")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CAPSEXP_CONFIG_DIR", str(folder / "mine" / "conf"))
+        patch.setenv("CAPSEXP_TRUST", "mine")
+        patch.syspath_prepend(folder)
+        path = train(folder, *RUN, "budget=smoke").folder / "last.ckpt"
+    forget_modules()
+    return path
+
+
+@pytest.fixture
+def checkpoints(package: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> Checkpoints:
+    monkeypatch.syspath_prepend(package)
+    return Checkpoints(package, trained)
+
+
+def forget(monkeypatch: pytest.MonkeyPatch, *, folder: str = "", trust: str = "") -> None:
+    """As in a new process in which these are typed."""
+    monkeypatch.setenv("CAPSEXP_CONFIG_DIR", folder)
+    monkeypatch.setenv("CAPSEXP_TRUST", trust)
+    forget_modules()
+
+
+def refusal(path: Path) -> str:
+    """The one line with which a checkpoint is refused."""
+    with pytest.raises(InputError) as raised:
+        restore(path)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_a_checkpoint_alone_makes_no_class(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch)
+    line = refusal(checkpoints.whole)
+    assert "conf/model names no such class; if mine is your own package, add trust=mine and --config-dir=DIR" in line
+    forget(monkeypatch, trust="mine")
+    assert refusal(checkpoints.whole).endswith("no such data set here; --config-dir=DIR adds those of your own")
+    forget(monkeypatch, folder=str(checkpoints.folder / "mine" / "conf"))
+    assert "if mine is your own package, add trust=mine" in refusal(checkpoints.whole)
+    assert not [name for name in sys.modules if name.startswith("mine.networks")]
+    forget(monkeypatch, folder=str(checkpoints.folder / "mine" / "conf"), trust="mine")
+    assert type(restore(checkpoints.whole).module.network).__name__ == "SmallCapsNet"
+
+
+@pytest.mark.parametrize(
+    "target", ["os.system", "harmful.Net", "torch.nn.Linear", "subprocess.Popen", "minestrone.Net"]
+)
+def test_trust_in_one_package_is_no_trust_in_others(
+    target: str, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget(monkeypatch, folder=str(checkpoints.folder / "mine" / "conf"), trust="mine")
+    assert f"model._target_={target}: conf/model names no such class" in refusal(checkpoints.naming(target))
+    assert "harmful" not in sys.modules
+    assert not checkpoints.harmed.exists()
+
+
+@pytest.mark.parametrize("target", ["mine.harmful.Net", "mine.networks.SmallCapsNet"])
+def test_no_module_runs_without_trust(target: str, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(monkeypatch)
+    refusal(checkpoints.naming(target))
+    assert not {"mine.harmful", "mine.networks"} & set(sys.modules)
+    assert not checkpoints.harmed.exists()
+
+
+def test_what_a_trusted_package_only_imports_is_not_of_it(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget(monkeypatch, folder=str(checkpoints.folder / "mine" / "conf"), trust="mine")
+    (checkpoints.folder / "mine" / "tools.py").write_text("from os import system\nfrom subprocess import Popen\n")
+    for name in ("system", "Popen"):
+        assert "names no such class" in refusal(checkpoints.naming(f"mine.tools.{name}"))
+
+
+def test_a_configuration_file_alone_makes_no_class(package: Path, program: Program) -> None:
+    (package / "mine" / "networks.py").write_text("open('harmed', 'w')\n")
+    code, _, (error,) = program("capsexp", "--config-dir=mine/conf", *RUN)
+    assert code == 2
+    assert "mine.networks.SmallCapsNet: not a class of capsexp; if mine is your own package, add trust=mine" in error
+    assert not (package / "harmed").exists()
+
+
+def test_the_working_folder_hides_no_other_module(package: Path, program: Program) -> None:
+    assert program("scripts/prepare_data.py", "mnist_sample")[0] == 0
+    assert str(package) not in sys.path
+    assert program("scripts/prepare_data.py", *MINE, "dark_digits")[0] == 0
+    assert sys.path[-1] == str(package)
+
+
+# A wheel
+
+
+def clean(environment: Path) -> dict[str, str]:
+    """The variables of a shell in which an environment is active."""
+    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CAPSEXP_DATA")}
+    return variables | {"PATH": f"{environment}/bin:{variables['PATH']}", "OMP_NUM_THREADS": "1"}
+
+
+def shell(folder: Path, environment: Path, *lines: str) -> str:
+    """What a shell prints, in which the programs of an environment come first."""
+    words = ["bash", "-ec", "\n".join(lines)]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, env=clean(environment))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def killed_after_two_epochs(command: Sequence[str], folder: Path, environment: Path) -> None:
+    """Kills a run after its second epoch; the checkpoint of the first is written then."""
+    process = subprocess.Popen(
+        [environment / "bin" / command[0], *command[1:]],
+        cwd=folder,
+        env=clean(environment),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    while "epoch 2/" not in (line := process.stdout.readline()):
+        assert line, "the run ended before its second epoch"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("installed", [False, True], ids=["folder", "plug-in"])
+def test_the_documentation_with_an_installed_wheel(installed: bool, tmp_path: Path) -> None:
+    """In an environment that has this package as a wheel, and the libraries of the present one."""
+    environment, sources = tmp_path / "environment", tmp_path / "sources"
+    for name in ("capsexp", "conf", "hydra_plugins", "pyproject.toml", "README.md", "LICENSE"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        sources.mkdir(exist_ok=True)
+        copy(ROOT / name, sources / name)
+    write(tmp_path / "package")
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    (site,) = environment.glob("lib/python*/site-packages")
+    (site / "libraries.pth").write_text(next(path for path in sys.path if path.endswith("site-packages")) + "\n")
+    for source in [sources, tmp_path / "package"] if installed else [sources]:
+        offline = ["--no-deps", "--no-build-isolation", "-q", "-w", tmp_path / "wheels"]
+        subprocess.run([sys.executable, "-m", "pip", "wheel", *offline, source], check=True)
+    wheels = (tmp_path / "wheels").iterdir()
+    subprocess.run([environment / "bin" / "pip", "install", "-q", "--no-deps", *wheels], check=True)
+    package = tmp_path / "empty"
+    package.mkdir()
+    if not installed:
+        write(package, "mine/")
+    assert str(site) in shell(package, environment, "python -c 'import capsexp; print(capsexp.__file__)'")
+    mine, run, *commands = re.sub("budget=demo", f"budget=demo {' '.join(SHORT)}", COMMANDS).splitlines()
+    mine = "mine=" if installed else mine
+    killed_after_two_epochs(
+        shlex.split(run.replace("$mine", "" if installed else " ".join(MINE))), package, environment
+    )
+    assert "continues after epoch" in shell(package, environment, mine, run)
+    (name,) = [path.name for path in (package / "logs").iterdir() if (path / "last.ckpt").exists()]
+    for command in commands:
+        shell(package, environment, mine, command.replace("RUN", name))
+    assert len(list((package / "results" / "runs").iterdir())) == 4
+    assert "run by other code" in (package / "results" / "tables" / "mine_table1.md").read_text()
+    assert "82.45" in shell(package, environment, "capsexp tables huang_table1")  # as published
+    help_page = shell(package, environment, "capsexp --help")
+    for command in ("reproduce", "tables", "figures", "report", "compare", "evaluate", "inspect", "data"):
+        assert f"capsexp {command} " in help_page
+        assert shell(package, environment, f"capsexp {command} --help")
+
+
+def test_the_folders(used: Path) -> None:
+    assert searchpath.folders() == (searchpath.CONF, used / "mine" / "conf")
+    assert list(searchpath.choices("model")) == sorted(searchpath.choices("model"))
+    assert searchpath.choices("model")["capsnet"].parent == searchpath.CONF / "model"
