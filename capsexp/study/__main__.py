@@ -7,11 +7,14 @@ the same command again, whatever ended it, does the rest. Then the tables, as `c
 import argparse
 import time
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from capsexp.cli import Parser, end_with
 from capsexp.errors import DONE, FAILED, InputError
 from capsexp.study import studies
+
+if TYPE_CHECKING:
+    from capsexp.study.planning import Job
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,11 +25,12 @@ def main(arguments: list[str] | None = None) -> int:
 
     jobs, barred = planning.plan_all(chosen, options.overrides, range(options.seeds))
     monitor.print_plan(jobs, barred, listed=options.dry_run)
+    at_a_time, devices = planning.places(jobs, options.jobs)
     if options.dry_run:
+        _print_costs(jobs, at_a_time, options.measure)
         return FAILED if barred else DONE
     from capsexp.study import launcher  # Lightning takes seconds to import
 
-    at_a_time, devices = planning.places(jobs, options.jobs)
     deadline = time.monotonic() + 60 * options.time_limit
     how = launcher.Options(at_a_time, devices, options.retry, options.stop_at_failure, deadline)
     problems: list[str] = []
@@ -39,6 +43,19 @@ def main(arguments: list[str] | None = None) -> int:
         if trials := sum(job.planned.config.budget.steps is not None for job in jobs):
             print(f"{trials} of them are trials of a few steps, which the tables leave out (budget.steps)")
     return FAILED if barred or problems or planning.count(jobs, "failed") else DONE
+
+
+def _print_costs(jobs: list["Job"], at_a_time: int, measure: bool) -> None:
+    """Prints how long what is left will take, and how much memory."""
+    from capsexp.study import estimate
+
+    costs = estimate.recorded(jobs)
+    unknown = [job for job in jobs if job.left and job.planned.name not in costs]
+    if measure and unknown:
+        print("timing some steps of a run of each kind:")
+        costs |= estimate.timed(unknown)
+    for line in estimate.lines(jobs, costs, at_a_time):
+        print(line)
 
 
 def _print_tables(options: argparse.Namespace, results: Path) -> list[str]:
@@ -72,9 +89,14 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--time-limit", type=_minutes, default=float("inf"), metavar="MINUTES", help="then stop")
     parser.add_argument("--retry", type=_natural, default=0, metavar="N", help="times that a failed run is tried again")
     parser.add_argument("--stop-at-failure", action="store_true", help="start nothing more after the first failure")
-    parser.add_argument("--dry-run", action="store_true", help="list the runs, and run nothing")
+    parser.add_argument("--dry-run", action="store_true", help="list the runs, their state and cost; run nothing")
+    parser.add_argument(
+        "--measure", action="store_true", help="with --dry-run: time some steps where no record can tell"
+    )
     options = parser.parse_words(arguments)
     options.overrides.insert(0, f"budget={options.budget}")
+    if options.measure and not options.dry_run:
+        raise InputError("--measure: only with --dry-run")
     if any(word.lstrip("+").startswith("seed=") for word in options.overrides):
         raise InputError("seed: --seeds N runs the seeds 0 to N-1")
     return options
