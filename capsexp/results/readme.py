@@ -10,7 +10,17 @@ from capsexp.errors import InputError
 from capsexp.results import markdown, summary
 from capsexp.results.cells import JUDGED
 from capsexp.results.collect import Line, Results
-from capsexp.results.pages import DIGITS, Table, claim_texts, decimal, mean_and_spread, source, spent, verdict
+from capsexp.results.pages import (
+    DIGITS,
+    Table,
+    claim_texts,
+    decimal,
+    mean_and_spread,
+    source,
+    spent,
+    unlearned,
+    verdict,
+)
 from capsexp.results.summary import Stated
 from capsexp.study.studies import Row, Study, published_number
 
@@ -83,7 +93,7 @@ def short_table(results: Results) -> Table | None:
             down, across = position(study, line.row)
             name = ", ".join(filter(None, [down, NAMES[measure] if len(shown) > 1 or not down else ""]))
             if text := _cell(line, measure):
-                cells.setdefault(name, {})[across] = text
+                cells.setdefault(name, {})[across] = ", ".join(filter(None, [text, unlearned(line.cell(measure))]))
                 if line.setting:
                     trained.setdefault(name, {})[str(line.setting)] = None
     filled = {across for of_line in cells.values() for across in of_line}
@@ -118,7 +128,7 @@ def _headline(studies: Sequence[Results]) -> str:
     for line in (line for results in studies for line in results.lines):
         cell, setting = line.cell("accuracy"), line.setting
         if setting and cell.n and cell.verdict and not (line.row.reading_of or cell.unstable):
-            training = setting.reduced() or "the whole training"
+            training = ", ".join(filter(None, [setting.reduced() or "the whole training", unlearned(cell)]))
             row = markdown.escaped(f"{line.row.name} {_cell(line, 'accuracy')}")
             text = f"{row} %: **{verdict(cell)}**; {markdown.escaped(training)}."
             found.append(((setting.whole, setting.fraction, cell.n), text))

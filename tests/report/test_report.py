@@ -174,7 +174,7 @@ def test_every_run_has_a_line() -> None:
         run(f"{CBAM} protocol=heldout", 4, [9.0], tested=97.5),
         run(CBAM, 0, failed=True),
         run(f"{PLAIN} budget=smoke", 3, started="2026-02-02T10:00:00+00:00"),
-        run(PLAIN.replace("mnist", "svhn"), 9, started="2026-02-02T09:00:00+00:00"),
+        run(PLAIN.replace("mnist", "svhn"), 9, [9.0], learned=False, started="2026-02-02T09:00:00+00:00"),
     ]
     lines = cells(page(found, study(), study(name="again")))
     assert [line["study"][0] for line in lines] == ["made_table1 again"] * 4 + ["", ""]
@@ -190,7 +190,7 @@ def test_every_run_has_a_line() -> None:
     failed = next(line for line in lines if line["attention"][0] == "CBAM" and line["protocol"][0] == "paper")
     assert (failed["state"][0], failed["maximum %"]) == ("failed diverged", ("", ""))
     assert [(line["state"][0], line["started"][0]) for line in lines[4:]] == [
-        ("finished", "2026-02-02 09:00"),
+        ("finished didn't learn", "2026-02-02 09:00"),
         ("trial", "2026-02-02 10:00"),
     ]
 
