@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from capsexp.config import compose
+from capsexp.errors import printable
 from capsexp.results.cells import Cell
 from capsexp.results.claims import Measured, MeasuredClaim, is_loaded
 from capsexp.results.collect import Line, Results
@@ -149,8 +150,8 @@ def hours(number: float) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text without line breaks."""
-    return " ".join(text.split())
+    """A text without line breaks, and with escapes for what a terminal takes as commands."""
+    return printable(" ".join(text.split()))
 
 
 def training(line: Line) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pandas as pd
 
@@ -10,6 +11,7 @@ from capsexp.errors import InputError
 from capsexp.results import markdown, summary
 from capsexp.results.cells import JUDGED
 from capsexp.results.collect import Line, Results
+from capsexp.results.markdown import Marked
 from capsexp.results.pages import (
     DIGITS,
     Table,
@@ -50,9 +52,10 @@ def block(studies: Sequence[Results]) -> str:
     rows = []
     for name, of_source in summary.by_source(studies).items():
         known = "<br>".join(filter(None, [*map(_sentence, summary.foremost(of_source)), _headline(of_source)]))
-        rows.append([f"[{name}](results/README.md#{name})", known, summary.conclusion(of_source)])
+        conclusion = markdown.escaped(summary.conclusion(of_source))
+        rows.append([f"[{markdown.escaped(name)}](results/README.md#{quote(name)})", known, conclusion])
     lines = ["| source | claimed, measured, after which training | all verdicts |", "| --- | --- | --- |"]
-    return "\n\n".join([" ".join(summary.answer(studies)), "\n".join([*lines, *map(_row, rows)])])
+    return "\n\n".join([markdown.escaped(" ".join(summary.answer(studies))), "\n".join([*lines, *map(_row, rows)])])
 
 
 def index(studies: Sequence[Results], unassigned: int) -> str:
@@ -61,12 +64,14 @@ def index(studies: Sequence[Results], unassigned: int) -> str:
     Args:
         unassigned: records that belong to no study.
     """
-    parts = [markdown.GENERATED, "# Results", " ".join(summary.answer(studies)), _spent(studies, unassigned)]
+    answer = markdown.escaped(" ".join(summary.answer(studies)))
+    parts = [markdown.GENERATED, "# Results", answer, _spent(studies, unassigned)]
     parts += ["## Claims that were tested", markdown.table(_claims(summary.stated(studies)))]
     for name, of_source in summary.by_source(studies).items():
-        parts += [f"## {name}", f"{_first_upper(summary.conclusion(of_source))}."]
+        parts += [f"## {markdown.escaped(name)}", markdown.escaped(f"{_first_upper(summary.conclusion(of_source))}.")]
         for results in of_source:
-            parts.append(f"**{_link(results)}** {source(results)}: {results.study.title}. {spent(results.runs)}")
+            described = f"{source(results)}: {results.study.title}. {spent(results.runs)}"
+            parts.append(f"**{_link(results)}** {markdown.escaped(described)}")
             if (found := short_table(results)) is not None:
                 parts.append(markdown.table(found))
     overview = summary.overview(studies)
@@ -177,7 +182,7 @@ def _spent(studies: Sequence[Results], unassigned: int) -> str:
     judged = [cell for _, cell in summary.numbers(studies) if cell.measure in JUDGED]
     verdicts = summary.listed(map(summary.qualified, judged))
     sentences = [
-        f"{spent(runs)} {whole} of them had the paper's whole training. Their records are in [runs](runs).",
+        f"{markdown.escaped(spent(runs))} {whole} of them had the paper's whole training. Their records are in [runs](runs).",
         f"Published accuracies and epochs with runs: {verdicts}." if judged else "",
         f"Records of no study: {unassigned}." if unassigned else "",
     ]
@@ -185,7 +190,8 @@ def _spent(studies: Sequence[Results], unassigned: int) -> str:
 
 
 def _link(results: Results) -> str:
-    return f"[{results.study.name}](tables/{results.study.name}.md)"
+    name = results.study.name
+    return Marked(f"[{markdown.escaped(name)}](tables/{quote(name)}.md)")
 
 
 def _first_upper(text: str) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 
 from capsexp.config.checks import NAME
-from capsexp.errors import CapsexpError, InputError, first_line
+from capsexp.errors import CapsexpError, InputError, first_line, printable
 from capsexp.results.statistics import ZERO
 from capsexp.run import records
 from capsexp.run.environment import LIBRARIES
-from capsexp.run.records import Json, Record
+from capsexp.run.records import REMEDY, Json, Record
 from capsexp.study import studies
 from capsexp.study.setting import Setting, has_official_test_set, tested_images
 
@@ -48,12 +48,12 @@ def read(results: Path) -> tuple[pd.DataFrame, list[str]]:
         try:
             found = line(records.read(path))
             if path.stem != found["name"]:
-                raise InputError(f"{path}: is the record of {found['name']}")
+                raise InputError(f"{path}: is the record of {found['name']}; rename or remove it")
             lines.append(found)
         except CapsexpError as error:
-            problems.append(str(error))
+            problems.append(printable(str(error)))
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            problems.append(f"{path}: not a record ({type(error).__name__}: {first_line(error)})")
+            problems.append(printable(f"{path}: not a record ({type(error).__name__}: {first_line(error)}){REMEDY}"))
     return frame(lines), problems
 
 
