@@ -182,7 +182,8 @@ def _spent(studies: Sequence[Results], unassigned: int) -> str:
     judged = [cell for _, cell in summary.numbers(studies) if cell.measure in JUDGED]
     verdicts = summary.listed(map(summary.qualified, judged))
     sentences = [
-        f"{markdown.escaped(spent(runs))} {whole} of them had the paper's whole training. Their records are in [runs](runs).",
+        markdown.escaped(spent(runs)),
+        f"{whole} of them had the paper's whole training. Their records are in [runs](runs).",
         f"Published accuracies and epochs with runs: {verdicts}." if judged else "",
         f"Records of no study: {unassigned}." if unassigned else "",
     ]

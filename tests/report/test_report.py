@@ -296,6 +296,14 @@ def test_a_figure_is_packed_in_the_smaller_of_two_formats(tmp_path: Path) -> Non
     assert {found[name].address for name in list(FIGURES)[2:]} == {None}
 
 
+def test_a_damaged_figure_is_one_that_is_not_drawn(tmp_path: Path) -> None:
+    names = list(FIGURES)[:3]
+    Image.new("L", (64, 64)).save(tmp_path / f"{names[0]}.png")
+    (tmp_path / f"{names[1]}.png").write_bytes((tmp_path / f"{names[0]}.png").read_bytes()[:60])
+    (tmp_path / f"{names[2]}.png").write_text("<svg>")
+    assert [bool(picture.address) for picture in pictures.load(tmp_path)[:3]] == [True, False, False]
+
+
 def test_studies_name_figures_that_there_are() -> None:
     named = {name for one in studies.names() for name in studies.load(one).figures}
     assert named <= set(FIGURES)
