@@ -43,7 +43,7 @@ def test_it_writes_three_files_a_study_the_index_and_the_readme(folder: Path, pr
     assert "Records of no study: 1." in (folder / "results" / "README.md").read_text()
     written = ["README.md", "results/README.md", *(f"results/tables/{name}" for name in names)]
     assert sorted(printed[:-1]) == sorted(f"wrote {name}" for name in written)
-    assert printed[-1] == "1 records belong to no study, 1 are trials of a few steps"
+    assert printed[-1] == "results/runs: 1 records belong to no study, 1 are trials of a few steps"
 
 
 def test_the_second_time_nothing_is_written(folder: Path, program: Program) -> None:
@@ -52,6 +52,22 @@ def test_the_second_time_nothing_is_written(folder: Path, program: Program) -> N
     code, printed, _ = program(SCRIPT)
     assert (code, len(printed)) == (0, 1)
     assert (contents(folder), {path: path.stat().st_mtime_ns for path in folder.rglob("*.md")}) == before
+
+
+@pytest.mark.parametrize("names", [[], ["one"]])
+def test_empty_tables_say_which_folder_was_read_and_what_it_has(
+    names: list[str], folder: Path, program: Program
+) -> None:
+    words = PLAIN.replace("mnist", "mnist_sample")
+    write(folder / "demo", [run(f"{words} budget=smoke", 0)])
+    left_out = "trials of a few steps, which are left out"
+    code, _, errors = program(SCRIPT, *names, "--results=demo", "--readme=none")
+    assert (code, errors) == (0, [f"demo/runs: 1 records, 1 of them {left_out}"])
+    write(folder / "demo", [run(words, 0)])
+    code, _, (line,) = program(SCRIPT, *names, "--results=demo", "--readme=none")
+    hint = "; the others belong to none of these tables (with data=mnist_sample they may)"
+    assert (code, line) == (0, f"demo/runs: 2 records, 1 of them {left_out}{hint}")
+    assert program(SCRIPT, *names, "data=mnist_sample", "--results=demo")[2] == []
 
 
 def test_a_check_finds_what_differs_and_writes_nothing(folder: Path, program: Program) -> None:
