@@ -51,8 +51,8 @@ def watch(processes: "list[subprocess.Popen[str]]", folder: Path) -> dict[str, l
         if due <= done < MANY:
             due = done + max(1, (MANY - WARM) // 10)
             for number, process in enumerate(processes):
-                pids = {"launcher": process.pid, **{"fork server": pid for pid in fork_servers(process.pid)[-1:]}}
-                for name, pid in pids.items():
+                pids = [("launcher", process.pid), *(("fork server", pid) for pid in fork_servers(process.pid)[-1:])]
+                for name, pid in pids:
                     found.setdefault(f"{name} {number}", []).append(use(pid, done))
         time.sleep(0.1)
     return found
