@@ -72,7 +72,7 @@ def running(folder: Path) -> list[int]:
     return [int(text) for path in locks if (text := path.read_text())]
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 600) -> None:
     """Returns when the condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():

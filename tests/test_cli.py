@@ -56,6 +56,7 @@ def end(main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         (raising(InputError("seed=x: wrong")), 2, ["error: seed=x: wrong"]),
         (raising(RunError("it diverged")), 1, ["error: it diverged"]),
         (raising(NotADirectoryError(20, "Not a directory", "a/b")), 1, ["error: a/b: Not a directory"]),
+        (raising(OSError(28, "No space left on device")), 1, ["error: output: No space left on device"]),
         (raising(BrokenPipeError()), 1, ["error: output pipe closed; try again"]),
         (buffering, 1, ["error: output pipe closed; try again"]),
         (raising(KeyboardInterrupt()), 130, ["interrupted: try again"]),

@@ -1,5 +1,6 @@
 """Configurations from command lines, and the errors of Hydra, OmegaConf and launchers as ours, in one line."""
 
+import errno
 import os
 import re
 import shlex
@@ -138,6 +139,8 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
         return InputError(f"{mark.name}: line {mark.line + 1}: {error.problem}")
     if isinstance(error, OSError) and error.filename is not None:
         return RunError(f"{error.filename}: {error.strerror}")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return RunError(f"output: {error.strerror}")  # files are named
     return _explained_of_launcher(error)
 
 

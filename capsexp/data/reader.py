@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from capsexp.errors import InputError, first_line
 
 MOST_BYTES = 1 << 30  # of a file's unpacked contents; the largest published ones have 448 million
+REMEDY = "; delete it and download it again"
 
 _CHUNK = 1 << 20  # bytes
 _AVERAGED_AT_ONCE = 512  # images; limits the memory for sums
@@ -118,19 +119,17 @@ def decoding(path: Path) -> Iterator[None]:
     except (InputError, MemoryError):
         raise
     except Exception as error:
-        raise InputError(
-            f"{path}: can't be read, truncated or damaged: {first_line(error)}; delete it and download it again"
-        ) from error
+        raise InputError(f"{path}: can't be read, truncated or damaged: {first_line(error)}{REMEDY}") from error
 
 
 def labelled(images: NDArray[Any], labels: NDArray[Any], classes: int, path: Path) -> Images:
     """The checked images and labels; raises InputError with `path` for wrong types, shapes or labels."""
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] != 3):
-        raise InputError(f"{path}: holds {images.dtype} {list(images.shape)}, not grey or colour uint8 images")
+        raise InputError(f"{path}: holds {images.dtype} {list(images.shape)}, not grey or colour uint8 images{REMEDY}")
     if labels.ndim != 1 or len(labels) != len(images) or len(images) == 0:
-        raise InputError(f"{path}: {len(images)} images, but labels of shape {list(labels.shape)}")
+        raise InputError(f"{path}: {len(images)} images, but labels of shape {list(labels.shape)}{REMEDY}")
     if labels.dtype.kind not in "iu":
-        raise InputError(f"{path}: labels are {labels.dtype}, not whole numbers")
+        raise InputError(f"{path}: labels are {labels.dtype}, not whole numbers{REMEDY}")
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:
         wrong = low if low < 0 else high

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from capsexp.data.reader import Images, Reader, SourceFile, contents, decoding, labelled
+from capsexp.data.reader import REMEDY, Images, Reader, SourceFile, contents, decoding, labelled
 from capsexp.errors import InputError
 
 _URL = "https://cs.nyu.edu/~ylclab/data/norb-v1.0-small/"
@@ -52,7 +52,7 @@ class SmallNORB(Reader):
     def _split(self, images: Path, labels: Path, classes: int) -> Images:
         pairs, categories = _matrix(images), _matrix(labels)
         if pairs.ndim != 4:
-            raise InputError(f"{images}: holds {list(pairs.shape)}, not [images, cameras, height, width]")
+            raise InputError(f"{images}: holds {list(pairs.shape)}, not [images, cameras, height, width]{REMEDY}")
         index = _CAMERAS.index(self.camera)
         if index >= pairs.shape[1]:
             raise InputError(f"data.reader.camera={self.camera}: must be left, since {images} holds no other camera")

@@ -92,6 +92,8 @@ class _Source:
         paths = _located(data, self.reader, root, log)
         self.cache = Cache(None if self.reader.packaged else root / ".capsexp", data.name, log)
         md5s = self.cache.checksums(paths, self.reader)
+        if self.reader.packaged and md5s not in [version.files for version in data.versions.values()]:
+            raise InputError(f"{next(iter(paths.values()))}: damaged or edited; install capsexp again")
         version = match(data, paths, md5s)
         self.files = {key: SourceFile(paths[key], md5s[key]) for key in self.reader.keys}
         checksum = _digest(sorted(md5s.items()))

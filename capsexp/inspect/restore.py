@@ -51,6 +51,7 @@ _OVERRIDABLE_KEYS = (
     "precision, eval_batch_size, routing, threads"
 )
 
+_REMEDY = "; delete it if it was one: rerun=true on its run makes it again"  # a file that is no checkpoint, or damaged
 
 _MOST_LAYERS, _MOST_ITERATIONS = 100, 1000  # of a network; to build and run more takes for ever
 
@@ -106,8 +107,7 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
     try:
         checkpoint = load(path)
     except DamagedError as error:
-        remedy = "; delete it if it was one: rerun=true on its run makes it again" if path.exists() else ""
-        raise InputError(f"{error}{remedy}") from None
+        raise InputError(f"{error}{_REMEDY if path.exists() else ''}") from None
     header = _header(path, checkpoint)
     with _in_errors(f"{path}: its configuration can't be used here: "):
         _check_names(header.config)
@@ -149,7 +149,7 @@ def _find(path: Path) -> Path:
 
 def _header(path: Path, checkpoint: Any) -> Header:
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
-        raise InputError(f"{path}: not a checkpoint of capsexp")
+        raise InputError(f"{path}: not a checkpoint of capsexp{_REMEDY}")
     if "capsexp" not in checkpoint:
         raise InputError(
             f"{path}: without a configuration: not of capsexp, or of an older one (rerun=true trains again)"
@@ -158,7 +158,7 @@ def _header(path: Path, checkpoint: Any) -> Header:
     found = header.get("format") if isinstance(header, dict) else None
     if found != FORMAT:
         raise InputError(f"{path}: of format {_printable(found)}; this capsexp reads format {FORMAT}")
-    with _in_errors(f"{path}: damaged: "):
+    with _in_errors(f"{path}: damaged: ", _REMEDY):
         checked: Header = check_dataclass(Header, header)
     return checked
 
@@ -235,7 +235,7 @@ def _shape_of(data: Data) -> str:
 def _module(path: Path, planned: Plan, checkpoint: records.Json) -> CapsuleModule:
     """The module of a run with a checkpoint's weights; their shapes are compared before memory is allocated."""
     state = checkpoint["state_dict"]
-    with _in_errors(f"{path}: "):
+    with _in_errors(f"{path}: ", _REMEDY):
         with torch.device("meta"):
             expected = CapsuleModule(planned, build(planned.config)).state_dict()
         _compare(expected, state)
@@ -260,12 +260,12 @@ def _compare(expected: dict[str, Tensor], state: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _in_errors(prefix: str) -> Iterator[None]:
-    """Errors about a file's contents become InputErrors of one printable line that begins with `prefix`."""
+def _in_errors(prefix: str, remedy: str = "") -> Iterator[None]:
+    """Errors about a file's contents become InputErrors of one printable line between `prefix` and `remedy`."""
     try:
         yield
     except (InputError, RuntimeError) as error:
-        raise InputError(f"{prefix}{_printable(error)}") from None
+        raise InputError(f"{prefix}{_printable(error)}{remedy}") from None
 
 
 def _printable(text: object) -> str:

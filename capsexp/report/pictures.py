@@ -20,7 +20,7 @@ class Picture:
 
     name: str
     what: str  # it shows
-    address: str | None  # data:…; None: it isn't drawn yet
+    address: str | None  # data:…; None: it is to be drawn
     size: tuple[int, int] = (600, 400)  # px, as shown where there is room
 
     @property
@@ -35,11 +35,12 @@ def load(folder: Path) -> list[Picture]:
 
 
 def _picture(path: Path, name: str, what: str) -> Picture:
-    if not path.is_file():
+    try:
+        with Image.open(path) as image:
+            kind, content = min(_encoded(image.convert("RGB")), key=lambda one: len(one[1]))
+            width, height = (round(SCALE * side) for side in image.size)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):  # missing or damaged
         return Picture(name, what, None)
-    with Image.open(path) as image:
-        kind, content = min(_encoded(image.convert("RGB")), key=lambda one: len(one[1]))
-        width, height = (round(SCALE * side) for side in image.size)
     return Picture(name, what, f"data:image/{kind};base64,{base64.b64encode(content).decode()}", (width, height))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from capsexp.cli import Parser, end_with, folder
-from capsexp.errors import DONE, FAILED
+from capsexp.errors import DONE, FAILED, printable
 
 RESULTS, README, BEGIN = Path("results"), Path("README.md"), "<!-- tables: begin -->"
 
@@ -37,8 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
     for path in generated.removed if not options.check else []:
         print(f"removed {path}")
     if not options.names:
-        print(f"{generated.unassigned} records belong to no study, {generated.trials} are trials of a few steps")
-    if options.names and not generated.shown:
+        counts = f"{generated.unassigned} records belong to no study, {generated.trials} are trials of a few steps"
+        print(f"{options.results / 'runs'}: {counts}")
+    if not generated.shown:
         print(_no_runs(options.results), file=sys.stderr)
     sys.stdout.flush()
     different = [*generated.changed, *generated.removed] if options.check else []
@@ -53,8 +54,8 @@ def _no_runs(results: Path) -> str:
 
     found = runs.read(results)[0]
     trials = int((found.state == "trial").sum())
-    sets = " or ".join(f"data={name}" for name in sorted(set(found.data[found.state != "trial"])))
-    hint = f"; they are of other runs than the tables' (of {sets}: add it to see those)" if sets else ""
+    sets = " or ".join(f"data={printable(name)}" for name in sorted(set(found.data[found.state != "trial"])))
+    hint = f"; the others belong to none of these tables (with {sets} they may)" if sets else ""
     return f"{results / 'runs'}: {len(found)} records, {trials} of them trials of a few steps, which are left out{hint}"
 
 

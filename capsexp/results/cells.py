@@ -60,6 +60,7 @@ class Cell(NamedTuple):
     bounds: list[bool]  # one a value: it is a lower bound, as the maximum is in the last epoch
     runs: int  # all that were made, failed ones too
     failed: int
+    unlearned: int  # finished runs that didn't learn: records.has_learned; they count
     best_of: str  # how each seed's run was selected, where the row has several combinations of options
     device: str | None  # of most runs; costs are of this device only
     seeds: list[int]
@@ -107,7 +108,7 @@ def tidy(selections: Sequence[Selection], matched: pd.DataFrame, best: pd.DataFr
             for rank, setting in enumerate(settings.get((study.name, row.name), [None])):
                 for protocol, measures in MEASURES_OF.items():
                     key = study.name, row.name, setting, protocol
-                    place = places.get(key, {"runs": 0, "failed": 0, "keys": []})
+                    place = places.get(key, {"runs": 0, "failed": 0, "unlearned": 0, "keys": []})
                     shared = {**dict(zip(PLACE, key, strict=True)), **place, "main": rank == 0}
                     shared["best_of"] = _best_of(row, protocol, **place)
                     for measure in measures:
@@ -154,8 +155,9 @@ def so_far(selection: Selection, measure: str, setting: Setting | None, place: M
 
 def _places(counted: pd.DataFrame, best: pd.DataFrame) -> dict[Any, dict[str, Any]]:
     """What is the same for all measures of a place; without `finished` where all runs failed."""
-    runs = counted.assign(failed=counted.state == "failed").groupby(PLACE, sort=False)
-    places: Any = runs.agg(runs=("key", "size"), failed=("failed", "sum"), keys=("key", sorted)).to_dict("index")
+    runs = counted.assign(failed=counted.state == "failed", unlearned=counted.learned.eq(False))
+    numbers = {"runs": ("key", "size"), "failed": ("failed", "sum"), "unlearned": ("unlearned", "sum")}
+    places: Any = runs.groupby(PLACE, sort=False).agg(**numbers, keys=("key", sorted)).to_dict("index")
     selected = best.groupby(PLACE, sort=False).agg(
         finished=("seed", "size"),
         combinations=("combinations", "first"),

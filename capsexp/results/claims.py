@@ -48,6 +48,7 @@ class MeasuredClaim:
     setting: Setting | None = None
     measured: Measured | None = None
     runs: int = 0
+    unlearned: int = 0  # of these
     seeds: tuple[int, int] = (0, 0)  # the fewest and the most of a row
     p_value: float | None = None  # of the test that decides
     adjusted: float | None = None  # the p-value by Holm's method, over all claims of the source
@@ -163,6 +164,7 @@ def _compare(
         setting=setting,
         measured=measured,
         runs=len(used),
+        unlearned=sum(run.learned is False for run in used),
         seeds=(fewest, most),
         p_value=p_value,
     )

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from capsexp.results.pages import Page, Table
+from capsexp.results.pages import Page, Table, one_line
 
 #: The tables that go into a document.
 PRINTED = ("Accuracy", "First epoch to the maximum")
@@ -12,7 +12,7 @@ SPECIAL = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {character: f"{{{character}}}" for character in "[]*"}  # behind a line break they would be its options
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "\n": " "}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
     | {"±": r"$\pm$", "−": "$-$", "×": r"$\times$", "÷": r"$\div$", "·": r"$\cdot$", "√": r"$\surd$", "²": "$^2$"}
     | {"→": r"$\to$", "≤": r"$\le$", "≥": r"$\ge$", "‖": r"$\|$", "λ": r"$\lambda$"}
     | {"–": "--", "—": "---", "…": r"\ldots{}", "“": "``", "”": "''"}
@@ -28,12 +28,11 @@ def document(page: Page) -> str:
 def _environment(page: Page, table: Table, label: str) -> str:
     sentences = [f"{page.title}. {table.title}", *table.notes, *table.remarks]
     caption = " ".join(text if text.endswith((".", "?", "!")) else f"{text}." for text in sentences)
-    rows = [[cell.translate(SPECIAL) for cell in row] for row in table.rows]
-    frame = pd.DataFrame(rows, columns=[name.translate(SPECIAL) for name in table.columns])
+    frame = pd.DataFrame([[*map(_escaped, row)] for row in table.rows], columns=[*map(_escaped, table.columns)])
     lines = [
         r"\begin{table}",
         r"  \centering",
-        rf"  \caption{{{caption.translate(SPECIAL)}}}",
+        rf"  \caption{{{_escaped(caption)}}}",
         rf"  \label{{tab:{label}}}",
         r"  \par\medskip",
         r"  \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
@@ -41,3 +40,7 @@ def _environment(page: Page, table: Table, label: str) -> str:
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return one_line(text).translate(SPECIAL)

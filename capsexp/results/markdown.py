@@ -1,11 +1,23 @@
-"""A page as Markdown."""
+"""A page as Markdown: its texts are escaped, whether they are from studies or from records."""
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from capsexp.results.pages import Page, Table, one_line
 
 GENERATED = "<!-- made by scripts/aggregate.py from results/runs and conf/study; not by hand -->"
+
+#: Characters that are markup anywhere in a line.
+_MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;"} | {letter: f"\\{letter}" for letter in "\\`*[|~$"})
+
+#: Underscores that aren't within a word, and what begins a list, a heading or a quotation.
+_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+_BEGINNING = re.compile(r"^(\d*)(>|[#+.)-](?=[\s#+-]|$))")
+
+
+class Marked(str):
+    """A text that is Markdown already."""
 
 
 def may_replace(path: Path) -> bool:
@@ -15,34 +27,40 @@ def may_replace(path: Path) -> bool:
 
 def document(page: Page) -> str:
     """The whole page."""
-    parts = [GENERATED, f"# {page.title}", one_line(f"{page.source.rstrip('.')}. {page.protocol}")]
+    parts = [GENERATED, f"# {escaped(page.title)}", escaped(f"{page.source.rstrip('.')}. {page.protocol}")]
     for found in page.tables:
-        parts += [f"## {found.title}", table(found), *below(found)]
+        parts += [f"## {escaped(found.title)}", table(found), *below(found)]
     if page.deviations:
         parts += ["## Known deviations", bullets(page.deviations)]
-    parts += ["## Runs", f"{page.runs} Records: [results/runs](../runs)."]
-    parts += ["<details><summary>To repeat</summary>", "\n".join(["```", *page.commands, "```"]), "</details>"]
+    parts += ["## Runs", f"{escaped(page.runs)} Records: [results/runs](../runs)."]
+    parts += ["<details><summary>To repeat</summary>", _fenced("\n".join(page.commands)), "</details>"]
     return "\n\n".join(parts) + "\n"
 
 
 def table(found: Table) -> str:
     """A table of GitHub's Markdown."""
-    rules = ["---" if letter == "l" else "--:" for letter in found.alignment]
+    rules = [Marked("---" if letter == "l" else "--:") for letter in found.alignment]
     return "\n".join("| " + " | ".join(map(escaped, cells)) + " |" for cells in [found.columns, rules, *found.rows])
 
 
 def bullets(texts: Iterable[str]) -> str:
     """A list."""
-    return "\n".join(f"- {one_line(text)}" for text in texts)
+    return "\n".join(f"- {escaped(text)}" for text in texts)
 
 
 def below(found: Table) -> Sequence[str]:
     """A table's notes and remarks."""
-    return [part for part in (" ".join(map(one_line, found.notes)), bullets(found.remarks)) if part]
+    return [part for part in (escaped(" ".join(found.notes)), bullets(found.remarks)) if part]
 
 
-def escaped(cell: str) -> str:
-    """A text as a cell's, without markup; a comment can't end a block of the README."""
-    for character in "|*":
-        cell = cell.replace(character, "\\" + character)
-    return one_line(cell.replace("<", "&lt;"))
+def escaped(text: str) -> str:
+    """A text on one line and without markup, of a table's cell too; a comment can't end a block of the README."""
+    if isinstance(text, Marked):
+        return text
+    return _BEGINNING.sub(r"\1\\\2", _UNDERSCORE.sub(r"\_", one_line(text).translate(_MARKUP)))
+
+
+def _fenced(code: str) -> str:
+    """A block of code behind a fence longer than any in it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", code)), default=0))
+    return f"{fence}\n{code}\n{fence}"

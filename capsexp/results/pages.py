@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from capsexp.config import compose
+from capsexp.errors import printable
 from capsexp.results.cells import Cell
 from capsexp.results.claims import Measured, MeasuredClaim, is_loaded
 from capsexp.results.collect import Line, Results
@@ -33,6 +34,10 @@ ACCURACY_NOTE = (
     "interval. Difference: maximum − published."
 )
 SO_FAR_NOTE = "So far: after another training than the paper's, which stands in the column training."
+LEARNED_NOTE = (
+    "Didn't learn: the odds of the best epoch's accuracy are at most twice those of always guessing the most frequent "
+    "label. Such runs count like others."
+)
 HELDOUT_NOTE = "Held-out: the epoch is selected on a tenth of the training images, and tested once."
 EPOCH_NOTE = (
     "Mean ± standard deviation over seeds (number of seeds). ≥: the maximum is in the last epoch that was trained. "
@@ -51,8 +56,14 @@ CLAIM_NOTE = (
 )
 #: What stands below each table, and what it needs, as `Column.needs`.
 NOTES = {
-    "Accuracy": [(ACCURACY_NOTE, ""), (HELDOUT_NOTE, "heldout"), (SO_FAR_NOTE, "so far"), (RULE, "")],
-    "Also measured": [(HELDOUT_NOTE, "heldout")],
+    "Accuracy": [
+        (ACCURACY_NOTE, ""),
+        (HELDOUT_NOTE, "heldout"),
+        (SO_FAR_NOTE, "so far"),
+        (LEARNED_NOTE, "unlearned"),
+        (RULE, ""),
+    ],
+    "Also measured": [(HELDOUT_NOTE, "heldout"), (LEARNED_NOTE, "unlearned")],
     "First epoch to the maximum": [
         (EPOCH_NOTE, ""),
         ("Epochs 1–5: the mean accuracy of the first five epochs.", "first_five"),
@@ -136,6 +147,11 @@ def mean_and_spread(cell: Cell) -> str:
     return f"{decimal(cell.mean, digits(cell))}{spread} ({cell.n})"
 
 
+def unlearned(cell: Cell) -> str:
+    """didn't learn (1 of 5), or nothing."""
+    return f"didn't learn ({cell.unlearned} of {cell.runs})" if cell.unlearned else ""
+
+
 def hours(number: float) -> str:
     """3.4 hours, 22 minutes."""
     minutes = round(60 * number)
@@ -143,8 +159,8 @@ def hours(number: float) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text without line breaks."""
-    return " ".join(text.split())
+    """A text without line breaks, and with escapes for what a terminal takes as commands."""
+    return printable(" ".join(text.split()))
 
 
 def training(line: Line) -> str:
@@ -172,8 +188,8 @@ def _published(measure: str, name: str = "published") -> Column:
 def _measured(name: str, measure: str, needs: str = "", protocol: str = "paper", failures: bool = False) -> Column:
     def text(line: Line) -> str:
         cell = line.cell(measure, protocol)
-        failed = f"failed ({cell.failed} of {cell.runs})" if failures and cell.failed else ""
-        return ", ".join(filter(None, [mean_and_spread(cell), failed]))
+        failed = f"failed ({cell.failed} of {cell.runs})" if cell.failed else ""
+        return ", ".join(filter(None, [mean_and_spread(cell), *([failed, unlearned(cell)] if failures else [])]))
 
     return Column(name, text, needs)
 
@@ -286,6 +302,7 @@ def _table(
     """Rows × labels and columns that aren't empty; `complete`: rows without numbers too."""
     has = {"", *results.study.measures, *("heldout" for line in lines if line.cell("accuracy", "heldout").runs)}
     has |= {"so far"} if any(line.cell("accuracy").so_far for line in lines if line.setting) else set()
+    has |= {"unlearned"} if any(cell.unlearned for line in lines for cell in line.cells.values()) else set()
     columns = [column for column in columns if column.needs in has]
     texts = [[column.text(line) for column in columns] for line in lines]
     kept = [place for place, row in enumerate(texts) if complete or any(row)]
@@ -344,10 +361,11 @@ def claim_texts(one: MeasuredClaim) -> list[str]:
         corrected = f" ({_probability(one.adjusted).removeprefix('= ')})" if one.adjusted is not None else ""
         verdict += f", p {_probability(one.p_value)}{corrected}"
     runs = f"{one.runs} run{'s' if one.runs > 1 else ''}" if one.runs else ""
+    unlearned = f"{one.unlearned} didn't learn" if one.unlearned else ""
     counted = "a count, no run" if one.measured and not one.runs else ""
     precision = one.setting.precision if one.setting else ""
     reason = f"no runs of {one.reason}" if one.verdict == "not run" and one.reason else one.reason
-    origin = ", ".join(filter(None, [runs, counted, one.so_far, precision, reason]))
+    origin = ", ".join(filter(None, [runs, unlearned, counted, one.so_far, precision, reason]))
     return [claimed, printed, measured, verdict, origin]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pandas as pd
 
@@ -10,7 +11,18 @@ from capsexp.errors import InputError
 from capsexp.results import markdown, summary
 from capsexp.results.cells import JUDGED
 from capsexp.results.collect import Line, Results
-from capsexp.results.pages import DIGITS, Table, claim_texts, decimal, mean_and_spread, source, spent, verdict
+from capsexp.results.markdown import Marked
+from capsexp.results.pages import (
+    DIGITS,
+    Table,
+    claim_texts,
+    decimal,
+    mean_and_spread,
+    source,
+    spent,
+    unlearned,
+    verdict,
+)
 from capsexp.results.summary import Stated
 from capsexp.study.studies import Row, Study, published_number
 
@@ -47,10 +59,12 @@ def block(studies: Sequence[Results]) -> str:
     rows = []
     for name, of_source in summary.by_source(studies).items():
         known = "<br>".join(map(_sentence, summary.foremost(of_source)))
-        conclusion = summary.conclusion(of_source).replace("; ", "<br>")
-        rows.append([f"[{name}](results/README.md#{name})", known, _headline(of_source), conclusion])
+        conclusion = "<br>".join(map(markdown.escaped, summary.conclusion(of_source).split("; ")))
+        link = f"[{markdown.escaped(name)}](results/README.md#{quote(name)})"
+        rows.append([link, known, _headline(of_source), conclusion])
     lines = ["| source | claim: measured, verdict | published → measured | all verdicts |", "| --- | --- | --- | --- |"]
-    return "\n\n".join([" ".join(summary.answer(studies)), PICTURE, "\n".join([*lines, *map(_row, rows)])])
+    answer = markdown.escaped(" ".join(summary.answer(studies)))
+    return "\n\n".join([answer, PICTURE, "\n".join([*lines, *map(_row, rows)])])
 
 
 def index(studies: Sequence[Results], unassigned: int) -> str:
@@ -59,12 +73,14 @@ def index(studies: Sequence[Results], unassigned: int) -> str:
     Args:
         unassigned: records that belong to no study.
     """
-    parts = [markdown.GENERATED, "# Results", " ".join(summary.answer(studies)), _spent(studies, unassigned)]
+    answer = markdown.escaped(" ".join(summary.answer(studies)))
+    parts = [markdown.GENERATED, "# Results", answer, _spent(studies, unassigned)]
     parts += ["## Claims that were tested", markdown.table(_claims(summary.stated(studies)))]
     for name, of_source in summary.by_source(studies).items():
-        parts += [f"## {name}", f"{_first_upper(summary.conclusion(of_source))}."]
+        parts += [f"## {markdown.escaped(name)}", markdown.escaped(f"{_first_upper(summary.conclusion(of_source))}.")]
         for results in of_source:
-            parts.append(f"**{_link(results)}** {source(results)}: {results.study.title}. {spent(results.runs)}")
+            described = f"{source(results)}: {results.study.title}. {spent(results.runs)}"
+            parts.append(f"**{_link(results)}** {markdown.escaped(described)}")
             if (found := short_table(results)) is not None:
                 parts.append(markdown.table(found))
     overview = summary.overview(studies)
@@ -91,7 +107,7 @@ def short_table(results: Results) -> Table | None:
             down, across = position(study, line.row)
             name = ", ".join(filter(None, [down, NAMES[measure] if len(shown) > 1 or not down else ""]))
             if text := _cell(line, measure):
-                cells.setdefault(name, {})[across] = text
+                cells.setdefault(name, {})[across] = ", ".join(filter(None, [text, unlearned(line.cell(measure))]))
                 if line.setting:
                     trained.setdefault(name, {})[str(line.setting)] = None
     filled = {across for of_line in cells.values() for across in of_line}
@@ -126,7 +142,7 @@ def _headline(studies: Sequence[Results]) -> str:
     for line in (line for results in studies for line in results.lines):
         cell, setting = line.cell("accuracy"), line.setting
         if setting and cell.n and cell.verdict and not (line.row.reading_of or cell.unstable):
-            training = setting.reduced() or "the whole training"
+            training = ", ".join(filter(None, [setting.reduced() or "the whole training", unlearned(cell)]))
             row = markdown.escaped(f"{line.row.name} {_cell(line, 'accuracy')}")
             text = f"{row} %, **{verdict(cell)}** ({markdown.escaped(training)})"
             found.append(((setting.whole, setting.fraction, cell.n), text))
@@ -175,7 +191,8 @@ def _spent(studies: Sequence[Results], unassigned: int) -> str:
     judged = [cell for _, cell in summary.numbers(studies) if cell.measure in JUDGED]
     verdicts = summary.listed(map(summary.qualified, judged))
     sentences = [
-        f"{spent(runs)} {whole} of them had the paper's whole training. Their records are in [runs](runs).",
+        markdown.escaped(spent(runs)),
+        f"{whole} of them had the paper's whole training. Their records are in [runs](runs).",
         f"Published accuracies and epochs with runs: {verdicts}." if judged else "",
         f"Records of no study: {unassigned}." if unassigned else "",
     ]
@@ -183,7 +200,8 @@ def _spent(studies: Sequence[Results], unassigned: int) -> str:
 
 
 def _link(results: Results) -> str:
-    return f"[{results.study.name}](tables/{results.study.name}.md)"
+    name = results.study.name
+    return Marked(f"[{markdown.escaped(name)}](tables/{quote(name)}.md)")
 
 
 def _first_upper(text: str) -> str:

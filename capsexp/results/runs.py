@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 
 from capsexp.config.checks import NAME
-from capsexp.errors import CapsexpError, InputError, first_line
+from capsexp.errors import CapsexpError, InputError, first_line, printable
 from capsexp.results.statistics import ZERO
 from capsexp.run import records
 from capsexp.run.environment import LIBRARIES
-from capsexp.run.records import Json, Record
+from capsexp.run.records import REMEDY, Json, Record
 from capsexp.study import studies
 from capsexp.study.setting import Setting, has_official_test_set, tested_images
 
@@ -29,7 +29,7 @@ Run = Any  # a line of the frame, as `itertuples` gives it
 ATTENTION = {"cbam": "CBAM", "conv": "Conv", "caps": "Caps"}
 
 COLUMNS = [
-    *("name", "key", "condition", "setting", "protocol", "seed", "state", "error", "selected_by", "curve"),
+    *("name", "key", "condition", "setting", "protocol", "seed", "state", "error", "learned", "selected_by", "curve"),
     *("dataset", "images", "official", "censored", "load", "threads"),
     *("data", "network", "routing", "iterations", "attention", "parameters", *MEASURES),
     *("hours", "started", "command", "device", "cores", "python", *LIBRARIES, "commit", "tree"),
@@ -48,12 +48,12 @@ def read(results: Path) -> tuple[pd.DataFrame, list[str]]:
         try:
             found = line(records.read(path))
             if path.stem != found["name"]:
-                raise InputError(f"{path}: is the record of {found['name']}")
+                raise InputError(f"{path}: is the record of {found['name']}; rename or remove it")
             lines.append(found)
         except CapsexpError as error:
-            problems.append(str(error))
+            problems.append(printable(str(error)))
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            problems.append(f"{path}: not a record ({type(error).__name__}: {first_line(error)})")
+            problems.append(printable(f"{path}: not a record ({type(error).__name__}: {first_line(error)}){REMEDY}"))
     return frame(lines), problems
 
 
@@ -65,10 +65,10 @@ def frame(lines: Sequence[Json]) -> pd.DataFrame:
 def line(record: Record) -> Json:
     """One run; a measure that it doesn't have is missing or None. Raises LookupError, TypeError for a bad record.
 
-    `state` is finished, failed or trial (a few steps); `selected_by` is the accuracy by which the best of several runs
-    is selected; `curve` is the test accuracy after each epoch; `dataset` is a digest of the data set and its split;
-    `images` are the test images, `official` if everybody has the same; `censored`: the maximum is in the last epoch, so
-    that `first_epoch` and `within` are lower bounds.
+    `state` is finished, failed or trial (a few steps); `learned`: records.has_learned; `selected_by` is the accuracy by
+    which the best of several runs is selected; `curve` is the test accuracy after each epoch; `dataset` is a digest of
+    the data set and its split; `images` are the test images, `official` if everybody has the same; `censored`: the
+    maximum is in the last epoch, so that `first_epoch` and `within` are lower bounds.
     """
     identity, provenance, finished = record.identity, record.provenance, record.status == "finished"
     paper = identity["protocol"] == "paper"
@@ -83,6 +83,7 @@ def line(record: Record) -> Json:
         "seed": identity["seed"],
         "state": "trial" if identity["budget"]["steps"] is not None else record.status,
         "error": record.error,
+        "learned": record.learned,
         "selected_by": max(evaluated) if finished else None,
         "curve": evaluated if paper else [],
         "dataset": records.key_of({name: part for name, part in identity["data"].items() if name != "note"}),

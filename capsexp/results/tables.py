@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -10,9 +11,14 @@ from capsexp.config.searchpath import ROOT
 from capsexp.files import write_atomically
 from capsexp.results import latex, markdown, pages, runs
 from capsexp.results.collect import Results, collect
-from capsexp.results.pages import Page
+from capsexp.results.pages import Page, one_line
 from capsexp.results.readme import block, index, with_block
 from capsexp.study import studies
+from capsexp.study.setting import Setting
+from capsexp.study.studies import published_number
+
+#: What a spreadsheet's formula begins with.
+_FORMULA = ("=", "+", "-", "@")
 
 SUFFIXES = (".md", ".csv", ".tex")
 
@@ -81,14 +87,25 @@ def regenerate(
 
 
 def csv(results: Results) -> str:
-    """A line a row, setting, protocol and measure, with unrounded numbers; lists are separated by blanks."""
+    """A line a row, setting, protocol and measure, with unrounded numbers; lists are separated by blanks.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
     study, cells = results.study, results.cells
     labels = pd.DataFrame([row.labels for row in study.rows], columns=["row", *study.columns[1:]])
     cells = cells[(cells.runs > 0) | cells.published.notna()].merge(labels, on="row")
     cells = cells[["study", *labels, *cells.columns.drop(["study", *labels])]]
     for name in ("seeds", "values", "bounds", "keys"):
         cells[name] = cells[name].map(lambda found: " ".join(map(str, found)))
-    return cells.to_csv(index=False, lineterminator="\n")
+    return cells.map(_no_formula).to_csv(index=False, lineterminator="\n")
+
+
+def _no_formula(value: Any) -> Any:
+    """A cell's value; texts on one line, and none but numbers begins like a formula."""
+    if not isinstance(value, str | Setting):
+        return value
+    text = one_line(str(value))
+    return f"'{text}" if text.startswith(_FORMULA) and published_number(text) is None else text
 
 
 def _stale(output: Path, names: set[str]) -> list[Path]:

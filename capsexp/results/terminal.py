@@ -34,7 +34,7 @@ def print_table(table: Table) -> None:
 
 
 def _parts(page: Page, width: int) -> Iterator[RenderableType]:
-    yield Text(page.title, style="bold underline", justify="center")
+    yield Text(one_line(page.title), style="bold underline", justify="center")
     yield Text(one_line(f"{page.source.rstrip('.')}. {page.protocol}"))
     for table in page.tables:
         yield Text(table.title, style="bold")
@@ -43,14 +43,14 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
     if page.deviations:
         yield Text("Known deviations", style="bold")
         yield _bullets(Text(one_line(text)) for text in page.deviations)
-    yield Text(page.runs)
+    yield Text(one_line(page.runs))
 
 
 def _below(table: Table) -> Iterator[RenderableType]:
     if table.notes:
         yield Text(" ".join(table.notes))
     if table.remarks:
-        yield _bullets(map(Text, table.remarks))
+        yield _bullets(Text(one_line(remark)) for remark in table.remarks)
 
 
 def _bullets(texts: Iterable[Text]) -> Grid:
@@ -62,7 +62,8 @@ def _bullets(texts: Iterable[Text]) -> Grid:
 
 def _table(table: Table, width: int) -> Iterator[RenderableType]:
     """A table as wide as the terminal at most, with cells wrapped between words; a list a row where no word fits."""
-    columns = list(zip(table.columns, *table.rows, strict=True))
+    rows = [[one_line(cell) for cell in row] for row in table.rows]
+    columns = list(zip(table.columns, *rows, strict=True))
     least = [max(len(word) for text in column for word in ["", *text.split()]) for column in columns]
     extra = [max(map(len, column)) - word for column, word in zip(columns, least, strict=True)]
     gap = 2 if sum(least) + 2 * (len(columns) - 1) <= width else 1
@@ -72,10 +73,10 @@ def _table(table: Table, width: int) -> Iterator[RenderableType]:
         for name, letter, word, more in zip(table.columns, table.alignment, least, extra, strict=True):
             wide = word + (more if sum(extra) <= spare else more * spare // sum(extra))
             grid.add_column(Text(name), justify="left" if letter == "l" else "right", width=wide)
-        for row in table.rows:
+        for row in rows:
             grid.add_row(*map(Text, row))
         yield grid
     else:
-        for first, *others in table.rows:
+        for first, *others in rows:
             cells = [f"{name}: {text}" for name, text in zip(table.columns[1:], others, strict=True) if text]
             yield Group(Text(first), *(Padding(Text(cell), (0, 0, 0, 2)) for cell in cells))

@@ -52,7 +52,7 @@ class _StartedProcess(LightningEnvironment):
 def processes(planned: Plan, train_as: Callable[[Plan, Strategy], None]) -> Iterator[Strategy | str]:
     """The strategy of this process, the first of the run's, while the others run `train_as` with theirs.
 
-    Raises RunError when one of them dies.
+    Raises RunError when one of them dies, but KeyboardInterrupt when SIGTERM ends it.
     """
     count = planned.processes
     if count == 1:
@@ -70,6 +70,8 @@ def processes(planned: Plan, train_as: Callable[[Plan, Strategy], None]) -> Iter
     except (KeyboardInterrupt, RuntimeError) as error:
         wait([other.sentinel for other in others], _INTERVAL)  # the connection may break before the process has ended
         for number, other in enumerate(others, 2):
+            if other.exitcode == -signal.SIGTERM:  # which this process gets, too, and passes on
+                raise KeyboardInterrupt from None
             if other.exitcode:
                 raise RunError(f"process {number} of {count} ended with code {other.exitcode}") from error
         raise

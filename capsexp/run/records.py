@@ -23,7 +23,7 @@ from capsexp.files import write_atomically
 _MOST_BYTES = 1 << 26  # of a record's file: 64 MiB, those of 500,000 epochs
 _SECTIONS = {"attention": Attention, "optim": Optim, "budget": Budget, "preprocess": Preprocess}
 _NUMBER = (int, float, type(None))
-_REMEDY = "; rerun=true on its run makes it again"
+REMEDY = "; rerun=true on its run makes it again"
 
 Json = dict[str, Any]
 Status = Literal["finished", "failed"]
@@ -140,9 +140,9 @@ def read(path: Path) -> Record:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
     except (ValueError, LookupError, AttributeError, TypeError, RecursionError, CapsexpError) as error:
-        raise InputError(f"{path}: not a record ({first_line(error)}){_REMEDY}") from None
+        raise InputError(f"{path}: not a record ({first_line(error)}){REMEDY}") from None
     if problem:
-        raise InputError(f"{path}: damaged or edited: {problem}{_REMEDY}")
+        raise InputError(f"{path}: damaged or edited: {problem}{REMEDY}")
     return record
 
 

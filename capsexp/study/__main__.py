@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         monitor.print_end(jobs, [*problems, *barred])
         if trials := sum(job.planned.config.budget.steps is not None for job in jobs):
-            print(f"{trials} of them are trials of a few steps, which the tables leave out (budget.steps)")
+            print(f"trials of a few steps (budget.steps), which the tables leave out: {trials} of them")
     return FAILED if barred or problems or planning.count(jobs, "failed") else DONE
 
 

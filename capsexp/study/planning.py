@@ -9,7 +9,7 @@ import torch
 from capsexp.config.compose import command
 from capsexp.config.schema import Data
 from capsexp.data.source import Identity, identify
-from capsexp.errors import InputError
+from capsexp.errors import InputError, printable
 from capsexp.run import records
 from capsexp.run.plan import Plan, find_device, with_precision
 from capsexp.study.selection import select
@@ -46,9 +46,10 @@ class Job:
         try:
             record = records.read(self.planned.path)
         except InputError as error:  # a damaged record stops no other run
-            self.state, self.error = "failed", str(error)
+            self.state, self.error = "failed", printable(str(error))
             return
-        self.state, self.error, self.epoch = record.status, record.error, len(record.epochs)
+        self.state, self.epoch = record.status, len(record.epochs)
+        self.error = None if record.error is None else printable(record.error)
         self.result = records.result_line(record) if record.status == "finished" else ""
 
 

@@ -267,37 +267,38 @@ def test_an_empty_data_folder_of_the_environment(monkeypatch: pytest.MonkeyPatch
         composed_config()
 
 
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        ("capsexp --seed=3", "unrecognized arguments: --seed=3; keys are written seed=3"),
-        ("capsexp --seed 3", "unrecognized arguments: --seed; keys are written seed=VALUE"),
-        ("capsexp --cfg=foo", "argument --cfg/-c: invalid choice: 'foo'"),
-        ("capsexp --config-name=other", "Cannot find primary config 'other'"),
-        ("capsexp --config-path=/nowhere", "Primary config directory not found. Check that the config directory"),
-        ("capsexp attention=[cbam,dual]", "attention=[cbam,dual]: must be one of"),
-        ("capsexp -m attention=none,[cbam,dual]", "attention=none,[cbam,dual]: must be one of"),
-        ("capsexp -m +study=jiao_table2,huang_table1", "+study=jiao_table2,huang_table1: must be one of"),
-        ("capsexp seed=0,1", "seed=0,1: several values"),
-        ("capsexp seed=${x}", "seed: Interpolation key 'x' not found"),
-        ("scripts/reproduce_tables.py --seed=3", "unrecognized arguments: --seed=3; keys are written seed=3"),
-        ("scripts/reproduce_tables.py --seeds=0", "argument --seeds: 0: must be an integer of at least 1"),
-        ("scripts/reproduce_tables.py --jobs=x", "argument --jobs: x: must be an integer of at least 1"),
-        ("scripts/reproduce_tables.py --time-limit=-1", "argument --time-limit: -1: must be a number above 0"),
-        ("scripts/reproduce_tables.py --time-limit=nan", "argument --time-limit: nan: must be a number above 0"),
-        ("scripts/reproduce_tables.py --retry=-1", "argument --retry: -1: must be an integer"),
-        ("scripts/reproduce_tables.py jiao_table3", "jiao_table3: no such study; did you mean jiao_table2?"),
-        ("scripts/reproduce_tables.py jiao_table2 seed=3", "seed: --seeds N runs the seeds 0 to N-1"),
-        ("scripts/reproduce_tables.py +study=jiao_table2", "+study=jiao_table2: here a study's name stands alone"),
-        ("scripts/aggregate.py study=jiao_table2", "study=jiao_table2: here a study's name stands alone: jiao_table2"),
-        ("scripts/aggregate.py --results=/nowhere", "/nowhere: no such folder"),
-        ("scripts/prepare_data.py --root", "argument --root: expected one argument"),
-        ("capsexp.evaluate", "checkpoint: missing"),
-        ("capsexp.evaluate checkpoint=", "checkpoint=: must be a run's folder"),
-        ("capsexp.inspect image=3", "checkpoint: missing"),
-        ("capsexp.figures data=mnist", "data: not used here"),
-    ],
-)
+#: Commands, and how their error begins.
+BAD_COMMANDS = [
+    ("capsexp --seed=3", "unrecognized arguments: --seed=3; keys are written seed=3"),
+    ("capsexp --seed 3", "unrecognized arguments: --seed; keys are written seed=VALUE"),
+    ("capsexp --cfg=foo", "argument --cfg/-c: invalid choice: 'foo'"),
+    ("capsexp --config-name=other", "Cannot find primary config 'other'"),
+    ("capsexp --config-path=/nowhere", "Primary config directory not found. Check that the config directory"),
+    ("capsexp attention=[cbam,dual]", "attention=[cbam,dual]: must be one of"),
+    ("capsexp -m attention=none,[cbam,dual]", "attention=none,[cbam,dual]: must be one of"),
+    ("capsexp -m +study=jiao_table2,huang_table1", "+study=jiao_table2,huang_table1: must be one of"),
+    ("capsexp seed=0,1", "seed=0,1: several values"),
+    ("capsexp seed=${x}", "seed: Interpolation key 'x' not found"),
+    ("scripts/reproduce_tables.py --seed=3", "unrecognized arguments: --seed=3; keys are written seed=3"),
+    ("scripts/reproduce_tables.py --seeds=0", "argument --seeds: 0: must be an integer of at least 1"),
+    ("scripts/reproduce_tables.py --jobs=x", "argument --jobs: x: must be an integer of at least 1"),
+    ("scripts/reproduce_tables.py --time-limit=-1", "argument --time-limit: -1: must be a number above 0"),
+    ("scripts/reproduce_tables.py --time-limit=nan", "argument --time-limit: nan: must be a number above 0"),
+    ("scripts/reproduce_tables.py --retry=-1", "argument --retry: -1: must be an integer"),
+    ("scripts/reproduce_tables.py jiao_table3", "jiao_table3: no such study; did you mean jiao_table2?"),
+    ("scripts/reproduce_tables.py jiao_table2 seed=3", "seed: --seeds N runs the seeds 0 to N-1"),
+    ("scripts/reproduce_tables.py +study=jiao_table2", "+study=jiao_table2: here a study's name stands alone"),
+    ("scripts/aggregate.py study=jiao_table2", "study=jiao_table2: here a study's name stands alone: jiao_table2"),
+    ("scripts/aggregate.py --results=/nowhere", "/nowhere: no such folder"),
+    ("scripts/prepare_data.py --root", "argument --root: expected one argument"),
+    ("capsexp.evaluate", "checkpoint: missing"),
+    ("capsexp.evaluate checkpoint=", "checkpoint=: must be a run's folder"),
+    ("capsexp.inspect image=3", "checkpoint: missing"),
+    ("capsexp.figures data=mnist", "data: not used here"),
+]
+
+
+@pytest.mark.parametrize(("command", "expected"), BAD_COMMANDS)
 def test_commands(command: str, expected: str, program: Program) -> None:
     code, lines, (error,) = program(*command.split())
     assert (code, lines) == (2, [])

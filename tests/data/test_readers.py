@@ -29,7 +29,7 @@ from capsexp.config.schema import Data
 from capsexp.data import reader
 from capsexp.data.cifar import CIFAR as CIFARReader
 from capsexp.data.coil20 import COIL20
-from capsexp.data.reader import fit
+from capsexp.data.reader import REMEDY, fit
 from capsexp.data.source import ImageSet, identify, load
 from capsexp.errors import InputError
 
@@ -283,7 +283,9 @@ def test_smallnorb_with_one_camera_has_no_right_one(tmp_path: Path):
 )
 def test_smallnorb_damaged(tmp_path: Path, contents: bytes):
     data = norb_set(tmp_path, norb_files() | {f"{NORB_TRAIN}-dat.mat": contents})
-    assert NORB_TRAIN in refused(data)
+    message = refused(data)
+    assert NORB_TRAIN in message
+    assert message.endswith(REMEDY)
 
 
 OBJECTS, VIEWS = 3, 20

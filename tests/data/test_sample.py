@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 from data_formats import pixels
+from support import composed_config
 
 from capsexp.data import sample
 from capsexp.data.reader import Images
+from capsexp.data.source import identify
+from capsexp.errors import InputError
 
 
 def test_stratified_takes_the_first_of_each_class_in_proportion():
@@ -53,3 +56,11 @@ def test_the_sample_needs_no_data_folder_and_writes_none(nowhere: Path, prepare_
     assert images.train_images.double().mean().item() / 255 == pytest.approx(0.1306, abs=1e-4)
     assert lines == []
     assert list(nowhere.iterdir()) == []
+
+
+def test_a_damaged_sample_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    damaged = tmp_path / sample.FILE.name
+    damaged.write_bytes(sample.FILE.read_bytes()[:1000])
+    monkeypatch.setattr(sample, "FILE", damaged)
+    with pytest.raises(InputError, match=f"{damaged}: damaged or edited; install capsexp again"):
+        identify(composed_config("data=mnist_sample").data)

@@ -179,7 +179,7 @@ def test_every_run_has_a_line() -> None:
         run(f"{CBAM} protocol=heldout", 4, [9.0], tested=97.5),
         run(CBAM, 0, failed=True),
         run(f"{PLAIN} budget=smoke", 3, started="2026-02-02T10:00:00+00:00"),
-        run(PLAIN.replace("mnist", "svhn"), 9, started="2026-02-02T09:00:00+00:00"),
+        run(PLAIN.replace("mnist", "svhn"), 9, [9.0], learned=False, started="2026-02-02T09:00:00+00:00"),
     ]
     lines = cells(page(found, study(), study(name="again")))
     assert [line["study"][0] for line in lines] == ["made_table1 again"] * 4 + ["", ""]
@@ -195,7 +195,7 @@ def test_every_run_has_a_line() -> None:
     failed = next(line for line in lines if line["attention"][0] == "CBAM" and line["protocol"][0] == "paper")
     assert (failed["state"][0], failed["maximum %"]) == ("failed diverged", ("", ""))
     assert [(line["state"][0], line["started"][0]) for line in lines[4:]] == [
-        ("finished", "2026-02-02 09:00"),
+        ("finished didn't learn", "2026-02-02 09:00"),
         ("trial", "2026-02-02 10:00"),
     ]
 
@@ -299,6 +299,14 @@ def test_a_figure_is_packed_in_the_smaller_of_two_formats(tmp_path: Path) -> Non
     assert Image.open(io.BytesIO(content)).size == (200, 200)
     assert found[plot].size == (120, 120)
     assert {found[name].address for name in list(FIGURES)[2:]} == {None}
+
+
+def test_a_damaged_figure_is_one_that_is_not_drawn(tmp_path: Path) -> None:
+    names = list(FIGURES)[:3]
+    Image.new("L", (64, 64)).save(tmp_path / f"{names[0]}.png")
+    (tmp_path / f"{names[1]}.png").write_bytes((tmp_path / f"{names[0]}.png").read_bytes()[:60])
+    (tmp_path / f"{names[2]}.png").write_text("<svg>")
+    assert [bool(picture.address) for picture in pictures.load(tmp_path)[:3]] == [True, False, False]
 
 
 def test_studies_name_figures_that_there_are() -> None:

@@ -14,7 +14,7 @@ from made import CBAM, PLAIN, SWEPT, claim, results, row, run, runs, study
 from support import ROOT
 
 from capsexp.results import latex, markdown
-from capsexp.results.pages import HELDOUT_NOTE, SO_FAR_NOTE, Table, commands, decimal, page
+from capsexp.results.pages import HELDOUT_NOTE, LEARNED_NOTE, SO_FAR_NOTE, Table, commands, decimal, page
 from capsexp.results.runs import MEASURES
 from capsexp.results.tables import csv
 from capsexp.run.records import Record
@@ -114,6 +114,18 @@ def test_failed_runs_are_counted() -> None:
     assert cells(text, "A")["maximum"] == "99.80 ± 0.08 (4), failed (1 of 5)"
     assert cells(text, "B")["maximum"] == "failed (1 of 1)"
     assert cells(text, "A", "First epoch to the maximum")["first epoch"].endswith(", failed (1 of 5)")
+
+
+def test_runs_that_did_not_learn_count_and_are_named() -> None:
+    found = [*runs(PLAIN, [10.0], learned=False, chance_accuracy=9.8), *runs(CBAM, [98.0, 98.2], learned=True)]
+    made = study(claims=[claim()])
+    text = printed(made, found)
+    assert cells(text, "A")["maximum"] == "10.00 (1), didn't learn (1 of 1)"
+    assert cells(text, "A")["verdict"] == "ours is lower"
+    assert cells(text, "B")["maximum"] == "98.10 ± 0.14 (2)"
+    assert told(made, found)[4] == "3 runs, 1 didn't learn, bf16"
+    assert text.count(LEARNED_NOTE) == 1
+    assert LEARNED_NOTE not in printed(made, found[1:])
 
 
 def test_the_best_of_several_has_a_remark() -> None:

@@ -1,9 +1,13 @@
-"""scripts/aggregate.py: which files it writes, and what it refuses."""
+"""scripts/aggregate.py: which files it writes, what it escapes, and what it refuses."""
 
+import csv
+import html
+import re
 from pathlib import Path
 
 import pytest
 from made import CBAM, PLAIN, project, run, runs, write
+from markdown_it import MarkdownIt
 from support import Program
 
 from capsexp.results import readme
@@ -39,7 +43,7 @@ def test_it_writes_three_files_a_study_the_index_and_the_readme(folder: Path, pr
     assert "Records of no study: 1." in (folder / "results" / "README.md").read_text()
     written = ["README.md", "results/README.md", *(f"results/tables/{name}" for name in names)]
     assert sorted(printed[:-1]) == sorted(f"wrote {name}" for name in written)
-    assert printed[-1] == "1 records belong to no study, 1 are trials of a few steps"
+    assert printed[-1] == "results/runs: 1 records belong to no study, 1 are trials of a few steps"
 
 
 def test_the_second_time_nothing_is_written(folder: Path, program: Program) -> None:
@@ -48,6 +52,22 @@ def test_the_second_time_nothing_is_written(folder: Path, program: Program) -> N
     code, printed, _ = program(SCRIPT)
     assert (code, len(printed)) == (0, 1)
     assert (contents(folder), {path: path.stat().st_mtime_ns for path in folder.rglob("*.md")}) == before
+
+
+@pytest.mark.parametrize("names", [[], ["one"]])
+def test_empty_tables_say_which_folder_was_read_and_what_it_has(
+    names: list[str], folder: Path, program: Program
+) -> None:
+    words = PLAIN.replace("mnist", "mnist_sample")
+    write(folder / "demo", [run(f"{words} budget=smoke", 0)])
+    left_out = "trials of a few steps, which are left out"
+    code, _, errors = program(SCRIPT, *names, "--results=demo", "--readme=none")
+    assert (code, errors) == (0, [f"demo/runs: 1 records, 1 of them {left_out}"])
+    write(folder / "demo", [run(words, 0)])
+    code, _, (line,) = program(SCRIPT, *names, "--results=demo", "--readme=none")
+    hint = "; the others belong to none of these tables (with data=mnist_sample they may)"
+    assert (code, line) == (0, f"demo/runs: 2 records, 1 of them {left_out}{hint}")
+    assert program(SCRIPT, *names, "data=mnist_sample", "--results=demo")[2] == []
 
 
 def test_a_check_finds_what_differs_and_writes_nothing(folder: Path, program: Program) -> None:
@@ -138,3 +158,59 @@ def test_an_index_that_somebody_wrote_is_left_alone_and_elsewhere_there_is_none(
     regenerate(results=folder / "results", output=folder / "tables")
     assert mine.read_text() == "mine"
     assert "old" in (folder / "README.md").read_text()
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    f"x {readme.END} y {readme.BEGIN} z",
+    "=cmd|'/C calc'!A0",
+    "+1+cmd|' /C calc'!A0",
+    "-2+3+cmd|' /C calc'!A0",
+    "@SUM(1+1)*cmd|' /C calc'!A0",
+    "\t=1+1",
+    r"\input{/etc/passwd}",
+    r"\\ \end{tabular} \write18{x} ^^41",
+    "$x$ 100% of A & B_1_ #2 ~~z~~ {",
+    "[here](javascript:alert(1)) ![](http://localhost/x.png) &lt;b&gt;",
+    "*bold* __bold__ `code` a|b",
+    "```\n\n# a heading\n\n<img src=x>\n\n- a list\n\n---\n",
+    "# a heading",
+    "1. a list",
+    "> a quotation",
+    "\x1b]0;title\x07\x1b[31m\u202e red",
+]
+
+
+def shown(text: str) -> str:
+    """A text as pages have it: on one line, control characters as escapes."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in " ".join(text.split()))
+
+
+@pytest.mark.parametrize("text", [*HOSTILE[:3], *(pytest.param(text, marks=pytest.mark.slow) for text in HOSTILE[3:])])
+def test_texts_of_records_are_escaped_for_where_they_are_shown(text: str, folder: Path, program: Program) -> None:
+    command = f"python -m capsexp {PLAIN} 'x={text.replace(chr(39), '')}' seed=9"
+    found = run(PLAIN, 9, [10.0], note=text, device=text, command=command)
+    write(folder / "results", [found, run(PLAIN, 8, failed=True, error=text, note=text, device=text)])
+    assert program(SCRIPT)[0] == 0
+    once = contents(folder)
+    assert program(SCRIPT)[0] == 0
+    assert contents(folder) == once  # the README doesn't grow
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    own = re.compile(r"<br>|</?details>|<!-- [^>]*-->|<summary>To repeat</summary>|\n")
+    for name in ("one.md", "results/README.md", "README.md"):
+        tokens = parser.parse(once[name].decode())
+        tokens += [child for token in tokens for child in token.children or []]
+        assert {own.sub("", token.content) for token in tokens if token.type.startswith("html")} <= {""}
+        links = [str(token.attrs["href"]) for token in tokens if token.type == "link_open"]
+        assert [link for link in links if not link.startswith(("..", "results/", "tables/", "runs"))] == []
+        assert not {"image", "code_inline", "em_open", "s_open", "blockquote_open"} & {token.type for token in tokens}
+        assert not [token for token in tokens if token.type in ("ordered_list_open", "hr")]
+    assert shown(text) in html.unescape(parser.render(once["one.md"].decode()))
+    for line in csv.DictReader(once["one.csv"].decode().splitlines()):
+        assert None not in line
+        cells = [cell for cell in line.values() if not re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", cell)]
+        assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    tex = once["one.tex"].decode()
+    assert not re.search(r"\\(input|write)", tex)
+    assert tex.count(r"\end{tabular}") == tex.count(r"\begin{tabular}")
+    assert not re.search(r"(?<!\\)(\\\\)*[%#~]", tex.replace("{%\n", "{\n"))

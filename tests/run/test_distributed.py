@@ -80,15 +80,19 @@ def test_networks_and_protocols_in_two_processes(options: tuple[str, ...], tmp_p
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_goes_on_in_another_number_of_processes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_goes_on_in_another_number_of_processes(sent: signal.Signals, tmp_path: Path) -> None:
     whole = trained(tmp_path, "whole", "budget.epochs=30")
     command = [sys.executable, "-m", "capsexp", *SHARED, *folders(tmp_path, "cut"), "budget.epochs=30"]
-    process = subprocess.Popen([*command, "trainer.processes=2"], stdout=subprocess.PIPE, text=True)
+    command.append("trainer.processes=2")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("epoch  5/"):
-            process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+            process.send_signal(sent)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines() == ["interrupted: the same command continues after the last whole epoch"]
     cut = trained(tmp_path, "cut", "budget.epochs=30")
     assert cut.provenance["resumed_after_epochs"]
     close(whole, cut)
