@@ -165,9 +165,7 @@ def inverted_backward(gradient: Tensor, loops: Loops, weight: Tensor, parents: T
     return by_children, loops.summed(by_matrices, weight), loops.unpack(by_queries) / root
 
 
-def em_forward(
-    loops: Loops, activations: Tensor, assignment: Sequence[Tensor | None]
-) -> tuple[Tensor, Tensor, Tensor]:
+def em_forward(loops: Loops, activations: Tensor, assignment: Sequence[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
     """T, μ and σ² of EM routing from mean, precision and offset of an assignment, or from None."""
     total = loops.new(loops.parents)
     mean, variance = (loops.new(loops.inner, loops.rows, loops.parents) for _ in range(2))

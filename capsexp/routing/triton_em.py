@@ -7,6 +7,7 @@ again, a third kernel sums the matrices' gradients.
 """
 
 # mypy: disable-error-code="untyped-decorator,no-untyped-def,import-untyped,import-not-found"
+import math
 from collections.abc import Sequence
 
 import torch
@@ -24,6 +25,7 @@ from capsexp.routing.triton_votes import (
     launch,
     launch_matrices,
     matrix_column,
+    matrix_offsets,
     pose_offsets,
     softmax,
     transposed,
@@ -145,55 +147,57 @@ def _backward_matrices(
     children, weight, old_means, precisions, means, linears, quadratics, weights, logits, to_matrices,
     places, count, part, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, TYPES, KERNEL, STRIDE,
     J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, X: tl.constexpr,
-    J_: tl.constexpr, Z_: tl.constexpr, Y_: tl.constexpr, ASSIGNED: tl.constexpr,
+    I_: tl.constexpr, J_: tl.constexpr, Z_: tl.constexpr, Y_: tl.constexpr, ASSIGNED: tl.constexpr,
 ):  # fmt: skip
     """Σ_n ∂v_ij p_iᵀ over some places, [split, K · I, J, Z, Y]."""
     kind: tl.constexpr = means.dtype.element_ty
-    child, split = tl.program_id(0).to(tl.int64), tl.program_id(2).to(tl.int64)
+    child, split = tl.program_id(0).to(tl.int64) * I_ + tl.arange(0, I_), tl.program_id(2).to(tl.int64)
     j, z, y = tl.program_id(1) * J_ + tl.arange(0, J_), tl.arange(0, Z_), tl.arange(0, Y_)
-    mask = (j < J)[:, None] & (z < Z)[None, :]
-    whole = mask[:, :, None] & (y < Y)[None, None, :]
-    at = ((child * Y + y[None, None, :]) * J + j[:, None, None]) * Z + z[None, :, None]
-    matrix = tl.load(weight + at, mask=whole, other=0).to(kind)
-    total = tl.zeros([J_, Z_, Y_], dtype=kind)
+    mask, inside = (j < J)[:, None] & (z < Z)[None, :], (child < count)[:, None]
+    entry, exists = matrix_offsets(child, child < count, j, z, y, J, Z, Y)
+    matrix = tl.load(weight + entry, mask=exists, other=0).to(kind)
+    total = tl.zeros([I_, J_, Z_, Y_], dtype=kind)
     for place in range(split * part, tl.minimum(split * part + part, places)):
         pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
-        number = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        pair = (place * count + child) * J + j
-        w = tl.load(weights + pair, mask=j < J, other=0)
+        number = child_number(pixel, child, WIDTH, TYPES, KERNEL)[:, None]
+        pair = (place * count + child[:, None]) * J + j[None, :]
+        w = tl.load(weights + pair, mask=inside & (j < J)[None, :], other=0)[:, :, None]
         if ASSIGNED:
-            logit = tl.load(logits + pair, mask=j < J, other=0)
+            logit = tl.load(logits + pair, mask=inside & (j < J)[None, :], other=0)[:, :, None]
         for x in range(X):
-            column = tl.load(children + (number * Y + y) * X + x, mask=y < Y, other=0)
-            column = column.to(weight.dtype.element_ty).to(kind)
-            votes = tl.sum(matrix * column[None, None, :], axis=2)
+            column = tl.load(children + (number * Y + y[None, :]) * X + x, mask=inside & (y < Y)[None, :], other=0)
+            column = column.to(weight.dtype.element_ty).to(kind)[:, None, None, :]
+            votes = tl.sum(matrix * column, axis=3)
             at = ((place * J + j[:, None]) * Z + z[None, :]) * X + x
-            linear = tl.load(linears + at, mask=mask, other=0)
-            quadratic = tl.load(quadratics + at, mask=mask, other=0)
-            deviation = votes - tl.load(means + at, mask=mask, other=0)
-            to_votes = w[:, None] * (linear + 2 * deviation * quadratic)
+            linear = tl.load(linears + at, mask=mask, other=0)[None, :, :]
+            quadratic = tl.load(quadratics + at, mask=mask, other=0)[None, :, :]
+            deviation = votes - tl.load(means + at, mask=mask, other=0)[None, :, :]
+            to_votes = w * (linear + 2 * deviation * quadratic)
             if ASSIGNED:
-                precision = tl.load(precisions + at, mask=mask, other=0)
-                to_votes -= logit[:, None] * precision * (votes - tl.load(old_means + at, mask=mask, other=0))
-            total += to_votes[:, :, None] * column[None, None, :]
-    at = (((split * count + child) * J + j[:, None, None]) * Z + z[None, :, None]) * Y + y[None, None, :]
-    tl.store(to_matrices + at, total, mask=whole)
+                precision = tl.load(precisions + at, mask=mask, other=0)[None, :, :]
+                distance = votes - tl.load(old_means + at, mask=mask, other=0)[None, :, :]
+                to_votes -= logit * precision * distance
+            total += to_votes[:, :, :, None] * column
+    tl.store(to_matrices + split * count * J * Z * Y + entry, total, mask=exists)
 
 
 def applies(children: Tensor, weight: Tensor) -> bool:
     """Whether a place's parents fit a program's registers: [B, H, W, I, C], [K · I, J, Z, Y]."""
     _, parents, rows, columns = weight.shape
     sizes = map(triton.next_power_of_2, (parents, rows, children.shape[-1] // columns))
-    return torch.Size(sizes).numel() <= triton_votes.ELEMENTS
+    return math.prod(sizes) <= 4 * triton_votes.ELEMENTS  # at 8192 the backward kernel has 252 of 255 registers
 
 
 def forward(
-    children: Tensor, weight: Tensor, activations: Tensor, assignment: Sequence[Tensor | None], *window: int
+    children: Tensor, weight: Tensor, activations: Tensor, assignment: Sequence[Tensor | None], kernel: int, stride: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """T [B, H', W', J], μ and σ² [B, H', W', J, D]; `window` is kernel and stride."""
-    run, (given, assigned) = launch(children, weight, *window), _given(children, assignment)
+    """T [B, H', W', J], μ and σ² [B, H', W', J, D]."""
+    run, (given, assigned) = (
+        launch(children, weight, kernel, stride, triton_votes.ELEMENTS // 2),
+        _given(children, assignment),
+    )
     _, parents, rows, columns = weight.shape
-    shape = (run.splits, len(children), *places_of(children, *window), parents)
+    shape = (run.splits, len(children), *places_of(children, kernel, stride), parents)
     totals = children.new_empty(shape)
     means, squares = children.new_empty(2, *shape, rows * (children.shape[-1] // columns))
     _forward[run.grid](
@@ -210,15 +214,18 @@ def forward(
 
 def backward(
     children: Tensor, weight: Tensor, activations: Tensor, assignment: Sequence[Tensor | None],
-    moments: Sequence[Tensor], *window: int,
+    moments: Sequence[Tensor], kernel: int, stride: int,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """The gradients by children, weight, activations and assignment.
 
     Args:
-        children, weight, activations, assignment, window: as in `forward`.
+        children, weight, activations, assignment, kernel, stride: as in `forward`.
         moments: μ, and the constant, linear and quadratic coefficients of ∂w, see `fused_em`.
     """
-    run, (given, assigned) = launch(children, weight, *window), _given(children, assignment)
+    run, (given, assigned) = (
+        launch(children, weight, kernel, stride, triton_votes.ELEMENTS // 2),
+        _given(children, assignment),
+    )
     places, count, parents = run.sizes[0], *weight.shape[:2]
     poses, matrices = children.contiguous(), transposed(weight)
     mean, constant, linear, quadratic = (moment.contiguous() for moment in moments)
@@ -233,11 +240,11 @@ def backward(
     to_matrices = children.new_empty(second.splits, *weight.shape)
     old_mean, precision, _ = given
     _backward_matrices[second.grid](
-        poses, matrices, old_mean, precision, mean, linear, quadratic, w, logits, to_matrices,
+        poses, weight.contiguous(), old_mean, precision, mean, linear, quadratic, w, logits, to_matrices,
         *second.sizes, **second.constants, ASSIGNED=assigned,
     )  # fmt: skip
-    by_inputs = folded(to_patches, children, *window), to_matrices.sum(dim=0).to(weight.dtype)
-    by_activations = folded(to_activations, activations, *window)
+    by_inputs = folded(to_patches, children, kernel, stride), to_matrices.sum(dim=0).to(weight.dtype)
+    by_activations = folded(to_activations, activations, kernel, stride)
     if not assigned:
         return *by_inputs, by_activations, None, None, None
     pulled, squares, by_offset = (part.sum(dim=0) for part in sums)

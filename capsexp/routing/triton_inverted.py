@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from capsexp.routing import triton_votes
 from capsexp.routing.triton_votes import (
     child_number,
     first_pixel,
@@ -16,6 +17,7 @@ from capsexp.routing.triton_votes import (
     launch,
     launch_matrices,
     matrix_column,
+    matrix_offsets,
     pose_offsets,
     softmax,
     transposed,
@@ -92,35 +94,34 @@ def _backward_matrices(
     gradient, children, weight, parents, coefficients, agreements, to_matrices,
     places, count, part, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, TYPES, KERNEL, STRIDE,
     J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, X: tl.constexpr,
-    J_: tl.constexpr, Z_: tl.constexpr, Y_: tl.constexpr,
+    I_: tl.constexpr, J_: tl.constexpr, Z_: tl.constexpr, Y_: tl.constexpr,
 ):  # fmt: skip
     """Σ_n ∂v_ij p_iᵀ over some places, [split, K · I, J, Z, Y]."""
     kind: tl.constexpr = parents.dtype.element_ty
-    child, split = tl.program_id(0).to(tl.int64), tl.program_id(2).to(tl.int64)
+    child, split = tl.program_id(0).to(tl.int64) * I_ + tl.arange(0, I_), tl.program_id(2).to(tl.int64)
     j, z, y = tl.program_id(1) * J_ + tl.arange(0, J_), tl.arange(0, Z_), tl.arange(0, Y_)
-    mask = (j < J)[:, None] & (z < Z)[None, :]
-    total = tl.zeros([J_, Z_, Y_], dtype=kind)
+    mask, inside = (j < J)[:, None] & (z < Z)[None, :], (child < count)[:, None]
+    total = tl.zeros([I_, J_, Z_, Y_], dtype=kind)
     for place in range(split * part, tl.minimum(split * part + part, places)):
         pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
-        number = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        pair = (place * count + child) * J + j
-        r = tl.load(coefficients + pair, mask=j < J, other=0)
-        a = tl.load(agreements + pair, mask=j < J, other=0)
+        number = child_number(pixel, child, WIDTH, TYPES, KERNEL)[:, None]
+        pair = (place * count + child[:, None]) * J + j[None, :]
+        r = tl.load(coefficients + pair, mask=inside & (j < J)[None, :], other=0)[:, :, None]
+        a = tl.load(agreements + pair, mask=inside & (j < J)[None, :], other=0)[:, :, None]
         for x in range(X):
             at = ((place * J + j[:, None]) * Z + z[None, :]) * X + x
-            gradients = tl.load(gradient + at, mask=mask, other=0)
-            queries = tl.load(parents + at, mask=mask, other=0)
-            column = tl.load(children + (number * Y + y) * X + x, mask=y < Y, other=0)
+            gradients = tl.load(gradient + at, mask=mask, other=0)[None, :, :]
+            queries = tl.load(parents + at, mask=mask, other=0)[None, :, :]
+            column = tl.load(children + (number * Y + y[None, :]) * X + x, mask=inside & (y < Y)[None, :], other=0)
             column = column.to(weight.dtype.element_ty).to(kind)
-            to_votes = r[:, None] * gradients + a[:, None] * queries
-            total += to_votes[:, :, None] * column[None, None, :]
-    at = (((split * count + child) * J + j[:, None, None]) * Z + z[None, :, None]) * Y + y[None, None, :]
-    tl.store(to_matrices + at, total, mask=mask[:, :, None] & (y < Y)[None, None, :])
+            total += (r * gradients + a * queries)[:, :, :, None] * column[:, None, None, :]
+    at, mask = matrix_offsets(split * count + child, child < count, j, z, y, J, Z, Y)
+    tl.store(to_matrices + at, total, mask=mask)
 
 
 def forward(children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int) -> Tensor:
     """[B, H, W, I, C], [K · I, J, Z, Y], [B, H', W', J, D] -> s, [B, H', W', J, D]."""
-    first = launch(children, weight, kernel, stride)
+    first = launch(children, weight, kernel, stride, triton_votes.ELEMENTS)
     totals = parents.new_empty(first.splits, *parents.shape)
     queries, matrices = (parents / parents.shape[-1] ** 0.5).contiguous(), transposed(weight)
     _forward[first.grid](children.contiguous(), matrices, queries, totals, *first.sizes, **first.constants)
@@ -131,7 +132,7 @@ def backward(
     gradient: Tensor, children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients by children, weight and parents, from that by s."""
-    first = launch(children, weight, kernel, stride)
+    first = launch(children, weight, kernel, stride, triton_votes.ELEMENTS)
     root, places, count = parents.shape[-1] ** 0.5, first.sizes[0], len(weight)
     gradients, poses, queries = gradient.contiguous(), children.contiguous(), (parents / root).contiguous()
     to_patches = parents.new_empty(places, count, children.shape[-1])

@@ -2,7 +2,7 @@
 
 A program of a routing's first kernels computes all J parents at some places (positions of the convolution, in all
 images), in a loop over the children; each matrix is loaded once for all of its places. Another kernel sums the
-matrices' gradients over the places, one child and some parents a program. Where a kernel would have too few programs to
+matrices' gradients over the places, some children and parents a program. Where a kernel would have too few programs to
 fill a GPU, the children or the places are split and the partial sums added afterwards: there are no atomic additions,
 so that results are reproducible. The factors of a product have the type of the weight, everything else is in float32 or
 float64. Sizes that are no powers of two are masked.
@@ -52,6 +52,14 @@ def matrix_column(weight, child, y, j, z, J: tl.constexpr, Z: tl.constexpr, Y: t
 
 
 @triton.jit
+def matrix_offsets(child, inside, j, z, y, J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr):
+    """The offsets in [K · I, J, Z, Y] of the matrices of some children, and the mask of those that exist."""
+    child, inside = child[:, None, None, None], inside[:, None, None, None]
+    j, z, y = j[None, :, None, None], z[None, None, :, None], y[None, None, None, :]
+    return ((child * J + j) * Z + z) * Y + y, inside & (j < J) & (z < Z) & (y < Y)
+
+
+@triton.jit
 def votes_of(
     children, weight, numbers, inside, child, j, z, x,
     J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, X: tl.constexpr,
@@ -59,6 +67,8 @@ def votes_of(
     P_: tl.constexpr, J_: tl.constexpr, Z_: tl.constexpr, X_: tl.constexpr,
 ):  # fmt: skip
     """The votes of one child at some places for all parents, [P, J, Z, X]."""
+    # No tl.dot: it would pad the sum over Y = 4 to 16 (bfloat16), or compute in TF32, and exchange its result between
+    # threads for the sums over Z and X, which takes longer than the products that it saves.
     votes = tl.zeros([P_, J_, Z_, X_], dtype=kind)
     for y in range(Y):
         at = numbers[:, None] * (Y * X) + y * X + x[None, :]
@@ -86,36 +96,45 @@ class Launch(NamedTuple):
     constants: dict[str, Any]
 
 
-def launch(children: Tensor, weight: Tensor, kernel: int, stride: int) -> Launch:
-    """That of a kernel over places and children: [B, H, W, I, C], [K · I, J, Z, Y]."""
+def launch(children: Tensor, weight: Tensor, kernel: int, stride: int, elements: int) -> Launch:
+    """That of a kernel over places and children: [B, H, W, I, C], [K · I, J, Z, Y].
+
+    Args:
+        children, weight, kernel, stride: of the layer.
+        elements: of a tensor, in a program of 4 warps; one with larger tensors has 8.
+    """
     images, height, width, types, pose = children.shape
     out_height, out_width = places_of(children, kernel, stride)
     count, j, z, y = weight.shape
     x = pose // y
     j_, z_, x_ = map(triton.next_power_of_2, (j, z, x))
-    at_once = max(1, ELEMENTS // (j_ * z_ * x_))
+    at_once = max(1, elements // (j_ * z_ * x_))
     places = images * out_height * out_width
     blocks = triton.cdiv(places, at_once)
     part = triton.cdiv(count, min(count, triton.cdiv(PROGRAMS, blocks)))
     splits = triton.cdiv(count, part)
     sizes = (places, count, part, height, width, out_height, out_width, types, kernel, stride)
     padded = {"P_": at_once, "J_": j_, "Z_": z_, "X_": x_}
-    warps = 4 if at_once * j_ * z_ * x_ <= ELEMENTS else 8
+    warps = 4 if at_once * j_ * z_ * x_ <= elements else 8
     return Launch((blocks, splits), splits, sizes, {"J": j, "Z": z, "Y": y, "X": x, **padded, "num_warps": warps})
 
 
 def launch_matrices(first: Launch, weight: Tensor) -> Launch:
-    """That of the third kernel, from the others': a program handles one child and a split of the places."""
+    """That of the third kernel, from the others': a program handles some children, some parents, a split of the places.
+
+    Several children share what is loaded of a place.
+    """
     count, j, z, y = weight.shape
     z_, y_ = triton.next_power_of_2(z), triton.next_power_of_2(y)
     j_ = min(triton.next_power_of_2(j), max(1, ELEMENTS // (z_ * y_)))
-    blocks, places = triton.cdiv(j, j_), first.sizes[0]
-    part = triton.cdiv(places, min(places, triton.cdiv(4 * PROGRAMS, count * blocks)))
+    i_ = min(triton.next_power_of_2(count), max(1, ELEMENTS // (j_ * z_ * y_)))
+    blocks, places = (triton.cdiv(count, i_), triton.cdiv(j, j_)), first.sizes[0]
+    part = triton.cdiv(places, min(places, triton.cdiv(4 * PROGRAMS, blocks[0] * blocks[1])))
     splits = triton.cdiv(places, part)
     constants = {name: first.constants[name] for name in "JZYX"}
-    padded = {"J_": j_, "Z_": z_, "Y_": y_, "num_warps": 4}
+    padded = {"I_": i_, "J_": j_, "Z_": z_, "Y_": y_, "num_warps": 4}
     sizes = (places, count, part, *first.sizes[3:])
-    return Launch((count, blocks, splits), splits, sizes, {**constants, **padded})
+    return Launch((*blocks, splits), splits, sizes, {**constants, **padded})
 
 
 def transposed(weight: Tensor) -> Tensor:
