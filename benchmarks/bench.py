@@ -237,7 +237,7 @@ def _memory(index: int, way: str, options: argparse.Namespace) -> float | None:
 
 
 def _peak(options: argparse.Namespace) -> float | None:
-    """Peak memory of this process after one step on the CPU, in 10⁹ bytes; None if that is more than 78 % of what is free."""
+    """Peak memory of this process after one step on the CPU, in 10⁹ bytes; None if more than 78 % of what is free."""
     status = Path("/proc/meminfo")
     if found := re.search(r"MemAvailable:\s+(\d+) kB", status.read_text() if status.exists() else ""):
         resource.setrlimit(resource.RLIMIT_DATA, (int(found[1]) * 800, resource.RLIM_INFINITY))  # of 1024
