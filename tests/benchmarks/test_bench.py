@@ -75,7 +75,7 @@ def test_a_routing_that_does_not_fit_the_memory_is_left_out(bench: ModuleType, m
     monkeypatch.setattr(bench, "_memory", lambda index, way, options: {"fast": 1.0}.get(way))
     (fast,) = bench._case(0, bench._options(["--rounds=1", "budget.width=0.1"]))
     assert (fast.way, fast.memory_gb) == ("fast", 1.0)
-    page = bench._page("a device", "float32", 7.5, {}, [fast])
+    page = bench._page("a device", 7.5, {}, [fast])
     assert "| small | " in page
     assert "doesn't fit the memory" in page
     assert "7.5" in page
@@ -90,3 +90,10 @@ def test_variants_reach_the_network_and_the_processes(bench: ModuleType, monkeyp
     weights = [module.weight for module in networks[0].modules() if isinstance(module, torch.nn.Conv2d)]
     assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
     assert 0.1 < bench._memory(0, "fast", options) < 100
+
+
+def test_emulated_bfloat16_is_not_timed(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_best", lambda act, device: 1.0)
+    found = {precision: list(bench._ceilings(torch.device("cpu"), precision)) for precision in ("float32", "bf16")}
+    assert found["float32"] == ["matrix product, float32", "convolution, float32"]
+    assert found["bf16"] == [*found["float32"], "matrix product, bfloat16", "convolution, bfloat16"]
