@@ -116,7 +116,8 @@ def main(arguments: list[str]) -> None:
     ceilings = _ceilings(device, precision)
     limits = [] if device.type == "cuda" else ["budget.steps=10", "budget.test_images=500"]
     steps = _until(end, [partial(_case, index, options) for index in options.cases])
-    measured = [one for case in steps for one in case]
+    order = [case for case, _ in CASES]
+    measured = sorted((one for case in steps for one in case), key=lambda one: order.index(one.case))
     epochs = [partial(compare, [*line.split(), *limits, *options.overrides]) for line in EPOCHS.values()]
     compared = dict(zip(EPOCHS, _until(end, epochs), strict=False))
     page = _page(name, load, ceilings, measured) + _epochs(compared)
@@ -150,7 +151,9 @@ def _until(end: float, measurements: Sequence[Callable[[], Result]]) -> list[Res
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="steps of each case and routing")
-    parser.add_argument("--cases", type=int, nargs="+", default=list(range(len(CASES))), metavar="N", help="from 0")
+    parser.add_argument(
+        "--cases", type=int, nargs="+", default=list(range(len(CASES))), metavar="N", help="from 0, in this order"
+    )
     parser.add_argument("--seconds", type=float, metavar="N", help=f"default: {GPU_SECONDS} on a GPU, else no limit")
     parser.add_argument("--output", type=Path, default=Path("results/benchmarks"), metavar="DIR")
     parser.add_argument("--variant", choices=VARIANTS, nargs="+", default=[], help="what runs don't do")
