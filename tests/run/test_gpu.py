@@ -91,6 +91,8 @@ def test_shifted_images_equal_those_of_the_cpu() -> None:
         "model=inverted_capsnet data=cifar10 routing.order=sequential",
         "model=inverted_capsnet_cifar100 data=cifar100",
         "model=inverted_capsnet_multimnist data=diverse_multimnist budget.width=0.25",
+        "model=em_capsnet data=cifar10",
+        "model=em_capsnet data=cifar10 routing.iterations=3 routing.density=mean",
     ],
 )
 def test_fast_routing_equals_the_reference(options: str) -> None:
