@@ -90,3 +90,11 @@ def test_no_kernel_spills_or_stores_votes(
     assert all(stack == 0 and shared <= 48 * 1024 for _, stack, shared in found), found
     if name == "CIFAR-10":  # of smaller layers, the partial sums of the matrices are the largest
         assert observed.elements <= parents.numel() * len(weight) / 8
+
+
+def test_parents_that_do_not_fit_a_programs_registers_are_left_to_torch() -> None:
+    from capsexp.routing import triton_em
+
+    children = torch.empty(2, 1, 1, 3, 256, device="meta")
+    assert triton_em.applies(children, torch.empty(3, 32, 16, 16, device="meta"))
+    assert not triton_em.applies(children, torch.empty(3, 33, 16, 16, device="meta"))
