@@ -104,7 +104,8 @@ def test_fast_routing_equals_the_reference(options: str) -> None:
         images = torch.rand(4, config.data.channels, config.data.size, config.data.size).cuda()
         scores = network(images).scores
         scores.square().sum().backward()
-        results.append([scores.detach(), *(p.grad for p in network.parameters() if p.grad is not None)])
+        gradients = [part.grad.flatten() for part in network.parameters() if part.grad is not None]
+        results.append([scores.detach(), torch.cat(gradients)])  # that of a bias before a batch norm is rounding error
     for fast, reference in zip(*results, strict=True):
         assert (fast - reference).norm() <= 1e-3 * reference.norm()
 
