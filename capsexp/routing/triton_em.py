@@ -185,7 +185,7 @@ def applies(children: Tensor, weight: Tensor) -> bool:
     """Whether a place's parents fit a program's registers: [B, H, W, I, C], [K · I, J, Z, Y]."""
     _, parents, rows, columns = weight.shape
     sizes = map(triton.next_power_of_2, (parents, rows, children.shape[-1] // columns))
-    return math.prod(sizes) <= 4 * triton_votes.ELEMENTS  # at 8192 the backward kernel has 252 of 255 registers
+    return math.prod(sizes) <= 4 * triton_votes.ELEMENTS  # at 8192, in a linear layer, 252 of 255 registers
 
 
 def forward(

@@ -41,6 +41,7 @@ class Compiled:
         from triton.compiler import ASTSource
 
         given = dict(zip(self.kernel.arg_names, arguments, strict=False))
+        constants |= {name: 1 for name, value in given.items() if isinstance(value, int) and value == 1}
         aligned = [isinstance(value, Tensor) or value % 16 == 0 for value in given.values()]
         attributes = {(i,): [["tt.divisibility", 16]] for i, is_so in enumerate(aligned) if is_so}
         types = {name: TYPES[value.dtype] if isinstance(value, Tensor) else "i32" for name, value in given.items()}

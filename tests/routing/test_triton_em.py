@@ -13,10 +13,12 @@ from torch import Tensor
 
 BUDGETS = {"whole": (1, 2048), "split": (4, 64)}  # programs, elements
 CASES = [("stride 2, an edge that no kernel sees", "split", "sum"), ("vector", "whole", "mean")]
-ALL = list(product(SHAPES, BUDGETS, ("sum", "mean")))
+ALL = {name: list(product([name], BUDGETS, ("sum", "mean"))) for name in SHAPES}
 
 
-@pytest.mark.parametrize("cases", [CASES, pytest.param(ALL, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize(
+    "cases", [CASES, *(pytest.param(cases, marks=pytest.mark.slow) for cases in ALL.values())], ids=["some", *ALL]
+)
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 def test_the_kernels_equal_the_procedure(cases: list[tuple[str, str, str]]) -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
