@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from runner import EpochTimes, compare
@@ -119,22 +119,25 @@ def main(arguments: list[str]) -> None:
     order = [case for case, _ in CASES]
     measured = sorted((one for case in steps for one in case), key=lambda one: order.index(one.case))
     epochs = [partial(compare, [*line.split(), *limits, *options.overrides]) for line in EPOCHS.values()]
-    compared = dict(zip(EPOCHS, _until(end, epochs), strict=False))
-    page = _page(name, load, ceilings, measured) + _epochs(compared)
-    print(page)
-    options.output.mkdir(parents=True, exist_ok=True)
-    stem = options.output / re.sub(r"\W+", "-", name).strip("-").lower()
+    found = {"device": name, "precision": precision, "load": load, "ceilings": ceilings}
+    _write(options.output, found, measured, {})  # epochs take as long again: what is measured stays if they are ended
+    print(_write(options.output, found, measured, dict(zip(EPOCHS, _until(end, epochs), strict=False))))
+
+
+def _write(folder: Path, found: dict[str, Any], measured: list[Steps], compared: dict[str, EpochTimes]) -> str:
+    """Writes the three files; the page."""
+    name: str = found["device"]
+    page = _page(name, found["load"], found["ceilings"], measured) + (_epochs(compared) if compared else "")
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = folder / re.sub(r"\W+", "-", name).strip("-").lower()
     stem.with_suffix(".md").write_text(page)
-    content = {
-        "device": name,
-        "precision": precision,
-        "load": load,
-        "ceilings": ceilings,
+    content = found | {
         "steps": [asdict(steps) for steps in measured],
-        "epochs": {what: asdict(found) for what, found in compared.items()},
+        "epochs": {what: asdict(times) for what, times in compared.items()},
     }
     stem.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n")
     _draw(name, measured, stem.with_suffix(".png"))
+    return page
 
 
 def _until(end: float, measurements: Sequence[Callable[[], Result]]) -> list[Result]:
