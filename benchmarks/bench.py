@@ -3,15 +3,17 @@
 Whole training steps (forward, loss, backward, optimiser) of the papers' networks, on batches in the device's memory,
 with fast and with reference routing (`trainer.routing`) alternately, in one process; on a GPU they are replayed from a
 CUDA graph, as in runs. Memory is the peak of the GPU's memory, or on a CPU that of a new process that does one step,
-with Python and torch. What doesn't fit `--seconds` is left out. The floating-point operations
-are those of the reference, counted by torch, for both: they do the same work, so that the TFLOP/s compare times. Then
-epochs with their evaluation, by the runner and in a bare loop (runner.py). Writes results/benchmarks/DEVICE.md, .json
-and .png.
+with Python and torch. What doesn't fit `--seconds` is left out, as is a routing whose step doesn't fit a CPU's free
+memory. The floating-point operations are those of the last routing that fits, counted by torch, for both: they do the
+same work, so that the TFLOP/s compare times. Then epochs with their evaluation, by the runner and in a bare loop
+(runner.py). Writes results/benchmarks/DEVICE.md, .json and .png.
 """
 
 import argparse
 import json
+import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -20,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from runner import EpochTimes, compare
@@ -31,7 +33,7 @@ from capsexp.config import compose
 from capsexp.config.schema import Config, check
 from capsexp.data.loader import Batch
 from capsexp.run.build import build
-from capsexp.run.environment import host_peak, keep_freed_memory, processor
+from capsexp.run.environment import host_peak, keep_freed_memory, processor, return_freed_memory
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import WARM_UP, make_optimizer, make_step
 from capsexp.run.plan import Plan, find_device
@@ -57,9 +59,12 @@ CASES = [
     ("DA-CapsNet, CIFAR-10, B=128", "model=da_capsnet data=cifar10"),
     *(
         (f"EM, CIFAR-10, B={b}, {n} iterations", f"{EM} optim.batch_size={b} routing.iterations={n}")
-        for b, n in ((8, 2), (32, 2), (32, 3))
+        for b, n in ((8, 2), (8, 3), (32, 2), (32, 3))
     ),
 ]
+
+#: What may make convolutions faster on a GPU; runs do neither.
+VARIANTS = ("channels_last", "cudnn_benchmark")
 
 #: After which a benchmark on a GPU begins no further measurement, of which none takes half a minute.
 GPU_SECONDS = 200
@@ -97,7 +102,7 @@ def main(arguments: list[str]) -> None:
     keep_freed_memory()
     options = _options(arguments)
     if options.alone is not None:
-        print(_peak(CASES[options.alone], options.way, options.overrides))
+        print(_peak(options))
         return
     device, precision = find_device(_config(CASES[0][1], options.overrides))
     name = (
@@ -105,27 +110,34 @@ def main(arguments: list[str]) -> None:
         if device.type == "cuda"
         else f"{processor()}, {torch.get_num_threads()} threads"
     )
+    name = ", ".join([name, precision, *options.variant])
+    load = os.getloadavg()[0]  # of other processes
     end = time.monotonic() + (options.seconds or (GPU_SECONDS if device.type == "cuda" else float("inf")))
-    ceilings = _ceilings(device)
+    ceilings = _ceilings(device, precision)
     limits = [] if device.type == "cuda" else ["budget.steps=10", "budget.test_images=500"]
     steps = _until(end, [partial(_case, index, options) for index in options.cases])
-    measured = [one for case in steps for one in case]
+    order = [case for case, _ in CASES]
+    measured = sorted((one for case in steps for one in case), key=lambda one: order.index(one.case))
     epochs = [partial(compare, [*line.split(), *limits, *options.overrides]) for line in EPOCHS.values()]
-    compared = dict(zip(EPOCHS, _until(end, epochs), strict=False))
-    page = _page(name, precision, ceilings, measured) + _epochs(compared)
-    print(page)
-    options.output.mkdir(parents=True, exist_ok=True)
-    stem = options.output / re.sub(r"\W+", "-", name).strip("-").lower()
+    found = {"device": name, "precision": precision, "load": load, "ceilings": ceilings}
+    _write(options.output, found, measured, {})  # epochs take as long again: what is measured stays if they are ended
+    print(_write(options.output, found, measured, dict(zip(EPOCHS, _until(end, epochs), strict=False))))
+
+
+def _write(folder: Path, found: dict[str, Any], measured: list[Steps], compared: dict[str, EpochTimes]) -> str:
+    """Writes the three files; the page."""
+    name: str = found["device"]
+    page = _page(name, found["load"], found["ceilings"], measured) + (_epochs(compared) if compared else "")
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = folder / re.sub(r"\W+", "-", name).strip("-").lower()
     stem.with_suffix(".md").write_text(page)
-    content = {
-        "device": name,
-        "precision": precision,
-        "ceilings": ceilings,
+    content = found | {
         "steps": [asdict(steps) for steps in measured],
-        "epochs": {what: asdict(found) for what, found in compared.items()},
+        "epochs": {what: asdict(times) for what, times in compared.items()},
     }
     stem.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n")
     _draw(name, measured, stem.with_suffix(".png"))
+    return page
 
 
 def _until(end: float, measurements: Sequence[Callable[[], Result]]) -> list[Result]:
@@ -142,9 +154,12 @@ def _until(end: float, measurements: Sequence[Callable[[], Result]]) -> list[Res
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="steps of each case and routing")
-    parser.add_argument("--cases", type=int, nargs="+", default=list(range(len(CASES))), metavar="N", help="from 0")
+    parser.add_argument(
+        "--cases", type=int, nargs="+", default=list(range(len(CASES))), metavar="N", help="from 0, in this order"
+    )
     parser.add_argument("--seconds", type=float, metavar="N", help=f"default: {GPU_SECONDS} on a GPU, else no limit")
     parser.add_argument("--output", type=Path, default=Path("results/benchmarks"), metavar="DIR")
+    parser.add_argument("--variant", choices=VARIANTS, nargs="+", default=[], help="what runs don't do")
     parser.add_argument("--alone", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
@@ -156,12 +171,15 @@ def _config(case: str, overrides: Sequence[str], way: str = "fast") -> Config:
     return check(compose.composed(list(typed.values())))
 
 
-def _step(case: str, way: str, overrides: Sequence[str]) -> tuple[Callable[[], None], Config]:
+def _step(case: str, way: str, options: argparse.Namespace) -> tuple[Callable[[], None], Config]:
     """A training step, and its configuration."""
-    config = _config(case, overrides, way)
+    config = _config(case, options.overrides, way)
+    torch.backends.cudnn.benchmark = "cudnn_benchmark" in options.variant
     device, precision = find_device(config)
     torch.manual_seed(0)
     module = CapsuleModule(Plan(config, device, precision, None, None), build(config)).to(device)
+    if "channels_last" in options.variant:
+        module.network.to(memory_format=torch.channels_last)
     optimizer, cuda = make_optimizer(module.parameters(), config.optim), device.type == "cuda"
     act = make_step(module.loss_and_scores, torch.Tensor.backward, optimizer, cuda, captured=cuda)
     data, batch = config.data, config.optim.batch_size
@@ -178,24 +196,29 @@ def _step(case: str, way: str, overrides: Sequence[str]) -> tuple[Callable[[], N
 
 
 def _case(index: int, options: argparse.Namespace) -> list[Steps]:
-    """The steps of a case, fast and reference."""
+    """The steps of a case, fast and reference, of those that fit the memory."""
     name, case = CASES[index]
     cuda = find_device(_config(case, options.overrides))[0].type == "cuda"
-    steps, first, memory, seconds = {}, {}, {}, {way: list[float]() for way in WAYS}
-    for way in WAYS:
+    memory = {} if cuda else {way: found for way in WAYS if (found := _memory(index, way, options)) is not None}
+    ways = WAYS if cuda else tuple(memory)
+    steps, first, seconds = {}, {}, {way: list[float]() for way in ways}
+    for way in ways:
         before = _start_peak() if cuda else 0
-        steps[way] = _step(case, way, options.overrides)
-        with FlopCounterMode(display=False) as counter:  # the last: of the reference
+        steps[way] = _step(case, way, options)
+        with FlopCounterMode(display=False) as counter:  # the last
             first[way] = _timed(steps[way][0])
         for _ in range(WARM_UP + 1 if cuda else 1):
             steps[way][0]()
-        memory[way] = (torch.cuda.max_memory_allocated() - before) / 1e9 if cuda else _memory(index, way, options)
+        if cuda:
+            memory[way] = (torch.cuda.max_memory_allocated() - before) / 1e9
     for _ in range(options.rounds):
-        for way in WAYS:
+        for way in ways:
             seconds[way].append(_timed(steps[way][0]))
     batch = steps["fast"][1].optim.batch_size
     operations = counter.get_total_flops()
-    return [Steps(name, way, seconds[way], first[way], memory[way], operations, batch) for way in WAYS]
+    steps.clear()
+    return_freed_memory()
+    return [Steps(name, way, seconds[way], first[way], memory[way], operations, batch) for way in ways]
 
 
 def _timed(act: Callable[[], object]) -> float:
@@ -211,22 +234,36 @@ def _start_peak() -> int:
     return torch.cuda.memory_allocated()
 
 
-def _memory(index: int, way: str, options: argparse.Namespace) -> float:
-    command = [sys.executable, __file__, f"--alone={index}", f"--way={way}", *options.overrides]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+def _memory(index: int, way: str, options: argparse.Namespace) -> float | None:
+    """What `_peak` says in a new process, or None."""
+    variant = ["--variant", *options.variant] if options.variant else []
+    command = [sys.executable, __file__, *options.overrides, f"--alone={index}", f"--way={way}", *variant]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return None if said == "None" else float(said)
 
 
-def _peak(case: tuple[str, str], way: str, overrides: Sequence[str]) -> float:
-    """Peak memory of this process after one step on the CPU, in 10⁹ bytes."""
-    _step(case[1], way, overrides)[0]()
+def _peak(options: argparse.Namespace) -> float | None:
+    """Peak memory of this process after one step on the CPU, in 10⁹ bytes; None if more than 78 % of what is free."""
+    status = Path("/proc/meminfo")
+    if found := re.search(r"MemAvailable:\s+(\d+) kB", status.read_text() if status.exists() else ""):
+        resource.setrlimit(resource.RLIMIT_DATA, (int(found[1]) * 800, resource.RLIM_INFINITY))  # of 1024
+    try:
+        _step(CASES[options.alone][1], options.way, options)[0]()
+    except (RuntimeError, MemoryError) as error:
+        if not re.search("DefaultCPUAllocator|bad_alloc|could not create a memory", str(error)):
+            raise
+        return None
     return host_peak() / 1e9
 
 
-def _ceilings(device: torch.device) -> dict[str, float]:
-    """TFLOP/s of a large matrix product and of CapsNet's second convolution, the best of ten."""
+def _ceilings(device: torch.device, precision: str) -> dict[str, float]:
+    """TFLOP/s of a large matrix product and of CapsNet's second convolution, the best of ten.
+
+    Of bfloat16 where runs use it: elsewhere it is emulated, in minutes.
+    """
     size = 8192 if device.type == "cuda" else 2048
     found = {}
-    for kind in (torch.float32, torch.bfloat16):
+    for kind in (torch.float32, *[torch.bfloat16] * (precision == "bf16")):
         a, b = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
         found[f"matrix product, {str(kind)[6:]}"] = 2 * size**3 / _best(lambda a=a, b=b: a @ b, device) / 1e12
         image = torch.randn(128, 256, 20, 20, device=device, dtype=kind)
@@ -245,24 +282,29 @@ def _best(act: Callable[[], object], device: torch.device) -> float:
     return min(_timed(whole) for _ in range(10))
 
 
-def _page(name: str, precision: str, ceilings: dict[str, float], measured: list[Steps]) -> str:
+def _page(name: str, load: float, ceilings: dict[str, float], measured: list[Steps]) -> str:
     lines = [
         "<!-- made by benchmarks/bench.py; not by hand -->\n",
         f"# {name}\n",
-        f"torch {torch.__version__}, {precision}. Whole training steps, medians (from – to) of "
-        f"{len(measured[0].seconds)}; see benchmarks/bench.py for what is counted.\n",
+        f"torch {torch.__version__}. Whole training steps, medians (from – to) of "
+        f"{len(measured[0].seconds)}; see benchmarks/bench.py for what is counted. The load of other processes at the "
+        f"start was {load:.1f}, on {os.cpu_count()} processors.\n",
         "| ceiling | TFLOP/s |\n| --- | --: |",
         *(f"| {what} | {value:.3g} |" for what, value in ceilings.items()),
         "\n| step | fast, s | reference, s | times faster | images/s | TFLOP/s | first step, s | fast, GB "
         "| reference, GB |",
         "| --- | --: | --: | --: | --: | --: | --: | --: | --: |",
     ]
-    for fast, reference in zip(measured[::2], measured[1::2], strict=True):
-        ratios = [r / f for f, r in zip(fast.seconds, reference.seconds, strict=True)]
+    references = {steps.case: steps for steps in measured if steps.way == "reference"}
+    for fast in (steps for steps in measured if steps.way == "fast"):
+        compared = ["doesn't fit the memory", "", ""]
+        if reference := references.get(fast.case):
+            ratios = [r / f for f, r in zip(fast.seconds, reference.seconds, strict=True)]
+            compared = [_spread(reference.seconds), _spread(ratios), f"{reference.memory_gb:.2f}"]
         lines.append(
-            f"| {fast.case} | {_spread(fast.seconds)} | {_spread(reference.seconds)} | {_spread(ratios)} "
+            f"| {fast.case} | {_spread(fast.seconds)} | {compared[0]} | {compared[1]} "
             f"| {fast.batch / fast.median:,.0f} | {fast.operations / fast.median / 1e12:.3g} | {fast.first:.2f} "
-            f"| {fast.memory_gb:.2f} | {reference.memory_gb:.2f} |"
+            f"| {fast.memory_gb:.2f} | {compared[2]} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -2,7 +2,7 @@
 
 Without a study: all of them, results/tables/, and the block of a README that has one. A KEY=VALUE replaces the rows'
 own choice, as in `jiao_table2 data=mnist_sample`; that table is printed, and written only to a folder given with
---output.
+--output. --take-in DIR first copies the records that another machine made, those of finished runs that aren't here.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from capsexp.cli import Parser, end_with, folder
-from capsexp.errors import DONE, FAILED, printable
+from capsexp.errors import DONE, FAILED, InputError, printable
 
 RESULTS, README, BEGIN = Path("results"), Path("README.md"), "<!-- tables: begin -->"
 
@@ -22,6 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     from capsexp.results.tables import regenerate  # pandas and torch take seconds to import: --help needs neither
     from capsexp.results.terminal import print_page
 
+    refused = _take_in(options) if options.take_in else []
     generated = regenerate(
         options.names,
         options.overrides,
@@ -43,9 +44,21 @@ def main(arguments: list[str] | None = None) -> int:
         print(_no_runs(options.results), file=sys.stderr)
     sys.stdout.flush()
     different = [*generated.changed, *generated.removed] if options.check else []
-    for line in [*generated.problems, *(f"{path}: not what the records give; make tables" for path in different)]:
+    wrong = [f"{path}: not what the records give; make tables" for path in different]
+    for line in [*refused, *generated.problems, *wrong]:
         print(f"error: {line}", file=sys.stderr)
-    return FAILED if generated.problems or different else DONE
+    return FAILED if refused or generated.problems or wrong else DONE
+
+
+def _take_in(options: argparse.Namespace) -> list[str]:
+    """A line for each file that is refused."""
+    from capsexp.results import runs
+
+    taken, kept, refused = runs.take_in(options.take_in, options.results)
+    for path in taken:
+        print(f"took {path}")
+    print(f"{len(taken)} records taken in from {options.take_in}, {len(kept)} were here, {len(refused)} refused")
+    return refused
 
 
 def _no_runs(results: Path) -> str:
@@ -66,7 +79,10 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--output", type=folder, metavar="DIR", help="for the tables (default: RESULTS/tables)")
     parser.add_argument("--readme", metavar="FILE", help="or none (default: README.md with the block, for all studies)")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
+    parser.add_argument("--take-in", type=folder, metavar="DIR", help="with records, in DIR or in DIR/runs")
     options = parser.parse_words(arguments)
+    if options.take_in and options.check:
+        raise InputError("--check writes nothing: leave --take-in out")
     if options.output is None and not options.overrides:
         options.output = options.results / "tables"
     has_block = README.is_file() and BEGIN in README.read_text(encoding="utf-8", errors="replace")

@@ -39,7 +39,7 @@ def document(page: Page) -> str:
 
 def table(found: Table) -> str:
     """A table of GitHub's Markdown."""
-    rules = [Marked("---" if letter == "l" else "--:") for letter in found.alignment]
+    rules: list[str] = [Marked("---" if letter == "l" else "--:") for letter in found.alignment]
     return "\n".join("| " + " | ".join(map(escaped, cells)) + " |" for cells in [found.columns, rules, *found.rows])
 
 

@@ -1,6 +1,7 @@
 """Records as one data frame, a line a run: what was trained, where, and each measure of the result."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -9,6 +10,7 @@ import pandas as pd
 
 from capsexp.config.checks import NAME
 from capsexp.errors import CapsexpError, InputError, first_line, printable
+from capsexp.files import write_atomically
 from capsexp.results.statistics import ZERO
 from capsexp.run import records
 from capsexp.run.environment import LIBRARIES
@@ -46,15 +48,59 @@ def read(results: Path) -> tuple[pd.DataFrame, list[str]]:
     lines, problems = [], []
     for path in sorted((results / "runs").glob("*.json")):
         try:
-            found = line(records.read(path))
-            if path.stem != found["name"]:
-                raise InputError(f"{path}: is the record of {found['name']}; rename or remove it")
-            lines.append(found)
-        except CapsexpError as error:
+            lines.append(_line_of(path))
+        except InputError as error:
             problems.append(printable(str(error)))
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            problems.append(printable(f"{path}: not a record ({type(error).__name__}: {first_line(error)}){REMEDY}"))
     return frame(lines), problems
+
+
+def take_in(folder: Path, results: Path) -> tuple[list[Path], list[Path], list[str]]:
+    """Copies the records of finished runs in `folder`, or in its runs/, to `results`/runs.
+
+    Gives the new files, those that are there and stay (of finished runs), and a line for each file that is refused: no
+    record, under another run's name, or of a failed run. Raises InputError where there is no `folder`.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder")
+    taken, kept, refused = [], [], []
+    for path in sorted([*folder.glob("*.json"), *folder.glob("runs/*.json")]):
+        target = results / "runs" / path.name
+        try:
+            if (found := _line_of(path))["selected_by"] is None:
+                raise InputError(f"{path}: of a failed run ({found['error']})")
+            if _is_finished(target):
+                kept.append(target)
+                continue
+            _copy(path, target)
+            taken.append(target)
+        except InputError as error:
+            refused.append(printable(str(error)))
+    return taken, kept, refused
+
+
+def _copy(path: Path, target: Path) -> None:
+    content = path.read_bytes()
+    write_atomically(target, lambda stream: stream.write(content))
+
+
+def _is_finished(path: Path) -> bool:
+    """Whether it is the record of a finished run; not if it is damaged."""
+    with suppress(InputError):
+        return records.read(path).status == "finished"
+    return False
+
+
+def _line_of(path: Path) -> Json:
+    """The run of a record's file; raises InputError."""
+    try:
+        found = line(records.read(path))
+    except CapsexpError as error:
+        raise InputError(str(error)) from None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: not a record ({type(error).__name__}: {first_line(error)}){REMEDY}") from None
+    if path.stem != found["name"]:
+        raise InputError(f"{path}: is the record of {found['name']}; rename or remove it")
+    return found
 
 
 def frame(lines: Sequence[Json]) -> pd.DataFrame:

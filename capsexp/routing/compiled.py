@@ -163,3 +163,45 @@ def inverted_backward(gradient: Tensor, loops: Loops, weight: Tensor, parents: T
     split = [loops.children, queries, by_total, by_children, by_queries]
     loops.run("inverted_backward", [loops.repeated(), by_matrices], split)
     return by_children, loops.summed(by_matrices, weight), loops.unpack(by_queries) / root
+
+
+def em_forward(loops: Loops, activations: Tensor, assignment: Sequence[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
+    """T, μ and σ² of EM routing from mean, precision and offset of an assignment, or from None."""
+    total = loops.new(loops.parents)
+    mean, variance = (loops.new(loops.inner, loops.rows, loops.parents) for _ in range(2))
+    kept = loops.children.new_empty(loops.threads, PLACES * loops.matrices.shape[0] * loops.parents)
+    split = [loops.children, activations.contiguous(), *_packed(loops, assignment), total, mean, variance]
+    loops.run("em_forward", [loops.repeated(), kept], split)
+    return total, loops.unpack(mean), loops.unpack(variance)
+
+
+def em_backward(
+    loops: Loops, weight: Tensor, activations: Tensor, assignment: Sequence[Tensor | None], moments: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """The gradients by children, weight, activations and assignment.
+
+    Args:
+        loops, weight, activations, assignment: as in `em_forward`.
+        moments: μ, and the constant, linear and quadratic coefficients of ∂w, see `fused_em`.
+    """
+    packed = _packed(loops, assignment)
+    mean, constant, linear, quadratic = moments
+    reads = [*packed, loops.pack(mean), constant, loops.pack(linear), loops.pack(quadratic)]
+    by_children, by_activations = torch.zeros_like(loops.children), torch.zeros_like(activations.contiguous())
+    by_matrices = torch.zeros_like(loops.repeated(), memory_format=torch.contiguous_format)
+    by_assignment = [None if part is None else torch.empty_like(part) for part in packed]
+    split = [loops.children, activations.contiguous(), *reads, by_children, by_activations, *by_assignment]
+    loops.run("em_backward", [loops.repeated(), by_matrices], split)
+    gradients = by_children, loops.summed(by_matrices, weight), by_activations
+    by_old, by_precision, by_offset = by_assignment
+    if by_old is None or by_precision is None:
+        return *gradients, None, None, None
+    return *gradients, loops.unpack(by_old), loops.unpack(by_precision), by_offset
+
+
+def _packed(loops: Loops, assignment: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Mean, precision and offset in the layout of the loops."""
+    mean, precision, offset = assignment
+    if mean is None or precision is None or offset is None:
+        return [None, None, None]
+    return [loops.pack(mean), loops.pack(precision), offset.contiguous()]

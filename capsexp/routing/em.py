@@ -122,7 +122,7 @@ class EMRouting(Routing):
         if inputs.activations is None:
             return None
         votes = RecomputedVotes(inputs)
-        if not votes.compiled:
+        if not votes.fusible:
             return None
         with full_precision(inputs.poses):
             gaussians, logits = self._activated(votes.fitted(None), 1)

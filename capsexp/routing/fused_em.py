@@ -1,4 +1,5 @@
-"""One iteration of EM routing (Hinton, Sabour, Frosst 2018, procedure 1) without stored votes, on the CPU.
+"""One iteration of EM routing (Hinton, Sabour, Frosst 2018, procedure 1) without stored votes: on the CPU the loops of
+`compiled`, on CUDA the kernels of `triton_em`, each where it applies.
 
 E-step     R_ij ← softmax_j(offset_j − ½ Σ_d precision_jd (v_ijd − μ'_jd)²)      μ' of the iteration before
 M-step     w_ij = R_ij a_i,  T_j = Σ_i w_ij,  μ_jd = Σ_i s_ij v_ijd,  σ²_jd = Σ_i s_ij c²_ijd
@@ -11,6 +12,7 @@ G = ∂L/∂μ − 2 ∂L/∂σ² μ (1 − Σ_i s_ij), and Σ_i s_ij ∂s_ij = 
 ∂v_ijd = s_ij (G + 2 ∂L/∂σ² c) − l_ij precision_jd (v − μ'),  l_ij = R_ij (a_i ∂w_ij − Σ_k R_ik a_i ∂w_ik)
 """
 
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from capsexp.nn.capsules import factor
 from capsexp.nn.precision import at_least_float32
 from capsexp.nn.routing import VoteInputs
-from capsexp.routing.compiled import PLACES, Loops
+from capsexp.routing.compiled import Loops, em_backward, em_forward
 from capsexp.routing.gaussians import VARIANCE_FLOOR, WEIGHT_FLOOR, Gaussians
 
 
@@ -45,8 +47,12 @@ class RecomputedVotes:
         self.activations, self.window = inputs.activations.to(self.children.dtype), (inputs.kernel, inputs.stride)
 
     @property
-    def compiled(self) -> bool:
+    def fusible(self) -> bool:
         """Whether `fitted` can be called."""
+        if self.children.is_cuda and find_spec("triton"):
+            from capsexp.routing import triton_em
+
+            return triton_em.applies(self.children, self.weight)
         return Loops.of(self.children, self.weight, *self.window) is not None
 
     def fitted(self, assignment: Assignment | None) -> Gaussians:
@@ -65,14 +71,12 @@ class _Iteration(torch.autograd.Function):
         ctx: Any, children: Tensor, weight: Tensor, activations: Tensor, *rest: Any
     ) -> tuple[Tensor, Tensor, Tensor]:
         *assignment, kernel, stride = rest
-        loops = Loops.of(children, weight, kernel, stride)
-        assert loops is not None
-        total = loops.new(loops.parents)
-        mean, variance = (loops.new(loops.inner, loops.rows, loops.parents) for _ in range(2))
-        split = [loops.children, activations.contiguous(), *_packed(loops, assignment), total, mean, variance]
-        kept = children.new_empty(loops.threads, PLACES * len(weight) * loops.parents)
-        loops.run("em_forward", [loops.repeated(), kept], split)
-        mean, variance = loops.unpack(mean), loops.unpack(variance)
+        if loops := Loops.of(children, weight, kernel, stride):
+            total, mean, variance = em_forward(loops, activations, assignment)
+        else:
+            from capsexp.routing import triton_em
+
+            total, mean, variance = triton_em.forward(children, weight, activations, assignment, kernel, stride)
         ctx.save_for_backward(children, weight, activations, *assignment, total, mean, variance)
         ctx.window = kernel, stride
         return total, mean, variance
@@ -81,29 +85,14 @@ class _Iteration(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, by_total: Tensor, by_mean: Tensor, by_variance: Tensor) -> tuple[Tensor | None, ...]:
         children, weight, activations, *assignment, total, mean, variance = ctx.saved_tensors
-        loops = Loops.of(children, weight, *ctx.window)
-        assert loops is not None
         scale = (total + WEIGHT_FLOOR).reciprocal()
         quadratic = by_variance * scale[..., None]
         linear = by_mean * scale[..., None] - 2 * quadratic * mean * (WEIGHT_FLOOR * scale)[..., None]
-        constant = by_total - (quadratic * variance).sum(dim=-1)
-        packed = _packed(loops, assignment)
-        reads = [*packed, loops.pack(mean), constant, loops.pack(linear), loops.pack(quadratic)]
-        by_children, by_activations = torch.zeros_like(loops.children), torch.zeros_like(activations.contiguous())
-        by_matrices = torch.zeros_like(loops.repeated(), memory_format=torch.contiguous_format)
-        by_assignment = [None if part is None else torch.empty_like(part) for part in packed]
-        split = [loops.children, activations.contiguous(), *reads, by_children, by_activations, *by_assignment]
-        loops.run("em_backward", [loops.repeated(), by_matrices], split)
-        gradients = by_children, loops.summed(by_matrices, weight), by_activations
-        by_old, by_precision, by_offset = by_assignment
-        if by_old is None or by_precision is None:
-            return *gradients, None, None, None, None, None
-        return *gradients, loops.unpack(by_old), loops.unpack(by_precision), by_offset, None, None
+        moments = mean, by_total - (quadratic * variance).sum(dim=-1), linear, quadratic
+        if loops := Loops.of(children, weight, *ctx.window):
+            found = em_backward(loops, weight, activations, assignment, moments)
+        else:
+            from capsexp.routing import triton_em
 
-
-def _packed(loops: Loops, assignment: list[Tensor | None]) -> list[Tensor | None]:
-    """Mean, precision and offset in the layout of the loops."""
-    mean, precision, offset = assignment
-    if mean is None or precision is None or offset is None:
-        return [None, None, None]
-    return [loops.pack(mean), loops.pack(precision), offset.contiguous()]
+            found = triton_em.backward(children, weight, activations, assignment, moments, *ctx.window)
+        return *found, None, None

@@ -7,6 +7,7 @@ import re
 import resource
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -91,6 +92,12 @@ def keep_freed_memory() -> None:
         return
     mallopt(_M_MMAP_MAX, 0)
     mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def return_freed_memory() -> None:
+    """Gives the system the freed memory back that malloc keeps."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _now() -> str:

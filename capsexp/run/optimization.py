@@ -5,7 +5,7 @@ faster than Python launches it: there a whole step is captured once as a CUDA gr
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -54,7 +54,7 @@ class EagerStep:
 
 
 class CapturedStep:
-    """The same step, captured once and replayed; captured again after a change of the learning rate, a part of it.
+    """The same step, captured once and replayed; it reads the learning rates from the device, where they may change.
 
     Batches of another shape than the first, such as the last of an epoch, take the eager step.
 
@@ -67,7 +67,7 @@ class CapturedStep:
         self.step, self.capture = step, capture
         self.steps = 0
         self.shapes: tuple[torch.Size, torch.Size] | None = None
-        self.rates: list[Any] = []
+        self.rates: list[Tensor] = []  # of the parameter groups
         self.replay: Callable[[], None] | None = None
         self.input: Batch
         self.output: StepOutput
@@ -79,19 +79,27 @@ class CapturedStep:
         self.steps += 1
         if shapes != self.shapes or self.steps <= WARM_UP:
             return self.step(batch)
-        rates = [group["lr"] for group in self.step.optimizer.param_groups]
-        if self.replay is None or rates != self.rates:
-            self.replay, self.rates = None, rates  # frees the old capture's memory first
+        groups = self.step.optimizer.param_groups
+        if self.replay is None:
+            self.rates = [torch.tensor(group["lr"], device=batch.pixels.device) for group in groups]
             self.input = Batch(batch.pixels.clone(), batch.labels.clone())
             self.step.optimizer.zero_grad()  # gradients have to be allocated in the capture
             self.replay = self.capture(self._captured)
         self.input.pixels.copy_(batch.pixels)
         self.input.labels.copy_(batch.labels)
+        for rate, group in zip(self.rates, groups, strict=True):
+            rate.fill_(group["lr"])
         self.replay()
         return StepOutput(self.output.loss.clone(), self.output.scores.clone())
 
     def _captured(self) -> None:
+        groups = self.step.optimizer.param_groups
+        numbers = [group["lr"] for group in groups]
+        for group, rate in zip(groups, self.rates, strict=True):
+            group["lr"] = rate
         self.output = self.step(self.input)
+        for group, number in zip(groups, numbers, strict=True):  # for schedules, histories and checkpoints
+            group["lr"] = number
         torch.clear_autocast_cache()  # the bfloat16 copies of the weights are in the capture's memory
 
 

@@ -28,7 +28,7 @@ def test_steps_are_those_of_runs(device: str, bench: ModuleType, monkeypatch: py
     monkeypatch.setattr(bench.CapsuleModule, "to", lambda self, where: self)
     monkeypatch.setattr(bench, "make_step", make_step)
     with pytest.raises(Made) as made:
-        bench._step("data=mnist_sample budget=demo", "fast", [])
+        bench._step("data=mnist_sample budget=demo", "fast", bench._options([]))
     assert made.value.args == (device == "cuda",)
 
 
@@ -52,9 +52,48 @@ def test_only_a_cpu_measures_memory_in_processes(bench: ModuleType, monkeypatch:
 
     monkeypatch.setattr(bench.subprocess, "run", no_process)
     monkeypatch.setattr(bench, "find_device", lambda config: (torch.device("cuda"), "bf16"))
-    monkeypatch.setattr(bench, "_step", lambda case, way, overrides: (lambda: None, bench._config(case, overrides)))
+    monkeypatch.setattr(bench, "_step", lambda case, way, options: (lambda: None, bench._config(case, [])))
     for name in ("empty_cache", "reset_peak_memory_stats"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 10**9)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 10**9)
     assert [steps.memory_gb for steps in bench._case(0, bench._options([]))] == [2.0, 2.0]
+
+
+def test_a_step_that_does_not_fit_the_memory_has_no_peak(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[tuple[int, int]] = []
+    monkeypatch.setattr(bench.resource, "setrlimit", lambda kind, limit: limits.append(limit))
+    monkeypatch.setattr(bench, "_step", lambda case, way, options: (lambda: torch.empty(10**15), None))
+    assert bench._peak(bench._options(["--alone=0", "--way=reference"])) is None
+    assert limits[0][0] > 10**8
+    monkeypatch.setattr(bench, "_step", lambda case, way, options: (lambda: torch.empty(10), None))
+    assert bench._peak(bench._options(["--alone=0", "--way=reference"])) > 0.1
+
+
+def test_a_routing_that_does_not_fit_the_memory_is_left_out(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "CASES", [("small", "data=mnist_sample budget=demo optim.batch_size=2")])
+    monkeypatch.setattr(bench, "_memory", lambda index, way, options: {"fast": 1.0}.get(way))
+    (fast,) = bench._case(0, bench._options(["--rounds=1", "budget.width=0.1"]))
+    assert (fast.way, fast.memory_gb) == ("fast", 1.0)
+    page = bench._page("a device", 7.5, {}, [fast])
+    assert "| small | " in page
+    assert "doesn't fit the memory" in page
+    assert "7.5" in page
+
+
+def test_variants_reach_the_network_and_the_processes(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "CASES", [("small", "data=mnist_sample budget=demo optim.batch_size=2")])
+    options = bench._options(["--variant", "channels_last", "--", "budget.width=0.1"])
+    networks = []
+    monkeypatch.setattr(bench, "make_step", lambda forward, *_, **__: networks.append(forward.__self__.network))
+    bench._step("data=mnist_sample budget=demo", "fast", options)
+    weights = [module.weight for module in networks[0].modules() if isinstance(module, torch.nn.Conv2d)]
+    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
+    assert 0.1 < bench._memory(0, "fast", options) < 100
+
+
+def test_emulated_bfloat16_is_not_timed(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_best", lambda act, device: 1.0)
+    found = {precision: list(bench._ceilings(torch.device("cpu"), precision)) for precision in ("float32", "bf16")}
+    assert found["float32"] == ["matrix product, float32", "convolution, float32"]
+    assert found["bf16"] == [*found["float32"], "matrix product, bfloat16", "convolution, bfloat16"]

@@ -6,7 +6,7 @@ import pytest
 from made import PLAIN, run, runs, write
 
 from capsexp.errors import InputError
-from capsexp.results.runs import line, read
+from capsexp.results.runs import line, read, take_in
 from capsexp.run import records
 
 
@@ -68,3 +68,26 @@ def test_files_that_are_no_records_are_named_and_the_others_are_read(tmp_path: P
 def test_without_its_folder_there_is_one_line() -> None:
     with pytest.raises(InputError, match="nowhere: no such folder; the records are in results/runs"):
         read(Path("nowhere"))
+
+
+def test_records_of_finished_runs_are_taken_in(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    (kept, damaged, unfinished) = write(here, [*runs(PLAIN, [99.1, 99.2]), run(PLAIN, 2, failed=True)])
+    before = kept.read_bytes()
+    damaged.write_text(damaged.read_text()[:100])
+    sent = write(there, [*runs(PLAIN, [95.0, 99.2, 99.3, 99.4]), run(PLAIN, 4, failed=True)])
+    renamed = sent[3].rename(there / sent[3].name)  # not in runs/
+    (there / "runs" / "z-edited.json").write_text(sent[2].read_text().replace('"train_loss": 0.1', '"train_loss": 0.2'))
+    (there / "runs" / "z-misnamed.json").write_bytes(sent[2].read_bytes())
+    taken, were_here, refused = take_in(there, here)
+    assert taken == [here / "runs" / renamed.name, *sorted([damaged, unfinished])]
+    assert were_here == [kept]
+    assert kept.read_bytes() == before
+    assert [target.read_bytes() for target in (damaged, unfinished)] == [path.read_bytes() for path in sent[1:3]]
+    assert sorted(Path(line.partition(":")[0]).name for line in refused) == sorted(
+        [sent[4].name, "z-edited.json", "z-misnamed.json"]
+    )
+    assert any("of a failed run (diverged)" in line for line in refused)
+    assert len(read(here)[0]) == 4
+    with pytest.raises(InputError, match="nowhere: no such folder"):
+        take_in(Path("nowhere"), here)

@@ -96,6 +96,21 @@ def test_a_damaged_record_is_named_and_the_rest_is_written(folder: Path, program
     assert program(SCRIPT, "--check")[0] == 1
 
 
+def test_records_of_another_machine_are_taken_in_before_the_tables(folder: Path, program: Program) -> None:
+    (sent,) = write(folder / "there", runs(CBAM, [98.7]))
+    code, printed, errors = program(SCRIPT, "--take-in", "there")
+    assert (code, errors) == (0, [])
+    assert printed[:2] == [
+        f"took results/runs/{sent.name}",
+        "1 records taken in from there, 0 were here, 0 refused",
+    ]
+    assert "98.70 (1)" in (folder / "results" / "tables" / "two.md").read_text()
+    sent.write_text("[1, 2]")
+    code, printed, (error,) = program(SCRIPT, "--take-in", "there")
+    assert (code, printed[0]) == (1, "0 records taken in from there, 0 were here, 1 refused")
+    assert error.startswith(f"error: there/runs/{sent.name}: not a record")
+
+
 def test_files_of_removed_studies_are_removed_and_no_others(folder: Path, program: Program) -> None:
     program(SCRIPT)
     (folder / "results" / "tables" / "notes.md").write_text("not generated\n")
@@ -140,6 +155,8 @@ def test_other_results_have_tables_of_their_own(folder: Path, program: Program) 
         (["oen"], "oen: no such study; did you mean one?"),
         (["one", "dta=mnist"], "did you mean data?"),
         (["--results", "nowhere"], "nowhere: no such folder"),
+        (["--take-in", "nowhere"], "nowhere: no such folder"),
+        (["--take-in", ".", "--check"], "--check writes nothing: leave --take-in out"),
         (["--readme", "nothing.md"], "nothing.md: must have a line <!-- tables: begin -->"),
     ],
 )

@@ -9,7 +9,8 @@ from support import composed_config
 from torch import Tensor
 
 from capsexp.nn import capsules
-from capsexp.routing import compiled
+from capsexp.nn.conv_capsules import ConvCapsules
+from capsexp.routing import compiled, fused_em
 from capsexp.routing.em import Activation, EMRouting
 from capsexp.routing.gaussians import VARIANCE_FLOOR, WEIGHT_FLOOR, Gaussians, fitted, log_density
 from capsexp.run.build import build
@@ -226,6 +227,14 @@ CHUNKED = [
     ("model=inverted_capsnet", "routing.iterations=3", "routing.activations=true"),
     ("model=inverted_capsnet", "routing.iterations=2", "routing.activations=true", "routing.order=sequential"),
 ]
+
+
+def test_where_no_fused_loops_apply_votes_are_routed_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_em.RecomputedVotes, "fusible", False)
+    layer = ConvCapsules(2, 3, 4, 4, 2, 1, routing()).double()
+    poses, present = torch.randn(2, 3, 3, 2, 4).double(), torch.rand(2, 3, 3, 2).double()
+    assert layer.routing.forward_fused(layer.vote_inputs(capsules.Capsules(poses, present))) is None
+    torch.testing.assert_close(layer(capsules.Capsules(poses, present)), layer._route(poses, present))
 
 
 @pytest.mark.parametrize("kept", [0, 2**26])

@@ -57,13 +57,13 @@ def compare(name: str) -> None:
 
 def main() -> None:
     """Compares all shapes, with all children in a program, and with few children and places in a program."""
-    from capsexp.routing import triton_inverted
+    from capsexp.routing import triton_votes
 
     for name in SHAPES:
-        triton_inverted.PROGRAMS, triton_inverted.ELEMENTS = 1, 2048
+        triton_votes.PROGRAMS, triton_votes.ELEMENTS = 1, 2048
         compare(name)
         print(f"{name}: whole")
-        triton_inverted.PROGRAMS, triton_inverted.ELEMENTS = 4, 64
+        triton_votes.PROGRAMS, triton_votes.ELEMENTS = 4, 64
         compare(name)
         print(f"{name}: split")
 

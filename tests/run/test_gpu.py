@@ -91,6 +91,8 @@ def test_shifted_images_equal_those_of_the_cpu() -> None:
         "model=inverted_capsnet data=cifar10 routing.order=sequential",
         "model=inverted_capsnet_cifar100 data=cifar100",
         "model=inverted_capsnet_multimnist data=diverse_multimnist budget.width=0.25",
+        "model=em_capsnet data=cifar10",
+        "model=em_capsnet data=cifar10 routing.iterations=3 routing.density=mean",
     ],
 )
 def test_fast_routing_equals_the_reference(options: str) -> None:
@@ -102,7 +104,8 @@ def test_fast_routing_equals_the_reference(options: str) -> None:
         images = torch.rand(4, config.data.channels, config.data.size, config.data.size).cuda()
         scores = network(images).scores
         scores.square().sum().backward()
-        results.append([scores.detach(), *(p.grad for p in network.parameters() if p.grad is not None)])
+        gradients = [part.grad.flatten() for part in network.parameters() if part.grad is not None]
+        results.append([scores.detach(), torch.cat(gradients)])  # that of a bias before a batch norm is rounding error
     for fast, reference in zip(*results, strict=True):
         assert (fast - reference).norm() <= 1e-3 * reference.norm()
 

@@ -115,14 +115,30 @@ def test_a_captured_step_is_the_eager_step(name: str) -> None:
     assert capture.captures == 1
 
 
-def test_a_new_learning_rate_is_captured_again() -> None:
-    step, capture = captured_step_of(module_of("model=capsnet data=mnist_sample"))
-    some = batches([2] * 10)
-    for number, batch in enumerate(some):
-        if number == 7:
-            step.step.optimizer.param_groups[0]["lr"] /= 10
-        step(batch)
-        assert capture.captures == (number >= WARM_UP) + (number >= 7)
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_a_new_learning_rate_needs_no_new_capture(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The update is fused, as on a GPU, and reads the rate from one tensor; rates are numbers of float32."""
+    options = f"model=capsnet data=mnist_sample optim.name={name} optim.lr={2**-10}"
+    plain, captured = module_of(options), module_of(options)
+    eager, (replayed, capture) = step_of(plain), captured_step_of(captured)
+    rates: list[Any] = []
+    kernel = f"_fused_{name}_"
+    fused = getattr(torch, kernel)
+    for step in (eager, replayed.step):
+        step.optimizer.param_groups[0]["fused"] = True
+    for number, batch in enumerate(batches([2] * 8)):
+        for step in (eager, replayed.step):
+            step.optimizer.param_groups[0]["lr"] /= 1 + (number == 6)
+        eager(batch)
+        with monkeypatch.context() as patched:
+            patched.setattr(torch, kernel, lambda *tensors, **rest: rates.append(rest["lr"]) or fused(*tensors, **rest))
+            replayed(batch)
+        assert replayed.step.optimizer.param_groups[0]["lr"] == 2**-10 / (1 + (number >= 6))
+    for a, b in zip(plain.parameters(), captured.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert capture.captures == 1
+    assert [type(rate) for rate in rates] == [float] * WARM_UP + [Tensor] * 5
+    assert len({rate.data_ptr() for rate in rates[WARM_UP:]}) == 1
 
 
 def test_weights_are_cast_again_in_each_step_of_an_autocast_region() -> None:

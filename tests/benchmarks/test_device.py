@@ -1,0 +1,40 @@
+"""The check of a device finds what is wrong with it, and goes on."""
+
+import pytest
+import torch
+from support import Program
+from torch import Tensor
+
+from capsexp.nn.routing import Capsules
+from capsexp.routing.inverted import InvertedRouting
+
+NARROW = ("trainer=cpu", "budget.width=0.05")
+
+
+def test_all_is_well_here(program: Program) -> None:
+    code, lines, errors = program("benchmarks/device.py", *NARROW)
+    assert (code, errors) == (0, [])
+    assert [line.split(":")[0].removeprefix("ok    ") for line in lines] == [
+        *("versions", "device", "compiler", "float32", "dynamic routing", "inverted routing", "EM routing"),
+        *("CUDA graph", "memory"),
+    ]
+
+
+def test_what_is_wrong_is_said(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    convolved, iteration = torch.nn.functional.conv2d, InvertedRouting.iteration_fused
+
+    def tf32(images: Tensor, weight: Tensor, *rest: object, **options: object) -> Tensor:
+        rounded = images.half().float() if images.dtype == torch.float32 else images  # both have 10 bits
+        return convolved(rounded, weight, *rest, **options)
+
+    def wrong(self: InvertedRouting, *inputs: object) -> Capsules:
+        return Capsules(iteration(self, *inputs).poses * float("nan"))
+
+    monkeypatch.setattr(torch.nn.functional, "conv2d", tf32)
+    monkeypatch.setattr(InvertedRouting, "iteration_fused", wrong)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    code, lines, _ = program("benchmarks/device.py", *NARROW)
+    assert code == 1
+    found = [line.split(":")[0].removeprefix("FAIL  ") for line in lines if line.startswith("FAIL")]
+    assert found == ["compiler", "float32", "inverted routing"]
+    assert len(lines) == 9
