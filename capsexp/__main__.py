@@ -16,12 +16,13 @@ import hydra
 from hydra._internal import utils as hydra_utils
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from capsexp.cli import end_with, report, wrong_option
 from capsexp.config import compose, searchpath
 from capsexp.config.checks import nearest
-from capsexp.config.schema import check
+from capsexp.config.schema import Config, check
 from capsexp.errors import DONE, FAILED, CapsexpError, InputError
 
 #: Each command but training, and the package that runs it; conf/hydra/help/capsexp.yaml describes them.
@@ -40,10 +41,11 @@ RESUME = "the same command continues after the last whole epoch"
 
 
 @hydra.main(version_base="1.3", config_path=str(searchpath.CONF), config_name="config")
-def task(composed: DictConfig) -> CapsexpError | None:
-    """One run of a composed configuration, in this process or in a launcher's.
+def task(composed: DictConfig) -> CapsexpError | float | None:
+    """One run of a composed configuration, in this process or in a launcher's; the held-out accuracy, where it has one.
 
-    An error is printed and returned, not raised: the other runs of a sweep go on, and a launcher passes it back.
+    An error is printed and returned, not raised: the other runs of a sweep go on, and a launcher passes it back. A
+    sweeper that maximises what runs return gets it raised: it counts failures itself.
     """
     hydra_config = HydraConfig.get()
     overrides = [str(word) for word in OmegaConf.to_container(hydra_config.overrides.task, resolve=False) or []]
@@ -52,13 +54,36 @@ def task(composed: DictConfig) -> CapsexpError | None:
         os.chdir(hydra_config.runtime.cwd)  # a launcher's process may have started elsewhere
         searchpath.import_from(hydra_config.runtime.cwd)
         config = check(compose.plain(composed))
+        if _is_optimised(hydra_config) and (problem := _problem_of_objective(config, hydra_config)):
+            raise SystemExit(report(InputError(problem), overrides).exit_code)  # an error would be one trial's alone
         from capsexp.run.execute import run  # torch takes seconds to import: only for a valid configuration
 
-        run(config, compose.command(overrides))
+        return run(config, compose.command(overrides)).chosen_accuracy
     except BrokenPipeError as error:  # ends a sweep, too: its other runs couldn't print anything either
         raise SystemExit(FAILED) from error
     except Exception as error:
+        if _is_optimised(hydra_config):
+            raise
         return report(error, overrides)
+
+
+def _is_optimised(hydra_config: Any) -> bool:
+    """Whether the run is one of a sweeper that chooses the next ones by what it returns, as Optuna's does."""
+    chosen = hydra_config.runtime.choices["hydra/sweeper"]
+    return hydra_config.mode is RunMode.MULTIRUN and chosen not in ("study", "basic")
+
+
+def _problem_of_objective(config: Config, hydra_config: Any) -> str | None:
+    """Why a sweeper must not optimise what the run returns: it would choose by the test set, or the least accurate."""
+    if config.protocol != "heldout":
+        sweeper = hydra_config.runtime.choices["hydra/sweeper"]
+        return (
+            f"protocol={config.protocol}: nothing may be chosen by the test set; "
+            f"hydra/sweeper={sweeper} maximises the held-out accuracy of protocol=heldout"
+        )
+    direction = hydra_config.sweeper.get("direction", "maximize")  # Optuna's sweeper minimises by default
+    if getattr(direction, "name", direction) != "maximize":
+        return "hydra.sweeper.direction: must be maximize, since the runs return an accuracy"
     return None
 
 
@@ -88,6 +113,11 @@ def _run(words: list[str]) -> int:
     if options.overrides and options.overrides[0].isidentifier():
         command = options.overrides[0]
         raise InputError(f"{command}: no such command{nearest(command, COMMANDS)} (there are {', '.join(COMMANDS)})")
+    if options.help:
+        from capsexp.config import help as help_page  # needed by no run
+
+        print(help_page.page([compose.for_hydra(word) for word in options.overrides]))
+        return DONE
     place = words.index(options.overrides[0]) if options.overrides else len(words)  # overrides must stand together
     words[place:] = [*searchpath.for_jobs(), *map(compose.for_hydra, words[place:])]
     sys.argv[1:] = [*searchpath.for_hydra(), *words]
@@ -134,7 +164,7 @@ def _exit_code(returned: Any) -> int:
     jobs = [returned] if isinstance(returned, JobReturn) else []
     if isinstance(returned, list):
         jobs = [job for batch in returned for job in batch]
-    failed = [job for job in jobs if job.return_value is not None]
+    failed = [job for job in jobs if isinstance(job.return_value, CapsexpError)]
     if failed and isinstance(returned, list):
         _wait_for_ray()
         print(f"error: {len(failed)} of {len(jobs)} runs failed", file=sys.stderr)

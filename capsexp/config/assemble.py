@@ -2,9 +2,9 @@
 
 A file is read once a process, and a combination of choices merged once. The rules are Hydra's:
 
-- config.yaml lists the groups, each with a choice. A file of a group sets keys of that group or, as models do, of the
-  root (`# @package _global_`). It can include files of its folder, and choose for other groups (`override /optim: x`),
-  if these stand before its own in config.yaml.
+- config.yaml lists the groups, each with a choice, or a list of choices. A file of a group sets keys of that group or,
+  as models do, of the root (`# @package _global_`). It can include files of its folder, and choose for other groups
+  (`override /optim: x`), if these stand before its own in config.yaml.
 - A choice on the command line takes precedence over `override`, in an including file over an included one, and these
   over config.yaml's choice.
 - The first of several folders that has a file counts.
@@ -23,11 +23,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf
 
+Choice = str | tuple[str, ...]
+
 
 def assembled(folders: tuple[Path, ...], overrides: list[str]) -> DictConfig:
     """What a command line makes of the files in some folders; raises an error where it takes Hydra."""
     words = [_parsed(override) for override in overrides]
-    choices = {word.key_or_group: str(word.value()) for word in words if (folders[0] / word.key_or_group).is_dir()}
+    choices = {word.key_or_group: _choice(word.value()) for word in words if (folders[0] / word.key_or_group).is_dir()}
     values = [word for word in words if word.key_or_group not in choices]
     if len(choices) + len(values) < len(words):
         raise ValueError("a group is chosen twice")
@@ -35,6 +37,10 @@ def assembled(folders: tuple[Path, ...], overrides: list[str]) -> DictConfig:
     for value in values:
         OmegaConf.update(config, value.key_or_group, value.value(), merge=True)
     return config
+
+
+def _choice(value: Any) -> Choice:
+    return tuple(map(str, value)) if isinstance(value, list) else str(value)
 
 
 @cache
@@ -46,20 +52,22 @@ def _parsed(override: str) -> Override:
 
 
 @cache
-def _merged(folders: tuple[Path, ...], typed: tuple[tuple[str, str], ...]) -> bytes:
+def _merged(folders: tuple[Path, ...], typed: tuple[tuple[str, Choice], ...]) -> bytes:
     """The merged files of a combination of choices; pickled, so that callers can't change what is in the cache."""
     own, lines = _read(folders[0] / "config.yaml")
-    groups = {group: choice for line in lines[:-1] for group, choice in line.items()}
+    groups: dict[str, Choice] = {group: _choice(choice) for line in lines[:-1] for group, choice in line.items()}
     chosen, layers = dict(typed), [own]
     if lines[-1] != "_self_" or not chosen.keys() <= groups.keys():
         raise ValueError("not a choice for each group, and then the file itself")
     while groups:
         group, choice = groups.popitem()  # the last one: models choose for the groups before them
-        content, brought = _file(folders, group, chosen.get(group, choice))
-        if not brought.keys() <= groups.keys():
-            raise ValueError(f"{group}: chooses for a group that is composed already, or not at all")
-        chosen = brought | chosen
-        layers.insert(0, content)
+        choice = chosen.get(group, choice)
+        for name in [choice] if isinstance(choice, str) else reversed(choice):
+            content, brought = _file(folders, group, name)
+            if not brought.keys() <= groups.keys():
+                raise ValueError(f"{group}: chooses for a group that is composed already, or not at all")
+            chosen = {**brought, **chosen}
+            layers.insert(0, content)
     config = OmegaConf.merge(*layers)
     OmegaConf.set_struct(config, True)
     return pickle.dumps(config)

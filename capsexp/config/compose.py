@@ -27,6 +27,9 @@ from capsexp.errors import InputError, RunError, first_line
 #: Launchers that come with an extra.
 _CLUSTER = ("submitit_local", "submitit_slurm", "ray", "ray_aws")
 
+#: Groups of which several can be chosen, or none: logger=[tensorboard,csv].
+SEVERAL = ("logger",)
+
 #: Keys whose value is one path, whatever characters it has.
 _PATHS = ("data.root", "paths.results", "paths.logs")
 
@@ -55,6 +58,8 @@ def _check_choice(parsed: Override, word: str) -> None:
     """Raises InputError for a group with no choice or several, and for several studies, which are no sweep."""
     group, value = parsed.key_or_group, parsed.value()
     if parsed.is_delete() or not ((CONF / group).is_dir() or group.startswith("hydra/")):
+        return
+    if group in SEVERAL and isinstance(value, list) and all(isinstance(choice, str) for choice in value):
         return
     swept = parsed.is_sweep_override() and group != "study"
     choices = [value] if not swept else value.list if isinstance(value, ChoiceSweep) else []
@@ -108,8 +113,18 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 def command(overrides: list[str]) -> str:
     """The command that repeats a run anywhere: without folders, progress display and launchers."""
-    local = ("paths.", "data.root=", "data.download=", "trainer.progress=", "trainer.threads=", "hydra", "rerun=")
-    kept = [word for word in overrides if not word.lstrip("+~").startswith((*local, "study="))]
+    local = (
+        "paths.",
+        "data.root=",
+        "data.download=",
+        "trainer.progress=",
+        "trainer.threads=",
+        "hydra",
+        "rerun=",
+        "logger",
+        "study=",
+    )
+    kept = [word for word in overrides if not word.lstrip("+~").startswith(local)]
     return shlex.join(["python", "-m", "capsexp", *searchpath.for_command(), *kept])
 
 
@@ -121,6 +136,8 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
             return InputError(" ".join(str(error).split()))
         if group == "hydra/launcher" and choice in _CLUSTER:
             return InputError(f"{group}={choice}: not installed; pip install 'capsexp[cluster]' brings it")
+        if (group, choice) == ("hydra/sweeper", "optuna"):
+            return InputError(f"{group}={choice}: not installed; pip install 'capsexp[optuna]' brings it")
         options = sorted(error.options or [])
         return InputError(
             f"{group}={choice}: no such choice{nearest(choice, options)} ({group} has {', '.join(options)})"

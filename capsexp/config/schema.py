@@ -1,4 +1,4 @@
-"""The schema of a configuration: the meaning, type and bounds of every key.
+"""The schema of a configuration: type and bounds of every key; what it means stands beside its value in conf/.
 
 `check` turns the plain mapping that Hydra composes into a `Config`, or raises InputError with one line. Components
 (network, routing, loss, a data set's reader and synthesis: the nodes with a `_target_`) are checked against the
@@ -36,14 +36,14 @@ class Data:
     """A data set: its folder, the accepted versions of its files, size and statistics of its images."""
 
     name: Name
-    reader: Component  # see capsexp.data.reader
-    root: DataFolder  # the folder that holds all data sets, in torchvision's layouts
-    download: bool  # fetch missing files, where there is a network
-    size: Count  # pixels a side; larger images are averaged down to it, except by a synthesis
-    channels: Literal[1, 3]  # grey images are repeated to three channels
+    reader: Component
+    root: DataFolder
+    download: bool
+    size: Count
+    channels: Literal[1, 3]
     classes: Count
-    flips: bool  # a mirrored image keeps its class
-    mean: list[float]  # of the training pixels / 255, one a channel
+    flips: bool
+    mean: list[float]
     std: list[Positive]
     versions: dict[str, Version]
     class_names: list[str] = field(default_factory=list)  # in the order of the labels, for display; empty: numbers
@@ -54,11 +54,11 @@ class Data:
 class Attention:
     """The network's attention modules; see capsexp.nn.attention."""
 
-    cbam: bool  # after the first convolution (jiao)
-    conv: bool  # after the last convolution before the capsules (huang, Eqs. 8-12)
-    caps: bool  # on the votes, before routing (huang, Eqs. 13-16)
-    cbam_reduction: Count  # r: channels over width of the shared layer
-    cbam_momentum: Fraction = 0.1  # of the running mean and variance of its batch normalisation
+    cbam: bool
+    conv: bool
+    caps: bool
+    cbam_reduction: Count
+    cbam_momentum: Fraction = 0.1
 
 
 @dataclass(frozen=True)
@@ -66,19 +66,19 @@ class Reconstruction:
     """The decoder that reconstructs the image from the class capsules (Sabour et al. 2017, section 4.1)."""
 
     enabled: bool
-    weight: NotNegative  # on the squared error, summed over the pixels
-    hidden: list[Count]  # widths of the decoder's hidden layers
+    weight: NotNegative
+    hidden: list[Count]
 
 
 @dataclass(frozen=True)
 class Preprocess:
     """Preprocessing and augmentation of training images, on the device, in every epoch anew."""
 
-    normalize: bool  # subtract the training mean, divide by the standard deviation; else pixels / 255 alone
-    shift: Annotated[float, Ge(0), Lt(1)]  # moved by up to this fraction of the side
-    crop_padding: Natural  # pixels added on each side before a random crop of the old size
-    flip: bool  # mirrored, one time in two, where data.flips allows it
-    fill: Literal["zeros", "nearest"] = "zeros"  # of the pixels that move in: black, or the nearest pixel of the image
+    normalize: bool
+    shift: Annotated[float, Ge(0), Lt(1)]
+    crop_padding: Natural
+    flip: bool
+    fill: Literal["zeros", "nearest"] = "zeros"
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ class Optim:
 
     name: Literal["adam", "sgd"]
     lr: Positive
-    momentum: Annotated[float, Ge(0), Lt(1)]  # sgd only
+    momentum: Annotated[float, Ge(0), Lt(1)]
     weight_decay: NotNegative
     batch_size: Count
-    epochs: Count  # the paper's; the budget can reduce them
+    epochs: Count
     schedule: Literal["constant", "plateau", "steps"]
-    factor: Annotated[float, Gt(0), Lt(1)]  # by which the schedule multiplies the learning rate
-    patience: Natural  # plateau: epochs without a lower training loss until then
-    milestones: list[Count]  # steps: the paper's epochs until then; a reduced budget scales them
+    factor: Annotated[float, Gt(0), Lt(1)]
+    patience: Natural
+    milestones: list[Count]
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,10 @@ class Budget:
 
     name: Name
     epochs: Count | None
-    steps: Count | None  # optimisation steps in an epoch
-    train_images: Count | None  # only the first; of a synthesis, its source images, and so the images of an epoch
-    test_images: Count | None  # only the first
-    width: Fraction  # of the networks' channels
+    steps: Count | None
+    train_images: Count | None
+    test_images: Count | None
+    width: Fraction
 
 
 @dataclass(frozen=True)
@@ -114,23 +114,48 @@ class Trainer:
     """How and where the training runs. Only the precision is part of a run's identity."""
 
     accelerator: Literal["auto", "cpu", "gpu"]
-    precision: Literal["auto", "bf16", "float32"]  # auto: bf16 where device and routing can, see run.plan.find_device
+    precision: Literal["auto", "bf16", "float32"]
     deterministic: bool
-    routing: Literal["fast", "reference"]  # reference: the papers' procedures literally, with all votes in memory
-    processes: Count | None  # that split each batch, with a GPU each; null: one for each GPU
-    steps_at_once: Count | None  # optimisation steps per step of Lightning; null: 25 on a GPU, 1 on the CPU
-    cuda_graphs: bool  # on a GPU, records and replays whole optimisation steps
-    threads: Count | None  # on the CPU; null: torch's default
+    routing: Literal["fast", "reference"]
+    processes: Count | None
+    steps_at_once: Count | None
+    cuda_graphs: bool
+    threads: Count | None
     eval_batch_size: Count
-    progress: Literal["auto", "bar", "lines", "none"]  # auto: a bar on a terminal, lines elsewhere
+    progress: Literal["auto", "bar", "lines", "none"]
+
+
+@dataclass(frozen=True)
+class WandB:
+    """Weights & Biases."""
+
+    project: Name
+
+
+@dataclass(frozen=True)
+class MLflow:
+    """MLflow."""
+
+    experiment: Name
+    tracking_uri: str | None
+
+
+@dataclass(frozen=True)
+class Logger:
+    """What a run's metrics are logged to, beside its record: logger=[tensorboard,csv]. No part of its identity."""
+
+    tensorboard: bool = False
+    csv: bool = False
+    wandb: WandB | None = None
+    mlflow: MLflow | None = None
 
 
 @dataclass(frozen=True)
 class Paths:
     """Folders that are written to."""
 
-    results: Folder  # records
-    logs: Folder  # checkpoints and TensorBoard's event files
+    results: Folder
+    logs: Folder
 
 
 @dataclass(frozen=True)
@@ -151,6 +176,7 @@ class Config:
     protocol: Literal["paper", "heldout"]
     seed: Annotated[int, Ge(0), Le(2**32 - 1)]
     rerun: bool  # train again in spite of a finished record
+    logger: Logger = field(default_factory=Logger)  # none of them with logger=[]
 
 
 def check(node: dict[str, Any]) -> Config:

@@ -209,7 +209,7 @@ def _trained(header: Header, local: dict[str, Any], keys: Sequence[str]) -> Conf
     kept = {key: value for key, value in kept.items() if f"trainer.{key}" not in keys}
     data = {key: value for key, value in node["data"].items() if key not in _LOCAL_DATA}
     data |= {key: value for key, value in local["data"].items() if key in _LOCAL_DATA}
-    own = {key: local[key] for key in ("paths", "rerun")}
+    own: dict[str, Any] = {key: local[key] for key in ("paths", "rerun", "logger") if key in local}
     return check({**node, **own, "data": data, "trainer": local["trainer"] | kept})
 
 

@@ -56,6 +56,12 @@ class Record:
     chance_accuracy: float | None = None  # of guessing the most frequent of the evaluated labels each time
     learned: bool | None = None  # see `has_learned`; null in a failed run, in a trial of a few steps, in older records
 
+    @property
+    def chosen_accuracy(self) -> float | None:
+        """The accuracy on the held-out tenth in the epoch that it chose; None under protocol paper."""
+        best = self.epochs[self.first_epoch_to_max - 1] if self.first_epoch_to_max else {}
+        return best.get("heldout_accuracy")
+
 
 def identity(config: Config, precision: str, note: str | None, unlisted: str | None = None) -> Json:
     """What can change a run's numbers.
@@ -103,7 +109,7 @@ def run_name(identity: Json) -> str:
 def stored_config(config: Config) -> Json:
     """The configuration as records hold it: without paths and what else is no part of a run."""
     whole = dataclasses.asdict(config)
-    for part in ("paths", "rerun"):
+    for part in ("paths", "rerun", "logger"):
         del whole[part]
     for part in ("root", "download", "versions", "class_names"):
         del whole["data"][part]

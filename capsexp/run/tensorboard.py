@@ -98,7 +98,8 @@ class TensorBoard(Callback):
         assert isinstance(module, CapsuleModule)
         assert self.writer is not None
         epoch = len(module.history)
-        for tag, value in self._scalars(module).items():
+        memory = peak_memory_mb(self.planned.device)
+        for tag, value in scalars(module.history[-1], self.planned.eval_split, memory).items():
             self.writer.add_scalar(tag, value, epoch)
         if self.scores:
             scores, labels = torch.cat(self.scores), torch.cat(self.labels)
@@ -124,12 +125,8 @@ class TensorBoard(Callback):
     def finish(self, record: records.Record) -> None:
         """Writes the maximum, its first epoch, and the end of the HParams page's session."""
         writer = self.writer or _open(folder_of(self.planned))
-        if record.max_accuracy is not None:
-            writer.add_scalar("maximum/accuracy", record.max_accuracy, record.first_epoch_to_max)
-        if record.first_epoch_to_max is not None:
-            writer.add_scalar("maximum/first_epoch_to_max", record.first_epoch_to_max, record.first_epoch_to_max)
-        if record.heldout_accuracy is not None:
-            writer.add_scalar("accuracy/test", record.heldout_accuracy, record.first_epoch_to_max)
+        for tag, value in final_scalars(record).items():
+            writer.add_scalar(tag, value, record.first_epoch_to_max)
         _, _, session_end = hparams_summaries({}, {})  # type: ignore[no-untyped-call]
         _events(writer).add_summary(session_end)
         writer.close()
@@ -146,13 +143,29 @@ class TensorBoard(Callback):
             warnings.simplefilter("ignore")
             writer.add_graph(TracedNetwork(module), torch.zeros(1, data.channels, data.size, data.size))
 
-    def _scalars(self, module: CapsuleModule) -> dict[str, float]:
-        """The last row of the history, under TensorBoard's names."""
-        row, split = module.history[-1], self.planned.eval_split
-        scalars: dict[str, float | None] = {_tag(name): value for name, value in row.items() if name != "epoch"}
-        scalars["seconds/epoch"] = row["train_seconds"] + row[f"{split}_seconds"]
-        scalars |= {f"peak_memory_mb/{name}": value for name, value in peak_memory_mb(self.planned.device).items()}
-        return {tag: value for tag, value in scalars.items() if value is not None}
+
+def scalars(row: records.Json, split: str, memory: Mapping[str, float | None] | None = None) -> dict[str, float]:
+    """An epoch's numbers under the names that all loggers use, which are TensorBoard's.
+
+    Args:
+        row: of the history.
+        split: on which it was evaluated.
+        memory: the peak until then, where it is known.
+    """
+    found: dict[str, float | None] = {_tag(name): value for name, value in row.items() if name != "epoch"}
+    found["seconds/epoch"] = row["train_seconds"] + row[f"{split}_seconds"]
+    found |= {f"peak_memory_mb/{name}": value for name, value in (memory or {}).items()}
+    return {tag: value for tag, value in found.items() if value is not None}
+
+
+def final_scalars(record: records.Record) -> dict[str, float]:
+    """A finished run's numbers, in the step of its best epoch: see `scalars`."""
+    found = {
+        "maximum/accuracy": record.max_accuracy,
+        "maximum/first_epoch_to_max": record.first_epoch_to_max,
+        "accuracy/test": record.heldout_accuracy,
+    }
+    return {tag: value for tag, value in found.items() if value is not None}
 
 
 def label(planned: Plan) -> str:

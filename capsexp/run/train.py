@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
 from capsexp.data import source
@@ -18,6 +19,7 @@ from capsexp.run import environment, records
 from capsexp.run.build import build
 from capsexp.run.checkpoints import AtomicCheckpointIO, EpochCheckpoint, drop_optimizer, load, resumable
 from capsexp.run.distributed import check_splittable, processes
+from capsexp.run.loggers import EpochLogger, make_loggers
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import BEST, Plan, finished
 from capsexp.run.progress import make_progress
@@ -34,12 +36,13 @@ def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback
     config, started = planned.config, environment.start()
     module, data = _set_up(planned, log)
     module.commits = [started["commit"]]
-    tensorboard = TensorBoard(planned)
-    callbacks = [*make_progress(config.trainer.progress), tensorboard, *callbacks]
+    tensorboard = [TensorBoard(planned)] if config.logger.tensorboard else []
+    epochs = EpochLogger(planned, make_loggers(planned))
+    callbacks = [*make_progress(config.trainer.progress), *tensorboard, epochs, *callbacks]
     heldout_accuracy, chance, error = None, None, None
     try:
         with processes(planned, _train_beside) as strategy:
-            heldout_accuracy = _fit_and_test(planned, module, data, strategy, callbacks, log)
+            heldout_accuracy = _fit_and_test(planned, module, data, strategy, callbacks, log, epochs.loggers)
         chance = constant_guess(data.evaluated[1])
         with naming(planned.folder):
             drop_optimizer(planned.folder)  # before the record, after which nothing looks here again
@@ -77,14 +80,22 @@ def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback
     if error:
         raise RunError(f"{planned.name}: failed: {record.error}") from error
     with naming(planned.folder):
-        tensorboard.finish(record)
+        for board in tensorboard:
+            board.finish(record)
+        epochs.finish(record)
     log(f"{planned.name}: {records.result_line(record)}")
     log(f"record {planned.path}")
-    log(f"TensorBoard logs {folder_of(planned)}")
+    if tensorboard:
+        log(f"TensorBoard logs {folder_of(planned)}")
     return record
 
 
-def make_trainer(planned: Plan, strategy: Strategy | str = "auto", callbacks: Sequence[Callback] = ()) -> pl.Trainer:
+def make_trainer(
+    planned: Plan,
+    strategy: Strategy | str = "auto",
+    callbacks: Sequence[Callback] = (),
+    loggers: Sequence[Logger] = (),
+) -> pl.Trainer:
     """Lightning's trainer of a run, without output of its own."""
     for library in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(library).setLevel(logging.WARNING)
@@ -99,7 +110,7 @@ def make_trainer(planned: Plan, strategy: Strategy | str = "auto", callbacks: Se
         max_epochs=planned.epochs,
         callbacks=[EpochCheckpoint(planned.folder), *callbacks],
         plugins=[AtomicCheckpointIO()],
-        logger=False,
+        logger=loggers or False,
         num_sanity_val_steps=0,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -136,9 +147,10 @@ def _fit_and_test(
     strategy: Strategy | str,
     callbacks: Sequence[Callback],
     log: Log,
+    loggers: Sequence[Logger] = (),
 ) -> float | None:
     """Trains; gives, under protocol heldout, the test accuracy of the best epoch in percent."""
-    trainer = make_trainer(planned, strategy, callbacks)
+    trainer = make_trainer(planned, strategy, callbacks, loggers)
     with naming(planned.folder), _interruptible():
         _fit(planned, trainer, module, data, log)
         if planned.config.protocol != "heldout":

@@ -17,7 +17,18 @@ from capsexp.study.setting import Setting
 from capsexp.study.studies import Claim, Row, Study
 
 #: Beginnings of words that don't change which experiment it is: a budget or a width is another setting of the same.
-INCIDENTAL = ("seed", "budget", "protocol", "trainer", "paths", "hydra", "rerun", "data.root", "data.download")
+INCIDENTAL = (
+    "seed",
+    "budget",
+    "protocol",
+    "trainer",
+    "paths",
+    "hydra",
+    "rerun",
+    "logger",
+    "data.root",
+    "data.download",
+)
 
 
 @dataclass(frozen=True)
