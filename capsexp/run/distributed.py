@@ -14,8 +14,10 @@ from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
+import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 from torch import nn
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
@@ -74,6 +76,8 @@ def processes(planned: Plan, train_as: Callable[[Plan, Strategy], None]) -> Iter
                 raise KeyboardInterrupt from None
             if other.exitcode:
                 raise RunError(f"process {number} of {count} ended with code {other.exitcode}") from error
+        for other in others:
+            other.kill()  # before the connection is closed, of which torch would print lines
         raise
     finally:
         finished.set()
@@ -83,6 +87,21 @@ def processes(planned: Plan, train_as: Callable[[Plan, Strategy], None]) -> Iter
                 other.join(_GRACE)
                 other.kill()
                 other.join()
+
+
+class OwnSignals(Callback):
+    """Keeps this program's handler of SIGTERM.
+
+    Lightning's broadcasts to the other processes, which wait for something else then, for ever.
+    """
+
+    def __init__(self) -> None:
+        self.handler = signal.getsignal(signal.SIGTERM)
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Replaces Lightning's handler, which is set before."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self.handler)
 
 
 def end_with_parent() -> None:

@@ -18,7 +18,7 @@ from capsexp.files import naming
 from capsexp.run import environment, records
 from capsexp.run.build import build
 from capsexp.run.checkpoints import AtomicCheckpointIO, EpochCheckpoint, drop_optimizer, load, resumable
-from capsexp.run.distributed import check_splittable, processes
+from capsexp.run.distributed import OwnSignals, check_splittable, processes
 from capsexp.run.loggers import EpochLogger, make_loggers
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import BEST, Plan, finished
@@ -108,7 +108,7 @@ def make_trainer(
         precision="bf16-mixed" if planned.precision == "bf16" else "32-true",
         deterministic=planned.config.trainer.deterministic,
         max_epochs=planned.epochs,
-        callbacks=[EpochCheckpoint(planned.folder), *callbacks],
+        callbacks=[OwnSignals(), EpochCheckpoint(planned.folder), *callbacks],
         plugins=[AtomicCheckpointIO()],
         logger=loggers or False,
         num_sanity_val_steps=0,
