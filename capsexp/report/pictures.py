@@ -37,16 +37,16 @@ def load(folder: Path) -> list[Picture]:
 def _picture(path: Path, name: str, what: str) -> Picture:
     try:
         with Image.open(path) as image:
-            kind, content = min(_encoded(image.convert("RGB")), key=lambda one: len(one[1]))
+            content = min(_encoded(image.convert("RGB")), key=len)
             width, height = (round(SCALE * side) for side in image.size)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):  # missing or damaged
         return Picture(name, what, None)
-    return Picture(name, what, f"data:image/{kind};base64,{base64.b64encode(content).decode()}", (width, height))
+    return Picture(name, what, f"data:image/webp;base64,{base64.b64encode(content).decode()}", (width, height))
 
 
-def _encoded(image: Image.Image) -> list[tuple[str, bytes]]:
-    """As PNG with a palette, which is smaller for plots, and as WebP, which is for photographs."""
-    palette, lossy = io.BytesIO(), io.BytesIO()
-    image.quantize(COLOURS).save(palette, "png", optimize=True)
-    image.save(lossy, "webp", quality=QUALITY, method=6)
-    return [("png", palette.getvalue()), ("webp", lossy.getvalue())]
+def _encoded(image: Image.Image) -> list[bytes]:
+    """As WebP: without loss in few colours, which is smaller for plots, and with loss, which is for photographs."""
+    plot, photograph = io.BytesIO(), io.BytesIO()
+    image.quantize(COLOURS).convert("RGB").save(plot, "webp", lossless=True, quality=100, method=6)
+    image.save(photograph, "webp", quality=QUALITY, method=6)
+    return [plot.getvalue(), photograph.getvalue()]

@@ -286,17 +286,22 @@ def test_figures_stand_with_their_study_and_missing_ones_have_their_command() ->
     assert '<section id="figures">' not in page(runs(PLAIN, [99.0]), drawn=drawn[:1])
 
 
-def test_a_figure_is_packed_in_the_smaller_of_two_formats(tmp_path: Path) -> None:
+def test_a_plot_is_packed_without_loss_and_a_photograph_with(tmp_path: Path) -> None:
     plot, photograph = list(FIGURES)[:2]
     noise = np.random.default_rng(0).normal(128, 40, (200, 200)).clip(0, 255).astype("uint8")
-    Image.fromarray(np.indices((200, 200)).sum(0).astype("uint8") // 100 * 200).save(tmp_path / f"{plot}.png")
+    drawn = np.indices((200, 200)).sum(0).astype("uint8") // 100 * 200
+    Image.fromarray(drawn).save(tmp_path / f"{plot}.png")
     Image.fromarray(noise).save(tmp_path / f"{photograph}.png")
     found = {picture.name: picture for picture in pictures.load(tmp_path)}
     assert list(found) == list(FIGURES)
-    assert str(found[plot].address).startswith("data:image/png;base64,")
-    assert str(found[photograph].address).startswith("data:image/webp;base64,")
-    content = base64.b64decode(str(found[photograph].address).partition(",")[2])
-    assert Image.open(io.BytesIO(content)).size == (200, 200)
+    unpacked = {}
+    for name in (plot, photograph):
+        kind, _, content = str(found[name].address).partition(",")
+        assert kind == "data:image/webp;base64"
+        unpacked[name] = np.asarray(Image.open(io.BytesIO(base64.b64decode(content))).convert("L"))
+    assert (unpacked[plot] == drawn).all()
+    assert unpacked[photograph].shape == (200, 200)
+    assert (unpacked[photograph] != noise).any()
     assert found[plot].size == (120, 120)
     assert {found[name].address for name in list(FIGURES)[2:]} == {None}
 
