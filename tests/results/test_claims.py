@@ -256,10 +256,24 @@ def test_a_partial_test_set_adds_its_error() -> None:
 # Without a run
 
 
+def test_a_margin_in_percent_is_one_of_logarithms() -> None:
+    """exp(0.098) is 10.3 % more: beyond 10 %, whose logarithm is 0.0953."""
+    found = [*runs(PLAIN, [49.99, 50.0, 50.01]), *runs(CBAM, [50 * exp(0.098) + step for step in (-0.01, 0, 0.01)])]
+    one = measured(study(claims=[claim("relative", "same", margin="10")]), found)
+    assert (value(one), one.verdict) == (pytest.approx(10.3, abs=0.01), "contradicted")
+
+
 def test_parameters_are_counted() -> None:
     one = measured(study(claims=[claim("factor", "4", measure="parameters", pairs=[["B", "A"]])]), [])
     assert value(one) == pytest.approx(6_812_788 / 6_804_224)
     assert (one.verdict, one.runs) == ("smaller than claimed", 0)
+    assert one.measured is not None
+    assert one.measured.pairs == pytest.approx((value(one),))
+    cnn = row("C", "model=sabour_cnn data=mnist")
+    larger = claim("factor", "10", measure="parameters", pairs=[["C", "A"]])  # more than half of it, on a log scale
+    found = measured(study(*study().rows, cnn, claims=[larger]), [])
+    assert 4 < value(found) < 9.5
+    assert found.verdict == "smaller than claimed"  # a count has no error but the printed rounding
     more = measured(study(claims=[claim("relative", "no increase", measure="parameters", margin="1")]), [])
     assert (value(more), more.verdict) == (pytest.approx(0.12586, abs=1e-5), "supported")
     assert measured(study(claims=[claim("factor", "4", measure="parameters")]), []).verdict == "contradicted"
