@@ -249,7 +249,7 @@ def judge_size(
         raise ValueError("a claimed size of 0: must be same")
     e = size / 2 if interest is None else interest
     low, high = _towards(estimate.interval(), size)
-    if size > 0 and room < size - ZERO:
+    if room < size - ZERO:
         return "ceiling", estimate.p_value(0)
     if high < -ZERO:
         return "contradicted", estimate.p_value(0)
