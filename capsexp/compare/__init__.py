@@ -102,9 +102,7 @@ def _side(text: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The runs of one side, as `cells.match` gives them; raises InputError."""
     study, colon, name = text.partition(":")
     if Path(text).suffix == ".json" and Path(text).is_file():
-        from capsexp.run import records
-
-        matched = _alone(runs.frame([runs.line(records.read(Path(text)))]))
+        matched = _alone(runs.frame([runs.line_of(Path(text))]))
     elif "=" in text:
         for words in studies.expand(text.split()):
             studies.config_of(words)  # raises what is wrong
@@ -183,7 +181,7 @@ def _of_rows(commands: Mapping[str, str | None], claims: Sequence[dict[str, Any]
         "protocol": "Verdicts as in the tables: docs/verdicts.md.",
         "columns": ["runs"],
         "measures": ["accuracy", "first_epoch", "first_five"],
-        "rows": [{"labels": [name], "run": command, "published": {}} for name, command in commands.items()],
+        "rows": [{"labels": [name], "run": command} for name, command in commands.items()],
         "claims": [*claims],
     }
     return studies.checked(NAME, content)

@@ -13,7 +13,7 @@ from typing import NoReturn
 from capsexp.cli import Parser, end_with, folder
 from capsexp.errors import DONE, FAILED, InputError, printable
 
-RESULTS, README, BEGIN = Path("results"), Path("README.md"), "<!-- tables: begin -->"
+RESULTS, README = Path("results"), Path("README.md")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -85,6 +85,8 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
         raise InputError("--check writes nothing: leave --take-in out")
     if options.output is None and not options.overrides:
         options.output = options.results / "tables"
+    from capsexp.results.readme import BEGIN  # imports pandas: not before --help
+
     has_block = README.is_file() and BEGIN in README.read_text(encoding="utf-8", errors="replace")
     by_default = README if options.results == RESULTS and not options.words and has_block else None
     named = options.readme and (None if options.readme == "none" else Path(options.readme))

@@ -69,7 +69,7 @@ class Cell(NamedTuple):
 
 
 def match(selections: Sequence[Selection], runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs of each row, at last those from elsewhere.
+    """The runs of each row, and after them those from elsewhere.
 
     `counts`: not the same training as another, under another name of its budget.
     """

@@ -48,7 +48,7 @@ def read(results: Path) -> tuple[pd.DataFrame, list[str]]:
     lines, problems = [], []
     for path in sorted((results / "runs").glob("*.json")):
         try:
-            lines.append(_line_of(path))
+            lines.append(line_of(path))
         except InputError as error:
             problems.append(printable(str(error)))
     return frame(lines), problems
@@ -66,7 +66,7 @@ def take_in(folder: Path, results: Path) -> tuple[list[Path], list[Path], list[s
     for path in sorted([*folder.glob("*.json"), *folder.glob("runs/*.json")]):
         target = results / "runs" / path.name
         try:
-            if (found := _line_of(path))["selected_by"] is None:
+            if (found := line_of(path))["selected_by"] is None:
                 raise InputError(f"{path}: of a failed run ({found['error']})")
             if _is_finished(target):
                 kept.append(target)
@@ -90,7 +90,7 @@ def _is_finished(path: Path) -> bool:
     return False
 
 
-def _line_of(path: Path) -> Json:
+def line_of(path: Path) -> Json:
     """The run of a record's file; raises InputError."""
     try:
         found = line(records.read(path))

@@ -92,7 +92,7 @@ def processes(planned: Plan, train_as: Callable[[Plan, Strategy], None]) -> Iter
 class OwnSignals(Callback):
     """Keeps this program's handler of SIGTERM.
 
-    Lightning's broadcasts to the other processes, which wait for something else then, for ever.
+    Lightning's handler broadcasts to the other processes. These wait in another collective operation: a deadlock.
     """
 
     def __init__(self) -> None:
