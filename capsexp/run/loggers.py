@@ -69,7 +69,7 @@ class EpochLogger(Callback):
         for logger in self.loggers:
             if isinstance(logger, CSVLogger):
                 for row in rows:
-                    logger.log_metrics(scalars(row, self.planned.eval_split), row["epoch"])
+                    logger.log_metrics({**scalars(row, self.planned.eval_split)}, row["epoch"])
                 logger.save()
 
     def _log(self, numbers: dict[str, float], epoch: int) -> None:
