@@ -9,6 +9,7 @@ from statistics import mean
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -17,16 +18,20 @@ from capsexp.run.plan import LAST, OUTPUT
 from capsexp.study.planning import Job, count
 
 _REFRESH = 0.25  # seconds between two drawings of the table
+_BAR = 8  # characters of a progress bar
 
 
 class Monitor:
-    """Prints a line when a run begins, ends, fails or is waited for; on a terminal, above a table of what runs."""
+    """Prints a line when a run begins, ends, fails or is waited for; on a terminal, above a table of what runs.
 
-    def __init__(self, jobs: Sequence[Job], at_a_time: int) -> None:
+    On a terminal each line is cut at its width, and the table says what begins and how many are left.
+    """
+
+    def __init__(self, jobs: Sequence[Job], at_a_time: int, console: Console | None = None) -> None:
         self.jobs, self.at_a_time = jobs, at_a_time
         self.names = short_names(jobs)
         self.printed = {job.planned.name: job.state for job in jobs}
-        self.live = Live(console=Console(), auto_refresh=False, transient=True)
+        self.live = Live(console=console or Console(), auto_refresh=False, transient=True)
         self.drawn = 0.0
 
     def __enter__(self) -> "Monitor":
@@ -40,28 +45,39 @@ class Monitor:
     def update(self) -> None:
         """Prints the jobs whose state has changed, and draws the table, a few times a second at most."""
         for job in self.jobs:
-            name = job.planned.name
-            if job.state != self.printed[name]:
-                self.printed[name] = job.state
-                line = f"{self.counts()}: {event(job, self.names[name])}"
-                self.live.console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
+            if job.state != self.printed[job.planned.name]:
+                self.printed[job.planned.name] = job.state
+                self.print(job)
         if time.monotonic() - self.drawn > _REFRESH:
             self.drawn = time.monotonic()
             self.live.update(self.table(), refresh=True)
 
+    def print(self, job: Job) -> None:
+        """Prints the change of a job's state."""
+        console, line = self.live.console, event(job, self.names[job.planned.name])
+        if not console.is_terminal:
+            console.out(f"{self.counts()}: {line}", highlight=False)
+        elif job.state != "running":
+            console.print(Text(line), no_wrap=True, overflow="ellipsis")
+
     def table(self) -> Group:
-        """What runs, and the counts."""
-        table = Table(box=None, padding=(0, 1), pad_edge=False)
+        """What runs, and how far all runs are."""
+        table = Table(box=None, padding=(0, 1), pad_edge=False, expand=True)
         table.add_column("run", overflow="ellipsis", no_wrap=True, ratio=1)
-        for title in ("epoch", "%", "s/epoch"):
-            table.add_column(title, justify="right", no_wrap=True, min_width=len("100/250"))
+        table.add_column("", width=_BAR)
+        for title, width in (("epoch", 7), ("best %", 6), ("published", 9), ("images/s", 8)):
+            table.add_column(title, justify="right", no_wrap=True, min_width=width)
         for job in self.jobs:
             if job.state == "running":
-                accuracy = "" if job.accuracy is None else f"{job.accuracy:.2f}"
-                seconds = "" if job.seconds is None else f"{job.seconds:.1f}"
-                epoch = f"{job.epoch}/{job.planned.epochs}"
-                table.add_row(self.names[job.planned.name], epoch, accuracy, seconds)
-        return Group(table, Text(self.counts(), style="bold"))
+                epochs = job.planned.epochs
+                bar = ProgressBar(epochs, job.epoch, width=_BAR)
+                best = "" if job.best is None else f"{job.best:.2f}"
+                speed = "" if job.speed is None else f"{job.speed:,.0f}"
+                table.add_row(self.names[job.planned.name], bar, f"{job.epoch}/{epochs}", best, job.published, speed)
+        total = Table.grid(padding=(0, 1))
+        left, epochs = sum(job.left for job in self.jobs), sum(job.planned.epochs for job in self.jobs)
+        total.add_row(ProgressBar(epochs, epochs - left, width=_BAR), Text(self.counts(), style="bold"))
+        return Group(table, total)
 
     def counts(self) -> str:
         """3 of 8 finished, 2 running, 3 waiting, 20 min left."""

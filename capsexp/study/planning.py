@@ -12,8 +12,8 @@ from capsexp.data.source import Identity, identify
 from capsexp.errors import InputError, printable
 from capsexp.run import records
 from capsexp.run.plan import Plan, find_device, with_precision
-from capsexp.study.selection import select
-from capsexp.study.studies import Study
+from capsexp.study.selection import Selection, select
+from capsexp.study.studies import Study, published_number
 
 State = Literal["waiting", "running", "finished", "failed", "elsewhere"]
 
@@ -28,9 +28,11 @@ class Job:
     attempts: int = 0  # of the launcher
     error: str | None = None  # of the last attempt
     result: str = ""  # of a finished run
+    published: str = ""  # accuracy of its row, if it is the paper's experiment
     epoch: int = 0  # completed, as far as known
-    accuracy: float | None = None  # after it, in percent
-    seconds: float | None = None  # of it
+    best: float | None = None  # accuracy so far, in percent
+    seconds: float | None = None  # of the last epoch
+    speed: float | None = None  # images a second in training
     not_before: float = 0.0  # on time.monotonic's clock
     alone: bool = False  # beside others it found too little GPU memory
 
@@ -68,7 +70,7 @@ def plan_all(
     for study in studies:
         selection = select(study, typed)
         selected = selection.configs
-        _ = selection.replaced  # raises InputError for words that leave nothing to compare
+        published = {} if selection.replaced else _published(selection)
         for overrides, config in selected.items():
             try:
                 device, precision = find_device(config)
@@ -79,12 +81,19 @@ def plan_all(
             for seed in seeds:
                 repeated = with_precision(command([*overrides, f"seed={seed}"]), precision)
                 planned = Plan(replace(config, seed=seed), device, precision, found.note, repeated, found.unlisted)
-                job = jobs.setdefault(planned.name, Job(planned, []))
+                job = jobs.setdefault(planned.name, Job(planned, [], published=published.get(overrides, "")))
                 if study.name not in job.studies:  # replaced words can make two runs of a study the same
                     job.studies.append(study.name)
     for job in jobs.values():
         job.read_record()
     return list(jobs.values()), {reason: list(commands) for reason, commands in barred.items()}
+
+
+def _published(selection: Selection) -> dict[tuple[str, ...], str]:
+    """The published accuracy of each run's row, where it is a number."""
+    rows = selection.study.rows
+    found = {run.overrides: published_number(rows[run.row].published.get("accuracy", "")) for run in selection.runs}
+    return {overrides: f"{number.value:.2f}" for overrides, number in found.items() if number}
 
 
 def _identity(data: Data, known: dict[str, Identity | InputError]) -> Identity:

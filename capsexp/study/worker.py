@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 
+from capsexp.data.loader import BatchGroups
 from capsexp.errors import INTERRUPTED, BusyError, CapsexpError, RunError, first_line
 from capsexp.run.distributed import end_with_parent
 from capsexp.run.execute import run
@@ -67,7 +68,7 @@ class Worker:
                 if isinstance(message, Result):
                     self.result = message
                 else:
-                    self.job.epoch, self.job.accuracy, self.job.seconds = message
+                    self.job.epoch, self.job.best, self.job.seconds, self.job.speed = message
         except (EOFError, OSError):  # the process has closed its end
             self.messages.close()
         if exit_code is None:
@@ -99,18 +100,21 @@ class _Reporter(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Sends the epoch that the run is resumed after."""
-        self._send(module)
+        self._send(trainer, module)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Sends the epoch."""
-        self._send(module)
+        self._send(trainer, module)
 
-    def _send(self, module: pl.LightningModule) -> None:
+    def _send(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, CapsuleModule)
+        assert isinstance(trainer.train_dataloader, BatchGroups)
         if module.history:
             row, split = module.history[-1], module.planned.eval_split
+            best = max(epoch[f"{split}_accuracy"] for epoch in module.history)
             seconds = row["train_seconds"] + row[f"{split}_seconds"]
-            self.messages.send((len(module.history), row[f"{split}_accuracy"], seconds))
+            speed = len(trainer.train_dataloader.loader.labels) / row["train_seconds"]
+            self.messages.send((len(module.history), best, seconds, speed))
 
 
 def _train(planned: Plan, device: int | None, threads: int, messages: Connection) -> None:
