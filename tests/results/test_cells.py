@@ -8,7 +8,7 @@ import pytest
 from made import CBAM, PLAIN, SWEPT, cell, claim, line, results, row, run, runs, study
 
 from capsexp.errors import InputError
-from capsexp.results.cells import Cell
+from capsexp.results.cells import Cell, margins_of
 
 T2 = 4.302653  # Student's two-sided 95 % quantile with two degrees of freedom, from a printed table
 SHORT = "budget.epochs=2"
@@ -67,8 +67,16 @@ def test_the_margin_is_half_of_the_smallest_claimed_gain() -> None:
     assert verdicts == ["reproduced", "reproduced", "compatible, imprecise"]
 
 
+def test_the_margin_of_first_epochs_is_half_of_the_smallest_claimed_logarithm() -> None:
+    relative = [claim("relative", size, measure="first_epoch") for size in ("-50", "-20")]
+    other = claim("slope", "-0.1", measure="first_epoch")  # its unit is another
+    margins = margins_of(study(claims=[*relative, other]))
+    assert margins == {"accuracy": 0.5, "first_five": 0.5, "first_epoch": pytest.approx(-log(0.8) / 2)}
+
+
 def test_a_maximum_in_the_last_epoch_is_a_lower_bound() -> None:
     found = [run(PLAIN, 0, [1.0, 2.0, 3.0]), run(PLAIN, 1, [1.0, 3.0, 2.0])]
+    found += [run(CBAM, seed, [0.0] * seed + [9.0, 1.0]) for seed in range(3)]  # there is a spread
     first = cell(results(study(), found), "A", "first_epoch")
     assert (first.values, first.bounds) == ([3.0, 2.0], [True, False])
     assert (first.low, first.difference, first.verdict) == (None, None, "open")
@@ -140,6 +148,7 @@ def test_costs_are_those_of_one_device() -> None:
     made = results(study(), [*here, *elsewhere])
     seconds = cell(made, "A", "seconds")
     assert (seconds.n, seconds.mean, seconds.device) == (2, 10.5, "NVIDIA H200")
+    assert (seconds.low, seconds.verdict) == (None, None)
     assert cell(made, "A").n == 3
 
 
@@ -224,9 +233,21 @@ def test_the_most_training_is_the_main_setting() -> None:
     assert in_all_settings(results(study(), found).cells, "A")["mean"].tolist() == [2.0, 3.0, 1.0, 4.0, None]
 
 
-def test_of_equal_training_the_setting_of_most_seeds_is_the_main_one() -> None:
+def test_of_equal_training_the_setting_of_most_seeds_is_the_main_one_then_bf16() -> None:
     found = [*runs(PLAIN, [1.0]), *runs(PLAIN, [2.0, 2.0], precision="float32")]
     assert cell(results(study(), found), "A").mean == 2.0
+    assert cell(results(study(), found[:2]), "A").mean == 1.0
+
+
+def test_a_setting_that_failed_is_not_the_main_one_because_other_rows_have_it() -> None:
+    failed = run(f"{PLAIN} budget.epochs=3", 0, failed=True)
+    made = results(study(), [*runs(f"{PLAIN} {SHORT}", [1.0]), failed, *runs(f"{CBAM} budget.epochs=3", [2.0])])
+    assert cell(made, "A").mean == 1.0
+
+
+def test_the_papers_protocol_comes_before_more_training() -> None:
+    heldout = run(f"{PLAIN} protocol=heldout", 0, [50.0], tested=51.0)
+    assert cell(results(study(), [*runs(f"{PLAIN} {SHORT}", [1.0]), heldout]), "A").mean == 1.0
 
 
 def test_the_papers_whole_training_is_the_main_setting_even_if_it_failed() -> None:
@@ -274,6 +295,8 @@ def test_the_best_of_fewer_combinations_is_so_far() -> None:
     fewer = cell(results(made, found[1:]), "A")
     assert (fewer.n, fewer.so_far) == (3, "2 of 3 combinations")
     assert fewer.best_of.startswith("best of 2 to 3 of 3 ")
+    two = study(row("A", SWEPT.replace("1,2,3", "1,2")))
+    assert cell(results(two, found), "A").best_of.startswith("best of 2 (")
 
 
 def test_under_heldout_the_combination_is_selected_on_the_held_out_images() -> None:
