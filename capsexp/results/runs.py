@@ -133,7 +133,7 @@ def line(record: Record) -> Json:
         "selected_by": max(evaluated) if finished else None,
         "curve": evaluated if paper else [],
         "dataset": records.key_of({name: part for name, part in identity["data"].items() if name != "note"}),
-        "images": tested_images(identity),
+        "images": _tested(record),
         "official": has_official_test_set(identity),
         "censored": finished and record.first_epoch_to_max == len(record.epochs),
         "load": provenance.get("load"),
@@ -156,12 +156,17 @@ def line(record: Record) -> Json:
     return found
 
 
+def _tested(record: Record) -> int | None:
+    """The number of test images; of older records as far as known."""
+    return record.data.get("test_images") or tested_images(record.identity)
+
+
 def _seconds(epoch: Json) -> float:
     return sum(value for name, value in epoch.items() if name.endswith("_seconds"))
 
 
 def _paper_measures(record: Record, accuracies: list[float]) -> Json:
-    images = tested_images(record.identity)
+    images = _tested(record)
     seconds = median(epoch["test_seconds"] for epoch in record.epochs)
     return {
         "accuracy": record.max_accuracy,

@@ -51,7 +51,7 @@ class Record:
     parameters: int
     seconds_per_epoch: float | None  # median, training and evaluation
     peak_memory_mb: Json  # device (null on a CPU) and host
-    data: Json  # note and checksum
+    data: Json  # note, checksum, and in newer records the number of test images
     provenance: Json  # versions, git commit, device, host load, start and end
     chance_accuracy: float | None = None  # of guessing the most frequent of the evaluated labels each time
     learned: bool | None = None  # see `has_learned`; null in a failed run, in a trial of a few steps, in older records
@@ -231,6 +231,8 @@ def _check_types(record: Record) -> None:
     check_value(record.identity["precision"], str, "precision")
     check_value(data["note"], str | None, "note")
     check_value(data["checksum"], str, "checksum")
+    if not check_value(data.get("test_images") or 1, int, "test_images") > 0:
+        raise ValueError("test_images: must be at least 1")
     for value in (value for epoch in record.epochs for value in epoch.values()):
         if type(value) not in _NUMBER:  # check_value takes a second for all records
             raise ValueError(f"epochs: {value}: must be a number or null")

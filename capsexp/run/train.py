@@ -39,11 +39,11 @@ def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback
     tensorboard = [TensorBoard(planned)] if config.logger.tensorboard else []
     epochs = EpochLogger(planned, make_loggers(planned))
     callbacks = [*make_progress(config.trainer.progress), *tensorboard, epochs, *callbacks]
-    heldout_accuracy, chance, error = None, None, None
+    heldout_accuracy, chance, tested, error = None, None, None, None
     try:
         with processes(planned, _train_beside) as strategy:
             heldout_accuracy = _fit_and_test(planned, module, data, strategy, callbacks, log, epochs.loggers)
-        chance = constant_guess(data.evaluated[1])
+        chance, tested = constant_guess(data.evaluated[1]), len(data.test[1])
         with naming(planned.folder):
             drop_optimizer(planned.folder)  # before the record, after which nothing looks here again
     except (RunError, RuntimeError, MemoryError) as failure:
@@ -65,7 +65,7 @@ def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback
         parameters=parameters,
         seconds_per_epoch=seconds,
         peak_memory_mb=environment.peak_memory_mb(planned.device),
-        data={"note": data.images.note, "checksum": data.images.checksum},
+        data={"note": data.images.note, "checksum": data.images.checksum, "test_images": tested},
         provenance=environment.provenance(
             started | {"commits": module.commits}, planned.device, planned.processes, module.resumed, planned.command
         ),

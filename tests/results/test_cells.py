@@ -1,5 +1,6 @@
 """Cells: which runs belong to a row, which numbers never share a cell, and numbers against those worked out by hand."""
 
+import dataclasses
 import re
 from math import exp, log, sqrt
 
@@ -123,6 +124,20 @@ def test_the_same_training_counts_once_and_independently_of_its_number() -> None
     accuracy = cell(made, "A")
     assert (accuracy.n, accuracy.mean, accuracy.failed) == (3, 91.0, 0)
     assert len(made.runs) == 6  # all of them took time
+
+
+def test_the_record_tells_the_number_of_test_images_where_the_data_set_does_not() -> None:
+    """A part of SVHN has no published test set, so that its sampling error is added: p (1 − p) / N on both sides."""
+    words = "model=da_capsnet data=svhn attention=none"
+    made = study(row("A", words, accuracy="91.36"))
+    found = [run(words, seed, [maximum], note="a part") for seed, maximum in enumerate((90.0, 91.0, 92.0))]
+    assert cell(results(made, found), "A").low is None
+    found = [dataclasses.replace(record, data={**record.data, "test_images": 500}) for record in found]
+    future = cell(results(made, found), "A")
+    assert future.low is not None
+    assert future.high is not None
+    half = sqrt(T2**2 * 4 / 3 + 1.96**2 * 2 * 91 * 9 / 500)
+    assert (future.high - future.low) / 2 == pytest.approx(half, rel=0.05)
 
 
 def test_trials_are_left_out() -> None:
