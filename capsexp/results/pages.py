@@ -28,12 +28,14 @@ DIGITS = {
 }
 
 RULE = "Verdicts: docs/verdicts.md."
-ACCURACY_NOTE = (
-    "Accuracy in percent of the test images, mean ± standard deviation over seeds (number of seeds). Maximum: the "
-    "highest over the epochs, as in the papers; last epoch: without epoch selection. One more run: its 95 % prediction "
-    "interval. Difference: maximum − published."
-)
-SO_FAR_NOTE = "So far: after another training than the paper's, which stands in the column training."
+ACCURACY_NOTES = [
+    "Accuracy in percent of the test images, mean ± standard deviation over seeds (number of seeds).",
+    "Maximum: the highest over the epochs, as in the papers.",
+    "Last epoch: without epoch selection.",
+    "One more run: its 95 % prediction interval.",
+    "Difference: maximum − published.",
+]
+SO_FAR_NOTE = "So far: after another training than the paper's, given under training."
 LEARNED_NOTE = (
     "Didn't learn: the odds of the best epoch's accuracy are at most twice those of always guessing the most frequent "
     "label. Such runs count like others."
@@ -57,7 +59,7 @@ CLAIM_NOTE = (
 #: What stands below each table, and what it needs, as `Column.needs`.
 NOTES = {
     "Accuracy": [
-        (ACCURACY_NOTE, ""),
+        *((note, "") for note in ACCURACY_NOTES),
         (HELDOUT_NOTE, "heldout"),
         (SO_FAR_NOTE, "so far"),
         (LEARNED_NOTE, "unlearned"),

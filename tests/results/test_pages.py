@@ -340,17 +340,19 @@ def test_tex_is_balanced_and_escaped() -> None:
     label = r"50% of A_1 & {B}* #2 ~^\ [c] <d> ±−×…"
     made = study(row(label, PLAIN, accuracy="99.80"), row("[B]", CBAM), title=r"Costs $5 & 100%")
     tex = latex.document(page(results(made, [*runs(PLAIN, [99.7] * 3), *runs(SHORT, [1.0])])))
-    assert r"50\% of A\_1 \& \{B\}{*} \#2 \textasciitilde{}\textasciicircum{}\textbackslash{}" in tex
+    assert r"50\% of A\_\allowbreak{}1 \& \{B\}{*} \#2 \textasciitilde{}\textasciicircum{}\textbackslash{}" in tex
     assert r"{[}c{]} \textless{}d\textgreater{} $\pm$$-$$\times$\ldots{}" in tex
     assert r"Costs \$5 \& 100\%" in tex
     assert tex.count(r"\begin{table}") == tex.count(r"\end{table}") == 2
     for part in tex.split(r"\end{table}")[:-1]:
-        alignment = re.search(r"\\begin\{tabular\}\{([lr]+)\}", part)
+        alignment = re.search(r"\\begin\{tabularx\}\{\\linewidth\}\{(.*)\}\n", part)
         assert alignment is not None
+        columns = alignment[1].replace(r">{\raggedright\arraybackslash}X", "l")
+        assert set(columns) == {"l", "r"}
         rows = [line for line in part.splitlines() if line.endswith(r" \\")]
         assert len(rows) >= 2
         for line in rows:
-            assert len(re.findall(r"(?<!\\)&", line)) == len(alignment[1]) - 1
+            assert len(re.findall(r"(?<!\\)&", line)) == len(columns) - 1
             assert not line.lstrip().startswith(("[", "*"))
     bare = re.sub(r"\\[\\{}%&#_$]", "", tex)
     assert bare.count("{") == bare.count("}")
@@ -358,18 +360,34 @@ def test_tex_is_balanced_and_escaped() -> None:
     assert tex.isascii()
 
 
+def test_a_printed_table_has_the_training_in_its_caption() -> None:
+    made = study(row("A", PLAIN, accuracy="99.80"), row("B", CBAM), columns=["network"])
+    one = latex.document(page(results(made, runs(SHORT, [1.0]))))
+    assert "Training: 2 of 250 epochs, bf16." in one.partition(r"\label")[0]
+    assert "network & published & maximum" in one
+    assert "training" not in one.partition("toprule")[2].partition("midrule")[0]
+    assert not any(name in one.partition(r"\end{table}")[0].lower() for name in latex.LEFT_OUT)
+    two = latex.document(page(results(made, [*runs(SHORT, [1.0]), *runs(CBAM, [2.0])])))
+    assert "Training: a: 2 of 250 epochs, bf16; b: the paper's whole training, bf16." in two
+    assert r"1.00 (1) &" in two
+    assert re.search(r"^A .* a \\\\$", two, re.MULTILINE)
+    assert re.search(r"^B .* b \\\\$", two, re.MULTILINE)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex")
 def test_the_committed_tables_are_tex_and_fit_a_page(tmp_path: Path) -> None:
+    """In their own size, 7 points: nothing shrinks them."""
     tables = sorted((ROOT / "results" / "tables").glob("*.tex"))
     assert tables
-    lines = [r"\documentclass{article}", r"\usepackage{booktabs,graphicx}", r"\begin{document}"]
+    lines = [r"\documentclass{article}", r"\usepackage{booktabs,tabularx}", r"\begin{document}"]
     lines += [rf"\input{{{path}}}\clearpage" for path in tables]
     (tmp_path / "all.tex").write_text("\n".join([*lines, r"\end{document}"]))
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
     assert done.returncode == 0, done.stdout[-2000:]
     assert "Overfull" not in done.stdout
+    assert "Float too large" not in done.stdout
 
 
 @pytest.mark.parametrize(
