@@ -58,6 +58,14 @@ def test_a_wide_interval_is_not_called_reproduced() -> None:
     assert wide.verdict == "compatible, imprecise"
 
 
+def test_an_interval_of_accuracies_ends_at_0_and_is_never_narrower_than_an_image() -> None:
+    low = cell(results(study(), runs(PLAIN, [1.0, 2.0, 3.0])), "A")
+    assert (low.low, low.high) == (0.0, pytest.approx(2 + T2 * sqrt(4 / 3)))
+    equal = cell(results(study(), runs(PLAIN, [99.0, 99.0, 99.0])), "A")
+    assert equal.low is not None
+    assert 98.9 < equal.low < 99.0
+
+
 def test_the_margin_is_half_of_the_smallest_claimed_gain() -> None:
     """99.72 ± 0.10: within half a point, not within half of 0.1."""
     found = runs(PLAIN, [99.70, 99.72, 99.74])
@@ -77,10 +85,14 @@ def test_the_margin_of_first_epochs_is_half_of_the_smallest_claimed_logarithm() 
 
 def test_a_maximum_in_the_last_epoch_is_a_lower_bound() -> None:
     found = [run(PLAIN, 0, [1.0, 2.0, 3.0]), run(PLAIN, 1, [1.0, 3.0, 2.0])]
-    found += [run(CBAM, seed, [0.0] * seed + [9.0, 1.0]) for seed in range(3)]  # there is a spread
-    first = cell(results(study(), found), "A", "first_epoch")
+    steady = [run(CBAM, seed, [0.0] * seed + [9.0, 1.0]) for seed in range(3)]  # there is a spread
+    made = results(study(), [*found, *steady, run(CBAM, 3, [1.0, 9.0])])
+    first = cell(made, "A", "first_epoch")
     assert (first.values, first.bounds) == ([3.0, 2.0], [True, False])
     assert (first.low, first.difference, first.verdict) == (None, None, "open")
+    made = results(study(), [*found, *steady, run(PLAIN, 2, [1.0, 3.0, 2.0])])
+    other = cell(made, "B", "first_epoch")
+    assert other.degrees == 3  # A's two and B's three measured ones
 
 
 def test_a_first_epoch_is_judged_on_the_scale_of_logarithms() -> None:
@@ -123,6 +135,7 @@ def test_the_same_training_counts_once_and_independently_of_its_number() -> None
     made = results(study(), found)
     accuracy = cell(made, "A")
     assert (accuracy.n, accuracy.mean, accuracy.failed) == (3, 91.0, 0)
+    assert accuracy.degrees == 2  # of the same three runs
     assert len(made.runs) == 6  # all of them took time
 
 
@@ -130,8 +143,9 @@ def test_the_record_tells_the_number_of_test_images_where_the_data_set_does_not(
     """A part of SVHN has no published test set, so that its sampling error is added: p (1 − p) / N on both sides."""
     words = "model=da_capsnet data=svhn attention=none"
     made = study(row("A", words, accuracy="91.36"))
-    found = [run(words, seed, [maximum], note="a part") for seed, maximum in enumerate((90.0, 91.0, 92.0))]
+    found = [run(words, seed, [*[0.0] * seed, 90.0 + seed, 1.0], note="a part") for seed in range(3)]
     assert cell(results(made, found), "A").low is None
+    assert cell(results(made, found), "A", "first_epoch").low is not None  # which no test image is drawn for
     found = [dataclasses.replace(record, data={**record.data, "test_images": 500}) for record in found]
     future = cell(results(made, found), "A")
     assert future.low is not None
@@ -314,6 +328,14 @@ def test_the_best_of_fewer_combinations_is_so_far() -> None:
     assert cell(results(two, found), "A").best_of.startswith("best of 2 (")
 
 
+def test_a_best_combination_is_judged_though_it_is_unstable_in_other_seeds() -> None:
+    unstable = [run(JOBS[1], seed, [maximum]) for seed, maximum in enumerate((99.2, 10.0, 50.0))]
+    steady = [run(JOBS[i], seed, [99.0 + seed / 10 - i / 5]) for i in (2, 3) for seed in range(3)]
+    made = results(study(row("A", SWEPT, accuracy="99")), [*unstable, *steady])
+    accuracy = cell(made, "A")
+    assert (accuracy.unstable, accuracy.mean) == (False, pytest.approx((99.2 + 98.7 + 98.8) / 3))
+
+
 def test_under_heldout_the_combination_is_selected_on_the_held_out_images() -> None:
     found = [run(f"{JOBS[1]} protocol=heldout", 0, [80.0], tested=70.0)]
     found += [run(f"{JOBS[2]} protocol=heldout", 0, [79.0], tested=99.0)]
@@ -352,6 +374,12 @@ def test_one_of_a_rows_combinations_is_not_the_best_of_them() -> None:
     accuracy = cell(results(made, runs(JOBS[2], [98.0, 99.0, 100.0]), ["routing.iterations=2"]), "A")
     assert accuracy.best_of.startswith("best of 1 of 3 ")
     assert accuracy.so_far == "1 of 3 combinations"
+
+
+def test_on_other_data_parameters_are_not_the_papers() -> None:
+    made = study(row("A", PLAIN, parameters="6.8"), measures=["parameters"])
+    found = cell(results(made, [], ["data=fashion_mnist"]), "A", "parameters")
+    assert (found.values, found.verdict) == ([6_804_224], None)
 
 
 @pytest.mark.parametrize(
