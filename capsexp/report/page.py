@@ -137,12 +137,11 @@ def document(
 
 def _card(of_source: Sequence[Results]) -> dict[str, Any]:
     """What is known of a source's numbers, and how much of it was run."""
-    cells = [cell for _, cell in summary.numbers(of_source)]
     rows = [row for results in of_source for row in results.study.rows if row.run is not None]
     lines = [line for results in of_source for line in results.lines if line.setting and line.row.run]
     return {
         "conclusion": summary.conclusion(of_source),
-        "strip": strips.published(cells),
+        "strip": strips.published(summary.numbers(of_source)),
         "run": f"{len(lines)} of {len(rows)} rows run",
         "spent": pages.spent(pd.concat([results.runs for results in of_source])),
     }

@@ -168,13 +168,10 @@ def training(line: Line) -> str:
     return "" if line.setting is None else str(line.setting)
 
 
-def verdict(cell: Cell) -> str:
-    """The verdict on a published number, so far where the training is another than the paper's."""
-    return _qualified(cell.verdict or "", cell.so_far)
-
-
-def _qualified(word: str, so_far: str) -> str:
-    return f"{word} so far" if so_far and word not in ("", "open", "unstable", "ceiling") else word
+def verdict(one: Cell | MeasuredClaim) -> str:
+    """The verdict on a number or a claim, so far where the training is another than the paper's; or nothing."""
+    decided = one.verdict not in (None, "open", "unstable", "ceiling")
+    return f"{one.verdict} so far" if one.so_far and decided else one.verdict or ""
 
 
 def _published(measure: str, name: str = "published") -> Column:
@@ -353,20 +350,20 @@ def claim_texts(one: MeasuredClaim) -> list[str]:
     claimed = f"{claim.claimed.replace('-', '−')}{_unit(claim)}" if number else CLAIMED[claim.claimed]
     printed = effect(claim, one.printed) if one.printed else ""
     measured = effect(claim, one.measured) if one.measured else ""
-    several = one.measured is not None and claim.measure == "parameters" and len(one.measured.pairs) > 1
-    if several and one.measured:
-        measured += f" ({', '.join(_size(claim, value) for value in one.measured.pairs)})"
-    verdict = _qualified(one.verdict, one.so_far)
+    pairs = one.measured.pairs if one.measured and claim.measure == "parameters" else ()
+    if len(pairs) > 1:
+        measured += f" ({', '.join(_size(claim, value) for value in pairs)})"
+    judged = verdict(one)
     if one.p_value is not None:
         corrected = f" ({_probability(one.adjusted).removeprefix('= ')})" if one.adjusted is not None else ""
-        verdict += f", p {_probability(one.p_value)}{corrected}"
+        judged += f", p {_probability(one.p_value)}{corrected}"
     runs = f"{one.runs} run{'s' if one.runs > 1 else ''}" if one.runs else ""
     unlearned = f"{one.unlearned} didn't learn" if one.unlearned else ""
     counted = "a count, no run" if one.measured and not one.runs else ""
     precision = one.setting.precision if one.setting else ""
     reason = f"no runs of {one.reason}" if one.verdict == "not run" and one.reason else one.reason
     origin = ", ".join(filter(None, [runs, unlearned, counted, one.so_far, precision, reason]))
-    return [claimed, printed, measured, verdict, origin]
+    return [claimed, printed, measured, judged, origin]
 
 
 def effect(claim: Claim, measured: Measured) -> str:
@@ -391,9 +388,7 @@ def _unit(claim: Claim) -> str:
     return f" {unit}" + (" a row" if claim.estimate == "slope" else "")
 
 
-def _probability(value: float | None) -> str:
-    if value is None:
-        return ""
+def _probability(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"= {value:.{3 if value < 0.1 else 2}f}"
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from capsexp.errors import InputError
 from capsexp.results import markdown, summary
-from capsexp.results.cells import JUDGED
+from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Line, Results
 from capsexp.results.markdown import Marked
 from capsexp.results.pages import (
@@ -129,11 +129,11 @@ def position(study: Study, row: Row) -> tuple[str, str]:
     return " ".join(row.name.replace(label, "", 1).split()), label
 
 
-def _sentence(one: Stated) -> str:
+def _sentence(claim: MeasuredClaim) -> str:
     """DA-CapsNet is better by 2.52 points: +1.89 points (+0.07 to +3.71), supported so far (10 of 100 epochs)."""
-    measured, trained = claim_texts(one.claim)[2], one.claim.so_far or "the whole training"
-    before = f"{summary.short(one.claim)}: {measured},"
-    return f"{markdown.escaped(before)} **{summary.qualified(one.claim)}** ({markdown.escaped(trained)})"
+    before = f"{summary.short(claim)}: {claim_texts(claim)[2]},"
+    trained = claim.so_far or "the whole training"
+    return f"{markdown.escaped(before)} **{verdict(claim)}** ({markdown.escaped(trained)})"
 
 
 def _headline(studies: Sequence[Results]) -> str:
@@ -156,10 +156,8 @@ def _row(cells: Sequence[str]) -> str:
 
 def _claims(claims: Sequence[Stated]) -> Table:
     """Claims with runs or counts, by verdict, each followed by its readings."""
-    order = {name: place for place, name in enumerate(summary.ORDER)}
-    tested = [one for one in claims if one.claim.measured or any(claim.measured for _, claim in one.readings)]
     rows = []
-    for one in sorted(tested, key=lambda one: order.get(one.claim.verdict, len(order))):
+    for one in sorted((one for one in claims if one.tested), key=lambda one: summary.rank(one.claim.verdict)):
         rows.append([_link(one.results), summary.short(one.claim), *claim_texts(one.claim)])
         for results, reading in one.readings:
             if reading.measured:
@@ -188,12 +186,11 @@ def _spent(studies: Sequence[Results], unassigned: int) -> str:
     if runs.empty:
         return "No runs."
     whole = sum(setting.whole for setting in runs.setting)
-    judged = [cell for _, cell in summary.numbers(studies) if cell.measure in JUDGED]
-    verdicts = summary.listed(map(summary.qualified, judged))
+    judged = summary.numbers(studies)
     sentences = [
         markdown.escaped(spent(runs)),
         f"{whole} of them had the paper's whole training. Their records are in [runs](runs).",
-        f"Published accuracies and epochs with runs: {verdicts}." if judged else "",
+        f"Published accuracies and epochs with runs: {summary.listed(map(verdict, judged))}." if judged else "",
         f"Records of no study: {unassigned}." if unassigned else "",
     ]
     return " ".join(filter(None, sentences))

@@ -163,7 +163,7 @@ def test_a_reading_is_listed_under_its_claim_and_a_claim_of_ours_is_left_out() -
 def test_a_published_number_counts_once_without_readings() -> None:
     reading = dataclasses.replace(row("C", f"{CBAM} routing.iterations=1", accuracy="99.90"), reading_of="B")
     made = several(study(measures=["accuracy"]), study(*study().rows, reading, name="two", measures=["accuracy"]))
-    assert [(found.study.name, cell.row) for found, cell in summary.numbers(made)] == [
+    assert [(cell.study, cell.row) for cell in summary.numbers(made)] == [
         *(("made_table1", "A"), ("made_table1", "A"), ("made_table1", "B"))  # of A an epoch too
     ]
 
