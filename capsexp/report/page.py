@@ -137,19 +137,17 @@ def document(
 
 def _card(of_source: Sequence[Results]) -> dict[str, Any]:
     """What is known of a source's numbers, and how much of it was run."""
-    rows = [row for results in of_source for row in results.study.rows if row.run is not None]
-    lines = [line for results in of_source for line in results.lines if line.setting and line.row.run]
     return {
         "conclusion": summary.conclusion(of_source),
         "strip": strips.published(summary.numbers(of_source)),
-        "run": f"{len(lines)} of {len(rows)} rows run",
+        "run": f"{summary.rows_run(of_source)} rows run",
         "spent": pages.spent(pd.concat([results.runs for results in of_source])),
     }
 
 
 def _chapter(results: Results, own: Sequence[Picture], shown: set[str]) -> dict[str, Any]:
     page = pages.page(results)
-    (overview,) = summary.overview([results]).rows
+    trainings = shorter(summary.trainings(results))
     tables: list[dict[str, Any]] = []
     for table in page.tables:
         if table.title == "Claims":
@@ -160,8 +158,7 @@ def _chapter(results: Results, own: Sequence[Picture], shown: set[str]) -> dict[
     return {
         "page": page,
         "source": pages.source(results),
-        "run": f"{overview[2]} rows run" + (f": {shorter(overview[3])}" if overview[3] else ""),
-        "conclusion": overview[4],
+        "run": f"{summary.rows_run([results])} rows run" + (f": {trainings}" if trainings else ""),
         "opened": [one for one in tables if one["table"].title in OPENED],
         "folded": [one for one in tables if one["table"].title not in OPENED],
         "pictures": [picture for picture in own if picture.name not in shown],

@@ -1,7 +1,6 @@
 """The README's block, what was found in short, and results/README.md, the index of all studies."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -56,15 +55,15 @@ def with_block(readme: Path, block: str) -> str:
 
 def block(studies: Sequence[Results]) -> str:
     """The answer, its picture, and a line a source: what is known of it."""
-    rows = []
+    rows: list[list[str]] = []
     for name, of_source in summary.by_source(studies).items():
         known = "<br>".join(map(_sentence, summary.foremost(of_source)))
         conclusion = "<br>".join(map(markdown.escaped, summary.conclusion(of_source).split("; ")))
         link = f"[{markdown.escaped(name)}](results/README.md#{quote(name)})"
-        rows.append([link, known, _headline(of_source), conclusion])
-    lines = ["| source | claim: measured, verdict | published → measured | all verdicts |", "| --- | --- | --- | --- |"]
+        rows.append([*map(Marked, (link, known, _headline(of_source), conclusion))])
+    columns = ["source", "claim: measured, verdict", "published → measured", "all verdicts"]
     answer = markdown.escaped(" ".join(summary.answer(studies)))
-    return "\n\n".join([answer, PICTURE, "\n".join([*lines, *map(_row, rows)])])
+    return "\n\n".join([answer, PICTURE, markdown.table(Table("", columns, "llll", rows))])
 
 
 def index(studies: Sequence[Results], unassigned: int) -> str:
@@ -83,10 +82,7 @@ def index(studies: Sequence[Results], unassigned: int) -> str:
             parts.append(f"**{_link(results)}** {markdown.escaped(described)}")
             if (found := short_table(results)) is not None:
                 parts.append(markdown.table(found))
-    overview = summary.overview(studies)
-    linked = [[_link(results), *row] for results, row in zip(studies, overview.rows, strict=True)]
-    whole = replace(overview, columns=["study", *overview.columns], alignment=f"l{overview.alignment}", rows=linked)
-    return "\n\n".join([*parts, CAPTION, "## What was run", markdown.table(whole)]) + "\n"
+    return "\n\n".join([*parts, CAPTION, "## What was run", markdown.table(_overview(studies))]) + "\n"
 
 
 def short_table(results: Results) -> Table | None:
@@ -149,11 +145,6 @@ def _headline(studies: Sequence[Results]) -> str:
     return max(found, key=lambda one: one[0])[1] if found else ""
 
 
-def _row(cells: Sequence[str]) -> str:
-    """A row of a table whose cells are Markdown."""
-    return "| " + " | ".join(cells) + " |"
-
-
 def _claims(claims: Sequence[Stated]) -> Table:
     """Claims with runs or counts, by verdict, each followed by its readings."""
     rows = []
@@ -164,6 +155,18 @@ def _claims(claims: Sequence[Stated]) -> Table:
                 rows.append([_link(results), f"reading: {summary.short(reading)}", *claim_texts(reading)])
     columns = ["study", "claim", "claimed", "printed", "measured", "verdict", "from"]
     return Table("", columns, "lllllll", rows)
+
+
+def _overview(studies: Sequence[Results]) -> Table:
+    """A line a study: how much of it was run, and its verdicts."""
+    rows = [
+        [
+            *(_link(results), source(results), results.study.title, summary.rows_run([results])),
+            *(summary.trainings(results), summary.conclusion([results])),
+        ]
+        for results in studies
+    ]
+    return Table("", ["study", "source", "what", "rows run", "training (rows)", "verdicts"], "lllrll", rows)
 
 
 def _cell(line: Line, measure: str) -> str:

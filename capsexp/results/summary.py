@@ -9,7 +9,7 @@ from typing import get_args
 from capsexp.results.cells import JUDGED, Cell
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
-from capsexp.results.pages import Table, one_line, source, verdict
+from capsexp.results.pages import one_line, verdict
 from capsexp.results.statistics import ClaimVerdict, NumberVerdict
 from capsexp.study.studies import published_number
 
@@ -126,22 +126,17 @@ def foremost(studies: Sequence[Results]) -> list[MeasuredClaim]:
     return sorted((one.claim for one in stated(studies) if one.claim.measured and one.claim.runs), key=order)[:2]
 
 
-def overview(studies: Sequence[Results]) -> Table:
-    """A line a study: how much of it was run, and its verdicts."""
-    rows = []
-    for results in studies:
-        run = [line for line in results.lines if line.setting and line.row.run]
-        trained = Counter("whole" if line.setting.whole else line.setting.reduced() for line in run if line.setting)
-        rows.append(
-            [
-                source(results),
-                results.study.title,
-                f"{len(run)} of {sum(row.run is not None for row in results.study.rows)}",
-                "; ".join(f"{name} ({count})" if len(trained) > 1 else name for name, count in trained.items()),
-                conclusion([results]),
-            ]
-        )
-    return Table("", ["source", "what", "rows run", "training (rows)", "verdicts"], "llrll", rows)
+def rows_run(studies: Sequence[Results]) -> str:
+    """3 of 12: rows with runs, of those that can be run."""
+    lines = [line for results in studies for line in results.lines if line.row.run]
+    return f"{sum(line.setting is not None for line in lines)} of {len(lines)}"
+
+
+def trainings(results: Results) -> str:
+    """How the rows of a study were trained: whole (2); 40 of 100 epochs (3)."""
+    settings = [line.setting for line in results.lines if line.setting and line.row.run]
+    counts = Counter(setting.reduced() or "whole" for setting in settings)
+    return "; ".join(f"{name} ({count})" if len(counts) > 1 else name for name, count in counts.items())
 
 
 def rank(verdict: str) -> int:
