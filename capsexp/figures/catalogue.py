@@ -39,14 +39,7 @@ def find(name: str) -> Draw:
     """The function that draws a figure; raises InputError for an unknown name."""
     if name not in FIGURES:
         raise InputError(f"{name}: no such figure{nearest(name, list(FIGURES))} (there are {', '.join(FIGURES)})")
-    from capsexp.figures import (
-        alberti,
-        huang,
-        jiao,
-        ou,
-        reconstructions,
-        tsai,
-    )  # Lightning and torchvision: only to draw
+    from capsexp.figures import alberti, huang, jiao, ou, reconstructions, tsai  # with Lightning: only to draw
 
     functions: dict[str, Draw] = {
         "jiao_table2": jiao.table2,
@@ -54,15 +47,15 @@ def find(name: str) -> Draw:
         "huang_fig7": huang.sample_images,
         "huang_fig8": reconstructions.epoch_by_epoch,
         "huang_fig10": huang.epochs_to_maximum,
-        "huang_fig11": partial(huang.accuracy_by_epoch, 11, "CIFAR-10", "cifar10"),
-        "huang_fig12": partial(huang.accuracy_by_epoch, 12, "Fashion-MNIST", "fashion_mnist"),
-        "huang_fig13": partial(huang.accuracy_by_epoch, 13, "SVHN", "svhn"),
+        "huang_fig11": partial(huang.accuracy_by_epoch, 11, "cifar10"),
+        "huang_fig12": partial(huang.accuracy_by_epoch, 12, "fashion_mnist"),
+        "huang_fig13": partial(huang.accuracy_by_epoch, 13, "svhn"),
         "huang_fig14": reconstructions.objects,
         "tsai_fig4": tsai.iterations,
         "tsai_fig5": tsai.overlaid,
         "alberti_affine": alberti.affine_maps,
-        "ou_traversal_mnist": partial(ou.traversal, "MNIST", "mnist"),
-        "ou_traversal_fashion_mnist": partial(ou.traversal, "Fashion-MNIST", "fashion_mnist"),
+        "ou_traversal_mnist": partial(ou.traversal, "mnist"),
+        "ou_traversal_fashion_mnist": partial(ou.traversal, "fashion_mnist"),
         "ou_backprop": ou.routing_against_backpropagation,
     }
     return functions[name]
@@ -82,12 +75,6 @@ def draw(name: str, sources: Sources, folder: Path) -> tuple[bool, list[str]]:
     return True, [f"wrote {wrote}", *map(str, missing)]
 
 
-def alt_text(folder: Path, name: str) -> str:
-    """What can be seen in a drawn figure, in a line; its description where there is no such file."""
-    path = folder / f"{name}.txt"
-    return path.read_text(encoding="utf-8").strip() if path.is_file() else f"{FIGURES[name]}."
-
-
 def matches(name: str, sources: Sources, folder: Path) -> bool:
     """Whether NAME.svg and NAME.txt are what the records give.
 
@@ -96,13 +83,13 @@ def matches(name: str, sources: Sources, folder: Path) -> bool:
     import matplotlib
 
     files, _ = _files(name, sources)
-    path = folder / f"{name}.svg"
-    if not files or not path.exists():
-        return not files
-    if alt_text(folder, name).encode() != files[".txt"].strip():
+    if not files:
+        return True
+    svg, text = (folder / f"{name}{suffix}" for suffix in (".svg", ".txt"))
+    if not svg.exists() or not text.exists() or text.read_bytes() != files[".txt"]:
         return False
-    written = path.read_bytes()
-    return f"Matplotlib v{matplotlib.__version__},".encode() not in written or written == files[".svg"]
+    drawn = svg.read_bytes()
+    return f"Matplotlib v{matplotlib.__version__},".encode() not in drawn or drawn == files[".svg"]
 
 
 def _files(name: str, sources: Sources) -> tuple[dict[str, bytes], list[Missing]]:

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from capsexp.figures.curves import Drawing, count, without
+from capsexp.figures.curves import Drawing, without
 from capsexp.figures.sources import Sources, Trainings
 from capsexp.figures.style import FONT_SIZE, GREY, STYLES, WIDTH, PaperFigure, SeriesStyle
 from capsexp.results.collect import Line
+from capsexp.results.pages import plural
 from capsexp.study.studies import published_number
 
 STUDY = "jiao_table2"
@@ -23,9 +24,8 @@ NOTE = (
 def table2(sources: Sources) -> Drawing:
     """Two plots, a line a network: maximum accuracy, and the first epoch that reaches it."""
     lines = sources.lines(STUDY)
-    lacking = [line for line in lines if not line.runs]
-    missing = sources.missing(lacking, STUDY)
-    if len(lacking) == len(lines):
+    missing = sources.missing(lines, STUDY)
+    if not any(line.runs for line in lines):
         return None, missing
     figure = PaperFigure(
         "jiao, Table II: CapsNet with 1 to 5 routing iterations, without and with CBAM", (WIDTH, 5), (1, 2)
@@ -38,7 +38,7 @@ def table2(sources: Sources) -> Drawing:
     names.set_yticks(range(len(lines)), [trainings.mark(line.row.name, line.setting) for line in lines])
     other.set_yticks(range(len(lines)), [])
     figure.describe(*map(_told, lines))
-    figure.note(NOTE, trainings.note, without(lacking))
+    figure.note(NOTE, trainings.note, without(lines))
     return figure, missing
 
 
@@ -100,7 +100,7 @@ def _told(line: Line) -> str:
     if accuracy.unstable:
         measured = f"unstable, {', '.join(f'{value:.2f}' for value in accuracy.values)} %"
     elif accuracy.n:
-        measured = f"{accuracy.mean:.2f} % ({count(accuracy.n, 'seed')})"
+        measured = f"{accuracy.mean:.2f} % ({plural(accuracy.n, 'seed')})"
     if first.n:
         measured += f" first in epoch {'≥ ' * any(first.bounds)}{first.mean:.3g}"
     printed, epoch = (line.row.published.get(measure, "") for measure in MEASURES)

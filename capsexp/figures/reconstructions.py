@@ -59,7 +59,7 @@ def _all_logged(
 ) -> tuple[list[tuple[Line, Run, Mapping[int, Picture]]], list[Missing], list[str]]:
     """The rows with pictures, each with its run and its pictures by epoch; what is missing; a note a row."""
     lines = sources.lines(study)
-    missing, found, notes = sources.missing([line for line in lines if not line.runs], study), [], []
+    missing, found, notes = sources.missing(lines, study), [], []
     for line in lines:
         pictures = logged(sources, line)
         if pictures is None or isinstance(pictures, Missing):

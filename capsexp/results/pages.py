@@ -154,8 +154,12 @@ def unlearned(cell: Cell) -> str:
 
 def hours(number: float) -> str:
     """3.4 hours, 22 minutes."""
-    minutes = round(60 * number)
-    return f"{number:,.1f} hours" if number >= 1 else f"{minutes} minute{'' if minutes == 1 else 's'}"
+    return f"{number:,.1f} hours" if number >= 1 else plural(round(60 * number), "minute")
+
+
+def plural(number: int, what: str) -> str:
+    """1 seed, 2 seeds."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def one_line(text: str) -> str:
@@ -357,7 +361,7 @@ def claim_texts(one: MeasuredClaim) -> list[str]:
     if one.p_value is not None:
         corrected = f" ({_probability(one.adjusted).removeprefix('= ')})" if one.adjusted is not None else ""
         judged += f", p {_probability(one.p_value)}{corrected}"
-    runs = f"{one.runs} run{'s' if one.runs > 1 else ''}" if one.runs else ""
+    runs = plural(one.runs, "run") if one.runs else ""
     unlearned = f"{one.unlearned} didn't learn" if one.unlearned else ""
     counted = "a count, no run" if one.measured and not one.runs else ""
     precision = one.setting.precision if one.setting else ""
@@ -396,7 +400,7 @@ def spent(runs: pd.DataFrame) -> str:
     """12 runs, 3.4 hours on NVIDIA H200."""
     runs = runs.drop_duplicates("key")
     times = [f"{hours(time)} on {device}" for device, time in runs.groupby("device").hours.sum().items()]
-    return f"{len(runs)} run{'s' if len(runs) > 1 else ''}, {', '.join(times)}." if times else "No runs."
+    return f"{plural(len(runs), 'run')}, {', '.join(times)}." if times else "No runs."
 
 
 def commands(results: Results) -> dict[str, list[str]]:
