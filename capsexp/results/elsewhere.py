@@ -25,7 +25,7 @@ def lines(study: Study) -> list[dict[str, Any]]:
     return [
         {
             **{"study": study.name, "row": row.name, "setting": SETTING, "protocol": "paper", "seed": seed},
-            **{"condition": f"{study.name} {row.name}", "wanted": -1, "combinations": 1, "counts": True},
+            **{"condition": f"{study.name} {row.name}", "wanted": 0, "combinations": 1, "counts": True},
             **{"name": row.name, "key": f"{row.elsewhere}:{seed}", "state": "finished", "device": "another machine"},
             **{"accuracy": accuracy, "selected_by": accuracy, "dataset": row.elsewhere, "official": True},
             **{"censored": False, "started": "", "curve": []},

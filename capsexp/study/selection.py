@@ -36,7 +36,6 @@ class RowRun:
     """One of a row's runs, without its seed."""
 
     row: int  # among the selected rows
-    number: int  # among the row's runs
     overrides: tuple[str, ...]
     selected: bool  # a row can be selected for another of its runs
 
@@ -48,7 +47,7 @@ class RowRun:
     @property
     def condition(self) -> str | None:
         """See `studies.condition_of`."""
-        return studies.condition_of(self.identity) if self.identity else None
+        return studies.condition(self.overrides) if self.identity else None
 
     def admits(self, setting: Setting) -> bool:
         """Whether a record has the typed setting; parts of it that aren't typed can be anything."""
@@ -123,9 +122,9 @@ def select(study: Study, typed: Sequence[str] = ()) -> Selection:
     if selecting and not rows:
         raise InputError(f"{' '.join(selecting)}: no row of {study.name} has it, and its rows differ in it")
     runs = [
-        RowRun(index, number, overrides, matches(overrides))
+        RowRun(index, overrides, matches(overrides))
         for index, row in enumerate(rows)
-        for number, overrides in enumerate(row.combinations(replacing))
+        for overrides in row.combinations(replacing)
     ]
     claims = [claim for claim in study.claims if _is_about(claim, rows)]
     return Selection(replace(study, rows=rows, claims=claims), runs, replacing)
@@ -144,7 +143,7 @@ def key(word: str) -> str:
 @cache
 def _identity(overrides: tuple[str, ...]) -> records.Json | None:
     try:
-        return records.identity(studies.config_of(overrides), "", None)
+        return studies.identity(overrides)
     except InputError:
         return None
 
@@ -157,4 +156,4 @@ def _rows_differ(study: Study, name: str) -> bool:
 
 
 def _is_about(claim: Claim, rows: Sequence[Row]) -> bool:
-    return {name for pair in claim.pairs for name in pair} | set(claim.rows) <= {row.name for row in rows}
+    return set(claim.compared) <= {row.name for row in rows}

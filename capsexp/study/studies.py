@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -102,6 +102,11 @@ class Claim:
     rows: list[str] = field(default_factory=list)
     untested: str | None = None  # why nothing here tests it; it then has none of the above
     ours: bool = False  # not the source's
+
+    @property
+    def compared(self) -> list[str]:
+        """The names of the rows that it is about."""
+        return list(dict.fromkeys([*chain(*self.pairs), *self.rows]))
 
 
 @dataclass(frozen=True)
@@ -198,10 +203,15 @@ def config_of(overrides: tuple[str, ...]) -> Config:
     return check(composed(list(overrides)))
 
 
+def identity(overrides: tuple[str, ...]) -> records.Json:
+    """What a command line trains, whatever its precision and the state of the data; raises InputError."""
+    return records.identity(config_of(overrides), "", None)
+
+
 @cache
 def condition(overrides: tuple[str, ...]) -> str:
     """The condition that a command line trains; see `condition_of`."""
-    return condition_of(records.identity(config_of(overrides), "", None))
+    return condition_of(identity(overrides))
 
 
 def condition_of(identity: records.Json) -> str:
@@ -265,8 +275,7 @@ def _check_claim(claim: Claim, rows: set[str]) -> None:
         raise InputError(f"claims: {claim.text}: a slope needs rows, anything else pairs")
     if any(len(pair) != 2 for pair in claim.pairs):
         raise InputError(f"claims: {claim.text}: pairs must be of two rows")
-    named = {name for pair in claim.pairs for name in pair} | set(claim.rows)
-    if unknown := named - rows:
+    if unknown := set(claim.compared) - rows:
         raise InputError(f"claims: {claim.text}: no row {', '.join(sorted(unknown))}")
     size = published_number(claim.claimed)
     if size is None and claim.claimed not in CLAIMED:

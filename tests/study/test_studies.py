@@ -145,7 +145,7 @@ def test_a_study_is_complete(name: str) -> None:
     assert study.protocol
     assert study.deviations
     assert {measure for row in study.rows for measure in row.published} == set(study.measures)
-    compared = {name for claim in study.claims for names in [*claim.pairs, claim.rows] for name in names}
+    compared = {name for claim in study.claims for name in claim.compared}
     assert all(row.run for row in study.rows if row.name in compared)
 
 
