@@ -54,7 +54,7 @@ CLAIM_NOTE = (
     "alone. Measured: the effect and its 95 % interval, from the spread over seeds of all runs of the data set. p: of "
     "the test that decides the verdict, in brackets corrected by Holm's method for all claims of the source."
 )
-#: What stands below each table, and what it needs, as `Column.needs`.
+#: What stands below each table, and what it needs: as `Column.needs`, or rows so far, or runs that didn't learn.
 NOTES = {
     "Accuracy": [
         (ACCURACY_NOTE, ""),
@@ -69,6 +69,7 @@ NOTES = {
         ("Epochs 1–5: the mean accuracy of the first five epochs.", "first_five"),
     ],
     "Cost": [(COST_NOTE, "")],
+    "Claims": [(CLAIM_NOTE, ""), (RULE, "")],
 }
 
 UNITS = {"accuracy": "points", "first_five": "points", "memory": "MB", "inference": "ms", "seconds": "s"}
@@ -167,11 +168,6 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def training(line: Line) -> str:
-    """How the runs of a row were trained: 10 of 100 epochs, bf16."""
-    return "" if line.setting is None else str(line.setting)
-
-
 def verdict(one: Cell | MeasuredClaim) -> str:
     """The verdict on a number or a claim, so far where the training is another than the paper's; or nothing."""
     decided = one.verdict not in (None, "open", "unstable", "ceiling")
@@ -231,7 +227,7 @@ def _device(line: Line) -> str:
     return f"{device}, loaded" if device and loaded else device or ""
 
 
-TRAINING = Column("training", training, alignment="l")
+TRAINING = Column("training", lambda line: str(line.setting or ""), alignment="l")
 ACCURACIES = [
     _measured("maximum", "accuracy", failures=True),
     _interval("accuracy"),
@@ -330,7 +326,7 @@ def _remarks(lines: Sequence[Line]) -> list[str]:
 def _claims(results: Results) -> Table:
     rows = [[one_line(one.claim.text), *claim_texts(one)] for one in results.claims]
     columns = ["claim", "claimed", "printed", "measured", "verdict", "from"]
-    return Table("Claims", columns, "llllll", rows, [CLAIM_NOTE, RULE])
+    return Table("Claims", columns, "llllll", rows, [text for text, _ in NOTES["Claims"]])
 
 
 def _checks(results: Results) -> Table:
