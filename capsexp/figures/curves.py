@@ -75,8 +75,8 @@ def band(lines: Sequence[Line]) -> str:
 
 def published_accuracy(line: Line) -> str | None:
     """As printed; None where it is no number."""
-    text = line.row.published.get("accuracy", "")
-    return text if published_number(text) else None
+    number = published_number(line.row.published.get("accuracy"))
+    return number.text if number else None
 
 
 def published_accuracies(lines: Sequence[Line]) -> list[tuple[str, SeriesStyle]]:

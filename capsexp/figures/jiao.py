@@ -46,7 +46,7 @@ def _draw(axis: Axes, lines: Sequence[Line], measure: str) -> None:
     low, high = _limits(lines, measure)
     for place, line in enumerate(lines):
         style = CBAM if line.row.labels[2] == "yes" else PLAIN
-        if printed := published_number(line.row.published.get(measure, "")):
+        if printed := published_number(line.row.published.get(measure)):
             axis.plot(printed.value, place, style.marker, color=style.color, markerfacecolor="white", markersize=7)
         _draw_measured(axis, line, measure, place, style, (low, high))
     axis.set(xlim=(low, high), ylim=(len(lines) - 0.5, -0.5))
@@ -82,7 +82,7 @@ def _limits(lines: Sequence[Line], measure: str) -> tuple[float, float]:
     """Of the x axis: all but the seeds of unstable cells below their median; from 0 for epochs."""
     values = []
     for line in lines:
-        cell, printed = line.cell(measure), published_number(line.row.published.get(measure, ""))
+        cell, printed = line.cell(measure), published_number(line.row.published.get(measure))
         values += [printed.value] if printed else []
         values += [
             value for value in (cell.mean, cell.low, cell.high, cell.mean and max(cell.values)) if value is not None

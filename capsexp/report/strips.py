@@ -41,7 +41,7 @@ def published(cells: Sequence[Cell]) -> Markup:
     pairs = [
         (number.value, cell.mean, cell)
         for cell in cells
-        if cell.measure == "accuracy" and cell.mean is not None and (number := published_number(cell.published or ""))
+        if cell.measure == "accuracy" and cell.mean is not None and (number := published_number(cell.published))
     ]
     if not pairs:
         return Markup()

@@ -114,7 +114,7 @@ def tidy(selections: Sequence[Selection], matched: pd.DataFrame, best: pd.DataFr
                     for measure in measures:
                         found = values.get((*key, measure), {"seeds": [], "values": [], "bounds": []})
                         printed = row.published.get(measure) if protocol == "paper" else None
-                        published = published_number(printed or "")
+                        published = published_number(printed)
                         if measure == "parameters":
                             numbers = _parameters(selection, row, published)
                         else:

@@ -181,7 +181,7 @@ def _printed(claim: Claim, rows: Mapping[str, Row]) -> Measured | None:
 
     The interval is that of the test set alone: two independent samples of its size.
     """
-    numbers = {name: published_number(rows[name].published.get(claim.measure, "")) for name in claim.compared}
+    numbers = {name: published_number(rows[name].published.get(claim.measure)) for name in claim.compared}
     values = {name: scaled(claim.measure, one.value, _is_ratio(claim)) for name, one in numbers.items() if one}
     weights = _weights(claim, values)
     if not weights:

@@ -171,7 +171,7 @@ def _overview(studies: Sequence[Results]) -> Table:
 
 def _cell(line: Line, measure: str) -> str:
     cell = line.cell(measure)
-    number = published_number(cell.published or "")
+    number = published_number(cell.published)
     published = number.text if number else ""
     if number and len(published.partition(".")[2]) > DIGITS[measure]:  # 99.70999908, after single precision
         published = decimal(number.value, DIGITS[measure])

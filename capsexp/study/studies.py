@@ -42,14 +42,6 @@ class Published:
     value: float
     resolution: float
 
-    @classmethod
-    def parse(cls, text: str) -> "Published":
-        """Raises ValueError for a text that isn't a plain decimal number."""
-        if not re.fullmatch(r"[+-]?(\d+(\.\d+)?|\.\d+)", text, re.ASCII) or math.isinf(float(text)):
-            raise ValueError(f"{text!r} is not a plain decimal number such as 82.19")
-        decimals = len(text.partition(".")[2])
-        return cls(text, float(text), float(Decimal(5).scaleb(-decimals - 1)))
-
 
 @dataclass(frozen=True)
 class Row:
@@ -226,12 +218,12 @@ def condition_of(identity: records.Json) -> str:
     return records.key_of(rest)
 
 
-def published_number(text: str) -> Published | None:
-    """A number as printed; None for one of REASONS."""
-    try:
-        return Published.parse(text)
-    except ValueError:
+def published_number(text: str | None) -> Published | None:
+    """A number as printed, which is a plain decimal one; None for any other text, such as one of REASONS."""
+    if text is None or not re.fullmatch(r"[+-]?(\d+(\.\d+)?|\.\d+)", text, re.ASCII) or math.isinf(float(text)):
         return None
+    decimals = len(text.partition(".")[2])
+    return Published(text, float(text), float(Decimal(5).scaleb(-decimals - 1)))
 
 
 def _check_rows(study: Study) -> None:
@@ -288,7 +280,7 @@ def _check_claim(claim: Claim, rows: set[str]) -> None:
         )
     if claim.measure == "first_epoch" and claim.estimate != "relative":
         raise InputError(f"claims: {claim.text}: first epochs are compared by estimate=relative")
-    margin = published_number(claim.margin or "")
+    margin = published_number(claim.margin)
     if (claim.claimed in CLAIMED[2:]) != (margin is not None and margin.value > 0):
         needing = ", ".join(CLAIMED[2:])
         raise InputError(f"claims: {claim.text}: margin={claim.margin}: must be positive with {needing}, else missing")
