@@ -15,7 +15,6 @@ import pandas as pd
 from capsexp.config.checks import nearest
 from capsexp.errors import InputError
 from capsexp.results import cells, pages, runs
-from capsexp.results.cells import Cell
 from capsexp.results.claims import MeasuredClaim, measure_claims
 from capsexp.results.collect import Results
 from capsexp.results.pages import Table
@@ -215,6 +214,7 @@ def differences(found: Comparison) -> Table:
 
 def _number(results: Results, row: str, claim: MeasuredClaim) -> str:
     """A side's mean and spread, in the setting in which the sides are compared."""
-    own = results.cells[(results.cells.row == row) & (results.cells.measure == claim.claim.measure)]
-    own = own[(own.protocol == "paper") & (own.setting.map(lambda setting: setting == claim.setting))]
-    return pages.mean_and_spread(Cell(*own.iloc[0])) if claim.setting and len(own) else ""
+    for line in [*results.lines, *results.other_lines]:
+        if line.row.name == row and line.setting == claim.setting:
+            return pages.mean_and_spread(line.cell(claim.claim.measure))
+    return ""
