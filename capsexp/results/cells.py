@@ -71,10 +71,11 @@ class Cell(NamedTuple):
 def match(selections: Sequence[Selection], runs: pd.DataFrame) -> pd.DataFrame:
     """The runs of each row, and after them those from elsewhere.
 
-    `counts`: not the same training as another, under another name of its budget.
+    `wanted` numbers the runs that rows want; `counts` is false for the same training again, under another name of its
+    budget.
     """
-    wanted = [(selection.study, one) for selection in selections for one in selection.runs]
-    lines = [(study.name, study.rows[one.row].name, place, one.condition) for place, (study, one) in enumerate(wanted)]
+    wanted = [(selection.study, run) for selection in selections for run in selection.runs]
+    lines = [(study.name, run.row, place, run.condition) for place, (study, run) in enumerate(wanted)]
     conditions = pd.DataFrame(lines, columns=["study", "row", "wanted", "condition"])
     conditions["combinations"] = conditions.groupby(["study", "row"])["wanted"].transform("size")
     found = conditions.merge(runs[runs.state != "trial"], on="condition")
@@ -176,8 +177,11 @@ def _places(counted: pd.DataFrame, best: pd.DataFrame) -> dict[Any, dict[str, An
 
 
 def _settings(places: dict[Any, dict[str, Any]]) -> dict[tuple[str, str], list[Setting]]:
-    """The settings of each row. The first, for the main tables, is the paper's training, even if all runs failed; else
-    that of most rows, which can then be compared; else the most of the paper's training; else that of most seeds."""
+    """The settings of each row, the one for the main tables first.
+
+    That is the paper's training, even if all runs failed; else that of most rows, which can then be compared; else the
+    most of the paper's training; else that of most seeds.
+    """
     seeds = {place[:3]: one.get("finished", 0) for place, one in places.items() if place[3] == "paper"}
     rows = Counter((study, setting) for (study, _, setting), number in seeds.items() if number)
 
@@ -272,7 +276,7 @@ def _parameters(selection: Selection, row: Row, published: Published | None) -> 
     study = selection.study
     if "parameters" not in study.measures and not any(claim.measure == "parameters" for claim in study.claims):
         return {"n": 0}
-    run = next((run for run in selection.runs if study.rows[run.row] is row and run.identity), None)
+    run = next((run for run in selection.runs if run.row == row.name and run.identity), None)
     if run is None:
         return {"n": 0}
     count = counted(run.overrides)  # its other combinations have as many

@@ -166,8 +166,8 @@ def _compare(
 
 def _counted(found: MeasuredClaim, selection: Selection) -> MeasuredClaim:
     """A claim on numbers of parameters, which needs no run."""
-    claim, names = found.claim, [row.name for row in selection.study.rows]
-    overrides = {names[run.row]: run.overrides for run in reversed(selection.runs) if run.identity}
+    claim = found.claim
+    overrides = {run.row: run.overrides for run in reversed(selection.runs) if run.identity}
     if missing := [name for name in claim.compared if name not in overrides]:
         return replace(found, verdict="not run", reason=_listed(missing))
     values = {name: scaled(claim.measure, counted(overrides[name]), _is_ratio(claim)) for name in claim.compared}

@@ -92,5 +92,5 @@ def _conditions(selection: Selection) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
     for run in selection.runs:
         if run.condition:
-            found.setdefault(selection.study.rows[run.row].name, set()).add(run.condition)
+            found.setdefault(run.row, set()).add(run.condition)
     return {name: frozenset(conditions) for name, conditions in found.items()}

@@ -35,7 +35,7 @@ INCIDENTAL = (
 class RowRun:
     """One of a row's runs, without its seed."""
 
-    row: int  # among the selected rows
+    row: str  # its name
     overrides: tuple[str, ...]
     selected: bool  # a row can be selected for another of its runs
 
@@ -82,12 +82,11 @@ class Selection:
                 self._config(run)
         if not essential(self.replacing):
             return False
-        own = [{studies.condition(words) for words in row.combinations()} for row in self.study.rows]
-        now = [{run.condition for run in self.runs if run.row == row} for row in range(len(own))]
-        for a, b in combinations(range(len(own)), 2):
+        own = {row.name: {studies.condition(words) for words in row.combinations()} for row in self.study.rows}
+        now = {name: {run.condition for run in self.runs if run.row == name} for name in own}
+        for a, b in combinations(own, 2):
             if own[a] != own[b] and now[a] == now[b] and not now[a] <= {None}:
-                names = f"{self.study.rows[a].name} and {self.study.rows[b].name} of {self.study.name}"
-                raise InputError(f"{' '.join(self.replacing)}: makes {names} the same")
+                raise InputError(f"{' '.join(self.replacing)}: makes {a} and {b} of {self.study.name} the same")
         return any(run.condition not in {None, *own[run.row]} for run in self.runs)
 
     @property
@@ -101,7 +100,7 @@ class Selection:
             return studies.config_of(run.overrides)
         except InputError as error:
             typed = self.replacing and not any(other.identity for other in self.runs)  # it isn't the row that is wrong
-            place = "" if typed else f"{self.study.name}, {self.study.rows[run.row].name}: "
+            place = "" if typed else f"{self.study.name}, {run.row}: "
             raise InputError(f"{place}{error}") from None
 
 
@@ -122,9 +121,7 @@ def select(study: Study, typed: Sequence[str] = ()) -> Selection:
     if selecting and not rows:
         raise InputError(f"{' '.join(selecting)}: no row of {study.name} has it, and its rows differ in it")
     runs = [
-        RowRun(index, overrides, matches(overrides))
-        for index, row in enumerate(rows)
-        for overrides in row.combinations(replacing)
+        RowRun(row.name, overrides, matches(overrides)) for row in rows for overrides in row.combinations(replacing)
     ]
     claims = [claim for claim in study.claims if _is_about(claim, rows)]
     return Selection(replace(study, rows=rows, claims=claims), runs, replacing)

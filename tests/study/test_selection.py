@@ -55,7 +55,7 @@ def test_a_key_that_rows_have_in_common_is_replaced() -> None:
 
 def test_a_row_keeps_its_runs_that_are_not_selected() -> None:
     runs = select(MADE, ["n=2"]).runs
-    assert [(run.row, run.selected) for run in runs] == [(0, False), (0, True)]
+    assert [(run.row, run.selected) for run in runs] == [("B", False), ("B", True)]
 
 
 def test_only_selected_rows_and_claims_about_them_are_left() -> None:
@@ -122,7 +122,7 @@ def test_words_that_leave_nothing_to_compare_are_refused(name: str, typed: str, 
 def test_rows_whose_runs_lack_the_typed_key_have_no_runs() -> None:
     selection = select(studies.load("tsai_fig4"), ["routing.norm=false"])
     assert selection.replaced
-    assert {selection.study.rows[run.row].name.split()[0] for run in selection.runs if run.condition} == {"Inverted"}
+    assert {run.row.split()[0] for run in selection.runs if run.condition} == {"Inverted"}
 
 
 def test_a_record_of_the_typed_setting_is_admitted() -> None:
