@@ -170,7 +170,7 @@ def draw_published(axis: Axes, published: Sequence[tuple[str, SeriesStyle]], far
         farthest: from the axes' limits, in their heights; a level beyond is an arrow at the number, and no level.
     """
     low, high = axis.get_ylim()
-    reach = farthest * (high - low) if math.isfinite(farthest) else math.inf
+    reach = farthest * (high - low)
     lowest, highest = low - reach, high + reach
     ordered = sorted(published, key=lambda level: float(level[0]))
     values = np.array([float(text) for text, _ in ordered])

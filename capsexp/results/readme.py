@@ -76,7 +76,8 @@ def index(studies: Sequence[Results], unassigned: int) -> str:
     parts = [markdown.GENERATED, "# Results", answer, _spent(studies, unassigned)]
     parts += ["## Claims that were tested", markdown.table(_claims(summary.stated(studies)))]
     for name, of_source in summary.by_source(studies).items():
-        parts += [f"## {markdown.escaped(name)}", markdown.escaped(f"{_first_upper(summary.conclusion(of_source))}.")]
+        conclusion = summary.conclusion(of_source)
+        parts += [f"## {markdown.escaped(name)}", markdown.escaped(f"{conclusion[:1].upper()}{conclusion[1:]}.")]
         for results in of_source:
             described = f"{source(results)}: {results.study.title}. {spent(results.runs)}"
             parts.append(f"**{_link(results)}** {markdown.escaped(described)}")
@@ -202,7 +203,3 @@ def _spent(studies: Sequence[Results], unassigned: int) -> str:
 def _link(results: Results) -> str:
     name = results.study.name
     return Marked(f"[{markdown.escaped(name)}](tables/{quote(name)}.md)")
-
-
-def _first_upper(text: str) -> str:
-    return text[:1].upper() + text[1:]
