@@ -1,13 +1,11 @@
 """Cells: which runs belong to a row, which numbers never share a cell, and numbers against those worked out by hand."""
 
-import re
 from math import exp, log, sqrt
 
 import pandas as pd
 import pytest
 from made import CBAM, PLAIN, SWEPT, cell, claim, line, results, row, run, runs, study
 
-from capsexp.errors import InputError
 from capsexp.results.cells import Cell
 
 T2 = 4.302653  # Student's two-sided 95 % quantile with two degrees of freedom, from a printed table
@@ -314,16 +312,3 @@ def test_one_of_a_rows_combinations_is_not_the_best_of_them() -> None:
     accuracy = cell(results(made, runs(JOBS[2], [98.0, 99.0, 100.0]), ["routing.iterations=2"]), "A")
     assert accuracy.best_of.startswith("best of 1 of 3 ")
     assert accuracy.so_far == "1 of 3 combinations"
-
-
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        ("attention.cbam=true", "makes A and B of made_table1 the same"),
-        ("attention=dual", "no row of made_table1 has it"),
-        ("dta=mnist", "did you mean data?"),
-    ],
-)
-def test_words_that_make_no_sense_are_refused(typed: str, message: str) -> None:
-    with pytest.raises(InputError, match=re.escape(message)):
-        results(study(), [], [typed])
