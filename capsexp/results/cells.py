@@ -147,7 +147,7 @@ def so_far(selection: Selection, measure: str, setting: Setting | None, place: M
     """In what the runs of a place differ from the paper's experiment; empty if in nothing."""
     fewest, combinations = place.get("fewest"), place.get("combinations")
     parts = [
-        " ".join(essential(selection.replacing)) if selection.replaced else "",
+        selection.substitution,
         selection.study.differs or "",
         setting.reduced(measure) if setting else "",
         f"{fewest} of {combinations} combinations" if fewest != combinations else "",

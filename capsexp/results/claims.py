@@ -172,8 +172,7 @@ def _counted(found: MeasuredClaim, selection: Selection) -> MeasuredClaim:
         return replace(found, verdict="not run", reason=_listed(missing))
     values = {name: scaled(claim.measure, counted(overrides[name]), _is_ratio(claim)) for name in claim.compared}
     verdict, _ = _judged(claim, Estimate(_sum(claim, values)), None)
-    differs = " ".join(selection.replacing) if selection.replaced else ""
-    return replace(found, verdict=verdict, measured=_effect(claim, values), so_far=differs)
+    return replace(found, verdict=verdict, measured=_effect(claim, values), so_far=selection.substitution)
 
 
 def _printed(claim: Claim, rows: Mapping[str, Row]) -> Measured | None:

@@ -90,6 +90,11 @@ class Selection:
         return any(run.condition not in {None, *own[run.row]} for run in self.runs)
 
     @property
+    def substitution(self) -> str:
+        """The typed words that make it another experiment; nothing if none do."""
+        return " ".join(essential(self.replacing)) if self.replaced else ""
+
+    @property
     def configs(self) -> dict[tuple[str, ...], Config]:
         """The configurations of the selected runs, by their overrides; raises InputError."""
         return {run.overrides: self._config(run) for run in self.runs if run.selected}
