@@ -1,8 +1,6 @@
 """Two sides of runs beside each other, by the rule of the tables: A, B, B − A with its interval, and a verdict.
 
-A side is the runs of a command line (model=capsnet data=mnist), of a study's row (jiao_table2:CapsNet1), a single run
-(its key, the beginning of it, or its record's path), or a folder of results. Of two folders, all that both have trained
-is compared.
+What a side can be: see `capsexp.compare.__main__`. Of two folders, all that both have trained is compared.
 """
 
 from collections.abc import Mapping, Sequence

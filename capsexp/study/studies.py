@@ -87,9 +87,7 @@ class Claim:
     measure: Measure = "accuracy"
     estimate: Literal["difference", "relative", "factor", "slope"] = "difference"
     claimed: str = ""  # the size as printed, with its sign; or one of CLAIMED
-    margin: str | None = (
-        None  # the smallest effect that would matter, in its unit, where it is claimed that there is none
-    )
+    margin: str | None = None  # where no effect is claimed, the smallest that would matter, in its unit
     pairs: list[list[str]] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
     untested: str | None = None  # why nothing here tests it; it then has none of the above
@@ -263,7 +261,8 @@ def _check_claim(claim: Claim, rows: set[str]) -> None:
         if claim != Claim(claim.text, untested=claim.untested, ours=claim.ours):
             raise InputError(f"claims: {claim.text}: untested, so without measure, claimed, pairs and rows")
         return
-    if bool(claim.pairs) == (claim.estimate == "slope") or bool(claim.rows) != (claim.estimate == "slope"):
+    slope = claim.estimate == "slope"
+    if bool(claim.rows) != slope or bool(claim.pairs) == slope:
         raise InputError(f"claims: {claim.text}: a slope needs rows, anything else pairs")
     if any(len(pair) != 2 for pair in claim.pairs):
         raise InputError(f"claims: {claim.text}: pairs must be of two rows")
