@@ -202,9 +202,9 @@ def differences(found: Comparison) -> Table:
             continue  # memory on the device, of runs on a CPU
         sides = [_number(found.results, name, claim) for name in (pair.a, pair.b)]
         word = WORDS.get(claim.verdict, claim.verdict) if claim.claim.claimed == "increase" else claim.verdict
-        _, _, difference, verdict, origin = pages.claim_texts(replace(claim, verdict=word))
+        texts = pages.claim_texts(replace(claim, verdict=word))
         what = [pair.what] if several else []
-        rows.append([*what, MEASURES[claim.claim.measure], *sides, difference, verdict, origin])
+        rows.append([*what, MEASURES[claim.claim.measure], *sides, texts.measured, texts.verdict, texts.origin])
     columns = [*(["what"] if several else []), "measure", "A", "B", "B − A", "verdict", "from"]
     title = "" if several else f"A: {found.pairs[0].a}; B: {found.pairs[0].b}"
     return Table(title, columns, "l" * len(columns), rows, [NOTE, pages.RULE])

@@ -116,7 +116,7 @@ PANELS = [
 
 
 def meaning(verdict: str) -> str:
-    """What a verdict means, whatever stands behind it."""
+    """What a verdict means, so far or not."""
     return next((found for name, found in MEANINGS.items() if verdict.startswith(name)), OPEN)
 
 
@@ -281,7 +281,8 @@ class _Drawing:
     def row(self, panel: Panel, results: Results, one: MeasuredClaim, text: str) -> None:
         """A claim: its text, interval and number, and how much of the training."""
         claim, texts = one.claim, claim_texts(one)
-        hint = "; ".join(filter(None, [one_line(claim.text), f"claimed {texts[0]}", *texts[2:]]))
+        parts = one_line(claim.text), f"claimed {texts.claimed}", texts.measured, texts.verdict, texts.origin
+        hint = "; ".join(filter(None, parts))
         inset = 14 if text.startswith("↳") else 0
         names = textwrap.wrap(text, int((self.label - inset) / LETTER))
         notes = textwrap.wrap(_training(one), int((self.width - self.note) / 6.6))

@@ -101,7 +101,7 @@ class PaperFigure:
     def files(self) -> dict[str, bytes]:
         """The figure by suffix, and its alt text as .txt; the same drawing gives the same bytes.
 
-        The second layout starts from the first one.
+        Their order matters: the layout of the second file starts from that of the first.
         """
         self._add_notes()
         return {suffix: self._rendered(suffix[1:]) for suffix in SUFFIXES} | {

@@ -20,7 +20,7 @@ SPECIAL = str.maketrans(
 
 
 def document(page: Page) -> str:
-    """One table environment a table; one wider than the lines of the document is made as wide."""
+    """A table environment for each table; one wider than the text is shrunk to its width."""
     tables = [table for table in page.tables if table.title in PRINTED]
     return "\n".join(_environment(page, table, f"{page.name}-{index}") for index, table in enumerate(tables))
 

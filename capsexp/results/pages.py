@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -106,6 +107,16 @@ class Page:
     deviations: list[str]
     runs: str  # how many, and how long
     commands: dict[str, list[str]]  # that repeat the runs, each with the names of its rows
+
+
+class ClaimTexts(NamedTuple):
+    """What a table of claims says of one, in its columns behind the claim itself."""
+
+    claimed: str
+    printed: str  # what the printed numbers give
+    measured: str
+    verdict: str
+    origin: str  # from which runs, or why there are none
 
 
 Text = Callable[[Line], str]
@@ -341,11 +352,11 @@ def _checks(results: Results) -> Table:
     return Table("Printed twice", ["what", "first", "second", "verdict"], "lrrl", rows)
 
 
-def claim_texts(one: MeasuredClaim) -> list[str]:
-    """What is claimed, what the printed numbers give, what was measured, the verdict, and from which runs."""
+def claim_texts(one: MeasuredClaim) -> ClaimTexts:
+    """A measured claim as tables show it."""
     claim = one.claim
     if claim.untested is not None:
-        return ["", "", "", one.verdict, one_line(one.reason)]
+        return ClaimTexts("", "", "", one.verdict, one_line(one.reason))
     number = published_number(claim.claimed)
     claimed = f"{claim.claimed.replace('-', '−')}{_unit(claim)}" if number else CLAIMED[claim.claimed]
     printed = effect(claim, one.printed) if one.printed else ""
@@ -363,7 +374,7 @@ def claim_texts(one: MeasuredClaim) -> list[str]:
     precision = one.setting.precision if one.setting else ""
     reason = f"no runs of {one.reason}" if one.verdict == "not run" and one.reason else one.reason
     origin = ", ".join(filter(None, [runs, unlearned, counted, one.so_far, precision, reason]))
-    return [claimed, printed, measured, judged, origin]
+    return ClaimTexts(claimed, printed, measured, judged, origin)
 
 
 def effect(claim: Claim, measured: Measured) -> str:

@@ -128,7 +128,7 @@ def position(study: Study, row: Row) -> tuple[str, str]:
 
 def _sentence(claim: MeasuredClaim) -> str:
     """DA-CapsNet is better by 2.52 points: +1.89 points (+0.07 to +3.71), supported so far (10 of 100 epochs)."""
-    before = f"{summary.short(claim)}: {claim_texts(claim)[2]},"
+    before = f"{summary.short(claim)}: {claim_texts(claim).measured},"
     trained = claim.so_far or "the whole training"
     return f"{markdown.escaped(before)} **{verdict(claim)}** ({markdown.escaped(trained)})"
 

@@ -42,7 +42,7 @@ class Stated:
     @property
     def tested(self) -> bool:
         """Whether it or a reading of it was measured."""
-        return any(claim.measured for claim in (self.claim, *(claim for _, claim in self.readings)))
+        return self.claim.measured is not None or any(reading.measured for _, reading in self.readings)
 
 
 def stated(studies: Sequence[Results]) -> list[Stated]:

@@ -37,7 +37,7 @@ class RowRun:
 
     row: str  # its name
     overrides: tuple[str, ...]
-    selected: bool  # a row can be selected for another of its runs
+    selected: bool  # False: its row is selected for another run
 
     @property
     def identity(self) -> records.Json | None:
