@@ -36,8 +36,12 @@ POINTS = (
     'each point that is drawn. The axes don\'t begin at 0. A with 5 iterations is published as "a uniform prediction", '
     "10 %."
 )
-MEMORY = {"memory": "peak memory of the device, MB", "host": "peak memory of the process (no GPU), MB"}
-TIME = "inference, ms a batch of 128 images"
+#: The labels of measures.
+COSTS = {
+    "memory": "peak memory of the device, MB",
+    "host": "peak memory of the process (no GPU), MB",
+    "inference": "inference, ms a batch of 128 images",
+}
 
 
 def iterations(sources: Sources) -> Drawing:
@@ -57,11 +61,10 @@ def iterations(sources: Sources) -> Drawing:
         _draw_points(accuracy, name, of_series, "accuracy", trainings, style, shift=0.06 * (index - 2.5))
     _label(accuracy, "maximum accuracy, %")
     draw_published(accuracy, list(zip(_published_best().values(), STYLES, strict=False)), FARTHEST)
-    measure = _memory(lines[COST])
-    for axis, what, label in ((memory, measure, MEMORY[measure]), (time, "inference", TIME)):
-        _draw_points(axis, "inverted routing", lines[COST], what, trainings, STYLES[2])
+    for axis, measure in ((memory, _memory(lines[COST])), (time, "inference")):
+        _draw_points(axis, "inverted routing", lines[COST], measure, trainings, STYLES[2])
         axis.margins(y=0.15)
-        _label(axis, label)
+        _label(axis, COSTS[measure])
         axis.set_title(_devices(lines[COST]), fontsize=9)
     figure.describe(*_told(series), *(f"Published best: {kind} {best}." for kind, best in _published_best().items()))
     figure.note(band(lines[ROUTINGS]), BEST, POINTS, trainings.note, without(shown))
@@ -84,11 +87,10 @@ def overlaid(sources: Sources) -> Drawing:
     curves.set_ylabel("images with the exact set of digits, %")
     draw_published(curves, published_accuracies(lines))
     legend(curves, 1)
-    measure = _memory(lines)
-    for axis, what, label in ((memory, measure, MEMORY[measure]), (time, "inference", TIME)):
+    for axis, measure in ((memory, _memory(lines)), (time, "inference")):
         axis.set_title(_devices(lines), fontsize=9)
-        _draw_bars(axis, lines, what)
-        axis.set_xlabel(label)
+        _draw_bars(axis, lines, measure)
+        axis.set_xlabel(COSTS[measure])
     figure.describe(*told(lines, names))
     figure.note(band(lines), "Dotted levels and the numbers at the right: as published in the figure's table.")
     figure.note("Bars: mean over seeds, ± standard deviation where there are several.")
