@@ -33,6 +33,11 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     _sync_folder(path.parent)
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Writes `path` as `write_atomically` does."""
+    write_atomically(path, lambda stream: stream.write(content))
+
+
 def check_writable(folder: Path) -> None:
     """Raises OSError with the path where a file of PROBE bytes can't be written to a folder, which is made."""
     try:

@@ -1,8 +1,6 @@
 """Two sides of runs beside each other, by the rule of the tables: A, B, B − A with its interval, and a verdict.
 
-A side is the runs of a command line (model=capsnet data=mnist), of a study's row (jiao_table2:CapsNet1), a single run
-(its key, the beginning of it, or its record's path), or a folder of results. Of two folders, all that both have trained
-is compared.
+What a side can be: see `capsexp.compare.__main__`. Of two folders, all that both have trained is compared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +13,6 @@ import pandas as pd
 from capsexp.config.checks import nearest
 from capsexp.errors import InputError
 from capsexp.results import cells, pages, runs
-from capsexp.results.cells import Cell
 from capsexp.results.claims import MeasuredClaim, measure_claims
 from capsexp.results.collect import Results
 from capsexp.results.pages import Table
@@ -205,9 +202,9 @@ def differences(found: Comparison) -> Table:
             continue  # memory on the device, of runs on a CPU
         sides = [_number(found.results, name, claim) for name in (pair.a, pair.b)]
         word = WORDS.get(claim.verdict, claim.verdict) if claim.claim.claimed == "increase" else claim.verdict
-        _, _, difference, verdict, origin = pages.claim_texts(replace(claim, verdict=word))
+        texts = pages.claim_texts(replace(claim, verdict=word))
         what = [pair.what] if several else []
-        rows.append([*what, MEASURES[claim.claim.measure], *sides, difference, verdict, origin])
+        rows.append([*what, MEASURES[claim.claim.measure], *sides, texts.measured, texts.verdict, texts.origin])
     columns = [*(["what"] if several else []), "measure", "A", "B", "B − A", "verdict", "from"]
     title = "" if several else f"A: {found.pairs[0].a}; B: {found.pairs[0].b}"
     return Table(title, columns, "l" * len(columns), rows, [NOTE, pages.RULE])
@@ -215,6 +212,7 @@ def differences(found: Comparison) -> Table:
 
 def _number(results: Results, row: str, claim: MeasuredClaim) -> str:
     """A side's mean and spread, in the setting in which the sides are compared."""
-    own = results.cells[(results.cells.row == row) & (results.cells.measure == claim.claim.measure)]
-    own = own[(own.protocol == "paper") & (own.setting.map(lambda setting: setting == claim.setting))]
-    return pages.mean_and_spread(Cell(*own.iloc[0])) if claim.setting and len(own) else ""
+    for line in [*results.lines, *results.other_lines]:
+        if line.row.name == row and line.setting == claim.setting:
+            return pages.mean_and_spread(line.cell(claim.claim.measure))
+    return ""

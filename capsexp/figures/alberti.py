@@ -22,7 +22,7 @@ MAPS = {
 def affine_maps(sources: Sources) -> Drawing:
     """A plot a map, both networks, and the published accuracies under all maps together."""
     lines = sources.lines(STUDY)
-    missing = sources.missing([line for line in lines if not line.runs], STUDY)
+    missing = sources.missing(lines, STUDY)
     figure = PaperFigure("alberti: robustness to affine maps, trained on shifted digits", (WIDTH, 4.5), (1, len(MAPS)))
     drawn = False
     for line, style in zip(lines, STYLES, strict=False):

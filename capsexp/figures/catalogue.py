@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from capsexp.config.checks import nearest
 from capsexp.errors import InputError
 from capsexp.figures.sources import Missing, Sources
-from capsexp.files import write_atomically
+from capsexp.files import write_bytes
 
 if TYPE_CHECKING:
     from capsexp.figures.curves import Drawing
@@ -39,14 +39,7 @@ def find(name: str) -> Draw:
     """The function that draws a figure; raises InputError for an unknown name."""
     if name not in FIGURES:
         raise InputError(f"{name}: no such figure{nearest(name, list(FIGURES))} (there are {', '.join(FIGURES)})")
-    from capsexp.figures import (
-        alberti,
-        huang,
-        jiao,
-        ou,
-        reconstructions,
-        tsai,
-    )  # Lightning and torchvision: only to draw
+    from capsexp.figures import alberti, huang, jiao, ou, reconstructions, tsai  # with Lightning: only to draw
 
     functions: dict[str, Draw] = {
         "jiao_table2": jiao.table2,
@@ -54,15 +47,15 @@ def find(name: str) -> Draw:
         "huang_fig7": huang.sample_images,
         "huang_fig8": reconstructions.epoch_by_epoch,
         "huang_fig10": huang.epochs_to_maximum,
-        "huang_fig11": partial(huang.accuracy_by_epoch, 11, "CIFAR-10", "cifar10"),
-        "huang_fig12": partial(huang.accuracy_by_epoch, 12, "Fashion-MNIST", "fashion_mnist"),
-        "huang_fig13": partial(huang.accuracy_by_epoch, 13, "SVHN", "svhn"),
+        "huang_fig11": partial(huang.accuracy_by_epoch, 11, "cifar10"),
+        "huang_fig12": partial(huang.accuracy_by_epoch, 12, "fashion_mnist"),
+        "huang_fig13": partial(huang.accuracy_by_epoch, 13, "svhn"),
         "huang_fig14": reconstructions.objects,
         "tsai_fig4": tsai.iterations,
         "tsai_fig5": tsai.overlaid,
         "alberti_affine": alberti.affine_maps,
-        "ou_traversal_mnist": partial(ou.traversal, "MNIST", "mnist"),
-        "ou_traversal_fashion_mnist": partial(ou.traversal, "Fashion-MNIST", "fashion_mnist"),
+        "ou_traversal_mnist": partial(ou.traversal, "mnist"),
+        "ou_traversal_fashion_mnist": partial(ou.traversal, "fashion_mnist"),
         "ou_backprop": ou.routing_against_backpropagation,
     }
     return functions[name]
@@ -77,15 +70,9 @@ def draw(name: str, sources: Sources, folder: Path) -> tuple[bool, list[str]]:
     if not files:
         return False, [f"not drawn: {each}" for each in missing]
     for suffix, content in files.items():
-        write_atomically(folder / f"{name}{suffix}", lambda stream, content=content: stream.write(content))  # type: ignore[misc]
+        write_bytes(folder / f"{name}{suffix}", content)
     wrote = " ".join(str(folder / f"{name}{suffix}") for suffix in files)
     return True, [f"wrote {wrote}", *map(str, missing)]
-
-
-def alt_text(folder: Path, name: str) -> str:
-    """What can be seen in a drawn figure, in a line; its description where there is no such file."""
-    path = folder / f"{name}.txt"
-    return path.read_text(encoding="utf-8").strip() if path.is_file() else f"{FIGURES[name]}."
 
 
 def matches(name: str, sources: Sources, folder: Path) -> bool:
@@ -96,13 +83,13 @@ def matches(name: str, sources: Sources, folder: Path) -> bool:
     import matplotlib
 
     files, _ = _files(name, sources)
-    path = folder / f"{name}.svg"
-    if not files or not path.exists():
-        return not files
-    if alt_text(folder, name).encode() != files[".txt"].strip():
+    if not files:
+        return True
+    svg, text = (folder / f"{name}{suffix}" for suffix in (".svg", ".txt"))
+    if not svg.exists() or not text.exists() or text.read_bytes() != files[".txt"]:
         return False
-    written = path.read_bytes()
-    return f"Matplotlib v{matplotlib.__version__},".encode() not in written or written == files[".svg"]
+    drawn = svg.read_bytes()
+    return f"Matplotlib v{matplotlib.__version__},".encode() not in drawn or drawn == files[".svg"]
 
 
 def _files(name: str, sources: Sources) -> tuple[dict[str, bytes], list[Missing]]:

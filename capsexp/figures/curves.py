@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from capsexp.figures.sources import Missing, Trainings
 from capsexp.figures.style import STYLES, PaperFigure, SeriesStyle, count_along
 from capsexp.results.collect import Line
+from capsexp.results.pages import plural
 from capsexp.study.studies import published_number
 
 #: A figure, None where nothing of it can be drawn, and what it lacks.
@@ -59,16 +60,11 @@ def told(lines: Sequence[Line], names: Sequence[str] = ()) -> list[str]:
         parts = [f"published {published}"] if published else []
         if line.runs:
             first, last = (sum(run.curve[at] for run in line.runs) / len(line.runs) for at in (0, -1))
-            epochs, seeds = len(line.runs[0].curve), count(len(line.runs), "seed")
+            epochs, seeds = len(line.runs[0].curve), plural(len(line.runs), "seed")
             parts.insert(0, f"{first:.1f} % after epoch 1, {last:.1f} % after epoch {epochs} ({seeds})")
         if parts:
             sentences.append(f"{name}: {'; '.join(parts)}.")
     return sentences
-
-
-def count(number: int, what: str) -> str:
-    """1 seed, 2 seeds."""
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def band(lines: Sequence[Line]) -> str:
@@ -79,8 +75,8 @@ def band(lines: Sequence[Line]) -> str:
 
 def published_accuracy(line: Line) -> str | None:
     """As printed; None where it is no number."""
-    text = line.row.published.get("accuracy", "")
-    return text if published_number(text) else None
+    number = published_number(line.row.published.get("accuracy"))
+    return number.text if number else None
 
 
 def published_accuracies(lines: Sequence[Line]) -> list[tuple[str, SeriesStyle]]:
@@ -89,5 +85,6 @@ def published_accuracies(lines: Sequence[Line]) -> list[tuple[str, SeriesStyle]]
 
 
 def without(lines: Sequence[Line]) -> str:
-    """A note on the rows that a figure lacks."""
-    return f"No finished runs of {', '.join(dict.fromkeys(line.row.name for line in lines))}." if lines else ""
+    """A note on the rows without runs."""
+    names = dict.fromkeys(line.row.name for line in lines if not line.runs)
+    return f"No finished runs of {', '.join(names)}." if names else ""

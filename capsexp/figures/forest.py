@@ -14,7 +14,7 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from capsexp.results import summary
+from capsexp.results import pages, summary
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
 from capsexp.results.pages import UNITS, claim_texts, decimal, effect, one_line
@@ -116,7 +116,7 @@ PANELS = [
 
 
 def meaning(verdict: str) -> str:
-    """What a verdict means, whatever stands behind it."""
+    """What a verdict means, so far or not."""
     return next((found for name, found in MEANINGS.items() if verdict.startswith(name)), OPEN)
 
 
@@ -124,7 +124,7 @@ def verdict_of(one: MeasuredClaim) -> str:
     """A claim's verdict, so far where the training is another than the paper's."""
     if one.verdict == "open" and not one.measured:
         return "no comparable runs"
-    return claim_texts(one)[3].partition(", p ")[0]
+    return pages.verdict(one)
 
 
 def anchor(results: Results, one: MeasuredClaim) -> str:
@@ -142,7 +142,7 @@ def forest(studies: Sequence[Results], theme: Theme = "page", width: int = 800, 
     claims = summary.stated(studies)
     drawing = _Drawing(theme, width)
     drawing.bar([verdict_of(one.claim) for one in claims])
-    tested = [one for one in claims if one.claim.measured or any(reading.measured for _, reading in one.readings)]
+    tested = [one for one in claims if one.tested]
     shown = [one for one in tested if undecided or verdict_of(one.claim) != "open"]
     if shown:
         drawing.legend()
@@ -156,8 +156,7 @@ def forest(studies: Sequence[Results], theme: Theme = "page", width: int = 800, 
 
 def _ordered(verdicts: Sequence[str]) -> list[str]:
     """In the order of verdicts, of the whole training first; what is none comes last."""
-    order = {name: place for place, name in enumerate(summary.ORDER)}
-    return sorted(dict.fromkeys(verdicts), key=lambda name: (order.get(name.removesuffix(" so far"), 99), name))
+    return sorted(set(verdicts), key=lambda name: (summary.rank(name), name))
 
 
 @dataclass
@@ -282,7 +281,8 @@ class _Drawing:
     def row(self, panel: Panel, results: Results, one: MeasuredClaim, text: str) -> None:
         """A claim: its text, interval and number, and how much of the training."""
         claim, texts = one.claim, claim_texts(one)
-        hint = "; ".join(filter(None, [one_line(claim.text), f"claimed {texts[0]}", *texts[2:]]))
+        parts = one_line(claim.text), f"claimed {texts.claimed}", texts.measured, texts.verdict, texts.origin
+        hint = "; ".join(filter(None, parts))
         inset = 14 if text.startswith("↳") else 0
         names = textwrap.wrap(text, int((self.label - inset) / LETTER))
         notes = textwrap.wrap(_training(one), int((self.width - self.note) / 6.6))

@@ -15,6 +15,7 @@ from capsexp.figures.sources import Missing, Sources, Trainings
 from capsexp.figures.style import GREY, STYLES, WIDTH, PaperFigure, draw_published, legend
 from capsexp.nn.squash import squash
 from capsexp.results.collect import Line
+from capsexp.results.summary import DATA
 
 CONSTANTS = (1.0, 0.5)  # of Table 1
 BARS = (
@@ -22,15 +23,8 @@ BARS = (
     'last epoch trained. White: as published, to "100% accuracy".'
 )
 
-#: The data sets of Fig. 7: option -> name.
-DATA = {
-    "mnist": "MNIST",
-    "fashion_mnist": "Fashion-MNIST",
-    "cifar10": "CIFAR-10",
-    "svhn": "SVHN",
-    "smallnorb": "smallNORB",
-    "coil20": "COIL-20",
-}
+#: The data sets of Fig. 7.
+SETS = ("mnist", "fashion_mnist", "cifar10", "svhn", "smallnorb", "coil20")
 
 MAXIMA = "Dotted levels and the numbers at the right: the published maxima (Table 2)."
 
@@ -58,19 +52,19 @@ def sample_images(sources: Sources) -> Drawing:
     """Fig. 7: the first test image of each of up to ten classes of each data set, from the data sets' files."""
     sets: dict[str, torch.Tensor] = {}
     missing = []
-    for option, name in DATA.items():
+    for option in SETS:
         data = check(composed([f"data={option}", "data.download=false"])).data
         try:
             found = source.load(data, lambda line: None)
         except InputError:
-            missing.append(Missing(f"no files of {name}", f"python -m capsexp data {option}"))
+            missing.append(Missing(f"no files of {DATA[option]}", f"python -m capsexp data {option}"))
             continue
         classes = range(min(10, data.classes))
         first = [int((found.test_labels == label).nonzero()[0]) for label in classes]
-        sets[name] = found.test_images[first].float() / 255
+        sets[DATA[option]] = found.test_images[first].float() / 255
     if missing:
         return None, missing
-    figure = PaperFigure("huang, Fig. 7: sample images of the data sets", (8.5, 0.75 * len(DATA)), (len(DATA), 1))
+    figure = PaperFigure("huang, Fig. 7: sample images of the data sets", (8.5, 0.75 * len(SETS)), (len(SETS), 1))
     for (axis,), (name, images) in zip(figure.axes, sets.items(), strict=True):
         blank = images.new_ones(10 - len(images), *images.shape[1:])
         show(axis, mosaic(torch.cat([images, blank])[None]))
@@ -83,9 +77,8 @@ def sample_images(sources: Sources) -> Drawing:
 def epochs_to_maximum(sources: Sources) -> Drawing:
     """Fig. 10: accuracy by epoch, and the first epoch with the maximum beside the published one."""
     lines = sources.lines("huang_fig10")
-    lacking = [line for line in lines if not line.runs]
-    missing = sources.missing(lacking, "huang_fig10")
-    if len(lacking) == len(lines):
+    missing = sources.missing(lines, "huang_fig10")
+    if not any(line.runs for line in lines):
         return None, missing
     figure = PaperFigure("huang, Fig. 10: accuracy on MNIST's test set, and epochs to the top", (WIDTH, 5), (1, 2))
     trainings = Trainings(lines)
@@ -94,7 +87,7 @@ def epochs_to_maximum(sources: Sources) -> Drawing:
     legend(left, 2)
     _draw_first_epochs(right, lines)
     figure.describe(*told(lines), *map(_first_epoch_told, lines))
-    figure.note(band(lines), BARS, trainings.note, without(lacking))
+    figure.note(band(lines), BARS, trainings.note, without(lines))
     return figure, missing
 
 
@@ -122,12 +115,12 @@ def _draw_first_epochs(axis: Axes, lines: Sequence[Line]) -> None:
     axis.set_ylabel("epochs to the top")
 
 
-def accuracy_by_epoch(number: int, data: str, option: str, sources: Sources) -> Drawing:
+def accuracy_by_epoch(number: int, option: str, sources: Sources) -> Drawing:
     """Fig. 11, 12 or 13: the four attention cases on one data set, with Table 2's numbers."""
+    data = DATA[option]
     lines = sources.lines("huang_table2", data=data)
-    lacking = [line for line in lines if not line.runs]
-    missing = sources.missing(lacking, "huang_table2", f"data={option}")
-    if len(lacking) == len(lines):
+    missing = sources.missing(lines, "huang_table2", f"data={option}")
+    if not any(line.runs for line in lines):
         return None, missing
     figure = PaperFigure(f"huang, Fig. {number}: accuracy on the test set of {data} by epoch", (7, 5))
     trainings = Trainings(lines)
@@ -137,5 +130,5 @@ def accuracy_by_epoch(number: int, data: str, option: str, sources: Sources) -> 
     draw_published(axis, published_accuracies(lines))
     legend(axis, 2)
     figure.describe(*told(lines, names))
-    figure.note(band(lines), MAXIMA, trainings.note, without(lacking))
+    figure.note(band(lines), MAXIMA, trainings.note, without(lines))
     return figure, missing

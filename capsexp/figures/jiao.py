@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from capsexp.figures.curves import Drawing, count, without
+from capsexp.figures.curves import Drawing, without
 from capsexp.figures.sources import Sources, Trainings
 from capsexp.figures.style import FONT_SIZE, GREY, STYLES, WIDTH, PaperFigure, SeriesStyle
 from capsexp.results.collect import Line
+from capsexp.results.pages import plural
 from capsexp.study.studies import published_number
 
 STUDY = "jiao_table2"
@@ -23,9 +24,8 @@ NOTE = (
 def table2(sources: Sources) -> Drawing:
     """Two plots, a line a network: maximum accuracy, and the first epoch that reaches it."""
     lines = sources.lines(STUDY)
-    lacking = [line for line in lines if not line.runs]
-    missing = sources.missing(lacking, STUDY)
-    if len(lacking) == len(lines):
+    missing = sources.missing(lines, STUDY)
+    if not any(line.runs for line in lines):
         return None, missing
     figure = PaperFigure(
         "jiao, Table II: CapsNet with 1 to 5 routing iterations, without and with CBAM", (WIDTH, 5), (1, 2)
@@ -38,7 +38,7 @@ def table2(sources: Sources) -> Drawing:
     names.set_yticks(range(len(lines)), [trainings.mark(line.row.name, line.setting) for line in lines])
     other.set_yticks(range(len(lines)), [])
     figure.describe(*map(_told, lines))
-    figure.note(NOTE, trainings.note, without(lacking))
+    figure.note(NOTE, trainings.note, without(lines))
     return figure, missing
 
 
@@ -46,7 +46,7 @@ def _draw(axis: Axes, lines: Sequence[Line], measure: str) -> None:
     low, high = _limits(lines, measure)
     for place, line in enumerate(lines):
         style = CBAM if line.row.labels[2] == "yes" else PLAIN
-        if printed := published_number(line.row.published.get(measure, "")):
+        if printed := published_number(line.row.published.get(measure)):
             axis.plot(printed.value, place, style.marker, color=style.color, markerfacecolor="white", markersize=7)
         _draw_measured(axis, line, measure, place, style, (low, high))
     axis.set(xlim=(low, high), ylim=(len(lines) - 0.5, -0.5))
@@ -82,7 +82,7 @@ def _limits(lines: Sequence[Line], measure: str) -> tuple[float, float]:
     """Of the x axis: all but the seeds of unstable cells below their median; from 0 for epochs."""
     values = []
     for line in lines:
-        cell, printed = line.cell(measure), published_number(line.row.published.get(measure, ""))
+        cell, printed = line.cell(measure), published_number(line.row.published.get(measure))
         values += [printed.value] if printed else []
         values += [
             value for value in (cell.mean, cell.low, cell.high, cell.mean and max(cell.values)) if value is not None
@@ -100,7 +100,7 @@ def _told(line: Line) -> str:
     if accuracy.unstable:
         measured = f"unstable, {', '.join(f'{value:.2f}' for value in accuracy.values)} %"
     elif accuracy.n:
-        measured = f"{accuracy.mean:.2f} % ({count(accuracy.n, 'seed')})"
+        measured = f"{accuracy.mean:.2f} % ({plural(accuracy.n, 'seed')})"
     if first.n:
         measured += f" first in epoch {'≥ ' * any(first.bounds)}{first.mean:.3g}"
     printed, epoch = (line.row.published.get(measure, "") for measure in MEASURES)

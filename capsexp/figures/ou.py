@@ -11,12 +11,14 @@ from capsexp.figures.sources import Missing, Sources, Trainings
 from capsexp.figures.style import WIDTH, PaperFigure, legend
 from capsexp.inspect.picture import draw_traversal
 from capsexp.inspect.traversal import OFFSETS, traverse
+from capsexp.results.summary import DATA
 
 STUDY, BACKPROP = "ou_traversal", "ou_backprop"
 
 
-def traversal(data: str, option: str, sources: Sources) -> Drawing:
+def traversal(option: str, sources: Sources) -> Drawing:
     """Every dimension of the predicted capsule of three test images: of the first class, a middle one and the last."""
+    data = DATA[option]
     (line,) = sources.lines(STUDY, data=data)
     if not line.runs:
         return None, sources.missing([line], STUDY, f"data={option}")
@@ -71,9 +73,8 @@ def _told(name: str, reconstructions: Tensor) -> str:
 def routing_against_backpropagation(sources: Sources) -> Drawing:
     """The accuracy by epoch of matrices that are not learned, learned through one iteration, learned through all."""
     lines = sources.lines(BACKPROP)
-    lacking = [line for line in lines if not line.runs]
-    missing = sources.missing(lacking, BACKPROP)
-    if len(lacking) == len(lines):
+    missing = sources.missing(lines, BACKPROP)
+    if not any(line.runs for line in lines):
         return None, missing
     figure = PaperFigure("ou: routing against back-propagation, CapsNet on Fashion-MNIST", (7, 4.5))
     trainings = Trainings(lines)
@@ -82,5 +83,5 @@ def routing_against_backpropagation(sources: Sources) -> Drawing:
     legend(axis, 2)
     figure.describe(*told(lines))
     figure.note("The slide's two pictures are lost in our copy, so nothing published is drawn.")
-    figure.note(band(lines), trainings.note, without(lacking))
+    figure.note(band(lines), trainings.note, without(lines))
     return figure, missing

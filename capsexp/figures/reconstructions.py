@@ -27,7 +27,7 @@ def epoch_by_epoch(sources: Sources) -> Drawing:
     """Figs. 8 and 9 side by side: both networks' reconstructions after each epoch."""
     found, missing, notes = _all_logged(sources, "huang_fig8")
     columns: list[tuple[str, dict[str, Picture]]] = []
-    for line, _, images in found:
+    for line, images in found:
         strips = {"image": _upper(images[max(images)])}
         strips |= {f"epoch {epoch}": _lower(images[epoch]) for epoch in sorted(images)}
         columns.append((f"{line.row.name}: {line.setting}", strips))
@@ -42,7 +42,7 @@ def objects(sources: Sources) -> Drawing:
     """Fig. 14: one test image of each object, and both networks' reconstructions after their last epoch."""
     found, missing, notes = _all_logged(sources, "huang_fig14")
     strips: dict[str, Picture] = {}
-    for line, _, images in found:
+    for line, images in found:
         image = images[max(images)]
         if not any(np.array_equal(_upper(image), strip) for strip in strips.values()):
             strips["image" if not strips else f"image of {line.row.name}"] = _upper(image)
@@ -56,18 +56,20 @@ def objects(sources: Sources) -> Drawing:
 
 def _all_logged(
     sources: Sources, study: str
-) -> tuple[list[tuple[Line, Run, Mapping[int, Picture]]], list[Missing], list[str]]:
-    """The rows with pictures, each with its run and its pictures by epoch; what is missing; a note a row."""
+) -> tuple[list[tuple[Line, Mapping[int, Picture]]], list[Missing], list[str]]:
+    """The rows with pictures, each with its pictures by epoch; what is missing; a note a row."""
     lines = sources.lines(study)
-    missing, found, notes = sources.missing([line for line in lines if not line.runs], study), [], []
+    missing, found, notes = sources.missing(lines, study), [], []
     for line in lines:
         pictures = logged(sources, line)
         if pictures is None or isinstance(pictures, Missing):
             missing += [pictures] if pictures else []
             notes.append(f"Without {line.row.name}.")
         else:
-            found.append((line, *pictures))
-            notes.append(_training(line, pictures[0], max(pictures[1])))
+            run, images = pictures
+            found.append((line, images))
+            training = f"{line.setting}; one run (seed {run.seed})"
+            notes.append(f"{line.row.name}, after epoch {max(images)}: {training}.")
     return found, missing, notes
 
 
@@ -129,8 +131,3 @@ def _told(strips: Mapping[str, Picture]) -> list[str]:
         elif above is not None:
             parts.append(f"{np.abs(strip - above).mean() / 255:.3f} ({name})")
     return parts
-
-
-def _training(line: Line, run: Run, epoch: int) -> str:
-    """A note on the training of a network."""
-    return f"{line.row.name}, after epoch {epoch}: {line.setting}; one run (seed {run.seed})."

@@ -44,6 +44,7 @@ class Sources:
     logs: Path
     typed: Sequence[str] = ()
     problems: list[str] = field(default_factory=list)  # records that can't be used, a line each
+    _studies: dict[str, Results] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.results.is_dir():
@@ -75,23 +76,19 @@ class Sources:
         return self.logs / run.name
 
     def missing(self, lines: Sequence[Line], study: str, *words: str) -> list[Missing]:
-        """Rows, if any, without runs, and the sweep that makes them; finished runs are skipped there.
+        """The rows without runs, if any, and the sweep that makes them; finished runs are skipped there.
 
         Args:
             words: what restricts the study to the figure.
         """
-        names = ", ".join(line.row.name for line in lines)
+        names = ", ".join(line.row.name for line in lines if not line.runs)
         sweep = shlex.join(["python", "-m", "capsexp", f"+study={study}", *words, "seed=0,1,2", *self.typed])
-        return [Missing(f"no finished runs of {names}", sweep)] if lines else []
+        return [Missing(f"no finished runs of {names}", sweep)] if names else []
 
     def unlogged(self, run: Run, what: str) -> Missing:
         """What a run's logs lack, and the command that trains it again."""
         command = shlex.join([*shlex.split(run.command or ""), "rerun=true", *self.typed])
         return Missing(f"no {what} of {run.name} in {self.logs}", command)
-
-    @cached_property
-    def _studies(self) -> dict[str, Results]:
-        return {}
 
 
 class Trainings:

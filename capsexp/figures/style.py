@@ -101,7 +101,7 @@ class PaperFigure:
     def files(self) -> dict[str, bytes]:
         """The figure by suffix, and its alt text as .txt; the same drawing gives the same bytes.
 
-        The second layout starts from the first one.
+        Their order matters: the layout of the second file starts from that of the first.
         """
         self._add_notes()
         return {suffix: self._rendered(suffix[1:]) for suffix in SUFFIXES} | {
@@ -170,7 +170,7 @@ def draw_published(axis: Axes, published: Sequence[tuple[str, SeriesStyle]], far
         farthest: from the axes' limits, in their heights; a level beyond is an arrow at the number, and no level.
     """
     low, high = axis.get_ylim()
-    reach = farthest * (high - low) if math.isfinite(farthest) else math.inf
+    reach = farthest * (high - low)
     lowest, highest = low - reach, high + reach
     ordered = sorted(published, key=lambda level: float(level[0]))
     values = np.array([float(text) for text, _ in ordered])

@@ -6,10 +6,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from capsexp.figures.curves import Drawing, band, count, draw_curves, published_accuracies, told, without
+from capsexp.figures.curves import Drawing, band, draw_curves, published_accuracies, told, without
 from capsexp.figures.sources import Sources, Trainings
 from capsexp.figures.style import GREY, STYLES, WIDTH, PaperFigure, SeriesStyle, count_along, draw_published, legend
 from capsexp.results.collect import Line
+from capsexp.results.pages import plural
 from capsexp.study import studies
 
 ROUTINGS, ABLATION, COST = "tsai_fig4", "tsai_fig4_ablation", "tsai_fig4_cost"
@@ -35,19 +36,23 @@ POINTS = (
     'each point that is drawn. The axes don\'t begin at 0. A with 5 iterations is published as "a uniform prediction", '
     "10 %."
 )
-MEMORY = {"memory": "peak memory of the device, MB", "host": "peak memory of the process (no GPU), MB"}
-TIME = "inference, ms a batch of 128 images"
+#: The labels of measures.
+COSTS = {
+    "memory": "peak memory of the device, MB",
+    "host": "peak memory of the process (no GPU), MB",
+    "inference": "inference, ms a batch of 128 images",
+}
 
 
 def iterations(sources: Sources) -> Drawing:
     """Fig. 4: above, a plot a routing; below, accuracy, memory and time by number of iterations."""
     lines = {study: sources.lines(study) for study in (ROUTINGS, ABLATION, COST)}
-    lacking = {study: [line for line in of_study if not line.runs] for study, of_study in lines.items()}
-    missing = [each for study, of_study in lacking.items() for each in sources.missing(of_study, study)]
-    if not any(line.runs for of_study in lines.values() for line in of_study):
+    missing = [each for study, of_study in lines.items() for each in sources.missing(of_study, study)]
+    shown = [line for of_study in lines.values() for line in of_study]
+    if not any(line.runs for line in shown):
         return None, missing
     figure = PaperFigure("tsai, Fig. 4: routing iterations on CIFAR-10, simple backbone", (WIDTH, 9), (2, 3))
-    trainings = Trainings(line for of_study in lines.values() for line in of_study)
+    trainings = Trainings(shown)
     _draw_convergence(figure.axes[0], lines[ROUTINGS], trainings)
     accuracy, memory, time = figure.axes[1]
     series = [(f"{kind} routing", _labelled(lines[ROUTINGS], kind)) for kind in KINDS]
@@ -56,15 +61,13 @@ def iterations(sources: Sources) -> Drawing:
         _draw_points(accuracy, name, of_series, "accuracy", trainings, style, shift=0.06 * (index - 2.5))
     _label(accuracy, "maximum accuracy, %")
     draw_published(accuracy, list(zip(_published_best().values(), STYLES, strict=False)), FARTHEST)
-    measure = _memory(lines[COST])
-    for axis, what, label in ((memory, measure, MEMORY[measure]), (time, "inference", TIME)):
-        _draw_points(axis, "inverted routing", lines[COST], what, trainings, STYLES[2])
+    for axis, measure in ((memory, _memory(lines[COST])), (time, "inference")):
+        _draw_points(axis, "inverted routing", lines[COST], measure, trainings, STYLES[2])
         axis.margins(y=0.15)
-        _label(axis, label)
+        _label(axis, COSTS[measure])
         axis.set_title(_devices(lines[COST]), fontsize=9)
     figure.describe(*_told(series), *(f"Published best: {kind} {best}." for kind, best in _published_best().items()))
-    all_lacking = [line for of_study in lacking.values() for line in of_study]
-    figure.note(band(lines[ROUTINGS]), BEST, POINTS, trainings.note, without(all_lacking))
+    figure.note(band(lines[ROUTINGS]), BEST, POINTS, trainings.note, without(shown))
     return figure, missing
 
 
@@ -72,9 +75,8 @@ def overlaid(sources: Sources) -> Drawing:
     """Fig. 5: convergence, memory and time on DiverseMultiMNIST."""
     study = "tsai_fig5"
     lines = [line for line in sources.lines(study) if line.row.run]
-    lacking = [line for line in lines if not line.runs]
-    missing = sources.missing(lacking, study)
-    if len(lacking) == len(lines):
+    missing = sources.missing(lines, study)
+    if not any(line.runs for line in lines):
         return None, missing
     figure = PaperFigure("tsai, Fig. 5: overlaid digits (DiverseMultiMNIST), CapsNets and CNNs", (WIDTH, 5), (1, 3))
     trainings = Trainings(lines)
@@ -85,22 +87,21 @@ def overlaid(sources: Sources) -> Drawing:
     curves.set_ylabel("images with the exact set of digits, %")
     draw_published(curves, published_accuracies(lines))
     legend(curves, 1)
-    measure = _memory(lines)
-    for axis, what, label in ((memory, measure, MEMORY[measure]), (time, "inference", TIME)):
+    for axis, measure in ((memory, _memory(lines)), (time, "inference")):
         axis.set_title(_devices(lines), fontsize=9)
-        _draw_bars(axis, lines, what)
-        axis.set_xlabel(label)
+        _draw_bars(axis, lines, measure)
+        axis.set_xlabel(COSTS[measure])
     figure.describe(*told(lines, names))
     figure.note(band(lines), "Dotted levels and the numbers at the right: as published in the figure's table.")
     figure.note("Bars: mean over seeds, ± standard deviation where there are several.")
-    figure.note(trainings.note, without(lacking))
+    figure.note(trainings.note, without(lines))
     return figure, missing
 
 
 def _draw_convergence(axes: Sequence[Axes], lines: Sequence[Line], trainings: Trainings) -> None:
     """A plot a routing, with one scale for all."""
     published = _published_best()
-    counts = [count(number, "iteration") for number in range(1, 6)]
+    counts = [plural(number, "iteration") for number in range(1, 6)]
     for axis, kind in zip(axes, KINDS, strict=True):
         axis.set_title(f"{kind} routing")
         draw_curves(axis, _labelled(lines, kind), trainings, counts, ITERATIONS)
@@ -156,7 +157,7 @@ def _told(series: Sequence[tuple[str, Sequence[Line]]]) -> list[str]:
     told = []
     for name, lines in series:
         cells = [(line.row.labels[-1], line.cell("accuracy")) for line in lines]
-        points = [f"{cell.mean:.1f} % with {count(int(at), 'iteration')}" for at, cell in cells if cell.n]
+        points = [f"{cell.mean:.1f} % with {plural(int(at), 'iteration')}" for at, cell in cells if cell.n]
         told += [f"{name}: {', '.join(points)}."] if points else []
     return told
 

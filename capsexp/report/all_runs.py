@@ -68,10 +68,6 @@ def _number(name: str, places: int, protocol: str = "") -> RunColumn:
     return RunColumn(entry, "number")
 
 
-def _outcome(run: Any) -> str:
-    return run.error or ("didn't learn" if run.learned is False else "")
-
-
 COLUMNS = {
     "run": RunColumn(lambda run: Entry(run.key[:8], link=run.record)),
     "study": RunColumn(lambda run: Entry(parts=run.studies, link="#"), "choice"),
@@ -83,7 +79,9 @@ COLUMNS = {
     "first epoch": _number("first_epoch", 0),
     "last epoch %": _number("last", 2),
     "held-out %": _number("accuracy", 2, "heldout"),
-    "state": RunColumn(lambda run: Entry(run.state, note=_outcome(run)), "choice"),
+    "state": RunColumn(
+        lambda run: Entry(run.state, note=run.error or ("didn't learn" if run.learned is False else "")), "choice"
+    ),
     "verdict": RunColumn(lambda run: Entry(parts=run.verdicts), "choice"),
     "training": RunColumn(lambda run: Entry(str(run.setting))),
     "protocol": _text("protocol", "choice"),

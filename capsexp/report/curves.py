@@ -42,17 +42,11 @@ def data(studies: Sequence[Results], epochs: Epochs) -> Markup:
 
 
 def _curves(epochs: Sequence[Json]) -> dict[str, list[float | None]]:
-    """Two digits of percent, three of a loss."""
+    """Accuracies with two digits behind the point, losses with three digits."""
     tested = "test" if "test_loss" in epochs[0] else "heldout"
-    parts = {"test": tested, "train": "train"}
-    return {
-        f"{part} {quantity}": [_rounded(epoch[f"{name}_{quantity}"], digits) for epoch in epochs]
-        for part, name in parts.items()
-        for quantity, digits in (("accuracy", 2), ("loss", 3))
-    }
-
-
-def _rounded(value: float | None, digits: int) -> float | None:
-    if value is None:
-        return None
-    return round(value, 2) if digits == 2 else float(f"{value:.{digits}g}")
+    found: dict[str, list[float | None]] = {}
+    for part, name in (("test", tested), ("train", "train")):
+        losses = [epoch[f"{name}_loss"] for epoch in epochs]
+        found[f"{part} accuracy"] = [round(epoch[f"{name}_accuracy"], 2) for epoch in epochs]
+        found[f"{part} loss"] = [None if loss is None else float(f"{loss:.3g}") for loss in losses]
+    return found

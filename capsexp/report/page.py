@@ -19,14 +19,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from capsexp.figures.forest import STYLE, Theme, anchor, forest, meaning, shorter
-from capsexp.files import write_atomically
 from capsexp.report import all_runs, curves, pictures, strips
 from capsexp.report.curves import Epochs
 from capsexp.report.pictures import Picture
 from capsexp.results import pages, runs, summary
 from capsexp.results.collect import Results, collect
 from capsexp.results.pages import Table
-from capsexp.results.tables import Generated
+from capsexp.results.tables import Generated, update
 from capsexp.study import studies
 
 HERE = Path(__file__).parent
@@ -74,15 +73,10 @@ def regenerate(names: Sequence[str] = (), *, results: Path, output: Path, check:
     collected = collect([studies.load(name) for name in names or studies.names()], found)
     folder = quote(Path(os.path.relpath(results / "runs", output.parent)).as_posix())
     drawn, epochs = pictures.load(results / "figures"), curves.read(results, found)
-    content = document(collected, found, drawn, folder, problems, epochs).encode()
     files = {results / "figures" / name: forest(collected, theme, undecided=False) for name, theme in PICTURES.items()}
-    contents = {path: text.encode() for path, text in files.items()} | {output: content}
-    compared = {path: each for path, each in contents.items() if not check or path != output or output.exists()}
-    changed = [path for path, each in compared.items() if not path.exists() or path.read_bytes() != each]
-    for path in changed if not check else []:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, lambda stream, each=contents[path]: stream.write(each))  # type: ignore[misc]
-    return Generated(problems=problems, changed=changed)
+    if not check or output.exists():
+        files[output] = document(collected, found, drawn, folder, problems, epochs)
+    return Generated(problems=problems, changed=update(files, check))
 
 
 def document(
@@ -121,7 +115,7 @@ def document(
         answer=summary.answer(collected),
         forests={name: forest(collected, width=width, undecided=wide) for name, (width, wide) in FORESTS.items()},
         verdicts=VERDICTS,
-        notes=pages.NOTES | {"Claims": [(pages.CLAIM_NOTE, "")]},
+        notes=pages.NOTES,
         rule=pages.RULE,
         sources=sources,
         spent=pages.spent(found),
@@ -137,20 +131,17 @@ def document(
 
 def _card(of_source: Sequence[Results]) -> dict[str, Any]:
     """What is known of a source's numbers, and how much of it was run."""
-    cells = [cell for _, cell in summary.numbers(of_source)]
-    rows = [row for results in of_source for row in results.study.rows if row.run is not None]
-    lines = [line for results in of_source for line in results.lines if line.setting and line.row.run]
     return {
         "conclusion": summary.conclusion(of_source),
-        "strip": strips.published(cells),
-        "run": f"{len(lines)} of {len(rows)} rows run",
+        "strip": strips.published(summary.numbers(of_source)),
+        "run": f"{summary.rows_run(of_source)} rows run",
         "spent": pages.spent(pd.concat([results.runs for results in of_source])),
     }
 
 
 def _chapter(results: Results, own: Sequence[Picture], shown: set[str]) -> dict[str, Any]:
     page = pages.page(results)
-    (overview,) = summary.overview([results]).rows
+    trainings = shorter(summary.trainings(results))
     tables: list[dict[str, Any]] = []
     for table in page.tables:
         if table.title == "Claims":
@@ -161,8 +152,7 @@ def _chapter(results: Results, own: Sequence[Picture], shown: set[str]) -> dict[
     return {
         "page": page,
         "source": pages.source(results),
-        "run": f"{overview[2]} rows run" + (f": {shorter(overview[3])}" if overview[3] else ""),
-        "conclusion": overview[4],
+        "run": f"{summary.rows_run([results])} rows run" + (f": {trainings}" if trainings else ""),
         "opened": [one for one in tables if one["table"].title in OPENED],
         "folded": [one for one in tables if one["table"].title not in OPENED],
         "pictures": [picture for picture in own if picture.name not in shown],

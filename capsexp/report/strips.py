@@ -1,7 +1,7 @@
 """Small SVG pictures beside numbers: a dot a seed below a mean, and a source's published numbers above ours."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
@@ -26,7 +26,7 @@ WIDE = 64  # px
 
 def seeds(results: Results, table: Table) -> list[list[Markup]]:
     """For each text of a table the dots of its seeds, or nothing. In a column all have the same scale."""
-    lines = list(_lines(results, table))
+    lines = _lines(results, table)
     columns = []
     for name in table.columns:
         cells = [line.cell(*MEANS[name]) if line and name in MEANS else None for line in lines]
@@ -41,7 +41,7 @@ def published(cells: Sequence[Cell]) -> Markup:
     pairs = [
         (number.value, cell.mean, cell)
         for cell in cells
-        if cell.measure == "accuracy" and cell.mean is not None and (number := published_number(cell.published or ""))
+        if cell.measure == "accuracy" and cell.mean is not None and (number := published_number(cell.published))
     ]
     if not pairs:
         return Markup()
@@ -66,13 +66,12 @@ def published(cells: Sequence[Cell]) -> Markup:
     ).format(low, high, Markup().join(marks))
 
 
-def _lines(results: Results, table: Table) -> Iterator[Line | None]:
-    """The line of each row of a table; none of other tables."""
+def _lines(results: Results, table: Table) -> Sequence[Line | None]:
+    """The line of each row of a table; None for a row that is none of the study's."""
     if table.title == "Also measured":
-        yield from results.other_lines
-    else:
-        lines = {line.row.name: line for line in results.lines} if table.title != "Claims" else {}
-        yield from (lines.get(row[0]) for row in table.rows)
+        return results.other_lines
+    lines = {line.row.name: line for line in results.lines}
+    return [lines.get(row[0]) for row in table.rows]
 
 
 def _deviation(cell: Cell) -> float:

@@ -85,12 +85,12 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
         raise InputError("--check writes nothing: leave --take-in out")
     if options.output is None and not options.overrides:
         options.output = options.results / "tables"
-    from capsexp.results.readme import BEGIN  # imports pandas: not before --help
+    if options.readme is not None:
+        options.readme = None if options.readme == "none" else Path(options.readme)
+    elif options.results == RESULTS and not options.words and README.is_file():
+        from capsexp.results.readme import BEGIN  # imports pandas: not before --help
 
-    has_block = README.is_file() and BEGIN in README.read_text(encoding="utf-8", errors="replace")
-    by_default = README if options.results == RESULTS and not options.words and has_block else None
-    named = options.readme and (None if options.readme == "none" else Path(options.readme))
-    options.readme = by_default if options.readme is None else named
+        options.readme = README if BEGIN in README.read_text(encoding="utf-8", errors="replace") else None
     return options
 
 

@@ -71,10 +71,11 @@ class Cell(NamedTuple):
 def match(selections: Sequence[Selection], runs: pd.DataFrame) -> pd.DataFrame:
     """The runs of each row, and after them those from elsewhere.
 
-    `counts`: not the same training as another, under another name of its budget.
+    `wanted` numbers the runs that rows want; `counts` is false for the same training again, under another name of its
+    budget.
     """
-    wanted = [(selection.study, one) for selection in selections for one in selection.runs]
-    lines = [(study.name, study.rows[one.row].name, place, one.condition) for place, (study, one) in enumerate(wanted)]
+    wanted = [(selection.study, run) for selection in selections for run in selection.runs]
+    lines = [(study.name, run.row, place, run.condition) for place, (study, run) in enumerate(wanted)]
     conditions = pd.DataFrame(lines, columns=["study", "row", "wanted", "condition"])
     conditions["combinations"] = conditions.groupby(["study", "row"])["wanted"].transform("size")
     found = conditions.merge(runs[runs.state != "trial"], on="condition")
@@ -110,16 +111,19 @@ def tidy(selections: Sequence[Selection], matched: pd.DataFrame, best: pd.DataFr
                     key = study.name, row.name, setting, protocol
                     place = places.get(key, {"runs": 0, "failed": 0, "unlearned": 0, "keys": []})
                     shared = {**dict(zip(PLACE, key, strict=True)), **place, "main": rank == 0}
-                    shared["best_of"] = _best_of(row, protocol, **place)
+                    shared |= {"best_of": _best_of(row, protocol, place), "unstable": False, "so_far": ""}
                     for measure in measures:
                         found = values.get((*key, measure), {"seeds": [], "values": [], "bounds": []})
                         printed = row.published.get(measure) if protocol == "paper" else None
+                        published = published_number(printed)
                         if measure == "parameters":
-                            found, numbers = _parameters(selection, row, printed)
+                            numbers = _parameters(selection, row, published)
                         else:
-                            numbers = _numbers(measure, place, setting, protocol, pools, **found)
-                            if not row.elsewhere:
-                                numbers |= _compared(measure, numbers, printed, margins.get(measure, 0.0), **found)
+                            numbers = _numbers(
+                                measure, place, setting, protocol, pools, found["values"], found["bounds"]
+                            )
+                            if published and numbers["n"] and measure in JUDGED and not row.elsewhere:
+                                numbers |= _compared(measure, numbers, published, margins[measure], found["bounds"])
                             numbers["so_far"] = so_far(selection, measure, setting, place)
                         cells.append({**shared, "measure": measure, "published": printed, **found, **numbers})
     return pd.DataFrame(cells, columns=Cell._fields, dtype=object).where(lambda frame: frame.notna(), None)
@@ -141,14 +145,12 @@ def margins_of(study: Study) -> dict[str, float]:
 
 def so_far(selection: Selection, measure: str, setting: Setting | None, place: Mapping[str, Any]) -> str:
     """In what the runs of a place differ from the paper's experiment; empty if in nothing."""
-    missing = setting is not None and place.get("fewest") != place.get("combinations")
+    fewest, combinations = place.get("fewest"), place.get("combinations")
     parts = [
-        " ".join(essential(selection.replacing)) if selection.replaced else "",
+        selection.substitution,
         selection.study.differs or "",
         setting.reduced(measure) if setting else "",
-        f"{place.get('fewest', 0)} of {place.get('combinations')} combinations"
-        if missing and "fewest" in place
-        else "",
+        f"{fewest} of {combinations} combinations" if fewest != combinations else "",
     ]
     return ", ".join(part for part in parts if part)
 
@@ -175,8 +177,11 @@ def _places(counted: pd.DataFrame, best: pd.DataFrame) -> dict[Any, dict[str, An
 
 
 def _settings(places: dict[Any, dict[str, Any]]) -> dict[tuple[str, str], list[Setting]]:
-    """The settings of each row. The first, for the main tables, is the paper's training, even if all runs failed; else
-    that of most rows, which can then be compared; else the most of the paper's training; else that of most seeds."""
+    """The settings of each row, the one for the main tables first.
+
+    That is the paper's training, even if all runs failed; else that of most rows, which can then be compared; else the
+    most of the paper's training; else that of most seeds.
+    """
     seeds = {place[:3]: one.get("finished", 0) for place, one in places.items() if place[3] == "paper"}
     rows = Counter((study, setting) for (study, _, setting), number in seeds.items() if number)
 
@@ -208,8 +213,9 @@ def _most_frequent(devices: "pd.Series[str]") -> str:
     return devices.mode()[0]
 
 
-def _best_of(row: Row, protocol: str, combinations: int = 1, fewest: int = 1, most: int = 1, **_: Any) -> str:
-    """How the best of a row's combinations was selected; nothing for a single one."""
+def _best_of(row: Row, protocol: str, place: Mapping[str, Any]) -> str:
+    """How the best of a row's combinations was selected; nothing for a single one, or without finished runs."""
+    combinations, fewest, most = (place.get(name, 1) for name in ("combinations", "fewest", "most"))
     if combinations == 1:
         return ""
     tried = "" if fewest == combinations else f"{fewest} of " if fewest == most else f"{fewest} to {most} of "
@@ -223,16 +229,15 @@ def _numbers(
     setting: Setting | None,
     protocol: str,
     pools: Pools,
-    seeds: Sequence[int],
     values: Sequence[float],
     bounds: Sequence[bool],
 ) -> dict[str, Any]:
     """Mean, standard deviation and prediction interval."""
     if not values or setting is None:
-        return {"n": 0, "unstable": False}
+        return {"n": 0}
     center, n = mean(values), len(values)
     sd = math.sqrt(sum((value - center) ** 2 for value in values) / (n - 1)) if n > 1 else None
-    found = {"n": n, "mean": center, "sd": sd, "unstable": False}
+    found = {"n": n, "mean": center, "sd": sd}
     if measure in COSTS or any(bounds):
         return found
     pool = pools.pool((place["dataset"], setting, protocol), measure)
@@ -249,19 +254,10 @@ def _numbers(
 
 
 def _compared(
-    measure: str,
-    numbers: Mapping[str, Any],
-    printed: str | None,
-    margin: float,
-    seeds: Sequence[int],
-    values: Sequence[float],
-    bounds: Sequence[bool],
+    measure: str, numbers: Mapping[str, Any], published: Published, margin: float, bounds: Sequence[bool]
 ) -> dict[str, Any]:
-    """The difference from the published number, and the verdict; nothing without both."""
-    published = published_number(printed or "")
-    if published is None or measure not in JUDGED or not values:
-        return {}
-    if numbers["unstable"]:
+    """The difference from the published number, and the verdict."""
+    if "unstable" in numbers:
         return {"verdict": "unstable"}
     if any(bounds):
         return {"verdict": "open"}
@@ -275,20 +271,20 @@ def _compared(
     return {"difference": difference, "verdict": verdict}
 
 
-def _parameters(selection: Selection, row: Row, printed: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def _parameters(selection: Selection, row: Row, published: Published | None) -> dict[str, Any]:
     """The network's number of parameters, counted without a run, and whether it is the published one, in millions."""
-    if "parameters" not in selection.study.measures and not any(
-        claim.measure == "parameters" for claim in selection.study.claims
-    ):
-        return {"seeds": [], "values": [], "bounds": []}, {"n": 0, "so_far": "", "unstable": False}
-    run = next((run for run in selection.runs if selection.study.rows[run.row] is row and run.identity), None)
-    counts = [counted(run.overrides)] if run else []  # its other combinations have as many
-    found = {"seeds": [], "values": counts, "bounds": []}
-    numbers: dict[str, Any] = {"n": len(counts), "mean": counts[0] if counts else None, "so_far": "", "unstable": False}
-    published = published_number(printed or "")
-    if published and counts and not selection.replaced:
-        numbers["verdict"] = "equal" if all(_equal(count, published) for count in counts) else "different"
-    return found, numbers
+    study = selection.study
+    if "parameters" not in study.measures and not any(claim.measure == "parameters" for claim in study.claims):
+        return {"n": 0}
+    run = next((run for run in selection.runs if run.row == row.name and run.identity), None)
+    if run is None:
+        return {"n": 0}
+    count = counted(run.overrides)  # its other combinations have as many
+    numbers = {"n": 1, "mean": count, "values": [count]}
+    if published and not selection.replaced:
+        equal = abs(count - 1e6 * published.value) <= 1e6 * published.resolution + statistics.ZERO * count
+        numbers["verdict"] = "equal" if equal else "different"
+    return numbers
 
 
 @cache
@@ -297,7 +293,3 @@ def counted(overrides: tuple[str, ...]) -> int:
     from capsexp.run.build import count_parameters
 
     return count_parameters(studies.config_of(overrides))
-
-
-def _equal(count: int, published: Published) -> bool:
-    return abs(count - 1e6 * published.value) <= 1e6 * published.resolution + statistics.ZERO * count

@@ -7,7 +7,6 @@ which only some pairs or rows can be compared is measured on those.
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from statistics import mean
 from typing import Any
 
@@ -73,11 +72,11 @@ def measure_claims(
     return [_measure(claim, selection, runs, pools, conditions) for claim in selection.study.claims]
 
 
-def adjusted(claims: Sequence[MeasuredClaim]) -> list[MeasuredClaim]:
-    """The claims of a source with Holm's correction over the distinct ones, without readings and our own."""
-    family = {one.key: one.p_value for one in reversed(claims) if _is_counted(one) and one.p_value is not None}
-    corrected = dict(zip(family, statistics.holm([p for p in family.values() if p is not None]), strict=True))
-    return [replace(one, adjusted=corrected.get(one.key) if _is_counted(one) else None) for one in claims]
+def adjusted(claims: Sequence[MeasuredClaim], of_source: Sequence[MeasuredClaim]) -> list[MeasuredClaim]:
+    """The claims with Holm's correction over the distinct ones of their source, without readings and our own."""
+    family = {one.key: one.p_value for one in reversed(of_source) if _is_counted(one) and one.p_value is not None}
+    corrected = dict(zip(family, statistics.holm([*family.values()]), strict=True))
+    return [replace(one, adjusted=corrected.get(one.key)) if _is_counted(one) else one for one in claims]
 
 
 def _is_counted(one: MeasuredClaim) -> bool:
@@ -98,21 +97,21 @@ def _measure(
         return found
     found = replace(found, printed=_printed(claim, rows))
     if claim.measure == "parameters":
-        return _counted(found, selection, rows)
+        return _counted(found, selection)
     places: dict[tuple[Setting, str], list[Run]] = {}
     for run in runs:
-        if run.row in _names(claim) and pd.notna(getattr(run, claim.measure)):
+        if run.row in claim.compared and pd.notna(getattr(run, claim.measure)):
             places.setdefault((run.setting, run.device if claim.measure in COSTS else ""), []).append(run)
     candidates = [_compare(found, selection, place, of_place, pools) for place, of_place in places.items()]
     if ranked := [(order, one) for order, one in filter(None, candidates)]:
         return max(ranked, key=lambda candidate: candidate[0])[1]
     present = {run.row for of_place in places.values() for run in of_place}
-    missing = [name for name in _names(claim) if name not in present]
+    missing = [name for name in claim.compared if name not in present]
     if not missing:
         rising = claim.measure in EPOCHS and any(run.censored for of_place in places.values() for run in of_place)
         why = "still rising in the last epoch" if rising else "no two rows in one setting"
         return replace(found, verdict="open", reason=why)
-    return replace(found, verdict="not run", reason=_listed(missing) if len(missing) < len(_names(claim)) else "")
+    return replace(found, verdict="not run", reason=_listed(missing) if len(missing) < len(claim.compared) else "")
 
 
 def _compare(
@@ -143,26 +142,21 @@ def _compare(
     if len({run.dataset for run in used}) > 1 or (drawn and images is None):
         spread = None  # of different data, or of an unknown number of images
     estimate = statistics.effect({name: [*of.values()] for name, of in usable.items()}, weights, spread, images)
-    value = sum(weight * mean(usable[name].values()) for name, weight in weights.items())
-    baseline = mean(mean(usable[a].values()) for a, _ in _pairs(claim, usable)) if claim.pairs else None
+    means = {name: mean(of_row.values()) for name, of_row in usable.items()}
+    baseline = mean(means[a] for a, _ in _pairs(claim, usable)) if claim.pairs else None
     verdict, p_value = _judged(claim, estimate, baseline)
     fewest, most = min(map(len, usable.values())), max(map(len, usable.values()))
     extent = {"fewest": min(run.tried for run in used), "combinations": max(run.combinations for run in used)}
     part = _part(claim, usable)
     differs = ", ".join(filter(None, [so_far(selection, claim.measure, setting, extent), _load(claim, used), part]))
-    measured = Measured(
-        _in_unit(claim, value),
-        _interval_in_unit(claim, estimate.interval()) if estimate else None,
-        _each_pair(claim, {name: mean(of.values()) for name, of in usable.items()}),
-    )
     order = setting.whole, len(usable), setting.fraction, len(used), setting.precision == "bf16", str(setting), device
     return order, replace(
         found,
         verdict=verdict,
         so_far=differs,
-        reason=_listed([f"without {name}, {why}" for name, why in left_out.items() if name in _names(claim)]),
+        reason=_listed([f"without {name}, {why}" for name, why in left_out.items()]),
         setting=setting,
-        measured=measured,
+        measured=_effect(claim, means, estimate),
         runs=len(used),
         unlearned=sum(run.learned is False for run in used),
         seeds=(fewest, most),
@@ -170,20 +164,15 @@ def _compare(
     )
 
 
-def _counted(found: MeasuredClaim, selection: Selection, rows: Mapping[str, Row]) -> MeasuredClaim:
+def _counted(found: MeasuredClaim, selection: Selection) -> MeasuredClaim:
     """A claim on numbers of parameters, which needs no run."""
+    claim = found.claim
     overrides = {run.row: run.overrides for run in reversed(selection.runs) if run.identity}
-    places = {row.name: place for place, row in enumerate(selection.study.rows)}
-    if missing := [name for name in _names(found.claim) if places[name] not in overrides]:
+    if missing := [name for name in claim.compared if name not in overrides]:
         return replace(found, verdict="not run", reason=_listed(missing))
-    values = {name: counted(overrides[places[name]]) for name in _names(found.claim)}
-    on_scale = {name: math.log(value) if _is_ratio(found.claim) else value for name, value in values.items()}
-    value = sum(weight * on_scale[name] for name, weight in _weights(found.claim, on_scale).items())
-    verdict, _ = _judged(found.claim, Estimate(value), None)
-    measured = Measured(_in_unit(found.claim, value), None, _each_pair(found.claim, on_scale))
-    return replace(
-        found, verdict=verdict, measured=measured, so_far=" ".join(selection.replacing) if selection.replaced else ""
-    )
+    values = {name: scaled(claim.measure, counted(overrides[name]), _is_ratio(claim)) for name in claim.compared}
+    verdict, _ = _judged(claim, Estimate(_sum(claim, values)), None)
+    return replace(found, verdict=verdict, measured=_effect(claim, values), so_far=selection.substitution)
 
 
 def _printed(claim: Claim, rows: Mapping[str, Row]) -> Measured | None:
@@ -191,9 +180,8 @@ def _printed(claim: Claim, rows: Mapping[str, Row]) -> Measured | None:
 
     The interval is that of the test set alone: two independent samples of its size.
     """
-    numbers = {name: published_number(rows[name].published.get(claim.measure, "")) for name in _names(claim)}
-    logs = _is_ratio(claim)
-    values = {name: math.log(one.value) if logs else one.value for name, one in numbers.items() if one}
+    numbers = {name: published_number(rows[name].published.get(claim.measure)) for name in claim.compared}
+    values = {name: scaled(claim.measure, one.value, _is_ratio(claim)) for name, one in numbers.items() if one}
     weights = _weights(claim, values)
     if not weights:
         return None
@@ -202,9 +190,23 @@ def _printed(claim: Claim, rows: Mapping[str, Row]) -> Measured | None:
     if len(images) == 1 and None not in images and all(0 <= values[name] <= 100 for name in weights):
         lists = {name: [values[name]] for name in weights}
         estimate = statistics.effect(lists, weights, Spread(0.0, 1), images.pop())
-    value = sum(weight * values[name] for name, weight in weights.items())
-    interval = _interval_in_unit(claim, estimate.interval()) if estimate else None
-    return Measured(_in_unit(claim, value), interval, _each_pair(claim, values))
+    return _effect(claim, values, estimate)
+
+
+def _effect(claim: Claim, values: Mapping[str, float], estimate: Estimate | None = None) -> Measured:
+    """The effect on rows of these values, which are on the scale on which effects are added, and its interval."""
+    sign = -1 if claim.estimate == "factor" else 1
+    pairs = tuple(_in_unit(claim, sign * (values[b] - values[a])) for a, b in _pairs(claim, values))
+    interval = None
+    if estimate is not None:
+        low, high = estimate.interval()
+        interval = _in_unit(claim, low), _in_unit(claim, high)
+    return Measured(_in_unit(claim, _sum(claim, values)), interval, pairs)
+
+
+def _sum(claim: Claim, values: Mapping[str, float]) -> float:
+    """The effect on the scale of the values."""
+    return sum(weight * values[name] for name, weight in _weights(claim, values).items())
 
 
 def _judged(claim: Claim, estimate: Estimate | None, baseline: float | None) -> tuple[str, float | None]:
@@ -243,19 +245,9 @@ def _weights(claim: Claim, rows: Collection[str]) -> dict[str, float]:
     return weights
 
 
-def _each_pair(claim: Claim, values: Mapping[str, float]) -> tuple[float, ...]:
-    sign = -1 if claim.estimate == "factor" else 1
-    return tuple(_in_unit(claim, sign * (values[b] - values[a])) for a, b in _pairs(claim, values))
-
-
 def _pairs(claim: Claim, rows: Collection[str]) -> list[list[str]]:
     """The pairs of these rows."""
     return [pair for pair in claim.pairs if set(pair) <= set(rows)]
-
-
-def _names(claim: Claim) -> list[str]:
-    """The rows that a claim is about."""
-    return [*dict.fromkeys([*chain(*claim.pairs), *claim.rows])]
 
 
 def _is_ratio(claim: Claim) -> bool:
@@ -264,32 +256,28 @@ def _is_ratio(claim: Claim) -> bool:
 
 def _on_scale(claim: Claim, size: float) -> float:
     """A size in the claim's unit, on the scale on which effects are added."""
-    return {"relative": lambda: math.log1p(size / 100), "factor": lambda: math.log(size)}.get(
-        claim.estimate, lambda: size
-    )()
+    if claim.estimate == "relative":
+        return math.log1p(size / 100)
+    return math.log(size) if claim.estimate == "factor" else size
 
 
 def _in_unit(claim: Claim, value: float) -> float:
     """The reverse of `_on_scale`."""
-    return 100 * math.expm1(value) if claim.estimate == "relative" else math.exp(value) if _is_ratio(claim) else value
-
-
-def _interval_in_unit(claim: Claim, interval: Interval) -> Interval:
-    return _in_unit(claim, interval[0]), _in_unit(claim, interval[1])
+    if claim.estimate == "relative":
+        return 100 * math.expm1(value)
+    return math.exp(value) if claim.estimate == "factor" else value
 
 
 def _images(row: Row) -> int | None:
     """The test images of a row's data set."""
-    from capsexp.run import records
-
-    return tested_images(records.identity(studies.config_of(row.combinations()[0]), "", None)) if row.run else None
+    return tested_images(studies.identity(row.combinations()[0])) if row.run else None
 
 
 def _key(
     claim: Claim, selection: Selection, rows: Mapping[str, Row], conditions: Mapping[str, frozenset[str]]
 ) -> tuple[tuple[object, ...], bool]:
     """What is claimed, in terms of what its rows train where they don't read the text in another way."""
-    base = {name: name if claim.ours else rows[name].reading_of or name for name in _names(claim)}
+    base = {name: name if claim.ours else rows[name].reading_of or name for name in claim.compared}
     reading = any(base[name] != name for name in base)
     trained = {name: conditions.get(one) or one for name, one in base.items()}
     pairs = tuple(

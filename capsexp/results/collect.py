@@ -1,9 +1,8 @@
 """Everything that the records give for each study: runs → cells → verdicts. What the pages are made of."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 
 import pandas as pd
 
@@ -73,23 +72,19 @@ def collect(studies: Sequence[Study], runs: pd.DataFrame, typed: Sequence[str] =
     best = cells.best_runs(matched)
     spread = Pools(runs)
     tidy = cells.tidy(selections, matched, best, spread)
-    claims: dict[str, list[MeasuredClaim]] = {}
-    for selection in selections:
-        own = best[best.study == selection.study.name]
-        claims.setdefault(selection.study.publication, []).extend(
-            measure_claims(selection, own, spread, _conditions(selection))
-        )
-    corrected = {name: iter(adjusted(of_source)) for name, of_source in claims.items()}
     collected = []
     for selection in selections:
-        study = selection.study
-        own, best_own, cells_own = (frame[frame.study == study.name] for frame in (matched, best, tidy))
-        own = own[own.wanted >= 0]
-        of_study = list(islice(corrected[study.publication], len(study.claims)))
-        collected.append(
-            Results(study, typed, selection.replaced, own, best_own, cells_own, of_study, _conditions(selection))
-        )
-    return collected
+        study, conditions = selection.study, _conditions(selection)
+        own, own_best, own_cells = (frame[frame.study == study.name] for frame in (matched, best, tidy))
+        own = own[own.row.isin([row.name for row in study.rows if row.elsewhere is None])]
+        claims = measure_claims(selection, own_best, spread, conditions)
+        collected.append(Results(study, typed, selection.replaced, own, own_best, own_cells, claims, conditions))
+    return [replace(one, claims=adjusted(one.claims, _of_source(one.study, collected))) for one in collected]
+
+
+def _of_source(study: Study, collected: Sequence[Results]) -> list[MeasuredClaim]:
+    """The claims of all studies of the same source."""
+    return [claim for one in collected if one.study.publication == study.publication for claim in one.claims]
 
 
 def _conditions(selection: Selection) -> dict[str, frozenset[str]]:
@@ -97,5 +92,5 @@ def _conditions(selection: Selection) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
     for run in selection.runs:
         if run.condition:
-            found.setdefault(selection.study.rows[run.row].name, set()).add(run.condition)
+            found.setdefault(run.row, set()).add(run.condition)
     return {name: frozenset(conditions) for name, conditions in found.items()}

@@ -25,7 +25,7 @@ def lines(study: Study) -> list[dict[str, Any]]:
     return [
         {
             **{"study": study.name, "row": row.name, "setting": SETTING, "protocol": "paper", "seed": seed},
-            **{"condition": f"{study.name} {row.name}", "wanted": -1, "combinations": 1, "counts": True},
+            **{"condition": f"{study.name} {row.name}", "wanted": 0, "combinations": 1, "counts": True},
             **{"name": row.name, "key": f"{row.elsewhere}:{seed}", "state": "finished", "device": "another machine"},
             **{"accuracy": accuracy, "selected_by": accuracy, "dataset": row.elsewhere, "official": True},
             **{"censored": False, "started": "", "curve": []},
@@ -51,10 +51,11 @@ def _accuracies(path: Path, row: Row) -> dict[int, float]:
         if line["name"] == row.name:
             try:
                 seed, accuracy = int(line["seed"]), float(line["accuracy"])
+                if seed < 0 or seed in found or not 0 <= accuracy <= 100:
+                    raise ValueError(line)
             except (TypeError, ValueError):
-                seed, accuracy = -1, -1.0
-            if seed < 0 or seed in found or not 0 <= accuracy <= 100:
-                raise InputError(f"{path}: line {number}: must have an accuracy in percent and a seed of its own")
+                wrong = "must have an accuracy in percent and a seed of its own"
+                raise InputError(f"{path}: line {number}: {wrong}") from None
             found[seed] = accuracy
     if not found:
         names = {str(line["name"]) for _, line in read}

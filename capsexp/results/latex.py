@@ -25,7 +25,7 @@ SPECIAL = str.maketrans(
 
 
 def document(page: Page) -> str:
-    """One table environment a table."""
+    """A table environment for each table."""
     tables = [_narrowed(table) for table in page.tables if table.title in PRINTED]
     return "\n".join(_environment(page, table, f"{page.name}-{index}") for index, table in enumerate(tables))
 

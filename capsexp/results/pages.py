@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -56,7 +57,7 @@ CLAIM_NOTE = (
     "alone. Measured: the effect and its 95 % interval, from the spread over seeds of all runs of the data set. p: of "
     "the test that decides the verdict, in brackets corrected by Holm's method for all claims of the source."
 )
-#: What stands below each table, and what it needs, as `Column.needs`.
+#: What stands below each table, and what it needs: as `Column.needs`, or rows so far, or runs that didn't learn.
 NOTES = {
     "Accuracy": [
         *((note, "") for note in ACCURACY_NOTES),
@@ -71,6 +72,7 @@ NOTES = {
         ("Epochs 1–5: the mean accuracy of the first five epochs.", "first_five"),
     ],
     "Cost": [(COST_NOTE, "")],
+    "Claims": [(CLAIM_NOTE, ""), (RULE, "")],
 }
 
 UNITS = {"accuracy": "points", "first_five": "points", "memory": "MB", "inference": "ms", "seconds": "s"}
@@ -107,6 +109,16 @@ class Page:
     deviations: list[str]
     runs: str  # how many, and how long
     commands: dict[str, list[str]]  # that repeat the runs, each with the names of its rows
+
+
+class ClaimTexts(NamedTuple):
+    """What a table of claims says of one, in its columns behind the claim itself."""
+
+    claimed: str
+    printed: str  # what the printed numbers give
+    measured: str
+    verdict: str
+    origin: str  # from which runs, or why there are none
 
 
 Text = Callable[[Line], str]
@@ -156,8 +168,12 @@ def unlearned(cell: Cell) -> str:
 
 def hours(number: float) -> str:
     """3.4 hours, 22 minutes."""
-    minutes = round(60 * number)
-    return f"{number:,.1f} hours" if number >= 1 else f"{minutes} minute{'' if minutes == 1 else 's'}"
+    return f"{number:,.1f} hours" if number >= 1 else plural(round(60 * number), "minute")
+
+
+def plural(number: int, what: str) -> str:
+    """1 seed, 2 seeds."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def one_line(text: str) -> str:
@@ -165,18 +181,10 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def training(line: Line) -> str:
-    """How the runs of a row were trained: 10 of 100 epochs, bf16."""
-    return "" if line.setting is None else str(line.setting)
-
-
-def verdict(cell: Cell) -> str:
-    """The verdict on a published number, so far where the training is another than the paper's."""
-    return _qualified(cell.verdict or "", cell.so_far)
-
-
-def _qualified(word: str, so_far: str) -> str:
-    return f"{word} so far" if so_far and word not in ("", "open", "unstable", "ceiling") else word
+def verdict(one: Cell | MeasuredClaim) -> str:
+    """The verdict on a number or a claim, so far where the training is another than the paper's; or nothing."""
+    decided = one.verdict not in (None, "open", "unstable", "ceiling")
+    return f"{one.verdict} so far" if one.so_far and decided else one.verdict or ""
 
 
 def _published(measure: str, name: str = "published") -> Column:
@@ -232,7 +240,7 @@ def _device(line: Line) -> str:
     return f"{device}, loaded" if device and loaded else device or ""
 
 
-TRAINING = Column("training", training, alignment="l")
+TRAINING = Column("training", lambda line: str(line.setting or ""), alignment="l")
 ACCURACIES = [
     _measured("maximum", "accuracy", failures=True),
     _interval("accuracy"),
@@ -331,7 +339,7 @@ def _remarks(lines: Sequence[Line]) -> list[str]:
 def _claims(results: Results) -> Table:
     rows = [[one_line(one.claim.text), *claim_texts(one)] for one in results.claims]
     columns = ["claim", "claimed", "printed", "measured", "verdict", "from"]
-    return Table("Claims", columns, "llllll", rows, [CLAIM_NOTE, RULE])
+    return Table("Claims", columns, "llllll", rows, [text for text, _ in NOTES["Claims"]])
 
 
 def _checks(results: Results) -> Table:
@@ -346,29 +354,29 @@ def _checks(results: Results) -> Table:
     return Table("Printed twice", ["what", "first", "second", "verdict"], "lrrl", rows)
 
 
-def claim_texts(one: MeasuredClaim) -> list[str]:
-    """What is claimed, what the printed numbers give, what was measured, the verdict, and from which runs."""
+def claim_texts(one: MeasuredClaim) -> ClaimTexts:
+    """A measured claim as tables show it."""
     claim = one.claim
     if claim.untested is not None:
-        return ["", "", "", one.verdict, one_line(one.reason)]
+        return ClaimTexts("", "", "", one.verdict, one_line(one.reason))
     number = published_number(claim.claimed)
     claimed = f"{claim.claimed.replace('-', '−')}{_unit(claim)}" if number else CLAIMED[claim.claimed]
     printed = effect(claim, one.printed) if one.printed else ""
     measured = effect(claim, one.measured) if one.measured else ""
-    several = one.measured is not None and claim.measure == "parameters" and len(one.measured.pairs) > 1
-    if several and one.measured:
-        measured += f" ({', '.join(_size(claim, value) for value in one.measured.pairs)})"
-    verdict = _qualified(one.verdict, one.so_far)
+    pairs = one.measured.pairs if one.measured and claim.measure == "parameters" else ()
+    if len(pairs) > 1:
+        measured += f" ({', '.join(_size(claim, value) for value in pairs)})"
+    judged = verdict(one)
     if one.p_value is not None:
         corrected = f" ({_probability(one.adjusted).removeprefix('= ')})" if one.adjusted is not None else ""
-        verdict += f", p {_probability(one.p_value)}{corrected}"
-    runs = f"{one.runs} run{'s' if one.runs > 1 else ''}" if one.runs else ""
+        judged += f", p {_probability(one.p_value)}{corrected}"
+    runs = plural(one.runs, "run") if one.runs else ""
     unlearned = f"{one.unlearned} didn't learn" if one.unlearned else ""
     counted = "a count, no run" if one.measured and not one.runs else ""
     precision = one.setting.precision if one.setting else ""
     reason = f"no runs of {one.reason}" if one.verdict == "not run" and one.reason else one.reason
     origin = ", ".join(filter(None, [runs, unlearned, counted, one.so_far, precision, reason]))
-    return [claimed, printed, measured, verdict, origin]
+    return ClaimTexts(claimed, printed, measured, judged, origin)
 
 
 def effect(claim: Claim, measured: Measured) -> str:
@@ -393,9 +401,7 @@ def _unit(claim: Claim) -> str:
     return f" {unit}" + (" a row" if claim.estimate == "slope" else "")
 
 
-def _probability(value: float | None) -> str:
-    if value is None:
-        return ""
+def _probability(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"= {value:.{3 if value < 0.1 else 2}f}"
 
 
@@ -403,7 +409,7 @@ def spent(runs: pd.DataFrame) -> str:
     """12 runs, 3.4 hours on NVIDIA H200."""
     runs = runs.drop_duplicates("key")
     times = [f"{hours(time)} on {device}" for device, time in runs.groupby("device").hours.sum().items()]
-    return f"{len(runs)} run{'s' if len(runs) > 1 else ''}, {', '.join(times)}." if times else "No runs."
+    return f"{plural(len(runs), 'run')}, {', '.join(times)}." if times else "No runs."
 
 
 def commands(results: Results) -> dict[str, list[str]]:

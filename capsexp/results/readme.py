@@ -1,7 +1,6 @@
 """The README's block, what was found in short, and results/README.md, the index of all studies."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -9,7 +8,7 @@ import pandas as pd
 
 from capsexp.errors import InputError
 from capsexp.results import markdown, summary
-from capsexp.results.cells import JUDGED
+from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Line, Results
 from capsexp.results.markdown import Marked
 from capsexp.results.pages import (
@@ -56,15 +55,15 @@ def with_block(readme: Path, block: str) -> str:
 
 def block(studies: Sequence[Results]) -> str:
     """The answer, its picture, and a line a source: what is known of it."""
-    rows = []
+    rows: list[list[str]] = []
     for name, of_source in summary.by_source(studies).items():
         known = "<br>".join(map(_sentence, summary.foremost(of_source)))
         conclusion = "<br>".join(map(markdown.escaped, summary.conclusion(of_source).split("; ")))
         link = f"[{markdown.escaped(name)}](results/README.md#{quote(name)})"
-        rows.append([link, known, _headline(of_source), conclusion])
-    lines = ["| source | claim: measured, verdict | published → measured | all verdicts |", "| --- | --- | --- | --- |"]
+        rows.append([*map(Marked, (link, known, _headline(of_source), conclusion))])
+    columns = ["source", "claim: measured, verdict", "published → measured", "all verdicts"]
     answer = markdown.escaped(" ".join(summary.answer(studies)))
-    return "\n\n".join([answer, PICTURE, "\n".join([*lines, *map(_row, rows)])])
+    return "\n\n".join([answer, PICTURE, markdown.table(Table("", columns, "llll", rows))])
 
 
 def index(studies: Sequence[Results], unassigned: int) -> str:
@@ -77,16 +76,14 @@ def index(studies: Sequence[Results], unassigned: int) -> str:
     parts = [markdown.GENERATED, "# Results", answer, _spent(studies, unassigned)]
     parts += ["## Claims that were tested", markdown.table(_claims(summary.stated(studies)))]
     for name, of_source in summary.by_source(studies).items():
-        parts += [f"## {markdown.escaped(name)}", markdown.escaped(f"{_first_upper(summary.conclusion(of_source))}.")]
+        conclusion = summary.conclusion(of_source)
+        parts += [f"## {markdown.escaped(name)}", markdown.escaped(f"{conclusion[:1].upper()}{conclusion[1:]}.")]
         for results in of_source:
             described = f"{source(results)}: {results.study.title}. {spent(results.runs)}"
             parts.append(f"**{_link(results)}** {markdown.escaped(described)}")
             if (found := short_table(results)) is not None:
                 parts.append(markdown.table(found))
-    overview = summary.overview(studies)
-    linked = [[_link(results), *row] for results, row in zip(studies, overview.rows, strict=True)]
-    whole = replace(overview, columns=["study", *overview.columns], alignment=f"l{overview.alignment}", rows=linked)
-    return "\n\n".join([*parts, CAPTION, "## What was run", markdown.table(whole)]) + "\n"
+    return "\n\n".join([*parts, CAPTION, "## What was run", markdown.table(_overview(studies))]) + "\n"
 
 
 def short_table(results: Results) -> Table | None:
@@ -129,11 +126,11 @@ def position(study: Study, row: Row) -> tuple[str, str]:
     return " ".join(row.name.replace(label, "", 1).split()), label
 
 
-def _sentence(one: Stated) -> str:
+def _sentence(claim: MeasuredClaim) -> str:
     """DA-CapsNet is better by 2.52 points: +1.89 points (+0.07 to +3.71), supported so far (10 of 100 epochs)."""
-    measured, trained = claim_texts(one.claim)[2], one.claim.so_far or "the whole training"
-    before = f"{summary.short(one.claim)}: {measured},"
-    return f"{markdown.escaped(before)} **{summary.qualified(one.claim)}** ({markdown.escaped(trained)})"
+    before = f"{summary.short(claim)}: {claim_texts(claim).measured},"
+    trained = claim.so_far or "the whole training"
+    return f"{markdown.escaped(before)} **{verdict(claim)}** ({markdown.escaped(trained)})"
 
 
 def _headline(studies: Sequence[Results]) -> str:
@@ -149,17 +146,10 @@ def _headline(studies: Sequence[Results]) -> str:
     return max(found, key=lambda one: one[0])[1] if found else ""
 
 
-def _row(cells: Sequence[str]) -> str:
-    """A row of a table whose cells are Markdown."""
-    return "| " + " | ".join(cells) + " |"
-
-
 def _claims(claims: Sequence[Stated]) -> Table:
     """Claims with runs or counts, by verdict, each followed by its readings."""
-    order = {name: place for place, name in enumerate(summary.ORDER)}
-    tested = [one for one in claims if one.claim.measured or any(claim.measured for _, claim in one.readings)]
     rows = []
-    for one in sorted(tested, key=lambda one: order.get(one.claim.verdict, len(order))):
+    for one in sorted((one for one in claims if one.tested), key=lambda one: summary.rank(one.claim.verdict)):
         rows.append([_link(one.results), summary.short(one.claim), *claim_texts(one.claim)])
         for results, reading in one.readings:
             if reading.measured:
@@ -168,9 +158,21 @@ def _claims(claims: Sequence[Stated]) -> Table:
     return Table("", columns, "lllllll", rows)
 
 
+def _overview(studies: Sequence[Results]) -> Table:
+    """A line a study: how much of it was run, and its verdicts."""
+    rows = [
+        [
+            *(_link(results), source(results), results.study.title, summary.rows_run([results])),
+            *(summary.trainings(results), summary.conclusion([results])),
+        ]
+        for results in studies
+    ]
+    return Table("", ["study", "source", "what", "rows run", "training (rows)", "verdicts"], "lllrll", rows)
+
+
 def _cell(line: Line, measure: str) -> str:
     cell = line.cell(measure)
-    number = published_number(cell.published or "")
+    number = published_number(cell.published)
     published = number.text if number else ""
     if number and len(published.partition(".")[2]) > DIGITS[measure]:  # 99.70999908, after single precision
         published = decimal(number.value, DIGITS[measure])
@@ -188,12 +190,11 @@ def _spent(studies: Sequence[Results], unassigned: int) -> str:
     if runs.empty:
         return "No runs."
     whole = sum(setting.whole for setting in runs.setting)
-    judged = [cell for _, cell in summary.numbers(studies) if cell.measure in JUDGED]
-    verdicts = summary.listed(map(summary.qualified, judged))
+    judged = summary.numbers(studies)
     sentences = [
         markdown.escaped(spent(runs)),
         f"{whole} of them had the paper's whole training. Their records are in [runs](runs).",
-        f"Published accuracies and epochs with runs: {verdicts}." if judged else "",
+        f"Published accuracies and epochs with runs: {summary.listed(map(verdict, judged))}." if judged else "",
         f"Records of no study: {unassigned}." if unassigned else "",
     ]
     return " ".join(filter(None, sentences))
@@ -202,7 +203,3 @@ def _spent(studies: Sequence[Results], unassigned: int) -> str:
 def _link(results: Results) -> str:
     name = results.study.name
     return Marked(f"[{markdown.escaped(name)}](tables/{quote(name)}.md)")
-
-
-def _first_upper(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -4,17 +4,18 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import get_args
 
 from capsexp.results.cells import JUDGED, Cell
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
-from capsexp.results.pages import Table, one_line, source
+from capsexp.results.pages import one_line, verdict
 from capsexp.results.statistics import ClaimVerdict, NumberVerdict
 from capsexp.study.studies import published_number
 
 #: Verdicts that are one, in the order in which they are listed.
 ORDER = [*get_args(ClaimVerdict), *get_args(NumberVerdict), "equal", "different"]
+PLACES = {name: place for place, name in enumerate(ORDER)}  # `open`, of claims and numbers, comes behind both
 
 #: The names of data sets.
 DATA = {
@@ -38,6 +39,11 @@ class Stated:
     claim: MeasuredClaim
     readings: list[tuple[Results, MeasuredClaim]] = field(default_factory=list)
 
+    @property
+    def tested(self) -> bool:
+        """Whether it or a reading of it was measured."""
+        return self.claim.measured is not None or any(reading.measured for _, reading in self.readings)
+
 
 def stated(studies: Sequence[Results]) -> list[Stated]:
     """Every claim of the sources, once; claims of ours are left out."""
@@ -51,16 +57,15 @@ def stated(studies: Sequence[Results]) -> list[Stated]:
     return list(found.values())
 
 
-def numbers(studies: Sequence[Results]) -> list[tuple[Results, Cell]]:
-    """Every published number with a verdict, once, in its main setting; readings of it are left out."""
-    found: dict[tuple[object, ...], tuple[Results, Cell]] = {}
+def numbers(studies: Sequence[Results]) -> list[Cell]:
+    """Every published accuracy or epoch with a verdict, once, in its main setting; readings of it are left out."""
+    found: dict[tuple[object, ...], Cell] = {}
     for results in studies:
-        readings = {row.name for row in results.study.rows if row.reading_of}
-        judged = results.cells[results.cells.main & results.cells.verdict.notna() & ~results.cells.row.isin(readings)]
-        cell: Any
-        for cell in map(Cell._make, judged.itertuples(index=False, name=None)):
-            trained = results.conditions.get(cell.row)
-            found.setdefault((results.study.publication, cell.measure, cell.published, trained), (results, cell))
+        for line in results.lines:
+            for cell in line.cells.values():
+                if cell.verdict and cell.measure in JUDGED and not line.row.reading_of:
+                    trained = results.conditions.get(cell.row)
+                    found.setdefault((results.study.publication, cell.measure, cell.published, trained), cell)
     return list(found.values())
 
 
@@ -103,49 +108,46 @@ def conclusion(studies: Sequence[Results]) -> str:
     """The verdicts on the claims and published numbers of some studies, in a line."""
     claims = [one.claim for one in stated(studies)]
     tested = [claim for claim in claims if claim.measured]
-    judged = [cell for _, cell in numbers(studies) if cell.measure in JUDGED]
+    judged = numbers(studies)
     parts = [
-        f"{len(tested)} of {len(claims)} claims tested" + (f": {listed(map(qualified, tested))}" if tested else ""),
-        f"{len(judged)} published numbers: {listed(map(qualified, judged))}" if judged else "",
+        f"{len(tested)} of {len(claims)} claims tested" + (f": {listed(map(verdict, tested))}" if tested else ""),
+        f"{len(judged)} published numbers: {listed(map(verdict, judged))}" if judged else "",
     ]
     return "; ".join(filter(None, parts)) if claims or judged else "nothing to test"
 
 
-def foremost(studies: Sequence[Results], most: int = 2) -> list[Stated]:
-    """The claims of which most is known: decided ones before open ones, sizes before directions, then by p-value."""
-    tested = [one for one in stated(studies) if one.claim.measured and one.claim.runs]
+def foremost(studies: Sequence[Results]) -> list[MeasuredClaim]:
+    """The two claims of which most is known: decided before open ones, sizes before directions, then by p-value."""
 
-    def rank(one: Stated) -> tuple[bool, bool, float]:
-        sized = published_number(one.claim.claim.claimed) is not None
-        return one.claim.verdict == "open", not sized, one.claim.p_value if one.claim.p_value is not None else 1.0
+    def order(claim: MeasuredClaim) -> tuple[bool, bool, float]:
+        sized = published_number(claim.claim.claimed) is not None
+        return claim.verdict == "open", not sized, 1.0 if claim.p_value is None else claim.p_value
 
-    return sorted(tested, key=rank)[:most]
+    return sorted((one.claim for one in stated(studies) if one.claim.measured and one.claim.runs), key=order)[:2]
 
 
-def overview(studies: Sequence[Results]) -> Table:
-    """A line a study: how much of it was run, and its verdicts."""
-    rows = []
-    for results in studies:
-        run = [line for line in results.lines if line.setting and line.row.run]
-        trained = Counter("whole" if line.setting.whole else line.setting.reduced() for line in run if line.setting)
-        rows.append(
-            [
-                source(results),
-                results.study.title,
-                f"{len(run)} of {sum(row.run is not None for row in results.study.rows)}",
-                "; ".join(f"{name} ({count})" if len(trained) > 1 else name for name, count in trained.items()),
-                conclusion([results]),
-            ]
-        )
-    return Table("", ["source", "what", "rows run", "training (rows)", "verdicts"], "llrll", rows)
+def rows_run(studies: Sequence[Results]) -> str:
+    """3 of 12: rows with runs, of those that can be run."""
+    lines = [line for results in studies for line in results.lines if line.row.run]
+    return f"{sum(line.setting is not None for line in lines)} of {len(lines)}"
+
+
+def trainings(results: Results) -> str:
+    """How the rows of a study were trained: whole (2); 40 of 100 epochs (3)."""
+    settings = [line.setting for line in results.lines if line.setting and line.row.run]
+    counts = Counter(setting.reduced() or "whole" for setting in settings)
+    return "; ".join(f"{name} ({count})" if len(counts) > 1 else name for name, count in counts.items())
+
+
+def rank(verdict: str) -> int:
+    """The place of a verdict in ORDER, so far or not; what is none comes last."""
+    return PLACES.get(verdict.removesuffix(" so far"), len(ORDER))
 
 
 def listed(verdicts: Iterable[str]) -> str:
     """2 supported, 1 refuted: in their order, then anything else."""
     counts = Counter(verdicts)
-    order = {name: place for place, name in enumerate(ORDER)}
-    names = sorted(counts, key=lambda name: order.get(name.removesuffix(" so far"), len(order)))
-    return ", ".join(f"{counts[name]:,} {name}" for name in names) or "none"
+    return ", ".join(f"{counts[name]:,} {name}" for name in sorted(counts, key=rank)) or "none"
 
 
 def short(claim: MeasuredClaim) -> str:
@@ -156,15 +158,6 @@ def short(claim: MeasuredClaim) -> str:
 def without_place(text: str) -> str:
     """The text of a claim without the brackets at its end."""
     return re.sub(r" \((?:[^()]|\([^()]*\))*\)$", "", text)
-
-
-def qualified(one: MeasuredClaim | Cell) -> str:
-    """A verdict, so far where the training is another than the paper's."""
-    return (
-        f"{one.verdict} so far"
-        if one.so_far and one.verdict not in ("open", "unstable", "ceiling")
-        else str(one.verdict)
-    )
 
 
 def _and(names: Iterable[str]) -> str:

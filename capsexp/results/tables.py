@@ -1,6 +1,6 @@
 """The generated files of all studies: results/tables and the README's block."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from capsexp.config.searchpath import ROOT
-from capsexp.files import write_atomically
+from capsexp.files import write_bytes
 from capsexp.results import latex, markdown, pages, runs
 from capsexp.results.collect import Results, collect
 from capsexp.results.pages import Page, one_line
@@ -77,13 +77,19 @@ def regenerate(
             files[results / "README.md"] = index(collected, made.unassigned)
         if output is not None:
             made.removed = _stale(output, {page.name for page in made.pages})
-    made.changed = [path for path, text in files.items() if not path.exists() or path.read_bytes() != text.encode()]
-    if not check:
-        for path in made.changed:
-            write_atomically(path, lambda stream, text=files[path]: stream.write(text.encode()))  # type: ignore[misc]
-        for path in made.removed:
-            path.unlink()
+    made.changed = update(files, check)
+    for path in made.removed if not check else []:
+        path.unlink()
     return made
+
+
+def update(files: Mapping[Path, str], check: bool) -> list[Path]:
+    """The files whose texts are others, or that are missing; they are written, but for a check."""
+    contents = {path: text.encode() for path, text in files.items()}
+    changed = [path for path, content in contents.items() if not path.exists() or path.read_bytes() != content]
+    for path in changed if not check else []:
+        write_bytes(path, contents[path])
+    return changed
 
 
 def csv(results: Results) -> str:

@@ -29,7 +29,7 @@ def print_table(table: Table) -> None:
     if not console.is_terminal:
         print("\n\n".join(filter(None, [table.title, markdown.table(table), *markdown.below(table)])))
         return
-    for part in [Text(table.title, style="bold"), *_table(table, console.width), *_below(table)]:
+    for part in _table(table, console.width):
         console.print(part, highlight=False)
 
 
@@ -37,30 +37,31 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
     yield Text(one_line(page.title), style="bold underline", justify="center")
     yield Text(one_line(f"{page.source.rstrip('.')}. {page.protocol}"))
     for table in page.tables:
-        yield Text(table.title, style="bold")
         yield from _table(table, width)
-        yield from _below(table)
     if page.deviations:
         yield Text("Known deviations", style="bold")
-        yield _bullets(Text(one_line(text)) for text in page.deviations)
+        yield _bullets(page.deviations)
     yield Text(one_line(page.runs))
 
 
-def _below(table: Table) -> Iterator[RenderableType]:
-    if table.notes:
-        yield Text(" ".join(table.notes))
-    if table.remarks:
-        yield _bullets(Text(one_line(remark)) for remark in table.remarks)
-
-
-def _bullets(texts: Iterable[Text]) -> Grid:
+def _bullets(texts: Iterable[str]) -> Grid:
     grid = Grid.grid(padding=(0, 1, 0, 0))
     for text in texts:
-        grid.add_row("•", text)
+        grid.add_row("•", Text(one_line(text)))
     return grid
 
 
 def _table(table: Table, width: int) -> Iterator[RenderableType]:
+    """A table and what stands below it."""
+    yield Text(table.title, style="bold")
+    yield from _rows(table, width)
+    if table.notes:
+        yield Text(" ".join(table.notes))
+    if table.remarks:
+        yield _bullets(table.remarks)
+
+
+def _rows(table: Table, width: int) -> Iterator[RenderableType]:
     """A table as wide as the terminal at most, with cells wrapped between words; a list a row where no word fits."""
     rows = [[one_line(cell) for cell in row] for row in table.rows]
     columns = list(zip(table.columns, *rows, strict=True))

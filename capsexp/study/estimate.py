@@ -15,6 +15,7 @@ import torch
 from capsexp.config.schema import Paths
 from capsexp.errors import InputError
 from capsexp.results import runs
+from capsexp.results.pages import plural
 from capsexp.results.runs import Run
 from capsexp.run import records
 from capsexp.run.environment import processor
@@ -80,16 +81,16 @@ def lines(jobs: Sequence[Job], costs: Mapping[str, Cost], at_a_time: int) -> lis
     found = []
     if known:
         seconds = sum(job.left * cost.seconds for job, cost in known) / min(at_a_time, len(known))
-        found.append(f"{len(known)} runs: about {duration(seconds)} on this device, {at_a_time} at a time")
+        what = plural(len(known), "run")
+        found.append(f"{what}: about {duration(seconds)} on this device, {at_a_time} at a time")
         peak, gpu = max(cost.memory for _, cost in known), known[0][0].planned.device.type == "cuda"
         fit = int(torch.cuda.get_device_properties(0).total_memory / 1e6 / peak) if gpu else 0
         found.append(
             f"up to {peak:,.0f} MB a run" + (f": {fit} at a time fit on the GPU (--jobs={fit})" if fit > 1 else "")
         )
     if len(known) < len(left):
-        found.append(
-            f"{len(left) - len(known)} runs: time not known, no finished run is alike (--measure times some steps)"
-        )
+        what = plural(len(left) - len(known), "run")
+        found.append(f"{what}: time not known, no finished run is alike (--measure times some steps)")
     return found
 
 

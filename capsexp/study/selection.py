@@ -35,10 +35,9 @@ INCIDENTAL = (
 class RowRun:
     """One of a row's runs, without its seed."""
 
-    row: int  # among the selected rows
-    number: int  # among the row's runs
+    row: str  # its name
     overrides: tuple[str, ...]
-    selected: bool  # a row can be selected for another of its runs
+    selected: bool  # False: its row is selected for another run
 
     @property
     def identity(self) -> records.Json | None:
@@ -48,7 +47,7 @@ class RowRun:
     @property
     def condition(self) -> str | None:
         """See `studies.condition_of`."""
-        return studies.condition_of(self.identity) if self.identity else None
+        return studies.condition(self.overrides) if self.identity else None
 
     def admits(self, setting: Setting) -> bool:
         """Whether a record has the typed setting; parts of it that aren't typed can be anything."""
@@ -83,13 +82,17 @@ class Selection:
                 self._config(run)
         if not essential(self.replacing):
             return False
-        own = [{studies.condition(words) for words in row.combinations()} for row in self.study.rows]
-        now = [{run.condition for run in self.runs if run.row == row} for row in range(len(own))]
-        for a, b in combinations(range(len(own)), 2):
+        own = {row.name: {studies.condition(words) for words in row.combinations()} for row in self.study.rows}
+        now = {name: {run.condition for run in self.runs if run.row == name} for name in own}
+        for a, b in combinations(own, 2):
             if own[a] != own[b] and now[a] == now[b] and not now[a] <= {None}:
-                names = f"{self.study.rows[a].name} and {self.study.rows[b].name} of {self.study.name}"
-                raise InputError(f"{' '.join(self.replacing)}: makes {names} the same")
+                raise InputError(f"{' '.join(self.replacing)}: makes {a} and {b} of {self.study.name} the same")
         return any(run.condition not in {None, *own[run.row]} for run in self.runs)
+
+    @property
+    def substitution(self) -> str:
+        """The typed words that make it another experiment; nothing if none do."""
+        return " ".join(essential(self.replacing)) if self.replaced else ""
 
     @property
     def configs(self) -> dict[tuple[str, ...], Config]:
@@ -102,7 +105,7 @@ class Selection:
             return studies.config_of(run.overrides)
         except InputError as error:
             typed = self.replacing and not any(other.identity for other in self.runs)  # it isn't the row that is wrong
-            place = "" if typed else f"{self.study.name}, {self.study.rows[run.row].name}: "
+            place = "" if typed else f"{self.study.name}, {run.row}: "
             raise InputError(f"{place}{error}") from None
 
 
@@ -123,9 +126,7 @@ def select(study: Study, typed: Sequence[str] = ()) -> Selection:
     if selecting and not rows:
         raise InputError(f"{' '.join(selecting)}: no row of {study.name} has it, and its rows differ in it")
     runs = [
-        RowRun(index, number, overrides, matches(overrides))
-        for index, row in enumerate(rows)
-        for number, overrides in enumerate(row.combinations(replacing))
+        RowRun(row.name, overrides, matches(overrides)) for row in rows for overrides in row.combinations(replacing)
     ]
     claims = [claim for claim in study.claims if _is_about(claim, rows)]
     return Selection(replace(study, rows=rows, claims=claims), runs, replacing)
@@ -144,7 +145,7 @@ def key(word: str) -> str:
 @cache
 def _identity(overrides: tuple[str, ...]) -> records.Json | None:
     try:
-        return records.identity(studies.config_of(overrides), "", None)
+        return studies.identity(overrides)
     except InputError:
         return None
 
@@ -157,4 +158,4 @@ def _rows_differ(study: Study, name: str) -> bool:
 
 
 def _is_about(claim: Claim, rows: Sequence[Row]) -> bool:
-    return {name for pair in claim.pairs for name in pair} | set(claim.rows) <= {row.name for row in rows}
+    return set(claim.compared) <= {row.name for row in rows}

@@ -100,10 +100,11 @@ def trained_images(identity: Json) -> int | None:
 def tested_images(identity: Json) -> int | None:
     """The number of images that a run was tested on; None where only the files could tell."""
     data, count = identity["data"], identity["budget"]["test_images"]
-    unlisted = data.get("checksum") is not None
-    if count is not None or unlisted or (data["note"] and data[NAME] != "mnist_sample"):
-        part = None if unlisted else re.search(r"([\d,]+) of [\d,]+ test", data["note"] or "")
-        return count or (int(part[1].replace(",", "")) if part else None)
+    if count is not None or data.get("checksum") is not None:
+        return count
+    if data["note"] and data[NAME] != "mnist_sample":
+        part = re.search(r"([\d,]+) of [\d,]+ test", data["note"])
+        return int(part[1].replace(",", "")) if part else None
     images = _images(data)
     return images[1] if images else None
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,14 +41,6 @@ class Published:
     text: str
     value: float
     resolution: float
-
-    @classmethod
-    def parse(cls, text: str) -> "Published":
-        """Raises ValueError for a text that isn't a plain decimal number."""
-        if not re.fullmatch(r"[+-]?(\d+(\.\d+)?|\.\d+)", text, re.ASCII) or math.isinf(float(text)):
-            raise ValueError(f"{text!r} is not a plain decimal number such as 82.19")
-        decimals = len(text.partition(".")[2])
-        return cls(text, float(text), float(Decimal(5).scaleb(-decimals - 1)))
 
 
 @dataclass(frozen=True)
@@ -95,13 +87,16 @@ class Claim:
     measure: Measure = "accuracy"
     estimate: Literal["difference", "relative", "factor", "slope"] = "difference"
     claimed: str = ""  # the size as printed, with its sign; or one of CLAIMED
-    margin: str | None = (
-        None  # the smallest effect that would matter, in its unit, where it is claimed that there is none
-    )
+    margin: str | None = None  # where no effect is claimed, the smallest that would matter, in its unit
     pairs: list[list[str]] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
     untested: str | None = None  # why nothing here tests it; it then has none of the above
     ours: bool = False  # not the source's
+
+    @property
+    def compared(self) -> list[str]:
+        """The names of the rows that it is about."""
+        return list(dict.fromkeys([*chain(*self.pairs), *self.rows]))
 
 
 @dataclass(frozen=True)
@@ -198,10 +193,15 @@ def config_of(overrides: tuple[str, ...]) -> Config:
     return check(composed(list(overrides)))
 
 
+def identity(overrides: tuple[str, ...]) -> records.Json:
+    """What a command line trains, whatever its precision and the state of the data; raises InputError."""
+    return records.identity(config_of(overrides), "", None)
+
+
 @cache
 def condition(overrides: tuple[str, ...]) -> str:
     """The condition that a command line trains; see `condition_of`."""
-    return condition_of(records.identity(config_of(overrides), "", None))
+    return condition_of(identity(overrides))
 
 
 def condition_of(identity: records.Json) -> str:
@@ -216,12 +216,12 @@ def condition_of(identity: records.Json) -> str:
     return records.key_of(rest)
 
 
-def published_number(text: str) -> Published | None:
-    """A number as printed; None for one of REASONS."""
-    try:
-        return Published.parse(text)
-    except ValueError:
+def published_number(text: str | None) -> Published | None:
+    """A number as printed, which is a plain decimal one; None for any other text, such as one of REASONS."""
+    if text is None or not re.fullmatch(r"[+-]?(\d+(\.\d+)?|\.\d+)", text, re.ASCII) or math.isinf(float(text)):
         return None
+    decimals = len(text.partition(".")[2])
+    return Published(text, float(text), float(Decimal(5).scaleb(-decimals - 1)))
 
 
 def _check_rows(study: Study) -> None:
@@ -261,12 +261,12 @@ def _check_claim(claim: Claim, rows: set[str]) -> None:
         if claim != Claim(claim.text, untested=claim.untested, ours=claim.ours):
             raise InputError(f"claims: {claim.text}: untested, so without measure, claimed, pairs and rows")
         return
-    if bool(claim.pairs) == (claim.estimate == "slope") or bool(claim.rows) != (claim.estimate == "slope"):
+    slope = claim.estimate == "slope"
+    if bool(claim.rows) != slope or bool(claim.pairs) == slope:
         raise InputError(f"claims: {claim.text}: a slope needs rows, anything else pairs")
     if any(len(pair) != 2 for pair in claim.pairs):
         raise InputError(f"claims: {claim.text}: pairs must be of two rows")
-    named = {name for pair in claim.pairs for name in pair} | set(claim.rows)
-    if unknown := named - rows:
+    if unknown := set(claim.compared) - rows:
         raise InputError(f"claims: {claim.text}: no row {', '.join(sorted(unknown))}")
     size = published_number(claim.claimed)
     if size is None and claim.claimed not in CLAIMED:
@@ -279,7 +279,7 @@ def _check_claim(claim: Claim, rows: set[str]) -> None:
         )
     if claim.measure == "first_epoch" and claim.estimate != "relative":
         raise InputError(f"claims: {claim.text}: first epochs are compared by estimate=relative")
-    margin = published_number(claim.margin or "")
+    margin = published_number(claim.margin)
     if (claim.claimed in CLAIMED[2:]) != (margin is not None and margin.value > 0):
         needing = ", ".join(CLAIMED[2:])
         raise InputError(f"claims: {claim.text}: margin={claim.margin}: must be positive with {needing}, else missing")

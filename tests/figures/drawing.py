@@ -8,6 +8,7 @@ from made import run, write
 from matplotlib.axes import Axes
 from matplotlib.text import Text
 
+from capsexp.figures import catalogue
 from capsexp.figures.sources import Sources
 from capsexp.figures.style import PaperFigure
 from capsexp.run.records import Record, run_name
@@ -35,6 +36,13 @@ def sources(where: Path, *records: Record, typed: Sequence[str] = ()) -> Sources
     (where / "results" / "runs").mkdir(parents=True, exist_ok=True)
     write(where / "results", records)
     return Sources(where / "results", where / "logs", typed)
+
+
+def drawn(name: str, made: Sources) -> PaperFigure:
+    """A figure; it can be drawn."""
+    figure, _ = catalogue.find(name)(made)
+    assert figure is not None
+    return figure
 
 
 def folder(made: Sources, record: Record) -> Path:

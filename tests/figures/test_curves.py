@@ -4,25 +4,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from drawing import ATTENTION, curve, everything, labels, seeds, sources, texts, words
+from drawing import ATTENTION, curve, drawn, everything, labels, seeds, sources, texts, words
 from made import run
 from matplotlib.axes import Axes
 
 from capsexp.figures import catalogue, huang
-from capsexp.figures.sources import Sources
 from capsexp.figures.style import PaperFigure
 from capsexp.study import studies
 from capsexp.study.selection import select
 
 SHORT = "budget.epochs=2"
 TABLE2 = {"huang_fig11": "CIFAR-10", "huang_fig12": "Fashion-MNIST", "huang_fig13": "SVHN"}
-
-
-def drawn(name: str, made: Sources) -> PaperFigure:
-    """A figure; it can be drawn."""
-    figure, _ = catalogue.find(name)(made)
-    assert figure is not None
-    return figure
 
 
 def only(figure: PaperFigure) -> Axes:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from drawing import curve, everything, folder, labels, seeds, sources, texts
+from drawing import curve, drawn, everything, folder, labels, seeds, sources, texts
 from numpy.typing import NDArray
 from support import ROOT, Trained
 from torch.utils.tensorboard import SummaryWriter
@@ -43,8 +43,7 @@ def log(made: Sources, record: Record, images: dict[int, NDArray[np.uint8]], pur
 
 def greys(made: Sources, name: str) -> list[tuple[str, int]]:
     """Each strip's name and grey."""
-    figure, _ = catalogue.find(name)(made)
-    assert figure is not None
+    figure = drawn(name, made)
     return [(axes[0].get_ylabel(), int(np.unique(axes[0].images[0].get_array())[0])) for axes in figure.axes]
 
 
@@ -79,8 +78,7 @@ def test_the_first_seed_with_images_is_shown(tmp_path: Path) -> None:
     found = seeds("huang_fig8", "CapsNet", [[50.0] * 7] * 2)
     made = sources(tmp_path, *found)
     log(made, found[1], {7: image(200, 7)})
-    figure, _ = catalogue.find("huang_fig8")(made)
-    assert figure is not None
+    figure = drawn("huang_fig8", made)
     assert "(seed 1)" in everything(figure)
 
 
@@ -173,8 +171,7 @@ def test_a_wrong_prediction_is_named(tmp_path: Path, network: Restored, monkeypa
 
     monkeypatch.setattr(network.module.network, "forward", always_three)
     made = sources(tmp_path, *seeds("ou_traversal", "CapsNet MNIST", [[50.0]], "budget.epochs=1"))
-    figure, _ = catalogue.find("ou_traversal_mnist")(made)
-    assert figure is not None
+    figure = drawn("ou_traversal_mnist", made)
     assert [axis.get_title() for axis in figure.axes[0]] == [f"{digit}, taken for: 3" for digit in (0, 5, 9)]
 
 
@@ -237,4 +234,4 @@ def test_the_command_for_missing_runs_makes_the_figure(tmp_path: Path, name: str
     again = Sources(made.results, made.logs, made.typed)
     drawn, lines = catalogue.draw(name, again, tmp_path)
     assert drawn
-    assert lines == [f"wrote {tmp_path}/{name}.png {tmp_path}/{name}.svg"]
+    assert lines == [f"wrote {tmp_path}/{name}.png {tmp_path}/{name}.svg {tmp_path}/{name}.txt"]

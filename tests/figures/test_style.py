@@ -5,7 +5,7 @@ from pathlib import Path
 
 import matplotlib
 import pytest
-from drawing import seeds, sources
+from drawing import drawn, seeds, sources
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from PIL import Image
@@ -91,8 +91,7 @@ def test_text_is_at_least_9_px_on_a_page_of_720_px(tmp_path: Path) -> None:
     made = sources(tmp_path, *records)
     with default_style():
         for name in ("tsai_fig4", "huang_fig13", "jiao_table2", "huang_fig10", "huang_fig3"):
-            figure, _ = catalogue.find(name)(made)
-            assert figure is not None
+            figure = drawn(name, made)
             figure.files()
             pixels = 720 / (72 * figure.figure.get_figwidth())  # of a point
             assert min(text.get_fontsize() for text in figure.figure.findobj(Text) if text.get_text()) * pixels >= 9

@@ -24,7 +24,6 @@ from capsexp.report import pictures
 from capsexp.report.page import PICTURES, VERDICTS, shorter
 from capsexp.report.pictures import Picture
 from capsexp.results import pages, summary
-from capsexp.study import studies
 from capsexp.study.studies import Row
 
 VOID = {"meta", "link", "img", "input", "br"}
@@ -312,11 +311,6 @@ def test_a_damaged_figure_is_one_that_is_not_drawn(tmp_path: Path) -> None:
     (tmp_path / f"{names[1]}.png").write_bytes((tmp_path / f"{names[0]}.png").read_bytes()[:60])
     (tmp_path / f"{names[2]}.png").write_text("<svg>")
     assert [bool(picture.address) for picture in pictures.load(tmp_path)[:3]] == [True, False, False]
-
-
-def test_studies_name_figures_that_there_are() -> None:
-    named = {name for one in studies.names() for name in studies.load(one).figures}
-    assert named <= set(FIGURES)
 
 
 def test_every_verdict_has_a_meaning() -> None:

@@ -1,14 +1,12 @@
 """Cells: which runs belong to a row, which numbers never share a cell, and numbers against those worked out by hand."""
 
 import dataclasses
-import re
 from math import exp, log, sqrt
 
 import pandas as pd
 import pytest
 from made import CBAM, PLAIN, SWEPT, cell, claim, line, results, row, run, runs, study
 
-from capsexp.errors import InputError
 from capsexp.results.cells import Cell, margins_of
 
 T2 = 4.302653  # Student's two-sided 95 % quantile with two degrees of freedom, from a printed table
@@ -380,16 +378,3 @@ def test_on_other_data_parameters_are_not_the_papers() -> None:
     made = study(row("A", PLAIN, parameters="6.8"), measures=["parameters"])
     found = cell(results(made, [], ["data=fashion_mnist"]), "A", "parameters")
     assert (found.values, found.verdict) == ([6_804_224], None)
-
-
-@pytest.mark.parametrize(
-    ("typed", "message"),
-    [
-        ("attention.cbam=true", "makes A and B of made_table1 the same"),
-        ("attention=dual", "no row of made_table1 has it"),
-        ("dta=mnist", "did you mean data?"),
-    ],
-)
-def test_words_that_make_no_sense_are_refused(typed: str, message: str) -> None:
-    with pytest.raises(InputError, match=re.escape(message)):
-        results(study(), [], [typed])

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -31,19 +32,25 @@ PAGE = Page(
 )
 
 
-def drawn(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The lines of the page on a terminal of this width, without colours."""
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", str(width))
-    print_page(PAGE)
-    return re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+Draw = Callable[..., list[str]]
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Draw:
+    """The lines of a page on a terminal of some width, without colours."""
+
+    def draw(width: int, page: Page = PAGE) -> list[str]:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("COLUMNS", str(width))
+        print_page(page)
+        return re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+
+    return draw
 
 
 @pytest.mark.parametrize("width", [30, 44, 56, 64, 80, 120])
-def test_no_word_is_lost_or_cut(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = drawn(width, monkeypatch, capsys)
+def test_no_word_is_lost_or_cut(width: int, drawn: Draw) -> None:
+    lines = drawn(width)
     assert max(map(len, lines)) <= width
     words = Counter(re.split(r"[\s:,]+", " ".join(lines)))
     texts = [*ROWS[0], *ROWS[1], *CLAIM, PAGE.title, PAGE.source, PAGE.protocol, *PAGE.deviations, PAGE.runs]
@@ -52,18 +59,16 @@ def test_no_word_is_lost_or_cut(
     assert "folded" not in words
 
 
-def test_a_wide_terminal_has_a_line_a_row(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = drawn(120, monkeypatch, capsys)
+def test_a_wide_terminal_has_a_line_a_row(drawn: Draw) -> None:
+    lines = drawn(120)
     for row in [COLUMNS, *ROWS]:
         assert any(re.fullmatch(r"\s*" + r"\s+".join(map(re.escape, row)) + r"\s*", line) for line in lines)
 
 
-def test_a_narrow_one_has_wrapped_cells_then_a_list_a_row(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wrapped = drawn(56, monkeypatch, capsys)
+def test_a_narrow_one_has_wrapped_cells_then_a_list_a_row(drawn: Draw) -> None:
+    wrapped = drawn(56)
     assert any(line.split() == ["CapsNet5_CBAM", "5", "not", "97.64", "±"] for line in wrapped)
-    listed = [line.rstrip() for line in drawn(44, monkeypatch, capsys)]
+    listed = [line.rstrip() for line in drawn(44)]
     at = listed.index("CapsNet5_CBAM")
     assert listed[at + 1 : at + 5] == [
         "  iterations: 5",
@@ -73,11 +78,8 @@ def test_a_narrow_one_has_wrapped_cells_then_a_list_a_row(
     ]
 
 
-def test_a_page_without_claims_and_deviations_has_no_such_headings(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("test_terminal.PAGE", replace(PAGE, tables=PAGE.tables[1:], deviations=[]))
-    lines = [line.strip() for line in drawn(80, monkeypatch, capsys)]
+def test_a_page_without_claims_and_deviations_has_no_such_headings(drawn: Draw) -> None:
+    lines = [line.strip() for line in drawn(80, replace(PAGE, tables=PAGE.tables[1:], deviations=[]))]
     assert "Accuracy" in lines
     assert not {"Claims", "Known deviations"} & set(lines)
 

@@ -15,7 +15,7 @@ from capsexp import __main__ as program
 from capsexp.config.schema import Config
 from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError
-from capsexp.run import execute, records
+from capsexp.run import execute
 from capsexp.study import studies
 from capsexp.study.selection import Selection, select
 from capsexp.study.setting import Setting
@@ -53,9 +53,9 @@ def test_a_key_that_rows_have_in_common_is_replaced() -> None:
     assert selected(select(MADE, ["model=x", "attention=none"])) == ["model=x attention=none"]
 
 
-def test_a_row_keeps_count_of_its_runs_that_are_not_selected() -> None:
+def test_a_row_keeps_its_runs_that_are_not_selected() -> None:
     runs = select(MADE, ["n=2"]).runs
-    assert [(run.row, run.number, run.selected) for run in runs] == [(0, 0, False), (0, 1, True)]
+    assert [(run.row, run.selected) for run in runs] == [("B", False), ("B", True)]
 
 
 def test_only_selected_rows_and_claims_about_them_are_left() -> None:
@@ -122,11 +122,11 @@ def test_words_that_leave_nothing_to_compare_are_refused(name: str, typed: str, 
 def test_rows_whose_runs_lack_the_typed_key_have_no_runs() -> None:
     selection = select(studies.load("tsai_fig4"), ["routing.norm=false"])
     assert selection.replaced
-    assert {selection.study.rows[run.row].name.split()[0] for run in selection.runs if run.condition} == {"Inverted"}
+    assert {run.row.split()[0] for run in selection.runs if run.condition} == {"Inverted"}
 
 
 def test_a_record_of_the_typed_setting_is_admitted() -> None:
-    whole, half = (Setting.of(records.identity(studies.config_of(words), "", None)) for words in ((), HALF))
+    whole, half = (Setting.of(studies.identity(words)) for words in ((), HALF))
     for typed, admitted in (([], {whole, half}), (["budget.train_images=99"], {half}), (["budget.epochs=7"], set())):
         run = select(studies.load("jiao_table2"), typed).runs[0]
         assert {setting for setting in (whole, half) if run.admits(setting)} == admitted
