@@ -33,6 +33,12 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     _sync_folder(path.parent)
 
 
+def write_file(path: Path, content: bytes | memoryview | str) -> None:
+    """Writes a whole file, a text in UTF-8, as `write_atomically` does."""
+    encoded = content.encode() if isinstance(content, str) else content
+    write_atomically(path, lambda stream: stream.write(encoded))
+
+
 def check_writable(folder: Path) -> None:
     """Raises OSError with the path where a file of PROBE bytes can't be written to a folder, which is made."""
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from capsexp.config.checks import nearest
 from capsexp.errors import InputError
 from capsexp.figures.sources import Missing, Sources
-from capsexp.files import write_atomically
+from capsexp.files import write_file
 
 if TYPE_CHECKING:
     from capsexp.figures.curves import Drawing
@@ -77,7 +77,7 @@ def draw(name: str, sources: Sources, folder: Path) -> tuple[bool, list[str]]:
     if not files:
         return False, [f"not drawn: {each}" for each in missing]
     for suffix, content in files.items():
-        write_atomically(folder / f"{name}{suffix}", lambda stream, content=content: stream.write(content))  # type: ignore[misc]
+        write_file(folder / f"{name}{suffix}", content)
     wrote = " ".join(str(folder / f"{name}{suffix}") for suffix in files)
     return True, [f"wrote {wrote}", *map(str, missing)]
 

@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from capsexp.figures.forest import STYLE, Theme, anchor, forest, meaning, shorter
-from capsexp.files import write_atomically
+from capsexp.files import write_file
 from capsexp.report import all_runs, curves, pictures, strips
 from capsexp.report.curves import Epochs
 from capsexp.report.pictures import Picture
@@ -80,8 +80,7 @@ def regenerate(names: Sequence[str] = (), *, results: Path, output: Path, check:
     compared = {path: each for path, each in contents.items() if not check or path != output or output.exists()}
     changed = [path for path, each in compared.items() if not path.exists() or path.read_bytes() != each]
     for path in changed if not check else []:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, lambda stream, each=contents[path]: stream.write(each))  # type: ignore[misc]
+        write_file(path, contents[path])
     return Generated(problems=problems, changed=changed)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from capsexp.config.checks import NAME
 from capsexp.errors import CapsexpError, InputError, first_line, printable
-from capsexp.files import write_atomically
+from capsexp.files import write_file
 from capsexp.results.statistics import ZERO
 from capsexp.run import records
 from capsexp.run.environment import LIBRARIES
@@ -71,16 +71,11 @@ def take_in(folder: Path, results: Path) -> tuple[list[Path], list[Path], list[s
             if _is_finished(target):
                 kept.append(target)
                 continue
-            _copy(path, target)
+            write_file(target, path.read_bytes())
             taken.append(target)
         except InputError as error:
             refused.append(printable(str(error)))
     return taken, kept, refused
-
-
-def _copy(path: Path, target: Path) -> None:
-    content = path.read_bytes()
-    write_atomically(target, lambda stream: stream.write(content))
 
 
 def _is_finished(path: Path) -> bool:

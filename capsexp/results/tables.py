@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from capsexp.config.searchpath import ROOT
-from capsexp.files import write_atomically
+from capsexp.files import write_file
 from capsexp.results import latex, markdown, pages, runs
 from capsexp.results.collect import Results, collect
 from capsexp.results.pages import Page, one_line
@@ -80,7 +80,7 @@ def regenerate(
     made.changed = [path for path, text in files.items() if not path.exists() or path.read_bytes() != text.encode()]
     if not check:
         for path in made.changed:
-            write_atomically(path, lambda stream, text=files[path]: stream.write(text.encode()))  # type: ignore[misc]
+            write_file(path, files[path])
         for path in made.removed:
             path.unlink()
     return made
