@@ -36,6 +36,9 @@ class Digits(NamedTuple):
 #: The indices [B] of some of an epoch's images -> the images [B, C, size, size] uint8, and their labels.
 ImagesAt = Callable[[Tensor], tuple[Tensor, Tensor]]
 
+#: Draws an epoch of images; the generator is on the digits' device.
+Draw = Callable[[Generator], ImagesAt]
+
 
 class Synthesis(ABC):
     """Base of all syntheses. An epoch has as many images as there are digits, and so has an evaluation."""
@@ -44,8 +47,8 @@ class Synthesis(ABC):
     multilabel: bool = False
 
     @abstractmethod
-    def training(self, digits: Digits, size: int) -> Callable[[Generator], ImagesAt]:
-        """A function that draws an epoch of training images; the generator is on the digits' device.
+    def training(self, digits: Digits, size: int) -> Draw:
+        """A function that draws an epoch of training images.
 
         Raises InputError for digits that no image can be synthesised from.
         """
@@ -77,7 +80,7 @@ class DiverseMultiMNIST(Synthesis):
     def __init__(self, *, single: UnitInterval = 1 / 6) -> None:
         self.single = single
 
-    def training(self, digits: Digits, size: int) -> Callable[[Generator], ImagesAt]:
+    def training(self, digits: Digits, size: int) -> Draw:
         place, labels, count = Placement(digits.images, size), digits.labels, len(digits.labels)
         others = OtherClasses(digits)
 
@@ -121,7 +124,7 @@ class AffineMNIST(Synthesis):
     ) -> None:
         self.rotation, self.shear, self.scale = rotation, shear, scale
 
-    def training(self, digits: Digits, size: int) -> Callable[[Generator], ImagesAt]:
+    def training(self, digits: Digits, size: int) -> Draw:
         place = Placement(digits.images, size)
 
         def draw(generator: Generator) -> ImagesAt:

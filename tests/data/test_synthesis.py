@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 from capsexp.config.schema import Preprocess
 from capsexp.data import source
-from capsexp.data.loader import SynthesisLoader
+from capsexp.data.loader import TrainingLoader
 from capsexp.data.module import CapsuleData
 from capsexp.data.synthesis import (
     AffineMNIST,
@@ -295,7 +295,8 @@ def test_each_test_digit_occurs_once_and_all_sides_are_reached(unseen: Digits) -
 @pytest.mark.parametrize(("synthesis", "size"), [(DiverseMultiMNIST(), 36), (AffineMNIST(), 40)])
 def test_epochs_follow_from_seed_and_epoch_alone(synthesis: Synthesis, size: int, unseen: Digits) -> None:
     def epoch(number: int, seed: int, steps: int | None = None) -> tuple[Tensor, Tensor]:
-        loader = SynthesisLoader(synthesis, unseen, size, 128, PLAIN, seed, lambda: number, steps)
+        draw, (images, digits, _) = synthesis.training(unseen, size), unseen
+        loader = TrainingLoader(images, digits, 128, PLAIN, seed, lambda: number, steps, draw=draw, side=size)
         batches = list(loader)
         assert len(batches) == len(loader) == (steps or 8)
         pixels, labels, _ = zip(*batches, strict=True)
@@ -333,7 +334,8 @@ def test_augmentation_shifts_on_the_canvas(unseen: Digits) -> None:
     moving = Preprocess(normalize=False, shift=0.1, crop_padding=0, flip=False)
     base = unseen._replace(images=torch.zeros_like(unseen.images))
     base.images[:, 0, 14, 14] = 255
-    loader = SynthesisLoader(AffineMNIST(), base, 40, 1000, moving, 0, lambda: 0)
+    draw = AffineMNIST().training(base, 40)
+    loader = TrainingLoader(base.images, base.labels, 1000, moving, 0, lambda: 0, draw=draw, side=40)
     places = next(iter(loader))[0].nonzero()[:, 2:]
     assert places.min() == 14 - 4
     assert places.max() == 14 + 12 + 4
