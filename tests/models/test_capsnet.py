@@ -17,6 +17,7 @@ from capsexp.run.build import build, count_parameters
         (("attention.conv=true",), 6_804_224 + 2 * (256 * 256 + 256)),
         (("attention.caps=true",), 6_804_224 + 2 * (16 * 16 + 16)),
         (("routing.iterations=1",), 6_804_224),
+        (("routing.gradient=none",), 6_804_224 - 1152 * 160 * 8),  # untrained matrices are not counted
         (("routing.iterations=7", "model.squash_constant=0.5"), 6_804_224),
     ],
 )
