@@ -54,7 +54,7 @@ def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refusal(data: Data) -> str:
     with pytest.raises(InputError) as caught:
-        load(data, lambda line: None)
+        load(data)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -76,14 +76,14 @@ def override_in(message: str) -> str:
 def test_note_and_checksum_are_those_of_the_version_found(svhn: Svhn):
     other = Version("another", dict.fromkeys(svhn.files, "0" * 32))
     data = svhn.data(versions={"other": other, **svhn.data().versions})
-    images, identity = load(data, lambda line: None), identify(data)
+    images, identity = load(data), identify(data)
     assert (images.note, images.checksum) == (identity.note, identity.checksum) == ("made up", identity.checksum)
     published = svhn.data(versions={"published": Version(None, svhn.data().versions["ours"].files)})
     assert identify(published) == replace(identity, note=None)
 
 
 def test_tensors(svhn: Svhn):
-    images = load(svhn.data(), lambda line: None)
+    images = load(svhn.data())
     assert images.train_images.dtype == images.test_images.dtype == torch.uint8
     assert images.train_labels.dtype == images.test_labels.dtype == torch.int64
     assert (images.train_images.shape, images.test_images.shape) == ((5, 3, 4, 4), (3, 3, 4, 4))
@@ -114,7 +114,7 @@ def test_unknown_files_are_refused_and_the_printed_override_accepts_them(svhn: S
         f"{svhn.folder / 'train_32x32.mat'}: its md5 {md5(contents)} is not accepted (published: "
     )
     data = compose_with(override_in(message))
-    images = load(replace(data, root=str(svhn.root), size=4), lambda line: None)
+    images = load(replace(data, root=str(svhn.root), size=4))
     assert images.note == "what they are"
 
 
@@ -301,14 +301,14 @@ def test_cached_images_are_loaded_without_reading_the_files(
 
 @pytest.mark.parametrize("change", [{"size": 2}, {"classes": 11}, {"name": "other"}])
 def test_another_configuration_has_another_file(svhn: Svhn, change: dict[str, Any]):
-    load(svhn.data(), lambda line: None)
-    load(svhn.data(**change), lambda line: None)
+    load(svhn.data())
+    load(svhn.data(**change))
     assert len(list((svhn.root / ".capsexp").glob("*.npz"))) == 2
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty"])
 def test_a_damaged_cache_file_is_written_again(svhn: Svhn, lines: list[str], damage: str):
-    first = load(svhn.data(), lambda line: None)
+    first = load(svhn.data())
     path = cached(svhn.root)
     whole = path.read_bytes()
     at = whole.index(first.train_images.numpy().tobytes()) + 5
@@ -332,7 +332,7 @@ def test_loading_works_with_a_read_only_folder(svhn: Svhn, lines: list[str]):
 
 
 def test_a_flipped_bit_in_a_checksum_is_found(svhn: Svhn, monkeypatch: pytest.MonkeyPatch, lines: list[str]):
-    identity = identify(svhn.data(), lambda line: None)
+    identity = identify(svhn.data())
     path = svhn.root / ".capsexp" / "checksums.json"
     right = md5(svhn.files["test_32x32.mat"])
     path.write_text(path.read_text().replace(right, right[:-1] + ("1" if right[-1] == "0" else "0")))
@@ -343,10 +343,10 @@ def test_a_flipped_bit_in_a_checksum_is_found(svhn: Svhn, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("text", ["", "[", "{}", "[[1]]", "[1]", "\udcff", "[" * 200_000])
 def test_damaged_checksums_are_computed_again(svhn: Svhn, text: str, monkeypatch: pytest.MonkeyPatch):
-    identity = identify(svhn.data(), lambda line: None)
+    identity = identify(svhn.data())
     (svhn.root / ".capsexp" / "checksums.json").write_text(text, errors="surrogateescape")
     monkeypatch.setattr(cache, "_known", {})
-    assert identify(svhn.data(), lambda line: None) == identity
+    assert identify(svhn.data()) == identity
 
 
 def test_identify_reads_only_changed_files_again(svhn: Svhn, monkeypatch: pytest.MonkeyPatch, lines: list[str]):

@@ -399,7 +399,7 @@ def test_a_class_that_is_no_synthesis_is_refused() -> None:
 def test_a_run_from_configuration_to_record(overrides: tuple[str, ...], model: str, tmp_path: Path) -> None:
     paths = (f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs")
     config = composed_config(*TINY, f"model={model}", "budget.epochs=2", *overrides, *paths)
-    record = run(config, None, lambda line: None)
+    record = run(config)
     assert record.status == "finished"
     assert record.epochs[1]["train_loss"] < record.epochs[0]["train_loss"]
     assert record.identity["data"]["synthesis"]["name"] in ("diverse_multimnist", "affine_mnist")

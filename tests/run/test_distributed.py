@@ -31,7 +31,7 @@ def folders(tmp_path: Path, name: str) -> list[str]:
 
 
 def trained(tmp_path: Path, name: str, *options: str) -> records.Record:
-    return run(composed_config(*SHARED, *folders(tmp_path, name), *options), None, lambda line: None)
+    return run(composed_config(*SHARED, *folders(tmp_path, name), *options))
 
 
 def close(one: records.Record, two: records.Record) -> None:
