@@ -1,7 +1,6 @@
 """One run in two processes: the numbers of one process, one record, and no process left behind."""
 
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +12,7 @@ import pytest
 from support import TINY, composed_config, numbers
 
 from capsexp.errors import InputError, RunError
-from capsexp.run import distributed, records
+from capsexp.run import records
 from capsexp.run.execute import run
 
 #: Images in batches of 128 and 3, of which one process gets 2 and the other 1; the last test image is one's alone.
@@ -55,13 +54,6 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
         == 1
     )
     assert not active_children()
-
-
-def test_a_port_that_is_taken_meanwhile_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        monkeypatch.setattr(distributed, "find_free_network_port", lambda: port, raising=False)
-        assert trained(tmp_path, "two", "trainer.processes=2", "budget.epochs=1").provenance["processes"] == 2
 
 
 @pytest.mark.slow
