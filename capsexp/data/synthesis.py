@@ -16,7 +16,7 @@ from annotated_types import Ge, Le, Lt
 from torch import Generator, Tensor, nn
 
 from capsexp import NotNegative, UnitInterval
-from capsexp.config.checks import TARGET, make
+from capsexp.config.checks import make
 from capsexp.config.schema import Data
 from capsexp.errors import InputError
 from capsexp.nn.losses import multi_hot
@@ -263,11 +263,4 @@ def centred(count: int, device: torch.device) -> Tensor:
 
 def make_synthesis(data: Data) -> Synthesis | None:
     """The synthesis under `data.synthesis`, or None; raises InputError for any other class."""
-    if data.synthesis is None:
-        return None
-    synthesis = make(data.synthesis, "data.synthesis")
-    if not isinstance(synthesis, Synthesis):
-        raise InputError(
-            f"data.synthesis.{TARGET}={data.synthesis[TARGET]}: must be a capsexp.data.synthesis.Synthesis"
-        )
-    return synthesis
+    return make(data.synthesis, "data.synthesis", base=Synthesis) if data.synthesis else None

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 from data_formats import Svhn
 
-from capsexp.config.checks import check_component
+from capsexp.config.checks import check_component, make
 from capsexp.config.searchpath import choices
 from capsexp.data import __main__ as prepare_data
-from capsexp.data.source import _reader
 from capsexp.errors import InputError
 
 NAMES = list(choices("data"))
@@ -35,7 +34,7 @@ def test_configuration(name: str, monkeypatch: pytest.MonkeyPatch):
     assert len(data.mean) == len(data.std) == data.channels
     assert any(version.note is None for version in data.versions.values()) or name == "mnist_sample"
     for version in data.versions.values():
-        assert version.files.keys() == set(_reader(data).keys)
+        assert version.files.keys() == set(make(data.reader, "data.reader").keys)
         assert all(len(md5) == 32 for md5 in version.files.values())
 
 
