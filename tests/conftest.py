@@ -61,6 +61,7 @@ def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         monkeypatch.setattr(sys, "argv", [command, *arguments])
         with pytest.raises(SystemExit) as ended:
             if command.endswith(".py"):
+                monkeypatch.syspath_prepend((ROOT / command).parent)
                 runpy.run_path(str(ROOT / command), run_name="__main__")
             else:
                 runpy.run_module(command, run_name="__main__", alter_sys=True)
