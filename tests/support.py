@@ -42,9 +42,14 @@ class Trained(NamedTuple):
 
 def train(place: Path, *overrides: str, command: str | None = None) -> Trained:
     """Trains TINY with these overrides; its record goes to `place`/results/runs, its folder to `place`/logs."""
-    config = composed_config(*TINY, f"paths.results={place}/results", f"paths.logs={place}/logs", *overrides)
+    config = composed_config(*TINY, *folders(place), *overrides)
     record = run(config, command)
     return Trained(config, record, plan(config).folder)
+
+
+def folders(place: Path) -> tuple[str, str]:
+    """The overrides with which a run writes below a folder."""
+    return f"paths.results={place}/results", f"paths.logs={place}/logs"
 
 
 def copy_of(trained: Trained, place: Path, *, recorded: bool = True) -> Config:

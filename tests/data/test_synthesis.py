@@ -1,13 +1,12 @@
 """DiverseMultiMNIST and affine MNIST: distributions, splits, and reproducibility from a seed."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from support import TINY, composed_config
+from support import composed_config
 from torch import Generator, Tensor
 
 from capsexp.config.schema import Preprocess
@@ -29,6 +28,7 @@ from capsexp.data.synthesis import (
 from capsexp.errors import InputError
 from capsexp.run import records
 from capsexp.run.execute import run
+from capsexp.run.plan import plan
 
 PLAIN = Preprocess(normalize=False, shift=0.0, crop_padding=0, flip=False)
 #: An override that makes one or the other of mnist_sample.
@@ -396,12 +396,11 @@ def test_a_class_that_is_no_synthesis_is_refused() -> None:
         (("data.size=40", AFFINE), "capsnet"),
     ],
 )
-def test_a_run_from_configuration_to_record(overrides: tuple[str, ...], model: str, tmp_path: Path) -> None:
-    paths = (f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs")
-    config = composed_config(*TINY, f"model={model}", "budget.epochs=2", *overrides, *paths)
+def test_a_run_from_configuration_to_record(overrides: tuple[str, ...], model: str, tiny: tuple[str, ...]) -> None:
+    config = composed_config(*tiny, f"model={model}", "budget.epochs=2", *overrides)
     record = run(config)
     assert record.status == "finished"
     assert record.epochs[1]["train_loss"] < record.epochs[0]["train_loss"]
     assert record.identity["data"]["synthesis"]["name"] in ("diverse_multimnist", "affine_mnist")
     assert (record.heldout_accuracy is None) is (config.protocol == "paper")
-    assert records.read(tmp_path / "results" / "runs" / f"{records.run_name(record.identity)}.json") == record
+    assert records.read(plan(config).path) == record

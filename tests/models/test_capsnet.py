@@ -25,9 +25,8 @@ def test_parameters_on_mnist(overrides: tuple[str, ...], parameters: int) -> Non
     assert count_parameters(composed_config(*overrides)) == parameters
 
 
-@pytest.mark.parametrize("data", ["mnist", "cifar10", "cifar100", "svhn", "smallnorb", "coil20", "fashion_mnist"])
-def test_every_data_set_fits(data: str) -> None:
-    config = composed_config(f"data={data}", "budget=demo", "attention.cbam=true", "reconstruction.enabled=true")
+def test_scores_are_lengths_and_the_decoder_draws_images() -> None:
+    config = composed_config("data=cifar10", "budget=demo", "attention.cbam=true", "reconstruction.enabled=true")
     built = build(config)
     assert built.decoder is not None
     pixels = torch.rand(2, config.data.channels, config.data.size, config.data.size)

@@ -9,7 +9,7 @@ from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
-from support import TINY, composed_config, numbers
+from support import TINY, composed_config, folders, numbers
 
 from capsexp.errors import InputError, RunError
 from capsexp.run import records
@@ -25,12 +25,8 @@ SHARED = [
 ]
 
 
-def folders(tmp_path: Path, name: str) -> list[str]:
-    return [f"paths.results={tmp_path}/{name}/results", f"paths.logs={tmp_path}/{name}/logs"]
-
-
 def trained(tmp_path: Path, name: str, *options: str) -> records.Record:
-    return run(composed_config(*SHARED, *folders(tmp_path, name), *options))
+    return run(composed_config(*SHARED, *folders(tmp_path / name), *options))
 
 
 def close(one: records.Record, two: records.Record) -> None:
@@ -75,7 +71,7 @@ def test_networks_and_protocols_in_two_processes(options: tuple[str, ...], tmp_p
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_goes_on_in_another_number_of_processes(sent: signal.Signals, tmp_path: Path) -> None:
     whole = trained(tmp_path, "whole", "budget.epochs=30")
-    command = [sys.executable, "-m", "capsexp", *SHARED, *folders(tmp_path, "cut"), "budget.epochs=30"]
+    command = [sys.executable, "-m", "capsexp", *SHARED, *folders(tmp_path / "cut"), "budget.epochs=30"]
     command.append("trainer.processes=2")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from launching import records_in, reproduce
-from support import composed_config, numbers
+from support import composed_config, folders, numbers
 from test_execute import interrupt_after
 
 from capsexp.config.schema import Preprocess
@@ -39,8 +39,7 @@ def test_deterministic_runs_repeat_and_continue_on_the_cpu(
     kept = [option for option in tiny if not option.startswith("trainer=")]
     found = []
     for place in ("first", "second"):
-        folders = (f"paths.results={tmp_path}/{place}/results", f"paths.logs={tmp_path}/{place}/logs")
-        found.append(run(composed_config(*kept, *folders, "trainer=gpu")))
+        found.append(run(composed_config(*kept, *folders(tmp_path / place), "trainer=gpu")))
     assert numbers(found[0]) == numbers(found[1])
     interrupt_after(1, composed_config(*kept, "trainer=gpu"), monkeypatch)
     continued = run(composed_config(*kept, "trainer=cpu"))
@@ -188,8 +187,8 @@ def test_an_epoch_of_training_images_does_not_synchronise() -> None:
 def test_two_gpus_train_as_one_does(tmp_path: Path) -> None:
     found = []
     for processes in (1, 2):
-        paths = (f"paths.results={tmp_path}/{processes}/results", f"paths.logs={tmp_path}/{processes}/logs")
         options = ("data=mnist_sample", "model=resnet18", "budget=demo", "trainer=gpu", "trainer.precision=float32")
+        paths = folders(tmp_path / str(processes))
         config = composed_config(*options, *paths, "budget.epochs=1", f"trainer.processes={processes}")
         found.append(run(config).epochs[0])
     assert found[1]["train_loss"] == pytest.approx(found[0]["train_loss"], rel=1e-3)
