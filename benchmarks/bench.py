@@ -25,12 +25,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from runner import EpochTimes, compare
+from runner import EpochTimes, compare, configured
 from torch.utils.flop_counter import FlopCounterMode
 
 from capsexp.cli import Parser, end_with
-from capsexp.config import compose
-from capsexp.config.schema import Config, check
+from capsexp.config.schema import Config
 from capsexp.data.loader import Batch
 from capsexp.run.build import build
 from capsexp.run.environment import host_peak, keep_freed_memory, processor, return_freed_memory
@@ -167,8 +166,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 def _config(case: str, overrides: Sequence[str], way: str = "fast") -> Config:
-    typed = {word.partition("=")[0]: word for word in [*case.split(), *overrides, f"trainer.routing={way}"]}
-    return check(compose.composed(list(typed.values())))
+    return configured([*case.split(), *overrides, f"trainer.routing={way}"])
 
 
 def _step(case: str, way: str, options: argparse.Namespace) -> tuple[Callable[[], None], Config]:

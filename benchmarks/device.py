@@ -14,11 +14,11 @@ from importlib.metadata import version
 from importlib.util import find_spec
 
 import torch
+from runner import configured
 from torch import Tensor
 
 from capsexp.cli import end_with
-from capsexp.config import compose
-from capsexp.config.schema import Config, check
+from capsexp.config.schema import Config
 from capsexp.data.loader import Batch
 from capsexp.errors import DONE, FAILED, CapsexpError, RunError, first_line
 from capsexp.run.build import build
@@ -61,8 +61,7 @@ def main(overrides: list[str]) -> int:
 
 
 def _config(line: str, overrides: Sequence[str]) -> Config:
-    typed = {word.partition("=")[0]: word for word in [*line.split(), "trainer.precision=float32", *overrides]}
-    return check(compose.composed(list(typed.values())))
+    return configured([*line.split(), "trainer.precision=float32", *overrides])
 
 
 def _versions() -> str:

@@ -53,13 +53,17 @@ def main(overrides: list[str]) -> None:
     print(f"runner/bare  median {statistics.median(ratios):.3f}  from {min(ratios):.3f} to {max(ratios):.3f}")
 
 
+def configured(words: Sequence[str]) -> Config:
+    """The checked configuration of a command line, where a key's last word counts, a group's too."""
+    return check(compose.composed(list({word.partition("=")[0]: word for word in words}.values())))
+
+
 def compare(overrides: Sequence[str], rounds: int = 5) -> EpochTimes:
     """Epochs of some rounds, after one to warm up, of DEFAULTS with the overrides."""
     keep_freed_memory()
-    typed = {word.partition("=")[0]: word for word in [*DEFAULTS, *overrides]}
     bare, runner = [], []
     for seed in range(rounds + 1):
-        config = check(compose.composed([*typed.values(), f"seed={seed}"]))
+        config = configured([*DEFAULTS, *overrides, f"seed={seed}"])
         bare.append(_bare(config))
         runner.append(_runner(config))
     images = config.budget.train_images or len(source.load(config.data).train_labels)

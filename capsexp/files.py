@@ -16,26 +16,26 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     Raises OSError with `path` as its file name when that fails; nothing is left behind then.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    part = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
     try:
-        with os.fdopen(descriptor, "wb") as stream:
+        with part.open("xb") as stream:
             write(stream)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
+        os.replace(part, path)
     except BaseException as error:
-        with suppress(FileNotFoundError):
-            os.unlink(name)
+        with suppress(OSError):
+            part.unlink()
         if isinstance(error, OSError):
             raise _named(error, path) from error
         raise
     _sync_folder(path.parent)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Writes `path` as `write_atomically` does."""
-    write_atomically(path, lambda stream: stream.write(content))
+def write_file(path: Path, content: bytes | memoryview | str) -> None:
+    """Writes a whole file, a text in UTF-8, as `write_atomically` does."""
+    encoded = content.encode() if isinstance(content, str) else content
+    write_atomically(path, lambda stream: stream.write(encoded))
 
 
 def check_writable(folder: Path) -> None:
@@ -69,12 +69,6 @@ def remove_parts(folder: Path, name: str = "") -> None:
     """Removes the temporary files of writers that were killed, of targets whose names begin with `name`."""
     for part in folder.glob(f".{name}*.part"):
         part.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def _sync_folder(folder: Path) -> None:

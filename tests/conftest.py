@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from launching import reproduce
-from support import ROOT, TINY, Ended, Program, Trained, train
+from support import ROOT, TINY, Ended, Program, Trained, folders, train
 
 # A shell's background jobs ignore Ctrl-C, and so would the programs that these tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -26,7 +26,7 @@ def _no_data_of_this_machine(monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
 @pytest.fixture
 def tiny(tmp_path: Path) -> tuple[str, ...]:
     """TINY, writing below the test's own folder."""
-    return (*TINY, f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs")
+    return (*TINY, *folders(tmp_path))
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +61,7 @@ def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         monkeypatch.setattr(sys, "argv", [command, *arguments])
         with pytest.raises(SystemExit) as ended:
             if command.endswith(".py"):
+                monkeypatch.syspath_prepend((ROOT / command).parent)
                 runpy.run_path(str(ROOT / command), run_name="__main__")
             else:
                 runpy.run_module(command, run_name="__main__", alter_sys=True)

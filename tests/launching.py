@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from support import ROOT, TINY, numbers
+from support import ROOT, TINY, folders, numbers
 
 from capsexp.run import records
 from capsexp.run.execute import is_locked
@@ -21,8 +21,7 @@ TWO_ROWS = (*(word for word in TINY if word != "budget=demo"), "routing.iteratio
 
 def arguments(folder: Path, *more: str) -> list[str]:
     """The launcher's arguments, for files below `folder`."""
-    paths = (f"paths.results={folder}/results", f"paths.logs={folder}/logs")
-    return ["jiao_table2", "--budget=demo", *TWO_ROWS, *paths, "--seeds=2", "--jobs=2", *more]
+    return ["jiao_table2", "--budget=demo", *TWO_ROWS, *folders(folder), "--seeds=2", "--jobs=2", *more]
 
 
 def reproduce(folder: Path, *more: str) -> int:

@@ -42,9 +42,14 @@ class Trained(NamedTuple):
 
 def train(place: Path, *overrides: str, command: str | None = None) -> Trained:
     """Trains TINY with these overrides; its record goes to `place`/results/runs, its folder to `place`/logs."""
-    config = composed_config(*TINY, f"paths.results={place}/results", f"paths.logs={place}/logs", *overrides)
-    record = run(config, command, lambda line: None)
+    config = composed_config(*TINY, *folders(place), *overrides)
+    record = run(config, command)
     return Trained(config, record, plan(config).folder)
+
+
+def folders(place: Path) -> tuple[str, str]:
+    """The overrides with which a run writes below a folder."""
+    return f"paths.results={place}/results", f"paths.logs={place}/logs"
 
 
 def copy_of(trained: Trained, place: Path, *, recorded: bool = True) -> Config:
@@ -75,3 +80,15 @@ def committed_records() -> list[Path]:
 def numbers(record: records.Record) -> list[dict[str, Any]]:
     """A record's epochs without their times."""
     return [{k: v for k, v in row.items() if not k.endswith("seconds")} for row in record.epochs]
+
+
+def put(where: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    """Sets the value at a key of a mapping; the parts of the key are separated by /."""
+
+    def change(node: Any) -> None:
+        *path, last = where.split("/")
+        for key in path:
+            node = node[int(key) if isinstance(node, list) else key]
+        node[last] = value
+
+    return change

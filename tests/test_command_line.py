@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 import yaml
-from support import ROOT, TINY, Program, numbers
+from support import ROOT, TINY, Program, folders, numbers
 
 from capsexp.config.compose import command
 from capsexp.run import execute, records
@@ -45,7 +45,7 @@ def record_in(results: Path) -> records.Record:
 def first(tmp_path_factory: pytest.TempPathFactory) -> First:
     """TINY, trained."""
     folder = tmp_path_factory.mktemp("first")
-    options = (*TINY, f"paths.results={folder}/results", f"paths.logs={folder}/logs")
+    options = (*TINY, *folders(folder))
     return First(options, folder, run("-m", "capsexp", *options))
 
 

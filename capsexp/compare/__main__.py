@@ -34,9 +34,9 @@ def main(arguments: list[str]) -> None:
     print_table(differences(found))
     if options.plot:
         from capsexp.compare.curves import draw
-        from capsexp.files import write_bytes
+        from capsexp.files import write_file
 
-        write_bytes(options.plot, draw(found)[options.plot.suffix])
+        write_file(options.plot, draw(found)[options.plot.suffix])
         print(f"wrote {options.plot}")
     for line in problems:
         print(f"error: {line}", file=sys.stderr)

@@ -54,7 +54,7 @@ def _parsed(override: str) -> Override:
 @cache
 def _merged(folders: tuple[Path, ...], typed: tuple[tuple[str, Choice], ...]) -> bytes:
     """The merged files of a combination of choices; pickled, so that callers can't change what is in the cache."""
-    own, lines = _read(folders[0] / "config.yaml")
+    own, lines = read(folders[0] / "config.yaml")
     groups: dict[str, Choice] = {group: _choice(choice) for line in lines[:-1] for group, choice in line.items()}
     chosen, layers = dict(typed), [own]
     if lines[-1] != "_self_" or not chosen.keys() <= groups.keys():
@@ -77,7 +77,7 @@ def _merged(folders: tuple[Path, ...], typed: tuple[tuple[str, Choice], ...]) ->
 def _file(folders: tuple[Path, ...], group: str, choice: str) -> tuple[DictConfig, dict[str, str]]:
     """What a choice sets, from the root of the configuration on, and its choices for other groups."""
     path = next(path for folder in folders if (path := folder / group / f"{choice}.yaml").exists())
-    own, lines = _read(path)
+    own, lines = read(path)
     packages = re.findall(r"@package[ :]*(\S*)", path.read_text(encoding="utf-8"))
     if not re.fullmatch(r"[\w-]+", choice) or packages not in ([], ["_global_"]) or "_self_" in lines[:-1]:
         raise ValueError(f"{path}: not a file of the group that goes on top of those that it includes")
@@ -97,7 +97,7 @@ def _file(folders: tuple[Path, ...], group: str, choice: str) -> tuple[DictConfi
 
 
 @cache
-def _read(path: Path) -> tuple[DictConfig, list[Any]]:
+def read(path: Path) -> tuple[DictConfig, list[Any]]:
     """A file without what is about Hydra itself, and its defaults list."""
     content = OmegaConf.load(path)
     assert isinstance(content, DictConfig)

@@ -96,9 +96,12 @@ def trust_hint(target: str) -> str:
     return f"; if {package} is your own package, add trust={package}" if own else ""
 
 
-def make(node: Component, where: str, *positional: Any) -> Any:
-    """An instance of a component, from these arguments followed by the configured ones."""
-    return import_target(node, where)(*positional, **arguments(node))
+def make(node: Component, where: str, *positional: Any, base: type = object) -> Any:
+    """An instance of a component, from these arguments and the configured ones; raises InputError if it's no `base`."""
+    made = import_target(node, where)(*positional, **arguments(node))
+    if not isinstance(made, base):
+        raise InputError(f"{where}.{TARGET}={node[TARGET]}: must be a {base.__module__}.{base.__name__}")
+    return made
 
 
 def arguments(node: Component) -> dict[str, Any]:

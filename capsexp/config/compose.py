@@ -4,8 +4,8 @@ import errno
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from traceback import walk_tb
 from typing import Any
 
@@ -24,8 +24,9 @@ from capsexp.config.checks import nearest, unknown_key
 from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError, RunError, first_line
 
-#: Launchers that come with an extra.
-_CLUSTER = ("submitit_local", "submitit_slurm", "ray", "ray_aws")
+#: Choices that come with an extra.
+_EXTRAS = {f"hydra/launcher={name}": "cluster" for name in ("submitit_local", "submitit_slurm", "ray", "ray_aws")}
+_EXTRAS["hydra/sweeper=optuna"] = "optuna"
 
 #: Groups of which several can be chosen, or none: logger=[tensorboard,csv].
 SEVERAL = ("logger",)
@@ -86,20 +87,13 @@ def composed(overrides: list[str]) -> dict[str, Any]:
         raise explained(error, overrides) from error
 
 
-def by_hydra(overrides: Sequence[str]) -> DictConfig:
-    """The configuration of any command line, composed by Hydra, slowly; raises its errors."""
-    with _compose_api():
-        return compose("config", [*overrides, *searchpath.for_compose()])
-
-
-@contextmanager
-def _compose_api() -> Iterator[None]:
-    """Hydra's Compose API, which is refused while Hydra runs a command line, as in a sweeper."""
+def by_hydra(overrides: Sequence[str], own_part: bool = False) -> DictConfig:
+    """The configuration of any command line, composed by Hydra, slowly, with its own part or not; raises its errors."""
     instance = GlobalHydra.instance()
-    running, instance.hydra = instance.hydra, None
+    running, instance.hydra = instance.hydra, None  # while Hydra runs a command line, it refuses to compose another
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            yield
+            return compose("config", [*overrides, *searchpath.for_compose()], return_hydra_config=own_part)
     finally:
         instance.hydra = running
 
@@ -134,10 +128,8 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
         group, _, choice = (error.missing_cfg_file or "").rpartition("/")
         if not group:  # of --config-path or --config-name
             return InputError(" ".join(str(error).split()))
-        if group == "hydra/launcher" and choice in _CLUSTER:
-            return InputError(f"{group}={choice}: not installed; pip install 'capsexp[cluster]' brings it")
-        if (group, choice) == ("hydra/sweeper", "optuna"):
-            return InputError(f"{group}={choice}: not installed; pip install 'capsexp[optuna]' brings it")
+        if extra := _EXTRAS.get(f"{group}={choice}"):
+            return InputError(f"{group}={choice}: not installed; pip install 'capsexp[{extra}]' brings it")
         options = sorted(error.options or [])
         return InputError(
             f"{group}={choice}: no such choice{nearest(choice, options)} ({group} has {', '.join(options)})"
@@ -190,7 +182,7 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
     choices = [choice for choice in choices if choice.startswith("hydra/") or (CONF / choice.split("=")[0]).is_dir()]
     choices = choices if choices != overrides else []
     parts = key.split(".")
-    node: Any = _hydra_config(choices) if parts[0] == "hydra" else composed(choices)
+    node: Any = OmegaConf.to_container(by_hydra(choices, own_part=True)) if parts[0] == "hydra" else composed(choices)
     for depth, part in enumerate(parts):
         if not isinstance(node, dict):
             return InputError(f"{key}: {'.'.join(parts[:depth])} holds a value, not a group of keys")
@@ -198,11 +190,3 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
             return unknown_key(part, node, ".".join(parts[:depth]))
         node = node[part]
     return InputError(f"{key}: {first_line(error)}")
-
-
-def _hydra_config(choices: list[str]) -> Any:
-    """A configuration with Hydra's own part, not resolved."""
-    with _compose_api():
-        return OmegaConf.to_container(
-            compose("config", [*choices, *searchpath.for_compose()], return_hydra_config=True)
-        )

@@ -13,6 +13,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from capsexp.config import searchpath
+from capsexp.config.assemble import read
 from capsexp.config.checks import NAME, TARGET
 from capsexp.config.compose import composed
 
@@ -44,7 +45,7 @@ def _choice(group: str, name: str, config: dict[str, Any]) -> Iterator[str]:
     path = searchpath.choices(group)[name]
     yield f"{group}={name}"
     yield from _filled(description(path), "  ")
-    for line in _defaults(path):
+    for line in read(path)[1]:
         if isinstance(line, dict):
             yield from (f"  brings {key.removeprefix('override /')}={value}" for key, value in line.items())
     yield from _keys(config.get(group, {}), group, comments(group, name))
@@ -92,7 +93,7 @@ def _filled(text: str, indent: str, first: str | None = None) -> list[str]:
 def comments(group: str, name: str | None) -> Comments:
     """The comments on a choice's keys: its file's, then those of the files that it includes, then of any other."""
     files = searchpath.choices(group)
-    included = [line for line in _defaults(files[name]) if isinstance(line, str)] if name else []
+    included = [line for line in read(files[name])[1] if isinstance(line, str)] if name else []
     usual = _groups()[group]
     first = [name, *included, usual if isinstance(usual, str) else None]
     found: Comments = {}
@@ -133,16 +134,5 @@ def description(path: Path) -> str:
 @cache
 def _groups() -> dict[str, Any]:
     """The groups in config.yaml's order, each with the choice there."""
-    lines = _defaults(searchpath.CONF / "config.yaml")
-    return {
-        group: choice
-        for line in lines
-        if isinstance(line, dict)
-        for group, choice in line.items()
-        if not group.startswith("override ")
-    }
-
-
-def _defaults(path: Path) -> list[Any]:
-    content = OmegaConf.to_container(OmegaConf.load(path))
-    return content.get("defaults", []) if isinstance(content, dict) else []
+    lines = read(searchpath.CONF / "config.yaml")[1]
+    return {group: choice for line in lines if isinstance(line, dict) for group, choice in line.items()}

@@ -81,7 +81,7 @@ class Cache:
         try:
             content = json.loads((self.folder / _CHECKSUMS).read_text(encoding="utf-8"))
             entries = content["entries"]
-            if content["digest"] != _digest(entries):  # a flipped bit in an md5 would make good files unknown
+            if content["digest"] != digest(entries):  # a flipped bit in an md5 would make good files unknown
                 raise ValueError
             return {(str(path), str(state)): str(md5) for path, state, md5 in entries}
         except FileNotFoundError:
@@ -96,7 +96,7 @@ class Cache:
         paths = {path for path, _ in new}
         kept = {key: md5 for key, md5 in self._stored_checksums().items() if key[0] not in paths}
         entries = [[path, state, md5] for (path, state), md5 in sorted((kept | new).items())]
-        text = json.dumps({"digest": _digest(entries), "entries": entries}, indent=1)
+        text = json.dumps({"digest": digest(entries), "entries": entries}, indent=1)
         self._store(self.folder / _CHECKSUMS, lambda stream: stream.write(text.encode()))
 
     def _store(self, path: Path, write: Callable[..., object]) -> None:
@@ -106,7 +106,7 @@ class Cache:
             self.log(f"{self.name}: {path} can't be written ({error.strerror}); going on without")
 
 
-def _digest(entries: object) -> str:
+def digest(entries: object) -> str:
     return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from capsexp.config.schema import Preprocess
-from capsexp.data.synthesis import Digits, ImagesAt, Synthesis
+from capsexp.data.synthesis import Draw
 from capsexp.errors import InputError
 
 
@@ -95,9 +95,12 @@ class TrainingLoader(DeviceLoader):
     one.
 
     Args:
+        images, labels, batch_size, steps, process: as in DeviceLoader; an epoch has as many images as there are labels.
         preprocess: shift, crop_padding, flip, fill.
         seed: the run's.
         epoch: returns the index of the current epoch, from 0.
+        draw: synthesises an epoch's images; None: they are `images` in every epoch.
+        side: of the images that `draw` gives, in pixels.
     """
 
     def __init__(
@@ -110,15 +113,12 @@ class TrainingLoader(DeviceLoader):
         epoch: Callable[[], int],
         steps: int | None = None,
         process: ProcessSlice = SINGLE_PROCESS,
+        draw: Draw | None = None,
+        side: int | None = None,
     ) -> None:
         super().__init__(images, labels, batch_size, steps, process)
-        self.side = images.shape[-1]
-        self.preprocess = preprocess
-        self.seed, self.epoch = seed, epoch
-
-    def draw(self, generator: torch.Generator) -> ImagesAt:
-        """Gives the epoch's images; here they are the same in every epoch."""
-        return lambda chosen: (self.images[chosen], self.labels[chosen])
+        self.preprocess, self.seed, self.epoch = preprocess, seed, epoch
+        self.draw, self.side = draw, side or images.shape[-1]
 
     def __iter__(self) -> Iterator[Batch]:
         device, count = self.labels.device, len(self.labels)
@@ -129,43 +129,13 @@ class TrainingLoader(DeviceLoader):
         order = torch.randperm(count, generator=generator, device=device)
         shifts = torch.randint(-reach, reach + 1, (count, 2), generator=generator, device=device)
         mirrored = torch.rand(count, generator=generator, device=device) < (0.5 if flip else 0.0)
-        batch = self.draw(generator)
+        drawn = self.draw(generator) if self.draw else lambda chosen: (self.images[chosen], self.labels[chosen])
         for step in range(self.steps):
             chosen = order[self._own(step)]
-            images, labels = batch(chosen)
+            images, labels = drawn(chosen)
             if reach or flip:
                 images = moved(images, shifts[chosen], mirrored[chosen], self.preprocess.fill)
             yield Batch(images.float() / 255, labels, self._weight(step, len(labels)))
-
-
-class SynthesisLoader(TrainingLoader):
-    """A TrainingLoader whose images are synthesised anew in each epoch.
-
-    Args:
-        synthesis: makes the images.
-        digits: its input, on the device that computes; an epoch has as many images.
-        size: pixels a side of the images.
-    """
-
-    def __init__(
-        self,
-        synthesis: Synthesis,
-        digits: Digits,
-        size: int,
-        batch_size: int,
-        preprocess: Preprocess,
-        seed: int,
-        epoch: Callable[[], int],
-        steps: int | None = None,
-        process: ProcessSlice = SINGLE_PROCESS,
-    ) -> None:
-        super().__init__(digits.images, digits.labels, batch_size, preprocess, seed, epoch, steps, process)
-        self.side = size
-        self.drawing = synthesis.training(digits, size)
-
-    def draw(self, generator: torch.Generator) -> ImagesAt:
-        """Gives the epoch's images, which depend on the generator's state."""
-        return self.drawing(generator)
 
 
 class BatchGroups:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from capsexp.config.schema import Config, Preprocess
-from capsexp.data.loader import BatchGroups, DeviceLoader, ProcessSlice, SynthesisLoader, TrainingLoader, derived_seed
+from capsexp.data.loader import BatchGroups, DeviceLoader, ProcessSlice, TrainingLoader, derived_seed
 from capsexp.data.source import ImageSet
 from capsexp.data.synthesis import Digits, make_synthesis
 from capsexp.errors import InputError
@@ -58,15 +58,20 @@ class CapsuleData(pl.LightningDataModule):
 
     def train_dataloader(self) -> BatchGroups:
         """An epoch of training batches."""
-        config = self.config
-        trainer = self.trainer
+        config, trainer, synthesis = self.config, self.trainer, self.synthesis
         assert trainer is not None
-        preprocess, steps = training_preprocess(config), config.budget.steps
-        rest = config.optim.batch_size, preprocess, config.seed, lambda: trainer.current_epoch, steps, self._process()
-        if self.synthesis is None:
-            images, labels = self.train
-            return self._grouped(TrainingLoader(images, labels, *rest))
-        return self._grouped(SynthesisLoader(self.synthesis, self._digits(self.train), config.data.size, *rest))
+        loader = TrainingLoader(
+            *self.train,
+            config.optim.batch_size,
+            training_preprocess(config),
+            config.seed,
+            lambda: trainer.current_epoch,
+            config.budget.steps,
+            self._process(),
+            synthesis.training(self._digits(self.train), config.data.size) if synthesis else None,
+            config.data.size,
+        )
+        return self._grouped(loader)
 
     def val_dataloader(self) -> BatchGroups:
         """The batches that are evaluated after each epoch."""

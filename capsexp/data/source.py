@@ -5,9 +5,7 @@ size and channels, and cached. `data.reader` names the class that reads the form
 """
 
 import dataclasses
-import hashlib
 import http.client
-import json
 import os
 import re
 import shlex
@@ -21,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capsexp.config.checks import NAME, TARGET, make
+from capsexp.config.checks import NAME, make
 from capsexp.config.compose import composed
 from capsexp.config.schema import Data, Version
-from capsexp.data.cache import Arrays, Cache, Log
+from capsexp.data.cache import Arrays, Cache, Log, digest
 from capsexp.data.reader import Reader, SourceFile, fit
 from capsexp.errors import InputError
 
@@ -87,7 +85,7 @@ class _Source:
     def __init__(self, data: Data, log: Log) -> None:
         self.data, self.log = data, log
         self.size = data.size if data.synthesis is None else None  # a synthesis uses images in their own size
-        self.reader = _reader(data)
+        self.reader: Reader = make(data.reader, "data.reader", base=Reader)
         root = Path(data.root).expanduser().absolute()
         paths = _located(data, self.reader, root, log)
         self.cache = Cache(None if self.reader.packaged else root / ".capsexp", data.name, log)
@@ -96,7 +94,7 @@ class _Source:
             raise InputError(f"{next(iter(paths.values()))}: damaged or edited; install capsexp again")
         version = match(data, paths, md5s)
         self.files = {key: SourceFile(paths[key], md5s[key]) for key in self.reader.keys}
-        checksum = _digest(sorted(md5s.items()))
+        checksum = digest(sorted(md5s.items()))[:32]
         self.identity = Identity(version.note, checksum, None if _is_listed(data.name, version) else checksum)
 
     def arrays(self) -> Arrays:
@@ -104,7 +102,7 @@ class _Source:
         options = {key: value for key, value in data.reader.items() if key != NAME}
         facts = [_FORMAT, self.identity.checksum, sorted(options.items()), self.size, data.channels, data.classes]
         name = re.sub(r"[^\w-]", "_", data.name)
-        return self.cache.arrays(f"{name}-{_digest(facts)[:16]}", self._decode)
+        return self.cache.arrays(f"{name}-{digest(facts)[:16]}", self._decode)
 
     def _decode(self) -> Arrays:
         data = self.data
@@ -116,13 +114,6 @@ class _Source:
             arrays[f"{name}_images"] = fit(split.images, self.size, data.channels, data.name)
             arrays[f"{name}_labels"] = split.labels
         return arrays
-
-
-def _reader(data: Data) -> Reader:
-    reader = make(data.reader, "data.reader")
-    if not isinstance(reader, Reader):
-        raise InputError(f"data.reader.{TARGET}={data.reader[TARGET]}: must be a capsexp.data.reader.Reader")
-    return reader
 
 
 def _located(data: Data, reader: Reader, root: Path, log: Log) -> dict[str, Path]:
@@ -222,7 +213,3 @@ def _how_to_accept(data: Data, md5s: Mapping[str, str]) -> str:
     override = f'+data.versions.{name}={{note: "what they are", files: {{{files}}}}}'
     again = "delete them to download them again" if data.download else "replace them by the published ones"
     return f"{again}; or, to use these files as they are, append {shlex.quote(override)}"
-
-
-def _digest(facts: object) -> str:
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]

@@ -16,7 +16,7 @@ from annotated_types import Ge, Le, Lt
 from torch import Generator, Tensor, nn
 
 from capsexp import NotNegative, UnitInterval
-from capsexp.config.checks import TARGET, make
+from capsexp.config.checks import make
 from capsexp.config.schema import Data
 from capsexp.errors import InputError
 from capsexp.nn.losses import multi_hot
@@ -36,6 +36,9 @@ class Digits(NamedTuple):
 #: The indices [B] of some of an epoch's images -> the images [B, C, size, size] uint8, and their labels.
 ImagesAt = Callable[[Tensor], tuple[Tensor, Tensor]]
 
+#: Draws an epoch of images; the generator is on the digits' device.
+Draw = Callable[[Generator], ImagesAt]
+
 
 class Synthesis(ABC):
     """Base of all syntheses. An epoch has as many images as there are digits, and so has an evaluation."""
@@ -44,8 +47,8 @@ class Synthesis(ABC):
     multilabel: bool = False
 
     @abstractmethod
-    def training(self, digits: Digits, size: int) -> Callable[[Generator], ImagesAt]:
-        """A function that draws an epoch of training images; the generator is on the digits' device.
+    def training(self, digits: Digits, size: int) -> Draw:
+        """A function that draws an epoch of training images.
 
         Raises InputError for digits that no image can be synthesised from.
         """
@@ -77,7 +80,7 @@ class DiverseMultiMNIST(Synthesis):
     def __init__(self, *, single: UnitInterval = 1 / 6) -> None:
         self.single = single
 
-    def training(self, digits: Digits, size: int) -> Callable[[Generator], ImagesAt]:
+    def training(self, digits: Digits, size: int) -> Draw:
         place, labels, count = Placement(digits.images, size), digits.labels, len(digits.labels)
         others = OtherClasses(digits)
 
@@ -121,7 +124,7 @@ class AffineMNIST(Synthesis):
     ) -> None:
         self.rotation, self.shear, self.scale = rotation, shear, scale
 
-    def training(self, digits: Digits, size: int) -> Callable[[Generator], ImagesAt]:
+    def training(self, digits: Digits, size: int) -> Draw:
         place = Placement(digits.images, size)
 
         def draw(generator: Generator) -> ImagesAt:
@@ -260,11 +263,4 @@ def centred(count: int, device: torch.device) -> Tensor:
 
 def make_synthesis(data: Data) -> Synthesis | None:
     """The synthesis under `data.synthesis`, or None; raises InputError for any other class."""
-    if data.synthesis is None:
-        return None
-    synthesis = make(data.synthesis, "data.synthesis")
-    if not isinstance(synthesis, Synthesis):
-        raise InputError(
-            f"data.synthesis.{TARGET}={data.synthesis[TARGET]}: must be a capsexp.data.synthesis.Synthesis"
-        )
-    return synthesis
+    return make(data.synthesis, "data.synthesis", base=Synthesis) if data.synthesis else None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from capsexp.cli import end_with, own_words
 from capsexp.errors import InputError
-from capsexp.files import write_atomically
+from capsexp.files import write_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,8 +62,7 @@ def main(words: list[str]) -> None:
         print_robustness(maps)
     if output is not None:
         content = to_json(restored, evaluation, maps)
-        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        write_atomically(output, lambda stream: stream.write(text.encode()))
+        write_file(output, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         print(f"wrote {output}")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from capsexp.config.checks import nearest
 from capsexp.errors import InputError
 from capsexp.figures.sources import Missing, Sources
-from capsexp.files import write_bytes
+from capsexp.files import write_file
 
 if TYPE_CHECKING:
     from capsexp.figures.curves import Drawing
@@ -70,7 +70,7 @@ def draw(name: str, sources: Sources, folder: Path) -> tuple[bool, list[str]]:
     if not files:
         return False, [f"not drawn: {each}" for each in missing]
     for suffix, content in files.items():
-        write_bytes(folder / f"{name}{suffix}", content)
+        write_file(folder / f"{name}{suffix}", content)
     wrote = " ".join(str(folder / f"{name}{suffix}") for suffix in files)
     return True, [f"wrote {wrote}", *map(str, missing)]
 

@@ -28,7 +28,7 @@ from capsexp.cli import end_with, own_words
 from capsexp.config.checks import nearest
 from capsexp.data.reader import fit
 from capsexp.errors import InputError, first_line
-from capsexp.files import write_atomically
+from capsexp.files import write_file
 
 if TYPE_CHECKING:
     from capsexp.inspect.analysis import InputImage
@@ -52,9 +52,8 @@ def main(words: list[str]) -> None:
     restored = restore(Path(given["checkpoint"]), "cpu", overrides)
     analysis = analyse(restored, input_image(restored, given["image"]))
     path = Path(given.get("output") or restored.path.parent / "inspect" / f"{Path(given['image']).stem}.png")
-    drawn, text = picture(analysis), json.dumps(to_json(analysis), ensure_ascii=False) + "\n"
-    write_atomically(path, lambda stream: stream.write(drawn))
-    write_atomically(path.with_suffix(".json"), lambda stream: stream.write(text.encode()))
+    write_file(path, picture(analysis))
+    write_file(path.with_suffix(".json"), json.dumps(to_json(analysis), ensure_ascii=False) + "\n")
     score = f"{analysis.score_kind} {analysis.scores[analysis.predicted]:.3f}"
     print(f"{analysis.image.name}: {analysis.title} ({score})")
     print(f"picture {path}")

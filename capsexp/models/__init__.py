@@ -1,8 +1,10 @@
 """Each published network, assembled from `nn` and `routing`: a page each.
 
-A network is built as `Network(image_shape, classes, routing, attention, *, …)`: the arguments before the star come
-from the rest of the configuration, the keyword-only arguments are the keys under `model`. Its forward pass takes images
-[B, channels, H, W] and returns a `Prediction`. Arguments that make no network raise ValueError with one line.
+A network is built as `Network(image_shape, classes, routing, attention, *, …)`. The arguments before the star come from
+the rest of the configuration: (channels, height, width); J; what makes a layer's routing procedure, unused in networks
+without capsules; and the flags of the attention modules. The keyword-only arguments are the keys under `model`. Its
+forward pass takes images [B, channels, H, W] and returns a `Prediction`. Arguments that make no network, such as a
+kernel that doesn't fit, raise ValueError with one line.
 """
 
 from torch import nn

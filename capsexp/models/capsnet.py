@@ -23,8 +23,6 @@ class CapsNet(nn.Module):
     """CapsNet for square images of any size that its two kernels fit on.
 
     Args:
-        image_shape: (channels, height, width).
-        classes: J.
         routing: makes the routing procedure. EM routing uses the primary capsules' lengths as activations, inverted
             routing their squashed poses; `capsexp.nn.routing.Routing` defines the scores of each procedure.
         attention: `cbam` after the first convolution, `conv` on the primary capsules' convolution, `caps` on the votes.

@@ -1,9 +1,20 @@
-"""Attention of the convolutional networks without capsules."""
+"""What the convolutional networks without capsules share."""
 
-from torch import nn
+from torch import Tensor, nn
 
 from capsexp.config.schema import Attention
 from capsexp.models import cbam
+from capsexp.nn.scores import Prediction
+
+
+class ConvolutionalNetwork(nn.Module):
+    """A network without capsules and routing: `layers` from images to logits."""
+
+    layers: nn.Sequential
+
+    def forward(self, images: Tensor) -> Prediction:
+        """[B, channels, H, W] -> logits [B, J]."""
+        return Prediction(self.layers(images), None)
 
 
 def first_attention(attention: Attention, channels: int) -> nn.Module:

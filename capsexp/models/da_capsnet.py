@@ -37,8 +37,6 @@ class DACapsNet(nn.Module):
     """huang's network for square images of any size that its kernels fit on.
 
     Args:
-        image_shape: (channels, height, width).
-        classes: J.
         routing: makes the routing procedure. EM routing uses the length of the squashed child pose as activation;
             `capsexp.nn.routing.Routing` defines the scores of each procedure.
         attention: `cbam` after the first convolution's ReLU, `conv` on the last convolution's output, `caps` on the
@@ -51,8 +49,6 @@ class DACapsNet(nn.Module):
         class_pose: D.
         caps_axis: the axis of the votes that Caps-Attention acts along, see `AxisAttention`; the paper doesn't give it.
         squash_constant: k of the squash function; 1 in the first row of Table 1.
-
-    Raises ValueError when a kernel doesn't fit.
     """
 
     def __init__(

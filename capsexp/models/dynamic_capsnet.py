@@ -29,8 +29,6 @@ class DynamicCapsNet(nn.Module):
     """For square images of any size that its kernels fit on.
 
     Args:
-        image_shape: (channels, height, width).
-        classes: J.
         routing: makes the routing procedure. EM routing uses the primary capsules' lengths as activations, inverted
             routing their squashed poses; `capsexp.nn.routing.Routing` defines the scores of each procedure.
         attention: `cbam` after the backbone, `conv` on the primary capsules' convolution, `caps` on the votes.
@@ -41,8 +39,6 @@ class DynamicCapsNet(nn.Module):
         kernel: side of the simple backbone's kernels and of the primary capsules'.
         capsule_types, primary_pose: of the primary capsules.
         class_pose: D.
-
-    Raises ValueError when a kernel doesn't fit.
     """
 
     def __init__(

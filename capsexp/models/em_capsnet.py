@@ -33,8 +33,6 @@ class EMCapsNet(nn.Module):
     """For square images of any size that its kernels fit on.
 
     Args:
-        image_shape: (channels, height, width).
-        classes: J.
         routing: makes the routing procedure of a layer; `capsexp.nn.routing.Routing` defines the primary capsules and
             the scores of each procedure.
         attention: `cbam` after the backbone, `conv` on the convolution that gives the primary poses, `caps` on the
@@ -47,8 +45,6 @@ class EMCapsNet(nn.Module):
         pose: D of every capsule, a square number.
         scale: standard deviation of the initial transformation matrices. The papers don't give it. Poses are not
             normalised in this network; with much smaller matrices they vanish before the class capsules.
-
-    Raises ValueError when a kernel doesn't fit, or for poses that are not square.
     """
 
     def __init__(

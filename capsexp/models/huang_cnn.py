@@ -17,29 +17,23 @@ The text doesn't give the padding. Its sentence is that of Hinton et al. 2018 (m
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Lt
-from torch import Tensor, nn
+from torch import nn
 
 from capsexp import Fraction
 from capsexp.config.schema import Attention
 from capsexp.models import convolved, initialise_as_keras, scaled
-from capsexp.models.cnn import first_attention
+from capsexp.models.cnn import ConvolutionalNetwork, first_attention
 from capsexp.nn.routing import RoutingFactory
-from capsexp.nn.scores import Prediction
 
 
-class HuangCNN(nn.Module):
+class HuangCNN(ConvolutionalNetwork):
     """Two convolutions and two fully connected layers, for square images; initialised as in Keras, like DA-CapsNet.
 
     Args:
-        image_shape: (channels, height, width).
-        classes: J.
-        routing: unused, there are no capsules.
         attention: `cbam` after the first convolution's ReLU; no other.
         width: fraction of the channels and of the hidden units.
         padding: of the convolutions, `same` or `valid` (none).
         dropout: fraction of the 1024 hidden units that are zero in training.
-
-    Raises ValueError when a kernel doesn't fit, and for the attention flags of capsule networks.
     """
 
     def __init__(
@@ -74,7 +68,3 @@ class HuangCNN(nn.Module):
             nn.Linear(hidden, classes),
         )
         initialise_as_keras(self)
-
-    def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> logits [B, J]."""
-        return Prediction(self.layers(images), None)

@@ -39,8 +39,6 @@ class InvertedCapsNet(nn.Module):
     """For square images of any size that its kernels fit on.
 
     Args:
-        image_shape: (channels, height, width).
-        classes: J.
         routing: makes the routing procedure of a layer; `capsexp.nn.routing.Routing` defines the primary capsules and
             the scores of each procedure.
         attention: `cbam` after the backbone, `conv` on the convolution that gives the primary poses, `caps` on the
@@ -55,8 +53,6 @@ class InvertedCapsNet(nn.Module):
         structure: of the poses; `matrix` needs a square number for D.
         strides: of the convolutional layers, one each; their kernels are 3×3.
         hidden: capsules of the linear layers before the last.
-
-    Raises ValueError when a kernel doesn't fit, or for matrix poses that are not square.
     """
 
     def __init__(

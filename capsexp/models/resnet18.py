@@ -14,29 +14,23 @@ of the 7×7 of stride 2, and without the max pooling. Initial weights are torch'
 the capsule networks in Table 1.
 """
 
-from torch import Tensor, nn
+from torch import nn
 
 from capsexp import Count, Fraction
 from capsexp.config.schema import Attention
 from capsexp.models import scaled
-from capsexp.models.cnn import first_attention
+from capsexp.models.cnn import ConvolutionalNetwork, first_attention
 from capsexp.nn.backbones import ResidualBlock
 from capsexp.nn.routing import RoutingFactory
-from capsexp.nn.scores import Prediction
 
 
-class ResNet18(nn.Module):
+class ResNet18(ConvolutionalNetwork):
     """Eighteen layers with weights, for images of any size.
 
     Args:
-        image_shape: (channels, height, width).
-        classes: J.
-        routing: unused, there are no capsules.
         attention: `cbam` after the first convolution's ReLU; no other.
         width: fraction of the channels.
         channels: of the first stage; each of the next three has twice as many as the one before.
-
-    Raises ValueError for the attention flags of capsule networks.
     """
 
     def __init__(
@@ -66,7 +60,3 @@ class ResNet18(nn.Module):
             before = outputs
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes)]
         self.layers = nn.Sequential(*layers)
-
-    def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> logits [B, J]."""
-        return Prediction(self.layers(images), None)

@@ -16,28 +16,22 @@ input's size and no pooling. alberti prints 34.4M.
 from typing import Annotated
 
 from annotated_types import Ge, Lt
-from torch import Tensor, nn
+from torch import nn
 
 from capsexp import Fraction
 from capsexp.config.schema import Attention
 from capsexp.models import scaled
-from capsexp.models.cnn import first_attention
+from capsexp.models.cnn import ConvolutionalNetwork, first_attention
 from capsexp.nn.routing import RoutingFactory
-from capsexp.nn.scores import Prediction
 
 
-class SabourCNN(nn.Module):
+class SabourCNN(ConvolutionalNetwork):
     """Three convolutions and three fully connected layers, for square images of any size.
 
     Args:
-        image_shape: (channels, height, width).
-        classes: J.
-        routing: unused, there are no capsules.
         attention: `cbam` after the first convolution; no other.
         width: fraction of the channels and of the hidden units.
         dropout: fraction of the 192 hidden units that are zero in training; the paper doesn't give it.
-
-    Raises ValueError for the attention flags of capsule networks.
     """
 
     def __init__(
@@ -69,7 +63,3 @@ class SabourCNN(nn.Module):
             nn.Dropout(dropout),
             nn.Linear(last, classes),
         )
-
-    def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> logits [B, J]."""
-        return Prediction(self.layers(images), None)

@@ -18,28 +18,22 @@ prints three input channels; its parameter counts hold for one.
 
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import nn
 
 from capsexp import Count, Fraction
 from capsexp.config.schema import Attention
 from capsexp.models import convolved, scaled
-from capsexp.models.cnn import first_attention
+from capsexp.models.cnn import ConvolutionalNetwork, first_attention
 from capsexp.nn.routing import RoutingFactory
-from capsexp.nn.scores import Prediction
 
 
-class TsaiCNN(nn.Module):
+class TsaiCNN(ConvolutionalNetwork):
     """The baseline of Tables 2 and 3, for square images of 21×21 pixels and more.
 
     Args:
-        image_shape: (channels, height, width).
-        classes: J.
-        routing: unused, there are no capsules.
         attention: `cbam` after the first convolution's ReLU; no other.
         width: fraction of the channels.
         channels: of all three convolutions.
-
-    Raises ValueError when a kernel doesn't fit, and for the attention flags of capsule networks.
     """
 
     def __init__(
@@ -70,26 +64,17 @@ class TsaiCNN(nn.Module):
             nn.Linear(channels * size**2, classes),
         )
 
-    def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> logits [B, J]."""
-        return Prediction(self.layers(images), None)
 
-
-class TsaiMultiCNN(nn.Module):
+class TsaiMultiCNN(ConvolutionalNetwork):
     """The baseline of Table 12, with as many layers and neurons as tsai's capsule networks for DiverseMultiMNIST.
 
     Args:
-        image_shape: (channels, height, width).
-        classes: J.
-        routing: unused, there are no capsules.
         attention: `cbam` after the first convolution's ReLU; no other.
         width: fraction of the channels and of the hidden units.
         channels: of all three convolutions.
         hidden: width of the layer before the last.
         head: that layer: `pooled`, one linear map for all positions and their mean, or `connected`, a fully
             connected layer (section 6: "pooling with learnable parameters").
-
-    Raises ValueError when a kernel doesn't fit, and for the attention flags of capsule networks.
     """
 
     def __init__(
@@ -121,10 +106,6 @@ class TsaiMultiCNN(nn.Module):
             nn.Flatten(),
             nn.Linear(hidden, classes),
         )
-
-    def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> logits [B, J]."""
-        return Prediction(self.layers(images), None)
 
 
 def _normed(channels: int, stride: int, padding: int) -> list[nn.Module]:

@@ -22,6 +22,12 @@ def patches(grid: Tensor, kernel: int, stride: int) -> Tensor:
     return windows.movedim((-2, -1), (3, 4)).flatten(3, 4)
 
 
+def places_of(grid: Tensor, kernel: int, stride: int) -> tuple[int, int]:
+    """H' and W', the numbers of positions of a kernel on a grid [B, H, W, ...]."""
+    height, width = ((side - kernel) // stride + 1 for side in grid.shape[1:3])
+    return height, width
+
+
 class ConvPrimaryCapsules(nn.Module):
     """A convolution whose output channels, taken `pose` at a time, are the capsules at that position.
 
@@ -120,16 +126,12 @@ class ConvCapsules(CapsuleLayer):
         """Poses [B, H, W, I, C], activations [B, H, W, I]."""
         poses, activations = children
         total, window = partial(self.vote_sum, poses), (self.kernel, self.stride)
-        return VoteInputs(poses, self.matrices.weight, *window, total, self._places(poses), activations)
+        return VoteInputs(poses, self.matrices.weight, *window, total, places_of(poses, *window), activations)
 
     def vote_elements(self, poses: Tensor) -> int:
         """Each child votes once at each position whose kernel covers it."""
-        height, width = self._places(poses)
+        height, width = places_of(poses, self.kernel, self.stride)
         return height * width * len(self.matrices.weight) * self.matrices.vote_elements
-
-    def _places(self, poses: Tensor) -> tuple[int, int]:
-        height, width = ((side - self.kernel) // self.stride + 1 for side in poses.shape[1:3])
-        return height, width
 
     def _patches(self, grid: Tensor) -> Tensor:
         """[B, H, W, I, ...] -> [B, H', W', K · I, ...]."""

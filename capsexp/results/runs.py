@@ -10,7 +10,7 @@ import pandas as pd
 
 from capsexp.config.checks import NAME
 from capsexp.errors import CapsexpError, InputError, first_line, printable
-from capsexp.files import write_bytes
+from capsexp.files import write_file
 from capsexp.results.statistics import ZERO
 from capsexp.run import records
 from capsexp.run.environment import LIBRARIES
@@ -71,7 +71,7 @@ def take_in(folder: Path, results: Path) -> tuple[list[Path], list[Path], list[s
             if _is_finished(target):
                 kept.append(target)
                 continue
-            write_bytes(target, path.read_bytes())
+            write_file(target, path.read_bytes())
             taken.append(target)
         except InputError as error:
             refused.append(printable(str(error)))

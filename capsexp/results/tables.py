@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from capsexp.config.searchpath import ROOT
-from capsexp.files import write_bytes
+from capsexp.files import write_file
 from capsexp.results import latex, markdown, pages, runs
 from capsexp.results.collect import Results, collect
 from capsexp.results.pages import Page, one_line
@@ -88,7 +88,7 @@ def update(files: Mapping[Path, str], check: bool) -> list[Path]:
     contents = {path: text.encode() for path, text in files.items()}
     changed = [path for path, content in contents.items() if not path.exists() or path.read_bytes() != content]
     for path in changed if not check else []:
-        write_bytes(path, contents[path])
+        write_file(path, contents[path])
     return changed
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from capsexp.nn.conv_capsules import places_of
 from capsexp.routing.gaussians import WEIGHT_FLOOR
 
 SOURCE = Path(__file__).parent / "votes.c"
@@ -120,12 +121,6 @@ class Loops:
     def summed(self, by_matrices: Tensor, weight: Tensor) -> Tensor:
         """[threads, K · I, Y, Z, J] -> the gradient by the weight, [K · I, J, Z, Y]."""
         return by_matrices.sum(dim=0).permute(0, 3, 2, 1).to(weight.dtype).contiguous()
-
-
-def places_of(children: Tensor, kernel: int, stride: int) -> tuple[int, int]:
-    """H' and W'."""
-    height, width = ((side - kernel) // stride + 1 for side in children.shape[1:3])
-    return height, width
 
 
 @cache

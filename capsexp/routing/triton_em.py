@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from capsexp.nn.conv_capsules import places_of
 from capsexp.routing import triton_votes
-from capsexp.routing.compiled import places_of
 from capsexp.routing.gaussians import WEIGHT_FLOOR
 from capsexp.routing.triton_votes import (
     child_number,
@@ -192,10 +192,8 @@ def forward(
     children: Tensor, weight: Tensor, activations: Tensor, assignment: Sequence[Tensor | None], kernel: int, stride: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """T [B, H', W', J], μ and σ² [B, H', W', J, D]."""
-    run, (given, assigned) = (
-        launch(children, weight, kernel, stride, triton_votes.ELEMENTS // 2),
-        _given(children, assignment),
-    )
+    run = launch(children, weight, kernel, stride, triton_votes.ELEMENTS // 2)
+    given, assigned = _given(children, assignment)
     _, parents, rows, columns = weight.shape
     shape = (run.splits, len(children), *places_of(children, kernel, stride), parents)
     totals = children.new_empty(shape)
@@ -222,10 +220,8 @@ def backward(
         children, weight, activations, assignment, kernel, stride: as in `forward`.
         moments: μ, and the constant, linear and quadratic coefficients of ∂w, see `fused_em`.
     """
-    run, (given, assigned) = (
-        launch(children, weight, kernel, stride, triton_votes.ELEMENTS // 2),
-        _given(children, assignment),
-    )
+    run = launch(children, weight, kernel, stride, triton_votes.ELEMENTS // 2)
+    given, assigned = _given(children, assignment)
     places, count, parents = run.sizes[0], *weight.shape[:2]
     poses, matrices = children.contiguous(), transposed(weight)
     mean, constant, linear, quadratic = (moment.contiguous() for moment in moments)

@@ -18,7 +18,7 @@ from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from capsexp.errors import DamagedError, InputError
-from capsexp.files import write_atomically
+from capsexp.files import write_file
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import BEFORE, BEST, LAST, Plan
 
@@ -192,4 +192,4 @@ def _save(checkpoint: dict[str, Any], path: Path) -> None:
     """Serialises in memory first: torch's writer doesn't say that a disk is full."""
     content = io.BytesIO()
     torch.save(checkpoint, content)
-    write_atomically(path, lambda stream: stream.write(content.getbuffer()))
+    write_file(path, content.getbuffer())

@@ -63,7 +63,7 @@ class CapturedStep:
         capture: makes of a function without arguments one that repeats its work.
     """
 
-    def __init__(self, step: EagerStep, capture: "Callable[[Callable[[], None]], Callable[[], None]]") -> None:
+    def __init__(self, step: EagerStep, capture: Callable[[Callable[[], None]], Callable[[], None]]) -> None:
         self.step, self.capture = step, capture
         self.steps = 0
         self.shapes: tuple[torch.Size, torch.Size] | None = None

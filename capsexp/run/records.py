@@ -18,7 +18,7 @@ from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, chec
 from capsexp.config.schema import Attention, Budget, Config, Optim, Preprocess
 from capsexp.config.searchpath import is_outside
 from capsexp.errors import CapsexpError, InputError, first_line
-from capsexp.files import write_atomically
+from capsexp.files import write_file
 
 _MOST_BYTES = 1 << 26  # of a record's file: 64 MiB, those of 500,000 epochs
 _SECTIONS = {"attention": Attention, "optim": Optim, "budget": Budget, "preprocess": Preprocess}
@@ -125,8 +125,7 @@ def write(record: Record, path: Path) -> None:
     """Writes a record whole, with a digest of its contents; raises OSError with the path when the disk refuses."""
     content = dataclasses.asdict(record)
     content["digest"] = _digest(content)
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    write_atomically(path, lambda stream: stream.write(text.encode()))
+    write_file(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read(path: Path) -> Record:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import Program, composed_config
+from support import Program, composed_config, folders
 
 from capsexp.config.compose import for_hydra
 from capsexp.errors import InputError
@@ -218,7 +218,7 @@ def test_one_line_names_what_is_wrong_and_what_is_allowed(
     overrides: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/me")
-    paths = [f"data.root={tmp_path}/data", f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs"]
+    paths = [f"data.root={tmp_path}/data", *folders(tmp_path)]
     with pytest.raises(InputError) as raised:
         run(composed_config(*paths, *map(for_hydra, overrides.split())))
     line = str(raised.value)
@@ -237,9 +237,8 @@ def test_one_line_names_what_is_wrong_and_what_is_allowed(
     ],
 )
 def test_more_than_the_data_set_has(words: str, expected: str, tmp_path: Path) -> None:
-    paths = [f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs"]
     with pytest.raises(InputError, match=re.escape(expected)):
-        run(composed_config("data=mnist_sample", "budget.width=0.04", "trainer=cpu", words, *paths))
+        run(composed_config("data=mnist_sample", "budget.width=0.04", "trainer=cpu", words, *folders(tmp_path)))
     assert not list((tmp_path / "results").glob("runs/*"))
 
 

@@ -5,17 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_configuration import CHOICES
 
 from capsexp.config import help as help_page
-from capsexp.config import searchpath
 from capsexp.config.checks import NAME, TARGET
 from capsexp.config.compose import composed
-
-CHOICES = [
-    (group, name)
-    for group in ("data", "routing", "attention", "loss", "preprocess", "optim", "budget", "trainer", "logger", "model")
-    for name in searchpath.choices(group)
-]
 
 
 def unexplained(node: dict[str, Any], where: str, texts: help_page.Comments) -> Iterator[str]:

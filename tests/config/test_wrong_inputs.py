@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ROOT, TINY, Trained, composed_config
+from support import ROOT, TINY, Trained, composed_config, folders
 from test_bad_inputs import BAD_COMBINATIONS, BAD_COMMANDS, BAD_INPUTS
 
 from capsexp.run.checkpoints import BEST
@@ -234,7 +234,7 @@ def table() -> list[tuple[str, str]]:
 def test_each_ends_in_one_line_and_code_2(
     server: Callable[[list[str], dict[str, str]], Ended], files: Path, trained: Trained, tmp_path: Path
 ) -> None:
-    paths = [f"data.root={tmp_path}/data", f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs"]
+    paths = [f"data.root={tmp_path}/data", *folders(tmp_path)]
     wrong, commands = [], table()
     for number, (command, expected) in enumerate(commands):
         filled = command.replace("{files}", str(files)).replace("{run}", str(trained.folder))

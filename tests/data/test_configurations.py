@@ -1,19 +1,16 @@
 """Every conf/data/*.yaml, and scripts/prepare_data.py."""
 
-import subprocess
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from data_formats import Svhn
 
-from capsexp.config.checks import check_component
-from capsexp.data.source import _reader
+from capsexp.config.checks import check_component, make
+from capsexp.config.searchpath import choices
+from capsexp.data import __main__ as prepare_data
 from capsexp.errors import InputError
 
-ROOT = Path(__file__).resolve().parents[2]
-NAMES = sorted(path.stem for path in (ROOT / "conf" / "data").glob("*.yaml"))
+NAMES = list(choices("data"))
 
 
 def test_all_sets_are_here():
@@ -30,31 +27,29 @@ def test_all_sets_are_here():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_configuration(name: str, prepare_data: ModuleType, monkeypatch: pytest.MonkeyPatch):
+def test_configuration(name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CAPSEXP_DATA", "/somewhere")
     data = prepare_data.configuration(name)
     assert (data.name, data.root) == (name, "/somewhere")
     assert len(data.mean) == len(data.std) == data.channels
     assert any(version.note is None for version in data.versions.values()) or name == "mnist_sample"
     for version in data.versions.values():
-        assert version.files.keys() == set(_reader(data).keys)
+        assert version.files.keys() == set(make(data.reader, "data.reader").keys)
         assert all(len(md5) == 32 for md5 in version.files.values())
 
 
-def test_the_default_folder_is_data(prepare_data: ModuleType, monkeypatch: pytest.MonkeyPatch):
+def test_the_default_folder_is_data(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("CAPSEXP_DATA", raising=False)
     assert prepare_data.configuration("mnist").root == "data"
 
 
-def test_an_option_that_the_reader_does_not_have_is_refused(prepare_data: ModuleType):
+def test_an_option_that_the_reader_does_not_have_is_refused():
     reader = prepare_data.configuration("smallnorb").reader
     with pytest.raises(InputError, match=r"data.reader.camara: no such key; did you mean camera"):
         check_component(reader | {"camara": "left"}, "data.reader")
 
 
-def test_prepare_data_continues_after_a_set_that_cannot_be_used(
-    prepare_data: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_prepare_data_continues_after_a_set_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     Svhn(tmp_path)
     code = prepare_data.main(["svhn", "mnist_sample", "--root", str(tmp_path), "--no-download"])
     out, err = capsys.readouterr()
@@ -65,20 +60,14 @@ def test_prepare_data_continues_after_a_set_that_cannot_be_used(
     assert "train_32x32.mat: its md5" in err.splitlines()[-1]
 
 
-def test_prepare_data_refuses_an_unknown_name(prepare_data: ModuleType, capsys: pytest.CaptureFixture[str]):
+def test_prepare_data_refuses_an_unknown_name(capsys: pytest.CaptureFixture[str]):
     assert prepare_data.main(["minst"]) == 2
     assert capsys.readouterr().err.startswith("minst: no such data set; did you mean mnist? (there are affine_mnist, ")
 
 
-def test_prepare_data_processes_all_sets(prepare_data: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_prepare_data_processes_all_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert prepare_data.main(["--root", str(tmp_path), "--no-download"]) == 2
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 1
     assert len(err.splitlines()) == len(NAMES) - 1
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_prepare_data_is_a_command():
-    command = [sys.executable, ROOT / "scripts" / "prepare_data.py", "mnist_sample"]
-    assert subprocess.run(command, check=False, cwd=ROOT).returncode == 0

@@ -34,13 +34,9 @@ from capsexp.data.source import ImageSet, identify, load
 from capsexp.errors import InputError
 
 
-def quiet(data: Data) -> ImageSet:
-    return load(data, lambda line: None)
-
-
 def refused(data: Data) -> str:
     with pytest.raises(InputError) as caught:
-        quiet(data)
+        load(data)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -68,7 +64,7 @@ def test_idx(tmp_path: Path, dataset: str, suffix: str):
     files = mnist_files()
     for name, contents in files.items():
         write(tmp_path / dataset / "raw" / (name + suffix), contents)
-    images = quiet(configuration(tmp_path, "idx", files, options={"dataset": dataset}))
+    images = load(configuration(tmp_path, "idx", files, options={"dataset": dataset}))
     assert images.train_images.tolist() == planes(pixels(3, 4, 4))
     assert images.test_images.tolist() == planes(pixels(2, 4, 4))
     assert (images.train_labels.tolist(), images.test_labels.tolist()) == ([3, 0, 9], [1, 2])
@@ -129,7 +125,7 @@ def test_cifar_names_are_torchvisions(dataset: str):
 @pytest.mark.parametrize("dataset", CIFAR)
 def test_cifar(tmp_path: Path, dataset: str):
     count = len(CIFAR[dataset][0])
-    images = quiet(cifar(tmp_path, dataset))
+    images = load(cifar(tmp_path, dataset))
     assert images.train_images.tolist() == planes(pixels(2 * count, 32, 32, 3))
     assert images.train_labels.tolist() == [label for i in range(count) for label in (i, i + 1)]
     assert images.test_images.tolist() == planes(pixels(2, 32, 32, 3))
@@ -223,7 +219,7 @@ def test_svhn(tmp_path: Path, place: str):
         for path in svhn.folder.iterdir():
             write(tmp_path / place / path.name, path.read_bytes())
             path.unlink()
-    images = quiet(svhn.data())
+    images = load(svhn.data())
     assert images.train_images.tolist() == planes(svhn.train)
     assert images.train_labels.tolist() == [1, 0, 3, 9, 0]
     assert images.test_images.tolist() == planes(svhn.test)
@@ -257,7 +253,7 @@ def norb_set(root: Path, files: dict[str, bytes], camera: str = "left", suffix: 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize(("camera", "index"), [("left", 0), ("right", 1)])
 def test_smallnorb(tmp_path: Path, camera: str, index: int, suffix: str):
-    images = quiet(norb_set(tmp_path, norb_files(), camera, suffix))
+    images = load(norb_set(tmp_path, norb_files(), camera, suffix))
     assert images.train_images.tolist() == planes(pixels(5, 2, 6, 6)[:, index])
     assert images.test_images.tolist() == planes(pixels(2, 2, 6, 6)[:, index])
     assert (images.train_labels.tolist(), images.test_labels.tolist()) == ([0, 1, 2, 3, 4], [4, 0])
@@ -266,7 +262,7 @@ def test_smallnorb(tmp_path: Path, camera: str, index: int, suffix: str):
 def test_smallnorb_with_one_camera_has_no_right_one(tmp_path: Path):
     data = norb_set(tmp_path, norb_files(cameras=1), "right")
     assert refused(data).startswith("data.reader.camera=right: must be left, since ")
-    assert len(quiet(norb_set(tmp_path, norb_files(cameras=1))).train_images) == 5
+    assert len(load(norb_set(tmp_path, norb_files(cameras=1))).train_images) == 5
 
 
 @pytest.mark.parametrize(
@@ -329,7 +325,7 @@ def views(images: ImageSet) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_coil_is_divided_nine_to_one_at_random(tmp_path: Path, packed: bool):
-    train, test = views(quiet(coil(tmp_path, packed=packed)))
+    train, test = views(load(coil(tmp_path, packed=packed)))
     assert (len(train), len(test)) == (54, 6)
     assert sorted(train + test) == [(number, view) for number in (1, 2, 3) for view in range(VIEWS)]
     assert train == sorted(train)
@@ -338,7 +334,7 @@ def test_coil_is_divided_nine_to_one_at_random(tmp_path: Path, packed: bool):
 
 def test_coil_split_is_a_function_of_the_seed(tmp_path: Path):
     first, again, other = (
-        views(quiet(coil(tmp_path, packed=packed, options={"split_seed": seed})))[1]
+        views(load(coil(tmp_path, packed=packed, options={"split_seed": seed})))[1]
         for packed, seed in ((False, 5), (True, 5), (False, 6))
     )
     assert first == again != other
@@ -346,7 +342,7 @@ def test_coil_split_is_a_function_of_the_seed(tmp_path: Path):
 
 
 def test_coil_options(tmp_path: Path):
-    train, test = views(quiet(coil(tmp_path, options={"test_fraction": 0.5}, classes=2)))
+    train, test = views(load(coil(tmp_path, options={"test_fraction": 0.5}, classes=2)))
     assert (len(train), len(test)) == (20, 20)
     assert {number for number, _ in train + test} == {1, 2}
     assert "test_fraction=0.001: leaves a split" in refused(coil(tmp_path, options={"test_fraction": 0.001}))
@@ -371,7 +367,7 @@ def test_coil_damaged(tmp_path: Path):
 
 def test_coil_identity_is_the_same_for_folder_and_zip(tmp_path: Path):
     folder, packed = coil(tmp_path / "folder"), coil(tmp_path / "zip", packed=True)
-    assert identify(folder, lambda line: None) == identify(packed, lambda line: None)
+    assert identify(folder) == identify(packed)
 
 
 # Size and channels

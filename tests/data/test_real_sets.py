@@ -2,11 +2,11 @@
 
 import os
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 
+from capsexp.data import __main__ as prepare_data
 from capsexp.data import sample
 from capsexp.data.source import ImageSet, load
 from capsexp.errors import InputError
@@ -18,7 +18,7 @@ pytestmark = [
 
 
 @pytest.fixture
-def full(prepare_data: ModuleType):
+def full():
     def load_or_skip(name: str) -> ImageSet:
         try:
             return load(prepare_data.configuration(name, download=False))
@@ -53,7 +53,7 @@ def deviations(images: torch.Tensor) -> list[float]:
         ("coil20", (648, 3, 32, 32), (72, 3, 32, 32)),
     ],
 )
-def test_shapes_and_the_configured_mean_and_deviation(name: str, train: tuple, test: tuple, full, prepare_data):
+def test_shapes_and_the_configured_mean_and_deviation(name: str, train: tuple, test: tuple, full):
     images, data = full(name), prepare_data.configuration(name)
     assert (tuple(images.train_images.shape), tuple(images.test_images.shape)) == (train, test)
     assert means(images.train_images) == pytest.approx(data.mean, abs=6e-5)
@@ -103,6 +103,6 @@ def test_coil20_has_72_views_of_each_object(full):
     assert counts(torch.cat([images.train_labels, images.test_labels])) == [72] * 10
 
 
-def test_the_packaged_sample_is_reproduced_byte_for_byte(full, prepare_data: ModuleType, tmp_path: Path):
+def test_the_packaged_sample_is_reproduced_byte_for_byte(full, tmp_path: Path):
     prepare_data.make_sample(full("mnist"), tmp_path / "again.npz")
     assert (tmp_path / "again.npz").read_bytes() == sample.FILE.read_bytes()

@@ -10,6 +10,7 @@ import torch
 from data_formats import pixels
 from support import composed_config
 
+from capsexp.data import __main__ as prepare_data
 from capsexp.data import sample
 from capsexp.data.reader import Images
 from capsexp.data.source import identify
@@ -45,7 +46,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     return tmp_path
 
 
-def test_the_sample_needs_no_data_folder_and_writes_none(nowhere: Path, prepare_data):
+def test_the_sample_needs_no_data_folder_and_writes_none(nowhere: Path):
     lines: list[str] = []
     images = prepare_data.load(prepare_data.configuration("mnist_sample"), lines.append)
     assert images.note == "sample of 5,000 training and 1,000 test images"

@@ -1,18 +1,17 @@
 """DiverseMultiMNIST and affine MNIST: distributions, splits, and reproducibility from a seed."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from support import TINY, composed_config
+from support import composed_config
 from torch import Generator, Tensor
 
 from capsexp.config.schema import Preprocess
 from capsexp.data import source
-from capsexp.data.loader import SynthesisLoader
+from capsexp.data.loader import TrainingLoader
 from capsexp.data.module import CapsuleData
 from capsexp.data.synthesis import (
     AffineMNIST,
@@ -29,6 +28,7 @@ from capsexp.data.synthesis import (
 from capsexp.errors import InputError
 from capsexp.run import records
 from capsexp.run.execute import run
+from capsexp.run.plan import plan
 
 PLAIN = Preprocess(normalize=False, shift=0.0, crop_padding=0, flip=False)
 #: An override that makes one or the other of mnist_sample.
@@ -295,7 +295,8 @@ def test_each_test_digit_occurs_once_and_all_sides_are_reached(unseen: Digits) -
 @pytest.mark.parametrize(("synthesis", "size"), [(DiverseMultiMNIST(), 36), (AffineMNIST(), 40)])
 def test_epochs_follow_from_seed_and_epoch_alone(synthesis: Synthesis, size: int, unseen: Digits) -> None:
     def epoch(number: int, seed: int, steps: int | None = None) -> tuple[Tensor, Tensor]:
-        loader = SynthesisLoader(synthesis, unseen, size, 128, PLAIN, seed, lambda: number, steps)
+        draw, (images, digits, _) = synthesis.training(unseen, size), unseen
+        loader = TrainingLoader(images, digits, 128, PLAIN, seed, lambda: number, steps, draw=draw, side=size)
         batches = list(loader)
         assert len(batches) == len(loader) == (steps or 8)
         pixels, labels, _ = zip(*batches, strict=True)
@@ -333,7 +334,8 @@ def test_augmentation_shifts_on_the_canvas(unseen: Digits) -> None:
     moving = Preprocess(normalize=False, shift=0.1, crop_padding=0, flip=False)
     base = unseen._replace(images=torch.zeros_like(unseen.images))
     base.images[:, 0, 14, 14] = 255
-    loader = SynthesisLoader(AffineMNIST(), base, 40, 1000, moving, 0, lambda: 0)
+    draw = AffineMNIST().training(base, 40)
+    loader = TrainingLoader(base.images, base.labels, 1000, moving, 0, lambda: 0, draw=draw, side=40)
     places = next(iter(loader))[0].nonzero()[:, 2:]
     assert places.min() == 14 - 4
     assert places.max() == 14 + 12 + 4
@@ -394,12 +396,11 @@ def test_a_class_that_is_no_synthesis_is_refused() -> None:
         (("data.size=40", AFFINE), "capsnet"),
     ],
 )
-def test_a_run_from_configuration_to_record(overrides: tuple[str, ...], model: str, tmp_path: Path) -> None:
-    paths = (f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs")
-    config = composed_config(*TINY, f"model={model}", "budget.epochs=2", *overrides, *paths)
-    record = run(config, None, lambda line: None)
+def test_a_run_from_configuration_to_record(overrides: tuple[str, ...], model: str, tiny: tuple[str, ...]) -> None:
+    config = composed_config(*tiny, f"model={model}", "budget.epochs=2", *overrides)
+    record = run(config)
     assert record.status == "finished"
     assert record.epochs[1]["train_loss"] < record.epochs[0]["train_loss"]
     assert record.identity["data"]["synthesis"]["name"] in ("diverse_multimnist", "affine_mnist")
     assert (record.heldout_accuracy is None) is (config.protocol == "paper")
-    assert records.read(tmp_path / "results" / "runs" / f"{records.run_name(record.identity)}.json") == record
+    assert records.read(plan(config).path) == record

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import Trained
+from support import Trained, put
 
 from capsexp.errors import InputError
 from capsexp.inspect.restore import restore
@@ -166,18 +166,6 @@ def test_a_path_without_a_checkpoint_is_one_line(tmp_path: Path, monkeypatch: py
 def denied(path: Path) -> bytes:
     """The error of a file without permission to read it."""
     raise PermissionError(13, "Permission denied", str(path))
-
-
-def put(where: str, value: Any) -> Change:
-    """Sets the value at a key; the parts of the key are separated by /."""
-
-    def change(node: Json) -> None:
-        *path, last = where.split("/")
-        for key in path:
-            node = node[key]
-        node[last] = value
-
-    return change
 
 
 def without(where: str) -> Change:

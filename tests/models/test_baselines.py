@@ -2,18 +2,14 @@
 
 import pytest
 import torch
+from support import composed_config
 from torch import nn
 
-from capsexp.config import schema
-from capsexp.config.compose import composed
+from capsexp.config.schema import Attention
 from capsexp.errors import InputError
 from capsexp.run import build
 
 MULTI = ["data=diverse_multimnist", "model=tsai_cnn_multimnist"]
-
-
-def checked(*overrides: str) -> schema.Config:
-    return schema.check(composed(list(overrides)))
 
 
 @pytest.mark.parametrize(
@@ -32,11 +28,11 @@ def checked(*overrides: str) -> schema.Config:
     ],
 )
 def test_parameters(overrides: list[str], expected: int):
-    assert build.count_parameters(checked(*overrides)) == expected
+    assert build.count_parameters(composed_config(*overrides)) == expected
 
 
 def test_huang_cnn_has_as_many_parameters_as_hinton_counts():
-    smallnorb = checked("data=cifar10", "model=huang_cnn", "data.classes=5")
+    smallnorb = composed_config("data=cifar10", "model=huang_cnn", "data.classes=5")
     assert build.count_parameters(smallnorb) - 25 * 32 == 4_253_349  # there with two channels: "4.2M"
 
 
@@ -51,12 +47,12 @@ def test_huang_cnn_has_as_many_parameters_as_hinton_counts():
     ],
 )
 def test_the_paper_choices_come_with_the_model(model: str, data: str, optim: str, preprocess: tuple[bool, float, int]):
-    chosen = checked(f"model={model}", f"data={data}")
+    chosen = composed_config(f"model={model}", f"data={data}")
     assert chosen.optim.name == optim
     assert (chosen.preprocess.normalize, chosen.preprocess.shift, chosen.preprocess.crop_padding) == preprocess
-    assert chosen.attention == schema.Attention(cbam=False, conv=False, caps=False, cbam_reduction=16)
+    assert chosen.attention == Attention(cbam=False, conv=False, caps=False, cbam_reduction=16)
     assert chosen.model["width"] == 1.0
-    assert checked(f"model={model}", f"data={data}", "budget.width=0.125").model["width"] == 0.125
+    assert composed_config(f"model={model}", f"data={data}", "budget.width=0.125").model["width"] == 0.125
 
 
 @pytest.mark.parametrize("model", ["sabour_cnn", "huang_cnn", "tsai_cnn", "tsai_cnn_multimnist", "resnet18"])
@@ -73,7 +69,7 @@ def test_the_paper_choices_come_with_the_model(model: str, data: str, optim: str
 )
 def test_options_of_capsule_networks_are_refused_in_one_line(model: str, overrides: list[str], words: str):
     with pytest.raises(InputError, match=words) as caught:
-        build.count_parameters(checked(f"model={model}", "data=mnist", *overrides))
+        build.count_parameters(composed_config(f"model={model}", "data=mnist", *overrides))
     assert "\n" not in str(caught.value)
 
 
@@ -89,16 +85,16 @@ def test_options_of_capsule_networks_are_refused_in_one_line(model: str, overrid
 )
 def test_an_impossible_network_is_an_error_of_one_line(overrides: list[str], words: str):
     with pytest.raises(InputError, match=words):
-        build.count_parameters(checked("data=mnist", *overrides))
+        build.count_parameters(composed_config("data=mnist", *overrides))
 
 
 def test_the_least_size_of_tsai_cnn_is_21_pixels():
-    assert build.count_parameters(checked("model=tsai_cnn", "data=mnist", "data.size=21")) > 0
+    assert build.count_parameters(composed_config("model=tsai_cnn", "data=mnist", "data.size=21")) > 0
 
 
 @pytest.mark.parametrize("model", ["sabour_cnn", "huang_cnn"])
 def test_dropout_stands_before_the_last_layer_only(model: str):
-    network = build.build(checked(f"model={model}", "data=mnist_sample", "model.width=0.03")).network
+    network = build.build(composed_config(f"model={model}", "data=mnist_sample", "model.width=0.03")).network
     layers = list(network.layers)  # type: ignore[arg-type]
     assert [isinstance(layer, nn.Dropout) for layer in layers].index(True) == len(layers) - 2
     images = torch.rand(8, 1, 28, 28)
@@ -109,7 +105,7 @@ def test_dropout_stands_before_the_last_layer_only(model: str):
 
 def test_the_pooled_head_is_the_mean_of_the_positions():
     torch.manual_seed(0)
-    network = build.build(checked(*MULTI, "model.width=0.01")).network.eval()
+    network = build.build(composed_config(*MULTI, "model.width=0.01")).network.eval()
     images = torch.rand(2, 1, 36, 36)
     trunk, linear = network.layers[:-4], network.layers[-4:]  # type: ignore[index]
     features = trunk(images)

@@ -52,6 +52,8 @@ STEPPED = [
     "model=tsai_cnn attention=cbam data=cifar10",
     "model=tsai_cnn_multimnist attention=cbam data=diverse_multimnist model.head=connected",
     "model=resnet18 attention=cbam",
+    "model=capsnet routing=inverted routing.activations=true",
+    "model=em_capsnet routing=inverted routing.norm=false",
     "model=da_capsnet attention=none",
     "model=da_capsnet attention.cbam=true routing=em",
     "model=da_capsnet model.caps_axis=parents model.extra_convolution=true",

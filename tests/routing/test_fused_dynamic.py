@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from test_fused_inverted import Largest
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode  # the documented way to observe all operators' results
 
@@ -107,19 +108,6 @@ def test_the_gradient_by_the_children_without_one_by_the_matrices() -> None:
     (ours,) = torch.autograd.grad(fused(poses, fixed, 2, "accumulate", "last"), poses, by_parents)
     (theirs,) = torch.autograd.grad(reference(poses, fixed, 2, "accumulate", "last"), poses, by_parents)
     assert_close((ours,), (theirs,), 1e-11)
-
-
-class Largest(TorchDispatchMode):
-    """The greatest number of elements of any tensor that an operator returns."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(tensor, Tensor):
-                self.elements = max(self.elements, tensor.numel())
-        return result
 
 
 @pytest.mark.parametrize("iterations", [2, 5])

@@ -89,7 +89,7 @@ def cached(tmp_path: Path) -> Data:
     reader = {"name": "sample", "_target_": f"{__name__}.Unpackaged"}
     files = {FILE.name: Sample().digest(FILE)}
     data = Data("little", reader, str(tmp_path), False, 28, 1, 10, False, [0.5], [0.5], {"a": Version("a", files)})
-    load(data, lambda line: None)
+    load(data)
     return data
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import ROOT, TINY, committed_records
+from support import ROOT, TINY, committed_records, folders
 
 from capsexp.run import records
 
@@ -41,10 +41,9 @@ def test_a_full_disk_is_named_and_nothing_earlier_is_lost(full: str, tmp_path: P
     small, kept = tmp_path / full, tmp_path / "kept"
     small.mkdir()
     kept.mkdir()
-    program = [sys.executable, "-m", "capsexp", *TINY, "attention=cbam"]
-    paths = [f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs"]
+    program = [sys.executable, "-m", "capsexp", *TINY, "attention=cbam", *folders(tmp_path)]
     ended = subprocess.run(
-        ["unshare", "--mount", "--map-root-user", "bash", "-c", SCRIPT, "bash", small, earlier, *program, *paths],
+        ["unshare", "--mount", "--map-root-user", "bash", "-c", SCRIPT, "bash", small, earlier, *program],
         capture_output=True,
         text=True,
         check=False,

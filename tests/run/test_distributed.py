@@ -1,7 +1,6 @@
 """One run in two processes: the numbers of one process, one record, and no process left behind."""
 
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -10,10 +9,10 @@ from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
-from support import TINY, composed_config, numbers
+from support import TINY, composed_config, folders, numbers
 
 from capsexp.errors import InputError, RunError
-from capsexp.run import distributed, records
+from capsexp.run import records
 from capsexp.run.execute import run
 
 #: Images in batches of 128 and 3, of which one process gets 2 and the other 1; the last test image is one's alone.
@@ -26,12 +25,8 @@ SHARED = [
 ]
 
 
-def folders(tmp_path: Path, name: str) -> list[str]:
-    return [f"paths.results={tmp_path}/{name}/results", f"paths.logs={tmp_path}/{name}/logs"]
-
-
 def trained(tmp_path: Path, name: str, *options: str) -> records.Record:
-    return run(composed_config(*SHARED, *folders(tmp_path, name), *options), None, lambda line: None)
+    return run(composed_config(*SHARED, *folders(tmp_path / name), *options))
 
 
 def close(one: records.Record, two: records.Record) -> None:
@@ -57,13 +52,6 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     assert not active_children()
 
 
-def test_a_port_that_is_taken_meanwhile_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        monkeypatch.setattr(distributed, "find_free_network_port", lambda: port, raising=False)
-        assert trained(tmp_path, "two", "trainer.processes=2", "budget.epochs=1").provenance["processes"] == 2
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
@@ -83,7 +71,7 @@ def test_networks_and_protocols_in_two_processes(options: tuple[str, ...], tmp_p
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_goes_on_in_another_number_of_processes(sent: signal.Signals, tmp_path: Path) -> None:
     whole = trained(tmp_path, "whole", "budget.epochs=30")
-    command = [sys.executable, "-m", "capsexp", *SHARED, *folders(tmp_path, "cut"), "budget.epochs=30"]
+    command = [sys.executable, "-m", "capsexp", *SHARED, *folders(tmp_path / "cut"), "budget.epochs=30"]
     command.append("trainer.processes=2")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None

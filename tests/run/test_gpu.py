@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 from launching import records_in, reproduce
-from support import composed_config, numbers
-from test_execute import stop_after
+from support import composed_config, folders, numbers
+from test_execute import interrupt_after
 
 from capsexp.config.schema import Preprocess
 from capsexp.data.loader import Batch, TrainingLoader, moved
@@ -27,7 +27,7 @@ pytestmark = [
 def test_a_run_learns_on_the_gpu(model: str, precision: str, tiny: tuple[str, ...], tmp_path: Path) -> None:
     changed = ("trainer=gpu", "trainer.deterministic=false", f"trainer.precision={precision}", "budget.width=0.1")
     kept = [option for option in tiny if not option.startswith(("trainer", "budget.width"))]
-    record = run(composed_config(f"model={model}", *kept, *changed, "attention.cbam=true"), None, lambda line: None)
+    record = run(composed_config(f"model={model}", *kept, *changed, "attention.cbam=true"))
     assert record.status == "finished"
     assert record.peak_memory_mb["device"] > 0
     assert record.epochs[-1]["train_loss"] < record.epochs[0]["train_loss"]
@@ -39,13 +39,10 @@ def test_deterministic_runs_repeat_and_continue_on_the_cpu(
     kept = [option for option in tiny if not option.startswith("trainer=")]
     found = []
     for place in ("first", "second"):
-        folders = (f"paths.results={tmp_path}/{place}/results", f"paths.logs={tmp_path}/{place}/logs")
-        found.append(run(composed_config(*kept, *folders, "trainer=gpu"), None, lambda line: None))
+        found.append(run(composed_config(*kept, *folders(tmp_path / place), "trainer=gpu")))
     assert numbers(found[0]) == numbers(found[1])
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        stop_after(1, KeyboardInterrupt(), patched)
-        run(composed_config(*kept, "trainer=gpu"), None, lambda line: None)
-    continued = run(composed_config(*kept, "trainer=cpu"), None, lambda line: None)
+    interrupt_after(1, composed_config(*kept, "trainer=gpu"), monkeypatch)
+    continued = run(composed_config(*kept, "trainer=cpu"))
     assert continued.provenance["resumed_after_epochs"] == [1]
 
 
@@ -56,7 +53,7 @@ def test_images_are_synthesised_on_the_gpu(data: str, tiny: tuple[str, ...]) -> 
     loss = "binary_cross_entropy" if data == "diverse_multimnist" else "margin"
     kept = [option for option in tiny if not option.startswith("trainer")]
     config = composed_config(*kept, drawn, "data.size=40", f"loss={loss}", "trainer=gpu")
-    assert run(config, None, lambda line: None).status == "finished"
+    assert run(config).status == "finished"
 
 
 def test_an_epoch_on_the_gpu_has_every_image_once_and_repeats() -> None:
@@ -190,10 +187,10 @@ def test_an_epoch_of_training_images_does_not_synchronise() -> None:
 def test_two_gpus_train_as_one_does(tmp_path: Path) -> None:
     found = []
     for processes in (1, 2):
-        paths = (f"paths.results={tmp_path}/{processes}/results", f"paths.logs={tmp_path}/{processes}/logs")
         options = ("data=mnist_sample", "model=resnet18", "budget=demo", "trainer=gpu", "trainer.precision=float32")
+        paths = folders(tmp_path / str(processes))
         config = composed_config(*options, *paths, "budget.epochs=1", f"trainer.processes={processes}")
-        found.append(run(config, None, lambda line: None).epochs[0])
+        found.append(run(config).epochs[0])
     assert found[1]["train_loss"] == pytest.approx(found[0]["train_loss"], rel=1e-3)
     assert found[1]["test_loss"] == pytest.approx(found[0]["test_loss"], rel=1e-2)
 

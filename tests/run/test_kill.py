@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import ROOT, TINY, numbers, train
+from support import ROOT, TINY, folders, numbers, train
 
 from capsexp.run import records
 from capsexp.run.plan import LAST
@@ -20,8 +20,7 @@ OPTIONS = ("budget.epochs=8", "attention=cbam", "reconstruction.enabled=true", "
 
 def start(folder: Path) -> "subprocess.Popen[bytes]":
     """The run as a program, writing below `folder`."""
-    paths = (f"paths.results={folder}/results", f"paths.logs={folder}/logs")
-    command = [sys.executable, "-m", "capsexp", *TINY, *OPTIONS, *paths]
+    command = [sys.executable, "-m", "capsexp", *TINY, *OPTIONS, *folders(folder)]
     return subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=ROOT, start_new_session=True
     )

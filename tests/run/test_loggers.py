@@ -23,10 +23,6 @@ from capsexp.run.tensorboard import final_scalars, folder_of, scalars
 Curves = dict[str, dict[int, float]]  # by name and step
 
 
-def no_line(line: str) -> None:
-    """Prints nothing."""
-
-
 def at(config: Config, place: Path) -> Config:
     """The configuration with other folders."""
     return dataclasses.replace(config, paths=Paths(results=f"{place}/results", logs=f"{place}/logs"))
@@ -101,10 +97,10 @@ class InterruptInEpoch3(Callback):
 def test_an_interrupted_run_continues_the_csv_file(logged: Trained, tmp_path: Path) -> None:
     config = at(logged.config, tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        execute.run(config, log=no_line, callbacks=[InterruptInEpoch3()])
+        execute.run(config, callbacks=[InterruptInEpoch3()])
     folder = plan(config).folder
     assert set(in_csv(folder)["loss/train"]) == {1, 2}
-    record = execute.run(config, log=no_line)
+    record = execute.run(config)
     assert numbers(record) == numbers(logged.record)
     assert without_memory(in_csv(folder)) == curves_of(record)
 
@@ -112,7 +108,7 @@ def test_an_interrupted_run_continues_the_csv_file(logged: Trained, tmp_path: Pa
 def test_a_run_of_which_only_the_record_is_missing_keeps_the_csv_file(logged: Trained, tmp_path: Path) -> None:
     config = copy_of(logged, tmp_path, recorded=False)
     assert in_csv(plan(config).folder) == in_csv(logged.folder)
-    record = execute.run(config, log=no_line)
+    record = execute.run(config)
     assert in_csv(plan(config).folder) == curves_of(record)
 
 

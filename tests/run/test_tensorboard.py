@@ -51,10 +51,6 @@ HISTOGRAMS = {
 }
 
 
-def no_line(line: str) -> None:
-    """Prints nothing."""
-
-
 def read(folder: Path) -> EventAccumulator:
     """All that TensorBoard reads in a folder."""
     whole = {"images": 0, "scalars": 0, "histograms": 0, "tensors": 0}
@@ -77,7 +73,7 @@ def last_network(config: Config) -> tuple[CapsuleModule, torch.Tensor, torch.Ten
     """The network after the last epoch, the test images and their labels."""
     module = CapsuleModule(plan(config), build(config)).eval()
     module.load_state_dict(checkpoints.load(plan(config).folder / LAST)["state_dict"])
-    images = source.load(config.data, no_line)
+    images = source.load(config.data)
     count = config.budget.test_images
     return module, images.test_images[:count] / 255, images.test_labels[:count]
 
@@ -327,10 +323,10 @@ def test_an_interrupted_run_has_no_epoch_twice_and_none_missing(
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(EpochCheckpoint, "on_train_epoch_end", dying)
-        run(config, None, no_line)
+        run(config)
     folder = folder_of(plan(config))
     assert steps(read(folder))["accuracy/test"] == list(range(1, epochs + 2))
-    record = run(config, None, no_line)
+    record = run(config)
     events = read(folder)
     found = steps(events)
     assert set(found) == CURVES | HISTOGRAMS | SINGLES | {"routing", "reconstructions"}
@@ -495,7 +491,7 @@ def test_a_full_disk_ends_in_one_line(tiny: tuple[str, ...], monkeypatch: pytest
     monkeypatch.setattr(RecordWriter, "write", refusing)
     config = composed_config(*tiny)
     with pytest.raises(OSError, match="No space left on device") as refused:
-        run(config, None, no_line)
+        run(config)
     assert Path(refused.value.filename) == plan(config).folder
     assert printed == []
 
