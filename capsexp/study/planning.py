@@ -91,8 +91,8 @@ def plan_all(
 
 def _published(selection: Selection) -> dict[tuple[str, ...], str]:
     """The published accuracy of each run's row, where it is a number."""
-    rows = selection.study.rows
-    found = {run.overrides: published_number(rows[run.row].published.get("accuracy", "")) for run in selection.runs}
+    printed = {row.name: published_number(row.published.get("accuracy")) for row in selection.study.rows}
+    found = {run.overrides: printed[run.row] for run in selection.runs}
     return {overrides: f"{number.value:.2f}" for overrides, number in found.items() if number}
 
 
