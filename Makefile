@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml
 	$(PY) -m pip install --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP) ## jiao's Table II, all rows, two seeds, on a real MNIST sample with narrow networks: minutes on a CPU.
+demo: $(STAMP) ## jiao's Table II, two seeds, on a sample of MNIST, 1/16 of the channels: minutes on a CPU.
 	$(PY) scripts/reproduce_tables.py jiao_table2 data=mnist_sample --budget=demo --seeds=2 --jobs=2 \
 		budget.epochs=3 budget.width=0.0625 paths.results=results/demo paths.logs=logs/demo
 

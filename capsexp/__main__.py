@@ -37,7 +37,7 @@ COMMANDS = {
     "data": "capsexp.data",
 }
 
-RESUME = "the same command continues after the last whole epoch"
+RESUME = "the same command continues after the last whole epoch, if there is one"
 
 
 @hydra.main(version_base="1.3", config_path=str(searchpath.CONF), config_name="config")

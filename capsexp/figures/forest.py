@@ -231,8 +231,8 @@ class _Drawing:
         x, y = 0.0, self.y - 4
         marks: list[tuple[str, Callable[[], None]]] = [
             ("claimed size", lambda: self.line(x + 8, y - 6, x + 8, y + 6, "claimed")),
-            ("claimed side", lambda: self.arrow(x, y, 14)),
-            ("whole training, or counted", lambda: self.dot(x + 7, y, "")),
+            ("claimed direction", lambda: self.arrow(x, y, 14)),
+            ("all the training that the claim is about, or counted", lambda: self.dot(x + 7, y, "")),
             ("shorter training", lambda: self.dot(x + 7, y, "hollow")),
             ("95 % interval", lambda: self.line(x, y, x + 14, y, "mark")),
         ]
@@ -246,7 +246,11 @@ class _Drawing:
             self.text(x + 20, name, "soft")
             x += wide
         self.y += LINE + 2
-        self.text(0, "Number in bold: the verdict holds after Holm’s correction, too", "soft")
+        self.text(
+            0,
+            "Number in bold: significant after Holm’s correction, too. ↳: another reading of the claim above.",
+            "soft",
+        )
 
     def panel(self, panel: Panel, claims: Sequence[Stated]) -> None:
         """A panel with its groups and rows."""

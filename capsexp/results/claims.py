@@ -289,7 +289,7 @@ def _key(
 
 def _part(claim: Claim, rows: Collection[str]) -> str:
     """How much of a claim was measured, where that isn't all."""
-    run, kind = (_pairs(claim, rows), "pairs") if claim.pairs else (rows, "rows")
+    run, kind = (_pairs(claim, rows), "comparisons") if claim.pairs else (rows, "rows")
     whole = len(claim.pairs or claim.rows)
     return f"{len(run)} of {whole} {kind}" if len(run) < whole else ""
 
@@ -297,7 +297,7 @@ def _part(claim: Claim, rows: Collection[str]) -> str:
 def _load(claim: Claim, runs: Sequence[Run]) -> str:
     """Whether times were measured beside other work."""
     timed = claim.measure in ("inference", "seconds")
-    return "beside other work" if timed and any(is_loaded(run) for run in runs) else ""
+    return "on a busy machine" if timed and any(is_loaded(run) for run in runs) else ""
 
 
 def is_loaded(run: Run) -> bool:

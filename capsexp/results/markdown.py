@@ -27,12 +27,13 @@ def may_replace(path: Path) -> bool:
 
 def document(page: Page) -> str:
     """The whole page."""
-    parts = [GENERATED, f"# {escaped(page.title)}", escaped(f"{page.source.rstrip('.')}. {page.protocol}")]
+    parts = [GENERATED, f"# {escaped(page.title)}", *([f"**{page.caution}**"] if page.caution else [])]
+    parts.append(escaped(f"{page.source.rstrip('.')}. {page.protocol}"))
     for found in page.tables:
         parts += [f"## {escaped(found.title)}", table(found), *below(found)]
     if page.deviations:
         parts += ["## Known deviations", bullets(page.deviations)]
-    parts += ["## Runs", f"{escaped(page.runs)} Records: [results/runs](../runs)."]
+    parts += ["## Runs", f"{escaped(page.runs)} Records: [runs](../runs)."]
     parts += ["<details><summary>To repeat</summary>", _fenced("\n".join(page.commands)), "</details>"]
     return "\n\n".join(parts) + "\n"
 

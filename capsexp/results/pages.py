@@ -28,6 +28,7 @@ DIGITS = {
     "memory": 0,
 }
 
+CAUTION = "This is another experiment than the source's: its verdicts say nothing about the published numbers."
 RULE = "Verdicts: docs/verdicts.md."
 ACCURACY_NOTES = [
     "Accuracy in percent of the test images, mean ± standard deviation over seeds (number of seeds).",
@@ -103,6 +104,7 @@ class Page:
 
     name: str
     title: str
+    caution: str  # where it is another experiment than the source's
     source: str
     protocol: str
     tables: list[Table]  # the claims first
@@ -285,6 +287,7 @@ def page(results: Results) -> Page:
     return Page(
         study.name,
         title(results),
+        CAUTION if results.replaced else "",
         study.source,
         study.protocol,
         [table for table in tables if table.rows],
@@ -398,7 +401,7 @@ def _unit(claim: Claim) -> str:
     if claim.estimate == "factor":
         return " times"
     unit = "%" if claim.estimate == "relative" else UNITS.get(claim.measure, "")
-    return f" {unit}" + (" a row" if claim.estimate == "slope" else "")
+    return f" {unit}" + (" from row to row" if claim.estimate == "slope" else "")
 
 
 def _probability(value: float) -> str:

@@ -34,6 +34,13 @@ PICTURE = """<picture>
 log-ratio with its 95 % interval, and the claimed size">
 </picture>"""
 
+WHOLE = "all of it"
+LEGEND = (
+    "Measured: the effect and its 95 % interval, or the mean ± standard deviation (number of seeds). So far: after "
+    "shorter training than the paper's, or with other data. Correction: Holm's, for all claims of a source. "
+    "[What each verdict means](docs/verdicts.md)."
+)
+
 #: The measures of the short tables.
 NAMES = {"accuracy": "maximum %", "first_epoch": "first epoch"}
 CAPTION = (
@@ -54,16 +61,16 @@ def with_block(readme: Path, block: str) -> str:
 
 
 def block(studies: Sequence[Results]) -> str:
-    """The answer, its picture, and a line a source: what is known of it."""
+    """The answer, its picture, and what is most known of each source: two claims and a published number."""
     rows: list[list[str]] = []
     for name, of_source in summary.by_source(studies).items():
-        known = "<br>".join(map(_sentence, summary.foremost(of_source)))
-        conclusion = "<br>".join(map(markdown.escaped, summary.conclusion(of_source).split("; ")))
+        known = [*map(_claim_row, summary.foremost(of_source)), *_number_row(of_source)]
         link = f"[{markdown.escaped(name)}](results/README.md#{quote(name)})"
-        rows.append([*map(Marked, (link, known, _headline(of_source), conclusion))])
-    columns = ["source", "claim: measured, verdict", "published → measured", "all verdicts"]
+        first = Marked(f"{link}: {summary.tested(of_source)}")
+        rows += [[first if place == 0 else "", *row] for place, row in enumerate(known or [[""] * 4])]
+    columns = ["source: tested", "published", "measured", "verdict", "training"]
     answer = markdown.escaped(" ".join(summary.answer(studies)))
-    return "\n\n".join([answer, PICTURE, markdown.table(Table("", columns, "llll", rows))])
+    return "\n\n".join([answer, PICTURE, markdown.table(Table("", columns, "lllll", rows)), LEGEND])
 
 
 def index(studies: Sequence[Results], unassigned: int) -> str:
@@ -126,24 +133,29 @@ def position(study: Study, row: Row) -> tuple[str, str]:
     return " ".join(row.name.replace(label, "", 1).split()), label
 
 
-def _sentence(claim: MeasuredClaim) -> str:
-    """DA-CapsNet is better by 2.52 points: +1.89 points (+0.07 to +3.71), supported so far (10 of 100 epochs)."""
-    before = f"{summary.short(claim)}: {claim_texts(claim).measured},"
-    trained = claim.so_far or "the whole training"
-    return f"{markdown.escaped(before)} **{verdict(claim)}** ({markdown.escaped(trained)})"
+def _claim_row(claim: MeasuredClaim) -> list[str]:
+    """DA-CapsNet is better by 2.52 points, +1.89 points (+0.07 to +3.71), supported so far, 10 of 100 epochs."""
+    weak = claim.p_value is not None and claim.verdict != "open" and not claim.holds
+    judged = Marked(f"**{verdict(claim)}**" + (f", {summary.WEAK}" if weak else ""))
+    return [summary.short(claim), claim_texts(claim).measured, judged, claim.so_far or WHOLE]
 
 
-def _headline(studies: Sequence[Results]) -> str:
-    """The published number of which most is known, beside ours: CapsNet SVHN 91.36 → 79.64 ± 0.77 (3), 40 epochs."""
-    found: list[tuple[tuple[float, ...], str]] = []
+def _number_row(studies: Sequence[Results]) -> list[list[str]]:
+    """The published number of which most is known, and ours: 91.36 % of CapsNet SVHN, 79.64 ± 0.77 (3) %, 40 epochs."""
+    found: list[tuple[tuple[float, ...], list[str]]] = []
     for line in (line for results in studies for line in results.lines):
         cell, setting = line.cell("accuracy"), line.setting
         if setting and cell.n and cell.verdict and not (line.row.reading_of or cell.unstable):
-            training = ", ".join(filter(None, [setting.reduced() or "the whole training", unlearned(cell)]))
-            row = markdown.escaped(f"{line.row.name} {_cell(line, 'accuracy')}")
-            text = f"{row} %, **{verdict(cell)}** ({markdown.escaped(training)})"
-            found.append(((setting.whole, setting.fraction, cell.n), text))
-    return max(found, key=lambda one: one[0])[1] if found else ""
+            training = ", ".join(filter(None, [setting.reduced() or WHOLE, unlearned(cell)]))
+            published, _, measured = _cell(line, "accuracy").partition(" → ")
+            row = [
+                f"Accuracy of {line.row.name}: {published} %",
+                f"{measured} %",
+                Marked(f"**{verdict(cell)}**"),
+                training,
+            ]
+            found.append(((setting.whole, setting.fraction, cell.n), row))
+    return [max(found, key=lambda one: one[0])[1]] if found else []
 
 
 def _claims(claims: Sequence[Stated]) -> Table:

@@ -9,7 +9,7 @@ from typing import get_args
 from capsexp.results.cells import JUDGED, Cell
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
-from capsexp.results.pages import one_line, verdict
+from capsexp.results.pages import one_line, plural, verdict
 from capsexp.results.statistics import ClaimVerdict, NumberVerdict
 from capsexp.study.studies import published_number
 
@@ -29,6 +29,10 @@ DATA = {
     "diverse_multimnist": "DiverseMultiMNIST",
     "affine_mnist": "affine MNIST",
 }
+
+
+#: Of a verdict that Holm's correction for all claims of its source takes away.
+WEAK = "not significant after correction"
 
 
 @dataclass
@@ -70,30 +74,33 @@ def numbers(studies: Sequence[Results]) -> list[Cell]:
 
 
 def answer(studies: Sequence[Results]) -> list[str]:
-    """What is known, in two sentences."""
+    """What is known, in a few sentences."""
     claims = [one.claim for one in stated(studies)]
     tested = [claim for claim in claims if claim.measured]
     if not tested:
         return ["No claim has been tested yet."]
     kinds = {
         "by counting parameters": [claim for claim in tested if not claim.runs],
-        "after the paper's whole training": [claim for claim in tested if claim.runs and not claim.so_far],
-        "after shorter training, so far": [claim for claim in tested if claim.runs and claim.so_far],
+        "after all the training that they are about": [claim for claim in tested if claim.runs and not claim.so_far],
+        "after shorter training (“so far”)": [claim for claim in tested if claim.runs and claim.so_far],
     }
     parts = [
-        f"{len(of_kind)} {kind} ({listed(one.verdict for one in of_kind)})"
-        for kind, of_kind in kinds.items()
-        if of_kind
+        f"{len(of_kind)} {kind}: {listed(one.verdict for one in of_kind)}" for kind, of_kind in kinds.items() if of_kind
     ]
     sentences = [
-        f"Of {len(claims)} claims, {len(tested)} {'is' if len(tested) == 1 else 'are'} tested: {'; '.join(parts)}."
+        f"Of {len(claims)} claims, {len(tested)} {'is' if len(tested) == 1 else 'are'} tested. {'; '.join(parts)}."
     ]
+    weak = [claim for claim in tested if claim.p_value is not None and claim.verdict != "open" and not claim.holds]
+    if weak:
+        sentences.append(f"{len(weak)} of these verdicts {'is' if len(weak) == 1 else 'are'} {WEAK}.")
     lines = [line for results in studies if results.study.differs is None for line in results.lines]
     data = dict.fromkeys(
         str(DATA.get(run.data, run.data)) for line in lines if line.setting and line.setting.whole for run in line.runs
     )
-    trained = f"The whole training was run on {_and(data)} only" if data else "No training was as long as the paper's"
-    return [*sentences, f"{trained}: shorter training shows directions, not levels."]
+    trained = (
+        f"A paper's whole training was run on {_and(data)} only" if data else "No training was a paper's whole one"
+    )
+    return [*sentences, f"{trained}; after shorter training accuracies are lower, and even the order can be another."]
 
 
 def by_source(studies: Sequence[Results]) -> dict[str, list[Results]]:
@@ -114,6 +121,14 @@ def conclusion(studies: Sequence[Results]) -> str:
         f"{len(judged)} published numbers: {listed(map(verdict, judged))}" if judged else "",
     ]
     return "; ".join(filter(None, parts)) if claims or judged else "nothing to test"
+
+
+def tested(studies: Sequence[Results]) -> str:
+    """22 of 38 claims, 25 published numbers."""
+    claims = [one.claim for one in stated(studies)]
+    parts = [f"{sum(one.measured is not None for one in claims)} of {len(claims)} claims" if claims else ""]
+    parts.append(plural(number, "published number") if (number := len(numbers(studies))) else "")
+    return ", ".join(filter(None, parts)) or "nothing"
 
 
 def foremost(studies: Sequence[Results]) -> list[MeasuredClaim]:

@@ -35,6 +35,8 @@ def print_table(table: Table) -> None:
 
 def _parts(page: Page, width: int) -> Iterator[RenderableType]:
     yield Text(one_line(page.title), style="bold underline", justify="center")
+    if page.caution:
+        yield Text(page.caution, style="bold")
     yield Text(one_line(f"{page.source.rstrip('.')}. {page.protocol}"))
     for table in page.tables:
         yield from _table(table, width)

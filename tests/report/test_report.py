@@ -107,7 +107,7 @@ def test_it_begins_with_the_answer_and_the_claims() -> None:
 
 def test_every_explanation_stands_once() -> None:
     text = Reader(page(runs(PLAIN, [99.0]), *(study(name=name, claims=[claim()]) for name in ("one", "two")))).text
-    for explanation in (pages.ACCURACY_NOTE, pages.EPOCH_NOTE, pages.COST_NOTE, pages.CLAIM_NOTE, *VERDICTS.values()):
+    for explanation in (*pages.ACCURACY_NOTES, pages.EPOCH_NOTE, pages.COST_NOTE, pages.CLAIM_NOTE, *VERDICTS.values()):
         assert text.count(explanation) == 1
 
 

@@ -71,7 +71,7 @@ def test_the_whole_training_of_some_pairs_counts_more_than_a_shorter_one_of_all(
     made = study(*study().rows, row("C", third), claims=[claim(pairs=[["A", "B"], ["A", "C"]])])
     one = measured(made, [*short, *runs(PLAIN, SPREAD), *runs(CBAM, SPREAD)])
     assert one.setting is not None
-    assert (one.setting.whole, one.so_far) == (True, "1 of 2 pairs")
+    assert (one.setting.whole, one.so_far) == (True, "1 of 2 comparisons")
 
 
 def test_the_ceiling_is_above_the_first_row_of_a_pair() -> None:
@@ -172,7 +172,7 @@ def test_a_part_of_a_claim_is_measured_so_far() -> None:
     rows = [row("A", PLAIN), row("B", CBAM), row("C", f"{PLAIN} routing.iterations=1")]
     made = study(*rows, claims=[claim(pairs=[["A", "B"], ["A", "C"]])])
     one = measured(made, [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 1))])
-    assert (value(one), one.verdict, one.so_far) == (pytest.approx(1.0), "supported", "1 of 2 pairs")
+    assert (value(one), one.verdict, one.so_far) == (pytest.approx(1.0), "supported", "1 of 2 comparisons")
 
 
 def test_an_unstable_row_is_left_out() -> None:
@@ -180,7 +180,7 @@ def test_an_unstable_row_is_left_out() -> None:
     made = study(*rows, claims=[claim(pairs=[["A", "B"], ["A", "C"]])])
     found = [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.5)), *runs(rows[2].run or "", [97.0, 10.0, 96.0])]
     one = measured(made, found)
-    assert (value(one), one.so_far, one.reason) == (pytest.approx(0.5), "1 of 2 pairs", "without C, unstable")
+    assert (value(one), one.so_far, one.reason) == (pytest.approx(0.5), "1 of 2 comparisons", "without C, unstable")
 
 
 def test_a_claim_is_tested_in_one_setting_the_papers_first() -> None:
@@ -228,7 +228,7 @@ def test_costs_are_compared_on_one_device_and_times_say_their_load() -> None:
     one = measured(made, [*here, there, same])
     assert (value(one), one.runs, one.so_far) == (5.0, 4, "")
     times = [*runs(PLAIN, SPREAD, load=1.0, threads=1), *runs(CBAM, SPREAD, load=2.0, threads=1)]
-    assert measured(study(claims=[claim(measure="seconds")]), times).so_far == "beside other work"
+    assert measured(study(claims=[claim(measure="seconds")]), times).so_far == "on a busy machine"
     quiet = [*runs(PLAIN, SPREAD, load=1.0, threads=2), *runs(CBAM, SPREAD, load=2.0, threads=2)]
     assert measured(study(claims=[claim(measure="seconds")]), quiet).so_far == ""
 

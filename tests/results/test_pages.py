@@ -13,7 +13,8 @@ import pytest
 from made import CBAM, PLAIN, SWEPT, claim, results, row, run, runs, study
 from support import ROOT
 
-from capsexp.results import latex, markdown
+from capsexp.results import latex, markdown, pages
+from capsexp.results.claims import MeasuredClaim
 from capsexp.results.pages import HELDOUT_NOTE, LEARNED_NOTE, SO_FAR_NOTE, Table, commands, decimal, page
 from capsexp.results.runs import MEASURES
 from capsexp.results.tables import csv
@@ -262,7 +263,7 @@ def test_a_claim_has_its_printed_and_measured_effect_and_its_p_value() -> None:
 @pytest.mark.parametrize(
     ("estimate", "claimed", "margin", "texts"),
     [
-        ("slope", "increase", None, ["an increase", "points a row"]),
+        ("slope", "increase", None, ["an increase", "points from row to row"]),
         ("relative", "-50", None, ["−50 %", "%"]),
         ("factor", "2", None, ["2 times", "times"]),
         ("difference", "no decrease", "0.1", ["no decrease", "points"]),
@@ -428,3 +429,19 @@ def test_the_same_records_give_the_same_bytes_in_any_order() -> None:
     made = study(claims=[claim()])
     assert page(results(made, found)) == page(results(made, found[::-1]))
     assert csv(results(made, found)) == csv(results(made, found[::-1]))
+
+
+def test_another_experiment_is_called_so_first() -> None:
+    assert f"# A table, on data=fashion_mnist instead\n\n**{pages.CAUTION}**" in printed(
+        study(), [], ["data=fashion_mnist"]
+    )
+    assert pages.CAUTION not in printed(study(), [], ["budget=short"])
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [("open", "open"), ("unstable", "unstable"), ("ceiling", "ceiling"), ("refuted", "refuted so far")],
+)
+def test_only_what_more_training_can_change_is_so_far(word: str, shown: str) -> None:
+    assert pages.verdict(MeasuredClaim(claim(), (), False, word, so_far="2 of 250 epochs")) == shown
+    assert pages.verdict(MeasuredClaim(claim(), (), False, word)) == word

@@ -41,14 +41,26 @@ def test_the_block_is_the_answer_and_a_line_a_source() -> None:
     made = [results(study(claims=[claim()]), WHOLE), results(study(name="b", source="other, Table 1"), [])]
     lines = block(made).splitlines()
     assert lines[:3] == [" ".join(summary.answer(made)), "", "<picture>"]
-    first, second = lines[-2:]
-    assert first == (
-        "| [made](results/README.md#made) "
-        "| B is better: +0.50 points (+0.27 to +0.73), **supported** (the whole training) "
-        "| A 99.80 → 99.00 ± 0.10 (3) %, **ours is lower** (the whole training) "
-        "| 1 of 1 claims tested: 1 supported<br>3 published numbers: 2 ours is lower, 1 open |"
+    one, number, other = lines[-5:-2]
+    assert one == (
+        "| [made](results/README.md#made): 1 of 1 claims, 3 published numbers | B is better "
+        "| +0.50 points (+0.27 to +0.73) | **supported** | all of it |"
     )
-    assert second == "| [other](results/README.md#other) |  |  | nothing to test |"
+    assert number == "|  | Accuracy of A: 99.80 % | 99.00 ± 0.10 (3) % | **ours is lower** | all of it |"
+    assert other == "| [other](results/README.md#other): nothing |  |  |  |  |"
+    assert "(docs/verdicts.md)" in lines[-1]
+
+
+def test_the_block_and_the_answer_say_which_verdicts_the_correction_takes_away() -> None:
+    near = [*runs(PLAIN, [99.0, 99.1, 99.2]), *runs(CBAM, [99.23, 99.33, 99.43])]
+    claims = [claim(), *(claim(text=f"Same {n}", claimed="same", margin="0.01") for n in range(3))]
+    made = [results(study(claims=claims), near)]
+    better = made[0].claims[0]
+    assert (better.verdict, better.holds) == ("supported", False)
+    assert "**supported**, not significant after correction" in block(made)
+    assert "1 of these verdicts is not significant after correction." in summary.answer(made)
+    strong = [results(study(claims=claims[:1]), WHOLE)]
+    assert "correction" not in " ".join([*summary.answer(strong), *block(strong).splitlines()[:-1]])
 
 
 def test_the_index_has_the_claims_each_study_and_what_was_run() -> None:
@@ -163,6 +175,32 @@ def test_a_published_number_counts_once_without_readings() -> None:
     ]
 
 
+def test_a_smaller_setting_and_parameters_are_no_published_numbers() -> None:
+    rows = [row("A", PLAIN, accuracy="99.80", parameters="6.8"), dataclasses.replace(row("C", CBAM), reading_of="A")]
+    rows[1] = dataclasses.replace(rows[1], published={"accuracy": "99.90"})
+    made = results(study(*rows, measures=["accuracy", "parameters"]), [*WHOLE, *runs(SHORT, [9.0, 9.1])])
+    assert [(number.row, number.measure, number.so_far) for number in summary.numbers([made])] == [
+        ("A", "accuracy", "")
+    ]
+
+
+def test_the_whole_training_of_another_experiment_is_not_the_papers() -> None:
+    made = [results(study(claims=[claim()], differs="our own maps"), WHOLE)]
+    assert summary.answer(made)[-1].startswith("No training was a paper's whole one; ")
+
+
+def test_the_foremost_claims_are_decided_then_sized_then_most_significant() -> None:
+    claims = [
+        claim(text="open, sized", claimed="+9", pairs=[["A", "C"]]),
+        claim(text="decided, direction"),
+        claim(text="decided, sized", claimed="+0.40"),
+        claim(text="counted", measure="parameters", estimate="relative"),
+    ]
+    third = row("C", f"{PLAIN} routing.iterations=1")
+    made = results(study(*study().rows, third, claims=claims), [*WHOLE, *runs(third.run or "", [50.0, 98.0, 99.0])])
+    assert [found.claim.text for found in summary.foremost([made])] == ["decided, sized", "decided, direction"]
+
+
 def test_the_answer_tells_counts_whole_and_shorter_trainings_apart() -> None:
     third = row("C", f"{PLAIN} routing.iterations=1 budget.epochs=2")
     fourth = row("D", f"{SHORT} routing.iterations=1")
@@ -175,13 +213,14 @@ def test_the_answer_tells_counts_whole_and_shorter_trainings_apart() -> None:
     found = [*WHOLE, *runs(third.run or "", NEAR), *runs(fourth.run or "", NEAR)]
     made = results(study(*study().rows, third, fourth, claims=claims), found)
     assert summary.answer([made]) == [
-        "Of 4 claims, 3 are tested: 1 by counting parameters (1 supported); 1 after the paper's whole training "
-        "(1 supported); 1 after shorter training, so far (1 open).",
-        "The whole training was run on MNIST only: shorter training shows directions, not levels.",
+        "Of 4 claims, 3 are tested. 1 by counting parameters: 1 supported; 1 after all the training that they are "
+        "about: 1 supported; 1 after shorter training (“so far”): 1 open.",
+        "A paper's whole training was run on MNIST only; after shorter training accuracies are lower, and even the "
+        "order can be another.",
     ]
     assert summary.answer([results(study(claims=claims[:1]), [])]) == ["No claim has been tested yet."]
     shorter = [results(study(third, fourth, claims=claims[2:3]), found[6:])]
-    assert summary.answer(shorter)[1].startswith("No training was as long as the paper's: ")
+    assert summary.answer(shorter)[1].startswith("No training was a paper's whole one; ")
 
 
 def test_verdicts_are_listed_in_their_order() -> None:

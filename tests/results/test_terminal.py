@@ -20,6 +20,7 @@ CLAIM = ["It is [bold]better[/bold]", "an increase", "+1.00 points", "supported 
 PAGE = Page(
     name="made",
     title="A title",
+    caution="",
     source="made, Table 1.",
     protocol="Their words",
     tables=[

@@ -65,6 +65,14 @@ def test_the_number_of_tested_images(words: str, tested: int) -> None:
 def test_a_note_can_tell_the_number_of_tested_images(note: str, tested: int | None) -> None:
     assert setting.tested_images(run("data=svhn", 0, note=note).identity) == tested
     assert setting.tested_images(run("data=svhn budget.test_images=9", 0, note=note).identity) == 9
+    identity = run("data=svhn", 0, note=note).identity
+    unlisted = {**identity, "data": {**identity["data"], "checksum": "0" * 32}}
+    assert setting.tested_images(unlisted) is None  # anybody can have written the note
+
+
+def test_the_samples_note_is_its_own() -> None:
+    note = "sample of 5,000 training and 1,000 test images"
+    assert setting.tested_images(run("data=mnist_sample", 0, note=note).identity) == 1_000
 
 
 @pytest.mark.parametrize(
@@ -98,6 +106,23 @@ def test_an_official_test_set_is_one_that_everybody_has(words: str, note: str | 
 )
 def test_five_epochs_are_the_papers_first_unless_the_learning_rate_falls_earlier(words: str, reduced: str) -> None:
     assert Setting.of(run(f"{PLAIN} {words}", 0).identity).reduced("first_five") == reduced
+
+
+def test_more_epochs_than_the_papers_are_another_training() -> None:
+    assert str(Setting.of(run(f"{PLAIN} budget.epochs=300", 0).identity)) == "300 of 250 epochs, bf16"
+
+
+@pytest.mark.parametrize(
+    ("words", "note", "trained"),
+    [
+        ("data=mnist budget.train_images=9", None, 9),
+        ("data=mnist", None, 60_000),
+        ("data=svhn", "first 1,000 of 4,000 digits", 1_000),
+    ],
+)
+def test_the_number_of_trained_images(words: str, note: str | None, trained: int) -> None:
+    found = setting.trained_images(run(f"{words} attention=none", 0, note=note).identity)
+    assert found == trained
 
 
 @pytest.mark.parametrize(

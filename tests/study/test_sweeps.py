@@ -23,7 +23,7 @@ from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError, RunError
 from capsexp.run import execute, records
 
-RESUME = "the same command continues after the last whole epoch"
+RESUME = "the same command continues after the last whole epoch, if there is one"
 
 
 Job = Callable[..., Any]
