@@ -116,7 +116,7 @@ def _side(text: str, frame: pd.DataFrame) -> pd.DataFrame:
             raise InputError(f"{text}: {len(matched)} runs begin like that")
     matched = matched[matched.state == "finished"]
     if matched.empty:
-        raise InputError(f"{text}: no finished run; a side is {SIDES}")
+        raise InputError(f"{text}: no finished run (trials of budget=smoke don't count); a side is {SIDES}")
     if "paper" not in set(matched.protocol):
         raise InputError(f"{text}: has runs of protocol=heldout only; runs of protocol=paper are compared")
     return matched.assign(study=NAME, row=text)

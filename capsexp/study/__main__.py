@@ -40,8 +40,6 @@ def main(arguments: list[str] | None = None) -> int:
             problems = _print_tables(options, Path(jobs[0].planned.config.paths.results))
     finally:
         monitor.print_end(jobs, [*problems, *barred])
-        if trials := sum(job.planned.config.budget.steps is not None for job in jobs):
-            print(f"trials of a few steps (budget.steps), which the tables leave out: {trials} of them")
     return FAILED if barred or problems or planning.count(jobs, "failed") else DONE
 
 

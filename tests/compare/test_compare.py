@@ -103,7 +103,7 @@ def test_two_folders_are_compared_in_all_that_both_trained(tmp_path: Path) -> No
     [
         (CBAM, "both sides are the same"),
         ("model=capsnett data=mnist", "did you mean capsnet?"),
-        ("model=capsnet data=svhn", "no finished run; a side is a command line"),
+        ("model=capsnet data=svhn", "no finished run .*; a side is a command line"),
         ("jiao_table2:CapsNet11", "jiao_table2 has no row CapsNet11; did you mean CapsNet1?"),
         ("capsnet-mnist", "6 runs begin like that"),
         ("nothing", "no finished run"),

@@ -15,6 +15,8 @@ NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
 BAD_INPUTS = [
     # groups and choices
+    ("epochs=3", "epochs: no such key; did you mean optim.epochs or budget.epochs?"),
+    ("lr=0.1", "lr: no such key; did you mean optim.lr?"),
     ("modle=capsnet", "modle: no such key; did you mean model?"),
     ("model=capsnett", "model=capsnett: no such choice; did you mean capsnet?"),
     ("data=mnst", "data=mnst: no such choice; did you mean mnist?"),
