@@ -232,7 +232,7 @@ class _Drawing:
         marks: list[tuple[str, Callable[[], None]]] = [
             ("claimed size", lambda: self.line(x + 8, y - 6, x + 8, y + 6, "claimed")),
             ("claimed direction", lambda: self.arrow(x, y, 14)),
-            ("all the training that the claim is about, or counted", lambda: self.dot(x + 7, y, "")),
+            ("trained in full, or counted", lambda: self.dot(x + 7, y, "")),
             ("shorter training", lambda: self.dot(x + 7, y, "hollow")),
             ("95 % interval", lambda: self.line(x, y, x + 14, y, "mark")),
         ]
@@ -375,4 +375,4 @@ def _training(one: MeasuredClaim) -> str:
     """How its runs were trained, in short."""
     if one.setting is None:
         return "counted" if one.measured else ""
-    return shorter(one.setting.reduced(one.claim.measure)) or "whole training"
+    return shorter(one.setting.reduced(one.claim.measure)) or "in full"

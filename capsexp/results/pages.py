@@ -401,7 +401,7 @@ def _unit(claim: Claim) -> str:
     if claim.estimate == "factor":
         return " times"
     unit = "%" if claim.estimate == "relative" else UNITS.get(claim.measure, "")
-    return f" {unit}" + (" from row to row" if claim.estimate == "slope" else "")
+    return f" {unit}" + (" per row" if claim.estimate == "slope" else "")
 
 
 def _probability(value: float) -> str:

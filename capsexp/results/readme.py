@@ -34,7 +34,7 @@ PICTURE = """<picture>
 log-ratio with its 95 % interval, and the claimed size">
 </picture>"""
 
-WHOLE = "all of it"
+WHOLE = "in full"
 LEGEND = (
     "Measured: the effect and its 95 % interval, or the mean ± standard deviation (number of seeds). So far: after "
     "shorter training than the paper's, or with other data. Correction: Holm's, for all claims of a source. "

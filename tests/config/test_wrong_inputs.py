@@ -249,5 +249,6 @@ def test_each_ends_in_one_line_and_code_2(
         code, out, err = (alone if number % 4 == 0 else server)(words, environment)
         if code != 2 or out or err.count("\n") != 1 or expected not in err:
             wrong.append(f"{command}: code {code}, {out!r}, {err!r}; expected {expected!r}")
+            print(wrong[-1], flush=True)
     print(f"{len(commands)} wrong inputs, {len(commands[::4])} of them as commands; {len(wrong)} not as expected")
     assert not wrong, "\n".join(wrong)

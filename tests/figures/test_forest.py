@@ -58,7 +58,7 @@ def test_a_dot_is_hollow_after_shorter_training_and_the_verdict_so_far(whole: bo
     (dot,) = circles(picture)
     assert ("hollow" in dot["class"]) == (not whole)
     assert ("supported" if whole else "supported so far") in texts(picture)
-    assert ("whole training" if whole else "2/250 ep") in texts(picture)
+    assert ("in full" if whole else "2/250 ep") in texts(picture)
 
 
 def test_an_effect_beyond_the_axis_is_a_triangle_at_its_edge() -> None:

@@ -44,9 +44,9 @@ def test_the_block_is_the_answer_and_a_line_a_source() -> None:
     one, number, other = lines[-5:-2]
     assert one == (
         "| [made](results/README.md#made): 1 of 1 claims, 3 published numbers | B is better "
-        "| +0.50 points (+0.27 to +0.73) | **supported** | all of it |"
+        "| +0.50 points (+0.27 to +0.73) | **supported** | in full |"
     )
-    assert number == "|  | Accuracy of A: 99.80 % | 99.00 ± 0.10 (3) % | **ours is lower** | all of it |"
+    assert number == "|  | Accuracy of A: 99.80 % | 99.00 ± 0.10 (3) % | **ours is lower** | in full |"
     assert other == "| [other](results/README.md#other): nothing |  |  |  |  |"
     assert "(docs/verdicts.md)" in lines[-1]
 
