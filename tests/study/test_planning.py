@@ -68,10 +68,10 @@ def test_rows_with_a_run_in_common_need_it_once(calls: Counter[str]) -> None:
     assert job.studies == ["tsai_fig4_ablation"]
 
 
-def test_a_run_that_cannot_be_composed_is_refused_at_once(calls: Counter[str]) -> None:
+def test_a_run_that_cannot_be_composed_is_refused_before_data_is_looked_for(calls: Counter[str]) -> None:
     with pytest.raises(InputError, match=r"routing\.norm: no such key"):
         planning.plan_all([studies.load("tsai_fig4")], ["routing.norm=false"], [0])
-    assert calls["composed"] == 1
+    assert set(calls) == {"composed"}
 
 
 def test_a_jobs_state_is_that_of_its_record(trained: Trained, tmp_path: Path) -> None:
