@@ -110,8 +110,8 @@ def tidy(selections: Sequence[Selection], matched: pd.DataFrame, best: pd.DataFr
                 for protocol, measures in MEASURES_OF.items():
                     key = study.name, row.name, setting, protocol
                     place = places.get(key, {"runs": 0, "failed": 0, "unlearned": 0, "keys": []})
-                    shared = {**dict(zip(PLACE, key, strict=True)), **place, "main": rank == 0}
-                    shared |= {"best_of": _best_of(row, protocol, place), "unstable": False, "so_far": ""}
+                    place = {**dict(zip(PLACE, key, strict=True)), **place, "main": rank == 0}
+                    place |= {"best_of": _best_of(row, place), "unstable": False, "so_far": ""}
                     for measure in measures:
                         found = values.get((*key, measure), {"seeds": [], "values": [], "bounds": []})
                         printed = row.published.get(measure) if protocol == "paper" else None
@@ -119,13 +119,11 @@ def tidy(selections: Sequence[Selection], matched: pd.DataFrame, best: pd.DataFr
                         if measure == "parameters":
                             numbers = _parameters(selection, row, published)
                         else:
-                            numbers = _numbers(
-                                measure, place, setting, protocol, pools, found["values"], found["bounds"]
-                            )
+                            numbers = _numbers(measure, place, found["values"], found["bounds"], pools)
                             if published and numbers["n"] and measure in JUDGED and not row.elsewhere:
                                 numbers |= _compared(measure, numbers, published, margins[measure], found["bounds"])
                             numbers["so_far"] = so_far(selection, measure, setting, place)
-                        cells.append({**shared, "measure": measure, "published": printed, **found, **numbers})
+                        cells.append({**place, "measure": measure, "published": printed, **found, **numbers})
     return pd.DataFrame(cells, columns=Cell._fields, dtype=object).where(lambda frame: frame.notna(), None)
 
 
@@ -213,34 +211,28 @@ def _most_frequent(devices: "pd.Series[str]") -> str:
     return devices.mode()[0]
 
 
-def _best_of(row: Row, protocol: str, place: Mapping[str, Any]) -> str:
+def _best_of(row: Row, place: Mapping[str, Any]) -> str:
     """How the best of a row's combinations was selected; nothing for a single one, or without finished runs."""
     combinations, fewest, most = (place.get(name, 1) for name in ("combinations", "fewest", "most"))
     if combinations == 1:
         return ""
     tried = "" if fewest == combinations else f"{fewest} of " if fewest == most else f"{fewest} to {most} of "
-    images = "test set" if protocol == "paper" else "held-out images"
+    images = "test set" if place["protocol"] == "paper" else "held-out images"
     return f"best of {tried}{combinations} ({row.swept}), selected on the {images}"
 
 
 def _numbers(
-    measure: str,
-    place: Mapping[str, Any],
-    setting: Setting | None,
-    protocol: str,
-    pools: Pools,
-    values: Sequence[float],
-    bounds: Sequence[bool],
+    measure: str, place: Mapping[str, Any], values: Sequence[float], bounds: Sequence[bool], pools: Pools
 ) -> dict[str, Any]:
     """Mean, standard deviation and prediction interval."""
-    if not values or setting is None:
+    if not values:
         return {"n": 0}
     center, n = mean(values), len(values)
     sd = math.sqrt(sum((value - center) ** 2 for value in values) / (n - 1)) if n > 1 else None
     found = {"n": n, "mean": center, "sd": sd}
     if measure in COSTS or any(bounds):
         return found
-    pool = pools.pool((place["dataset"], setting, protocol), measure)
+    pool = pools.pool((place["dataset"], place["setting"], place["protocol"]), measure)
     if place["combinations"] == 1 and place["condition"] in pool.unstable:
         return {**found, "mean": median(values), "unstable": True}
     drawn = measure in PERCENT and not place["official"]  # another experimenter's test images would be others

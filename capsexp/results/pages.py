@@ -317,14 +317,14 @@ def _table(
     has |= {"so far"} if any(line.cell("accuracy").so_far for line in lines if line.setting) else set()
     has |= {"unlearned"} if any(cell.unlearned for line in lines for cell in line.cells.values()) else set()
     columns = [column for column in columns if column.needs in has]
-    texts = [[column.text(line) for column in columns] for line in lines]
-    kept = [place for place, row in enumerate(texts) if complete or any(row)]
-    shown = [place for place in range(len(columns)) if any(texts[row][place] for row in kept)]
-    rows = [[lines[row].row.name, *lines[row].row.labels[1:], *(texts[row][place] for place in shown)] for row in kept]
-    names = [*results.study.columns, *(columns[place].name for place in shown)]
-    alignment = "l" * len(results.study.columns) + "".join(columns[place].alignment for place in shown)
+    filled = [(line, {column: column.text(line) for column in columns}) for line in lines]
+    filled = [(line, texts) for line, texts in filled if complete or any(texts.values())]
+    shown = [column for column in columns if any(texts[column] for _, texts in filled)]
+    rows = [[*line.row.labels, *(texts[column] for column in shown)] for line, texts in filled]
+    names = [*results.study.columns, *(column.name for column in shown)]
+    alignment = "l" * len(results.study.columns) + "".join(column.alignment for column in shown)
     notes = [text for text, needs in NOTES[title] if needs in has]
-    remarks = _remarks([lines[row] for row in kept]) if title == "Accuracy" else []
+    remarks = _remarks([line for line, _ in filled]) if title == "Accuracy" else []
     return Table(title, names, alignment, rows, notes, remarks)
 
 
