@@ -1,12 +1,10 @@
 """The LightningDataModule of a run: loaders over splits that are stored on the device."""
 
-import dataclasses
-
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from capsexp.config.schema import Config, Preprocess
+from capsexp.config.schema import Config, training_preprocess
 from capsexp.data.loader import BatchGroups, DeviceLoader, ProcessSlice, TrainingLoader, derived_seed
 from capsexp.data.source import ImageSet
 from capsexp.data.synthesis import Digits, make_synthesis
@@ -108,11 +106,6 @@ def test_split(images: ImageSet, config: Config) -> Split:
     if synthesis is not None:
         split = synthesis.test(Digits(*split, config.data.classes), config.data.size)
     return _first(split, config.budget.test_images)
-
-
-def training_preprocess(config: Config) -> Preprocess:
-    """The preprocessing of training images; without `flip` where a mirrored image changes its class."""
-    return dataclasses.replace(config.preprocess, flip=config.preprocess.flip and config.data.flips)
 
 
 def heldout_split(count: int, seed: int) -> tuple[Tensor, Tensor]:
