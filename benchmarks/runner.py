@@ -16,10 +16,9 @@ import torch
 
 from capsexp.cli import end_with
 from capsexp.config import compose
-from capsexp.config.schema import Config, Paths, check
+from capsexp.config.schema import Config, Paths, check, training_preprocess
 from capsexp.data import source
 from capsexp.data.loader import DeviceLoader, TrainingLoader
-from capsexp.data.module import training_preprocess
 from capsexp.run.build import build
 from capsexp.run.environment import keep_freed_memory
 from capsexp.run.execute import run

@@ -64,6 +64,7 @@ def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
                 monkeypatch.syspath_prepend((ROOT / command).parent)
                 runpy.run_path(str(ROOT / command), run_name="__main__")
             else:
+                monkeypatch.delitem(sys.modules, f"{command}.__main__", raising=False)  # a test may have imported it
                 runpy.run_module(command, run_name="__main__", alter_sys=True)
         captured = capsys.readouterr()
         assert isinstance(ended.value.code, int)

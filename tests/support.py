@@ -55,10 +55,15 @@ def folders(place: Path) -> tuple[str, str]:
 def copy_of(trained: Trained, place: Path, *, recorded: bool = True) -> Config:
     """The configuration of a copy of a run; not recorded: as if it had been killed before its record was written."""
     shutil.copytree(Path(trained.config.paths.logs).parent, place, dirs_exist_ok=True)
-    config = dataclasses.replace(trained.config, paths=Paths(results=f"{place}/results", logs=f"{place}/logs"))
+    config = at(trained.config, place)
     if not recorded:
         plan(config).path.unlink()
     return config
+
+
+def at(config: Config, place: Path) -> Config:
+    """The configuration with other folders to write to."""
+    return dataclasses.replace(config, paths=Paths(results=f"{place}/results", logs=f"{place}/logs"))
 
 
 def composed_config(*overrides: str) -> Config:

@@ -200,6 +200,11 @@ def check(node: dict[str, Any]) -> Config:
     return config
 
 
+def training_preprocess(config: Config) -> Preprocess:
+    """The preprocessing of training images; without `flip` where a mirrored image changes its class."""
+    return replace(config.preprocess, flip=config.preprocess.flip and config.data.flips)
+
+
 def is_multilabel(data: Data) -> bool:
     """Whether an image's label is a set of classes."""
     return data.synthesis is not None and getattr(import_target(data.synthesis, "data.synthesis"), "multilabel", False)

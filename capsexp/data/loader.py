@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from capsexp.config.schema import Preprocess
-from capsexp.data.synthesis import Draw
+from capsexp.data.synthesis import DrawEpoch
 from capsexp.errors import InputError
 
 
@@ -113,7 +113,7 @@ class TrainingLoader(DeviceLoader):
         epoch: Callable[[], int],
         steps: int | None = None,
         process: ProcessSlice = SINGLE_PROCESS,
-        draw: Draw | None = None,
+        draw: DrawEpoch | None = None,
         side: int | None = None,
     ) -> None:
         super().__init__(images, labels, batch_size, steps, process)

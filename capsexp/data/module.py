@@ -1,12 +1,10 @@
 """The LightningDataModule of a run: loaders over splits that are stored on the device."""
 
-import dataclasses
-
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from capsexp.config.schema import Config, Preprocess
+from capsexp.config.schema import Config, training_preprocess
 from capsexp.data.loader import BatchGroups, DeviceLoader, ProcessSlice, TrainingLoader, derived_seed
 from capsexp.data.source import ImageSet
 from capsexp.data.synthesis import Digits, make_synthesis
@@ -65,24 +63,24 @@ class CapsuleData(pl.LightningDataModule):
             config.optim.batch_size,
             training_preprocess(config),
             config.seed,
-            lambda: trainer.current_epoch,
-            config.budget.steps,
-            self._process(),
-            synthesis.training(self._digits(self.train), config.data.size) if synthesis else None,
-            config.data.size,
+            epoch=lambda: trainer.current_epoch,
+            steps=config.budget.steps,
+            process=self._process(),
+            draw=synthesis.training(self._digits(self.train), config.data.size) if synthesis else None,
+            side=config.data.size,
         )
         return self._grouped(loader)
 
     def val_dataloader(self) -> BatchGroups:
         """The batches that are evaluated after each epoch."""
-        return self._grouped(self._evaluation(self.evaluated))
+        return self._evaluation(self.evaluated)
 
     def test_dataloader(self) -> BatchGroups:
         """The test set."""
-        return self._grouped(self._evaluation(self.test))
+        return self._evaluation(self.test)
 
-    def _evaluation(self, split: Split) -> DeviceLoader:
-        return DeviceLoader(*split, self.config.trainer.eval_batch_size, process=self._process())
+    def _evaluation(self, split: Split) -> BatchGroups:
+        return self._grouped(DeviceLoader(*split, self.config.trainer.eval_batch_size, process=self._process()))
 
     def _grouped(self, loader: DeviceLoader) -> BatchGroups:
         default = STEPS_AT_ONCE if loader.labels.is_cuda else 1
@@ -108,11 +106,6 @@ def test_split(images: ImageSet, config: Config) -> Split:
     if synthesis is not None:
         split = synthesis.test(Digits(*split, config.data.classes), config.data.size)
     return _first(split, config.budget.test_images)
-
-
-def training_preprocess(config: Config) -> Preprocess:
-    """The preprocessing of training images; without `flip` where a mirrored image changes its class."""
-    return dataclasses.replace(config.preprocess, flip=config.preprocess.flip and config.data.flips)
 
 
 def heldout_split(count: int, seed: int) -> tuple[Tensor, Tensor]:

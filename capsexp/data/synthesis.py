@@ -37,7 +37,7 @@ class Digits(NamedTuple):
 ImagesAt = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 #: Draws an epoch of images; the generator is on the digits' device.
-Draw = Callable[[Generator], ImagesAt]
+DrawEpoch = Callable[[Generator], ImagesAt]
 
 
 class Synthesis(ABC):
@@ -47,7 +47,7 @@ class Synthesis(ABC):
     multilabel: bool = False
 
     @abstractmethod
-    def training(self, digits: Digits, size: int) -> Draw:
+    def training(self, digits: Digits, size: int) -> DrawEpoch:
         """A function that draws an epoch of training images.
 
         Raises InputError for digits that no image can be synthesised from.
@@ -80,7 +80,7 @@ class DiverseMultiMNIST(Synthesis):
     def __init__(self, *, single: UnitInterval = 1 / 6) -> None:
         self.single = single
 
-    def training(self, digits: Digits, size: int) -> Draw:
+    def training(self, digits: Digits, size: int) -> DrawEpoch:
         place, labels, count = Placement(digits.images, size), digits.labels, len(digits.labels)
         others = OtherClasses(digits)
 
@@ -124,7 +124,7 @@ class AffineMNIST(Synthesis):
     ) -> None:
         self.rotation, self.shear, self.scale = rotation, shear, scale
 
-    def training(self, digits: Digits, size: int) -> Draw:
+    def training(self, digits: Digits, size: int) -> DrawEpoch:
         place = Placement(digits.images, size)
 
         def draw(generator: Generator) -> ImagesAt:

@@ -86,19 +86,21 @@ def gradients(
     `saved` are children, matrices, and the s and logits of the iterations, as `route` takes and returns them.
     """
     children, matrices, totals, logits = saved
-    sums = _Gradients(children, matrices, trains)
+    sums, transposed = _Gradients(children, matrices, trains), matrices.mT.contiguous()
     by_logits: Tensor | None = None
     for before, b in zip(reversed(totals), reversed(logits), strict=True):
         c = b.softmax(dim=0)
-        by_c = sums.through_total(c, by_total, agreement=not detach)
+        by_c = sums.add(c, by_total, agreement=not detach)  # of s_j = Σ_i c_ij û_ij
         if detach:
             return sums.children.to(children.dtype), sums.matrices.to(matrices.dtype)
         assert by_c is not None
         change = c * (by_c - (c * by_c).sum(dim=0))
         by_logits = change if by_logits is None or not accumulate else change + by_logits
-        by_parents = sums.through_agreement(by_logits, squash(before, squash_constant))
+        sums.add(by_logits, squash(before, squash_constant), agreement=False)  # of û_ij · v_j
+        by_parents = _weighted(children, transposed, by_logits)
         by_total = _through_squash(before, by_parents, squash_constant)
-    sums.through_total(None, by_total, agreement=False)
+    first = by_total.new_full(_logits_shape(children, matrices), 1 / len(matrices))
+    sums.add(first, by_total, agreement=False)
     return sums.children.to(children.dtype), sums.matrices.to(matrices.dtype)
 
 
@@ -107,23 +109,11 @@ class _Gradients:
 
     def __init__(self, children: Tensor, matrices: Tensor, trains: bool) -> None:
         self.u, self.w, self.trains = children, matrices, trains
-        self.transposed = matrices.mT.contiguous()
         self.children = children.new_zeros(children.shape, dtype=_wide(children))
         self.matrices = matrices.new_zeros(matrices.shape if trains else 0, dtype=_wide(children))
 
-    def through_total(self, c: Tensor | None, by_total: Tensor, agreement: bool) -> Tensor | None:
-        """Adds those of s_j = Σ_i c_ij û_ij, from `by_total`; with `agreement` returns the gradient by c, [J, B, I]."""
-        if c is None:
-            c = by_total.new_full(_logits_shape(self.u, self.w), 1 / len(self.w))
-        return self._add(c, by_total, agreement)
-
-    def through_agreement(self, by_agreement: Tensor, parents: Tensor) -> Tensor:
-        """Adds those of a_ij = û_ij · v_j, from `by_agreement`; returns the gradient by v, [J, B, D]."""
-        self._add(by_agreement, parents, agreement=False)
-        return _weighted(self.u, self.transposed, by_agreement)
-
-    def _add(self, scale: Tensor, x: Tensor, agreement: bool) -> Tensor | None:
-        """Adds the gradients of Σ_ij scale_ij û_ij · x_j; with `agreement` returns û_ij · x_j, [J, B, I]."""
+    def add(self, scale: Tensor, x: Tensor, agreement: bool) -> Tensor | None:
+        """Adds those of Σ_ij scale_ij û_ij · x_j; with `agreement` returns that by the scale, û_ij · x_j, [J, B, I]."""
         agreements = []
         for j in _tiles(self.w):
             a, weights = x[j].to(self.w.dtype), scale[j, :, None].to(self.u.dtype)

@@ -7,7 +7,6 @@ import re
 import time
 import warnings
 import zipfile
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
+from capsexp.data.cache import Log
 from capsexp.errors import DamagedError, InputError
 from capsexp.files import write_file
 from capsexp.run.module import CapsuleModule
@@ -116,7 +116,7 @@ def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
     return checkpoint
 
 
-def resumable(planned: Plan, log: Callable[[str], None]) -> tuple[Path, dict[str, Any]] | None:
+def resumable(planned: Plan, log: Log) -> tuple[Path, dict[str, Any]] | None:
     """The checkpoint that the run continues from: the last, or where that is damaged the one before it, or None.
 
     A damaged one is removed, so that it isn't kept as the one before the next.

@@ -2,13 +2,14 @@
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from capsexp.config.schema import Config
+from capsexp.data.cache import Log
 from capsexp.errors import BusyError, InputError
 from capsexp.files import check_writable, naming, remove_parts
 from capsexp.run import records
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def run(
     config: Config,
     command: str | None = None,
-    log: Callable[[str], None] = print,
+    log: Log = print,
     callbacks: "Sequence[Callback]" = (),
 ) -> records.Record:
     """The record of a run, which is trained, resumed, or finished already.
@@ -56,7 +57,7 @@ def run(
         return train(planned, parameters, log, callbacks)
 
 
-def _finished(planned: Plan, log: Callable[[str], None]) -> records.Record | None:
+def _finished(planned: Plan, log: Log) -> records.Record | None:
     """The record that makes training unnecessary."""
     record = None if planned.config.rerun else finished(planned)
     if record:

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, Literal
 
 from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, check_value, import_target
-from capsexp.config.schema import Attention, Budget, Config, Optim, Preprocess
+from capsexp.config.schema import Attention, Budget, Config, Optim, Preprocess, training_preprocess
 from capsexp.config.searchpath import is_outside
 from capsexp.errors import CapsexpError, InputError, first_line
 from capsexp.files import write_file
@@ -87,7 +87,7 @@ def identity(config: Config, precision: str, note: str | None, unlisted: str | N
         "loss": _component(config.loss),
         "attention": _section(config.attention),
         "reconstruction": reconstruction,
-        "preprocess": _section(config.preprocess) | {"flip": config.preprocess.flip and config.data.flips},
+        "preprocess": _section(training_preprocess(config)),
         "optim": _section(config.optim),
         "budget": _section(config.budget),
         "precision": precision,

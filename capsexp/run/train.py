@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pytorch_lightning as pl
@@ -12,6 +12,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
 from capsexp.data import source
+from capsexp.data.cache import Log
 from capsexp.data.module import CapsuleData, constant_guess
 from capsexp.errors import InputError, RunError, first_line
 from capsexp.files import naming
@@ -24,8 +25,6 @@ from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import BEST, Plan, finished
 from capsexp.run.progress import make_progress
 from capsexp.run.tensorboard import TensorBoard, folder_of
-
-Log = Callable[[str], None]
 
 
 def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback] = ()) -> records.Record:

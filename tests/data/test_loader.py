@@ -5,9 +5,9 @@ import torch
 from support import composed_config
 from torch import Tensor
 
-from capsexp.config.schema import Preprocess
+from capsexp.config.schema import Preprocess, training_preprocess
 from capsexp.data.loader import DeviceLoader, TrainingLoader, derived_seed, moved
-from capsexp.data.module import heldout_split, training_preprocess
+from capsexp.data.module import heldout_split
 
 PLAIN = Preprocess(normalize=False, shift=0.0, crop_padding=0, flip=False)
 MOVING = Preprocess(normalize=False, shift=0.1, crop_padding=2, flip=True)

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from PIL import Image
-from support import Trained, composed_config, train
+from support import Program, Trained, composed_config, train
 
-from capsexp.cli import end_with
 from capsexp.data import source
 from capsexp.errors import InputError
 from capsexp.inspect import __main__ as inspect
@@ -61,20 +59,6 @@ def packaged() -> tuple[NDArray[np.uint8], list[int]]:
 def numbers(path: Path) -> dict[str, Any]:
     """The JSON file beside a picture."""
     return json.loads(path.with_suffix(".json").read_text())
-
-
-def error_line(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, str]:
-    """The exit code and the one line of the error."""
-    monkeypatch.setattr(sys, "argv", ["inspect", *words])
-    with pytest.raises(SystemExit) as ended:
-        end_with(inspect.main, inspect.__doc__)
-    printed = capsys.readouterr()
-    (line,) = printed.err.splitlines()
-    assert printed.out == ""
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, line
 
 
 def test_the_prediction_is_the_networks(folders: dict[str, Path], pictures: dict[str, Path]) -> None:
@@ -259,13 +243,13 @@ def test_wrong_input_is_one_line(
     folders: dict[str, Path],
     bad_files: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    program: Program,
 ) -> None:
     monkeypatch.chdir(bad_files)
     before = sorted(bad_files.iterdir())
-    code, line = error_line(words.replace("FOLDER", str(folders["cnn"])).split(), monkeypatch, capsys)
-    assert line.startswith(f"error: {expected}")
-    assert code == 2
+    code, lines, (error,) = program("capsexp.inspect", *words.replace("FOLDER", str(folders["cnn"])).split())
+    assert (code, lines) == (2, [])
+    assert error.startswith(f"error: {expected}")
     assert sorted(bad_files.iterdir()) == before
 
 
@@ -285,12 +269,10 @@ def test_a_wrong_image_is_one_line(
     assert str(error.value) == f"image={image}: {expected}"
 
 
-def test_scores_that_are_not_finite_are_an_error(
-    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scores_that_are_not_finite_are_an_error(folders: dict[str, Path], tmp_path: Path, program: Program) -> None:
     checkpoint = load(folders["cnn"] / "best.ckpt")
     checkpoint["state_dict"]["network.layers.0.weight"].fill_(math.nan)
     torch.save(checkpoint, tmp_path / "nan.ckpt")
-    code, line = error_line([f"checkpoint={tmp_path}/nan.ckpt", "image=0"], monkeypatch, capsys)
+    code, _, (error,) = program("capsexp.inspect", f"checkpoint={tmp_path}/nan.ckpt", "image=0")
     assert code == 1
-    assert line.endswith("nan.ckpt: its network's scores of mnist_sample test image 0 are not finite")
+    assert error.endswith("nan.ckpt: its network's scores of mnist_sample test image 0 are not finite")

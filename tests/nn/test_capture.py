@@ -19,30 +19,18 @@ from capsexp.routing.dynamic import DynamicRouting
 from capsexp.routing.gaussians import fitted
 from capsexp.run.build import build
 
-#: Every procedure; linear and convolutional layers; vectors and matrices; a hidden layer without positions.
+#: Every procedure; linear and convolutional layers; vectors and matrices; a hidden layer without positions. A command
+#: line, and the iterations of each layer, from the lowest.
 NETWORKS = {
-    "capsnet": "model=capsnet data=mnist_sample attention=cbam",
-    "capsnet, em": "model=capsnet data=mnist_sample routing=em attention=dual",
-    "da_capsnet": "model=da_capsnet data=cifar10 attention=dual",
-    "em_capsnet": "model=em_capsnet data=cifar10 routing.iterations=3",
-    "inverted_capsnet": "model=inverted_capsnet data=cifar10 routing.iterations=3",
-    "inverted_capsnet, sequential": "model=inverted_capsnet data=cifar10 routing.order=sequential",
-    "inverted_capsnet, activations": "model=inverted_capsnet data=cifar10 routing.activations=true",
-    "inverted_capsnet, cifar100": "model=inverted_capsnet_cifar100 data=cifar100",
-    "capsnet*": "model=inverted_capsnet data=cifar10 routing=dynamic model.structure=vector",
-}
-
-#: Iterations of each layer, from the lowest.
-ITERATIONS = {
-    "capsnet": [3],
-    "capsnet, em": [2],
-    "da_capsnet": [3],
-    "em_capsnet": [3, 3, 3],
-    "inverted_capsnet": [1, 2, 3],
-    "inverted_capsnet, sequential": [2, 2, 2],
-    "inverted_capsnet, activations": [1, 1, 2],
-    "inverted_capsnet, cifar100": [1, 1, 1, 2],
-    "capsnet*": [3, 3, 3],
+    "capsnet": ("model=capsnet data=mnist_sample attention=cbam", [3]),
+    "capsnet, em": ("model=capsnet data=mnist_sample routing=em attention=dual", [2]),
+    "da_capsnet": ("model=da_capsnet data=cifar10 attention=dual", [3]),
+    "em_capsnet": ("model=em_capsnet data=cifar10 routing.iterations=3", [3, 3, 3]),
+    "inverted_capsnet": ("model=inverted_capsnet data=cifar10 routing.iterations=3", [1, 2, 3]),
+    "inverted_capsnet, sequential": ("model=inverted_capsnet data=cifar10 routing.order=sequential", [2, 2, 2]),
+    "inverted_capsnet, activations": ("model=inverted_capsnet data=cifar10 routing.activations=true", [1, 1, 2]),
+    "inverted_capsnet, cifar100": ("model=inverted_capsnet_cifar100 data=cifar100", [1, 1, 1, 2]),
+    "capsnet*": ("model=inverted_capsnet data=cifar10 routing=dynamic model.structure=vector", [3, 3, 3]),
 }
 
 
@@ -73,9 +61,10 @@ def with_reference(network: nn.Module, pixels: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_coefficients_are_distributions_over_the_parents_one_an_iteration(name: str) -> None:
-    network, pixels = made(NETWORKS[name])
+    words, iterations = NETWORKS[name]
+    network, pixels = made(words)
     captured = capture(network, pixels)
-    assert [len(layer.coefficients) for layer in captured.layers] == ITERATIONS[name]
+    assert [len(layer.coefficients) for layer in captured.layers] == iterations
     for layer in captured.layers:
         for coefficients in layer.coefficients:
             torch.testing.assert_close(coefficients.sum(dim=-1), torch.ones(coefficients.shape[:-1]))
@@ -89,7 +78,7 @@ def test_coefficients_are_distributions_over_the_parents_one_an_iteration(name: 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_coefficients_to_all_classes_sum_to_1_for_every_child_in_a_window(name: str) -> None:
-    network, pixels = made(NETWORKS[name])
+    network, pixels = made(NETWORKS[name][0])
     captured = capture(network, pixels)
     classes = captured.prediction.scores.shape[1]
     coefficients = [captured.coefficients_to(torch.full((2,), label)) for label in range(classes)]
@@ -136,7 +125,7 @@ def test_em_routings_classes_from_its_coefficients() -> None:
 
 
 def test_inverted_routings_classes_from_its_coefficients() -> None:
-    network, pixels = made(NETWORKS["inverted_capsnet"])
+    network, pixels = made(NETWORKS["inverted_capsnet"][0])
     captured = capture(network, pixels)
     layer, linear = captured.layers[-1], network.capsules.layers[-1]
     with torch.no_grad():
@@ -146,7 +135,7 @@ def test_inverted_routings_classes_from_its_coefficients() -> None:
 
 
 def test_presence_of_squashed_poses_is_their_length() -> None:
-    for layer in capture(*made(NETWORKS["capsnet*"])).layers:
+    for layer in capture(*made(NETWORKS["capsnet*"][0])).layers:
         torch.testing.assert_close(layer.presence, layer.lengths)
         assert 0 < float(layer.presence.mean()) < 1
 
@@ -200,7 +189,7 @@ def test_entropy_of_known_distributions() -> None:
 
 
 def test_cbams_maps_are_the_factors_of_its_features() -> None:
-    network, pixels = made(NETWORKS["capsnet"])
+    network, pixels = made(NETWORKS["capsnet"][0])
     calls: list[tuple[Tensor, Tensor]] = []
     (cbam,) = (module for module in network.modules() if isinstance(module, CBAM))
     with cbam.register_forward_hook(lambda module, inputs, output: calls.append((inputs[0], output))):
@@ -229,7 +218,7 @@ def test_huangs_maps_are_the_factors_of_features_and_votes(axis: str) -> None:
 
 
 def test_attention_on_the_votes_of_primary_capsules_and_of_a_convolutional_layer() -> None:
-    network, pixels = made(NETWORKS["capsnet, em"])
+    network, pixels = made(NETWORKS["capsnet, em"][0])
     caps = capture(network, pixels).attention[-1]
     votes = torch.einsum("bhwic,ihwjdc->bhwijd", capture(network, pixels).layers[0].poses, _six(network))
     torch.testing.assert_close(caps.values, 1 + network.classes.attention.gate(votes), atol=1e-5, rtol=1e-4)
@@ -254,7 +243,7 @@ class _OneLayer(nn.Module):
 
 
 def test_the_network_is_unchanged() -> None:
-    network, pixels = made(NETWORKS["capsnet"])
+    network, pixels = made(NETWORKS["capsnet"][0])
     network.train()
     network.cbam.eval()
     before = {name: module.training for name, module in network.named_modules()}
@@ -272,7 +261,7 @@ def test_the_network_is_unchanged() -> None:
 
 
 def test_the_network_is_unchanged_when_it_fails() -> None:
-    network, pixels = made(NETWORKS["capsnet"])
+    network, pixels = made(NETWORKS["capsnet"][0])
     network.train()
     with pytest.raises(RuntimeError):
         capture(network, pixels[:, :, :20])
@@ -282,7 +271,7 @@ def test_the_network_is_unchanged_when_it_fails() -> None:
 
 
 def test_gradients_flow_to_pixels_that_require_them() -> None:
-    network, pixels = made(NETWORKS["capsnet"])
+    network, pixels = made(NETWORKS["capsnet"][0])
     layer = capture(network, pixels.requires_grad_()).layers[0]
     (derivative,) = torch.autograd.grad(layer.lengths.sum(), pixels)
     assert float(derivative.abs().sum()) > 0

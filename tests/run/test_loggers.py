@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
-from support import Trained, composed_config, copy_of, numbers, train
+from support import Trained, at, composed_config, copy_of, numbers, train
 
-from capsexp.config.schema import Config, Logger, Paths
+from capsexp.config.schema import Logger
 from capsexp.errors import InputError
 from capsexp.run import execute, records
 from capsexp.run.plan import plan
@@ -21,11 +21,6 @@ from capsexp.run.records import Record
 from capsexp.run.tensorboard import final_scalars, folder_of, scalars
 
 Curves = dict[str, dict[int, float]]  # by name and step
-
-
-def at(config: Config, place: Path) -> Config:
-    """The configuration with other folders."""
-    return dataclasses.replace(config, paths=Paths(results=f"{place}/results", logs=f"{place}/logs"))
 
 
 def curves_of(record: Record) -> Curves:
