@@ -153,4 +153,4 @@ def _error(found: list[Tensor], exact: list[Tensor]) -> float:
 
 
 if __name__ == "__main__":
-    end_with(main)
+    end_with(main, __doc__)

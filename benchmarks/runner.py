@@ -114,4 +114,4 @@ def _runner(config: Config) -> float:
 
 
 if __name__ == "__main__":
-    end_with(main)
+    end_with(main, __doc__)

@@ -189,7 +189,9 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
         if part not in node:
             groups = [name for name, group in node.items() if isinstance(group, dict) and part in group]
             if depth == 0 and groups:
-                return InputError(f"{key}: no such key; did you mean {' or '.join(f'{name}.{key}' for name in groups)}?")
+                return InputError(
+                    f"{key}: no such key; did you mean {' or '.join(f'{name}.{key}' for name in groups)}?"
+                )
             return unknown_key(part, node, ".".join(parts[:depth]))
         node = node[part]
     return InputError(f"{key}: {first_line(error)}")

@@ -353,7 +353,7 @@ def _number(one: MeasuredClaim) -> str:
     if one.measured is None:
         return ""
     if not _in_points(one.claim):
-        return effect(one.claim, one.measured).partition(" (")[0]
+        return effect(one.claim, one.measured).partition(" (")[0].replace(" per row", "/row")
     value, interval = decimal(one.measured.value, 2, signed=True), one.measured.interval
     return f"{value} ± {decimal((interval[1] - interval[0]) / 2, 2)}" if interval else f"{value}, one run"
 
