@@ -110,6 +110,8 @@ def _run(words: list[str]) -> int:
     parser = hydra_utils.get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
     options = parser.parse_args(words)
+    if options.resolve and not options.cfg:
+        raise InputError("--resolve: only with --cfg")
     if options.overrides and options.overrides[0].isidentifier():
         command = options.overrides[0]
         raise InputError(f"{command}: no such command{nearest(command, COMMANDS)} (there are {', '.join(COMMANDS)})")

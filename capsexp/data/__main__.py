@@ -42,7 +42,7 @@ def configuration(name: str, root: str | None = None, download: bool = True) -> 
     if name not in _names():
         raise InputError(f"{name}: no such data set{nearest(name, _names())} (there are {', '.join(_names())})")
     node = composed([f"data={name}"])
-    node["data"]["root"] = root or node["data"]["root"]
+    node["data"]["root"] = node["data"]["root"] if root is None else root
     node["data"]["download"] &= download
     return check(node).data
 

@@ -101,7 +101,8 @@ def constant_guess(labels: Tensor) -> float:
 
 
 def test_split(images: ImageSet, config: Config) -> Split:
-    """The images and labels that a run is tested on."""
+    """The images and labels that a run is tested on; raises InputError if it asks for more than the set has."""
+    _check_count("budget.test_images", config.budget.test_images, len(images.test_labels), "test images", config)
     split, synthesis = (images.test_images, images.test_labels), make_synthesis(config.data)
     if synthesis is not None:
         split = synthesis.test(Digits(*split, config.data.classes), config.data.size)
@@ -119,15 +120,15 @@ def _check_counts(images: ImageSet, config: Config) -> None:
     """Raises InputError for more images or classes than the set has."""
     train, test = len(images.train_labels), len(images.test_labels)
     classes = 1 + max(int(labels.max()) for labels in (images.train_labels, images.test_labels))
-    asked = {
-        "budget.train_images": (config.budget.train_images, train, "training images"),
-        "budget.test_images": (config.budget.test_images, test, "test images"),
-        "optim.batch_size": (config.optim.batch_size, train, "training images"),
-        "data.classes": (config.data.classes, classes, "classes"),
-    }
-    for key, (value, count, what) in asked.items():
-        if value is not None and value > count:
-            raise InputError(f"{key}={value}: {config.data.name} has {count:,} {what}")
+    _check_count("budget.train_images", config.budget.train_images, train, "training images", config)
+    _check_count("budget.test_images", config.budget.test_images, test, "test images", config)
+    _check_count("optim.batch_size", config.optim.batch_size, train, "training images", config)
+    _check_count("data.classes", config.data.classes, classes, "classes", config)
+
+
+def _check_count(key: str, asked: int | None, count: int, what: str, config: Config) -> None:
+    if asked is not None and asked > count:
+        raise InputError(f"{key}={asked}: {config.data.name} has {count:,} {what}")
 
 
 def _first(split: Split, count: int | None) -> Split:

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from capsexp.cli import Parser, end_with
 from capsexp.config.compose import composed
+from capsexp.config.schema import check
 from capsexp.errors import InputError, RunError
 
 
@@ -55,8 +56,8 @@ def _paths(overrides: list[str]) -> tuple[Path, Path]:
     for word in overrides:
         if not word.startswith("paths."):
             raise InputError(f"{word.partition('=')[0]}: not used here; paths.results and paths.logs are")
-    paths = composed(overrides)["paths"]
-    return Path(paths["results"]), Path(paths["logs"])
+    paths = check(composed(overrides)).paths
+    return Path(paths.results), Path(paths.logs)
 
 
 def run() -> NoReturn:
