@@ -191,14 +191,16 @@ def test_the_whole_training_of_another_experiment_is_not_the_papers() -> None:
 
 def test_the_foremost_claims_are_decided_then_sized_then_most_significant() -> None:
     claims = [
-        claim(text="open, sized", claimed="+9", pairs=[["A", "C"]]),
+        claim(text="open, sized", claimed="+0.20", pairs=[["A", "C"]]),
         claim(text="decided, direction"),
         claim(text="decided, sized", claimed="+0.40"),
         claim(text="counted", measure="parameters", estimate="relative"),
     ]
     third = row("C", f"{PLAIN} routing.iterations=1")
-    made = results(study(*study().rows, third, claims=claims), [*WHOLE, *runs(third.run or "", [50.0, 98.0, 99.0])])
+    made = results(study(*study().rows, third, claims=claims), [*WHOLE, *runs(third.run or "", [98.95, 99.05, 99.15])])
     assert [found.claim.text for found in summary.foremost([made])] == ["decided, sized", "decided, direction"]
+    made = results(study(claims=claims[2:]), WHOLE)
+    assert [found.claim.text for found in summary.foremost([made])] == ["decided, sized"]  # a count needs no run
 
 
 def test_the_answer_tells_counts_whole_and_shorter_trainings_apart() -> None:
