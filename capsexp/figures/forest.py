@@ -246,11 +246,10 @@ class _Drawing:
             self.text(x + 20, name, "soft")
             x += wide
         self.y += LINE + 2
-        self.text(
-            0,
-            "Number in bold: significant after Holm’s correction, too. ↳: another reading of the claim above.",
-            "soft",
-        )
+        last = "Number in bold: significant after Holm’s correction, too. ↳: another reading of the claim above."
+        for number, line in enumerate(textwrap.wrap(last, int(self.width / LETTER))):
+            self.y += LINE if number else 0
+            self.text(0, line, "soft")
 
     def panel(self, panel: Panel, claims: Sequence[Stated]) -> None:
         """A panel with its groups and rows."""
