@@ -284,3 +284,8 @@ def test_a_records_note_is_no_markup_in_the_block() -> None:
     assert "&lt;script>" in text
     assert "<script" not in text
     assert END not in text
+
+
+def test_rows_that_nobody_can_run_are_not_counted() -> None:
+    made = results(study(row("A", PLAIN), row("B", CBAM), row("C", None)), runs(PLAIN, NEAR))
+    assert summary.rows_run([made]) == "1 of 2"
