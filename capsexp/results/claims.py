@@ -16,7 +16,7 @@ from capsexp.results import statistics
 from capsexp.results.cells import counted, so_far
 from capsexp.results.runs import COSTS, Run
 from capsexp.results.spread import EPOCHS, PERCENT, Pools, scaled
-from capsexp.results.statistics import Estimate, Interval, Spread
+from capsexp.results.statistics import Estimate, Interval, Pool, Spread
 from capsexp.study import studies
 from capsexp.study.selection import Selection
 from capsexp.study.setting import Setting, tested_images
@@ -108,23 +108,37 @@ def _measure(
     present = {run.row for of_place in places.values() for run in of_place}
     missing = [name for name in claim.compared if name not in present]
     if not missing:
+        left_out = [row for place, of_place in places.items() for row in _unstable(claim, place, of_place, pools)]
         rising = claim.measure in EPOCHS and any(run.censored for of_place in places.values() for run in of_place)
-        why = "still rising in the last epoch" if rising else "no two rows in one setting"
-        return replace(found, verdict="open", reason=why)
+        why = f"{_listed(left_out)}, unstable" if left_out else "no two rows in one setting"
+        return replace(found, verdict="open", reason="still rising in the last epoch" if rising else why)
     return replace(found, verdict="not run", reason=_listed(missing) if len(missing) < len(claim.compared) else "")
+
+
+def _pool(claim: Claim, place: tuple[Setting, str], runs: Sequence[Run], pools: Pools) -> Pool:
+    """The spread of the claim's measure in one setting, of costs on one device."""
+    setting, device = place
+    return pools.pool((runs[0].dataset, setting, "paper"), claim.measure, device, _is_ratio(claim))
+
+
+def _unstable(claim: Claim, place: tuple[Setting, str], runs: Sequence[Run], pools: Pools) -> list[str]:
+    """The rows whose seeds differ far more than those of others."""
+    unstable = _pool(claim, place, runs, pools).unstable
+    return [*dict.fromkeys(run.row for run in runs if run.combinations == 1 and run.condition in unstable)]
 
 
 def _compare(
     found: MeasuredClaim, selection: Selection, place: tuple[Setting, str], runs: Sequence[Run], pools: Pools
 ) -> tuple[tuple[Any, ...], MeasuredClaim] | None:
     """The claim in one setting, and how good that setting is; None where no pair, or not two rows, can be compared."""
-    (setting, device), claim = place, found.claim
-    logarithms = _is_ratio(claim)
-    pool = pools.pool((runs[0].dataset, setting, "paper"), claim.measure, device, logarithms)
+    setting, claim = place[0], found.claim
+    pool = _pool(claim, place, runs, pools)
     values: dict[str, dict[int, float]] = {}
     for run in runs:
-        values.setdefault(run.row, {})[run.seed] = scaled(claim.measure, float(getattr(run, claim.measure)), logarithms)
-    left_out = {run.row: "unstable" for run in runs if run.combinations == 1 and run.condition in pool.unstable}
+        values.setdefault(run.row, {})[run.seed] = scaled(
+            claim.measure, float(getattr(run, claim.measure)), _is_ratio(claim)
+        )
+    left_out = dict.fromkeys(_unstable(claim, place, runs, pools), "unstable")
     if claim.measure in EPOCHS:
         left_out |= {run.row: "still rising in its last epoch" for run in runs if run.censored}
     usable = {name: of_row for name, of_row in values.items() if name not in left_out}
@@ -149,7 +163,7 @@ def _compare(
     extent = {"fewest": min(run.tried for run in used), "combinations": max(run.combinations for run in used)}
     part = _part(claim, usable)
     differs = ", ".join(filter(None, [so_far(selection, claim.measure, setting, extent), _load(claim, used), part]))
-    order = setting.whole, len(usable), setting.fraction, len(used), setting.precision == "bf16", str(setting), device
+    order = setting.whole, len(usable), setting.fraction, len(used), setting.precision == "bf16", str(setting), place[1]
     return order, replace(
         found,
         verdict=verdict,

@@ -181,6 +181,8 @@ def test_an_unstable_row_is_left_out() -> None:
     found = [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.5)), *runs(rows[2].run or "", [97.0, 10.0, 96.0])]
     one = measured(made, found)
     assert (value(one), one.so_far, one.reason) == (pytest.approx(0.5), "1 of 2 comparisons", "without C, unstable")
+    alone = measured(study(*rows, claims=[claim(pairs=[["A", "C"]])]), found)
+    assert (alone.measured, alone.verdict, alone.reason) == (None, "open", "C, unstable")
 
 
 def test_a_claim_is_tested_in_one_setting_the_papers_first() -> None:
