@@ -186,7 +186,7 @@ def test_every_run_has_a_line() -> None:
     assert [first[name] for name in ("data", "network", "routing", "attention", "state", "verdict")] == [
         *((text, "") for text in ("mnist", "capsnet", "dynamic", "none", "finished", "compatible, imprecise open"))
     ]
-    assert first["parameters"] == ("6,804,224", "6804224.0")
+    assert first["parameters"] == ("6,804,224", "6804224")
     assert first["training"][0] == "the paper's whole training, bf16"
     heldout = next(line for line in lines if line["protocol"][0] == "heldout")
     assert heldout["held-out %"] == ("97.50", "97.5")
