@@ -36,9 +36,10 @@ log-ratio with its 95 % interval, and the claimed size">
 
 WHOLE = "in full"
 LEGEND = (
-    "Measured: the effect and its 95 % interval, or the mean ± standard deviation (number of seeds). So far: after "
-    "shorter training than the paper's, or with other data. Correction: Holm's, for all claims of a source. "
-    "[What each verdict means](docs/verdicts.md)."
+    "The two claims of which most is known, and a published accuracy, of each source; [all](results/README.md). "
+    "Measured: the effect and its 95 % interval, unless there are too few seeds, or the mean ± standard deviation "
+    "(number of seeds). Open: the runs cannot decide. So far: after shorter training than the paper's, or with other "
+    "data. Correction: Holm's, for all claims of a source. [What each verdict means](docs/verdicts.md)."
 )
 
 #: The measures of the short tables.
@@ -66,11 +67,11 @@ def block(studies: Sequence[Results]) -> str:
     for name, of_source in summary.by_source(studies).items():
         known = [*map(_claim_row, summary.foremost(of_source)), *_number_row(of_source)]
         link = f"[{markdown.escaped(name)}](results/README.md#{quote(name)})"
-        first = Marked(f"{link}: {summary.tested(of_source)}")
-        rows += [[first if place == 0 else "", *row] for place, row in enumerate(known or [[""] * 4])]
-    columns = ["source: tested", "published", "measured", "verdict", "training"]
+        first = Marked(f"{link}: {summary.tested(of_source)} tested")
+        rows += [[first if place == 0 else "", *row] for place, row in enumerate(known)]
+    columns = ["source", "claim, or published accuracy", "measured here", "verdict", "training here"]
     answer = markdown.escaped(" ".join(summary.answer(studies)))
-    return "\n\n".join([answer, PICTURE, markdown.table(Table("", columns, "lllll", rows)), LEGEND])
+    return "\n\n".join([answer, PICTURE, LEGEND, markdown.table(Table("", columns, "lllll", rows))])
 
 
 def index(studies: Sequence[Results], unassigned: int) -> str:
@@ -135,8 +136,8 @@ def position(study: Study, row: Row) -> tuple[str, str]:
 
 def _claim_row(claim: MeasuredClaim) -> list[str]:
     """DA-CapsNet is better by 2.52 points, +1.89 points (+0.07 to +3.71), supported so far, 10 of 100 epochs."""
-    weak = claim.p_value is not None and claim.verdict != "open" and not claim.holds
-    judged = Marked(f"**{verdict(claim)}**" + (f", {summary.WEAK}" if weak else ""))
+    weak = summary.is_weak(claim)
+    judged = f"{verdict(claim)}, {summary.WEAK}" if weak else Marked(f"**{verdict(claim)}**")
     return [summary.short(claim), claim_texts(claim).measured, judged, claim.so_far or WHOLE]
 
 

@@ -10,6 +10,7 @@ from capsexp.results.cells import JUDGED, Cell
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
 from capsexp.results.pages import one_line, plural, verdict
+from capsexp.results.runs import COSTS
 from capsexp.results.statistics import ClaimVerdict, NumberVerdict
 from capsexp.study.studies import published_number
 
@@ -30,6 +31,9 @@ DATA = {
     "affine_mnist": "affine MNIST",
 }
 
+
+#: Verdicts that tell nothing about the claim.
+UNDECIDED = ("open", "ceiling")
 
 #: Of a verdict that Holm's correction for all claims of its source takes away.
 WEAK = "not significant after correction"
@@ -80,19 +84,14 @@ def answer(studies: Sequence[Results]) -> list[str]:
     if not tested:
         return ["No claim has been tested yet."]
     kinds = {
-        "by counting parameters": [claim for claim in tested if not claim.runs],
-        "after all the training that they are about": [claim for claim in tested if claim.runs and not claim.so_far],
-        "after shorter training (“so far”)": [claim for claim in tested if claim.runs and claim.so_far],
+        "By counting parameters": [claim for claim in tested if not claim.runs],
+        "By all the training that the claims are about": [claim for claim in tested if claim.runs and not claim.so_far],
+        "By shorter training, “so far”": [claim for claim in tested if claim.runs and claim.so_far],
     }
-    parts = [
-        f"{len(of_kind)} {kind}: {listed(one.verdict for one in of_kind)}" for kind, of_kind in kinds.items() if of_kind
-    ]
-    sentences = [
-        f"Of {len(claims)} claims, {len(tested)} {'is' if len(tested) == 1 else 'are'} tested. {'; '.join(parts)}."
-    ]
-    weak = [claim for claim in tested if claim.p_value is not None and claim.verdict != "open" and not claim.holds]
-    if weak:
-        sentences.append(f"{len(weak)} of these verdicts {'is' if len(weak) == 1 else 'are'} {WEAK}.")
+    sentences = [f"Of {len(claims)} claims, {len(tested)} {'is' if len(tested) == 1 else 'are'} tested."]
+    sentences += [f"{kind}: {listed(one.verdict for one in of_kind)}." for kind, of_kind in kinds.items() if of_kind]
+    if weak := sum(map(is_weak, tested)):
+        sentences.append(f"{weak} of these verdicts {'is' if weak == 1 else 'are'} {WEAK}.")
     lines = [line for results in studies if results.study.differs is None for line in results.lines]
     data = dict.fromkeys(
         str(DATA.get(run.data, run.data)) for line in lines if line.setting and line.setting.whole for run in line.runs
@@ -131,14 +130,27 @@ def tested(studies: Sequence[Results]) -> str:
     return ", ".join(filter(None, parts)) or "nothing"
 
 
+def is_weak(claim: MeasuredClaim) -> bool:
+    """Whether Holm's correction takes the verdict away."""
+    return claim.p_value is not None and claim.verdict not in UNDECIDED and not claim.holds
+
+
 def foremost(studies: Sequence[Results]) -> list[MeasuredClaim]:
-    """The two claims of which most is known: decided before open ones, sizes before directions, then by p-value."""
+    """The two claims of which most is known: decided ones first, sizes before directions, costs last, then by p-value.
 
-    def order(claim: MeasuredClaim) -> tuple[bool, bool, float]:
-        sized = published_number(claim.claim.claimed) is not None
-        return claim.verdict == "open", not sized, 1.0 if claim.p_value is None else claim.p_value
+    The second is of another study if one of those is as decided.
+    """
 
-    return sorted((one.claim for one in stated(studies) if one.claim.measured and one.claim.runs), key=order)[:2]
+    def order(one: Stated) -> tuple[bool, bool, bool, float]:
+        claim, measured = one.claim.claim, one.claim
+        sized, p_value = published_number(claim.claimed) is not None, measured.p_value
+        undecided = measured.verdict in UNDECIDED
+        return undecided, not sized, claim.measure in COSTS, 1.0 if p_value is None else p_value
+
+    ranked = sorted((one for one in stated(studies) if one.claim.measured and one.claim.runs), key=order)
+    second = [one for one in ranked[1:] if order(one)[0] == order(ranked[1])[0]]
+    second.sort(key=lambda one: one.results is ranked[0].results)
+    return [one.claim for one in [*ranked[:1], *second[:1]]]
 
 
 def rows_run(studies: Sequence[Results]) -> str:
