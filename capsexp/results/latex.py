@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from capsexp.results.pages import Page, Table, one_line
+from capsexp.results.pages import RULE, Page, Table, one_line
 
 #: The tables that go into a document.
 PRINTED = ("Accuracy", "First epoch to the maximum")
@@ -36,7 +36,8 @@ def _narrowed(table: Table) -> Table:
     `alignment` is l for texts, which can have several lines, and r for the rest.
     """
     labels = len(table.alignment) - len(table.alignment.lstrip("l"))
-    notes = [note for note in table.notes if not note.lower().startswith(tuple(f"{name}:" for name in LEFT_OUT))]
+    unneeded = RULE.lower(), *(f"{name}:" for name in LEFT_OUT)
+    notes = [note for note in table.notes if not note.lower().startswith(unneeded)]
     left_out = {*range(1, labels), *(place for place, name in enumerate(table.columns) if name in LEFT_OUT)}
     rows, alignment = table.rows, table.alignment
     if "training" in table.columns:
@@ -68,7 +69,7 @@ def _environment(page: Page, table: Table, label: str) -> str:
     tabular = frame.to_latex(index=False, escape=False, column_format=columns).rstrip()
     lines = [
         r"\begin{table}",
-        r"  \centering\scriptsize\setlength{\tabcolsep}{3pt}",
+        r"  \centering\scriptsize\setlength{\tabcolsep}{3pt}\renewcommand{\arraystretch}{0.8}",
         rf"  \caption{{{_escaped(caption)}}}",
         rf"  \label{{tab:{label}}}",
         r"  \par\medskip",
