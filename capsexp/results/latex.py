@@ -72,7 +72,7 @@ def _environment(page: Page, table: Table, label: str) -> str:
         r"  \centering\scriptsize\setlength{\tabcolsep}{3pt}\renewcommand{\arraystretch}{0.8}",
         rf"  \caption{{{_escaped(caption)}}}",
         rf"  \label{{tab:{label}}}",
-        r"  \par\medskip",
+        r"  \par\smallskip",
         tabular.replace(r"\begin{tabular}", r"\begin{tabularx}{\linewidth}").replace("{tabular}", "{tabularx}"),
         r"\end{table}",
     ]
