@@ -230,8 +230,8 @@ def _check_types(record: Record) -> None:
     check_value(record.identity["precision"], str, "precision")
     check_value(data["note"], str | None, "note")
     check_value(data["checksum"], str, "checksum")
-    if not check_value(data.get("test_images") or 1, int, "test_images") > 0:
-        raise ValueError("test_images: must be at least 1")
+    if (tested := check_value(data.get("test_images"), int | None, "test_images")) is not None and tested < 1:
+        raise ValueError(f"test_images={tested}: must be at least 1")
     for value in (value for epoch in record.epochs for value in epoch.values()):
         if type(value) not in _NUMBER:  # check_value takes a second for all records
             raise ValueError(f"epochs: {value}: must be a number or null")

@@ -187,6 +187,8 @@ CONTRADICTIONS = [
     (put("epochs/0/train_loss", "x"), "not a record (epochs: x: must be a number or null)"),
     (put("peak_memory_mb/device", "x"), "not a record (peak_memory_mb.device=x: must be a number or null)"),
     (put("config/budget/epochs", [1]), "not a record (budget.epochs=[1]: must be"),
+    (put("data/test_images", 0), "not a record (test_images=0: must be at least 1)"),
+    (put("data/test_images", "x"), "not a record (test_images=x: must be"),
     (put("config", {}), "not a record ('attention')"),
 ]
 
