@@ -110,9 +110,7 @@ def print_plan(jobs: Sequence[Job], barred: Mapping[str, Sequence[str]], listed:
         f"{count(jobs, 'waiting')} to do, up to {epochs:,} epochs"
     )
     if trials := sum(job.planned.config.budget.steps is not None for job in jobs):
-        print(
-            f"{trials} of them are trials of a few steps (budget.steps), which tables leave out: budget=demo makes one"
-        )
+        print(f"{trials} of them are trials of a few steps (budget.steps), which tables leave out")
     for reason, stopped in barred.items():
         print(f"can't run {len(stopped)} configurations: {reason}")
 

@@ -109,11 +109,13 @@ class _Reporter(Callback):
     def _send(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, CapsuleModule)
         assert isinstance(trainer.train_dataloader, BatchGroups)
+        loader = trainer.train_dataloader.loader
         if module.history:
             row, split = module.history[-1], module.planned.eval_split
             best = max(epoch[f"{split}_accuracy"] for epoch in module.history)
             seconds = row["train_seconds"] + row[f"{split}_seconds"]
-            speed = len(trainer.train_dataloader.loader.labels) / row["train_seconds"]
+            images = min(len(loader.labels), len(loader) * loader.batch_size)  # of a trial, those of its steps
+            speed = images / row["train_seconds"]
             self.messages.send((len(module.history), best, seconds, speed))
 
 
