@@ -131,7 +131,7 @@ def _compare(
     found: MeasuredClaim, selection: Selection, place: tuple[Setting, str], runs: Sequence[Run], pools: Pools
 ) -> tuple[tuple[Any, ...], MeasuredClaim] | None:
     """The claim in one setting, and how good that setting is; None where no pair, or not two rows, can be compared."""
-    setting, claim = place[0], found.claim
+    (setting, device), claim = place, found.claim
     pool = _pool(claim, place, runs, pools)
     values: dict[str, dict[int, float]] = {}
     for run in runs:
@@ -163,7 +163,7 @@ def _compare(
     extent = {"fewest": min(run.tried for run in used), "combinations": max(run.combinations for run in used)}
     part = _part(claim, usable)
     differs = ", ".join(filter(None, [so_far(selection, claim.measure, setting, extent), _load(claim, used), part]))
-    order = setting.whole, len(usable), setting.fraction, len(used), setting.precision == "bf16", str(setting), place[1]
+    order = setting.whole, len(usable), setting.fraction, len(used), setting.precision == "bf16", str(setting), device
     return order, replace(
         found,
         verdict=verdict,

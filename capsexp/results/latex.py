@@ -1,4 +1,4 @@
-"""A page's tables in LaTeX, for a document that uses booktabs and tabularx: as wide as its lines, in scriptsize."""
+"""A page's tables in LaTeX, for a document that uses booktabs and tabularx: as wide as the text, in small type."""
 
 from dataclasses import replace
 

@@ -28,6 +28,9 @@ DIGITS = {
     "memory": 0,
 }
 
+#: Verdicts that tell nothing about a number or a claim.
+UNDECIDED = ("open", "unstable", "ceiling")
+
 CAUTION = "This is another experiment than the source's: its verdicts say nothing about the published numbers."
 RULE = "Verdicts: docs/verdicts.md."
 ACCURACY_NOTES = [
@@ -185,7 +188,7 @@ def one_line(text: str) -> str:
 
 def verdict(one: Cell | MeasuredClaim) -> str:
     """The verdict on a number or a claim, so far where the training is another than the paper's; or nothing."""
-    decided = one.verdict not in (None, "open", "unstable", "ceiling")
+    decided = one.verdict not in (None, *UNDECIDED)
     return f"{one.verdict} so far" if one.so_far and decided else one.verdict or ""
 
 

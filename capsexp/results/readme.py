@@ -67,7 +67,7 @@ def block(studies: Sequence[Results]) -> str:
     for name, of_source in summary.by_source(studies).items():
         known = [*map(_claim_row, summary.foremost(of_source)), *_number_row(of_source)]
         link = f"[{markdown.escaped(name)}](results/README.md#{quote(name)})"
-        first = Marked(f"{link}: {summary.tested(of_source)} tested")
+        first = Marked(f"{link}: {summary.extent(of_source)} tested")
         rows += [[first if place == 0 else "", *row] for place, row in enumerate(known)]
     columns = ["source", "claim, or published accuracy", "measured here", "verdict", "training here"]
     answer = markdown.escaped(" ".join(summary.answer(studies)))

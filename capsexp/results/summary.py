@@ -9,7 +9,7 @@ from typing import get_args
 from capsexp.results.cells import JUDGED, Cell
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
-from capsexp.results.pages import one_line, plural, verdict
+from capsexp.results.pages import UNDECIDED, one_line, plural, verdict
 from capsexp.results.runs import COSTS
 from capsexp.results.statistics import ClaimVerdict, NumberVerdict
 from capsexp.study.studies import published_number
@@ -31,9 +31,6 @@ DATA = {
     "affine_mnist": "affine MNIST",
 }
 
-
-#: Verdicts that tell nothing about the claim.
-UNDECIDED = ("open", "ceiling")
 
 #: Of a verdict that Holm's correction for all claims of its source takes away.
 WEAK = "not significant after correction"
@@ -122,8 +119,8 @@ def conclusion(studies: Sequence[Results]) -> str:
     return "; ".join(filter(None, parts)) if claims or judged else "nothing to test"
 
 
-def tested(studies: Sequence[Results]) -> str:
-    """22 of 38 claims, 25 published numbers."""
+def extent(studies: Sequence[Results]) -> str:
+    """How much was tested: 22 of 38 claims, 25 published numbers."""
     claims = [one.claim for one in stated(studies)]
     parts = [f"{sum(one.measured is not None for one in claims)} of {len(claims)} claims" if claims else ""]
     parts.append(plural(number, "published number") if (number := len(numbers(studies))) else "")
