@@ -82,8 +82,8 @@ def answer(studies: Sequence[Results]) -> list[str]:
         return ["No claim has been tested yet."]
     kinds = {
         "By counting parameters": [claim for claim in tested if not claim.runs],
-        "By all the training that the claims are about": [claim for claim in tested if claim.runs and not claim.so_far],
-        "By shorter training, “so far”": [claim for claim in tested if claim.runs and claim.so_far],
+        "After training as long as the claims need": [claim for claim in tested if claim.runs and not claim.so_far],
+        "After shorter training, “so far”": [claim for claim in tested if claim.runs and claim.so_far],
     }
     sentences = [f"Of {len(claims)} claims, {len(tested)} {'is' if len(tested) == 1 else 'are'} tested."]
     sentences += [f"{kind}: {listed(one.verdict for one in of_kind)}." for kind, of_kind in kinds.items() if of_kind]
@@ -94,9 +94,9 @@ def answer(studies: Sequence[Results]) -> list[str]:
         str(DATA.get(run.data, run.data)) for line in lines if line.setting and line.setting.whole for run in line.runs
     )
     trained = (
-        f"A paper's whole training was run on {_and(data)} only" if data else "No training was a paper's whole one"
+        f"A paper's whole training was run on {_and(data)} only" if data else "No run had a paper's whole training"
     )
-    return [*sentences, f"{trained}; after shorter training accuracies are lower, and even the order can be another."]
+    return [*sentences, f"{trained}; after shorter training accuracies are lower, and even their order can differ."]
 
 
 def by_source(studies: Sequence[Results]) -> dict[str, list[Results]]:

@@ -184,7 +184,7 @@ def test_a_smaller_setting_and_parameters_are_no_published_numbers() -> None:
 
 def test_the_whole_training_of_another_experiment_is_not_the_papers() -> None:
     made = [results(study(claims=[claim()], differs="our own maps"), WHOLE)]
-    assert summary.answer(made)[-1].startswith("No training was a paper's whole one; ")
+    assert summary.answer(made)[-1].startswith("No run had a paper's whole training; ")
 
 
 def test_the_foremost_claims_are_decided_then_sized_then_most_significant() -> None:
@@ -217,14 +217,14 @@ def test_the_answer_tells_counts_whole_and_shorter_trainings_apart() -> None:
     assert summary.answer([made]) == [
         "Of 4 claims, 3 are tested.",
         "By counting parameters: 1 supported.",
-        "By all the training that the claims are about: 1 supported.",
-        "By shorter training, “so far”: 1 open.",
-        "A paper's whole training was run on MNIST only; after shorter training accuracies are lower, and even the "
-        "order can be another.",
+        "After training as long as the claims need: 1 supported.",
+        "After shorter training, “so far”: 1 open.",
+        "A paper's whole training was run on MNIST only; after shorter training accuracies are lower, and even "
+        "their order can differ.",
     ]
     assert summary.answer([results(study(claims=claims[:1]), [])]) == ["No claim has been tested yet."]
     shorter = [results(study(third, fourth, claims=claims[2:3]), found[6:])]
-    assert summary.answer(shorter)[-1].startswith("No training was a paper's whole one; ")
+    assert summary.answer(shorter)[-1].startswith("No run had a paper's whole training; ")
 
 
 def test_verdicts_are_listed_in_their_order() -> None:
