@@ -64,17 +64,21 @@ def test_hparams_compare_what_was_run_and_what_came_out(open_page: Any, shown: S
     cells = page.locator("vaadin-grid-cell-content")
     for record in shown.records:
         expect(cells.filter(has_text=record.key[:6])).to_be_visible()
-    texts = [text for text in map(str.strip, cells.all_inner_texts()) if text]
-    labels = [next(text for text in texts if text.endswith(record.key[:6])) for record in shown.records]
-    names = texts[: min(map(texts.index, labels))]
-    names.remove("Show Metrics")  # boxes, without a text
-    assert {"routing.iterations", "attention.cbam", "maximum/accuracy", "maximum/first_epoch_to_max"} <= set(names)
-    for iterations, (label, record) in enumerate(zip(labels, shown.records, strict=True), 1):
+    page.get_by_role("checkbox", name="maximum/first_epoch_to_max").click()  # five metrics are shown at first
+    expect(cells.filter(has_text="maximum/first_epoch_to_max")).to_be_visible()
+    places = {  # of each text, the column's and the row's pixel
+        (box["x"], box["y"]): text
+        for cell in cells.all()
+        if (text := cell.inner_text().strip()) and (box := cell.bounding_box())
+    }
+    columns = {text: x for (x, _), text in places.items()}
+    for iterations, record in enumerate(shown.records, 1):
+        label, row = next((text, y) for (_, y), text in places.items() if text.endswith(record.key[:6]))
         assert label.startswith(f"capsnet mnist_sample r{iterations} ")
-        found = dict(zip(names, texts[texts.index(label) :], strict=False))
-        assert float(found["routing.iterations"]) == iterations
-        assert float(found["maximum/accuracy"]) == pytest.approx(record.max_accuracy, rel=1e-3)
-        assert float(found["maximum/first_epoch_to_max"]) == record.first_epoch_to_max
+        assert float(places[columns["routing.iterations"], row]) == iterations
+        assert places[columns["attention.cbam"], row] == "false"
+        assert float(places[columns["maximum/accuracy"], row]) == pytest.approx(record.max_accuracy, rel=1e-3)
+        assert float(places[columns["maximum/first_epoch_to_max"], row]) == record.first_epoch_to_max
     page.get_by_text("Parallel coordinates view").click()
     plot = page.locator("tf-hparams-parallel-coords-plot svg")
     expect(plot).to_contain_text("routing.iterations")
