@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import hydra
 from hydra._internal import utils as hydra_utils
@@ -37,12 +37,15 @@ COMMANDS = {
     "data": "capsexp.data",
 }
 
+if TYPE_CHECKING:
+    from capsexp.run.records import Record
+
 RESUME = "the same command continues after the last whole epoch, if there is one"
 
 
 @hydra.main(version_base="1.3", config_path=str(searchpath.CONF), config_name="config")
-def task(composed: DictConfig) -> CapsexpError | float | None:
-    """One run of a composed configuration, in this process or in a launcher's; the held-out accuracy, where it has one.
+def task(composed: DictConfig) -> "Record | CapsexpError | float | None":
+    """The record of a run, in this process or in a launcher's; for a sweeper that optimises, its held-out accuracy.
 
     An error is printed and returned, not raised: the other runs of a sweep go on, and a launcher passes it back. A
     sweeper that maximises what runs return gets it raised: it counts failures itself.
@@ -58,7 +61,8 @@ def task(composed: DictConfig) -> CapsexpError | float | None:
             raise SystemExit(report(InputError(problem), overrides).exit_code)  # an error would be one trial's alone
         from capsexp.run.execute import run  # torch takes seconds to import: only for a valid configuration
 
-        return run(config, compose.command(overrides)).chosen_accuracy
+        record = run(config, compose.command(overrides))
+        return record.chosen_accuracy if _is_optimised(hydra_config) else record
     except BrokenPipeError as error:  # ends a sweep, too: its other runs couldn't print anything either
         raise SystemExit(FAILED) from error
     except Exception as error:
@@ -162,13 +166,19 @@ def _returned_by_hydra() -> Iterator[list[Any]]:
 
 
 def _exit_code(returned: Any) -> int:
-    """The exit code of a run or a sweep. The failed runs of a sweep are listed once more, as the last lines."""
+    """The exit code of a run or a sweep, which ends with a table of its runs and a list of those that failed."""
     jobs = [returned] if isinstance(returned, JobReturn) else []
     if isinstance(returned, list):
         jobs = [job for batch in returned for job in batch]
     failed = [job for job in jobs if isinstance(job.return_value, CapsexpError)]
-    if failed and isinstance(returned, list):
+    if len(jobs) > 1:
         _wait_for_ray()
+    if len(jobs) - len(failed) > 1:
+        from capsexp.results import sweep  # pandas takes a second to import
+        from capsexp.results.terminal import print_table
+
+        print_table(sweep.table([(job.overrides or (), None if job in failed else job.return_value) for job in jobs]))
+    if failed and isinstance(returned, list):
         print(f"error: {len(failed)} of {len(jobs)} runs failed", file=sys.stderr)
         for job in failed:
             print(f"error: {job.return_value}{_distinction(job, jobs)}", file=sys.stderr)

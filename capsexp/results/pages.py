@@ -158,12 +158,16 @@ def mean_and_spread(cell: Cell) -> str:
     if cell.unstable:
         values = ", ".join(decimal(value, digits(cell)) for value in cell.values)
         return f"median {decimal(cell.mean, digits(cell))} of {values}"
-    if any(cell.bounds):
-        bounded = zip(cell.values, cell.bounds, strict=True)
-        texts = [f"{'≥ ' if bound else ''}{decimal(value, 0)}" for value, bound in bounded]
-        return f"{texts[0]} ({cell.n})" if len(set(texts)) == 1 else ", ".join(texts)
-    spread = "" if cell.sd is None else f" ± {decimal(cell.sd, digits(cell))}"
-    return f"{decimal(cell.mean, digits(cell))}{spread} ({cell.n})"
+    return number(cell.mean, cell.sd, cell.values, digits(cell), cell.bounds)
+
+
+def number(mean: float, sd: float | None, values: Sequence[float], digits: int, bounds: Sequence[bool] = ()) -> str:
+    """99.71 ± 0.03 (5), or 99.71 (1); the values themselves where some of them are lower bounds."""
+    if any(bounds):
+        texts = [f"{'≥ ' if bound else ''}{decimal(value, 0)}" for value, bound in zip(values, bounds, strict=True)]
+        return f"{texts[0]} ({len(values)})" if len(set(texts)) == 1 else ", ".join(texts)
+    spread = "" if sd is None else f" ± {decimal(sd, digits)}"
+    return f"{decimal(mean, digits)}{spread} ({len(values)})"
 
 
 def unlearned(cell: Cell) -> str:

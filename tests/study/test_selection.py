@@ -3,8 +3,8 @@
 import signal
 import sys
 from pathlib import Path
-from unittest.mock import Mock
 
+import made
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -164,7 +164,7 @@ def test_a_study_is_a_sweep_without_m_and_its_runs_are_as_if_typed_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[tuple[Config, str]] = []
-    monkeypatch.setattr(execute, "run", lambda *given: ran.append(given) or Mock(chosen_accuracy=None))
+    monkeypatch.setattr(execute, "run", lambda *given: ran.append(given) or made.run("model=capsnet data=mnist", 0))
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     typed = ["data=mnist_sample", "budget=smoke", "routing.iterations=1", f"paths.logs={tmp_path}"]
     monkeypatch.setattr(sys, "argv", ["capsexp", "+study=jiao_table2", *typed])

@@ -5,9 +5,9 @@ import signal
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import made
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
@@ -62,13 +62,14 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
         5: BrokenPipeError(),
     }
 
-    def run(config: Config, command: str) -> SimpleNamespace:
+    def run(config: Config, command: str) -> records.Record:
         if config.seed == 6:
             os.kill(os.getpid(), signal.SIGTERM)
         if config.seed in errors:
             raise errors[config.seed]
         seeds.append(config.seed)
-        return SimpleNamespace(chosen_accuracy=10.0 * config.seed if config.protocol == "heldout" else None)
+        accuracies = [50.0, 10.0 * config.seed]
+        return made.run(f"model=capsnet data=mnist protocol={config.protocol}", config.seed, accuracies, tested=65.0)
 
     monkeypatch.setattr(execute, "run", run)
     return seeds
@@ -117,6 +118,30 @@ def test_the_exit_code_and_the_last_lines(
     assert errors[len(errors) - len(last) :] == last
     assert len(errors) == len(last) + max(0, len(last) - 1)  # each was printed when it happened, too
     assert ran == [int(seed) for seed in seeds.split(",") if seed in "78"]
+
+
+def test_a_sweep_ends_with_a_table_of_what_it_varies(ran: list[int], program: Program) -> None:
+    _, printed, _ = program("capsexp", "-m", "data=mnist", "routing.iterations=1,3", "seed=7,8,2")
+    assert [line for line in printed if line][-6:] == [
+        "6 runs",
+        "| routing.iterations | maximum test accuracy, % | first epoch |",
+        "| --- | --: | --: |",
+        "| 1 | 75.00 ± 7.07 (2), failed (1 of 3) | ≥ 2 (2) |",
+        "| 3 | 75.00 ± 7.07 (2), failed (1 of 3) | ≥ 2 (2) |",
+        "Mean ± standard deviation over seeds (number of seeds).",
+    ]
+    assert len(ran) == 4
+
+
+def test_the_table_under_heldout_has_the_test_accuracy(ran: list[int], program: Program) -> None:
+    _, printed, _ = program("capsexp", "-m", "protocol=heldout", "seed=0,9", "optim.lr=0.1")
+    assert "| 65.00 ± 0.00 (2) | 1, ≥ 2 |" in printed
+    assert "| test accuracy, % | epoch |" in printed
+
+
+def test_a_single_run_and_a_sweep_of_one_print_no_table(ran: list[int], program: Program) -> None:
+    for words in (("seed=7",), ("-m", "seed=7"), ("-m", "seed=7,2")):
+        assert not any("|" in line for line in program("capsexp", *words)[1])
 
 
 def test_a_bug_in_one_run_shows_its_traceback_and_leaves_the_others_alone(ran: list[int], program: Program) -> None:
