@@ -4,6 +4,7 @@ A key that has none in the chosen file has that of a file which this includes, o
 """
 
 import re
+import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -17,7 +18,7 @@ from capsexp.config.assemble import read
 from capsexp.config.checks import NAME, TARGET
 from capsexp.config.compose import composed
 
-_WIDTH, _COLUMN = 100, 34
+_NARROWEST, _WIDEST, _COLUMN = 60, 100, 34
 
 Comments = dict[str, str]  # by key, from the root of the configuration on
 
@@ -87,7 +88,8 @@ def _shown(value: Any) -> str:
 
 def _filled(text: str, indent: str, first: str | None = None) -> list[str]:
     first = indent if first is None else f"{first} " if first else ""
-    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=indent) or [first.rstrip()]
+    width = max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size().columns))  # 80 in a pipe
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=indent) or [first.rstrip()]
 
 
 def comments(group: str, name: str | None) -> Comments:

@@ -352,7 +352,7 @@ def _number(one: MeasuredClaim) -> str:
     if one.measured is None:
         return ""
     if not _in_points(one.claim):
-        return effect(one.claim, one.measured).partition(" (")[0].replace(" per row", "/row")
+        return effect(one.claim, one.measured).partition(" (")[0]
     value, interval = decimal(one.measured.value, 2, signed=True), one.measured.interval
     return f"{value} ± {decimal((interval[1] - interval[0]) / 2, 2)}" if interval else f"{value}, one run"
 

@@ -408,7 +408,7 @@ def _unit(claim: Claim) -> str:
     if claim.estimate == "factor":
         return " times"
     unit = "%" if claim.estimate == "relative" else UNITS.get(claim.measure, "")
-    return f" {unit}" + (" per row" if claim.estimate == "slope" else "")
+    return f" {unit}" + ("/row" if claim.estimate == "slope" else "")
 
 
 def _probability(value: float) -> str:

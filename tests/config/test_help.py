@@ -33,6 +33,14 @@ def test_every_key_of_every_choice_is_explained(group: str, name: str) -> None:
     assert max(map(len, page.splitlines())) <= 100
 
 
+@pytest.mark.parametrize(("columns", "widest"), [("80", 80), ("300", 100), ("20", 80)])
+def test_the_page_is_as_wide_as_the_terminal_within_limits(
+    columns: str, widest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert widest - 10 < max(map(len, help_page.page([]).splitlines())) <= widest
+
+
 def test_a_comment_is_the_chosen_files_or_that_of_a_file_that_it_includes() -> None:
     assert help_page.comments("routing", "em")["routing.iterations"] == "the best number in tsai, Fig. 4"
     assert "Fig. 4" not in help_page.comments("routing", "dynamic")["routing.iterations"]

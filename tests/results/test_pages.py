@@ -263,7 +263,7 @@ def test_a_claim_has_its_printed_and_measured_effect_and_its_p_value() -> None:
 @pytest.mark.parametrize(
     ("estimate", "claimed", "margin", "texts"),
     [
-        ("slope", "increase", None, ["an increase", "points per row"]),
+        ("slope", "increase", None, ["an increase", "points/row"]),
         ("relative", "-50", None, ["−50 %", "%"]),
         ("factor", "2", None, ["2 times", "times"]),
         ("difference", "no decrease", "0.1", ["no decrease", "points"]),
