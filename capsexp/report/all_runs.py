@@ -20,7 +20,6 @@ class Entry:
     """What one run has in one column."""
 
     text: str = ""
-    number: float | None = None  # to sort by
     parts: Sequence[str] = ()  # instead of the text, where there are several
     link: str = ""  # of the text; of parts: what stands before their names
     note: str = ""
@@ -63,7 +62,7 @@ def _number(name: str, places: int, protocol: str = "") -> RunColumn:
 
     def entry(run: Any) -> Entry:
         value = getattr(run, name) if protocol in ("", run.protocol) else None
-        return Entry() if pd.isna(value) else Entry(decimal(value, places), float(value))
+        return Entry("" if pd.isna(value) else decimal(value, places))
 
     return RunColumn(entry, "number")
 

@@ -28,9 +28,10 @@ function texts(cell) {
 
 // Empty cells come last in both directions.
 function compare(a, b, numeric, direction) {
-  const [x, y] = [a, b].map((cell) => (numeric ? cell.dataset.number ?? "" : texts(cell).join(" ")));
+  const [x, y] = [a, b].map((cell) => texts(cell).join(" "));
   if (x === "" || y === "") return (x === "") - (y === "");
-  return direction * (numeric ? x - y : collator.compare(x, y));
+  const number = (text) => Number(text.replaceAll(",", ""));
+  return direction * (numeric ? number(x) - number(y) : collator.compare(x, y));
 }
 
 function sort(column) {

@@ -149,8 +149,10 @@ def _number_row(studies: Sequence[Results]) -> list[list[str]]:
         if setting and cell.n and cell.verdict and not (line.row.reading_of or cell.unstable):
             training = ", ".join(filter(None, [setting.reduced() or WHOLE, unlearned(cell)]))
             published, _, measured = _cell(line, "accuracy").partition(" → ")
+            data = str(summary.DATA.get(line.runs[0].data, line.runs[0].data))
+            name = line.row.name if data in line.row.name else f"{line.row.name} on {data}"
             row = [
-                f"Accuracy of {line.row.name}: {published} %",
+                f"Accuracy of {name}: {published} %",
                 f"{measured} %",
                 Marked(f"**{verdict(cell)}**"),
                 training,

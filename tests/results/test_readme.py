@@ -46,7 +46,7 @@ def test_the_block_is_the_answer_and_a_line_a_source() -> None:
         "| [made](results/README.md#made): 1 of 1 claims, 3 published numbers tested | B is better "
         "| +0.50 points (+0.27 to +0.73) | **supported** | in full |"
     )
-    assert number == "|  | Accuracy of A: 99.80 % | 99.00 ± 0.10 (3) % | **ours is lower** | in full |"
+    assert number == "|  | Accuracy of A on MNIST: 99.80 % | 99.00 ± 0.10 (3) % | **ours is lower** | in full |"
 
 
 def test_the_block_and_the_answer_say_which_verdicts_the_correction_takes_away() -> None:
