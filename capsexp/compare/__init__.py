@@ -18,6 +18,7 @@ from capsexp.results.collect import Results
 from capsexp.results.pages import Table
 from capsexp.results.runs import Run
 from capsexp.results.spread import Pools
+from capsexp.results.texts import claim_texts, mean_and_spread
 from capsexp.study import studies
 from capsexp.study.selection import Selection, select
 from capsexp.study.studies import Measure, Study
@@ -202,9 +203,9 @@ def differences(found: Comparison) -> Table:
             continue  # memory on the device, of runs on a CPU
         sides = [_number(found.results, name, claim) for name in (pair.a, pair.b)]
         word = WORDS.get(claim.verdict, claim.verdict) if claim.claim.claimed == "increase" else claim.verdict
-        texts = pages.claim_texts(replace(claim, verdict=word))
+        shown = claim_texts(replace(claim, verdict=word))
         what = [pair.what] if several else []
-        rows.append([*what, MEASURES[claim.claim.measure], *sides, texts.measured, texts.verdict, texts.origin])
+        rows.append([*what, MEASURES[claim.claim.measure], *sides, shown.measured, shown.verdict, shown.origin])
     columns = [*(["what"] if several else []), "measure", "A", "B", "B − A", "verdict", "from"]
     title = "" if several else f"A: {found.pairs[0].a}; B: {found.pairs[0].b}"
     return Table(title, columns, "l" * len(columns), rows, [NOTE, pages.RULE])
@@ -214,5 +215,5 @@ def _number(results: Results, row: str, claim: MeasuredClaim) -> str:
     """A side's mean and spread, in the setting in which the sides are compared."""
     for line in [*results.lines, *results.other_lines]:
         if line.row.name == row and line.setting == claim.setting:
-            return pages.mean_and_spread(line.cell(claim.claim.measure))
+            return mean_and_spread(line.cell(claim.claim.measure))
     return ""

@@ -14,11 +14,11 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from capsexp.results import pages, summary
+from capsexp.results import summary, texts
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
-from capsexp.results.pages import UNITS, claim_texts, decimal, effect, one_line
 from capsexp.results.summary import Stated
+from capsexp.results.texts import UNITS, claim_texts, decimal, effect, one_line
 from capsexp.study.studies import Claim, published_number
 
 Theme = Literal["page", "light", "dark"]
@@ -124,7 +124,7 @@ def verdict_of(one: MeasuredClaim) -> str:
     """A claim's verdict, so far where the training is another than the paper's."""
     if one.verdict == "open" and not one.measured:
         return "no comparable runs"
-    return pages.verdict(one)
+    return texts.verdict(one)
 
 
 def anchor(results: Results, one: MeasuredClaim) -> str:
@@ -283,8 +283,8 @@ class _Drawing:
 
     def row(self, panel: Panel, results: Results, one: MeasuredClaim, text: str) -> None:
         """A claim: its text, interval and number, and how much of the training."""
-        claim, texts = one.claim, claim_texts(one)
-        parts = one_line(claim.text), f"claimed {texts.claimed}", texts.measured, texts.verdict, texts.origin
+        claim, shown = one.claim, claim_texts(one)
+        parts = one_line(claim.text), f"claimed {shown.claimed}", shown.measured, shown.verdict, shown.origin
         hint = "; ".join(filter(None, parts))
         inset = 14 if text.startswith("↳") else 0
         names = textwrap.wrap(text, int((self.label - inset) / LETTER))

@@ -8,7 +8,7 @@ from capsexp.figures.curves import Drawing, without
 from capsexp.figures.sources import Sources, Trainings
 from capsexp.figures.style import FONT_SIZE, GREY, STYLES, WIDTH, PaperFigure, SeriesStyle
 from capsexp.results.collect import Line
-from capsexp.results.pages import plural
+from capsexp.results.texts import plural
 from capsexp.study.studies import published_number
 
 STUDY = "jiao_table2"

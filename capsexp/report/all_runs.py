@@ -9,7 +9,8 @@ import pandas as pd
 
 from capsexp.results.cells import JUDGED
 from capsexp.results.collect import Results
-from capsexp.results.pages import Table, decimal, hours
+from capsexp.results.pages import Table
+from capsexp.results.texts import decimal, hours
 from capsexp.run.environment import LIBRARIES
 
 STATES = ("finished", "failed", "trial")

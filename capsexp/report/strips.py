@@ -8,7 +8,8 @@ from markupsafe import Markup
 from capsexp.figures.forest import meaning
 from capsexp.results.cells import Cell
 from capsexp.results.collect import Line, Results
-from capsexp.results.pages import Table, decimal
+from capsexp.results.pages import Table
+from capsexp.results.texts import decimal
 from capsexp.study.studies import published_number
 
 #: The columns of a study's tables whose means are of several seeds: measure and protocol.

@@ -11,18 +11,9 @@ from capsexp.results import markdown, summary
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Line, Results
 from capsexp.results.markdown import Marked
-from capsexp.results.pages import (
-    DIGITS,
-    Table,
-    claim_texts,
-    decimal,
-    mean_and_spread,
-    source,
-    spent,
-    unlearned,
-    verdict,
-)
+from capsexp.results.pages import Table, source, spent
 from capsexp.results.summary import Stated
+from capsexp.results.texts import DIGITS, claim_texts, decimal, mean_and_spread, unlearned, verdict
 from capsexp.study.studies import Row, Study, published_number
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"

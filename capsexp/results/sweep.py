@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from statistics import mean, stdev
 
-from capsexp.results.pages import DIGITS, Table, number
+from capsexp.results.pages import Table
+from capsexp.results.texts import DIGITS, number
 from capsexp.run.records import Record
 
 Job = tuple[Sequence[str], Record | None]  # the KEY=VALUE of a run, and its record unless it failed

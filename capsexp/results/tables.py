@@ -11,8 +11,9 @@ from capsexp.config.searchpath import ROOT
 from capsexp.files import write_file
 from capsexp.results import latex, markdown, pages, runs
 from capsexp.results.collect import Results, collect
-from capsexp.results.pages import Page, one_line
+from capsexp.results.pages import Page
 from capsexp.results.readme import block, index, with_block
+from capsexp.results.texts import one_line
 from capsexp.study import studies
 from capsexp.study.setting import Setting
 from capsexp.study.studies import published_number

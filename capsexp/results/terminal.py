@@ -9,7 +9,8 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from capsexp.results import markdown
-from capsexp.results.pages import Page, Table, one_line
+from capsexp.results.pages import Page, Table
+from capsexp.results.texts import one_line
 
 
 def print_page(page: Page) -> None:

@@ -15,9 +15,10 @@ from support import ROOT
 
 from capsexp.results import latex, markdown, pages
 from capsexp.results.claims import MeasuredClaim
-from capsexp.results.pages import HELDOUT_NOTE, LEARNED_NOTE, SO_FAR_NOTE, Table, commands, decimal, page
+from capsexp.results.pages import HELDOUT_NOTE, LEARNED_NOTE, SO_FAR_NOTE, Table, commands, page
 from capsexp.results.runs import MEASURES
 from capsexp.results.tables import csv
+from capsexp.results.texts import decimal
 from capsexp.run.records import Record
 from capsexp.study.studies import Check, Row, Study
 

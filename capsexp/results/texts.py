@@ -1,0 +1,152 @@
+"""Numbers, verdicts and claims as texts without markup."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from capsexp.errors import printable
+from capsexp.results.cells import Cell
+from capsexp.results.claims import Measured, MeasuredClaim
+from capsexp.study.studies import Claim, published_number
+
+#: Digits behind the point of means.
+DIGITS = {
+    "accuracy": 2,
+    "last": 2,
+    "first_five": 2,
+    "first_epoch": 1,
+    "within": 1,
+    "inference": 2,
+    "seconds": 1,
+    "memory": 0,
+}
+
+UNITS = {"accuracy": "points", "first_five": "points", "memory": "MB", "inference": "ms", "seconds": "s"}
+
+CLAIMED = {
+    "increase": "an increase",
+    "decrease": "a decrease",
+    "same": "no difference",
+    "no increase": "no increase",
+    "no decrease": "no decrease",
+}
+
+#: Verdicts that tell nothing about a number or a claim.
+UNDECIDED = ("open", "unstable", "ceiling")
+
+
+class ClaimTexts(NamedTuple):
+    """What a table of claims says of one, in its columns behind the claim itself."""
+
+    claimed: str
+    printed: str  # what the printed numbers give
+    measured: str
+    verdict: str
+    origin: str  # from which runs, or why there are none
+
+
+def decimal(value: float, digits: int, signed: bool = False) -> str:
+    """−1,234.5, with a real minus; nothing is negative zero."""
+    rounded = round(value, digits) or 0.0
+    sign = "+" if signed and rounded else ""
+    return f"{rounded:{sign},.{digits}f}".replace("-", "−")
+
+
+def digits(cell: Cell) -> int:
+    """Digits behind the point of a mean; a single epoch is a whole number."""
+    return 0 if cell.n == 1 and cell.measure in ("first_epoch", "within") else DIGITS[cell.measure]
+
+
+def mean_and_spread(cell: Cell) -> str:
+    """99.71 ± 0.03 (5), 99.71 (1), ≥ 40 (3), median 96.21 of 17.95, 96.21, 97.01, or nothing."""
+    if cell.mean is None:
+        return ""
+    if cell.unstable:
+        values = ", ".join(decimal(value, digits(cell)) for value in cell.values)
+        return f"median {decimal(cell.mean, digits(cell))} of {values}"
+    return number(cell.mean, cell.sd, cell.values, digits(cell), cell.bounds)
+
+
+def number(mean: float, sd: float | None, values: Sequence[float], digits: int, bounds: Sequence[bool] = ()) -> str:
+    """99.71 ± 0.03 (5), or 99.71 (1); the values themselves where some of them are lower bounds."""
+    if any(bounds):
+        texts = [f"{'≥ ' if bound else ''}{decimal(value, 0)}" for value, bound in zip(values, bounds, strict=True)]
+        return f"{texts[0]} ({len(values)})" if len(set(texts)) == 1 else ", ".join(texts)
+    spread = "" if sd is None else f" ± {decimal(sd, digits)}"
+    return f"{decimal(mean, digits)}{spread} ({len(values)})"
+
+
+def unlearned(cell: Cell) -> str:
+    """didn't learn (1 of 5), or nothing."""
+    return f"didn't learn ({cell.unlearned} of {cell.runs})" if cell.unlearned else ""
+
+
+def hours(number: float) -> str:
+    """3.4 hours, 22 minutes."""
+    return f"{number:,.1f} hours" if number >= 1 else plural(round(60 * number), "minute")
+
+
+def plural(number: int, what: str) -> str:
+    """1 seed, 2 seeds."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def one_line(text: str) -> str:
+    """A text without line breaks, and with escapes for what a terminal takes as commands."""
+    return printable(" ".join(text.split()))
+
+
+def verdict(one: Cell | MeasuredClaim) -> str:
+    """The verdict on a number or a claim, so far where the training is another than the paper's; or nothing."""
+    decided = one.verdict not in (None, *UNDECIDED)
+    return f"{one.verdict} so far" if one.so_far and decided else one.verdict or ""
+
+
+def claim_texts(one: MeasuredClaim) -> ClaimTexts:
+    """A measured claim as tables show it."""
+    claim = one.claim
+    if claim.untested is not None:
+        return ClaimTexts("", "", "", one.verdict, one_line(one.reason))
+    number = published_number(claim.claimed)
+    claimed = f"{claim.claimed.replace('-', '−')}{_unit(claim)}" if number else CLAIMED[claim.claimed]
+    printed = effect(claim, one.printed) if one.printed else ""
+    measured = effect(claim, one.measured) if one.measured else ""
+    pairs = one.measured.pairs if one.measured and claim.measure == "parameters" else ()
+    if len(pairs) > 1:
+        measured += f" ({', '.join(_size(claim, value) for value in pairs)})"
+    judged = verdict(one)
+    if one.p_value is not None:
+        corrected = f" ({_probability(one.adjusted).removeprefix('= ')})" if one.adjusted is not None else ""
+        judged += f", p {_probability(one.p_value)}{corrected}"
+    runs = plural(one.runs, "run") if one.runs else ""
+    unlearned = f"{one.unlearned} didn't learn" if one.unlearned else ""
+    counted = "a count, no run" if one.measured and not one.runs else ""
+    precision = one.setting.precision if one.setting else ""
+    reason = f"no runs of {one.reason}" if one.verdict == "not run" and one.reason else one.reason
+    origin = ", ".join(filter(None, [runs, unlearned, counted, one.so_far, precision, reason]))
+    return ClaimTexts(claimed, printed, measured, judged, origin)
+
+
+def effect(claim: Claim, measured: Measured) -> str:
+    """+1.00 points, and its interval: −0.82 to +2.82."""
+    text = _size(claim, measured.value) + _unit(claim)
+    if measured.interval is None:
+        return text
+    low, high = measured.interval
+    return f"{text} ({_size(claim, low)} to {_size(claim, high)})"
+
+
+def _size(claim: Claim, value: float) -> str:
+    if claim.estimate == "factor":
+        return decimal(value, 2)
+    return decimal(value, 2 if UNITS.get(claim.measure) == "points" else 1, signed=True)
+
+
+def _unit(claim: Claim) -> str:
+    if claim.estimate == "factor":
+        return " times"
+    unit = "%" if claim.estimate == "relative" else UNITS.get(claim.measure, "")
+    return f" {unit}" + ("/row" if claim.estimate == "slope" else "")
+
+
+def _probability(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"= {value:.{3 if value < 0.1 else 2}f}"
