@@ -36,3 +36,8 @@ def first_line(error: BaseException) -> str:
 def printable(text: str) -> str:
     """A text as one line, with escapes for what a terminal takes as commands."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def plural(number: int, what: str) -> str:
+    """1 seed, 2 seeds."""
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
+from capsexp.errors import plural
 from capsexp.figures.sources import Missing, Trainings
 from capsexp.figures.style import STYLES, PaperFigure, SeriesStyle, count_along
 from capsexp.results.collect import Line
-from capsexp.results.texts import plural
 from capsexp.study.studies import published_number
 
 #: A figure, None where nothing of it can be drawn, and what it lacks.

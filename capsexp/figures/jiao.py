@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
+from capsexp.errors import plural
 from capsexp.figures.curves import Drawing, without
 from capsexp.figures.sources import Sources, Trainings
 from capsexp.figures.style import FONT_SIZE, GREY, STYLES, WIDTH, PaperFigure, SeriesStyle
 from capsexp.results.collect import Line
-from capsexp.results.texts import plural
 from capsexp.study.studies import published_number
 
 STUDY = "jiao_table2"

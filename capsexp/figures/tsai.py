@@ -6,11 +6,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from capsexp.errors import plural
 from capsexp.figures.curves import Drawing, band, draw_curves, published_accuracies, told, without
 from capsexp.figures.sources import Sources, Trainings
 from capsexp.figures.style import GREY, STYLES, WIDTH, PaperFigure, SeriesStyle, count_along, draw_published, legend
 from capsexp.results.collect import Line
-from capsexp.results.texts import plural
 from capsexp.study import studies
 
 ROUTINGS, ABLATION, COST = "tsai_fig4", "tsai_fig4_ablation", "tsai_fig4_cost"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from capsexp.config import compose
+from capsexp.errors import plural
 from capsexp.results.claims import is_loaded
 from capsexp.results.collect import Line, Results
 from capsexp.results.texts import (
@@ -17,7 +18,6 @@ from capsexp.results.texts import (
     hours,
     mean_and_spread,
     one_line,
-    plural,
     unlearned,
     verdict,
 )

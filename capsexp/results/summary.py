@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
+from capsexp.errors import plural
 from capsexp.results.cells import JUDGED, Cell
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
 from capsexp.results.runs import COSTS
 from capsexp.results.statistics import ClaimVerdict, NumberVerdict
-from capsexp.results.texts import UNDECIDED, one_line, plural, verdict
+from capsexp.results.texts import UNDECIDED, one_line, verdict
 from capsexp.study.studies import published_number
 
 #: Verdicts that are one, in the order in which they are listed.

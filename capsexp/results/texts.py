@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from capsexp.errors import printable
+from capsexp.errors import plural, printable
 from capsexp.results.cells import Cell
 from capsexp.results.claims import Measured, MeasuredClaim
 from capsexp.study.studies import Claim, published_number
@@ -83,11 +83,6 @@ def unlearned(cell: Cell) -> str:
 def hours(number: float) -> str:
     """3.4 hours, 22 minutes."""
     return f"{number:,.1f} hours" if number >= 1 else plural(round(60 * number), "minute")
-
-
-def plural(number: int, what: str) -> str:
-    """1 seed, 2 seeds."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def one_line(text: str) -> str:

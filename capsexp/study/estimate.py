@@ -13,10 +13,9 @@ import pandas as pd
 import torch
 
 from capsexp.config.schema import Paths
-from capsexp.errors import InputError
+from capsexp.errors import InputError, plural
 from capsexp.results import runs
 from capsexp.results.runs import Run
-from capsexp.results.texts import plural
 from capsexp.run import records
 from capsexp.run.environment import processor
 from capsexp.run.plan import Plan

@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from capsexp.errors import plural
 from capsexp.run.execute import is_locked
 from capsexp.run.plan import LAST, OUTPUT
 from capsexp.study.planning import Job, count
@@ -104,7 +105,7 @@ def print_plan(jobs: Sequence[Job], barred: Mapping[str, Sequence[str]], listed:
     shared = sum(len(job.studies) > 1 for job in jobs)
     epochs = sum(job.left for job in jobs)
     print(
-        f"{len(jobs)} runs"
+        plural(len(jobs), "run")
         + (f", {shared} of them for more than one study" if shared else "")
         + f": {count(jobs, 'finished')} finished, {count(jobs, 'failed')} failed before, "
         f"{count(jobs, 'waiting')} to do, up to {epochs:,} epochs"
@@ -112,7 +113,7 @@ def print_plan(jobs: Sequence[Job], barred: Mapping[str, Sequence[str]], listed:
     if trials := sum(job.planned.config.budget.steps is not None for job in jobs):
         print(f"{trials} of them are trials of a few steps (budget.steps), which tables leave out")
     for reason, stopped in barred.items():
-        print(f"can't run {len(stopped)} configurations: {reason}")
+        print(f"can't run {plural(len(stopped), 'configuration')}: {reason}")
 
 
 def _in_words(job: Job) -> str:
@@ -127,7 +128,7 @@ def print_end(jobs: Sequence[Job], problems: Sequence[str]) -> None:
     """Prints what was done; the errors come last."""
     left = count(jobs, "waiting", "elsewhere", "running")
     print(
-        f"{count(jobs, 'finished')} of {len(jobs)} runs finished"
+        f"{count(jobs, 'finished')} of {plural(len(jobs), 'run')} finished"
         + (f", {left} left: run the same command again to continue" if left else "")
     )
     sys.stdout.flush()
