@@ -30,7 +30,7 @@ Component = Annotated[dict[str, Any], TARGET]
 
 @dataclasses.dataclass(frozen=True)
 class Matches:
-    """The form of a text, as in `Annotated[str, Matches(r"\d+", "digits")]`: regular expression, and in words."""
+    r"""The form of a text, as in `Annotated[str, Matches(r"\d+", "digits")]`: regular expression, and in words."""
 
     pattern: str
     words: str
