@@ -60,11 +60,8 @@ def test_help_lists_choices_and_values_without_torch() -> None:
 
 def test_help_on_a_choice(program: Program) -> None:
     code, lines, _ = program("capsexp", "--help", "model=da_capsnet")
-    assert (code, lines[0], lines[1]) == (
-        0,
-        "model=da_capsnet",
-        "  huang's DA-CapsNet: Fig. 4, Table 3. attention=none makes it that paper's CapsNet.",
-    )
+    assert (code, lines[0]) == (0, "model=da_capsnet")
+    assert lines[1].startswith("  huang's DA-CapsNet: Fig. 4, Table 3. attention=none makes it")
     assert "  brings attention=dual" in lines
     assert "  model.channels=64               then twice as many" in lines
     assert not any("optim.lr" in line for line in lines)
