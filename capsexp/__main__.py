@@ -177,7 +177,8 @@ def _exit_code(returned: Any) -> int:
         from capsexp.results import sweep  # pandas takes a second to import
         from capsexp.results.terminal import print_table
 
-        print_table(sweep.table([(job.overrides or (), None if job in failed else job.return_value) for job in jobs]))
+        found = [None if isinstance(job.return_value, CapsexpError) else job.return_value for job in jobs]
+        print_table(sweep.table([(job.overrides or (), record) for job, record in zip(jobs, found, strict=True)]))
     if failed and isinstance(returned, list):
         print(f"error: {len(failed)} of {len(jobs)} runs failed", file=sys.stderr)
         for job in failed:
