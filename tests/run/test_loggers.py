@@ -117,22 +117,29 @@ def test_a_missing_package_names_the_extra(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_wandb_and_mlflow_hold_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_and_mlflow_hold_the_same_numbers_also_of_a_resumed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("wandb", reason="needs the extra wandb")
     mlflow = pytest.importorskip("mlflow", reason="needs the extra mlflow")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     runs = [train(tmp_path, "logger=[csv,wandb,mlflow]", f"seed={seed}") for seed in (0, 1)]
+    resumed = dataclasses.replace(runs[0].config, seed=2)
+    with pytest.raises(KeyboardInterrupt):
+        execute.run(resumed, callbacks=[InterruptInEpoch3()])
+    runs.append(Trained(resumed, execute.run(resumed), plan(resumed).folder))
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/logs/mlflow.db")
     experiment = client.get_experiment_by_name("capsexp")
     for trained in runs:
-        held = in_csv(trained.folder)
-        assert without_memory(held) == curves_of(trained.record)
-        assert in_wandb(tmp_path / "logs" / "wandb", trained.record.key) == held
+        held = without_memory(in_csv(trained.folder))
+        assert held == curves_of(trained.record)
+        assert without_memory(in_wandb(tmp_path / "logs" / "wandb", trained.record.key)) == held
         (found,) = client.search_runs([experiment.experiment_id], f"tags.`capsexp.key` = '{trained.record.key}'")
         histories = {name: client.get_metric_history(found.info.run_id, name) for name in found.data.metrics}
         assert found.info.status == "FINISHED"
-        assert {name: {point.step: point.value for point in points} for name, points in histories.items()} == held
+        curves = {name: {point.step: point.value for point in points} for name, points in histories.items()}
+        assert without_memory(curves) == held
 
 
 def leveldb_records(data: bytes) -> Iterator[bytes]:
@@ -151,12 +158,12 @@ def leveldb_records(data: bytes) -> Iterator[bytes]:
 
 
 def in_wandb(folder: Path, key: str) -> Curves:
-    """What W&B's offline file of a run holds."""
+    """What W&B's offline files of a run hold, one for each start of it."""
     from wandb.proto import wandb_internal_pb2
 
-    (path,) = folder.glob(f"offline-run-*/run-{key}.wandb")
     curves: Curves = {}
-    for data in leveldb_records(path.read_bytes()):
+    paths = sorted(folder.glob(f"offline-run-*/run-{key}.wandb"))
+    for data in (data for path in paths for data in leveldb_records(path.read_bytes())):
         content = wandb_internal_pb2.Record()
         content.ParseFromString(data)
         items = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in content.history.item}
