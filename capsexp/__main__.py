@@ -25,6 +25,9 @@ from capsexp.config.checks import nearest
 from capsexp.config.schema import Config, check
 from capsexp.errors import DONE, FAILED, CapsexpError, InputError
 
+if TYPE_CHECKING:
+    from capsexp.run.records import Record
+
 #: Each command but training, and the package that runs it; conf/hydra/help/capsexp.yaml describes them.
 COMMANDS = {
     "reproduce": "capsexp.study",
@@ -36,9 +39,6 @@ COMMANDS = {
     "inspect": "capsexp.inspect",
     "data": "capsexp.data",
 }
-
-if TYPE_CHECKING:
-    from capsexp.run.records import Record
 
 RESUME = "the same command continues after the last whole epoch, if there is one"
 
@@ -177,8 +177,7 @@ def _exit_code(returned: Any) -> int:
         from capsexp.results import sweep  # pandas takes a second to import
         from capsexp.results.terminal import print_table
 
-        found = [None if isinstance(job.return_value, CapsexpError) else job.return_value for job in jobs]
-        print_table(sweep.table([(job.overrides or (), record) for job, record in zip(jobs, found, strict=True)]))
+        print_table(sweep.table([(job.overrides or (), job.return_value) for job in jobs]))
     if failed and isinstance(returned, list):
         print(f"error: {len(failed)} of {len(jobs)} runs failed", file=sys.stderr)
         for job in failed:

@@ -18,6 +18,7 @@ from capsexp.results.texts import (
     hours,
     mean_and_spread,
     one_line,
+    share,
     unlearned,
     verdict,
 )
@@ -124,7 +125,7 @@ def _published(measure: str, name: str = "published") -> Column:
 def _measured(name: str, measure: str, needs: str = "", protocol: str = "paper", failures: bool = False) -> Column:
     def text(line: Line) -> str:
         cell = line.cell(measure, protocol)
-        failed = f"failed ({cell.failed} of {cell.runs})" if cell.failed else ""
+        failed = share("failed", cell.failed, cell.runs)
         return ", ".join(filter(None, [mean_and_spread(cell), *([failed, unlearned(cell)] if failures else [])]))
 
     return Column(name, text, needs)

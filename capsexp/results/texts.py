@@ -77,7 +77,12 @@ def number(mean: float, sd: float | None, values: Sequence[float], digits: int, 
 
 def unlearned(cell: Cell) -> str:
     """didn't learn (1 of 5), or nothing."""
-    return f"didn't learn ({cell.unlearned} of {cell.runs})" if cell.unlearned else ""
+    return share("didn't learn", cell.unlearned, cell.runs)
+
+
+def share(what: str, number: int, whole: int) -> str:
+    """failed (1 of 5), or nothing for none."""
+    return f"{what} ({number} of {whole})" if number else ""
 
 
 def hours(number: float) -> str:
