@@ -1,11 +1,11 @@
-"""Lightning's loggers of a run: CSV, Weights & Biases, MLflow. They hold TensorBoard's scalars, under the same names.
+"""What all loggers show of a run, and Lightning's: CSV, Weights & Biases, MLflow.
 
 A resumed run continues its log. Epochs that were logged but not in the last checkpoint are trained and logged again:
 the CSV file then has one row of each, W&B and MLflow have two values in a step.
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,12 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import CSVLogger, Logger, MLFlowLogger, WandbLogger
 
+from capsexp.config.checks import NAME, TARGET
 from capsexp.errors import DONE, FAILED, InputError, first_line
 from capsexp.run import records
 from capsexp.run.environment import peak_memory_mb
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
-from capsexp.run.tensorboard import final_scalars, hyperparameters, label, scalars
 
 
 def make_loggers(planned: Plan) -> list[Logger]:
@@ -78,6 +78,76 @@ class EpochLogger(Callback):
             logger.save()
 
 
+def scalars(row: records.Json, split: str, memory: Mapping[str, float | None] | None = None) -> dict[str, float]:
+    """An epoch's numbers under the names that all loggers use, which are TensorBoard's.
+
+    Args:
+        row: of the history.
+        split: on which it was evaluated.
+        memory: the peak until then, where it is known.
+    """
+    found: dict[str, float | None] = {_tag(name): value for name, value in row.items() if name != "epoch"}
+    found["seconds/epoch"] = row["train_seconds"] + row[f"{split}_seconds"]
+    found |= {f"peak_memory_mb/{name}": value for name, value in (memory or {}).items()}
+    return {tag: value for tag, value in found.items() if value is not None}
+
+
+def final_scalars(record: records.Record) -> dict[str, float]:
+    """A finished run's numbers, in the step of its best epoch: see `scalars`."""
+    found = {
+        "maximum/accuracy": record.max_accuracy,
+        "maximum/first_epoch_to_max": record.first_epoch_to_max,
+        "accuracy/test": record.heldout_accuracy,
+    }
+    return {tag: value for tag, value in found.items() if value is not None}
+
+
+def run_name(planned: Plan) -> str:
+    """A run's name in every logger, which says what differs between runs: `capsnet mnist r3 cbam s0 · 047117`.
+
+    r3: three routing iterations. Other options are named where they are not at their defaults.
+    """
+    identity, iterations = planned.identity, planned.config.routing.get("iterations")
+    model, routing, budget = identity["model"], identity["routing"], identity["budget"]
+    words = [model[NAME], identity["data"][NAME]]
+    words += [routing[NAME]] if routing[NAME] not in (*model[NAME].split("_"), "dynamic", "none") else []
+    words += [f"r{iterations}"] if iterations is not None else []
+    words += [name for name in ("cbam", "conv", "caps") if identity["attention"].get(name)]
+    words += [
+        f"{key}={value}" for key, value in {**routing, **model}.items() if key not in (NAME, TARGET, "iterations")
+    ]
+    words += ["reconstruction"] if identity["reconstruction"] else []
+    words += [f"{budget[key]} {key.replace('_', ' ')}" for key in ("epochs", "train_images") if budget.get(key)]
+    words += [identity["protocol"]] if identity["protocol"] != "paper" else []
+    text = " ".join([*words, f"s{identity['seed']}"]).replace("/", "-")
+    return f"{text[:180]} · {records.key_of(identity)[:6]}"
+
+
+def hyperparameters(planned: Plan) -> dict[str, bool | float | str]:
+    """What runs are compared by: the names of choices, and the numbers that sweeps change."""
+    config = planned.config
+    components: dict[str, Mapping[str, Any]] = {"model": config.model, "routing": config.routing}
+    arguments = {
+        f"{group}.{key}": value if isinstance(value, bool | int | float | str) else str(value)
+        for group, node in components.items()
+        for key, value in node.items()
+        if key not in (NAME, TARGET)
+    }
+    return arguments | {
+        "data": config.data.name,
+        "loss": config.loss[NAME],
+        "reconstruction": config.reconstruction.enabled,
+        **{group: node[NAME] for group, node in components.items()},
+        **{f"attention.{key}": getattr(config.attention, key) for key in ("cbam", "conv", "caps")},
+        **{f"optim.{key}": getattr(config.optim, key) for key in ("name", "lr", "batch_size")},
+        "epochs": planned.epochs,
+        "budget": config.budget.name,
+        "precision": planned.precision,
+        "protocol": config.protocol,
+        "seed": config.seed,
+    }
+
+
 def _opened(name: str, planned: Plan) -> Logger:
     """A logger with its file or connection open."""
     maker: Callable[[Plan, Any], Logger] = _MAKERS[name]
@@ -105,14 +175,14 @@ def _wandb(planned: Plan, options: Any) -> Logger:
     key = None if planned.config.rerun else records.key_of(planned.identity)
     config = hyperparameters(planned)
     folder = Path(planned.config.paths.logs).absolute()
-    return WandbLogger(label(planned), save_dir=folder, id=key, project=options.project, config=config)
+    return WandbLogger(run_name(planned), save_dir=folder, id=key, project=options.project, config=config)
 
 
 def _mlflow(planned: Plan, options: Any) -> Logger:
     """A new run in MLflow, or the last one of this key if that hasn't finished."""
     uri = options.tracking_uri or f"sqlite:///{Path(planned.config.paths.logs).absolute()}/mlflow.db"
     tags = {"capsexp.key": records.key_of(planned.identity)}
-    new = MLFlowLogger(options.experiment, label(planned), uri, tags)
+    new = MLFlowLogger(options.experiment, run_name(planned), uri, tags)
     client = new._mlflow_client  # `experiment`, the public property, would make a run
     experiment = client.get_experiment_by_name(options.experiment)
     if experiment is None:
@@ -120,6 +190,14 @@ def _mlflow(planned: Plan, options: Any) -> Logger:
     wanted = f"tags.`capsexp.key` = '{tags['capsexp.key']}' and attributes.status != 'FINISHED'"
     unfinished = client.search_runs([experiment.experiment_id], wanted, max_results=1)  # the last started comes first
     return MLFlowLogger(tracking_uri=uri, run_id=unfinished[0].info.run_id) if unfinished else new
+
+
+def _tag(name: str) -> str:
+    """TensorBoard's groups: train_loss -> loss/train, so that the losses of all splits are together."""
+    split, _, quantity = name.partition("_")
+    if split in ("train", "test", "heldout"):
+        return f"{quantity}/{split}"
+    return "optimizer/learning_rate" if name == "learning_rate" else name  # behind the losses
 
 
 _MAKERS: dict[str, Callable[[Plan, Any], Logger]] = {"csv": _csv, "wandb": _wandb, "mlflow": _mlflow}

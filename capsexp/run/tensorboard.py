@@ -1,6 +1,6 @@
 """A run's TensorBoard pages: curves, histograms, reconstructions, the network, what the HParams page compares.
 
-All of it is written between two epochs, into a folder beside those of the runs' checkpoints, tensorboard/LABEL, since
+All of it is written between two epochs, into a folder beside those of the runs' checkpoints, tensorboard/NAME, since
 TensorBoard calls a run by its folder: `make tensorboard` shows them all. Nothing of it changes the run's numbers. Steps
 are epochs, counted from 1. TensorBoard sorts by name and opens the first two groups: accuracy and loss.
 
@@ -20,7 +20,7 @@ import copy
 import threading
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,6 @@ from torch import Tensor, nn
 from torch.utils.tensorboard import FileWriter, SummaryWriter
 from torch.utils.tensorboard.summary import hparams as hparams_summaries
 
-from capsexp.config.checks import NAME, TARGET
 from capsexp.data.loader import Batch, BatchGroups, DeviceLoader
 from capsexp.nn.capsules import use_reference
 from capsexp.nn.capture import Capture, capture, entropy
@@ -41,6 +40,7 @@ from capsexp.nn.losses import multi_hot
 from capsexp.nn.scores import Scores
 from capsexp.run import records
 from capsexp.run.environment import peak_memory_mb
+from capsexp.run.loggers import final_scalars, hyperparameters, run_name, scalars
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
 
@@ -133,8 +133,8 @@ class TensorBoard(Callback):
 
     def _write_configuration(self, writer: SummaryWriter, module: CapsuleModule) -> None:
         """Hyperparameters, command, parameters, the network's graph."""
-        name = label(self.planned)
-        _events(writer).add_summary(hparams.hparams_pb(hyperparameters(self.planned), trial_id=name))
+        sessions = hparams.hparams_pb(hyperparameters(self.planned), trial_id=run_name(self.planned))
+        _events(writer).add_summary(sessions)
         if self.planned.command:
             writer.add_text("command", f"`{self.planned.command}`")
         writer.add_text("parameters", parameter_table(module))
@@ -144,54 +144,9 @@ class TensorBoard(Callback):
             writer.add_graph(TracedNetwork(module), torch.zeros(1, data.channels, data.size, data.size))
 
 
-def scalars(row: records.Json, split: str, memory: Mapping[str, float | None] | None = None) -> dict[str, float]:
-    """An epoch's numbers under the names that all loggers use, which are TensorBoard's.
-
-    Args:
-        row: of the history.
-        split: on which it was evaluated.
-        memory: the peak until then, where it is known.
-    """
-    found: dict[str, float | None] = {_tag(name): value for name, value in row.items() if name != "epoch"}
-    found["seconds/epoch"] = row["train_seconds"] + row[f"{split}_seconds"]
-    found |= {f"peak_memory_mb/{name}": value for name, value in (memory or {}).items()}
-    return {tag: value for tag, value in found.items() if value is not None}
-
-
-def final_scalars(record: records.Record) -> dict[str, float]:
-    """A finished run's numbers, in the step of its best epoch: see `scalars`."""
-    found = {
-        "maximum/accuracy": record.max_accuracy,
-        "maximum/first_epoch_to_max": record.first_epoch_to_max,
-        "accuracy/test": record.heldout_accuracy,
-    }
-    return {tag: value for tag, value in found.items() if value is not None}
-
-
-def label(planned: Plan) -> str:
-    """A run's name in TensorBoard, which says what differs between runs: `capsnet mnist r3 cbam s0 · 047117`.
-
-    r3: three routing iterations. Other options are named where they are not at their defaults.
-    """
-    identity, iterations = planned.identity, planned.config.routing.get("iterations")
-    model, routing, budget = identity["model"], identity["routing"], identity["budget"]
-    words = [model[NAME], identity["data"][NAME]]
-    words += [routing[NAME]] if routing[NAME] not in (*model[NAME].split("_"), "dynamic", "none") else []
-    words += [f"r{iterations}"] if iterations is not None else []
-    words += [name for name in ("cbam", "conv", "caps") if identity["attention"].get(name)]
-    words += [
-        f"{key}={value}" for key, value in {**routing, **model}.items() if key not in (NAME, TARGET, "iterations")
-    ]
-    words += ["reconstruction"] if identity["reconstruction"] else []
-    words += [f"{budget[key]} {key.replace('_', ' ')}" for key in ("epochs", "train_images") if budget.get(key)]
-    words += [identity["protocol"]] if identity["protocol"] != "paper" else []
-    text = " ".join([*words, f"s{identity['seed']}"]).replace("/", "-")
-    return f"{text[:180]} · {records.key_of(identity)[:6]}"
-
-
 def folder_of(planned: Plan) -> Path:
     """Where a run's event files are."""
-    return planned.folder.parent / FOLDER / label(planned)
+    return planned.folder.parent / FOLDER / run_name(planned)
 
 
 def event_folders(logs: Path, key: str) -> list[Path]:
@@ -209,31 +164,6 @@ def examples(loader: DeviceLoader, classes: int) -> tuple[Tensor, Tensor]:
     present = multi_hot(loader.labels, classes)
     first = present.argmax(dim=0)[present.any(dim=0)][:EXAMPLES]
     return loader.images[first].float() / 255, loader.labels[first]
-
-
-def hyperparameters(planned: Plan) -> dict[str, bool | float | str]:
-    """What the HParams page compares runs by: the names of choices, and the numbers that sweeps change."""
-    config = planned.config
-    components: dict[str, Mapping[str, Any]] = {"model": config.model, "routing": config.routing}
-    arguments = {
-        f"{group}.{key}": value if isinstance(value, bool | int | float | str) else str(value)
-        for group, node in components.items()
-        for key, value in node.items()
-        if key not in (NAME, TARGET)
-    }
-    return arguments | {
-        "data": config.data.name,
-        "loss": config.loss[NAME],
-        "reconstruction": config.reconstruction.enabled,
-        **{group: node[NAME] for group, node in components.items()},
-        **{f"attention.{key}": getattr(config.attention, key) for key in ("cbam", "conv", "caps")},
-        **{f"optim.{key}": getattr(config.optim, key) for key in ("name", "lr", "batch_size")},
-        "epochs": planned.epochs,
-        "budget": config.budget.name,
-        "precision": planned.precision,
-        "protocol": config.protocol,
-        "seed": config.seed,
-    }
 
 
 def parameter_table(module: CapsuleModule) -> str:
@@ -374,11 +304,3 @@ def _events(writer: SummaryWriter) -> FileWriter:
     events = writer.file_writer
     assert isinstance(events, FileWriter)
     return events
-
-
-def _tag(name: str) -> str:
-    """TensorBoard's groups: train_loss -> loss/train, so that the losses of all splits are together."""
-    split, _, quantity = name.partition("_")
-    if split in ("train", "test", "heldout"):
-        return f"{quantity}/{split}"
-    return "optimizer/learning_rate" if name == "learning_rate" else name  # behind the losses

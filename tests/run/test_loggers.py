@@ -16,9 +16,10 @@ from support import Trained, at, composed_config, copy_of, numbers, train
 from capsexp.config.schema import Logger
 from capsexp.errors import InputError
 from capsexp.run import execute, records
+from capsexp.run.loggers import final_scalars, run_name, scalars
 from capsexp.run.plan import plan
 from capsexp.run.records import Record
-from capsexp.run.tensorboard import final_scalars, folder_of, scalars
+from capsexp.run.tensorboard import folder_of
 
 Curves = dict[str, dict[int, float]]  # by name and step
 
@@ -69,6 +70,22 @@ def test_csv_holds_the_records_numbers(logged: Trained) -> None:
 def test_what_is_not_chosen_writes_nothing(logged: Trained, trained: Trained) -> None:
     assert not folder_of(plan(logged.config)).exists()
     assert not (trained.folder / "metrics.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("model=capsnet data=mnist_sample attention=cbam seed=3", "capsnet mnist_sample r3 cbam s3"),
+        ("model=capsnet data=mnist_sample routing.gradient=none", "capsnet mnist_sample r3 gradient=none s0"),
+        ("model=em_capsnet data=mnist_sample data.size=32 routing.iterations=2", "em_capsnet mnist_sample r2 s0"),
+        ("model=sabour_cnn data=mnist_sample protocol=heldout", "sabour_cnn mnist_sample heldout s0"),
+        ("model=capsnet data=mnist_sample budget.epochs=4", "capsnet mnist_sample r3 4 epochs s0"),
+    ],
+)
+def test_a_runs_name_says_what_differs(words: str, expected: str) -> None:
+    planned = plan(composed_config(*words.split()))
+    assert run_name(planned) == f"{expected} · {records.key_of(planned.identity)[:6]}"
+    assert folder_of(planned).parent == planned.folder.parent / "tensorboard"
 
 
 def test_loggers_are_no_part_of_a_run(logged: Trained) -> None:

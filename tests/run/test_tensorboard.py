@@ -33,8 +33,7 @@ from capsexp.run.checkpoints import EpochCheckpoint
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import LAST, Plan, plan
-from capsexp.run.records import key_of
-from capsexp.run.tensorboard import BINS, TensorBoard, event_folders, folder_of, has_histograms, label, parameter_table
+from capsexp.run.tensorboard import BINS, TensorBoard, event_folders, folder_of, has_histograms, parameter_table
 
 OPTIONS = ("attention=cbam", "reconstruction.enabled=true", "routing.iterations=2")
 TINY_RUN = (*TINY, *OPTIONS)
@@ -167,23 +166,6 @@ def test_routing_maps_are_below_one_test_image_of_each_class(trained: Trained) -
 def test_routing_maps_need_no_decoder(trained_heldout: Trained) -> None:
     assert "reconstructions" not in read(folder_of(plan(trained_heldout.config))).Tags()["images"]
     assert len(routing_maps(trained_heldout)) == 2 * 28
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("model=capsnet data=mnist_sample attention=cbam seed=3", "capsnet mnist_sample r3 cbam s3"),
-        ("model=capsnet data=mnist_sample routing.gradient=none", "capsnet mnist_sample r3 gradient=none s0"),
-        ("model=em_capsnet data=mnist_sample data.size=32 routing.iterations=2", "em_capsnet mnist_sample r2 s0"),
-        ("model=sabour_cnn data=mnist_sample protocol=heldout", "sabour_cnn mnist_sample heldout s0"),
-        ("model=capsnet data=mnist_sample budget.epochs=4", "capsnet mnist_sample r3 4 epochs s0"),
-    ],
-)
-def test_a_runs_name_says_what_differs(words: str, expected: str) -> None:
-    planned = plan(composed_config(*words.split()))
-    key = key_of(planned.identity)
-    assert label(planned) == f"{expected} · {key[:6]}"
-    assert folder_of(planned).parent == planned.folder.parent / "tensorboard"
 
 
 def test_event_files_are_found_by_the_key(trained: Trained) -> None:
