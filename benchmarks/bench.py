@@ -87,7 +87,7 @@ class Steps:
     seconds: list[float]  # of each step
     first: float  # seconds of the first step, which sets up the others
     memory_gb: float
-    operations: float  # floating-point, of a step of the reference
+    operations: float  # floating-point, of a step of the reference, where it fits
     batch: int
 
     @property
@@ -117,6 +117,8 @@ def main(arguments: list[str]) -> None:
     steps = _until(end, [partial(_case, index, options) for index in options.cases])
     order = [case for case, _ in CASES]
     measured = sorted((one for case in steps for one in case), key=lambda one: order.index(one.case))
+    if not measured:
+        raise SystemExit("error: no step fits the memory")
     epochs = [partial(compare, [*line.split(), *limits, *options.overrides]) for line in EPOCHS.values()]
     found = {"device": name, "precision": precision, "load": load, "ceilings": ceilings}
     _write(options.output, found, measured, {})  # epochs take as long again: what is measured stays if they are ended
@@ -194,11 +196,14 @@ def _step(case: str, way: str, options: argparse.Namespace) -> tuple[Callable[[]
 
 
 def _case(index: int, options: argparse.Namespace) -> list[Steps]:
-    """The steps of a case, fast and reference, of those that fit the memory."""
+    """The steps of a case, fast and reference, of those that fit the memory; none where fast doesn't."""
     name, case = CASES[index]
     cuda = find_device(_config(case, options.overrides))[0].type == "cuda"
     memory = {} if cuda else {way: found for way in WAYS if (found := _memory(index, way, options)) is not None}
     ways = WAYS if cuda else tuple(memory)
+    if "fast" not in ways:
+        print(f"{name}: doesn't fit the memory", file=sys.stderr)
+        return []
     steps, first, seconds = {}, {}, {way: list[float]() for way in ways}
     for way in ways:
         before = _start_peak() if cuda else 0

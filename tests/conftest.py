@@ -35,7 +35,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
     TINY (256 training and 200 test images, 3 epochs, deterministic, float32, on the CPU) with 2 routing iterations.
     `trained.config` repeats it, `trained.record` is its record, which is also in `plan(trained.config).path`;
-    `trained.folder` holds best.ckpt, last.ckpt and one event file.
+    `trained.folder` holds best.ckpt and last.ckpt.
     """
     words = ("attention=cbam", "reconstruction.enabled=true", "routing.iterations=2")
     return train(tmp_path_factory.mktemp("trained"), *words, command="the command")

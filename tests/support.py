@@ -37,7 +37,7 @@ class Trained(NamedTuple):
 
     config: Config
     record: records.Record
-    folder: Path  # best.ckpt, last.ckpt, TensorBoard's event files
+    folder: Path  # best.ckpt, last.ckpt
 
 
 def train(place: Path, *overrides: str, command: str | None = None) -> Trained:

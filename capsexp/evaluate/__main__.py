@@ -140,7 +140,7 @@ def _print_table(
 
     Args:
         text_columns: the number of columns that are left-aligned; the others are numbers.
-        whole: prints nothing on a terminal too narrow for the table, in place of wrapped cells.
+        whole: on a terminal too narrow for the table, prints the width that it needs, in place of wrapped cells.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from capsexp.config.checks import nearest
 from capsexp.errors import InputError
-from capsexp.figures.sources import Missing, Sources
+from capsexp.figures.sources import Sources
 from capsexp.files import write_file
 
 if TYPE_CHECKING:
@@ -63,22 +63,19 @@ def find(name: str) -> Draw:
 
 def draw(name: str, sources: Sources, folder: Path) -> tuple[bool, list[str]]:
     """Writes NAME.png, NAME.svg and NAME.txt, the alt text; whether anything could be drawn, and lines about it."""
-    try:
-        files, missing = _files(name, sources)
-    except InputError as error:  # a checkpoint that can't be used, missing data
-        return False, [f"not drawn: {error}"]
+    files, missing = _files(name, sources)
     if not files:
         return False, [f"not drawn: {each}" for each in missing]
     for suffix, content in files.items():
         write_file(folder / f"{name}{suffix}", content)
     wrote = " ".join(str(folder / f"{name}{suffix}") for suffix in files)
-    return True, [f"wrote {wrote}", *map(str, missing)]
+    return True, [f"wrote {wrote}", *missing]
 
 
 def matches(name: str, sources: Sources, folder: Path) -> bool:
     """Whether NAME.svg and NAME.txt are what the records give.
 
-    Not compared: figures whose logs are not there, and SVG files of another version of matplotlib.
+    Not compared: figures that the logs and data here don't give, and SVG files of another version of matplotlib.
     """
     import matplotlib
 
@@ -92,10 +89,13 @@ def matches(name: str, sources: Sources, folder: Path) -> bool:
     return f"Matplotlib v{matplotlib.__version__},".encode() not in drawn or drawn == files[".svg"]
 
 
-def _files(name: str, sources: Sources) -> tuple[dict[str, bytes], list[Missing]]:
-    """A figure's contents by suffix, none where nothing of it can be drawn, and what it lacks."""
+def _files(name: str, sources: Sources) -> tuple[dict[str, bytes], list[str]]:
+    """A figure's contents by suffix, none where nothing of it can be drawn, and a line for each thing that it lacks."""
     from capsexp.figures.style import default_style
 
     with default_style():
-        figure, missing = find(name)(sources)
-        return {} if figure is None else figure.files(), missing
+        try:
+            figure, missing = find(name)(sources)
+        except InputError as error:  # a checkpoint that can't be used, missing data
+            return {}, [str(error)]
+        return {} if figure is None else figure.files(), [*map(str, missing)]

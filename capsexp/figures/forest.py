@@ -47,6 +47,7 @@ COLOURS: dict[str, dict[str, str]] = {
 STYLE = """
 .forest { font: 12.5px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif; }
 .forest text { fill: var(--ink); }
+.forest .inverse { fill: var(--paper); }
 .forest .soft { fill: var(--soft); font-size: 11.5px; }
 .forest .middle { text-anchor: middle; }
 .forest .bold { font-weight: 700; }

@@ -62,8 +62,13 @@ def _draw_measured(
     below = [value for value in cell.values if value < low]
     if any(cell.bounds):
         end = (cell.mean or 0) + 0.09 * (high - low)
-        axis.annotate("", (end, place), (cell.mean, place), arrowprops={"arrowstyle": "->", "color": style.color})
-        axis.annotate(f"≥ {cell.mean:.3g}", (end, place), (3, 0), textcoords="offset points", va="center")
+        arrow = {"arrowstyle": "->", "color": style.color}
+        drawn = [
+            axis.annotate("", (end, place), (cell.mean, place), arrowprops=arrow),
+            axis.annotate(f"≥ {cell.mean:.3g}", (end, place), (3, 0), textcoords="offset points", va="center"),
+        ]
+        for each in drawn:
+            each.set_annotation_clip(False)  # drawn outside the axes, too
     elif cell.low is not None and cell.high is not None:
         axis.plot([cell.low, cell.high], [place, place], color=style.color, linewidth=1)
     if cell.mean is not None and not cell.unstable:

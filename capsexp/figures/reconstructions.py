@@ -112,7 +112,8 @@ def _figure(title: str, columns: Sequence[tuple[str, Mapping[str, Picture]]]) ->
             if name in strips:
                 show(axis, strips[name])
             else:
-                axis.axis("off")
+                axis.set(xticks=[], yticks=[])
+                axis.spines[:].set_visible(False)
         axes[0].set_ylabel(name, rotation=0, ha="right", va="center")
     for axis, (head, strips) in zip(figure.axes[0], columns, strict=True):
         axis.set_title(head)

@@ -24,7 +24,7 @@ class Missing:
     command: str
 
     def __str__(self) -> str:
-        """Without DA-CapsNet SVHN: python -m capsexp …"""
+        """no finished runs of DA-CapsNet SVHN: python -m capsexp …"""
         return f"{self.what}: {self.command}"
 
 

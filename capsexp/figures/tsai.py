@@ -106,11 +106,14 @@ def _draw_convergence(axes: Sequence[Axes], lines: Sequence[Line], trainings: Tr
         axis.set_title(f"{kind} routing")
         draw_curves(axis, _labelled(lines, kind), trainings, counts, ITERATIONS)
     drawn = [axis for axis in axes if axis.lines]
-    limits = [limit for axis in drawn for limit in axis.get_ylim()]
+    if limits := [limit for axis in drawn for limit in axis.get_ylim()]:
+        low, high = min(limits), max(limits)
+        reach = FARTHEST * (high - low)
+        limits += [value for value in map(float, published.values()) if low - reach <= value <= high + reach]
     for axis, text in zip(axes, published.values(), strict=True):
         if limits:
             axis.set_ylim(min(limits), max(limits))
-        draw_published(axis, [(text, SeriesStyle(GREY, "", "-", ""))], FARTHEST)
+        draw_published(axis, [(text, SeriesStyle(GREY, "", "-", ""))], farthest=0)
         if axis in drawn:
             legend(axis)
         else:

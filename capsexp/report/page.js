@@ -104,7 +104,6 @@ const plot = document.querySelector(".plot");
 const [canvas, note, boxes] = plot.children;
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8a6fd1", "#7f7f7f"];
 const BOX = { left: 50, right: 710, top: 10, bottom: 305 };
-let points = [];
 
 function draw(parent, name, attributes, text = "") {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -134,8 +133,8 @@ function drawCurves() {
   const curves = shown.flatMap((line) => rows[line][2].map(([seed, run]) => ({ line, seed, values: data.runs[run][name] })));
   const values = curves.flatMap((curve) => curve.values).filter((value) => value !== null).sort((a, b) => a - b);
   canvas.replaceChildren();
+  canvas.onpointermove = null;
   note.textContent = `${name} after each epoch${choice.quantity.value === "accuracy" ? ", %" : ""}`;
-  points = [];
   keep("curves.study", choice.study.value, data.studies[0][0]);
   keep("curves.quantity", choice.quantity.value, "accuracy");
   keep("curves.images", choice.images.value, "test");
@@ -158,9 +157,12 @@ function drawCurves() {
     draw(canvas, "text", { class: "middle", x: x(epoch), y: BOX.bottom + 18 }, epoch);
   }
   draw(canvas, "text", { class: "end", x: BOX.right, y: BOX.bottom + 33 }, "epoch");
+  const points = [];
   for (const { line, seed, values } of curves) {
-    const found = values.map((value, place) => ({ x: x(place + 1), y: y(value), value, epoch: place + 1, line, seed }));
-    points.push(...found.filter((point) => point.value !== null));
+    const found = values
+      .map((value, place) => ({ x: x(place + 1), y: y(value), value, epoch: place + 1, line, seed }))
+      .filter((point) => point.value !== null);
+    points.push(...found);
     const d = found.map((point, place) => `${place ? "L" : "M"}${point.x.toFixed(1)} ${point.y.toFixed(1)}`).join("");
     draw(canvas, "path", { d, ...colours(line) });
   }

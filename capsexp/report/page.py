@@ -37,11 +37,12 @@ FORESTS = {"desk": (960, True), "tablet": (720, False), "phone": (360, False)}
 
 #: What each verdict says, in the order of summary.ORDER, and why there is none.
 VERDICTS = {
-    "supported": "the 95 % interval of the effect lies on the claimed side of 0",
+    "supported": "the 95 % interval of the effect lies on the claimed side of 0; of no increase or decrease: the 90 % "
+    "interval ends within the margin",
     "no difference, shown": "the 90 % interval lies within the margin around 0",
     "smaller than claimed": "the interval lies between 0 and half of the claimed size",
     "refuted": "the interval lies below half of the claimed size, and reaches 0 or beyond",
-    "contradicted": "the interval lies on the other side of 0",
+    "contradicted": "the interval lies on the other side of 0; of no difference, increase, decrease: beyond the margin",
     "ceiling": "the claimed gain is more than what our baseline lacks to 100 %",
     "open": "the interval decides nothing, or there is only one run of each row",
     "reproduced": "the published number lies in the 95 % interval for one more run of ours, which is narrow enough",
@@ -61,7 +62,7 @@ PICTURES: dict[str, Theme] = {"claims_light.svg": "light", "claims_dark.svg": "d
 
 
 def regenerate(names: Sequence[str] = (), *, results: Path, output: Path, check: bool = False) -> Generated:
-    """Makes the page out of the records in `results` and the figures in `results/figures`, and PICTURES there.
+    """Makes the page out of the records in `results` and the figures there; of all studies PICTURES, too.
 
     Args:
         names: of the studies; all of them if none is named.
@@ -73,7 +74,8 @@ def regenerate(names: Sequence[str] = (), *, results: Path, output: Path, check:
     collected = collect([studies.load(name) for name in names or studies.names()], found)
     folder = quote(Path(os.path.relpath(results / "runs", output.parent)).as_posix())
     drawn, epochs = pictures.load(results / "figures"), curves.read(results, found)
-    files = {results / "figures" / name: forest(collected, theme, undecided=False) for name, theme in PICTURES.items()}
+    claims = {} if names else PICTURES
+    files = {results / "figures" / name: forest(collected, theme, undecided=False) for name, theme in claims.items()}
     if not check or output.exists():
         files[output] = document(collected, found, drawn, folder, problems, epochs)
     return Generated(problems=problems, changed=update(files, check))

@@ -46,7 +46,7 @@ class Plan:
 
     @property
     def folder(self) -> Path:
-        """The folder of checkpoints and TensorBoard's event files."""
+        """The folder of checkpoints."""
         return Path(self.config.paths.logs) / self.name
 
     @property

@@ -79,6 +79,8 @@ def test_a_routing_that_does_not_fit_the_memory_is_left_out(bench: ModuleType, m
     assert "| small | " in page
     assert "doesn't fit the memory" in page
     assert "7.5" in page
+    monkeypatch.setattr(bench, "_memory", lambda index, way, options: None)
+    assert bench._case(0, bench._options([])) == []
 
 
 def test_variants_reach_the_network_and_the_processes(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

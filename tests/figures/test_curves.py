@@ -159,6 +159,14 @@ def test_tsais_table_1_and_uniform_prediction_are_drawn(tmp_path: Path) -> None:
     assert labels(top[1]) == ["2 iterations (n = 1)"]
 
 
+def test_a_published_number_near_the_curves_extends_all_scales(tmp_path: Path) -> None:
+    found = seeds("tsai_fig4", "EM 2", [[60.0] * 20 + [83.5] * 20], "budget.epochs=40")
+    top, _ = drawn("tsai_fig4", sources(tmp_path, *found)).axes
+    (limits,) = {axis.get_ylim() for axis in top}
+    assert limits[1] > 85.17
+    assert [[text for text in texts(axis) if text != "no runs"] for axis in top] == [["84.08"], ["82.19"], ["85.17"]]
+
+
 def test_a_marker_has_one_meaning_in_a_figure(tmp_path: Path) -> None:
     found = [*seeds("tsai_fig4", "EM 2", [[50.0]]), *seeds("tsai_fig4", "Inverted 1", [[50.0]])]
     found += seeds("tsai_fig4_ablation", "A 1", [[50.0]])
@@ -209,6 +217,15 @@ def test_table_ii_has_published_beside_measured(tmp_path: Path) -> None:
     assert "CapsNet1: 99.10 % (2 seeds) first in epoch 2; published 99.71 % first in epoch 133." in figure.alt
     assert "CapsNet2_CBAM: 98.00 % (1 seed) first in epoch ≥ 2; published 99.61 % first in epoch 42." in figure.alt
     assert "CapsNet5_CBAM: no runs; published: not reported." in figure.alt
+
+
+def test_a_lower_bound_near_the_edge_is_drawn(tmp_path: Path) -> None:
+    found = seeds("jiao_table2", "CapsNet1", [[98.0] * 249 + [99.0]])
+    figure = drawn("jiao_table2", sources(tmp_path, *found))
+    first = figure.axes[0][1]
+    (bound,) = (text for text in first.texts if text.get_text() == "≥ 250")
+    assert not first.get_window_extent().contains(*first.transData.transform(bound.xy))
+    assert all(text.get_annotation_clip() is False for text in first.texts)
 
 
 def test_seeds_of_an_unstable_cell_stand_alone(tmp_path: Path) -> None:

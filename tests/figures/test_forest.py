@@ -99,6 +99,8 @@ def test_open_claims_are_counted_where_they_have_no_rows() -> None:
 def test_a_file_of_its_own_needs_no_page(theme: Theme) -> None:
     picture = forest([made(claim())], theme)
     assert "var(--" not in picture
+    assert 'class="inverse">1 supported' in picture
+    assert ".inverse { fill: #" in picture
     assert "<a " not in picture
     assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
     assert min(float(size) for size in re.findall(r"font(?:-size)?: ([\d.]+)px", picture)) >= 11

@@ -60,6 +60,7 @@ def test_reconstructions_of_both_networks_are_below_their_images_by_epoch(tmp_pa
     ]
     shown = [[int(np.unique(axis.images[0].get_array())[0]) for axis in axes if axis.images] for axes in figure.axes]
     assert shown == [[200, 200], *([epoch, 10 * epoch] for epoch in range(1, 7)), [7]]
+    assert all(axes[0].axison for axes in figure.axes)  # else without the name of the strip
     assert "DA-CapsNet, after epoch 6: the paper's whole training, bf16; one run (seed 0)." in figure.notes
     (told,) = (sentence for sentence in figure.alt if sentence.startswith("CapsNet: "))
     assert f"mean difference from the images, of white: {199 / 255:.3f} (epoch 1), " in told
@@ -195,6 +196,7 @@ def test_a_damaged_checkpoint_is_a_line(tmp_path: Path) -> None:
     drawn, (line,) = catalogue.draw("ou_traversal_mnist", made, tmp_path)
     assert not drawn
     assert line.startswith(f"not drawn: {folder(made, record)}/last.ckpt: not a checkpoint, or damaged")
+    assert catalogue.matches("ou_traversal_mnist", made, tmp_path)  # is not compared
 
 
 def test_accuracy_under_each_map_beside_the_published_numbers(tmp_path: Path, network: Restored) -> None:

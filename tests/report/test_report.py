@@ -362,6 +362,14 @@ def test_a_check_writes_nothing_and_finds_what_differs(folder: Path, program: Pr
     assert (folder / "results" / "report.html").read_bytes() == before
 
 
+def test_a_page_on_chosen_studies_leaves_the_pictures_of_all(folder: Path, program: Program) -> None:
+    code, (printed,), _ = program(SCRIPT, "one", "--output", "one.html")
+    assert code == 0
+    assert printed.startswith("wrote one.html, ")
+    assert not (folder / "results" / "figures").exists()
+    assert program(SCRIPT, "one", "--output", "one.html", "--check") == (0, [], [])
+
+
 def test_files_that_are_no_records_are_named_on_the_page_and_on_the_screen(folder: Path, program: Program) -> None:
     (folder / "results" / "runs" / "a.json").write_text("[<b>]")
     code, _, (error,) = program(SCRIPT)

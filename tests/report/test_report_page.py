@@ -177,6 +177,9 @@ def test_curves_are_chosen_read_and_kept_in_the_address(open_page: Any, tmp_path
     expect(again.locator(".plot p")).to_have_text(
         re.compile(r"^B, whole training, bf16, seed 6, epoch [12]: 9[01]\.5 %$")
     )
+    again.locator("#curves fieldset input").last.uncheck()
+    again.locator(".plot > svg").hover()
+    expect(again.locator(".plot > svg > *")).to_have_count(0)
     assert errors == []
 
 
