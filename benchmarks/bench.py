@@ -10,6 +10,7 @@ same work, so that the TFLOP/s compare times. Then epochs with their evaluation,
 """
 
 import argparse
+import ctypes
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -32,7 +34,7 @@ from capsexp.cli import Parser, end_with
 from capsexp.config.schema import Config
 from capsexp.data.loader import Batch
 from capsexp.run.build import build
-from capsexp.run.environment import host_peak, keep_freed_memory, processor, return_freed_memory
+from capsexp.run.environment import host_peak, keep_freed_memory, processor
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import WARM_UP, make_optimizer, make_step
 from capsexp.run.plan import Plan, find_device
@@ -220,8 +222,14 @@ def _case(index: int, options: argparse.Namespace) -> list[Steps]:
     batch = steps["fast"][1].optim.batch_size
     operations = counter.get_total_flops()
     steps.clear()
-    return_freed_memory()
+    _return_freed_memory()
     return [Steps(name, way, seconds[way], first[way], memory[way], operations, batch) for way in ways]
+
+
+def _return_freed_memory() -> None:
+    """Gives the system the freed memory back that malloc keeps."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _timed(act: Callable[[], object]) -> float:

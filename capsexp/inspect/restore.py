@@ -58,7 +58,7 @@ _MOST_LAYERS, _MOST_ITERATIONS = 100, 1000  # of a network; to build and run mor
 
 @dataclass(frozen=True)
 class Header:
-    """A checkpoint's description of its run, beside weights and history; see `capsexp.run.checkpoints`."""
+    """A checkpoint's description of its run, beside weights and history; see `CapsuleModule.on_save_checkpoint`."""
 
     format: int
     name: str  # of the run

@@ -134,10 +134,6 @@ class CapsuleLayer(nn.Module):
         """The votes of these children, after the attention, and the children's activations."""
         raise NotImplementedError
 
-    def vote_sum(self, poses: Tensor) -> Tensor:
-        """Σ_i v_ij of the children with these poses, [..., J, D], without attention."""
-        raise NotImplementedError
-
     def vote_inputs(self, children: Capsules) -> VoteInputs:
         """What the votes of these children are recomputed from, without attention."""
         raise NotImplementedError

@@ -67,7 +67,10 @@ class SpreadLoss(nn.Module):
         self.register_buffer("steps_in_all", torch.tensor(float(steps or math.inf)), persistent=steps is None)
 
     def grow_over(self, steps: int) -> None:
-        """Sets the number of the run's optimisation steps, until which the margin is `first`; not if `steps` is set."""
+        """Sets the number of optimisation steps over which the margin grows, unless `steps` does.
+
+        Before this call the margin stays at `first`.
+        """
         if self.steps is None:
             self.steps_in_all.fill_(steps)
 

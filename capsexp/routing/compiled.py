@@ -8,6 +8,7 @@ where the batch is too small to be worth it.
 
 import ctypes
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -126,14 +127,14 @@ class Loops:
 @cache
 def _library(kind: torch.dtype, parents: int, rows: int, columns: int, inner: int) -> ctypes.CDLL | None:
     """votes.c compiled for these sizes, or None."""
-    compiler = shutil.which(os.environ.get("CC") or "cc")
-    if compiler is None:
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    if shutil.which(compiler[0]) is None:
         return None
     sizes = {"J": parents, "Z": rows, "Y": columns, "X": inner, "FLOOR": f"(NUMBER){WEIGHT_FLOOR}", "PLACES": PLACES}
     defined = [f"-D{name}={value}" for name, value in sizes.items()] + ["-DDOUBLE"] * (kind == torch.float64)
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "votes.so"
-        command = [compiler, *FLAGS.split(), *defined, str(SOURCE), "-o", str(library), "-lm"]
+        command = [*compiler, *FLAGS.split(), *defined, str(SOURCE), "-o", str(library), "-lm"]
         try:
             subprocess.run(command, capture_output=True, check=True, timeout=300)
             return ctypes.CDLL(str(library))  # stays mapped when its file is removed

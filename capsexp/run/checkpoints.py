@@ -90,10 +90,10 @@ class EpochCheckpoint(Checkpoint):
         self._write(trainer)
 
     def _write(self, trainer: pl.Trainer) -> None:
-        """Writes what is held, once: not again where that fails. BEST is first, as LAST doesn't repeat its epoch."""
+        """Writes what is held, once: not again where that fails."""
         held, self.held = self.held, {}
-        for path, checkpoint in held.items():
-            trainer.strategy.checkpoint_io.save_checkpoint(checkpoint, path)
+        for path in sorted(held, key=lambda path: path.name == LAST):  # BEST first: a run resumed from LAST lacks it
+            trainer.strategy.checkpoint_io.save_checkpoint(held[path], path)
         self.written = time.monotonic()
 
 

@@ -30,18 +30,13 @@ _INTERVAL = 0.5  # seconds between two checks of the other processes
 
 
 class _StartedProcess(LightningEnvironment):
-    """A process that Lightning needn't start, and the port at which all connect."""
+    """A process that Lightning needs neither to start nor to connect."""
 
     creates_processes_externally = True
-    main_address = "127.0.0.1"
 
-    def __init__(self, rank: int, port: int) -> None:
+    def __init__(self, rank: int) -> None:
         super().__init__()
-        self.rank, self.port = rank, port
-
-    @property
-    def main_port(self) -> int:
-        return self.port
+        self.rank = rank
 
     def local_rank(self) -> int:
         return self.rank
@@ -133,7 +128,7 @@ def _strategy(planned: Plan, rank: int, store: TCPStore) -> Strategy:
     backend = "nccl" if planned.device.type == "cuda" else "gloo"
     torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=planned.processes)
     # Which parameters the loss depends on is the same in every step, and not all do in every network.
-    return DDPStrategy(cluster_environment=_StartedProcess(rank, store.port), static_graph=True)
+    return DDPStrategy(cluster_environment=_StartedProcess(rank), static_graph=True)
 
 
 def _other(train_as: Callable[[Plan, Strategy], None], planned: Plan, rank: int, port: int) -> None:

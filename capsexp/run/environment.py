@@ -84,20 +84,10 @@ def keep_freed_memory() -> None:
     By default it returns each large tensor to the system, which zeroes and maps its pages again in every step: a
     quarter of the time of a CapsNet on a CPU.
     """
-    if sys.platform != "linux":
-        return
-    try:
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-    except (OSError, AttributeError):
-        return
-    mallopt(_M_MMAP_MAX, 0)
-    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-
-
-def return_freed_memory() -> None:
-    """Gives the system the freed memory back that malloc keeps."""
     with suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def _now() -> str:
@@ -115,6 +105,8 @@ def _version(name: str) -> str | None:
 def _commit() -> tuple[str | None, bool | None]:
     """The commit of the code that runs, and whether its tracked files are unchanged; None outside a checkout."""
     folder = Path(__file__).parents[1]
+    if not _git(folder, "ls-files", "errors.py"):  # installed in an environment that is inside another repository
+        return None, None
     commit = _git(folder, "rev-parse", "HEAD")
     changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".", "../conf")
     return commit, None if changes is None else not changes

@@ -105,7 +105,8 @@ def final_scalars(record: records.Record) -> dict[str, float]:
 def run_name(planned: Plan) -> str:
     """A run's name in every logger, which says what differs between runs: `capsnet mnist r3 cbam s0 · 047117`.
 
-    r3: three routing iterations. Other options are named where they are not at their defaults.
+    r3: three routing iterations. Options of the network and the routing are named where they are not at their defaults.
+    Runs that differ only in loss, optimiser, preprocessing or precision have different keys alone.
     """
     identity, iterations = planned.identity, planned.config.routing.get("iterations")
     model, routing, budget = identity["model"], identity["routing"], identity["budget"]

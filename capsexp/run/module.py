@@ -219,5 +219,3 @@ class CapsuleModule(pl.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Takes the history back."""
         self.history = list(checkpoint["history"])
-        if schedule := checkpoint.get("schedule"):  # where checkpoints held its state before Lightning stored it
-            checkpoint["lr_schedulers"] = [schedule]

@@ -159,6 +159,6 @@ def make_schedule(optimizer: torch.optim.Optimizer, optim: Optim, epochs: int) -
     if optim.schedule == "plateau":
         return ReduceLROnPlateau(optimizer, factor=optim.factor, patience=optim.patience)
     if optim.schedule == "steps":
-        milestones = [round(milestone * epochs / optim.epochs) for milestone in optim.milestones]
+        milestones = [max(1, round(milestone * epochs / optim.epochs)) for milestone in optim.milestones]
         return MultiStepLR(optimizer, milestones, optim.factor)
     return None

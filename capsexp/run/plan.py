@@ -76,6 +76,7 @@ def plan(config: Config, command: str | None = None) -> Plan:
 
 def with_precision(command: str, precision: str) -> str:
     """A run's command that gives the same key on every machine: `auto` may be another precision there."""
+    command = command.replace(" trainer.precision=auto", "")
     return command if " trainer.precision=" in command else f"{command} trainer.precision={precision}"
 
 

@@ -167,7 +167,7 @@ def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: Capsul
         path, checkpoint = None, None  # a rerun of a run with all its epochs starts over
     if checkpoint:
         module.resumed = [*checkpoint["resumed"], done]
-        module.commits = [*checkpoint.get("commits", [None] * len(module.resumed)), *module.commits]
+        module.commits = [*checkpoint["commits"], *module.commits]
         log(f"{planned.name}: continues after epoch {done}")
         if done >= planned.epochs:  # only the record is missing
             module.load_state_dict(checkpoint["state_dict"])

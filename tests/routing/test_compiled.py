@@ -1,5 +1,6 @@
 """The compiled loops equal the procedures in value and gradient, and routing without them is the same."""
 
+import os
 import shutil
 from collections.abc import Iterator
 
@@ -116,6 +117,16 @@ def test_without_a_compiler_there_are_no_loops(lacking: str, monkeypatch: pytest
     children, weight, _, window = made("vector")
     try:
         assert Loops.of(children, weight, *window) is None
+    finally:
+        compiled._library.cache_clear()
+
+
+def test_the_compiler_may_have_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", f"{os.environ.get('CC') or 'cc'} -pthread")
+    compiled._library.cache_clear()
+    children, weight, _, window = made("vector")
+    try:
+        assert Loops.of(children, weight, *window) is not None
     finally:
         compiled._library.cache_clear()
 

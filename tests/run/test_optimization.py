@@ -22,6 +22,7 @@ from capsexp.run.optimization import (
     capture_cuda_graph,
     fit_to_device,
     make_optimizer,
+    make_schedule,
 )
 from capsexp.run.plan import plan
 
@@ -266,3 +267,16 @@ def test_a_steps_output_has_no_gradient() -> None:
     output = step_of(module_of("model=capsnet data=mnist_sample"))(batches([2])[0])
     assert not output.loss.requires_grad
     assert not output.scores.requires_grad
+
+
+@pytest.mark.parametrize(("epochs", "rates"), [(1, [0.1]), (7, [0.1] * 3 + [0.01] * 2 + [0.001] * 2)])
+def test_milestones_are_scaled_and_none_is_before_the_first_epoch(epochs: int, rates: list[float]) -> None:
+    optim = composed_config("model=inverted_capsnet", "data=mnist_sample").optim  # [150, 250] of 350
+    optimizer = make_optimizer([nn.Parameter(torch.zeros(1))], optim)
+    schedule = make_schedule(optimizer, optim, epochs)
+    found = []
+    for _ in range(epochs):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()  # type: ignore[union-attr,call-arg]
+    assert found == pytest.approx(rates)

@@ -1,13 +1,15 @@
-"""The device and the precision of a run."""
+"""The device and the precision of a run, its command and its commit."""
 
 import platform
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from support import composed_config
 
-from capsexp.run import plan
+from capsexp.run import environment, plan
 
 
 @pytest.mark.parametrize(
@@ -69,3 +71,33 @@ def _supported_from(compute_capability: tuple[int, int]) -> Callable[..., bool]:
         return including_emulation or compute_capability >= (8, 0)
 
     return supported
+
+
+@pytest.mark.parametrize(
+    ("typed", "precision"),
+    [("", "float32"), (" trainer.precision=auto", "float32"), (" trainer.precision=bf16", "bf16")],
+)
+def test_a_command_gives_the_same_key_on_every_machine(typed: str, precision: str) -> None:
+    found = plan.with_precision(f"python -m capsexp{typed} seed=1", "float32")
+    assert sorted(found.split()[3:]) == ["seed=1", f"trainer.precision={precision}"]
+
+
+def test_the_commit_is_that_of_the_code_and_of_no_repository_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / ".venv" / "capsexp"
+    (package / "run").mkdir(parents=True)
+    (package / "errors.py").touch()
+    monkeypatch.setattr(environment, "__file__", str(package / "run" / "environment.py"))
+
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", "-C", str(tmp_path), *who, *words], check=True, capture_output=True)
+
+    git("init")
+    git("commit", "--allow-empty", "-m", "another project")
+    assert environment.start()["commit"] is None
+    git("add", "-f", ".")
+    git("commit", "-m", "the code")
+    assert len(environment.start()["commit"]) == 40
+    assert environment.start()["clean_tree"]
