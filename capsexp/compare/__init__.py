@@ -87,11 +87,15 @@ def compare(
             frames.append(found)
             problems += lines
         pairs, matched = _pairs(sides, frames)
+        frames = [_of_side(frame, side) for frame, side in zip(frames, sides, strict=True)]
     else:
         found, problems = runs.read(results)
         frames = [found]
         pairs = [Pair("", *sides)]
-        matched = pd.concat([_side(side, found) for side in sides], ignore_index=True)
+        parts = [_side(side, found) for side in sides]
+        if common := set.intersection(*(set(zip(part["name"], part.started, strict=True)) for part in parts)):
+            raise InputError(f"{sides[0]} and {sides[1]}: have runs in common, {sorted(common)[0][0]}")
+        matched = pd.concat(parts, ignore_index=True)
     study = _study(pairs, claimed, margin)
     return Comparison(pairs, _results(study, matched, Pools(pd.concat(frames, ignore_index=True)))), problems
 
@@ -144,8 +148,14 @@ def _pairs(sides: Sequence[str], frames: Sequence[pd.DataFrame]) -> tuple[list[P
         unique = what if [*named.values()].count(what) == 1 else f"{what} {condition[:6]}"
         pairs.append(Pair(unique, *(f"{unique}, {side}" for side in sides)))
         for side, part in zip(sides, parts, strict=True):
-            matched.append(part[part.condition == condition].assign(study=NAME, row=f"{unique}, {side}"))
+            own = _of_side(part[part.condition == condition], side)
+            matched.append(own.assign(study=NAME, row=f"{unique}, {side}"))
     return pairs, pd.concat(matched, ignore_index=True)
+
+
+def _of_side(frame: pd.DataFrame, side: str) -> pd.DataFrame:
+    """The runs with another condition than those of the other folder, so that each folder has cells of its own."""
+    return frame.assign(condition=[f"{condition} {side}" for condition in frame.condition])
 
 
 def _what(run: Run) -> str:
@@ -187,7 +197,7 @@ def _of_rows(commands: Mapping[str, str | None], claims: Sequence[dict[str, Any]
 
 def _results(study: Study, matched: pd.DataFrame, pools: Pools) -> Results:
     """What `collect` gives for a study, of runs that are already matched with its rows."""
-    selection = Selection(study, [], [])
+    selection = Selection(study, [], [], study.claims)
     best = cells.best_runs(matched)
     conditions = {str(row): frozenset(of_row.condition) for row, of_row in matched.groupby("row")}
     tidy = cells.tidy([selection], matched, best, pools)

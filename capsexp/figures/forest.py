@@ -375,4 +375,5 @@ def _training(one: MeasuredClaim) -> str:
     """How its runs were trained, in short."""
     if one.setting is None:
         return "counted" if one.measured else ""
-    return shorter(one.setting.reduced(one.claim.measure)) or "in full"
+    part = shorter(one.setting.reduced())
+    return shorter(one.setting.reduced(one.claim.measure)) or (f"{part} suffice" if part else "in full")

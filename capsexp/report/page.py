@@ -23,7 +23,7 @@ from capsexp.report import all_runs, curves, pictures, strips
 from capsexp.report.curves import Epochs
 from capsexp.report.pictures import Picture
 from capsexp.results import pages, runs, summary
-from capsexp.results.collect import Results, collect
+from capsexp.results.collect import Results, collect_by_source
 from capsexp.results.pages import Table
 from capsexp.results.tables import Generated, update
 from capsexp.study import studies
@@ -70,8 +70,9 @@ def regenerate(names: Sequence[str] = (), *, results: Path, output: Path, check:
 
     Raises InputError where there is no such folder.
     """
+    chosen = [studies.load(name) for name in names or studies.names()]
     found, problems = runs.read(results)
-    collected = collect([studies.load(name) for name in names or studies.names()], found)
+    collected = collect_by_source(chosen, found)
     folder = quote(Path(os.path.relpath(results / "runs", output.parent)).as_posix())
     drawn, epochs = pictures.load(results / "figures"), curves.read(results, found)
     claims = {} if names else PICTURES

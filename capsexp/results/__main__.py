@@ -1,8 +1,9 @@
-"""Prints the tables of studies, measured beside published, from the records: `capsexp tables [STUDY …] [KEY=VALUE …]`.
+"""Makes the tables of studies, measured beside published, from the records: `capsexp tables [STUDY …] [KEY=VALUE …]`.
 
-Without a study: all of them, results/tables/, and the block of a README that has one. A KEY=VALUE replaces the rows'
-own choice, as in `jiao_table2 data=mnist_sample`; that table is printed, and written only to a folder given with
---output. --take-in DIR first copies the records that another machine made, those of finished runs that aren't here.
+Without a study: all of them, results/tables/, and the block of a README that has one; a single one is printed, too. A
+KEY=VALUE replaces the rows' own choice, as in `jiao_table2 data=mnist_sample`; that table is printed, and written only
+to a folder given with --output. --take-in DIR first copies the records that another machine made, those of finished
+runs that aren't here.
 """
 
 import argparse

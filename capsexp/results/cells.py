@@ -22,7 +22,7 @@ from capsexp.results.spread import EPOCHS, PERCENT, Pools, scaled, unscaled
 from capsexp.study import studies
 from capsexp.study.selection import Selection, essential
 from capsexp.study.setting import Setting
-from capsexp.study.studies import Published, Row, Study, published_number
+from capsexp.study.studies import Claim, Published, Row, published_number
 
 #: Published numbers of these measures are judged by the prediction interval; numbers of parameters must be equal.
 JUDGED = ("accuracy", "first_epoch", "first_five")
@@ -104,7 +104,7 @@ def tidy(selections: Sequence[Selection], matched: pd.DataFrame, best: pd.DataFr
     places, values = _places(counted, best), _values(best)
     settings, cells = _settings(places), []
     for selection in selections:
-        study, margins = selection.study, margins_of(selection.study)
+        study, margins = selection.study, margins_of(selection.stated)
         for row in study.rows:
             for rank, setting in enumerate(settings.get((study.name, row.name), [None])):
                 for protocol, measures in MEASURES_OF.items():
@@ -127,13 +127,13 @@ def tidy(selections: Sequence[Selection], matched: pd.DataFrame, best: pd.DataFr
     return pd.DataFrame(cells, columns=Cell._fields, dtype=object).where(lambda frame: frame.notna(), None)
 
 
-def margins_of(study: Study) -> dict[str, float]:
-    """The margin of each measure's published numbers: half of the smallest gain that the study claims, or MARGINS.
+def margins_of(claims: Sequence[Claim]) -> dict[str, float]:
+    """The margin of each measure's published numbers: half of the smallest gain that is claimed, or MARGINS.
 
     Of first epochs it is one of logarithms.
     """
     sizes: dict[str, list[float]] = {measure: [] for measure in MARGINS}
-    for claim in study.claims:
+    for claim in claims:
         size = published_number(claim.claimed)
         if size and claim.measure in MARGINS and claim.estimate in ("difference", "relative"):
             relative = claim.estimate == "relative"

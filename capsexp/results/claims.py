@@ -22,8 +22,6 @@ from capsexp.study.selection import Selection
 from capsexp.study.setting import Setting, tested_images
 from capsexp.study.studies import Claim, Row, published_number
 
-Values = Mapping[str, Mapping[int, float]]  # of each row, by seed
-
 
 @dataclass(frozen=True)
 class Measured:
@@ -48,7 +46,6 @@ class MeasuredClaim:
     measured: Measured | None = None
     runs: int = 0
     unlearned: int = 0  # of these
-    seeds: tuple[int, int] = (0, 0)  # the fewest and the most of a row
     p_value: float | None = None  # of the test that decides
     adjusted: float | None = None  # the p-value by Holm's method, over all claims of the source
     printed: Measured | None = None  # what the printed numbers of its rows give
@@ -159,8 +156,8 @@ def _compare(
     means = {name: mean(of_row.values()) for name, of_row in usable.items()}
     baseline = mean(means[a] for a, _ in _pairs(claim, usable)) if claim.pairs else None
     verdict, p_value = _judged(claim, estimate, baseline)
-    fewest, most = min(map(len, usable.values())), max(map(len, usable.values()))
-    extent = {"fewest": min(run.tried for run in used), "combinations": max(run.combinations for run in used)}
+    least = min(used, key=lambda run: run.tried / run.combinations)
+    extent = {"fewest": least.tried, "combinations": least.combinations}
     part = _part(claim, usable)
     differs = ", ".join(filter(None, [so_far(selection, claim.measure, setting, extent), _load(claim, used), part]))
     order = setting.whole, len(usable), setting.fraction, len(used), setting.precision == "bf16", str(setting), device
@@ -173,7 +170,6 @@ def _compare(
         measured=_effect(claim, means, estimate),
         runs=len(used),
         unlearned=sum(run.learned is False for run in used),
-        seeds=(fewest, most),
         p_value=p_value,
     )
 

@@ -11,6 +11,7 @@ from capsexp.results.cells import Cell
 from capsexp.results.claims import MeasuredClaim, adjusted, measure_claims
 from capsexp.results.runs import Run
 from capsexp.results.spread import Pools
+from capsexp.study import studies
 from capsexp.study.selection import Selection, select
 from capsexp.study.setting import Setting
 from capsexp.study.studies import Row, Study
@@ -65,9 +66,19 @@ class Results:
         return [Line(rows[row], setting, cells, runs[row, setting]) for (row, setting), cells in found.items()]
 
 
-def collect(studies: Sequence[Study], runs: pd.DataFrame, typed: Sequence[str] = ()) -> list[Results]:
+def collect_by_source(chosen: Sequence[Study], runs: pd.DataFrame, typed: Sequence[str] = ()) -> list[Results]:
+    """`collect` with Holm's correction over the claims of all studies of these studies' sources.
+
+    Only over those of the chosen ones if words are typed: other studies may not have what is typed.
+    """
+    names, sources = {study.name for study in chosen}, {study.publication for study in chosen}
+    others = [] if typed else [studies.load(name) for name in studies.names() if name not in names]
+    return collect([*chosen, *(study for study in others if study.publication in sources)], runs, typed)[: len(chosen)]
+
+
+def collect(chosen: Sequence[Study], runs: pd.DataFrame, typed: Sequence[str] = ()) -> list[Results]:
     """What the frame of all runs gives for each study; raises InputError for typed words that make no sense."""
-    selections = [select(study, typed) for study in studies]
+    selections = [select(study, typed) for study in chosen]
     matched = cells.match(selections, runs)
     best = cells.best_runs(matched)
     spread = Pools(runs)

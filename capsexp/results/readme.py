@@ -129,7 +129,8 @@ def _claim_row(claim: MeasuredClaim) -> list[str]:
     """DA-CapsNet is better by 2.52 points, +1.89 points (+0.07 to +3.71), supported so far, 10 of 100 epochs."""
     weak = summary.is_weak(claim)
     judged = f"{verdict(claim)}, {summary.WEAK}" if weak else Marked(f"**{verdict(claim)}**")
-    return [summary.short(claim), claim_texts(claim).measured, judged, claim.so_far or WHOLE]
+    enough = f"{part}, all that the claim needs" if claim.setting and (part := claim.setting.reduced()) else WHOLE
+    return [summary.short(claim), claim_texts(claim).measured, judged, claim.so_far or enough]
 
 
 def _number_row(studies: Sequence[Results]) -> list[list[str]]:
@@ -138,7 +139,7 @@ def _number_row(studies: Sequence[Results]) -> list[list[str]]:
     for line in (line for results in studies for line in results.lines):
         cell, setting = line.cell("accuracy"), line.setting
         if setting and cell.n and cell.verdict and not (line.row.reading_of or cell.unstable):
-            training = ", ".join(filter(None, [setting.reduced() or WHOLE, unlearned(cell)]))
+            training = ", ".join(filter(None, [cell.so_far or WHOLE, unlearned(cell)]))
             published, _, measured = _cell(line, "accuracy").partition(" → ")
             data = str(summary.DATA.get(line.runs[0].data, line.runs[0].data))
             name = line.row.name if data in line.row.name else f"{line.row.name} on {data}"

@@ -254,7 +254,9 @@ def judge_size(
     if high < -ZERO:
         return "contradicted", estimate.p_value(0)
     if high < abs(e) - ZERO:
-        return ("smaller than claimed" if low > ZERO else "refuted"), estimate.p_value(e)
+        if low > ZERO:
+            return "smaller than claimed", max(estimate.p_value(0), estimate.p_value(e))  # says both
+        return "refuted", estimate.p_value(e)
     return ("supported" if low > ZERO else "open"), estimate.p_value(0)
 
 
@@ -271,13 +273,13 @@ def judge_sameness(estimate: Estimate, margin: float) -> tuple[ClaimVerdict, flo
     """
     _check_margin(margin)
     low, high = estimate.interval(ONE_SIDED)
-    one_sided = max(estimate.p_value(bound) / 2 for bound in (-margin, margin))
+    halves = [estimate.p_value(bound) / 2 for bound in (-margin, margin)]
     if -margin <= low and high <= margin:
-        return "no difference, shown", one_sided
+        return "no difference, shown", max(halves)
     low, high = estimate.interval()
     if low > margin or high < -margin:
-        return "contradicted", min(estimate.p_value(bound) for bound in (-margin, margin))
-    return "open", one_sided
+        return "contradicted", 2 * max(halves)  # of the nearer bound
+    return "open", max(halves) if abs(estimate.value) <= margin else 1 - max(halves)
 
 
 def judge_absence(estimate: Estimate, excluded: Direction, margin: float) -> tuple[ClaimVerdict, float]:

@@ -10,7 +10,8 @@ import pandas as pd
 from capsexp.config.searchpath import ROOT
 from capsexp.files import write_file
 from capsexp.results import latex, markdown, pages, runs
-from capsexp.results.collect import Results, collect
+from capsexp.results.cells import Cell
+from capsexp.results.collect import Results, collect_by_source
 from capsexp.results.pages import Page
 from capsexp.results.readme import block, index, with_block
 from capsexp.results.texts import one_line
@@ -60,7 +61,7 @@ def regenerate(
     """
     chosen = [studies.load(name) for name in names or studies.names()]
     found, problems = runs.read(results)
-    collected = collect(chosen, found, typed)
+    collected = collect_by_source(chosen, found, typed)
     made = Generated([pages.page(one) for one in collected], problems=problems)
     made.shown = sum(len(one.runs) for one in collected)
     files: dict[Path, str] = {}
@@ -99,7 +100,8 @@ def csv(results: Results) -> str:
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
     study, cells = results.study, results.cells
-    labels = pd.DataFrame([row.labels for row in study.rows], columns=["row", *study.columns[1:]])
+    own = [f"{name} (label)" if name in Cell._fields else name for name in study.columns[1:]]
+    labels = pd.DataFrame([row.labels for row in study.rows], columns=["row", *own])
     cells = cells[(cells.runs > 0) | cells.published.notna()].merge(labels, on="row")
     cells = cells[["study", *labels, *cells.columns.drop(["study", *labels])]]
     for name in ("seeds", "values", "bounds", "keys"):

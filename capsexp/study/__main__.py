@@ -1,4 +1,4 @@
-"""Runs studies and prints their tables: `capsexp reproduce jiao_table2 --seeds 5 --budget short`.
+"""Runs studies and makes their tables: `capsexp reproduce jiao_table2 --seeds 5 --budget short`.
 
 Each run of the studies is done once, in a process of its own. Finished runs are skipped and interrupted ones resumed:
 the same command again, whatever ended it, does the rest. Then the tables, as `capsexp tables` makes them.
@@ -86,7 +86,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=_positive, metavar="N", help="runs at a time (default: one a GPU, or one)")
     parser.add_argument("--time-limit", type=_minutes, default=float("inf"), metavar="MINUTES", help="then stop")
     parser.add_argument("--retry", type=_natural, default=0, metavar="N", help="times that a failed run is tried again")
-    parser.add_argument("--stop-at-failure", action="store_true", help="start nothing more after the first failure")
+    parser.add_argument("--stop-at-failure", action="store_true", help="stop the others after the first failure")
     parser.add_argument("--dry-run", action="store_true", help="list the runs, their state and cost; run nothing")
     parser.add_argument(
         "--measure", action="store_true", help="with --dry-run: time some steps where no record can tell"

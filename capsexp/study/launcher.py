@@ -53,7 +53,7 @@ def launch(jobs: Sequence[Job], options: Options) -> None:
             for worker in list(workers):
                 if result := worker.poll():
                     workers.remove(worker)
-                    _finish(worker.job, result, options, alone=not workers)
+                    _finish(worker.job, result, options)
             monitor.update()
 
 
@@ -80,7 +80,7 @@ def _start(job: Job, workers: list[Worker], options: Options) -> None:
         job.attempts += 1
 
 
-def _finish(job: Job, result: Result, options: Options, alone: bool) -> None:
+def _finish(job: Job, result: Result, options: Options) -> None:
     """Sets the state of a job whose process has ended."""
     full = job.planned.device.type == "cuda" and "out of memory" in result.text
     if result.state == "finished":
@@ -88,7 +88,7 @@ def _finish(job: Job, result: Result, options: Options, alone: bool) -> None:
     elif result.state == "elsewhere":
         job.state, job.not_before = "elsewhere", time.monotonic() + _LOCKED
         job.attempts -= 1
-    elif full and not alone:
+    elif full and options.at_a_time > 1 and not job.alone:
         job.state, job.error, job.epoch, job.alone = "waiting", result.text, 0, True
         job.attempts -= 1
     else:

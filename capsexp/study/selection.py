@@ -69,6 +69,7 @@ class Selection:
     study: Study
     runs: list[RowRun]
     replacing: list[str]  # typed words that don't select
+    stated: list[Claim]  # all that the study claims, also about other rows
 
     @cached_property
     def replaced(self) -> bool:
@@ -129,7 +130,7 @@ def select(study: Study, typed: Sequence[str] = ()) -> Selection:
         RowRun(row.name, overrides, matches(overrides)) for row in rows for overrides in row.combinations(replacing)
     ]
     claims = [claim for claim in study.claims if _is_about(claim, rows)]
-    return Selection(replace(study, rows=rows, claims=claims), runs, replacing)
+    return Selection(replace(study, rows=rows, claims=claims), runs, replacing, study.claims)
 
 
 def essential(typed: Sequence[str]) -> list[str]:

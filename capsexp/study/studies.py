@@ -279,6 +279,8 @@ def _check_claim(claim: Claim, rows: set[str]) -> None:
         )
     if claim.measure == "first_epoch" and claim.estimate != "relative":
         raise InputError(f"claims: {claim.text}: first epochs are compared by estimate=relative")
+    if claim.measure in ("accuracy", "first_five") and claim.estimate in ("relative", "factor"):
+        raise InputError(f"claims: {claim.text}: accuracies are compared in points, by estimate=difference or slope")
     margin = published_number(claim.margin)
     if (claim.claimed in CLAIMED[2:]) != (margin is not None and margin.value > 0):
         needing = ", ".join(CLAIMED[2:])

@@ -90,12 +90,27 @@ def test_two_folders_are_compared_in_all_that_both_trained(tmp_path: Path) -> No
     table = differences(compared(tmp_path, str(tmp_path / "here"), str(tmp_path / "there")))
     assert {row[0] for row in table.rows} == {"capsnet on mnist, dynamic 3", "capsnet on mnist, dynamic 3, CBAM"}
     accuracy = next(row for row in table.rows if row[1].startswith("maximum"))
-    assert accuracy[2:5] == ["99.10 ± 0.10 (3)", "98.10 ± 0.10 (3)", "−1.00 points (−1.23 to −0.77)"]
+    assert accuracy[2:5] == ["99.10 ± 0.10 (3)", "98.10 ± 0.10 (3)", "−1.00 points (−1.20 to −0.80)"]
     with pytest.raises(InputError, match="a folder is compared with a folder"):
         compare((str(tmp_path / "here"), PLAIN), tmp_path / "here")
     write(tmp_path / "empty", runs(f"{PLAIN} routing.iterations=2", [97.0]))
     with pytest.raises(InputError, match="no run that both have"):
         compare((str(tmp_path / "here"), str(tmp_path / "empty")), tmp_path)
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_each_folder_has_its_own_spread(first: int, tmp_path: Path) -> None:
+    """A: s² = 0.01, B: s² = 0.09, whichever seeds they have."""
+    write(tmp_path / "here", runs(PLAIN, [97.0, 97.1, 97.2]))
+    write(tmp_path / "there", [run(PLAIN, first + seed, [98.0 + 0.3 * seed]) for seed in range(3)])
+    here, there = str(tmp_path / "here"), str(tmp_path / "there")
+    effects = [lines(compared(tmp_path, *sides))["maximum accuracy, %"][2] for sides in ((here, there), (there, here))]
+    assert effects == ["+1.20 points (+0.69 to +1.71)", "−1.20 points (−1.71 to −0.69)"]
+
+
+def test_runs_are_not_compared_with_themselves(recorded: Path) -> None:
+    with pytest.raises(InputError, match="have runs in common, capsnet-mnist-"):
+        compare((PLAIN, f"{PLAIN} budget=paper"), recorded)
 
 
 @pytest.mark.parametrize(

@@ -367,7 +367,7 @@ def test_a_page_on_chosen_studies_leaves_the_pictures_of_all(folder: Path, progr
     assert code == 0
     assert printed.startswith("wrote one.html, ")
     assert not (folder / "results" / "figures").exists()
-    assert program(SCRIPT, "one", "--output", "one.html", "--check") == (0, [], [])
+    assert program(SCRIPT, "one", "--output", "one.html", "--check", "paths.results=results") == (0, [], [])
 
 
 def test_files_that_are_no_records_are_named_on_the_page_and_on_the_screen(folder: Path, program: Program) -> None:

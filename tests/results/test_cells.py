@@ -72,12 +72,18 @@ def test_the_margin_is_half_of_the_smallest_claimed_gain() -> None:
         for sizes in ([], ["+1.2", "+0.3"], ["+1.2", "+0.1"])
     ]
     assert verdicts == ["reproduced", "reproduced", "compatible, imprecise"]
+    about_b = claim("slope", "decrease", rows=["B"])
+    third = row("C", f"{CBAM} routing.iterations=1")
+    whole = study(*study().rows, third, claims=[about_b, claim(claimed="+0.1", pairs=[["B", "C"]])])
+    selected = results(whole, found, ["attention=none"])
+    assert [one.name for one in selected.study.rows] == ["A"]
+    assert cell(selected, "A").verdict == "compatible, imprecise"
 
 
 def test_the_margin_of_first_epochs_is_half_of_the_smallest_claimed_logarithm() -> None:
     relative = [claim("relative", size, measure="first_epoch") for size in ("-50", "-20")]
     other = claim("slope", "-0.1", measure="first_epoch")  # its unit is another
-    margins = margins_of(study(claims=[*relative, other]))
+    margins = margins_of([*relative, other])
     assert margins == {"accuracy": 0.5, "first_five": 0.5, "first_epoch": pytest.approx(-log(0.8) / 2)}
 
 

@@ -6,9 +6,10 @@ import pytest
 from made import CBAM, PLAIN, SWEPT, claim, frame_of, results, row, run, runs, study
 
 from capsexp.results.claims import MeasuredClaim
-from capsexp.results.collect import collect
+from capsexp.results.collect import collect, collect_by_source
 from capsexp.results.statistics import Interval
 from capsexp.run.records import Record
+from capsexp.study import studies
 from capsexp.study.studies import Study
 
 T4 = 2.776445  # Student's two-sided 95 % quantile with four degrees of freedom, from a printed table
@@ -46,7 +47,7 @@ def test_a_difference_has_the_pooled_spread() -> None:
     assert value(one) == pytest.approx(0.5)
     half = T4 * sqrt(0.025 * 2 / 3)
     assert interval(one) == pytest.approx((0.5 - half, 0.5 + half), abs=1e-6)
-    assert (one.verdict, one.so_far, one.runs, one.seeds) == ("supported", "", 6, (3, 3))
+    assert (one.verdict, one.so_far, one.runs) == ("supported", "", 6)
 
 
 def test_seeds_are_paired_where_they_shift_all_rows_alike() -> None:
@@ -60,7 +61,7 @@ def test_seeds_are_paired_where_they_shift_all_rows_alike() -> None:
         if (place, seed) != (1, 3)
     ]
     one = measured(study(claims=[claim()]), found)
-    assert (one.seeds, one.runs) == ((3, 3), 6)
+    assert one.runs == 6
     low, high = interval(one)
     assert 0.9 < low < 1 < high < 1.1  # about 4 points wide without pairs
 
@@ -92,7 +93,7 @@ def test_rows_on_different_data_have_no_common_spread() -> None:
 
 def test_seeds_that_do_not_matter_are_all_used() -> None:
     one = measured(study(claims=[claim()]), [*runs(PLAIN, [98.9, 99.0, 99.1]), *runs(CBAM, [99.5, 99.4])])
-    assert (one.seeds, one.runs) == ((2, 3), 5)
+    assert one.runs == 5
     assert value(one) == pytest.approx(99.45 - 99.0)
 
 
@@ -220,6 +221,8 @@ def test_a_row_of_which_not_all_combinations_were_run_is_so_far() -> None:
     made = study(row("A", SWEPT), row("B", CBAM), claims=[claim()])
     found = [*runs(SWEPT.replace("1,2,3", "1"), SPREAD), *runs(CBAM, moved(SPREAD, 5))]
     assert measured(made, found).so_far == "1 of 3 combinations"
+    rest = [one for number in "23" for one in runs(SWEPT.replace("1,2,3", number), SPREAD)]
+    assert measured(made, [*found, *rest]).so_far == ""
 
 
 def test_costs_are_compared_on_one_device_and_times_say_their_load() -> None:
@@ -254,8 +257,12 @@ def test_a_partial_test_set_adds_its_error() -> None:
 
 def test_a_margin_in_percent_is_one_of_logarithms() -> None:
     """exp(0.098) is 10.3 % more: beyond 10 %, whose logarithm is 0.0953."""
-    found = [*runs(PLAIN, [49.99, 50.0, 50.01]), *runs(CBAM, [50 * exp(0.098) + step for step in (-0.01, 0, 0.01)])]
-    one = measured(study(claims=[claim("relative", "same", margin="10")]), found)
+    found = [
+        run(words, seed, peak_memory_mb={"device": size + seed / 100, "host": 1.0})
+        for words, size in ((PLAIN, 50.0), (CBAM, 50 * exp(0.098)))
+        for seed in range(3)
+    ]
+    one = measured(study(claims=[claim("relative", "same", margin="10", measure="memory")]), found)
     assert (value(one), one.verdict) == (pytest.approx(10.3, abs=0.01), "contradicted")
 
 
@@ -310,6 +317,23 @@ def test_holm_counts_each_claim_of_a_source_once() -> None:
     assert small.adjusted == pytest.approx(2 * small.p_value)
     assert large.adjusted == pytest.approx(max(large.p_value, 2 * small.p_value))
     assert second.claims[0].adjusted == first.claims[0].adjusted
+
+
+def test_a_study_by_its_name_is_corrected_for_the_claims_of_its_whole_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = f"{PLAIN} routing.iterations=1"
+    made = {
+        "one": study(name="one", claims=[claim()]),
+        "two": study(row("A", PLAIN), row("B", other), name="two", claims=[claim()]),
+    }
+    monkeypatch.setattr(studies, "names", lambda: list(made))
+    monkeypatch.setattr(studies, "load", made.get)
+    found = frame_of([*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.15)), *runs(other, moved(SPREAD, 0.3))])
+    (alone,) = collect_by_source([made["two"]], found)
+    (one,) = alone.claims  # the smaller of two p-values
+    assert one.p_value is not None
+    assert one.adjusted == pytest.approx(2 * one.p_value)
 
 
 def test_a_reading_has_the_key_of_its_claim_and_is_not_corrected() -> None:

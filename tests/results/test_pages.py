@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from made import CBAM, PLAIN, SWEPT, claim, results, row, run, runs, study
+from made import CBAM, GPU, PLAIN, SWEPT, claim, results, row, run, runs, study
 from support import ROOT
 
 from capsexp.results import latex, markdown, pages
@@ -336,6 +336,9 @@ def test_the_csv_has_unrounded_numbers() -> None:
     assert accuracy["keys"].tolist() == [" ".join(sorted(r.key for r in found[:3])), found[3].key]
     assert set(read.measure) == {*MEASURES, "parameters"}
     assert "\r" not in csv(made)
+    made = results(study(Row(["A", "a GPU"], PLAIN, {}), columns=["network", "device"]), found)
+    read = pd.read_csv(io.StringIO(csv(made)))
+    assert (set(read["device (label)"]), set(read.device.dropna())) == ({"a GPU"}, {GPU})
 
 
 def test_tex_is_balanced_and_escaped() -> None:

@@ -49,6 +49,18 @@ def test_the_block_is_the_answer_and_a_line_a_source() -> None:
     assert number == "|  | Accuracy of A on MNIST: 99.80 % | 99.00 ± 0.10 (3) % | **ours is lower** | in full |"
 
 
+def test_a_claim_that_needs_five_epochs_names_them() -> None:
+    five = [run(f"{words} budget.epochs=5", seed, [90.0 + seed] * 5) for words in (PLAIN, CBAM) for seed in range(3)]
+    line = block([results(study(claims=[claim(measure="first_five")]), five)]).splitlines()[-2]
+    assert line.endswith("| 5 of 250 epochs, all that the claim needs |")
+
+
+def test_a_number_says_all_that_makes_it_another_experiment() -> None:
+    found = runs(SWEPT.replace("1,2,3", "1"), [99.0, 99.1])
+    made = results(study(row("A", SWEPT, accuracy="99.80"), differs="other maps"), found)
+    assert block([made]).splitlines()[-1].endswith("| other maps, 1 of 3 combinations |")
+
+
 def test_the_block_and_the_answer_say_which_verdicts_the_correction_takes_away() -> None:
     near = [*runs(PLAIN, [99.0, 99.1, 99.2]), *runs(CBAM, [99.23, 99.33, 99.43])]
     claims = [claim(), *(claim(text=f"Same {n}", claimed="same", margin="0.01") for n in range(3))]

@@ -262,6 +262,14 @@ def test_a_size_is_judged_against_half_of_it(value: float, half: float, expected
     assert judge_size(exact(-value, half), -2)[0] == expected
 
 
+def test_smaller_than_claimed_says_two_things_and_has_the_p_value_of_the_weaker() -> None:
+    """Of a claimed 10: 1.05 ± 1 is hardly above 0, 4 ± 0.95 hardly below 5."""
+    for estimate, bound in ((exact(1.05), 0), (exact(4.0, 0.95), 5)):
+        verdict, p = judge_size(estimate, 10)
+        assert (verdict, p) == ("smaller than claimed", estimate.p_value(bound))
+        assert 0.01 < p < 0.05
+
+
 def test_noise_around_a_claimed_gain_does_not_refute_it() -> None:
     """0.00 ± 1.73 contains the claimed +1.16; where nothing can be gained, the claim is at the ceiling."""
     assert judge_size(exact(0.0, 1.73), 1.16)[0] == "open"
@@ -315,6 +323,9 @@ def test_sameness_needs_a_margin(value: float, verdict: str) -> None:
 def test_the_p_value_of_sameness_is_of_the_nearer_bound() -> None:
     half = stats.norm.ppf(0.95) / stats.norm.ppf(0.975)  # of the 90 % interval
     assert judge_sameness(exact(2 - half), 2)[1] == judge_sameness(exact(half - 2), 2)[1] == pytest.approx(0.05)
+    for sign in (1, -1):
+        assert judge_sameness(exact(sign * 3.0), 2) == ("open", pytest.approx(0.975))  # outside of the margin
+        assert judge_sameness(exact(sign * 3.0 + sign * 1e-6), 2) == ("contradicted", pytest.approx(0.05, abs=1e-4))
 
 
 @pytest.mark.parametrize(

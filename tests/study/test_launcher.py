@@ -176,6 +176,20 @@ def test_a_run_without_memory_beside_others_is_repeated_alone(
     assert all(job.attempts == 1 for job in jobs)
 
 
+def test_runs_that_lack_memory_at_once_are_all_repeated_alone(
+    jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_unless_alone(running: int) -> Result:
+        alone = any(job.alone for job in jobs if job.state == "running")
+        return Result("finished") if alone else Result("failed", "CUDA out of memory")
+
+    monkeypatch.setattr(FakeWorker, "result", staticmethod(full_unless_alone))
+    for job in jobs:
+        job.planned = dataclasses.replace(job.planned, device=torch.device("cuda"))
+    launcher.launch(jobs, launcher.Options(at_a_time=2))
+    assert [job.state for job in jobs] == ["finished"] * 4
+
+
 def test_a_run_is_tried_again_as_often_as_wanted(jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeWorker, "result", staticmethod(lambda running: Result("failed", "no reason")))
     launcher.launch(jobs, launcher.Options(at_a_time=3, retries=2))

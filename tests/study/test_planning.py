@@ -61,8 +61,8 @@ def test_the_published_accuracy_is_that_of_the_papers_experiment(calls: Counter[
 
 def test_a_run_repeats_by_its_command(calls: Counter[str]) -> None:
     job = planning.plan_all([studies.load("huang_table1")], ["trainer.precision=auto", "paths.logs=x"], [7])[0][0]
-    command = "model=da_capsnet attention=none data=cifar10 model.squash_constant=1.0 trainer.precision=auto seed=7"
-    assert job.planned.command == f"python -m capsexp {command}"
+    command = "model=da_capsnet attention=none data=cifar10 model.squash_constant=1.0 seed=7"
+    assert job.planned.command == f"python -m capsexp {command} trainer.precision={job.planned.precision}"
     assert job.planned.config.seed == 7
     assert job.planned.config.paths.logs == "x"
 
