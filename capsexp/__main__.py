@@ -28,7 +28,7 @@ from capsexp.errors import DONE, FAILED, CapsexpError, InputError
 if TYPE_CHECKING:
     from capsexp.run.records import Record
 
-#: Each command but training, and the package that runs it; conf/hydra/help/capsexp.yaml describes them.
+#: Each command but training, and the package that runs it; conf/help.yaml describes them.
 COMMANDS = {
     "reproduce": "capsexp.study",
     "tables": "capsexp.results",
@@ -118,6 +118,8 @@ def _run(words: list[str]) -> int:
         raise InputError("--resolve: only with --cfg")
     if options.overrides and options.overrides[0].isidentifier():
         command = options.overrides[0]
+        if command in COMMANDS:
+            raise InputError(f"{command}: a command stands first: capsexp {command} …")
         raise InputError(f"{command}: no such command{nearest(command, COMMANDS)} (there are {', '.join(COMMANDS)})")
     if options.help:
         from capsexp.config import help as help_page  # needed by no run

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from capsexp.config import searchpath
 from capsexp.config.checks import nearest
@@ -133,6 +133,13 @@ class Parser(argparse.ArgumentParser):
         options.names = [word for word in options.words if "=" not in word]
         options.overrides = [for_hydra(word) for word in options.words if "=" in word]
         return options
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """`paths.results=DIR`, as runs have it, is `--results=DIR` where there is that option."""
+        if self.get_default("results") is not None:
+            words = sys.argv[1:] if args is None else args
+            args = [re.sub(r"^paths\.results=", "--results=", word) for word in words]
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Raises InputError."""

@@ -86,7 +86,7 @@ def _file(folders: tuple[Path, ...], group: str, choice: str) -> tuple[DictConfi
     overrides: dict[str, str] = {}
     for line in lines:
         if isinstance(line, dict):
-            overrides |= {group.removeprefix("override /"): choice for group, choice in line.items()}
+            overrides |= {group.partition("override /")[2]: choice for group, choice in line.items()}
         elif line != "_self_":
             content, theirs = _file(folders, group, line)
             layers.append(content)

@@ -9,7 +9,6 @@ import dataclasses
 import difflib
 import importlib
 import inspect
-import math
 import operator
 import re
 import sys
@@ -187,8 +186,8 @@ def _fit(value: object, annotation: Any) -> Any:
     if origin in (Union, types.UnionType):
         return next((fitted for kind in arguments if (fitted := _fit(value, kind)) is not _MISFIT), _MISFIT)
     if annotation is float:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return float(typing.cast(float, value)) if number and math.isfinite(typing.cast(float, value)) else _MISFIT
+        number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+        return float(typing.cast(float, value)) if number else _MISFIT
     return value if type(value) is annotation else _MISFIT
 
 

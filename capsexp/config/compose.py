@@ -177,12 +177,13 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
         return InputError("study: say +study=NAME")
     if "reference_type=Dict" in text:
         return InputError(f"{key}: no such key; +{key}=… adds it")
+    if key.startswith("hydra/"):
+        return InputError(f"{key}: no such group{nearest(key, ('hydra/launcher', 'hydra/sweeper'))}")
     # Which keys there are depends on the choices of data set, model and others.
-    choices = [override for override in overrides if re.fullmatch(r"[\w/]+=\w+", override)]
+    choices = [override for override in overrides if re.fullmatch(r"[\w/]+=([\w-]+|\[[\w,-]*\])", override)]
     choices = [choice for choice in choices if choice.startswith("hydra/") or (CONF / choice.split("=")[0]).is_dir()]
-    choices = choices if choices != overrides else []
     parts = key.split(".")
-    node: Any = OmegaConf.to_container(by_hydra(choices, own_part=True)) if parts[0] == "hydra" else composed(choices)
+    node: Any = OmegaConf.to_container(by_hydra(choices, own_part=parts[0] == "hydra"))
     for depth, part in enumerate(parts):
         if not isinstance(node, dict):
             return InputError(f"{key}: {'.'.join(parts[:depth])} holds a value, not a group of keys")

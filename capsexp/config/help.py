@@ -28,11 +28,11 @@ def page(overrides: Sequence[str]) -> str:
     config = composed(list(overrides))
     typed = [word.partition("=") for word in overrides]
     chosen = [
-        (group, name) for group, _, names in typed for name in re.findall(r"\w+", names) if _is_choice(group, name)
+        (group, name) for group, _, names in typed for name in re.findall(r"[\w-]+", names) if _is_choice(group, name)
     ]
     if chosen:
         return "\n\n".join("\n".join(_choice(group, name, config)) for group, name in chosen)
-    texts = OmegaConf.load(searchpath.CONF / "hydra" / "help" / "capsexp.yaml")
+    texts = OmegaConf.load(searchpath.CONF / "help.yaml")
     sections = ["\n".join(_group(group, config)) for group in [*_groups(), ""]]
     return "\n\n".join([texts.header.strip(), *sections, texts.footer.strip()])
 
@@ -46,9 +46,11 @@ def _choice(group: str, name: str, config: dict[str, Any]) -> Iterator[str]:
     path = searchpath.choices(group)[name]
     yield f"{group}={name}"
     yield from _filled(description(path), "  ")
-    for line in read(path)[1]:
+    brought: dict[str, Any] = {}
+    for line in (line for one in _included(group, name) for line in read(searchpath.choices(group)[one])[1]):
         if isinstance(line, dict):
-            yield from (f"  brings {key.removeprefix('override /')}={value}" for key, value in line.items())
+            brought |= {key: value for key, value in line.items() if key not in brought}
+    yield from (f"  brings {key.removeprefix('override /')}={value}" for key, value in brought.items())
     yield from _keys(config.get(group, {}), group, comments(group, name))
 
 
@@ -95,13 +97,19 @@ def _filled(text: str, indent: str, first: str | None = None) -> list[str]:
 def comments(group: str, name: str | None) -> Comments:
     """The comments on a choice's keys: its file's, then those of the files that it includes, then of any other."""
     files = searchpath.choices(group)
-    included = [line for line in read(files[name])[1] if isinstance(line, str)] if name else []
     usual = _groups()[group]
-    first = [name, *included, usual if isinstance(usual, str) else None]
+    first = [*(_included(group, name) if name else []), usual if isinstance(usual, str) else None]
     found: Comments = {}
     for choice in dict.fromkeys(choice for choice in [*first, *files] if choice in files):
         found = _of_file(files[choice], group) | found
     return found
+
+
+def _included(group: str, name: str) -> list[str]:
+    """A choice, and the files of its group that it includes, directly or not."""
+    files = searchpath.choices(group)
+    lines = [line for line in read(files[name])[1] if isinstance(line, str) and line in files]
+    return [name, *(one for line in lines for one in _included(group, line))]
 
 
 @cache

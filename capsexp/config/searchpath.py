@@ -42,7 +42,7 @@ def use(config_dir: str | None, trust: str | None) -> None:
     """
     if config_dir is not None:
         folder = Path(config_dir).expanduser()
-        if not folder.is_dir():
+        if not config_dir or not folder.is_dir():
             raise InputError(f"--config-dir={config_dir}: no such folder")
         os.environ[_DIR] = str(folder.absolute())
     if trust is not None:
@@ -68,7 +68,7 @@ def folders() -> tuple[Path, ...]:
 
 def choices(group: str) -> dict[str, Path]:
     """The files of a group of choices, by name."""
-    found = [path for folder in folders() for path in (folder / group).glob("*.yaml")]
+    found = [path for folder in reversed(folders()) for path in (folder / group).glob("*.yaml")]
     return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
 
 
@@ -140,6 +140,7 @@ def _checked(folder: Path) -> Path:
         group, name = path.parent.name, path.stem
         if (CONF / group / path.name).exists():
             raise InputError(f"{path}: capsexp has a {group}={name} of its own; choose another name")
-        if group == "data" and not re.search(rf"^name: *{name}\b", path.read_text(encoding="utf-8"), re.MULTILINE):
+        named = rf"^name: *(['\"]?){re.escape(name)}\1 *(#.*)?$"
+        if group == "data" and not re.search(named, path.read_text(encoding="utf-8"), re.MULTILINE):
             raise InputError(f"{path}: name: must be {name}, as the file's")
     return folder

@@ -59,7 +59,7 @@ class Cache:
         if stored is not None:
             return stored
         arrays = decode()
-        self._store(path, lambda stream: np.savez(stream, allow_pickle=False, **arrays))
+        self._store(path, lambda stream: np.savez(stream, **arrays))  # type: ignore[arg-type]
         return arrays
 
     def _stored_arrays(self, path: Path) -> Arrays | None:

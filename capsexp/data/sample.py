@@ -46,7 +46,7 @@ def write(stream: BinaryIO, train: Images, test: Images) -> None:
         chosen = stratified(split.labels, count)
         arrays[f"{name}_images"] = split.images[chosen]
         arrays[f"{name}_labels"] = split.labels[chosen].astype(np.uint8)
-    np.savez_compressed(stream, allow_pickle=False, **arrays)
+    np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
 
 
 def stratified(labels: NDArray[np.int64], count: int) -> NDArray[np.int64]:

@@ -111,6 +111,7 @@ def test_what_hydra_refuses(override: str) -> None:
         ("config.yaml", "defaults: [a: x, b@c: y, _self_]"),
         ("a/x.yaml", "defaults: [override /b: z]"),  # composed already
         ("b/y.yaml", "defaults: [/a: x]"),
+        ("b/y.yaml", "defaults: [a: x]"),  # of a group below b
         ("b/y.yaml", "defaults: [_self_, z]"),
         ("b/y.yaml", "defaults: [sub/z]"),
         ("b/y.yaml", "# @package c\nk: 1"),

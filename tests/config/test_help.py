@@ -49,6 +49,15 @@ def test_a_comment_is_the_chosen_files_or_that_of_a_file_that_it_includes() -> N
     assert cpu["trainer.precision"].endswith("are float32 in both")  # continued on a second line
 
 
+def test_files_are_included_through_others() -> None:
+    matrix = help_page.comments("model", "inverted_capsnet_multimnist_matrix")
+    assert matrix["model.resnet_channels"] == "with the residual backbone"  # of inverted_capsnet
+    assert matrix["model.pose"] == "numbers in a pose"
+    page = help_page.page(["model=inverted_capsnet_multimnist_matrix"])
+    for brought in ("loss=binary_cross_entropy", "routing=inverted", "optim=tsai_sgd"):
+        assert f"  brings {brought}" in page.splitlines()
+
+
 def test_a_choice_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "optim").mkdir()
     (tmp_path / "optim" / "mine.yaml").write_text("# My own.\ndefaults: [jiao, _self_]\nlr: 0.5 # a bold one\n")

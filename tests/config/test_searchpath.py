@@ -141,11 +141,36 @@ def test_a_wrong_file_is_one_line(name: str, content: str, line: str, package: P
     assert line in error
 
 
-@pytest.mark.parametrize("typed", ["trust=os", "trust=", "trust=mine.networks", "--config-dir=none", "-cd none"])
+@pytest.mark.parametrize(
+    "typed", ["trust=os", "trust=", "trust=mine.networks", "--config-dir=none", "--config-dir=", "-cd none"]
+)
 def test_packages_and_folders_that_nobody_can_mean(typed: str, package: Path, program: Program) -> None:
     code, _, (error,) = program("capsexp", *typed.split())
     assert code == 2
     assert error.startswith(f"error: {typed.replace('-cd ', '--config-dir=')}: ")
+
+
+def test_the_first_folder_that_has_a_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [tmp_path / name for name in ("installed", "typed")]
+    for folder in folders:
+        (folder / "optim").mkdir(parents=True)
+        (folder / "optim" / "mine.yaml").touch()
+    monkeypatch.setattr(searchpath, "folders", lambda: (searchpath.CONF, *folders))
+    assert searchpath.choices("optim")["mine"].is_relative_to(folders[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "right"),
+    [("faces", '"faces" # quoted', True), ("my-set", "my-set", True), ("my", "my-set", False)],
+)
+def test_a_data_sets_name_is_that_of_its_file(name: str, written: str, right: bool, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / f"{name}.yaml").write_text(f"name: {written}\n")
+    if right:
+        assert searchpath._checked(tmp_path) == tmp_path
+    else:
+        with pytest.raises(InputError, match="name: must be my, as the file's"):
+            searchpath._checked(tmp_path)
 
 
 def test_the_same_name_in_two_packages_is_two_runs(used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
