@@ -59,8 +59,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 class EpochCheckpoint(Checkpoint):
     """Holds `last.ckpt` after every epoch, and `best.ckpt` of the most accurate so far, and writes them by time.
 
-    They are written after the first and the last epoch, when INTERVAL seconds have passed, and when the run is
-    interrupted: a kill loses that time or the epoch, whichever is longer. Writing takes as long as a GPU's epoch.
+    They are written at the end of the first epoch, of the last one, and of each that ends INTERVAL seconds or more
+    after the last writing, and when the run is interrupted: a kill loses the current epoch and less than INTERVAL
+    before it. Writing takes as long as a GPU's epoch.
 
     Under protocol paper the best epoch is chosen on the test set, as in the papers; under heldout, on the held-out
     tenth. Lightning calls it after the module's own on_train_epoch_end, so history and schedule are current.
