@@ -160,7 +160,9 @@ def _compare(
     extent = {"fewest": least.tried, "combinations": least.combinations}
     part = _part(claim, usable)
     differs = ", ".join(filter(None, [so_far(selection, claim.measure, setting, extent), _load(claim, used), part]))
-    order = setting.whole, len(usable), setting.fraction, len(used), setting.precision == "bf16", str(setting), device
+    enough = not setting.reduced(claim.measure)  # then more training says nothing more of the claim, but more seeds do
+    trained = 1.0 if enough else setting.fraction
+    order = enough, len(usable), trained, len(used), setting.precision == "bf16", str(setting), device
     return order, replace(
         found,
         verdict=verdict,

@@ -206,8 +206,11 @@ def test_what_the_study_says_differs_is_so_far() -> None:
 def test_five_whole_epochs_are_the_papers_first_five() -> None:
     five = "budget.epochs=5"
     curves = {words: [run(f"{words} {five}", seed, [9.0 + seed] * 5) for seed in range(3)] for words in (PLAIN, CBAM)}
-    one = measured(study(claims=[claim(measure="first_five")]), [*curves[PLAIN], *curves[CBAM]])
+    made = study(claims=[claim(measure="first_five")])
+    one = measured(made, [*curves[PLAIN], *curves[CBAM]])
     assert one.so_far == ""
+    whole = [run(words, 7, [9.0] * 250) for words in (PLAIN, CBAM)]  # a seed each tells less
+    assert measured(made, [*curves[PLAIN], *curves[CBAM], *whole]) == one
 
 
 def test_missing_rows_are_named() -> None:
