@@ -60,7 +60,7 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
         ("loss=spread", "routing.gradient=last"),
         ("routing.gradient=none",),
         ("model=inverted_capsnet", "routing.iterations=2"),
-        ("model=inverted_capsnet", "routing.iterations=1", "optim.schedule=plateau", "optim.patience=0"),
+        ("model=inverted_capsnet", "routing.iterations=1", "optim.schedule=plateau", "optim.milestones=[]"),
     ],
 )
 def test_networks_and_protocols_in_two_processes(options: tuple[str, ...], tmp_path: Path) -> None:
