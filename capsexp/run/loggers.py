@@ -106,7 +106,7 @@ def run_name(planned: Plan) -> str:
     """A run's name in every logger, which says what differs between runs: `capsnet mnist r3 cbam s0 · 047117`.
 
     r3: three routing iterations. Options of the network and the routing are named where they are not at their defaults.
-    Runs that differ only in loss, optimiser, preprocessing or precision have different keys alone.
+    Names of runs that differ only in loss, optimiser, preprocessing or precision differ in the key alone.
     """
     identity, iterations = planned.identity, planned.config.routing.get("iterations")
     model, routing, budget = identity["model"], identity["routing"], identity["budget"]
