@@ -93,7 +93,7 @@ class EpochCheckpoint(Checkpoint):
     def _write(self, trainer: pl.Trainer) -> None:
         """Writes what is held, once: not again where that fails."""
         held, self.held = self.held, {}
-        for path in sorted(held, key=lambda path: path.name == LAST):  # BEST first: from LAST on its epoch isn't repeated
+        for path in sorted(held, key=lambda path: path.name == LAST):  # BEST first: from LAST on, no epoch is repeated
             trainer.strategy.checkpoint_io.save_checkpoint(held[path], path)
         self.written = time.monotonic()
 

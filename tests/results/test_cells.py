@@ -72,9 +72,8 @@ def test_the_margin_is_half_of_the_smallest_claimed_gain() -> None:
         for sizes in ([], ["+1.2", "+0.3"], ["+1.2", "+0.1"])
     ]
     assert verdicts == ["reproduced", "reproduced", "compatible, imprecise"]
-    about_b = claim("slope", "decrease", rows=["B"])
     third = row("C", f"{CBAM} routing.iterations=1")
-    whole = study(*study().rows, third, claims=[about_b, claim(claimed="+0.1", pairs=[["B", "C"]])])
+    whole = study(*study().rows, third, claims=[claim(claimed="+0.1", pairs=[["B", "C"]])])
     selected = results(whole, found, ["attention=none"])
     assert [one.name for one in selected.study.rows] == ["A"]
     assert cell(selected, "A").verdict == "compatible, imprecise"
