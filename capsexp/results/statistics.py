@@ -58,6 +58,7 @@ ONE_SIDED = 2 * LEVEL - 1  # the two-sided interval whose one limit has the leve
 RANGE = 6  # pooled standard deviations
 RANGE_LEVEL = 0.005
 SEED_EFFECT = 0.01
+LEAST_DEGREES = 2  # of freedom, of s: two values can agree by chance, and an s of theirs alone would decide too much
 #: Published numbers went through single precision (99.71 is printed as 99.70999908), and ours may have.
 SINGLE_PRECISION = 2.0**-23
 ZERO = 1e-10  # what double precision leaves of a difference of 0 between numbers up to 10⁵
@@ -89,7 +90,7 @@ class Spread:
 class Pool:
     """The spread over seeds of all stable cells of a data set and setting."""
 
-    spread: Spread | None = None  # of a run about its cell's mean; None without two seeds of a stable cell
+    spread: Spread | None = None  # of a run about its cell's mean; None with less than LEAST_DEGREES
     paired: Spread | None = None  # of a run about its cell's mean and its seed's effect, where seeds have one
     unstable: frozenset[str] = frozenset()
 
@@ -151,7 +152,12 @@ def pool(cells: Cells, images: int | None = None, resolution: float = 0.0) -> Po
     spread = _spread([values[name] for name in stable], step)
     kept = {name: of_cell for name, of_cell in cells.items() if name not in unstable}
     residual, p = seed_effect(kept)
-    return Pool(spread, residual if residual and p < SEED_EFFECT else None, unstable)
+    return Pool(_enough(spread), _enough(residual) if p < SEED_EFFECT else None, unstable)
+
+
+def _enough(spread: Spread | None) -> Spread | None:
+    """A spread of at least LEAST_DEGREES, or None."""
+    return spread if spread and spread.degrees >= LEAST_DEGREES else None
 
 
 def seed_effect(cells: Cells) -> tuple[Spread | None, float]:

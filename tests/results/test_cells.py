@@ -39,12 +39,16 @@ def test_cell_worked_out_by_hand(published: str, verdict: str) -> None:
 
 
 def test_a_single_run_is_judged_by_the_spread_of_other_cells() -> None:
-    found = cell(results(study(), [*runs(PLAIN, [99.75]), *runs(CBAM, [99.8, 99.9])]), "A")
-    half = 12.706205 * sqrt(0.005) * sqrt(2)  # one degree of freedom
+    found = cell(results(study(), [*runs(PLAIN, [99.75]), *runs(CBAM, [99.6, 99.8, 100.0])]), "A")
+    half = T2 * 0.2 * sqrt(2)  # two degrees of freedom
     assert (found.low, found.high) == (pytest.approx(99.75 - half, abs=1e-5), 100.0)
-    assert (found.degrees, found.verdict) == (1, "compatible, imprecise")
-    alone = cell(results(study(), runs(PLAIN, [99.7])), "A")
-    assert (alone.low, alone.verdict) == (None, "open")
+    assert (found.degrees, found.verdict) == (2, "compatible, imprecise")
+
+
+@pytest.mark.parametrize("other", [[], [99.8], [99.8, 99.9]])
+def test_a_spread_of_less_than_two_degrees_of_freedom_decides_nothing(other: list[float]) -> None:
+    found = cell(results(study(), [*runs(PLAIN, [99.7]), *runs(CBAM, other)]), "A")
+    assert (found.low, found.degrees, found.verdict) == (None, None, "open")
 
 
 def test_a_wide_interval_is_not_called_reproduced() -> None:
@@ -235,7 +239,7 @@ def test_reduced_runs_have_their_own_cell_and_are_judged_so_far(words: str) -> N
 def test_precisions_and_states_of_the_data_have_their_own_cells() -> None:
     found = [
         *runs(PLAIN, [1.0, 1.0, 1.0]),
-        *runs(PLAIN, [2.0, 2.0], precision="float32"),
+        *runs(PLAIN, [2.0, 2.0, 2.0], precision="float32"),
         *runs(PLAIN, [3.0, 3.0, 3.0, 3.0], note="lossy copy"),
     ]
     cells = in_all_settings(results(study(), found).cells, "A")
