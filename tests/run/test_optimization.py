@@ -280,3 +280,10 @@ def test_milestones_are_scaled_and_none_is_before_the_first_epoch(epochs: int, r
         optimizer.step()
         schedule.step()  # type: ignore[union-attr,call-arg]
     assert found == pytest.approx(rates)
+
+
+@pytest.mark.parametrize(("precision", "layout"), [("bf16", torch.channels_last), ("float32", torch.contiguous_format)])
+def test_on_a_cpu_convolutions_in_bf16_are_channels_last(precision: str, layout: torch.memory_format) -> None:
+    config = composed_config("model=da_capsnet", "data=mnist_sample", "trainer=cpu", f"trainer.precision={precision}")
+    weights = [one.weight for one in CapsuleModule(plan(config), build(config)).modules() if isinstance(one, nn.Conv2d)]
+    assert [weight.is_contiguous(memory_format=layout) for weight in weights[1:]] == [True] * 3
