@@ -41,7 +41,8 @@ WORDS = {"supported": "B is higher", "contradicted": "B is lower"}
 
 NOTE = (
     "A and B: mean ± standard deviation over seeds (number of seeds). B − A: with its 95 % interval, from the spread "
-    "over seeds of all runs of the data set in this setting; of epochs and costs, the change from A to B."
+    "over seeds of all runs of the data set in this setting, unless there are too few seeds; of epochs and costs, the "
+    "change from A to B."
 )
 
 

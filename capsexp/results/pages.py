@@ -52,8 +52,9 @@ COST_NOTE = (
 )
 CLAIM_NOTE = (
     "Printed: what the rows' published numbers give, each of one run; its 95 % interval is of the test set's sampling "
-    "alone. Measured: the effect and its 95 % interval, from the spread over seeds of all runs of the data set. p: of "
-    "the test that decides the verdict, in brackets corrected by Holm's method for all claims of the source."
+    "alone. Measured: the effect and its 95 % interval, from the spread over seeds of all runs of the data set, "
+    "unless there are too few seeds. p: of the test that decides the verdict, in brackets corrected by Holm's method "
+    "for all claims of the source."
 )
 #: What stands below each table, and what it needs: as `Column.needs`, or rows so far, or runs that didn't learn.
 NOTES = {
