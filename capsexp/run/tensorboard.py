@@ -155,8 +155,8 @@ def event_folders(logs: Path, key: str) -> list[Path]:
 
 
 def has_histograms(epoch: int, epochs: int) -> bool:
-    """Whether an epoch gets histograms and images: the first 25, each tenth and the last, so that files stay small."""
-    return epoch <= 25 or epoch % 10 == 0 or epoch == epochs
+    """Whether an epoch gets histograms and images: the first ten, each tenth and the last, so that files stay small."""
+    return epoch <= 10 or epoch % 10 == 0 or epoch == epochs
 
 
 def examples(loader: DeviceLoader, classes: int) -> tuple[Tensor, Tensor]:

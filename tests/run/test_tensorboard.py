@@ -408,7 +408,7 @@ def test_files_of_350_epochs_stay_small(options: tuple[str, ...], tmp_path: Path
     first = more()
     epoch(callback, trainer, module)
     with_histograms = more()
-    module.history *= 13
+    module.history *= 6
     epoch(callback, trainer, module)
     plain = more()
     number_with = sum(has_histograms(number, 350) for number in range(1, 351))
@@ -417,8 +417,8 @@ def test_files_of_350_epochs_stay_small(options: tuple[str, ...], tmp_path: Path
 
 
 def test_histograms_become_rarer_and_the_last_epoch_has_some() -> None:
-    assert all(has_histograms(number, 250) for number in range(1, 26))
-    assert [number for number in range(26, 64) if has_histograms(number, 63)] == [30, 40, 50, 60, 63]
+    assert all(has_histograms(number, 250) for number in range(1, 11))
+    assert [number for number in range(11, 64) if has_histograms(number, 63)] == [20, 30, 40, 50, 60, 63]
 
 
 def test_an_epoch_costs_ten_single_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
