@@ -10,7 +10,7 @@ from PIL import Image
 from capsexp.figures.catalogue import FIGURES
 
 COLOURS = 24  # of a plot, smooth edges included
-QUALITY = 40  # of a figure that shows images
+QUALITY = 30  # of a figure that shows images
 SCALE = 0.6  # shown px of a file's: letters of 9 points at 120 dpi are 9 px high
 
 

@@ -90,6 +90,5 @@ def _dots(cell: Cell, half: float) -> Markup:
     )
     hint = ", ".join(f"seed {seed}: {value:.6g}" for seed, value in zip(cell.seeds, cell.values, strict=True))
     return Markup(
-        '<svg class="seeds" viewBox="0 0 {} 10" role="img" aria-label="{}"><title>{}</title>'
-        '<path d="M{} 0v10M0 5h{}"/>{}</svg>'
-    ).format(WIDE, hint, hint, WIDE // 2, WIDE, dots)
+        '<svg class="seeds" viewBox="0 0 {} 10" role="img"><title>{}</title><path d="M{} 0v10M0 5h{}"/>{}</svg>'
+    ).format(WIDE, hint, WIDE // 2, WIDE, dots)
