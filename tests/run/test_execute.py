@@ -149,7 +149,7 @@ def test_rerun_trains_again_to_the_same_numbers(trained: Trained, tmp_path: Path
 SCHEDULES = {
     "steps": ("optim.schedule=steps", "optim.milestones=[168]", "optim.factor=0.5"),  # of 250 epochs: 2 of these 3
     "plateau": ("optim.schedule=plateau", "optim.patience=0", "optim.factor=0.5", "optim.lr=0.2"),
-    "constant": ("optim.schedule=constant",),
+    "constant": ("optim.schedule=constant", "trainer.precision=bf16"),
 }
 RATES = {"steps": [0.001, 0.001, 0.0005], "plateau": [0.2, 0.2, 0.1], "constant": [0.001] * 3}
 
