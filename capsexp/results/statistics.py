@@ -155,11 +155,6 @@ def pool(cells: Cells, images: int | None = None, resolution: float = 0.0) -> Po
     return Pool(_enough(spread), _enough(residual) if p < SEED_EFFECT else None, unstable)
 
 
-def _enough(spread: Spread | None) -> Spread | None:
-    """A spread of at least LEAST_DEGREES, or None."""
-    return spread if spread and spread.degrees >= LEAST_DEGREES else None
-
-
 def seed_effect(cells: Cells) -> tuple[Spread | None, float]:
     """The spread about cell means and seed effects, y_ks = m_k + b_s, and the p-value of the F test that all b_s are 0.
 
@@ -364,6 +359,11 @@ def _spread(cells: Sequence[Sequence[float]], step: float) -> Spread | None:
     degrees = sum(len(values) - 1 for values in cells)
     variance = sum(map(_sum_of_squares, cells)) / degrees if degrees else 0.0
     return Spread(max(variance, step**2 / 12), degrees) if degrees else None
+
+
+def _enough(spread: Spread | None) -> Spread | None:
+    """A spread of at least LEAST_DEGREES, or None."""
+    return spread if spread and spread.degrees >= LEAST_DEGREES else None
 
 
 def _sum_of_squares(values: Sequence[float]) -> float:
