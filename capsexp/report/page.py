@@ -27,10 +27,9 @@ from capsexp.results.collect import Results, collect_by_source
 from capsexp.results.pages import Table
 from capsexp.results.tables import Generated, update
 from capsexp.study import studies
+from capsexp.study.studies import published_number
 
 HERE = Path(__file__).parent
-
-OPENED = ("Claims", "Accuracy")  # the tables that don't have to be unfolded
 
 #: The picture for screens, tablets and phones: its width, and whether it has rows for open claims.
 FORESTS = {"desk": (960, True), "tablet": (720, False), "phone": (360, False)}
@@ -152,15 +151,24 @@ def _chapter(results: Results, own: Sequence[Picture], shown: set[str]) -> dict[
         else:
             dots = strips.seeds(results, table)
             tables.append({"table": _without_repetition(results, table), "seeds": dots, "anchors": None})
+    opened = [one for one in tables if _opened(one["table"])]
     return {
         "page": page,
         "source": pages.source(results),
         "run": f"{summary.rows_run([results])} rows run" + (f": {trainings}" if trainings else ""),
-        "opened": [one for one in tables if one["table"].title in OPENED],
-        "folded": [one for one in tables if one["table"].title not in OPENED],
+        "opened": opened,
+        "folded": [one for one in tables if one not in opened],
         "pictures": [picture for picture in own if picture.name not in shown],
         "elsewhere": [picture for picture in own if picture.name in shown],  # that another study has shown
     }
+
+
+def _opened(table: Table) -> bool:
+    """Whether a table needn't be unfolded: tested claims, and accuracies of which any is printed in the source."""
+    if table.title == "Accuracy":
+        place = table.columns.index("published") if "published" in table.columns else None
+        return place is not None and any(published_number(row[place]) for row in table.rows)
+    return table.title == "Claims"
 
 
 def _claims(results: Results, table: Table) -> list[dict[str, Any]]:

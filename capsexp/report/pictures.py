@@ -4,6 +4,7 @@ import base64
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -12,6 +13,7 @@ from capsexp.figures.catalogue import FIGURES
 COLOURS = 24  # of a plot, smooth edges included
 QUALITY = 30  # of a figure that shows images
 SCALE = 0.6  # shown px of a file's: letters of 9 points at 120 dpi are 9 px high
+METHOD = 6  # of WebP: the smallest files, the slowest to make
 
 
 @dataclass(frozen=True)
@@ -37,16 +39,22 @@ def load(folder: Path) -> list[Picture]:
 def _picture(path: Path, name: str, what: str) -> Picture:
     try:
         with Image.open(path) as image:
-            content = min(_encoded(image.convert("RGB")), key=len)
             width, height = (round(SCALE * side) for side in image.size)
+            content = _encoded(image.convert("RGB"), (width, height))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):  # missing or damaged
         return Picture(name, what, None)
     return Picture(name, what, f"data:image/webp;base64,{base64.b64encode(content).decode()}", (width, height))
 
 
-def _encoded(image: Image.Image) -> list[bytes]:
-    """As WebP: without loss in few colours, which is smaller for plots, and with loss, which is for photographs."""
-    plot, photograph = io.BytesIO(), io.BytesIO()
-    image.quantize(COLOURS).convert("RGB").save(plot, "webp", lossless=True, quality=100, method=6)
-    image.save(photograph, "webp", quality=QUALITY, method=6)
-    return [plot.getvalue(), photograph.getvalue()]
+def _encoded(image: Image.Image, shown: tuple[int, int]) -> bytes:
+    """As WebP: a plot without loss in few colours; images, which are smaller with loss, in the size that is `shown`."""
+    plot = _webp(image.quantize(COLOURS).convert("RGB"), lossless=True, quality=100)
+    if len(plot) <= len(_webp(image, quality=QUALITY)):
+        return plot
+    return _webp(image.resize(shown, Image.Resampling.LANCZOS), quality=QUALITY)
+
+
+def _webp(image: Image.Image, **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "webp", method=METHOD, **options)
+    return file.getvalue()
