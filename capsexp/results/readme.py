@@ -13,7 +13,7 @@ from capsexp.results.collect import Line, Results
 from capsexp.results.markdown import Marked
 from capsexp.results.pages import Table, source, spent
 from capsexp.results.summary import Stated
-from capsexp.results.texts import DIGITS, claim_texts, decimal, mean_and_spread, unlearned, verdict
+from capsexp.results.texts import DIGITS, UNDECIDED, claim_texts, decimal, mean_and_spread, unlearned, verdict
 from capsexp.study.studies import Row, Study, published_number
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
@@ -149,7 +149,8 @@ def _number_row(studies: Sequence[Results]) -> list[list[str]]:
                 Marked(f"**{verdict(cell)}**"),
                 training,
             ]
-            found.append(((setting.whole, setting.fraction, cell.n), row))
+            told = cell.verdict not in (*UNDECIDED, "compatible, imprecise")
+            found.append(((setting.whole, setting.fraction, told, cell.n), row))
     return [max(found, key=lambda one: one[0])[1]] if found else []
 
 

@@ -49,6 +49,14 @@ def test_the_block_is_the_answer_and_a_line_a_source() -> None:
     assert number == "|  | Accuracy of A on MNIST: 99.80 % | 99.00 ± 0.10 (3) % | **ours is lower** | in full |"
 
 
+def test_of_numbers_after_equal_training_one_whose_verdict_decides_is_shown() -> None:
+    rows = [row("A", PLAIN, accuracy="99.00"), row("B", CBAM, accuracy="98.00")]
+    gain = claim(claimed="+0.01")  # so that 99.00 % within our interval isn't "reproduced"
+    found = [*WHOLE[:3], *runs(CBAM, [99.4, 99.6])]
+    assert results(study(*rows, claims=[gain]), found).lines[0].cell("accuracy").verdict == "compatible, imprecise"
+    assert "Accuracy of B on MNIST: 98.00 %" in block([results(study(*rows, claims=[gain]), found)])
+
+
 def test_a_claim_that_needs_five_epochs_names_them() -> None:
     five = [run(f"{words} budget.epochs=5", seed, [90.0 + seed] * 5) for words in (PLAIN, CBAM) for seed in range(3)]
     line = block([results(study(claims=[claim(measure="first_five")]), five)]).splitlines()[-2]
