@@ -69,7 +69,8 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
             ("COIL-20", "100 98.38 100"),
         )
         for network, number in zip(("CNN", "CapsNet", "DA-CapsNet"), line.split(), strict=True)
-    },
+    }
+    | {"CNN MNIST unpadded": {"accuracy": "100"}},
     "huang_fig8": {"CapsNet": {}, "DA-CapsNet": {}},
     "huang_fig14": {"CapsNet": {}, "DA-CapsNet": {}},
     "huang_fig10": {
