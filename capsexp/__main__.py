@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: Each command but training, and the package that runs it; conf/help.yaml describes them.
 COMMANDS = {
     "reproduce": "capsexp.study",
-    "tables": "capsexp.results",
+    "tables": "capsexp.tables",
     "figures": "capsexp.figures",
     "report": "capsexp.report",
     "compare": "capsexp.compare",
@@ -176,8 +176,8 @@ def _exit_code(returned: Any) -> int:
     if len(jobs) > 1:
         _wait_for_ray()
     if len(jobs) - len(failed) > 1:
-        from capsexp.results import sweep  # pandas takes a second to import
-        from capsexp.results.terminal import print_table
+        from capsexp.tables import sweep  # pandas takes a second to import
+        from capsexp.tables.terminal import print_table
 
         print_table(sweep.table([(job.overrides or (), job.return_value) for job in jobs]))
     if failed and isinstance(returned, list):

@@ -1,6 +1,6 @@
 """The same as `capsexp tables`."""
 
-from capsexp.results.__main__ import run
+from capsexp.tables.__main__ import run
 
 if __name__ == "__main__":
     run()

@@ -12,16 +12,17 @@ import pandas as pd
 
 from capsexp.config.checks import nearest
 from capsexp.errors import InputError
-from capsexp.results import cells, pages, runs
+from capsexp.results import cells, runs
 from capsexp.results.claims import MeasuredClaim, measure_claims
 from capsexp.results.collect import Results
-from capsexp.results.pages import Table
 from capsexp.results.runs import Run
 from capsexp.results.spread import Pools
-from capsexp.results.texts import claim_texts, mean_and_spread
 from capsexp.study import studies
 from capsexp.study.selection import Selection, select
 from capsexp.study.studies import Measure, Study
+from capsexp.tables import pages
+from capsexp.tables.pages import Table
+from capsexp.tables.texts import claim_texts, mean_and_spread
 
 NAME = "compare"
 

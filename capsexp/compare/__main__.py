@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> None:
     if options.plot and options.plot.suffix not in (".png", ".svg"):
         raise InputError(f"--plot={options.plot}: must end in .png or .svg")
     from capsexp.compare import compare, differences  # pandas takes seconds to import
-    from capsexp.results.terminal import print_table
+    from capsexp.tables.terminal import print_table
 
     found, problems = compare((options.a, options.b), options.results, options.claimed, options.margin)
     print_table(differences(found))

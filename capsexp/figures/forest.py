@@ -14,12 +14,12 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from capsexp.results import summary, texts
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
-from capsexp.results.summary import Stated
-from capsexp.results.texts import UNITS, claim_texts, decimal, effect, one_line
 from capsexp.study.studies import Claim, published_number
+from capsexp.tables import summary, texts
+from capsexp.tables.summary import Stated
+from capsexp.tables.texts import UNITS, claim_texts, decimal, effect, one_line
 
 Theme = Literal["page", "light", "dark"]
 

@@ -15,7 +15,7 @@ from capsexp.figures.sources import Missing, Sources, Trainings
 from capsexp.figures.style import GREY, STYLES, WIDTH, PaperFigure, draw_published, legend
 from capsexp.nn.squash import squash
 from capsexp.results.collect import Line
-from capsexp.results.summary import DATA
+from capsexp.tables.summary import DATA
 
 CONSTANTS = (1.0, 0.5)  # of Table 1
 BARS = (

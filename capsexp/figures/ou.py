@@ -11,7 +11,7 @@ from capsexp.figures.sources import Missing, Sources, Trainings
 from capsexp.figures.style import WIDTH, PaperFigure, legend
 from capsexp.inspect.picture import draw_traversal
 from capsexp.inspect.traversal import OFFSETS, traverse
-from capsexp.results.summary import DATA
+from capsexp.tables.summary import DATA
 
 STUDY, BACKPROP = "ou_traversal", "ou_backprop"
 

@@ -9,9 +9,9 @@ import pandas as pd
 
 from capsexp.results.cells import JUDGED
 from capsexp.results.collect import Results
-from capsexp.results.pages import Table
-from capsexp.results.texts import decimal, hours
 from capsexp.run.environment import LIBRARIES
+from capsexp.tables.pages import Table
+from capsexp.tables.texts import decimal, hours
 
 STATES = ("finished", "failed", "trial")
 

@@ -1,6 +1,6 @@
 """One page about everything that was run, complete in one file: `results/report.html`.
 
-It begins with the answer and the claims by verdict; then a card a source, and the pages of capsexp.results, as the
+It begins with the answer and the claims by verdict; then a card a source, and the pages of capsexp.tables, as the
 Markdown files have them, with the figures, the curves of all runs, and every run. The same records and figures give the
 same bytes.
 """
@@ -22,12 +22,13 @@ from capsexp.figures.forest import STYLE, Theme, anchor, forest, meaning, shorte
 from capsexp.report import all_runs, curves, pictures, strips
 from capsexp.report.curves import Epochs
 from capsexp.report.pictures import Picture
-from capsexp.results import pages, runs, summary
+from capsexp.results import runs
 from capsexp.results.collect import Results, collect_by_source
-from capsexp.results.pages import Table
-from capsexp.results.tables import Generated, update
 from capsexp.study import studies
 from capsexp.study.studies import published_number
+from capsexp.tables import pages, summary
+from capsexp.tables.generate import Generated, update
+from capsexp.tables.pages import Table
 
 HERE = Path(__file__).parent
 

@@ -8,9 +8,9 @@ from markupsafe import Markup
 from capsexp.figures.forest import meaning
 from capsexp.results.cells import Cell
 from capsexp.results.collect import Line, Results
-from capsexp.results.pages import Table
-from capsexp.results.texts import decimal
 from capsexp.study.studies import published_number
+from capsexp.tables.pages import Table
+from capsexp.tables.texts import decimal
 
 #: The columns of a study's tables whose means are of several seeds: measure and protocol.
 MEANS = {

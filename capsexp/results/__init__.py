@@ -1,1 +1,1 @@
-"""From records and studies to cells, verdicts and pages."""
+"""From records and studies to cells and verdicts."""

@@ -63,15 +63,15 @@ def _print_tables(options: argparse.Namespace, results: Path) -> list[str]:
     README's are, as by `make tables`; a table of another experiment than the paper's is only printed.
     """
     from capsexp.config.searchpath import ROOT
-    from capsexp.results import tables, terminal
+    from capsexp.tables import generate, terminal
 
     results.mkdir(parents=True, exist_ok=True)
     own = results.resolve() != (ROOT / "results").resolve()
-    generated = tables.regenerate(
+    generated = generate.regenerate(
         options.names, options.overrides, results=results, output=results / "tables" if own else None
     )
     if not own:
-        tables.regenerate(results=results, output=results / "tables", readme=ROOT / "README.md")
+        generate.regenerate(results=results, output=results / "tables", readme=ROOT / "README.md")
     if len(generated.pages) == 1:
         terminal.print_page(*generated.pages)
     print(f"tables: {results / 'tables'}")

@@ -23,8 +23,8 @@ from capsexp.figures.forest import DIFFERS, HOLDS, OPEN, meaning
 from capsexp.report import pictures
 from capsexp.report.page import PICTURES, VERDICTS, shorter
 from capsexp.report.pictures import Picture
-from capsexp.results import pages, summary
 from capsexp.study.studies import Row
+from capsexp.tables import pages, summary
 
 VOID = {"meta", "link", "img", "input", "br"}
 

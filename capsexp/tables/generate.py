@@ -9,15 +9,16 @@ import pandas as pd
 
 from capsexp.config.searchpath import ROOT
 from capsexp.files import write_file
-from capsexp.results import latex, markdown, pages, runs
+from capsexp.results import runs
 from capsexp.results.cells import Cell
 from capsexp.results.collect import Results, collect_by_source
-from capsexp.results.pages import Page
-from capsexp.results.readme import block, index, with_block
-from capsexp.results.texts import one_line
 from capsexp.study import studies
 from capsexp.study.setting import Setting
 from capsexp.study.studies import published_number
+from capsexp.tables import latex, markdown, pages
+from capsexp.tables.pages import Page
+from capsexp.tables.readme import block, index, with_block
+from capsexp.tables.texts import one_line
 
 #: What a spreadsheet's formula begins with.
 _FORMULA = ("=", "+", "-", "@")

@@ -10,12 +10,12 @@ from made import CBAM, PLAIN, SWEPT, claim, frame_of, results, row, run, runs, s
 from support import ROOT
 
 from capsexp.config.searchpath import CONF
-from capsexp.results import summary
 from capsexp.results.collect import Results, collect
-from capsexp.results.pages import Table
-from capsexp.results.readme import BEGIN, END, block, index, position, short_table
 from capsexp.study import studies
 from capsexp.study.studies import Row, Study
+from capsexp.tables import summary
+from capsexp.tables.pages import Table
+from capsexp.tables.readme import BEGIN, END, block, index, position, short_table
 
 NEAR = [98.9, 99.0, 99.1]  # s = 0.1
 WHOLE = [*runs(PLAIN, NEAR), *runs(CBAM, [99.4, 99.5, 99.6])]

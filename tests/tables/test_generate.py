@@ -10,8 +10,8 @@ from made import CBAM, PLAIN, project, run, runs, write
 from markdown_it import MarkdownIt
 from support import Program
 
-from capsexp.results import readme
-from capsexp.results.tables import regenerate
+from capsexp.tables import readme
+from capsexp.tables.generate import regenerate
 
 SCRIPT = "scripts/aggregate.py"
 

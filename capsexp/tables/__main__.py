@@ -20,8 +20,8 @@ RESULTS, README = Path("results"), Path("README.md")
 def main(arguments: list[str] | None = None) -> int:
     """Makes and prints the tables; the exit code."""
     options = _parsed(arguments)
-    from capsexp.results.tables import regenerate  # pandas and torch take seconds to import: --help needs neither
-    from capsexp.results.terminal import print_page
+    from capsexp.tables.generate import regenerate  # pandas and torch take seconds to import: --help needs neither
+    from capsexp.tables.terminal import print_page
 
     refused = _take_in(options) if options.take_in else []
     generated = regenerate(
@@ -89,7 +89,7 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     if options.readme is not None:
         options.readme = None if options.readme == "none" else Path(options.readme)
     elif options.results == RESULTS and not options.words and README.is_file():
-        from capsexp.results.readme import BEGIN  # imports pandas: not before --help
+        from capsexp.tables.readme import BEGIN  # imports pandas: not before --help
 
         options.readme = README if BEGIN in README.read_text(encoding="utf-8", errors="replace") else None
     return options

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from statistics import mean, stdev
 
 from capsexp.errors import CapsexpError
-from capsexp.results.pages import Table
-from capsexp.results.texts import DIGITS, number, share
 from capsexp.run.records import Record
+from capsexp.tables.pages import Table
+from capsexp.tables.texts import DIGITS, number, share
 
 Returned = Record | CapsexpError  # by a run
 Job = tuple[Sequence[str], Returned]  # the KEY=VALUE of a run, and what it returned

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from capsexp.results.pages import Page, Table
-from capsexp.results.texts import one_line
+from capsexp.tables.pages import Page, Table
+from capsexp.tables.texts import one_line
 
 GENERATED = "<!-- made by scripts/aggregate.py from results/runs and conf/study; not by hand -->"
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from capsexp.results import markdown
-from capsexp.results.pages import Page, Table
-from capsexp.results.terminal import print_page
+from capsexp.tables import markdown
+from capsexp.tables.pages import Page, Table
+from capsexp.tables.terminal import print_page
 
 COLUMNS = ["network", "iterations", "published", "maximum", "verdict"]
 ROWS = [

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from capsexp.results.pages import RULE, Page, Table
-from capsexp.results.texts import one_line
+from capsexp.tables.pages import RULE, Page, Table
+from capsexp.tables.texts import one_line
 
 #: The tables that go into a document.
 PRINTED = ("Accuracy", "First epoch to the maximum")

@@ -13,14 +13,14 @@ import pytest
 from made import CBAM, GPU, PLAIN, SWEPT, claim, results, row, run, runs, study
 from support import ROOT
 
-from capsexp.results import latex, markdown, pages
 from capsexp.results.claims import MeasuredClaim
-from capsexp.results.pages import HELDOUT_NOTE, LEARNED_NOTE, SO_FAR_NOTE, Table, commands, page
 from capsexp.results.runs import MEASURES
-from capsexp.results.tables import csv
-from capsexp.results.texts import decimal
 from capsexp.run.records import Record
 from capsexp.study.studies import Check, Row, Study
+from capsexp.tables import latex, markdown, pages
+from capsexp.tables.generate import csv
+from capsexp.tables.pages import HELDOUT_NOTE, LEARNED_NOTE, SO_FAR_NOTE, Table, commands, page
+from capsexp.tables.texts import decimal
 
 SHORT = f"{PLAIN} budget.epochs=2"
 WHOLE = "the paper's whole training, bf16"

@@ -12,8 +12,8 @@ from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
 from capsexp.results.runs import COSTS
 from capsexp.results.statistics import ClaimVerdict, NumberVerdict
-from capsexp.results.texts import UNDECIDED, one_line, verdict
 from capsexp.study.studies import published_number
+from capsexp.tables.texts import UNDECIDED, one_line, verdict
 
 #: Verdicts that are one, in the order in which they are listed.
 ORDER = [*get_args(ClaimVerdict), *get_args(NumberVerdict), "equal", "different"]

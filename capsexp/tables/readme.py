@@ -7,14 +7,14 @@ from urllib.parse import quote
 import pandas as pd
 
 from capsexp.errors import InputError
-from capsexp.results import markdown, summary
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Line, Results
-from capsexp.results.markdown import Marked
-from capsexp.results.pages import Table, source, spent
-from capsexp.results.summary import Stated
-from capsexp.results.texts import DIGITS, UNDECIDED, claim_texts, decimal, mean_and_spread, unlearned, verdict
 from capsexp.study.studies import Row, Study, published_number
+from capsexp.tables import markdown, summary
+from capsexp.tables.markdown import Marked
+from capsexp.tables.pages import Table, source, spent
+from capsexp.tables.summary import Stated
+from capsexp.tables.texts import DIGITS, UNDECIDED, claim_texts, decimal, mean_and_spread, unlearned, verdict
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 

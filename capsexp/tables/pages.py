@@ -11,7 +11,9 @@ from capsexp.config import compose
 from capsexp.errors import plural
 from capsexp.results.claims import is_loaded
 from capsexp.results.collect import Line, Results
-from capsexp.results.texts import (
+from capsexp.study.selection import essential
+from capsexp.study.studies import published_number
+from capsexp.tables.texts import (
     claim_texts,
     decimal,
     digits,
@@ -22,8 +24,6 @@ from capsexp.results.texts import (
     unlearned,
     verdict,
 )
-from capsexp.study.selection import essential
-from capsexp.study.studies import published_number
 
 CAUTION = "This is another experiment than the source's: its verdicts say nothing about the published numbers."
 RULE = "Verdicts: docs/verdicts.md."

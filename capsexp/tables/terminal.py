@@ -8,9 +8,9 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from capsexp.results import markdown
-from capsexp.results.pages import Page, Table
-from capsexp.results.texts import one_line
+from capsexp.tables import markdown
+from capsexp.tables.pages import Page, Table
+from capsexp.tables.texts import one_line
 
 
 def print_page(page: Page) -> None:
