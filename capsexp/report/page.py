@@ -152,7 +152,7 @@ def _chapter(results: Results, own: Sequence[Picture], shown: set[str]) -> dict[
         else:
             dots = strips.seeds(results, table)
             tables.append({"table": _without_repetition(results, table), "seeds": dots, "anchors": None})
-    opened = [one for one in tables if _opened(one["table"])]
+    opened = [one for one in tables if _opened(results, one["table"])]
     return {
         "page": page,
         "source": pages.source(results),
@@ -164,11 +164,10 @@ def _chapter(results: Results, own: Sequence[Picture], shown: set[str]) -> dict[
     }
 
 
-def _opened(table: Table) -> bool:
+def _opened(results: Results, table: Table) -> bool:
     """Whether a table needn't be unfolded: tested claims, and accuracies of which any is printed in the source."""
     if table.title == "Accuracy":
-        place = table.columns.index("published") if "published" in table.columns else None
-        return place is not None and any(published_number(row[place]) for row in table.rows)
+        return any(published_number(row.published.get("accuracy")) for row in results.study.rows)
     return table.title == "Claims"
 
 

@@ -149,8 +149,8 @@ def _number_row(studies: Sequence[Results]) -> list[list[str]]:
                 Marked(f"**{verdict(cell)}**"),
                 training,
             ]
-            told = cell.verdict not in (*UNDECIDED, "compatible, imprecise")
-            found.append(((setting.whole, setting.fraction, told, cell.n), row))
+            decided = cell.verdict not in (*UNDECIDED, "compatible, imprecise")
+            found.append(((setting.whole, setting.fraction, decided, cell.n), row))
     return [max(found, key=lambda one: one[0])[1]] if found else []
 
 
