@@ -203,7 +203,7 @@ def test_a_download_of_no_accepted_version_leaves_no_files(svhn: Svhn, monkeypat
 
 def test_the_first_remedy_for_unknown_files_is_to_get_the_published_ones(svhn: Svhn):
     write(svhn.folder / "test_32x32.mat", b"cut off")
-    for download, remedy in ((True, "delete them to download them again"), (False, "replace them by the published")):
+    for download, remedy in ((True, "delete the set's files to download"), (False, "replace the set's files by")):
         message = refusal(svhn.data(download=download))
         assert 0 < message.index(remedy) < message.index("to use these files as they are, append ")
 
