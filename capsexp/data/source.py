@@ -211,7 +211,9 @@ def _how_to_accept(data: Data, md5s: Mapping[str, str]) -> str:
     name = next(name for name in ("mine", *(f"mine{i}" for i in range(2, 99))) if name not in data.versions)
     files = ", ".join(f'{key}: "{md5}"' for key, md5 in md5s.items())
     override = f'+data.versions.{name}={{note: "what they are", files: {{{files}}}}}'
-    again = "delete the set's files to download them again"
-    if not data.download:
-        again = "replace the set's files by the published ones"
+    again = (
+        "delete the set's files to download them again"
+        if data.download
+        else "replace the set's files by the published ones"
+    )
     return f"{again}; or, to use these files as they are, append {shlex.quote(override)}"
