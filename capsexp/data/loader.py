@@ -74,10 +74,16 @@ class DeviceLoader:
         """The loss weight of this process, with `own` images in the step's batch."""
         return own * self.process.processes / self._images(step)
 
-    def _own(self, step: int) -> slice:
-        """The indices of this process's images in a step, in the order of the epoch."""
-        rank, processes = self.process
-        return slice(step * self.batch_size + rank, (step + 1) * self.batch_size, processes)
+    def _own(self, step: int, rank: int | None = None) -> slice:
+        """The indices of a process's images in a step, in the order of the epoch; by default of this process."""
+        rank = self.process.rank if rank is None else rank
+        return slice(step * self.batch_size + rank, (step + 1) * self.batch_size, self.process.processes)
+
+    def in_order(self, values: Tensor) -> Tensor:
+        """A value an image, [N], in the order of the images, from those of one process after the other."""
+        images = torch.arange(len(self.labels), device=values.device)
+        parts = [images[self._own(step, rank)] for rank in range(self.process.processes) for step in range(self.steps)]
+        return torch.empty_like(values).index_copy_(0, torch.cat(parts), values)
 
     def __len__(self) -> int:
         return self.steps

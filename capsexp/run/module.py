@@ -10,6 +10,7 @@ from pytorch_lightning.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
 
 from capsexp.config.schema import is_multilabel
 from capsexp.data.loader import Batch, BatchGroups, derived_seed
@@ -47,35 +48,31 @@ class Metrics(Metric):
 
     full_state_update = False
     loss: Tensor
-    right: Tensor
-    images: Tensor
+    correct: list[Tensor]
 
     def __init__(self, threshold: float | None = None) -> None:
         super().__init__()
         self.threshold = threshold
         self.add_state("loss", torch.zeros((), dtype=torch.float64), "sum")
-        self.add_state("right", torch.zeros((), dtype=torch.int64), "sum")
-        self.add_state("images", torch.zeros((), dtype=torch.int64), "sum")
+        self.add_state("correct", [], "cat")
 
     def update(self, loss: Tensor, scores: Tensor, labels: Tensor) -> None:
         """Adds one batch: scalar, [B, J], [B] or [B, J]."""
         self.loss += loss * len(labels)
-        self.images += len(labels)
         if self.threshold is None:
-            self.right += (scores.argmax(dim=1) == labels).sum()
+            self.correct.append(scores.argmax(dim=1) == labels)
         else:
-            self.right += ((scores > self.threshold) == (labels > 0)).all(dim=1).sum()
+            self.correct.append(((scores > self.threshold) == (labels > 0)).all(dim=1))
 
-    def compute(self) -> tuple[float, float]:
-        """Mean loss and accuracy in percent; waits for the device."""
-        images = self.images.item()
-        # The quotient of whole numbers is rounded, so that 99.71 % is that and not 99.71000000000001 %.
-        return self.loss.item() / images, round(100 * self.right.item() / images, 5)
+    def compute(self) -> tuple[float, Tensor]:
+        """Mean loss, and whether each image is classified correctly, [N] bool, one process after the other."""
+        correct = dim_zero_cat(self.correct)
+        return self.loss.item() / len(correct), correct
 
     def results(self, split: str) -> EpochMetrics:
-        """Both, by the names of their columns in the history."""
-        loss, accuracy = self.compute()
-        return {f"{split}_loss": loss, f"{split}_accuracy": accuracy}
+        """Mean loss and accuracy in percent, by the names of their columns in the history; waits for the device."""
+        loss, correct = self.compute()
+        return {f"{split}_loss": loss, f"{split}_accuracy": records.percent(int(correct.sum()), correct.numel())}
 
 
 class CapsuleModule(pl.LightningModule):
@@ -102,6 +99,7 @@ class CapsuleModule(pl.LightningModule):
         self.train_metrics, self.eval_metrics = Metrics(threshold), Metrics(threshold)
         self.step: EagerStep | CapturedStep
         self.history: list[EpochMetrics] = []
+        self.correct: dict[str, str] = {}  # of a record
         self.resumed: list[int] = []  # the epochs after which the run was interrupted
         self.commits: list[str | None] = []  # of the code that trained before, between and after them
         self._started = self._trained = 0.0  # when the epoch and its evaluation began
@@ -189,6 +187,10 @@ class CapsuleModule(pl.LightningModule):
             f"{split}_seconds": time.perf_counter() - self._trained,
         }
         self.history.append(row)
+        if split == "test":
+            self._keep_correct("last_accuracy", self.trainer.val_dataloaders)
+            if row["test_accuracy"] > max((earlier["test_accuracy"] for earlier in self.history[:-1]), default=-1):
+                self.correct["max_accuracy"] = self.correct["last_accuracy"]
         if not math.isfinite(row["train_loss"]):
             raise RunError(f"the training loss is {row['train_loss']} in epoch {row['epoch']}: the training diverged")
 
@@ -204,6 +206,16 @@ class CapsuleModule(pl.LightningModule):
         """Empties the metrics."""
         self.eval_metrics.reset()
 
+    def on_test_epoch_end(self) -> None:
+        """Keeps which test images the epoch chosen on held-out images classifies correctly."""
+        self._keep_correct("heldout_accuracy", self.trainer.test_dataloaders)
+
+    def _keep_correct(self, accuracy: str, groups: object) -> None:
+        """Keeps which images an evaluation classified correctly."""
+        assert isinstance(groups, BatchGroups)
+        _, correct = self.eval_metrics.compute()
+        self.correct[accuracy] = records.packed(groups.loader.in_order(correct.view(-1)).tolist())
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds, as plain containers, the run (see capsexp.inspect.restore.Header) and its history."""
         planned = self.planned
@@ -216,8 +228,13 @@ class CapsuleModule(pl.LightningModule):
             "unlisted": planned.unlisted,
             "epoch": len(self.history),
         }
-        checkpoint |= {"history": self.history, "resumed": self.resumed, "commits": self.commits}
+        checkpoint |= {
+            "history": self.history,
+            "correct": dict(self.correct),
+            "resumed": self.resumed,
+            "commits": self.commits,
+        }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Takes the history back."""
-        self.history = list(checkpoint["history"])
+        """Takes the history back. Checkpoints of earlier versions have no `correct`."""
+        self.history, self.correct = list(checkpoint["history"]), dict(checkpoint.get("correct", {}))

@@ -4,21 +4,28 @@ A run's key is a hash of what can change its numbers, and of nothing else: paths
 logging are left out, and so are options at their defaults, so that an option added later moves no old key.
 """
 
+import base64
 import dataclasses
 import hashlib
 import inspect
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy
 
 from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, check_value, import_target
 from capsexp.config.schema import Attention, Budget, Config, Optim, Preprocess, training_preprocess
 from capsexp.config.searchpath import is_outside
 from capsexp.errors import CapsexpError, InputError, first_line
 from capsexp.files import write_file
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _MOST_BYTES = 1 << 26  # of a record's file: 64 MiB, those of 500,000 epochs
 _SECTIONS = {"attention": Attention, "optim": Optim, "budget": Budget, "preprocess": Preprocess}
@@ -55,6 +62,7 @@ class Record:
     provenance: Json  # versions, git commit, device, host load, start and end
     chance_accuracy: float | None = None  # of guessing the most frequent of the evaluated labels each time
     learned: bool | None = None  # see `has_learned`; null in a failed run, in a trial of a few steps, in older records
+    correct: dict[str, str] | None = None  # a bit a test image, packed, by the accuracy's field; null in older records
 
     @property
     def chosen_accuracy(self) -> float | None:
@@ -161,6 +169,24 @@ def has_learned(accuracy: float, chance: float) -> bool:
     return accuracy > 2 * chance / (1 + chance / 100)
 
 
+def percent(right: int, images: int) -> float:
+    """An accuracy in percent, rounded so that 9,971 of 10,000 are 99.71 and not 99.71000000000001 %."""
+    return round(100 * right / images, 5)
+
+
+def packed(correct: Sequence[bool]) -> str:
+    """A bit a test image, in the order of the images, the first the highest of the first byte: base64."""
+    return base64.b64encode(numpy.packbits(correct).tobytes()).decode()
+
+
+def unpacked(text: str, images: int) -> "NDArray[numpy.bool_]":
+    """The reverse of `packed`, [N]; raises ValueError for what isn't the bits of N images."""
+    content = base64.b64decode(text, validate=True)
+    if len(content) != -(-images // 8):
+        raise ValueError(f"{len(content)} bytes for a bit each of {images} images")
+    return numpy.unpackbits(numpy.frombuffer(content, numpy.uint8), count=images).astype(bool)
+
+
 def result_line(record: Record) -> str:
     """A record's result as users see it."""
     if record.learned is False:
@@ -214,6 +240,10 @@ def _contradiction(record: Record) -> str | None:
     learned = None if maximum is None or chance is None else has_learned(maximum, chance)
     if record.learned not in (None, learned):
         return "whether it learned doesn't follow from its epochs"
+    for name, bits in (record.correct or {}).items():
+        images = record.data["test_images"]
+        if percent(int(unpacked(bits, images).sum()), images) != getattr(record, name):
+            return f"its correct test images aren't those of its {name}"
     return None
 
 

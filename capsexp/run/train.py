@@ -70,6 +70,7 @@ def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback
         ),
         chance_accuracy=chance,
         learned=records.has_learned(maximum, chance) if judged and maximum is not None and chance is not None else None,
+        correct=None if error else module.correct,
     )
     kept = None
     with suppress(InputError):  # of a damaged record, which is replaced
@@ -171,7 +172,7 @@ def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: Capsul
         log(f"{planned.name}: continues after epoch {done}")
         if done >= planned.epochs:  # only the record is missing
             module.load_state_dict(checkpoint["state_dict"])
-            module.history = checkpoint["history"]
+            module.on_load_checkpoint(checkpoint)
             data.place(planned.device)
             return
     trainer.fit(module, datamodule=data, ckpt_path=path)

@@ -34,6 +34,11 @@ def close(one: records.Record, two: records.Record) -> None:
         for key, value in row.items():
             # An image at the border between two classes may fall to the other side.
             assert other[key] == pytest.approx(value, rel=1e-5, abs=0.51 if key.endswith("accuracy") else 1e-6), key
+    assert one.correct is not None
+    assert two.correct is not None
+    assert one.correct.keys() == two.correct.keys()
+    for accuracy, bits in one.correct.items():
+        assert (records.unpacked(bits, 199) != records.unpacked(two.correct[accuracy], 199)).sum() <= 1
 
 
 def test_two_processes_train_as_one_does(tmp_path: Path) -> None:

@@ -20,9 +20,11 @@ import torch
 from support import Trained, composed_config, copy_of, folders, numbers, train
 
 from capsexp.config.schema import Config
+from capsexp.data import module as data_module
 from capsexp.data.module import constant_guess
 from capsexp.data.source import load
 from capsexp.errors import InputError, RunError
+from capsexp.evaluate.evaluation import evaluate_split
 from capsexp.inspect.restore import restore
 from capsexp.run import checkpoints, environment, execute, records
 from capsexp.run.checkpoints import EpochCheckpoint
@@ -74,6 +76,26 @@ def test_the_record_has_what_was_run_and_its_results(trained: Trained) -> None:
     assert finished.peak_memory_mb["host"] > 100
     assert finished.peak_memory_mb["device"] is None
     assert sum(file.stat().st_size for file in folder_of(plan(trained.config)).glob("events*")) < 200_000
+
+
+@pytest.mark.parametrize(
+    ("protocol", "accuracies"),
+    [("paper", {"max_accuracy": BEST, "last_accuracy": LAST}), ("heldout", {"heldout_accuracy": BEST})],
+)
+def test_the_record_has_which_test_images_are_correct(
+    protocol: str, accuracies: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    trained: Trained = request.getfixturevalue("trained" if protocol == "paper" else "trained_heldout")
+    assert trained.record.correct is not None
+    assert trained.record.correct.keys() == accuracies.keys()
+    for accuracy, checkpoint in accuracies.items():
+        restored = restore(trained.folder / checkpoint)
+        _, _, scores, labels = evaluate_split(
+            restored, data_module.test_split(load(trained.config.data), trained.config)
+        )
+        found = records.unpacked(trained.record.correct[accuracy], 200)
+        assert found.tolist() == (scores.argmax(dim=1) == labels).tolist()
+        assert 0 < found.sum() < 200
 
 
 def test_no_path_of_this_machine_is_in_a_record(trained: Trained) -> None:
@@ -179,7 +201,7 @@ def test_an_interrupted_run_ends_in_the_same_numbers(
     assert not list(tmp_path.glob("results/runs/*"))
     lines: list[str] = []
     continued, whole = run(config, None, lines.append), uninterrupted(schedule)
-    assert numbers(continued) == numbers(whole)
+    assert (numbers(continued), continued.correct) == (numbers(whole), whole.correct)
     assert continued.key == whole.key
     assert [row["learning_rate"] for row in continued.epochs] == RATES[schedule]
     completed = [epochs for epochs in interruptions if epochs]
@@ -264,7 +286,7 @@ def test_a_run_whose_record_is_missing_only_writes_it(
     trained: Trained = request.getfixturevalue("trained" if protocol == "paper" else "trained_heldout")
     stop_after(0, AssertionError(), monkeypatch)
     record = run(copy_of(trained, tmp_path, recorded=False))
-    assert numbers(record) == numbers(trained.record)
+    assert (numbers(record), record.correct) == (numbers(trained.record), trained.record.correct)
     assert (record.learned, record.chance_accuracy) == (trained.record.learned, trained.record.chance_accuracy)
     assert record.heldout_accuracy == trained.record.heldout_accuracy
 

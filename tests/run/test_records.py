@@ -121,6 +121,9 @@ def record() -> records.Record:
     )
 
 
+ALL_CORRECT = {"correct": {"max_accuracy": "+A=="}, "data": {"note": None, "checksum": "0", "test_images": 5}}
+
+
 @pytest.mark.parametrize("changed", [{}, {"learned": True, "chance_accuracy": 11.35}])
 def test_reading_back_gives_the_same_object(changed: dict[str, Any], record: records.Record, tmp_path: Path) -> None:
     written = dataclasses.replace(record, **changed)
@@ -190,7 +193,17 @@ CONTRADICTIONS = [
     (put("data/test_images", 0), "not a record (test_images=0: must be at least 1)"),
     (put("data/test_images", "x"), "not a record (test_images=x: must be"),
     (put("config", {}), "not a record ('attention')"),
+    (lambda node: node.update(ALL_CORRECT), "its correct test images aren't those of its max_accuracy"),
+    (lambda node: node.update(ALL_CORRECT, correct={"max_accuracy": "+AA="}), "2 bytes for a bit each of 5 images"),
+    (lambda node: node.update(ALL_CORRECT, correct={"max_accuracy": "?"}), "not a record ("),
+    (lambda node: node.update(ALL_CORRECT, correct={"seed": "+A=="}), "not a record ("),
 ]
+
+
+@pytest.mark.parametrize("images", [1, 7, 8, 9, 10_000])
+def test_packed_bits_are_those_that_were_packed(images: int) -> None:
+    correct = [place % 3 > 0 for place in range(images)]
+    assert records.unpacked(records.packed(correct), images).tolist() == correct
 
 
 @pytest.mark.parametrize(("change", "reason"), CONTRADICTIONS)
