@@ -48,6 +48,9 @@ class Data:
     versions: dict[str, Version]
     class_names: list[str] = field(default_factory=list)  # in the order of the labels, for display; empty: numbers
     synthesis: Component | None = None  # makes images from the reader's; see capsexp.data.synthesis
+    title: str | None = None  # for tables; the name by default
+    images: list[Count] | None = None  # training and test images of the published set; of a synthesis, of an epoch
+    official: bool = False  # whether everybody tests on the same images: no random split, no part of a set
 
 
 @dataclass(frozen=True)
