@@ -4,7 +4,7 @@ What a side can be: see `capsexp.compare.__main__`. Of two folders, all that bot
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +199,7 @@ def _of_rows(commands: Mapping[str, str | None], claims: Sequence[dict[str, Any]
 
 def _results(study: Study, matched: pd.DataFrame, pools: Pools) -> Results:
     """What `collect` gives for a study, of runs that are already matched with its rows."""
-    selection = Selection(study, [], [], study.claims)
+    selection = Selection(study, [], [])
     best = cells.best_runs(matched)
     conditions = {str(row): frozenset(of_row.condition) for row, of_row in matched.groupby("row")}
     tidy = cells.tidy([selection], matched, best, pools)
@@ -214,11 +214,11 @@ def differences(found: Comparison) -> Table:
         if claim.measured is None and claim.verdict == "not run":
             continue  # memory on the device, of runs on a CPU
         sides = [_number(found.results, name, claim) for name in (pair.a, pair.b)]
-        word = WORDS.get(claim.verdict, claim.verdict) if claim.claim.claimed == "increase" else claim.verdict
-        shown = claim_texts(replace(claim, verdict=word))
+        shown = claim_texts(claim)
+        word = WORDS.get(claim.verdict, shown.verdict) if claim.claim.claimed == "increase" else shown.verdict
         what = [pair.what] if several else []
-        rows.append([*what, MEASURES[claim.claim.measure], *sides, shown.measured, shown.verdict, shown.origin])
-    columns = [*(["what"] if several else []), "measure", "A", "B", "B − A", "verdict", "from"]
+        rows.append([*what, MEASURES[claim.claim.measure], *sides, shown.measured, word, shown.p_value, shown.origin])
+    columns = [*(["what"] if several else []), "measure", "A", "B", "B − A", "verdict", "p", "from"]
     title = "" if several else f"A: {found.pairs[0].a}; B: {found.pairs[0].b}"
     return Table(title, columns, "l" * len(columns), rows, [NOTE, pages.RULE])
 

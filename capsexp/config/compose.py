@@ -106,8 +106,10 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 
 def command(overrides: list[str]) -> str:
-    """The command that repeats a run anywhere: without folders, progress display and launchers."""
+    """The command that repeats a run anywhere: without folders, device, progress display and launchers."""
     local = (
+        "trainer=",
+        "trainer.accelerator=",
         "paths.",
         "data.root=",
         "data.download=",

@@ -28,7 +28,7 @@ HOLDS, DIFFERS, OPEN = "holds", "differs", "open"
 MEANINGS = {
     **dict.fromkeys(("reproduced", "supported", "no difference, shown", "equal"), HOLDS),
     **dict.fromkeys(("ours is higher", "ours is lower", "different"), DIFFERS),
-    **dict.fromkeys(("smaller than claimed", "refuted", "contradicted"), DIFFERS),
+    "contradicted": DIFFERS,
 }
 
 #: The page's colours where there is no page.
@@ -75,7 +75,7 @@ SHORTER = [
     (r"% of the channels", "% wide"),
     (r"([\d,]+),000 training images", r"\1k images"),
     (r", [\d,]+ test images", ""),
-    (r"the paper's whole training", "whole training"),
+    (r"all ([\d,]+) epochs", r"\1 ep"),
 ]
 
 
@@ -144,7 +144,7 @@ def forest(studies: Sequence[Results], theme: Theme = "page", width: int = 800, 
     drawing = _Drawing(theme, width)
     drawing.bar([verdict_of(one.claim) for one in claims])
     tested = [one for one in claims if one.tested]
-    shown = [one for one in tested if undecided or verdict_of(one.claim) != "open"]
+    shown = [one for one in tested if undecided or not verdict_of(one.claim).startswith("open")]
     if shown:
         drawing.legend()
     for panel in PANELS:
@@ -233,7 +233,7 @@ class _Drawing:
         marks: list[tuple[str, Callable[[], None]]] = [
             ("claimed size", lambda: self.line(x + 8, y - 6, x + 8, y + 6, "claimed")),
             ("claimed direction", lambda: self.arrow(x, y, 14)),
-            ("trained in full, or counted", lambda: self.dot(x + 7, y, "")),
+            ("trained as long as the claim needs, or counted", lambda: self.dot(x + 7, y, "")),
             ("shorter training", lambda: self.dot(x + 7, y, "hollow")),
             ("95 % interval", lambda: self.line(x, y, x + 14, y, "mark")),
         ]
@@ -247,7 +247,7 @@ class _Drawing:
             self.text(x + 20, name, "soft")
             x += wide
         self.y += LINE + 2
-        last = "Number in bold: significant after Holm’s correction, too. ↳: another reading of the claim above."
+        last = "Verdicts after Holm’s correction. ↳: another reading of the claim above."
         for number, line in enumerate(textwrap.wrap(last, int(self.width / LETTER))):
             self.y += LINE if number else 0
             self.text(0, line, "soft")
@@ -285,15 +285,16 @@ class _Drawing:
     def row(self, panel: Panel, results: Results, one: MeasuredClaim, text: str) -> None:
         """A claim: its text, interval and number, and how much of the training."""
         claim, shown = one.claim, claim_texts(one)
-        parts = one_line(claim.text), f"claimed {shown.claimed}", shown.measured, shown.verdict, shown.origin
+        p_value = f"p {shown.p_value}" if shown.p_value else ""
+        parts = one_line(claim.text), f"claimed {shown.claimed}", shown.measured, shown.verdict, p_value, shown.origin
         hint = "; ".join(filter(None, parts))
         inset = 14 if text.startswith("↳") else 0
         names = textwrap.wrap(text, int((self.label - inset) / LETTER))
         notes = textwrap.wrap(_training(one), int((self.width - self.note) / 6.6))
         if self.theme == "page":
-            self.add('<a href="#{}" class="{}">', anchor(results, one), meaning(one.verdict))
+            self.add('<a href="#{}" class="{}">', anchor(results, one), meaning(one.decided))
         else:
-            self.add('<g class="{}">', meaning(one.verdict))
+            self.add('<g class="{}">', meaning(one.decided))
         if not self.narrow:
             self.add("<title>{}</title>", hint)
         top = self.y
@@ -376,4 +377,6 @@ def _training(one: MeasuredClaim) -> str:
     if one.setting is None:
         return "counted" if one.measured else ""
     part = shorter(one.setting.reduced())
-    return shorter(one.setting.reduced(one.claim.measure)) or (f"{part} suffice" if part else "in full")
+    return shorter(one.setting.reduced(one.claim.measure)) or (
+        f"{part} suffice" if part else shorter(one.setting.training)
+    )

@@ -15,7 +15,7 @@ from capsexp.figures.sources import Missing, Sources, Trainings
 from capsexp.figures.style import GREY, STYLES, WIDTH, PaperFigure, draw_published, legend
 from capsexp.nn.squash import squash
 from capsexp.results.collect import Line
-from capsexp.tables.summary import DATA
+from capsexp.study.setting import title
 
 CONSTANTS = (1.0, 0.5)  # of Table 1
 BARS = (
@@ -57,11 +57,11 @@ def sample_images(sources: Sources) -> Drawing:
         try:
             found = source.load(data, lambda line: None)
         except InputError:
-            missing.append(Missing(f"no files of {DATA[option]}", f"python -m capsexp data {option}"))
+            missing.append(Missing(f"no files of {title(option)}", f"python -m capsexp data {option}"))
             continue
         classes = range(min(10, data.classes))
         first = [int((found.test_labels == label).nonzero()[0]) for label in classes]
-        sets[DATA[option]] = found.test_images[first].float() / 255
+        sets[title(option)] = found.test_images[first].float() / 255
     if missing:
         return None, missing
     figure = PaperFigure("huang, Fig. 7: sample images of the data sets", (8.5, 0.75 * len(SETS)), (len(SETS), 1))
@@ -117,7 +117,7 @@ def _draw_first_epochs(axis: Axes, lines: Sequence[Line]) -> None:
 
 def accuracy_by_epoch(number: int, option: str, sources: Sources) -> Drawing:
     """Fig. 11, 12 or 13: the four attention cases on one data set, with Table 2's numbers."""
-    data = DATA[option]
+    data = title(option)
     lines = sources.lines("huang_table2", data=data)
     missing = sources.missing(lines, "huang_table2", f"data={option}")
     if not any(line.runs for line in lines):

@@ -11,14 +11,14 @@ from capsexp.figures.sources import Missing, Sources, Trainings
 from capsexp.figures.style import WIDTH, PaperFigure, legend
 from capsexp.inspect.picture import draw_traversal
 from capsexp.inspect.traversal import OFFSETS, traverse
-from capsexp.tables.summary import DATA
+from capsexp.study import setting
 
 STUDY, BACKPROP = "ou_traversal", "ou_backprop"
 
 
 def traversal(option: str, sources: Sources) -> Drawing:
     """Every dimension of the predicted capsule of three test images: of the first class, a middle one and the last."""
-    data = DATA[option]
+    data = setting.title(option)
     (line,) = sources.lines(STUDY, data=data)
     if not line.runs:
         return None, sources.missing([line], STUDY, f"data={option}")

@@ -37,19 +37,20 @@ FORESTS = {"desk": (960, True), "tablet": (720, False), "phone": (360, False)}
 
 #: What each verdict says, in the order of summary.ORDER, and why there is none.
 VERDICTS = {
-    "supported": "the 95 % interval of the effect lies on the claimed side of 0; of no increase or decrease: the 90 % "
-    "interval ends within the margin",
+    "supported": "the 95 % interval of the effect lies on the claimed side of 0, after Holm’s correction, too; of no "
+    "increase or decrease: the 90 % interval ends within the margin",
     "no difference, shown": "the 90 % interval lies within the margin around 0",
-    "smaller than claimed": "the interval lies between 0 and half of the claimed size",
-    "refuted": "the interval lies below half of the claimed size, and reaches 0 or beyond",
-    "contradicted": "the interval lies on the other side of 0; of no difference, increase, decrease: beyond the margin",
+    "contradicted": "the interval lies on the other side of 0, after Holm’s correction, too; of no difference, "
+    "increase, decrease: beyond the margin",
     "ceiling": "the claimed gain is more than what our baseline lacks to 100 %",
-    "open": "the interval decides nothing, or there is only one run of each row",
+    "open (one run)": "a network has one run, and the effect is not far beyond the spread of others",
+    "open": "the interval decides nothing",
     "reproduced": "the published number lies in the 95 % interval for one more run of ours, which is narrow enough",
     "compatible, imprecise": "it lies in that interval, which is wide",
     "ours is higher": "it lies below that interval",
     "ours is lower": "it lies above that interval",
     "unstable": "the seeds differ far more than those of other rows",
+    "not comparable": "our training is less than half of the paper's",
     "equal": "the number of parameters is the published one, as far as it is printed",
     "different": "it is another one",
     "no comparable runs": "the runs that there are can’t be compared, mostly as they end before the maximum",
@@ -73,6 +74,7 @@ def regenerate(names: Sequence[str] = (), *, results: Path, output: Path, check:
     chosen = [studies.load(name) for name in names or studies.names()]
     found, problems = runs.read(results)
     collected = collect_by_source(chosen, found)
+    found = found[~found.part.astype(bool)]
     folder = quote(Path(os.path.relpath(results / "runs", output.parent)).as_posix())
     drawn, epochs = pictures.load(results / "figures"), curves.read(results, found)
     claims = {} if names else PICTURES
@@ -209,9 +211,8 @@ def _template() -> Any:
 
 
 def judged(text: str) -> Markup:
-    """A verdict in its colour, and its p-value."""
-    verdict, comma, rest = text.partition(", p ")
-    return Markup('<span class="verdict {}">{}</span>{}').format(meaning(verdict), verdict, f"{comma}{rest}")
+    """A verdict in its colour."""
+    return Markup('<span class="verdict {}">{}</span>').format(meaning(text), text)
 
 
 def quoted(text: str) -> Markup:

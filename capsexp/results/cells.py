@@ -11,24 +11,45 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
-from statistics import mean, median
-from typing import Any, NamedTuple
+from statistics import mean, median, stdev
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
 from capsexp.results import elsewhere, statistics
 from capsexp.results.runs import COSTS, MEASURES
 from capsexp.results.spread import EPOCHS, PERCENT, Pools, scaled, unscaled
+from capsexp.results.statistics import Term
 from capsexp.study import studies
 from capsexp.study.selection import Selection, essential
 from capsexp.study.setting import Setting
-from capsexp.study.studies import Claim, Published, Row, published_number
+from capsexp.study.studies import Published, Row, Study, published_number
 
 #: Published numbers of these measures are judged by the prediction interval; numbers of parameters must be equal.
 JUDGED = ("accuracy", "first_epoch", "first_five")
 
-#: The margin of a published number where its study claims no gain: points, and of epochs a quarter.
+#: The margin of a published number where its source claims no gain on the data set: points, and of epochs a quarter.
 MARGINS = {"accuracy": 0.5, "first_five": 0.5, "first_epoch": math.log(1.25)}
+
+#: The least share of the paper's training (epochs × images × channels) after which a published number has a verdict.
+COMPARABLE = 0.5
+
+NumberVerdict = Literal[
+    "reproduced",
+    "compatible, imprecise",
+    "ours is higher",
+    "ours is lower",
+    "open",
+    "open (one run)",
+    "unstable",
+    "not comparable",
+]
+_WORDS: dict[statistics.Place, NumberVerdict] = {
+    "within": "reproduced",
+    "around": "compatible, imprecise",
+    "above": "ours is higher",
+    "below": "ours is lower",
+}
 
 #: The measures of each protocol.
 MEASURES_OF = {"paper": (*MEASURES, "parameters"), "heldout": ("accuracy",)}
@@ -49,9 +70,9 @@ class Cell(NamedTuple):
     n: int
     mean: float | None
     sd: float | None  # with n − 1
-    low: float | None  # of the 95 % prediction interval, from the spread of all cells of the data set and setting
+    low: float | None  # of the 95 % prediction interval for what is printed: the mean of as many runs as the source's
     high: float | None
-    degrees: int | None  # of freedom of that spread
+    degrees: float | None  # of freedom of its spread
     published: str | None  # as printed, or why there is no number
     difference: float | None  # mean − published; of first epochs in percent of the published one
     verdict: str | None
@@ -104,7 +125,7 @@ def tidy(selections: Sequence[Selection], matched: pd.DataFrame, best: pd.DataFr
     places, values = _places(counted, best), _values(best)
     settings, cells = _settings(places), []
     for selection in selections:
-        study, margins = selection.study, margins_of(selection.stated)
+        study = selection.study
         for row in study.rows:
             for rank, setting in enumerate(settings.get((study.name, row.name), [None])):
                 for protocol, measures in MEASURES_OF.items():
@@ -116,29 +137,50 @@ def tidy(selections: Sequence[Selection], matched: pd.DataFrame, best: pd.DataFr
                         found = values.get((*key, measure), {"seeds": [], "values": [], "bounds": []})
                         printed = row.published.get(measure) if protocol == "paper" else None
                         published = published_number(printed)
+                        margin = margin_of(study, row, measure) if published and measure in MARGINS else 0.0
                         if measure == "parameters":
                             numbers = _parameters(selection, row, published)
                         else:
-                            numbers = _numbers(measure, place, found["values"], found["bounds"], pools)
+                            numbers = _numbers(measure, place, found, pools, study.runs)
                             if published and numbers["n"] and measure in JUDGED and not row.elsewhere:
-                                numbers |= _compared(measure, numbers, published, margins[measure], found["bounds"])
+                                numbers |= _compared(measure, place, numbers, published, found, margin)
                             numbers["so_far"] = so_far(selection, measure, setting, place)
                         cells.append({**place, "measure": measure, "published": printed, **found, **numbers})
     return pd.DataFrame(cells, columns=Cell._fields, dtype=object).where(lambda frame: frame.notna(), None)
 
 
-def margins_of(claims: Sequence[Claim]) -> dict[str, float]:
-    """The margin of each measure's published numbers: half of the smallest gain that is claimed, or MARGINS.
-
-    Of first epochs it is one of logarithms.
+def margin_of(study: Study, row: Row, measure: str) -> float:
+    """The margin of a row's published number: half of the smallest gain that its source claims on the row's data set,
+    in any of its studies, or MARGINS; of first epochs one of logarithms.
     """
-    sizes: dict[str, list[float]] = {measure: [] for measure in MARGINS}
-    for claim in claims:
+    if not row.run:
+        return MARGINS[measure]
+    key = _data(row), measure
+    gains = [found[key] for found in (_gains(study), *_gains_of_source(study.publication)) if key in found]
+    return min(gains, default=2 * MARGINS[measure]) / 2
+
+
+@cache
+def _gains_of_source(publication: str) -> list[dict[tuple[str, str], float]]:
+    return [_gains(study) for study in map(studies.load, studies.names()) if study.publication == publication]
+
+
+def _gains(study: Study) -> dict[tuple[str, str], float]:
+    """The smallest gain that a study claims, by data set and measure."""
+    found: dict[tuple[str, str], float] = {}
+    rows = {row.name: row for row in study.rows}
+    for claim in study.claims:
         size = published_number(claim.claimed)
         if size and claim.measure in MARGINS and claim.estimate in ("difference", "relative"):
-            relative = claim.estimate == "relative"
-            sizes[claim.measure].append(abs(math.log1p(size.value / 100) if relative else size.value))
-    return {measure: min(found) / 2 if found else MARGINS[measure] for measure, found in sizes.items()}
+            gain = abs(math.log1p(size.value / 100) if claim.estimate == "relative" else size.value)
+            for data in {_data(rows[name]) for name in claim.compared if rows[name].run}:
+                found[data, claim.measure] = min(gain, found.get((data, claim.measure), math.inf))
+    return found
+
+
+def _data(row: Row) -> str:
+    """The data set that a row trains on."""
+    return studies.config_of(row.combinations()[0]).data.name
 
 
 def so_far(selection: Selection, measure: str, setting: Setting | None, place: Mapping[str, Any]) -> str:
@@ -167,7 +209,7 @@ def _places(counted: pd.DataFrame, best: pd.DataFrame) -> dict[Any, dict[str, An
         dataset=("dataset", "first"),
         images=("images", "first"),
         official=("official", "first"),
-        condition=("condition", "first"),
+        conditions=("condition", frozenset),
     )
     for place, found in selected.to_dict("index").items():
         places[place] |= found
@@ -222,44 +264,57 @@ def _best_of(row: Row, place: Mapping[str, Any]) -> str:
 
 
 def _numbers(
-    measure: str, place: Mapping[str, Any], values: Sequence[float], bounds: Sequence[bool], pools: Pools
+    measure: str, place: Mapping[str, Any], found: Mapping[str, Any], pools: Pools, runs: int
 ) -> dict[str, Any]:
-    """Mean, standard deviation and prediction interval."""
+    """Mean, standard deviation and prediction interval.
+
+    Args:
+        runs: whose mean a printed number is.
+    """
+    values: list[float] = found["values"]
     if not values:
         return {"n": 0}
-    center, n = mean(values), len(values)
-    sd = math.sqrt(sum((value - center) ** 2 for value in values) / (n - 1)) if n > 1 else None
-    found = {"n": n, "mean": center, "sd": sd}
-    if measure in COSTS or any(bounds):
-        return found
-    pool = pools.pool((place["dataset"], place["setting"], place["protocol"]), measure)
-    if place["combinations"] == 1 and place["condition"] in pool.unstable:
-        return {**found, "mean": median(values), "unstable": True}
-    drawn = measure in PERCENT and not place["official"]  # another experimenter's test images would be others
-    if drawn and not place["images"]:
-        return found
+    numbers = {"n": len(values), "mean": mean(values), "sd": stdev(values) if len(values) > 1 else None}
+    if measure in COSTS or any(found["bounds"]):
+        return numbers
+    at, networks = (place["dataset"], place["setting"], place["protocol"]), place["conditions"]
+    if networks <= pools.pool(at, measure).unstable:
+        return {**numbers, "mean": median(values), "unstable": True}
     on_scale = [scaled(measure, value) for value in values]
-    if future := statistics.one_more_run(on_scale, pool.spread, place["images"] if drawn else None):
-        low, high = unscaled(measure, future.interval())
-        found |= {"low": low, "high": high, "degrees": future.degrees}
-    return found
+    spread = pools.spread(at, measure, on_scale, networks)
+    drawn = measure in PERCENT and not place["official"]  # another experimenter's test images would be others
+    if spread is None or (drawn and not place["images"]):
+        return numbers
+    terms = [Term(1.0, on_scale, spread)]
+    images = 2 * statistics.independent_images(terms, place["images"]) if drawn else 0.0
+    predicted = statistics.effect(terms, runs, images)
+    low, high = unscaled(measure, predicted.interval())
+    return numbers | {"low": low, "high": high, "degrees": predicted.degrees, "predicted": predicted}
 
 
 def _compared(
-    measure: str, numbers: Mapping[str, Any], published: Published, margin: float, bounds: Sequence[bool]
+    measure: str,
+    place: Mapping[str, Any],
+    numbers: Mapping[str, Any],
+    published: Published,
+    found: Mapping[str, Any],
+    margin: float,
 ) -> dict[str, Any]:
     """The difference from the published number, and the verdict."""
+    if place["setting"].share(measure) < COMPARABLE:
+        return {"verdict": "not comparable"}
     if "unstable" in numbers:
         return {"verdict": "unstable"}
-    if any(bounds):
+    if any(found["bounds"]):
         return {"verdict": "open"}
     mean, relative = numbers["mean"], measure in EPOCHS
     difference = 100 * (mean / published.value - 1) if relative else mean - published.value
-    if "low" not in numbers:
-        return {"difference": difference, "verdict": "open"}
-    low, high = numbers["low"], numbers["high"]
-    width = scaled(measure, high) - scaled(measure, low)
-    verdict = statistics.judge_number((low, high), published, precise=width / 2 <= margin + statistics.ZERO)
+    verdict: NumberVerdict = "open (one run)" if numbers["n"] == 1 else "open"
+    if numbers["n"] > 1 and "predicted" in numbers:
+        # 100 % of the images are all of them, and not 99.5 % rounded.
+        resolution = 0.0 if measure in PERCENT and published.value == 100 else published.resolution
+        printed = [scaled(measure, published.value + sign * resolution) for sign in (-1, 1)]
+        verdict = _WORDS[statistics.judge_printed(numbers["predicted"], (printed[0], printed[1]), margin)[0]]
     return {"difference": difference, "verdict": verdict}
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -16,11 +16,17 @@ from capsexp.results import statistics
 from capsexp.results.cells import counted, so_far
 from capsexp.results.runs import COSTS, Run
 from capsexp.results.spread import EPOCHS, PERCENT, Pools, scaled
-from capsexp.results.statistics import Estimate, Interval, Pool, Spread
-from capsexp.study import studies
+from capsexp.results.statistics import Answer, Estimate, Interval, Pool, Term
+from capsexp.run.records import unpacked
 from capsexp.study.selection import Selection
-from capsexp.study.setting import Setting, tested_images
-from capsexp.study.studies import Claim, Row, published_number
+from capsexp.study.setting import Setting
+from capsexp.study.studies import Claim, Published, Row, Study, published_number
+
+TIMES = ("inference", "seconds")
+SHOWN = ("supported", "no difference, shown", "contradicted")
+BITS = {"accuracy": "max_accuracy", "last": "last_accuracy"}  # where a record has a measure's test images
+
+Size = Literal["as printed", "smaller", "larger", "no gain of that size", "open"]
 
 
 @dataclass(frozen=True)
@@ -39,21 +45,40 @@ class MeasuredClaim:
     claim: Claim
     key: tuple[object, ...]  # equal for the same claim in several studies of a source, and for readings of it
     reading: bool  # of rows that read the source in another way
-    verdict: str  # a ClaimVerdict, or why there is none
+    verdict: Answer | Literal["untested", "not run"]  # whether there is the effect
     so_far: str = ""  # in what the runs differ from the paper's experiment
-    reason: str = ""  # the rows that were not run; those that were left out
+    reason: str = ""  # the rows that were not run; those that stand out
     setting: Setting | None = None
+    unsaid: bool = False  # the source doesn't give the epochs of this training
     measured: Measured | None = None
+    last: Measured | None = None  # of accuracies, the effect in the last epoch
     runs: int = 0
     unlearned: int = 0  # of these
     p_value: float | None = None  # of the test that decides
-    adjusted: float | None = None  # the p-value by Holm's method, over all claims of the source
+    adjusted: float | None = None  # by Holm's method, over the source's claims of one training level
+    size: Size | None = None  # whether the effect is as large as printed, where a size is claimed
+    size_p: float | None = None  # of the difference from the printed size
+    size_adjusted: float | None = None
+    seeds: int | None = None  # a network, that would decide an open claim
     printed: Measured | None = None  # what the printed numbers of its rows give
+    terms: tuple[Term, ...] = ()  # of the effect
+    images: float = 0.0  # the variance that the test images add to it
 
     @property
     def holds(self) -> bool:
-        """Whether the verdict is one also after Holm's correction."""
-        return self.adjusted is not None and self.adjusted < 1 - statistics.LEVEL
+        """Whether the effect, or its contrary, is shown after Holm's correction too, or by counting."""
+        return self.verdict in SHOWN and (self.adjusted or 0.0) < 1 - statistics.LEVEL
+
+    @property
+    def decided(self) -> str:
+        """The verdict after Holm's correction."""
+        return "open" if self.verdict in SHOWN and not self.holds else self.verdict
+
+    @property
+    def decided_size(self) -> Size | None:
+        """The answer on the size after Holm's correction."""
+        differs = self.size in ("smaller", "larger", "no gain of that size")
+        return "open" if differs and (self.size_adjusted or 0.0) >= 1 - statistics.LEVEL else self.size
 
 
 def measure_claims(
@@ -70,14 +95,45 @@ def measure_claims(
 
 
 def adjusted(claims: Sequence[MeasuredClaim], of_source: Sequence[MeasuredClaim]) -> list[MeasuredClaim]:
-    """The claims with Holm's correction over the distinct ones of their source, without readings and our own."""
-    family = {one.key: one.p_value for one in reversed(of_source) if _is_counted(one) and one.p_value is not None}
-    corrected = dict(zip(family, statistics.holm([*family.values()]), strict=True))
-    return [replace(one, adjusted=corrected.get(one.key)) if _is_counted(one) else one for one in claims]
+    """The claims with Holm's correction, and the seeds that would decide an open one.
+
+    It is over the distinct claims of the source that were trained as long as they need, or over those of shorter
+    training, without readings and our own: running more short experiments doesn't weaken what is known of long ones.
+    """
+    counted = {one.key: one for one in [*reversed(of_source), *claims] if _is_counted(one)}.values()
+    effects: dict[tuple[object, ...], float] = {}
+    sizes: dict[tuple[object, ...], float] = {}
+    undecided: dict[bool, int] = {}
+    for shorter in (False, True):
+        family = [one for one in counted if bool(one.so_far) == shorter]
+        effects |= (corrected := _holm({one.key: one.p_value for one in family}))
+        sizes |= _holm({one.key: one.size_p for one in family})
+        undecided[shorter] = max(1, sum(p >= 1 - statistics.LEVEL for p in corrected.values()))
+    known = [
+        replace(one, adjusted=effects.get(one.key), size_adjusted=sizes.get(one.key)) if _is_counted(one) else one
+        for one in claims
+    ]
+    return [replace(one, seeds=_seeds(one, (1 - statistics.LEVEL) / undecided[bool(one.so_far)])) for one in known]
+
+
+def _holm(p_values: Mapping[tuple[object, ...], float | None]) -> dict[tuple[object, ...], float]:
+    """The adjusted p-values."""
+    known = {key: p_value for key, p_value in p_values.items() if p_value is not None}
+    return dict(zip(known, statistics.holm([*known.values()]), strict=True))
 
 
 def _is_counted(one: MeasuredClaim) -> bool:
     return not (one.reading or one.claim.ours)
+
+
+def _seeds(one: MeasuredClaim, level: float) -> int | None:
+    """How many seeds a network would show the claimed, else the printed effect, of an open claim; None for over 100."""
+    size = published_number(one.claim.claimed)
+    effect = size.value if size else one.printed.value if one.printed else None
+    if not one.decided.startswith("open") or one.claim.margin or not one.terms or effect is None:
+        return None
+    scaled_effect = _on_scale(one.claim, effect)
+    return statistics.seeds_to_decide(scaled_effect, one.terms, one.images, level) if scaled_effect else None
 
 
 def _measure(
@@ -104,24 +160,12 @@ def _measure(
         return max(ranked, key=lambda candidate: candidate[0])[1]
     present = {run.row for of_place in places.values() for run in of_place}
     missing = [name for name in claim.compared if name not in present]
-    if not missing:
-        left_out = [row for place, of_place in places.items() for row in _unstable(claim, place, of_place, pools)]
-        rising = claim.measure in EPOCHS and any(run.censored for of_place in places.values() for run in of_place)
-        why = f"{_listed(left_out)}, unstable" if left_out else "no two rows in one setting"
-        return replace(found, verdict="open", reason="still rising in the last epoch" if rising else why)
-    return replace(found, verdict="not run", reason=_listed(missing) if len(missing) < len(claim.compared) else "")
-
-
-def _pool(claim: Claim, place: tuple[Setting, str], runs: Sequence[Run], pools: Pools) -> Pool:
-    """The spread of the claim's measure in one setting, of costs on one device."""
-    setting, device = place
-    return pools.pool((runs[0].dataset, setting, "paper"), claim.measure, device, _is_ratio(claim))
-
-
-def _unstable(claim: Claim, place: tuple[Setting, str], runs: Sequence[Run], pools: Pools) -> list[str]:
-    """The rows whose seeds differ far more than those of others."""
-    unstable = _pool(claim, place, runs, pools).unstable
-    return [*dict.fromkeys(run.row for run in runs if run.combinations == 1 and run.condition in unstable)]
+    if missing:
+        return replace(found, verdict="not run", reason=_listed(missing) if len(missing) < len(claim.compared) else "")
+    rising = claim.measure in EPOCHS and any(run.censored for of_place in places.values() for run in of_place)
+    busy = claim.measure in TIMES and any(is_loaded(run) for of_place in places.values() for run in of_place)
+    why = "still rising in the last epoch" if rising else "no two rows in one setting"
+    return replace(found, verdict="open", reason="times were measured on a busy machine only" if busy else why)
 
 
 def _compare(
@@ -129,91 +173,169 @@ def _compare(
 ) -> tuple[tuple[Any, ...], MeasuredClaim] | None:
     """The claim in one setting, and how good that setting is; None where no pair, or not two rows, can be compared."""
     (setting, device), claim = place, found.claim
-    pool = _pool(claim, place, runs, pools)
-    values: dict[str, dict[int, float]] = {}
+    if claim.measure in TIMES:  # a time beside other work says nothing
+        runs = [run for run in runs if not is_loaded(run)]
+    rising = {run.row for run in runs if run.censored} if claim.measure in EPOCHS else set()
+    by_row: dict[str, list[Run]] = {}
     for run in runs:
-        values.setdefault(run.row, {})[run.seed] = scaled(
-            claim.measure, float(getattr(run, claim.measure)), _is_ratio(claim)
-        )
-    left_out = dict.fromkeys(_unstable(claim, place, runs, pools), "unstable")
-    if claim.measure in EPOCHS:
-        left_out |= {run.row: "still rising in its last epoch" for run in runs if run.censored}
-    usable = {name: of_row for name, of_row in values.items() if name not in left_out}
-    weights = _weights(claim, usable)
+        by_row.setdefault(run.row, []).append(run)
+    compared = [name for name in by_row if name not in rising]
+    single = {name for name in compared if len(by_row[name]) == 1}
+    weights = _weights(claim, [name for name in compared if name not in single]) or _weights(claim, compared)
     if not weights:
         return None
-    usable = {name: usable[name] for name in weights}
-    spread = pool.spread
-    common = set.intersection(*(set(of_row) for of_row in usable.values()))
-    if pool.paired and common:
-        spread, usable = pool.paired, {name: {seed: of_row[seed] for seed in common} for name, of_row in usable.items()}
-    used = [run for run in runs if run.row in usable and run.seed in usable[run.row]]
+    used = [run for name in weights for run in by_row[name]]
+    at = used[0].dataset, setting, "paper"
+    pool = pools.pool(at, claim.measure, device, _is_ratio(claim))
+    values = {
+        name: [scaled(claim.measure, float(getattr(run, claim.measure)), _is_ratio(claim)) for run in by_row[name]]
+        for name in weights
+    }
+    networks = {name: {run.condition for run in by_row[name]} for name in weights}
+    spreads = {
+        name: pools.spread(at, claim.measure, values[name], networks[name], device, _is_ratio(claim))
+        for name in weights
+    }
+    terms = {name: Term(weights[name], values[name], spread) for name, spread in spreads.items() if spread}
     drawn = claim.measure in PERCENT and not all(run.official for run in used)
-    images = next(iter(used)).images if drawn else None
-    if len({run.dataset for run in used}) > 1 or (drawn and images is None):
-        spread = None  # of different data, or of an unknown number of images
-    estimate = statistics.effect({name: [*of.values()] for name, of in usable.items()}, weights, spread, images)
-    means = {name: mean(of_row.values()) for name, of_row in usable.items()}
-    baseline = mean(means[a] for a, _ in _pairs(claim, usable)) if claim.pairs else None
-    verdict, p_value = _judged(claim, estimate, baseline)
-    least = min(used, key=lambda run: run.tried / run.combinations)
-    extent = {"fewest": least.tried, "combinations": least.combinations}
-    part = _part(claim, usable)
-    differs = ", ".join(filter(None, [so_far(selection, claim.measure, setting, extent), _load(claim, used), part]))
+    comparable = len(terms) == len(weights) and len({run.dataset for run in used}) == 1
+    known = comparable and not (drawn and used[0].images is None)
+    images = _images(claim, [*terms.values()], [by_row[name] for name in terms]) if known and drawn else 0.0
+    means = {name: mean(of_row) for name, of_row in values.items()}
+    part = _part(claim, means)
+    extent = min(used, key=lambda run: run.tried / run.combinations)
+    left_out = {"still rising in the last epoch": rising, "one run each": single - weights.keys()}
+    notes = [f"without {_listed(sorted(names))} ({why})" for why, names in left_out.items() if names]
+    notes += [f"{name} unstable, by its own spread" for name in weights if networks[name] <= pool.unstable]
     enough = not setting.reduced(claim.measure)  # then more training says nothing more of the claim, but more seeds do
     trained = 1.0 if enough else setting.fraction
-    order = enough, len(usable), trained, len(used), setting.precision == "bf16", str(setting), device
-    return order, replace(
+    order = enough, len(weights), trained, len(used), setting.precision == "bf16", str(setting), device
+    rows = {row.name: row for row in selection.study.rows}
+    differs = [so_far(selection, claim.measure, setting, {"fewest": extent.tried, "combinations": extent.combinations})]
+    found = replace(
         found,
-        verdict=verdict,
-        so_far=differs,
-        reason=_listed([f"without {name}, {why}" for name, why in left_out.items()]),
+        verdict="open (one run)" if single & weights.keys() else "open",
+        so_far=", ".join(filter(None, [*differs, part])),
+        reason=_listed(notes),
         setting=setting,
-        measured=_effect(claim, means, estimate),
+        unsaid=any(selection.study.epochs_unsaid(rows[name]) for name in weights),
+        measured=_effect(claim, means),
+        last=_last(claim, by_row, weights),
         runs=len(used),
         unlearned=sum(run.learned is False for run in used),
-        p_value=p_value,
     )
+    if not known:
+        return order, found
+    pairs, percent = _pairs(claim, means), claim.measure in PERCENT
+    room = 100 - mean(means[a] for a, _ in pairs) if percent and pairs else math.inf
+    image = 100 / (used[0].images or math.inf)
+    return order, _answered(found, terms, images, pool, selection.study, room, image)
+
+
+def _answered(
+    found: MeasuredClaim, terms: Mapping[str, Term], images: float, pool: Pool, study: Study, room: float, image: float
+) -> MeasuredClaim:
+    """The claim with both answers.
+
+    Args:
+        images: the variance that the test images add.
+        room: what the baseline leaves to 100 %; image: what one test image is.
+    """
+    claim, of_rows, size = found.claim, [*terms.values()], published_number(found.claim.claimed)
+    estimate = statistics.effect(of_rows, images=images)
+    found = replace(found, terms=tuple(of_rows), images=images)
+    low, high = estimate.interval()
+    shown = (low > 0 or high < 0) and abs(estimate.value) > statistics.ONE_RUN * pool.largest
+    if not shown and found.verdict == "open (one run)":
+        return found
+    verdict, p_value = _judged(claim, estimate, room < (size.value if size else image) - statistics.ZERO)
+    found = replace(
+        found,
+        verdict=verdict,
+        p_value=None if verdict == "ceiling" else p_value,  # nothing is tested
+        measured=_with_interval(claim, found.measured, estimate),
+        printed=_with_interval(claim, found.printed, _printed_estimate(claim, found.printed, terms, images, study)),
+    )
+    if size is None:
+        return found
+    predicted = statistics.effect(of_rows, study.runs, 2 * images)
+    answer, size_p = _size(claim, size, predicted, abs(_on_scale(claim, size.value)) / 2)
+    if answer == "smaller" and verdict != "supported":
+        answer = "no gain of that size"
+    return found if verdict == "ceiling" else replace(found, size=answer, size_p=size_p)
+
+
+def _size(claim: Claim, size: Published, predicted: Estimate, margin: float) -> tuple[Size, float]:
+    """Whether an effect is as large as printed, and the p-value of their difference."""
+    ends = [_on_scale(claim, size.value + sign * size.resolution) for sign in (-1, 1)]
+    place, p_value = statistics.judge_printed(predicted, (min(ends), max(ends)), margin)
+    less: statistics.Place = "below" if _on_scale(claim, size.value) > 0 else "above"
+    return {"within": "as printed", "around": "open", less: "smaller"}.get(place, "larger"), p_value  # type: ignore[return-value]
 
 
 def _counted(found: MeasuredClaim, selection: Selection) -> MeasuredClaim:
     """A claim on numbers of parameters, which needs no run."""
-    claim = found.claim
+    claim, size = found.claim, published_number(found.claim.claimed)
     overrides = {run.row: run.overrides for run in reversed(selection.runs) if run.identity}
     if missing := [name for name in claim.compared if name not in overrides]:
         return replace(found, verdict="not run", reason=_listed(missing))
     values = {name: scaled(claim.measure, counted(overrides[name]), _is_ratio(claim)) for name in claim.compared}
-    verdict, _ = _judged(claim, Estimate(_sum(claim, values)), None)
-    return replace(found, verdict=verdict, measured=_effect(claim, values), so_far=selection.substitution)
+    exact = Estimate(_sum(claim, values), 0.0, math.inf)
+    verdict, _ = _judged(claim, exact, False)
+    found = replace(found, verdict=verdict, measured=_effect(claim, values), so_far=selection.substitution)
+    return replace(found, size=_size(claim, size, exact, 0.0)[0]) if size else found
 
 
 def _printed(claim: Claim, rows: Mapping[str, Row]) -> Measured | None:
-    """What the printed numbers of the claim's rows give, one run each; None without such numbers.
-
-    The interval is that of the test set alone: two independent samples of its size.
-    """
+    """What the printed numbers of the claim's rows give; None without such numbers."""
     numbers = {name: published_number(rows[name].published.get(claim.measure)) for name in claim.compared}
     values = {name: scaled(claim.measure, one.value, _is_ratio(claim)) for name, one in numbers.items() if one}
-    weights = _weights(claim, values)
-    if not weights:
+    return _effect(claim, values) if _weights(claim, values) else None
+
+
+def _printed_estimate(
+    claim: Claim, printed: Measured | None, terms: Mapping[str, Term], images: float, study: Study
+) -> Estimate | None:
+    """A printed effect with our networks' spread, of as many runs a row as the source's."""
+    rows = [row.name for row in study.rows if published_number(row.published.get(claim.measure))]
+    weights = _weights(claim, rows)
+    if printed is None or not weights.keys() <= terms.keys():
         return None
-    images = {_images(rows[name]) for name in weights} if claim.measure in PERCENT else set()
-    estimate = None
-    if len(images) == 1 and None not in images and all(0 <= values[name] <= 100 for name in weights):
-        lists = {name: [values[name]] for name in weights}
-        estimate = statistics.effect(lists, weights, Spread(0.0, 1), images.pop())
-    return _effect(claim, values, estimate)
+    one_row = [replace(terms[name], weight=weight, values=[0.0] * study.runs) for name, weight in weights.items()]
+    return replace(statistics.effect(one_row, images=images), value=_on_scale(claim, printed.value))
 
 
-def _effect(claim: Claim, values: Mapping[str, float], estimate: Estimate | None = None) -> Measured:
-    """The effect on rows of these values, which are on the scale on which effects are added, and its interval."""
+def _images(claim: Claim, terms: Sequence[Term], runs: Sequence[Sequence[Run]]) -> float:
+    """The variance that the test images add to an effect: paired, where each run's record has a bit an image."""
+    images, bits = runs[0][0].images, BITS.get(claim.measure, "")
+    known = [[(run.correct or {}).get(bits) for run in of_row] for of_row in runs]
+    if not all(map(all, known)):
+        return statistics.independent_images(terms, images)
+    shares = [sum(unpacked(text or "", images).astype(float) for text in of_row) / len(of_row) for of_row in known]
+    differences = sum(term.weight * share for term, share in zip(terms, shares, strict=True))
+    return statistics.paired_images(differences.tolist(), [term.weight for term in terms])  # type: ignore[union-attr]
+
+
+def _last(claim: Claim, runs: Mapping[str, Sequence[Run]], rows: Collection[str]) -> Measured | None:
+    """Of a claim on the maximum accuracy, the effect in the last epoch, which nobody selected."""
+    if claim.measure != "accuracy" or any(pd.isna(run.last) for name in rows for run in runs[name]):
+        return None
+    return _effect(claim, {name: mean(run.last for run in runs[name]) for name in rows})
+
+
+def _effect(claim: Claim, values: Mapping[str, float]) -> Measured:
+    """The effect on rows of these values, which are on the scale on which effects are added."""
     sign = -1 if claim.estimate == "factor" else 1
     pairs = tuple(_in_unit(claim, sign * (values[b] - values[a])) for a, b in _pairs(claim, values))
-    interval = None
-    if estimate is not None:
-        low, high = estimate.interval()
-        interval = _in_unit(claim, low), _in_unit(claim, high)
-    return Measured(_in_unit(claim, _sum(claim, values)), interval, pairs)
+    return Measured(_in_unit(claim, _sum(claim, values)), None, pairs)
+
+
+def _with_interval(claim: Claim, measured: Measured | None, estimate: Estimate | None) -> Measured | None:
+    """An effect with the interval of its estimate."""
+    if measured is None or estimate is None:
+        return measured
+    low, high = estimate.interval()
+    return replace(measured, interval=(_in_unit(claim, low), _in_unit(claim, high)))
 
 
 def _sum(claim: Claim, values: Mapping[str, float]) -> float:
@@ -221,26 +343,18 @@ def _sum(claim: Claim, values: Mapping[str, float]) -> float:
     return sum(weight * values[name] for name, weight in _weights(claim, values).items())
 
 
-def _judged(claim: Claim, estimate: Estimate | None, baseline: float | None) -> tuple[str, float | None]:
-    """The verdict and its p-value; open where no spread is known."""
-    if estimate is None:
-        return "open", None
+def _judged(claim: Claim, estimate: Estimate, ceiling: bool) -> tuple[Answer, float]:
+    """Whether there is the effect, and the p-value."""
+    margin = float(claim.margin or "nan")
+    margin = math.log1p(margin / 100) if _is_ratio(claim) else margin
+    match claim.claimed.split():
+        case ["same"]:
+            return statistics.judge_sameness(estimate, margin)
+        case ["no", direction]:
+            return statistics.judge_absence(estimate, direction, margin)  # type: ignore[arg-type]
     size = published_number(claim.claimed)
-    if size is None:
-        margin = float(claim.margin or "nan")
-        margin = math.log1p(margin / 100) if _is_ratio(claim) else margin
-        match claim.claimed.split():
-            case ["same"]:
-                return statistics.judge_sameness(estimate, margin)
-            case ["no", direction]:
-                return statistics.judge_absence(estimate, direction, margin)  # type: ignore[arg-type]
-            case [direction]:
-                return statistics.judge_direction(estimate, direction)  # type: ignore[arg-type]
-    assert size is not None
-    room = 100 - baseline if claim.measure in PERCENT and baseline is not None else math.inf
-    exact = claim.measure == "parameters"  # where nothing but the printed rounding is uncertain
-    interest = _on_scale(claim, size.value - math.copysign(size.resolution, size.value)) if exact else None
-    return statistics.judge_size(estimate, _on_scale(claim, size.value), room=room, interest=interest)
+    upwards = _on_scale(claim, size.value) > 0 if size else claim.claimed == "increase"
+    return statistics.judge_direction(estimate, "increase" if upwards else "decrease", ceiling=ceiling and upwards)
 
 
 def _weights(claim: Claim, rows: Collection[str]) -> dict[str, float]:
@@ -280,11 +394,6 @@ def _in_unit(claim: Claim, value: float) -> float:
     return math.exp(value) if claim.estimate == "factor" else value
 
 
-def _images(row: Row) -> int | None:
-    """The test images of a row's data set."""
-    return tested_images(studies.identity(row.combinations()[0])) if row.run else None
-
-
 def _key(
     claim: Claim, selection: Selection, rows: Mapping[str, Row], conditions: Mapping[str, frozenset[str]]
 ) -> tuple[tuple[object, ...], bool]:
@@ -304,12 +413,6 @@ def _part(claim: Claim, rows: Collection[str]) -> str:
     run, kind = (_pairs(claim, rows), "comparisons") if claim.pairs else (rows, "rows")
     whole = len(claim.pairs or claim.rows)
     return f"{len(run)} of {whole} {kind}" if len(run) < whole else ""
-
-
-def _load(claim: Claim, runs: Sequence[Run]) -> str:
-    """Whether times were measured beside other work."""
-    timed = claim.measure in ("inference", "seconds")
-    return "on a busy machine" if timed and any(is_loaded(run) for run in runs) else ""
 
 
 def is_loaded(run: Run) -> bool:

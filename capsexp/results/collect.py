@@ -24,7 +24,16 @@ class Line:
     row: Row
     setting: Setting | None  # None: it has no runs
     cells: Mapping[tuple[str, str], Cell]
-    runs: list[Run]  # finished ones of protocol paper, one a seed: lines of `Results.best`
+    runs: list[Run]  # finished ones of protocol paper, one a seed, none the first epochs of a longer one
+    unsaid: bool  # the source doesn't give the epochs of the row's training
+
+    @property
+    def training(self) -> str:
+        """How it was trained, in words: 10 of 100 epochs, bf16; all 100 epochs, the source gives none, bf16."""
+        if self.setting is None:
+            return ""
+        parts = [self.setting.training, "the source gives none" if self.unsaid and self.setting.whole else ""]
+        return ", ".join(filter(None, [*parts, self.setting.precision]))
 
     def cell(self, measure: str, protocol: str = "paper") -> Cell:
         """The number of one measure."""
@@ -61,23 +70,42 @@ class Results:
             found.setdefault((cell.row, cell.setting), {})[cell.protocol, cell.measure] = cell
         runs: dict[tuple[str, Setting | None], list[Run]] = {place: [] for place in found}
         run: Run
-        for run in self.best[self.best.protocol == "paper"].itertuples():
+        for run in self.best[(self.best.protocol == "paper") & ~self.best.part.astype(bool)].itertuples():
             runs.get((run.row, run.setting), []).append(run)
-        return [Line(rows[row], setting, cells, runs[row, setting]) for (row, setting), cells in found.items()]
+        return [
+            Line(rows[row], setting, cells, runs[row, setting], self.study.epochs_unsaid(rows[row]))
+            for (row, setting), cells in found.items()
+        ]
 
 
 def collect_by_source(chosen: Sequence[Study], runs: pd.DataFrame, typed: Sequence[str] = ()) -> list[Results]:
-    """`collect` with Holm's correction over the claims of all studies of these studies' sources.
-
-    Only over those of the chosen ones if words are typed: other studies may not have what is typed.
+    """`collect` with Holm's correction over the claims of all studies of these studies' sources, whatever is typed;
+    but over its own claims where the typed words make it another experiment than the source's.
     """
-    names, sources = {study.name for study in chosen}, {study.publication for study in chosen}
-    others = [] if typed else [studies.load(name) for name in studies.names() if name not in names]
-    return collect([*chosen, *(study for study in others if study.publication in sources)], runs, typed)[: len(chosen)]
+    measured = _measured(chosen, runs, typed)
+    sources = {one.study.publication for one in measured if not one.replaced}
+    there = {study.name for study in chosen} if not typed else set()
+    others = [study for study in map(studies.load, studies.names()) if study.name not in there]
+    others = [study for study in others if study.publication in sources]
+    return _corrected(measured, [*measured, *(_measured(others, runs) if others else [])])
 
 
 def collect(chosen: Sequence[Study], runs: pd.DataFrame, typed: Sequence[str] = ()) -> list[Results]:
-    """What the frame of all runs gives for each study; raises InputError for typed words that make no sense."""
+    """What the frame of all runs gives for each study, with Holm's correction over the claims of these studies.
+
+    Raises InputError for typed words that make no sense.
+    """
+    measured = _measured(chosen, runs, typed)
+    return _corrected(measured, measured)
+
+
+def _corrected(chosen: Sequence[Results], every: Sequence[Results]) -> list[Results]:
+    """These results, their claims corrected for all of their source."""
+    return [replace(one, claims=adjusted(one.claims, _of_source(one, every))) for one in chosen]
+
+
+def _measured(chosen: Sequence[Study], runs: pd.DataFrame, typed: Sequence[str] = ()) -> list[Results]:
+    """The studies without Holm's correction."""
     selections = [select(study, typed) for study in chosen]
     matched = cells.match(selections, runs)
     best = cells.best_runs(matched)
@@ -87,15 +115,16 @@ def collect(chosen: Sequence[Study], runs: pd.DataFrame, typed: Sequence[str] = 
     for selection in selections:
         study, conditions = selection.study, _conditions(selection)
         own, own_best, own_cells = (frame[frame.study == study.name] for frame in (matched, best, tidy))
-        own = own[own.row.isin([row.name for row in study.rows if row.elsewhere is None])]
+        own = own[own.row.isin([row.name for row in study.rows if row.elsewhere is None]) & ~own.part.astype(bool)]
         claims = measure_claims(selection, own_best, spread, conditions)
         collected.append(Results(study, typed, selection.replaced, own, own_best, own_cells, claims, conditions))
-    return [replace(one, claims=adjusted(one.claims, _of_source(one.study, collected))) for one in collected]
+    return collected
 
 
-def _of_source(study: Study, collected: Sequence[Results]) -> list[MeasuredClaim]:
-    """The claims of all studies of the same source."""
-    return [claim for one in collected if one.study.publication == study.publication for claim in one.claims]
+def _of_source(results: Results, collected: Sequence[Results]) -> list[MeasuredClaim]:
+    """The claims of all studies of the same source; of a replaced experiment, its own."""
+    same = [one for one in collected if one.study.publication == results.study.publication and not one.replaced]
+    return [claim for one in ([results] if results.replaced else same) for claim in one.claims]
 
 
 def _conditions(selection: Selection) -> dict[str, frozenset[str]]:

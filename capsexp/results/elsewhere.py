@@ -28,7 +28,7 @@ def lines(study: Study) -> list[dict[str, Any]]:
             **{"condition": f"{study.name} {row.name}", "wanted": 0, "combinations": 1, "counts": True},
             **{"name": row.name, "key": f"{row.elsewhere}:{seed}", "state": "finished", "device": "another machine"},
             **{"accuracy": accuracy, "selected_by": accuracy, "dataset": row.elsewhere, "official": True},
-            **{"censored": False, "started": "", "curve": []},
+            **{"censored": False, "started": "", "curve": [], "part": False},
         }
         for row in study.rows
         if row.elsewhere

@@ -1,7 +1,9 @@
 """Records as one data frame, a line a run: what was trained, where, and each measure of the result."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -31,8 +33,21 @@ Run = Any  # a line of the frame, as `itertuples` gives it
 ATTENTION = {"cbam": "CBAM", "conv": "Conv", "caps": "Caps"}
 
 COLUMNS = [
-    *("name", "key", "condition", "setting", "protocol", "seed", "state", "error", "learned", "selected_by", "curve"),
-    *("dataset", "images", "official", "censored", "load", "threads"),
+    *(
+        "name",
+        "key",
+        "condition",
+        "setting",
+        "protocol",
+        "seed",
+        "state",
+        "error",
+        "learned",
+        "selected_by",
+        "curve",
+        "part",
+    ),
+    *("dataset", "images", "official", "censored", "correct", "load", "threads"),
     *("data", "network", "routing", "iterations", "attention", "parameters", *MEASURES),
     *("hours", "started", "command", "device", "cores", "python", *LIBRARIES, "commit", "tree"),
 ]
@@ -45,13 +60,43 @@ def read(results: Path) -> tuple[pd.DataFrame, list[str]]:
     """
     if not results.is_dir():
         raise InputError(f"{results}: no such folder; the records are in results/runs")
-    lines, problems = [], []
+    found, problems = [], []
     for path in sorted((results / "runs").glob("*.json")):
         try:
-            lines.append(line_of(path))
+            found.append(_read(path))
         except InputError as error:
             problems.append(printable(str(error)))
-    return frame(lines), problems
+    return frame([*(line for _, line in found), *_beginnings(found)]), problems
+
+
+def _beginnings(found: Sequence[tuple[Record, Json]]) -> Iterator[Json]:
+    """The first epochs of whole trainings, as runs of so many epochs, where a network was trained so with several seeds
+    and these are missing: what a schedule or a loss does in them must not depend on the run's length.
+    """
+    there = {(line["condition"], line["setting"], line["seed"]) for _, line in found}
+    seeds = Counter((line["dataset"], line["condition"], line["setting"]) for _, line in found)
+    settings = {(dataset, setting) for (dataset, _, setting), count in seeds.items() if count > 1 and setting.epochs}
+    for record, line in found:
+        loss, schedule = record.identity["loss"], record.identity["optim"].get("schedule")
+        grows = schedule == "steps" or (loss[NAME] == "spread" and loss.get("steps", 0) is None)
+        if line["state"] != "finished" or line["protocol"] != "paper" or line["setting"].epochs or grows:
+            continue
+        for dataset, setting in settings:
+            epochs = setting.epochs[0]
+            same = replace(line["setting"], epochs=setting.epochs) == setting and dataset == line["dataset"]
+            if same and epochs < len(record.epochs) and (line["condition"], setting, line["seed"]) not in there:
+                yield _first(record, epochs)
+
+
+def _first(record: Record, epochs: int) -> Json:
+    """The line of a record's first epochs."""
+    kept = record.epochs[:epochs]
+    maximum, first, last, seconds = records.summary(kept, "test")
+    identity = record.identity | {"budget": record.identity["budget"] | {"epochs": epochs}}
+    part = replace(record, identity=identity, epochs=kept, correct=None, seconds_per_epoch=seconds)
+    part = replace(part, max_accuracy=maximum, first_epoch_to_max=first, last_accuracy=last)
+    name = f"first {epochs} epochs of {record.key}"
+    return line(part) | {"name": name, "key": name, "part": True}
 
 
 def take_in(folder: Path, results: Path) -> tuple[list[Path], list[Path], list[str]]:
@@ -87,15 +132,20 @@ def _is_finished(path: Path) -> bool:
 
 def line_of(path: Path) -> Json:
     """The run of a record's file; raises InputError."""
+    return _read(path)[1]
+
+
+def _read(path: Path) -> tuple[Record, Json]:
     try:
-        found = line(records.read(path))
+        record = records.read(path)
+        found = line(record)
     except CapsexpError as error:
         raise InputError(str(error)) from None
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not a record ({type(error).__name__}: {first_line(error)}){REMEDY}") from None
     if path.stem != found["name"]:
         raise InputError(f"{path}: is the record of {found['name']}; rename or remove it")
-    return found
+    return record, found
 
 
 def frame(lines: Sequence[Json]) -> pd.DataFrame:
@@ -107,7 +157,8 @@ def line(record: Record) -> Json:
     """One run; a measure that it doesn't have is missing or None. Raises LookupError, TypeError for a bad record.
 
     `state` is finished, failed or trial (a few steps); `learned`: records.has_learned; `selected_by` is the accuracy by
-    which the best of several runs is selected; `curve` is the test accuracy after each epoch; `dataset` is a digest of
+    which the best of several runs is selected; `curve` is the test accuracy after each epoch; `part`: the
+    first epochs of a longer run; `dataset` is a digest of
     the data set and its split; `images` are the test images, `official` if everybody has the same; `censored`: the
     maximum is in the last epoch, so that `first_epoch` and `within` are lower bounds.
     """
@@ -127,10 +178,12 @@ def line(record: Record) -> Json:
         "learned": record.learned,
         "selected_by": max(evaluated) if finished else None,
         "curve": evaluated if paper else [],
+        "part": False,
         "dataset": records.key_of({name: part for name, part in identity["data"].items() if name != "note"}),
         "images": _tested(record),
-        "official": has_official_test_set(identity),
+        "official": has_official_test_set(identity) and record.config["data"].get("official", True),
         "censored": finished and record.first_epoch_to_max == len(record.epochs),
+        "correct": record.correct,
         "load": provenance.get("load"),
         "threads": provenance.get("threads"),
         "data": identity["data"][NAME],

@@ -4,11 +4,13 @@ Accuracies are pooled in percent, first epochs as natural logarithms, costs of o
 """
 
 import math
+from collections.abc import Collection, Sequence
+from statistics import mean
 from typing import Any
 
 import pandas as pd
 
-from capsexp.results.statistics import Pool, pool
+from capsexp.results.statistics import Pool, Spread, least_variance, pool
 from capsexp.study.setting import Setting
 
 PERCENT = ("accuracy", "last", "first_five")
@@ -19,7 +21,7 @@ Place = tuple[str, Setting, str]
 
 
 class Pools:
-    """The pools of the frame of all runs, each calculated once. A cell is what was trained; each seed counts once."""
+    """The pools of the frame of all runs, each calculated once. A network is what was trained; a seed counts once."""
 
     def __init__(self, runs: pd.DataFrame) -> None:
         finished = runs[runs.state == "finished"].sort_values(["started", "key"])
@@ -32,19 +34,38 @@ class Pools:
         """The pool of a measure; of first epochs always of their logarithms. `device`: of costs, the only one."""
         key = place, measure, device, logarithms
         if key not in self._made:
-            self._made[key] = self._pool(*key) if place in self._runs else Pool()
+            self._made[key] = self._pool(*key) if place in self._runs else Pool({})
         return self._made[key]
+
+    def spread(
+        self,
+        place: Place,
+        measure: str,
+        values: Sequence[float],
+        networks: Collection[str],
+        device: str = "",
+        logarithms: bool = False,
+    ) -> Spread | None:
+        """The spread of these networks' values, which are scaled; None if nothing is known of it."""
+        least = self._least(place, measure, values)
+        return self.pool(place, measure, device, logarithms).spread(values, least, networks)
 
     def _pool(self, place: Place, measure: str, device: str, logarithms: bool) -> Pool:
         """Lower bounds of epochs are left out."""
         runs = self._runs[place]
         runs = runs[runs[measure].notna() & ~(runs.censored.astype(bool) & (measure in EPOCHS))]
         runs = runs[runs.device == device] if device else runs
-        cells: dict[str, dict[int, float]] = {}
-        for condition, seed, value in zip(runs.condition, runs.seed, runs[measure], strict=True):
-            cells.setdefault(condition, {})[seed] = scaled(measure, float(value), logarithms)
-        images = runs.images.iloc[0] if measure in PERCENT and len(runs) else None
-        return pool(cells, images, 1 / runs[measure].mean() if measure in EPOCHS and len(runs) else 0.0)
+        cells: dict[str, list[float]] = {}
+        for condition, value in zip(runs.condition, runs[measure], strict=True):
+            cells.setdefault(condition, []).append(scaled(measure, float(value), logarithms))
+        return pool(cells, {name: self._least(place, measure, values) for name, values in cells.items()})
+
+    def _least(self, place: Place, measure: str, values: Sequence[float]) -> float:
+        """The least variance of scaled values: of accuracies by the test images, of epochs that of rounding to one."""
+        images = self._runs[place].images.iloc[0] if place in self._runs else None
+        if measure in PERCENT and images:
+            return least_variance(mean(values), images)
+        return math.exp(-2 * mean(values)) / 12 if measure in EPOCHS else 0.0
 
 
 def scaled(measure: str, value: float, logarithm: bool = False) -> float:

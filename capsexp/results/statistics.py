@@ -1,81 +1,76 @@
 """Verdicts on published numbers and on published claims: the formulas, each with its source.
 
-Values y_ks, of cell k and seed s, are accuracies in percent, or natural logarithms of first epochs, of one data set in
-one setting. Cell k has n_k of them, with the mean m_k.
+Values y_ks, of network k and seed s, are accuracies in percent, or natural logarithms of first epochs, of one data set
+in one setting. Network k has n_k of them, with the mean m_k.
 
-Spread. One variance for all cells, with ν degrees of freedom (analysis of variance; Snedecor and Cochran 1989, ch. 12):
+Spread. Networks of one data set and setting spread alike, but not equally (empirical Bayes; Smyth 2004):
 
-    s² = Σ_ks (y_ks − m_k)² / ν        ν = Σ_k (n_k − 1)
+    v_k   = Σ_s (y_ks − m_k)² / (n_k − 1)                      its own variance, at least the floor
+    s_0²  = Σ_j (n_j − 1) v_j / ν,   ν = Σ_j (n_j − 1)         of the other networks, j ≠ k
+    s_k²  = (d s_0² + (n_k − 1) v_k) / (d + n_k − 1),   1/d = 1/D + 1/ν,   D = 4
 
-A cell whose range is more than 6 s of the other cells, more than the 99.5 % point of the studentized range (Tukey
-1949), and more than 6 standard errors of the test set is unstable: it is left out of s and has no verdict. Seeds are
-paired only where they matter: F test of y_ks = m_k + b_s against y_ks = m_k, p < 0.01.
+with d + n_k − 1 degrees of freedom. The floor of an accuracy is a quarter of the variance of a binomial proportion: of
+that size is what two seeds differ by on a finite test set (Jordan 2024). A network is unstable if v_k / s_0² is beyond
+the 99.9 % point of the F distribution with n_k − 1 and d degrees of freedom: it has v_k alone, and the others' s_0
+leaves it out.
 
-Test set. N images that another experimenter would have drawn otherwise add the error of a binomial proportion, with the
-exact limits of Clopper and Pearson 1934, so that 72 of 72 images are 95.0 to 100 %.
+An effect is Σ_k w_k m_k: a difference, a mean of differences, a slope. Its variance is Σ_k w_k² s_k²/n_k, its degrees
+of freedom are Welch's and Satterthwaite's 1946, at most those of the best known s_k. Interval and p-value are those of
+Student's distribution. Where another experimenter's test images would be others, their variance is added: for networks
+of which each image is known, with d_i = Σ_k w_k · (share of the seeds of k that are right on image i), and N images,
 
-Intervals. Errors of several sources are combined by the squares of their limits' distances (Zou and Donner 2008), t the
-two-sided quantile of Student's distribution with ν degrees of freedom (Hahn and Meeker 1991):
+    (Σ_i d_i² + Σ_k w_k²/2 − (Σ_i d_i)² / (N + 2)) / (N + 2)²           paired (Agresti and Min 2005)
+    Σ_k w_k² p_k (1 − p_k) / (N + 2),   p_k = (x_k + 1) / (N + 2)       else (Agresti and Caffo 2000)
 
-    one more run      m_k ± sqrt(t² s² (1 + 1/n_k) + 2 d_k²)                        d_k: to the limit of Clopper–Pearson
-    Σ_k w_k m_k       its value ± sqrt(t² s² Σ_k w_k²/n_k + Σ_k w_k² d_k²)          a difference, a mean, a slope
+Two answers. Is there an effect? Its 95 % interval in the claimed direction:
 
-A published number, with the interval for one more run and a margin δ:
+    supported      lies above 0
+    contradicted   lies below 0
+    ceiling        the baseline leaves no room for the effect
+    open           otherwise; "open (one run)" where a network has one seed, unless the interval excludes 0 and the
+                   effect is more than 6 times the largest s_k of the data set and setting
 
-    reproduced               the interval contains it, and half its width is at most δ
-    compatible, imprecise    the interval contains it and is wider
-    ours is higher, lower    the interval lies above it, below it
+Is it as large as printed? A printed effect, or number, is one run a network (r runs, if the source says so), of the
+same spread: the variance is Σ_k w_k² s_k² (1/n_k + 1/r), and where test images are others, theirs count twice. This
+prediction interval (Hahn and Meeker 1991) of what is printed
 
-A claimed effect of size c, e = c/2, in the claimed direction; the first that is true:
+    reproduced, as printed    contains it, and half the interval's width is at most the margin
+    compatible, open          contains it, but is wider
+    lower, smaller            lies below it
+    higher, larger            lies above it
 
-    ceiling                  100 − baseline < c: so much can't be gained
-    contradicted             the interval lies below 0
-    refuted                  it lies below e and reaches 0 or beyond
-    smaller than claimed     it lies between 0 and e
-    supported                it lies above 0
-    open                     otherwise
+A claim that two are the same, with a margin δ: "no difference, shown" if the 90 % interval lies inside ± δ (two
+one-sided tests, Schuirmann 1987), contradicted if the 95 % interval lies outside of it, else open. A claim that there
+is no decrease (no increase), with a margin δ: supported if the 90 % interval lies above −δ (below δ), contradicted if
+the 95 % interval lies below −δ (above δ), else open.
 
-A claimed direction alone is contradicted, supported or open. A claim that two are the same, with a margin δ: "no
-difference, shown" if the 90 % interval lies inside ± δ (two one-sided tests, Schuirmann 1987), contradicted if the 95 %
-interval lies outside of it, else open. A claim that there is no decrease (no increase), with a margin δ: supported if
-the 90 % interval lies above −δ (below δ), contradicted if the 95 % interval lies below 0 (above 0), else open. Verdicts
-of all claims of a source are corrected by Holm 1979.
-
-The runs of all networks are assumed to have one variance and a normal distribution.
+The p-values of all claims of a source that were trained as long as they need are corrected by Holm 1979, those of
+shorter training too, each by themselves.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from statistics import mean
 from typing import Literal
 
-from capsexp.study.studies import Published
-
 LEVEL = 0.95
 ONE_SIDED = 2 * LEVEL - 1  # the two-sided interval whose one limit has the level
-RANGE = 6  # pooled standard deviations
-RANGE_LEVEL = 0.005
-SEED_EFFECT = 0.01
-LEAST_DEGREES = 2  # of freedom, of s: two values can agree by chance, and an s of theirs alone would decide too much
+PRIOR = 4.0  # D: degrees of freedom by which the networks of a data set share one spread
+FLOOR = 0.5  # of a seed's standard deviation, in standard errors of a binomial proportion
+UNSTABLE = 0.001
+ONE_RUN = 6  # standard deviations that an effect of a single run must have to decide
+POWER = 0.8
+MOST_SEEDS = 100
 #: Published numbers went through single precision (99.71 is printed as 99.70999908), and ours may have.
 SINGLE_PRECISION = 2.0**-23
 ZERO = 1e-10  # what double precision leaves of a difference of 0 between numbers up to 10⁵
 
 Interval = tuple[float, float]
-Cells = Mapping[str, Mapping[int, float]]  # the values of each cell by seed
 Direction = Literal["increase", "decrease"]
-NumberVerdict = Literal["reproduced", "compatible, imprecise", "ours is higher", "ours is lower", "open", "unstable"]
-ClaimVerdict = Literal[
-    "supported",
-    "no difference, shown",
-    "smaller than claimed",
-    "refuted",
-    "contradicted",
-    "ceiling",
-    "open",
-]
+Answer = Literal["supported", "no difference, shown", "contradicted", "ceiling", "open (one run)", "open"]
+Place = Literal["within", "around", "below", "above"]  # of ours beside what is printed: at most the margin wide, wider
 
 
 @dataclass(frozen=True)
@@ -83,133 +78,113 @@ class Spread:
     """A variance with its degrees of freedom."""
 
     variance: float
-    degrees: int
+    degrees: float
 
 
 @dataclass(frozen=True)
-class Pool:
-    """The spread over seeds of all stable cells of a data set and setting."""
+class Term:
+    """The values of a network, how they spread, and their weight in an effect."""
 
-    spread: Spread | None = None  # of a run about its cell's mean; None with less than LEAST_DEGREES
-    paired: Spread | None = None  # of a run about its cell's mean and its seed's effect, where seeds have one
-    unstable: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class Sample:
-    """An accuracy in percent of N test images that could have been others, and its weight in an effect."""
-
-    accuracy: float
-    images: int
-    weight: float = 1.0
+    weight: float
+    values: Sequence[float]
+    spread: Spread
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """An effect, or a future run: a value with the variance that seeds give it, and the test sets behind it."""
+    """A value and its variance, the degrees of freedom of that variance."""
 
     value: float
-    variance: float = 0.0
-    degrees: float = math.inf
-    samples: tuple[Sample, ...] = ()
+    variance: float
+    degrees: float
 
     def interval(self, level: float = LEVEL) -> Interval:
         """The two-sided interval of this level."""
-        below = above = (_quantile(level, self.degrees) ** 2 * self.variance) if self.variance else 0.0
-        for sample in self.samples:
-            low, high = clopper_pearson(sample.accuracy, sample.images, level)
-            down, up = sample.weight * (sample.accuracy - low), sample.weight * (high - sample.accuracy)
-            below += (down if sample.weight > 0 else up) ** 2
-            above += (up if sample.weight > 0 else down) ** 2
-        return self.value - math.sqrt(below), self.value + math.sqrt(above)
+        half = _quantile(level, self.degrees) * math.sqrt(self.variance) if self.variance else 0.0
+        return self.value - half, self.value + half
 
     def p_value(self, value: float) -> float:
         """The smallest α at which the interval of level 1 − α excludes a value, two-sided."""
+        from scipy.special import stdtr
+
         if abs(self.value - value) <= ZERO:
             return 1.0
-        low, high = 1e-12, 1.0
-        for _ in range(60):  # by halves of the logarithm
-            middle = math.sqrt(low * high)
-            bottom, top = self.interval(1 - middle)
-            low, high = (low, middle) if not bottom <= value <= top else (middle, high)
-        return high
+        return 2 * float(stdtr(self.degrees, -abs(self.value - value) / math.sqrt(self.variance or ZERO**2)))
 
 
-def pool(cells: Cells, images: int | None = None, resolution: float = 0.0) -> Pool:
-    """The spread over seeds, pooled over the stable cells.
+@dataclass(frozen=True)
+class Pool:
+    """How the networks of a data set and setting spread over seeds; see `pool`."""
+
+    own: Mapping[str, Spread]  # v_k and n_k − 1 of each network with several seeds, but for unstable ones
+    unstable: frozenset[str] = frozenset()
+
+    def spread(self, values: Sequence[float], floor: float, networks: Collection[str]) -> Spread | None:
+        """s_k² of these networks' values, of an unstable network v_k; None if nothing is known of it."""
+        own = _variance(values, floor)
+        others = [spread for name, spread in self.own.items() if name not in networks]
+        parts = [one for one in (own, None if {*networks} <= self.unstable else _shared(others)) if one]
+        if not parts:
+            return None
+        degrees = sum(one.degrees for one in parts)
+        return Spread(sum(one.degrees * one.variance for one in parts) / degrees, degrees)
+
+    @property
+    def largest(self) -> float:
+        """The largest standard deviation of a stable network."""
+        return math.sqrt(max((one.variance for one in self.own.values()), default=math.inf))
+
+
+def pool(cells: Mapping[str, Sequence[float]], floors: Mapping[str, float]) -> Pool:
+    """The pool of networks with these values and least variances.
+
+    The half of smallest variance is stable, so that several unstable networks don't hide each other; the others are
+    judged in the order of their variance, by those before them.
+    """
+    own = {name: one for name, values in cells.items() if (one := _variance(values, floors[name]))}
+    ranked = sorted(own, key=lambda name: (own[name].variance, name))
+    stable = ranked[: (len(ranked) + 1) // 2]
+    for name in ranked[len(stable) :]:
+        if not _is_unstable(own[name], _shared([own[other] for other in stable])):
+            stable.append(name)
+    return Pool({name: own[name] for name in stable}, frozenset(ranked) - frozenset(stable))
+
+
+def least_variance(accuracy: float, images: int) -> float:
+    """The floor of an accuracy's variance over seeds, in percent²: at least that of rounding to whole images."""
+    return max(FLOOR**2 * accuracy * (100 - accuracy) / images, (100 / images) ** 2 / 12)
+
+
+def effect(terms: Sequence[Term], runs: int | None = None, images: float = 0.0) -> Estimate:
+    """Σ_k w_k m_k.
 
     Args:
-        images: of accuracies, the number of test images: one of them is the least that s can resolve.
-        resolution: of other values, the least difference of two.
-
-    Raises ValueError for values that aren't finite.
+        runs: of a printed effect, a network: its variance is added.
+        images: the variance that the test images add.
     """
-    values = {name: _finite(list(of_cell.values())) for name, of_cell in cells.items()}
-    step = 100 / images if images else resolution
-    errors = {name: _sampling_error(mean(of_cell), images) for name, of_cell in values.items() if of_cell}
-    stable = _stable({name: of_cell for name, of_cell in values.items() if len(of_cell) > 1}, errors, step)
-    unstable = frozenset(name for name, of_cell in values.items() if len(of_cell) > 1 and name not in stable)
-    spread = _spread([values[name] for name in stable], step)
-    kept = {name: of_cell for name, of_cell in cells.items() if name not in unstable}
-    residual, p = seed_effect(kept)
-    return Pool(_enough(spread), _enough(residual) if p < SEED_EFFECT else None, unstable)
+    value = sum(term.weight * mean(term.values) for term in terms)
+    parts = [(term.weight**2 * term.spread.variance * _share(term, runs), term.spread.degrees) for term in terms]
+    seeds = sum(part for part, _ in parts)
+    if not seeds:
+        return Estimate(value, images, math.inf)
+    welch = seeds**2 / sum(part**2 / degrees for part, degrees in parts)
+    degrees = min(welch, max(degrees for _, degrees in parts))
+    return Estimate(value, seeds + images, degrees * ((seeds + images) / seeds) ** 2)
 
 
-def seed_effect(cells: Cells) -> tuple[Spread | None, float]:
-    """The spread about cell means and seed effects, y_ks = m_k + b_s, and the p-value of the F test that all b_s are 0.
-
-    None and 1 where too few cells share seeds.
-    """
-    import numpy as np
-    from scipy.special import fdtrc
-
-    seeds = sorted({seed for of_cell in cells.values() for seed in of_cell})
-    lines = [(k, seeds.index(seed), value) for k, one in enumerate(cells.values()) for seed, value in one.items()]
-    if len(lines) < 2 or len(seeds) < 2:
-        return None, 1.0
-    design = np.zeros((len(lines), len(cells) + len(seeds)))
-    for place, (cell, seed, _) in enumerate(lines):
-        design[place, cell] = design[place, len(cells) + seed] = 1
-    y = np.array([value for *_, value in lines])
-    sums, degrees = [], []
-    for matrix in (design[:, : len(cells)], design):
-        fitted, _, rank, _ = np.linalg.lstsq(matrix, y, rcond=None)
-        sums.append(float(((y - matrix @ fitted) ** 2).sum()))
-        degrees.append(len(y) - int(rank))
-    if degrees[1] < 1 or degrees[0] == degrees[1] or sums[1] <= ZERO**2:
-        return None, 1.0
-    residual = Spread(sums[1] / degrees[1], degrees[1])
-    ratio = (sums[0] - sums[1]) / (degrees[0] - degrees[1]) / residual.variance
-    return residual, float(fdtrc(degrees[0] - degrees[1], degrees[1], max(ratio, 0.0)))
+def paired_images(differences: Sequence[float], weights: Sequence[float]) -> float:
+    """The variance, in percent², that N test images give to an effect on them, from each image's part in it."""
+    n = len(differences) + 2
+    squares = sum(one**2 for one in differences) + sum(weight**2 for weight in weights) / 2
+    return 100**2 * (squares - sum(differences) ** 2 / n) / n**2
 
 
-def one_more_run(values: Sequence[float], spread: Spread | None, images: int | None = None) -> Estimate | None:
-    """Where one more run falls: its interval is the prediction interval. None without a spread.
-
-    Args:
-        images: the number of test images, where another experimenter's would be others.
-    """
-    if spread is None:
-        return None
-    value, n = mean(_finite(values)), len(values)
-    samples = (Sample(value, images),) * 2 if images else ()
-    return Estimate(value, spread.variance * (1 + 1 / n), spread.degrees, samples)
-
-
-def effect(
-    cells: Mapping[str, Sequence[float]],
-    weights: Mapping[str, float],
-    spread: Spread | None,
-    images: int | None = None,
-) -> Estimate | None:
-    """Σ_k w_k m_k over the cells' values; None without a spread. `images` as in `one_more_run`."""
-    means = {name: mean(_finite(cells[name])) for name in weights}
-    if spread is None:
-        return None
-    variance = spread.variance * sum(weight**2 / len(cells[name]) for name, weight in weights.items())
-    samples = [Sample(means[name], images, weight) for name, weight in weights.items() if images and weight]
-    value = sum(weight * means[name] for name, weight in weights.items())
-    return Estimate(value, variance, spread.degrees, tuple(samples))
+def independent_images(terms: Sequence[Term], images: int) -> float:
+    """The variance, in percent², that N test images a network give to an effect."""
+    shares = [(mean(term.values) * images / 100 + 1) / (images + 2) for term in terms]
+    return sum(
+        100**2 * term.weight**2 * share * (1 - share) / (images + 2) for term, share in zip(terms, shares, strict=True)
+    )
 
 
 def slope_weights(xs: Sequence[float]) -> list[float]:
@@ -224,51 +199,33 @@ def slope_weights(xs: Sequence[float]) -> list[float]:
     return [(x - centre) / total for x in xs]
 
 
-def judge_number(interval: Interval, published: Published, precise: bool) -> NumberVerdict:
-    """The verdict on a published number, rounding included; `precise`: half the interval is within the margin."""
-    low, high = interval
-    slack = published.resolution + SINGLE_PRECISION * max(abs(low), abs(high), abs(published.value))
-    if published.value > high + slack:
-        return "ours is lower"
-    if published.value < low - slack:
-        return "ours is higher"
-    return "reproduced" if precise else "compatible, imprecise"
-
-
-def judge_size(
-    estimate: Estimate, size: float, *, room: float = math.inf, interest: float | None = None
-) -> tuple[ClaimVerdict, float]:
-    """The verdict on a claimed effect of a size, and the p-value of the test that decides it.
+def judge_printed(predicted: Estimate, printed: Interval, margin: float) -> tuple[Place, float]:
+    """Where ours is beside a printed number, which was rounded to this interval; and the p-value of their difference.
 
     Args:
-        room: 100 − baseline, for accuracies.
-        interest: the smallest effect that is of interest, e, with the sign of the size; half of it by default.
-
-    Raises ValueError for a size of 0.
+        predicted: with the variance of a printed number.
+        margin: of half the interval's width.
     """
-    if size == 0:
-        raise ValueError("a claimed size of 0: must be same")
-    e = size / 2 if interest is None else interest
-    low, high = _towards(estimate.interval(), size)
-    if room < size - ZERO:
-        return "ceiling", estimate.p_value(0)
-    if high < -ZERO:
-        return "contradicted", estimate.p_value(0)
-    if high < abs(e) - ZERO:
-        if low > ZERO:
-            return "smaller than claimed", max(estimate.p_value(0), estimate.p_value(e))  # says both
-        return "refuted", estimate.p_value(e)
-    return ("supported" if low > ZERO else "open"), estimate.p_value(0)
+    low, high = predicted.interval()
+    slack = SINGLE_PRECISION * max(map(abs, (low, high, *printed)))
+    nearest = min(max(predicted.value, printed[0]), printed[1])
+    p_value = predicted.p_value(nearest)
+    if high < printed[0] - slack:
+        return "below", p_value
+    if low > printed[1] + slack:
+        return "above", p_value
+    return ("within" if (high - low) / 2 <= margin + ZERO else "around"), p_value
 
 
-def judge_direction(estimate: Estimate, direction: Direction) -> tuple[ClaimVerdict, float]:
-    """The verdict on a claimed increase or decrease, and the p-value of the test that the effect is 0."""
+def judge_direction(estimate: Estimate, direction: Direction, *, ceiling: bool = False) -> tuple[Answer, float]:
+    """Whether there is the claimed increase or decrease, and the p-value of the test that the effect is 0."""
     low, high = _towards(estimate.interval(), 1 if direction == "increase" else -1)
-    return "supported" if low > ZERO else "contradicted" if high < -ZERO else "open", estimate.p_value(0)
+    undecided: Answer = "ceiling" if ceiling else "open"
+    return "supported" if low > ZERO else "contradicted" if high < -ZERO else undecided, estimate.p_value(0)
 
 
-def judge_sameness(estimate: Estimate, margin: float) -> tuple[ClaimVerdict, float]:
-    """The verdict on the claim that an effect is 0, and the p-value of the test that decides it.
+def judge_sameness(estimate: Estimate, margin: float) -> tuple[Answer, float]:
+    """Whether there is no difference, and the p-value of the test that decides it.
 
     Raises ValueError for a margin that isn't positive.
     """
@@ -283,17 +240,37 @@ def judge_sameness(estimate: Estimate, margin: float) -> tuple[ClaimVerdict, flo
     return "open", max(halves) if abs(estimate.value) <= margin else 1 - max(halves)
 
 
-def judge_absence(estimate: Estimate, excluded: Direction, margin: float) -> tuple[ClaimVerdict, float]:
-    """The verdict on the claim that there is no increase, or no decrease, and the p-value of the test that decides it.
+def judge_absence(estimate: Estimate, excluded: Direction, margin: float) -> tuple[Answer, float]:
+    """Whether there is no increase, or no decrease, and the p-value of the test that decides it.
 
     Raises ValueError for a margin that isn't positive.
     """
     _check_margin(margin)
     sign = 1 if excluded == "increase" else -1
+    p_value = estimate.p_value(sign * margin)
     if _towards(estimate.interval(ONE_SIDED), sign)[1] < margin:
-        return "supported", estimate.p_value(sign * margin) / 2
-    contradicted = _towards(estimate.interval(), sign)[0] > ZERO
-    return "contradicted" if contradicted else "open", estimate.p_value(0)
+        return "supported", p_value / 2
+    return "contradicted" if _towards(estimate.interval(), sign)[0] > margin else "open", p_value
+
+
+def seeds_to_decide(size: float, terms: Sequence[Term], images: float, level: float) -> int | None:
+    """The seeds a network with which an effect of this size is found with a probability of 80 %; None for over 100.
+
+    Args:
+        images: the variance that the test images add, however many the seeds.
+        level: α, two-sided.
+    """
+    for seeds in range(2, MOST_SEEDS + 1):
+        grown = [
+            replace(term, values=[0.0] * seeds, spread=replace(term.spread, degrees=term.spread.degrees + more))
+            for term in terms
+            for more in [max(0, seeds - len(term.values))]
+        ]
+        future = effect(grown, images=images)
+        both = _quantile(1 - level, future.degrees) + _quantile(2 * POWER - 1, future.degrees)
+        if both * math.sqrt(future.variance) <= abs(size):
+            return seeds
+    return None
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -305,75 +282,40 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def clopper_pearson(accuracy: float, images: int, level: float = LEVEL) -> Interval:
-    """Exact limits, in percent, of a proportion of N images: quantiles of the beta distribution.
-
-    A mean over seeds need not be a whole number of images. Raises ValueError for accuracies outside 0 to 100.
-    """
-    from scipy.special import betaincinv
-
-    if not (0 <= accuracy <= 100 + ZERO and images > 0):
-        raise ValueError(f"{accuracy} % of {images} images")
-    right = min(accuracy * images / 100, images)
-    wrong, tail = images - right, (1 - level) / 2
-    low = betaincinv(right, wrong + 1, tail) if right > ZERO else 0.0
-    high = betaincinv(right + 1, wrong, 1 - tail) if wrong > ZERO else 1.0
-    return 100 * float(low), 100 * float(high)
-
-
 def _check_margin(margin: float) -> None:
     if not margin > 0:
         raise ValueError(f"margin {margin} is not positive")
 
 
-def _stable(values: Mapping[str, Sequence[float]], errors: Mapping[str, float], step: float) -> list[str]:
-    """The cells with several values that aren't unstable.
-
-    The half of smallest variance is, so that several unstable cells don't hide each other; the others are added in the
-    order of their variance, if they are within the limit that those before them give. In that order their sums are the
-    same, bit for bit, in every process.
-    """
-    ranked = sorted(values, key=lambda name: _sum_of_squares(values[name]) / (len(values[name]) - 1))
-    half = (len(ranked) + 1) // 2
-    stable = ranked[:half]
-    for name in ranked[half:]:
-        if _within(values[name], [values[other] for other in stable], errors[name], step):
-            stable.append(name)
-    return stable
+def _variance(values: Sequence[float], floor: float) -> Spread | None:
+    """v_k and n_k − 1; None for a single value. Raises ValueError for values that aren't finite."""
+    if not all(map(math.isfinite, values)):
+        raise ValueError(f"not finite: {values}")
+    if len(values) < 2:
+        return None
+    centre, degrees = mean(values), len(values) - 1
+    return Spread(max(sum((value - centre) ** 2 for value in values) / degrees, floor), degrees)
 
 
-def _within(values: Sequence[float], others: Sequence[Sequence[float]], error: float, step: float) -> bool:
-    """Whether the range of a cell's values is within the limit that other cells give."""
-    spread = _spread(others, step)
-    width = max(values) - min(values)
-    if spread is None or width <= RANGE * max(math.sqrt(spread.variance), error) or not spread.variance:
-        return True
-    from scipy.stats import studentized_range  # takes a second to import
-
-    ratio = width / math.sqrt(spread.variance)
-    return bool(studentized_range.sf(ratio, len(values), spread.degrees) > RANGE_LEVEL)
+def _shared(others: Sequence[Spread]) -> Spread | None:
+    """s_0² and d of these networks."""
+    degrees = sum(one.degrees for one in others)
+    if not degrees:
+        return None
+    return Spread(sum(one.degrees * one.variance for one in others) / degrees, 1 / (1 / PRIOR + 1 / degrees))
 
 
-def _spread(cells: Sequence[Sequence[float]], step: float) -> Spread | None:
-    """s² and ν, s² at least that of rounding to the step; None for cells of single values."""
-    degrees = sum(len(values) - 1 for values in cells)
-    variance = sum(map(_sum_of_squares, cells)) / degrees if degrees else 0.0
-    return Spread(max(variance, step**2 / 12), degrees) if degrees else None
+def _is_unstable(own: Spread, shared: Spread | None) -> bool:
+    from scipy.special import fdtrc
+
+    if shared is None or own.variance <= shared.variance:
+        return False
+    ratio = own.variance / shared.variance if shared.variance else math.inf
+    return bool(fdtrc(own.degrees, shared.degrees, ratio) < UNSTABLE)
 
 
-def _enough(spread: Spread | None) -> Spread | None:
-    """A spread of at least LEAST_DEGREES, or None."""
-    return spread if spread and spread.degrees >= LEAST_DEGREES else None
-
-
-def _sum_of_squares(values: Sequence[float]) -> float:
-    centre = mean(values)
-    return sum((value - centre) ** 2 for value in values)
-
-
-def _sampling_error(accuracy: float, images: int | None) -> float:
-    """The standard error of an accuracy in percent of N images."""
-    return math.sqrt(accuracy * (100 - accuracy) / images) if images and 0 <= accuracy <= 100 else 0.0
+def _share(term: Term, runs: int | None) -> float:
+    return 1 / len(term.values) + (1 / runs if runs else 0)
 
 
 def _towards(interval: Interval, sign: float) -> Interval:
@@ -390,13 +332,3 @@ def _quantile(level: float, degrees: float) -> float:
     if not 0 < level < 1:
         raise ValueError(f"level {level} is not between 0 and 1")
     return float(ndtri((1 + level) / 2) if math.isinf(degrees) else stdtrit(degrees, (1 + level) / 2))
-
-
-def _finite(values: Sequence[float]) -> list[float]:
-    """Floats, whose mean Python computes exactly: equal values have exactly no spread."""
-    numbers = [float(value) for value in values]
-    if not numbers:
-        raise ValueError("no values")
-    if not all(map(math.isfinite, numbers)):
-        raise ValueError(f"not finite: {numbers}")
-    return numbers

@@ -69,7 +69,6 @@ class Selection:
     study: Study
     runs: list[RowRun]
     replacing: list[str]  # typed words that don't select
-    stated: list[Claim]  # all that the study claims, also about other rows
 
     @cached_property
     def replaced(self) -> bool:
@@ -130,7 +129,7 @@ def select(study: Study, typed: Sequence[str] = ()) -> Selection:
         RowRun(row.name, overrides, matches(overrides)) for row in rows for overrides in row.combinations(replacing)
     ]
     claims = [claim for claim in study.claims if _is_about(claim, rows)]
-    return Selection(replace(study, rows=rows, claims=claims), runs, replacing, study.claims)
+    return Selection(replace(study, rows=rows, claims=claims), runs, replacing)
 
 
 def essential(typed: Sequence[str]) -> list[str]:

@@ -5,25 +5,12 @@ Numbers of two settings never stand in one cell.
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 
 from capsexp.config.checks import NAME
+from capsexp.config.compose import composed
+from capsexp.config.searchpath import choices
 from capsexp.run.records import Json
-
-#: Training and test images of the published data sets; of a synthesis, those of an epoch.
-IMAGES = {
-    "mnist": (60_000, 10_000),
-    "fashion_mnist": (60_000, 10_000),
-    "cifar10": (50_000, 10_000),
-    "cifar100": (50_000, 10_000),
-    "svhn": (73_257, 26_032),
-    "smallnorb": (24_300, 24_300),
-    "diverse_multimnist": (60_000, 10_000),
-    "affine_mnist": (60_000, 10_000),
-    "mnist_sample": (5_000, 1_000),
-}
-
-#: Data sets without a published split: drawn at random, or a part that this package takes.
-OWN_SPLIT = ("coil20", "mnist_sample")
 
 
 @dataclass(frozen=True)
@@ -38,6 +25,7 @@ class Setting:
     precision: str
     fraction: float = field(compare=False, default=1.0)  # of the paper's training: epochs × images × channels
     same_start: bool = field(compare=False, default=True)  # its first five epochs are those of the paper's training
+    paper_epochs: int = field(compare=False, default=0)  # of the paper's training
 
     @classmethod
     def of(cls, identity: Json) -> "Setting":
@@ -53,6 +41,7 @@ class Setting:
             identity["precision"],
             epochs / paper * width * _fraction_of_images(identity),
             epochs >= 5 and identity["optim"]["schedule"] != "steps",  # which come earlier in a shorter training
+            paper,
         )
 
     @property
@@ -72,10 +61,19 @@ class Setting:
         ]
         return ", ".join(part for part in parts if part)
 
+    def share(self, measure: str) -> float:
+        """The share of the paper's training that a measure is taken after: epochs × images × channels."""
+        start = measure == "first_five" and self.same_start and self.epochs
+        return self.fraction * self.epochs[1] / self.epochs[0] if start and self.epochs else self.fraction
+
+    @property
+    def training(self) -> str:
+        """2 of 250 epochs, a part; all 250 epochs."""
+        return self.reduced() or (f"all {self.paper_epochs:,} epochs" if self.paper_epochs else "")
+
     def __str__(self) -> str:
         """As in captions: 2 of 250 epochs, bf16."""
-        training = self.reduced() or "the paper's whole training"
-        return ", ".join(filter(None, [training, self.precision]))
+        return ", ".join(filter(None, [self.training, self.precision]))
 
     @property
     def overrides(self) -> list[str]:
@@ -111,9 +109,20 @@ def tested_images(identity: Json) -> int | None:
 
 def has_official_test_set(identity: Json) -> bool:
     """Whether everybody tests on the same images; otherwise another experimenter's would be others."""
-    data = identity["data"]
-    own = _note(data) or identity["budget"]["test_images"] is not None or data.get("synthesis")
-    return not own and data[NAME] not in OWN_SPLIT
+    own = _note(identity["data"]) or identity["budget"]["test_images"] is not None
+    return not own and _described(identity["data"][NAME]).get("official") is True
+
+
+def title(name: str) -> str:
+    """A data set's name in tables."""
+    return _described(name).get("title") or name
+
+
+@cache
+def _described(name: str) -> Json:
+    """What conf/data says of a data set; nothing for one that is in no folder of configurations any more."""
+    found: Json = composed([f"data={name}"])["data"] if name in choices("data") else {}
+    return found
 
 
 def _note(data: Json) -> str | None:
@@ -144,4 +153,5 @@ def _images(data: Json) -> tuple[int, int] | None:
         views = 72 * data["classes"]
         tested = round(views * data["reader"].get("test_fraction", 0.1))
         return views - tested, tested
-    return IMAGES.get(data[NAME])
+    found = _described(data[NAME]).get("images")
+    return (found[0], found[1]) if found else None

@@ -124,11 +124,19 @@ class Study:
     checks: list[Check] = field(default_factory=list)
     figures: list[str] = field(default_factory=list)  # in capsexp.figures, beside the one of the study's name
     across: str | None = None  # the column whose labels head the columns of the README's short table
+    epochs_given: list[str] | None = None  # the data sets for which the source gives the number of epochs; null: all
+    runs: int = 1  # whose mean a printed number is
 
     @property
     def publication(self) -> str:
         """The source, without which of its tables: huang."""
         return self.source.partition(",")[0]
+
+    def epochs_unsaid(self, row: Row) -> bool:
+        """Whether the source doesn't give the epochs of a row's training, so that they are this package's choice."""
+        if self.epochs_given is None or not row.run:
+            return False
+        return config_of(row.combinations()[0]).data.name not in self.epochs_given
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ def _no_runs(results: Path) -> str:
     from capsexp.results import runs
 
     found = runs.read(results)[0]
+    found = found[~found.part.astype(bool)]
     trials = int((found.state == "trial").sum())
     sets = " or ".join(f"data={printable(name)}" for name in sorted(set(found.data[found.state != "trial"])))
     hint = f"; the others belong to none of these tables (with {sets} they may)" if sets else ""

@@ -71,8 +71,8 @@ def regenerate(
             texts = markdown.document(page), csv(one), latex.document(page)
             files |= {output / f"{page.name}{suffix}": text for suffix, text in zip(SUFFIXES, texts, strict=True)}
     if not (names or typed):
-        finished = found[found.state != "trial"]
-        made.trials = len(found) - len(finished)
+        finished = found[(found.state != "trial") & ~found.part.astype(bool)]
+        made.trials = int((found.state == "trial").sum())
         made.unassigned = len(set(finished.key) - set(pd.concat([one.runs.key for one in collected])))
         if readme is not None:
             files[readme] = with_block(readme, block(collected))

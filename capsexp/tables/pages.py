@@ -51,10 +51,10 @@ COST_NOTE = (
     "process, mean over seeds. Loaded: other work ran on the machine. Machines differ: no verdicts."
 )
 CLAIM_NOTE = (
-    "Printed: what the rows' published numbers give, each of one run; its 95 % interval is of the test set's sampling "
-    "alone. Measured: the effect and its 95 % interval, from the spread over seeds of all runs of the data set, "
-    "unless there are too few seeds. p: of the test that decides the verdict, in brackets corrected by Holm's method "
-    "for all claims of the source."
+    "Printed: what the rows' published numbers give, with our networks' spread, as many runs a row as the source's. "
+    "Measured: the effect and its 95 % interval, unless a network has one run. Verdict: is there an effect, and is it "
+    "as large as printed; after Holm's correction for all claims of the source that were trained as long. p: of the "
+    "effect, in brackets after correction. Seeds that would decide it: with a probability of 80 %, at the claimed size."
 )
 #: What stands below each table, and what it needs: as `Column.needs`, or rows so far, or runs that didn't learn.
 NOTES = {
@@ -168,7 +168,7 @@ def _device(line: Line) -> str:
     return f"{device}, loaded" if device and loaded else device or ""
 
 
-TRAINING = Column("training", lambda line: str(line.setting or ""), alignment="l")
+TRAINING = Column("training", lambda line: line.training, alignment="l")
 ACCURACIES = [
     _measured("maximum", "accuracy", failures=True),
     _interval("accuracy"),
@@ -267,8 +267,8 @@ def _remarks(lines: Sequence[Line]) -> list[str]:
 
 def _claims(results: Results) -> Table:
     rows = [[one_line(one.claim.text), *claim_texts(one)] for one in results.claims]
-    columns = ["claim", "claimed", "printed", "measured", "verdict", "from"]
-    return Table("Claims", columns, "llllll", rows, [text for text, _ in NOTES["Claims"]])
+    columns = ["claim", "claimed", "printed", "measured", "verdict", "p", "from"]
+    return Table("Claims", columns, "l" * len(columns), rows, [text for text, _ in NOTES["Claims"]])
 
 
 def _checks(results: Results) -> Table:
@@ -293,8 +293,8 @@ def spent(runs: pd.DataFrame) -> str:
 def commands(results: Results) -> dict[str, list[str]]:
     """The commands that repeat the rows' runs, each with the names of its rows.
 
-    There is one for each row in its main setting and each protocol: that of its records, where they agree, or the row's
-    own. It names their precision: `auto` can be another on another device.
+    There is one for each row in its main setting and each protocol. It names its precision: `auto` can be another on
+    another device.
     """
     found: dict[str, list[str]] = {}
     for line in results.lines:
@@ -306,26 +306,15 @@ def commands(results: Results) -> dict[str, list[str]]:
 
 
 def _command(results: Results, line: Line, protocol: str) -> str:
+    """The row's command, with its setting, seeds, and what is typed in place of the row's own choices."""
     runs = results.runs
     runs = runs[(runs.row == line.row.name) & (runs.setting == line.setting) & (runs.protocol == protocol)]
-    recorded = {_without_seed(command) for command in runs.command.dropna()}
-    agreed = len(recorded) == 1 and runs.command.notna().all()
-    words = list(recorded.pop()) if agreed else _own_words(results, line, protocol)
-    if line.setting and not any(word.startswith("trainer.precision=") for word in words):
-        words.append(f"trainer.precision={line.setting.precision}")
-    seeds = ",".join(map(str, sorted(set(runs.seed)))) or "0,1,2"
-    several = ["-m"] if any("," in word for word in [*words, seeds]) else []
-    return shlex.join(["python", "-m", "capsexp", *several, *words, f"seed={seeds}"])
-
-
-def _own_words(results: Results, line: Line, protocol: str) -> list[str]:
-    """The row's command, with its setting and what is typed in place of the row's own choices."""
     words = [*shlex.split(line.row.run or ""), *(line.setting.overrides if line.setting else [])]
     words += ["protocol=heldout"] if protocol == "heldout" else []
-    typed = {word.partition("=")[0]: word for word in results.typed}
-    words = [word for word in words if word.partition("=")[0] not in typed]
-    return list(_without_seed(compose.command([*words, *typed.values()])))
-
-
-def _without_seed(command: str) -> tuple[str, ...]:
-    return tuple(word for word in shlex.split(command)[3:] if not word.startswith("seed="))
+    typed = [word for word in results.typed if not word.startswith("seed=")]
+    last = {word.partition("=")[0]: word for word in [*words, *typed]}
+    words = [word for word in words if last[word.partition("=")[0]] == word]
+    seeds = ",".join(map(str, sorted(set(runs.seed)))) or "0,1,2"
+    words = [*dict.fromkeys(shlex.split(compose.command([*words, *typed]))[3:]), f"seed={seeds}"]
+    several = ["-m"] if any("," in word for word in words) else []
+    return shlex.join(["python", "-m", "capsexp", *several, *words])

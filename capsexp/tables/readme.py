@@ -9,12 +9,24 @@ import pandas as pd
 from capsexp.errors import InputError
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Line, Results
+from capsexp.study.setting import title
 from capsexp.study.studies import Row, Study, published_number
 from capsexp.tables import markdown, summary
 from capsexp.tables.markdown import Marked
 from capsexp.tables.pages import Table, source, spent
 from capsexp.tables.summary import Stated
-from capsexp.tables.texts import DIGITS, UNDECIDED, claim_texts, decimal, mean_and_spread, unlearned, verdict
+from capsexp.tables.texts import (
+    DIGITS,
+    UNDECIDED,
+    answers,
+    claim_texts,
+    decimal,
+    effect,
+    mean_and_spread,
+    training,
+    unlearned,
+    verdict,
+)
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
@@ -25,12 +37,11 @@ PICTURE = """<picture>
 log-ratio with its 95 % interval, and the claimed size">
 </picture>"""
 
-WHOLE = "in full"
 LEGEND = (
     "The two claims of which most is known, and a published accuracy, of each source; [all](results/README.md). "
-    "Measured: the effect and its 95 % interval, unless there are too few seeds, or the mean ± standard deviation "
+    "Measured: the effect and its 95 % interval, unless a network has one run, or the mean ± standard deviation "
     "(number of seeds). Open: the runs cannot decide. So far: after shorter training than the paper's, or with other "
-    "data. Correction: Holm's, for all claims of a source. [What each verdict means](docs/verdicts.md)."
+    "data. [What each verdict means](docs/verdicts.md)."
 )
 
 #: The measures of the short tables.
@@ -105,7 +116,7 @@ def short_table(results: Results) -> Table | None:
             if text := _cell(line, measure):
                 cells.setdefault(name, {})[across] = ", ".join(filter(None, [text, unlearned(line.cell(measure))]))
                 if line.setting:
-                    trained.setdefault(name, {})[str(line.setting)] = None
+                    trained.setdefault(name, {})[line.training] = None
     filled = {across for of_line in cells.values() for across in of_line}
     columns = [
         across for across in dict.fromkeys(position(study, line.row)[1] for line in results.lines) if across in filled
@@ -127,10 +138,13 @@ def position(study: Study, row: Row) -> tuple[str, str]:
 
 def _claim_row(claim: MeasuredClaim) -> list[str]:
     """DA-CapsNet is better by 2.52 points, +1.89 points (+0.07 to +3.71), supported so far, 10 of 100 epochs."""
-    weak = summary.is_weak(claim)
-    judged = f"{verdict(claim)}, {summary.WEAK}" if weak else Marked(f"**{verdict(claim)}**")
-    enough = f"{part}, all that the claim needs" if claim.setting and (part := claim.setting.reduced()) else WHOLE
-    return [summary.short(claim), claim_texts(claim).measured, judged, claim.so_far or enough]
+    judged = Marked(f"**{markdown.escaped(answers(claim))}**") if claim.holds else answers(claim)
+    return [
+        summary.short(claim),
+        effect(claim.claim, claim.measured) if claim.measured else "",
+        judged,
+        training(claim),
+    ]
 
 
 def _number_row(studies: Sequence[Results]) -> list[list[str]]:
@@ -138,16 +152,16 @@ def _number_row(studies: Sequence[Results]) -> list[list[str]]:
     found: list[tuple[tuple[float, ...], list[str]]] = []
     for line in (line for results in studies for line in results.lines):
         cell, setting = line.cell("accuracy"), line.setting
-        if setting and cell.n and cell.verdict and not (line.row.reading_of or cell.unstable):
-            training = ", ".join(filter(None, [cell.so_far or WHOLE, unlearned(cell)]))
+        if setting and line.runs and cell.verdict and not (line.row.reading_of or cell.unstable):
+            trained = ", ".join(filter(None, [cell.so_far or line.training, unlearned(cell)]))
             published, _, measured = _cell(line, "accuracy").partition(" → ")
-            data = str(summary.DATA.get(line.runs[0].data, line.runs[0].data))
+            data = title(line.runs[0].data)
             name = line.row.name if data in line.row.name else f"{line.row.name} on {data}"
             row = [
                 f"Accuracy of {name}: {published} %",
                 f"{measured} %",
                 Marked(f"**{verdict(cell)}**"),
-                training,
+                trained,
             ]
             decided = cell.verdict not in (*UNDECIDED, "compatible, imprecise")
             found.append(((setting.whole, setting.fraction, decided, cell.n), row))
@@ -157,13 +171,13 @@ def _number_row(studies: Sequence[Results]) -> list[list[str]]:
 def _claims(claims: Sequence[Stated]) -> Table:
     """Claims with runs or counts, by verdict, each followed by its readings."""
     rows = []
-    for one in sorted((one for one in claims if one.tested), key=lambda one: summary.rank(one.claim.verdict)):
+    for one in sorted((one for one in claims if one.tested), key=lambda one: summary.rank(one.claim.decided)):
         rows.append([_link(one.results), summary.short(one.claim), *claim_texts(one.claim)])
         for results, reading in one.readings:
             if reading.measured:
                 rows.append([_link(results), f"reading: {summary.short(reading)}", *claim_texts(reading)])
-    columns = ["study", "claim", "claimed", "printed", "measured", "verdict", "from"]
-    return Table("", columns, "lllllll", rows)
+    columns = ["study", "claim", "claimed", "printed", "measured", "verdict", "p", "from"]
+    return Table("", columns, "l" * len(columns), rows)
 
 
 def _overview(studies: Sequence[Results]) -> Table:
@@ -201,7 +215,7 @@ def _spent(studies: Sequence[Results], unassigned: int) -> str:
     judged = summary.numbers(studies)
     sentences = [
         markdown.escaped(spent(runs)),
-        f"{whole} of them had the paper's whole training. Their records are in [runs](runs).",
+        f"{whole} of them were trained as long as the paper's. Their records are in [runs](runs).",
         f"Published accuracies and epochs with runs: {summary.listed(map(verdict, judged))}." if judged else "",
         f"Records of no study: {unassigned}." if unassigned else "",
     ]

@@ -7,34 +7,18 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from capsexp.errors import plural
-from capsexp.results.cells import JUDGED, Cell
+from capsexp.results.cells import JUDGED, Cell, NumberVerdict
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
 from capsexp.results.runs import COSTS
-from capsexp.results.statistics import ClaimVerdict, NumberVerdict
+from capsexp.results.statistics import Answer
+from capsexp.study.setting import title
 from capsexp.study.studies import published_number
 from capsexp.tables.texts import UNDECIDED, one_line, verdict
 
 #: Verdicts that are one, in the order in which they are listed.
-ORDER = [*get_args(ClaimVerdict), *get_args(NumberVerdict), "equal", "different"]
+ORDER = [*get_args(Answer), *get_args(NumberVerdict), "equal", "different"]
 PLACES = {name: place for place, name in enumerate(ORDER)}  # `open`, of claims and numbers, comes behind both
-
-#: The names of data sets.
-DATA = {
-    "mnist": "MNIST",
-    "fashion_mnist": "Fashion-MNIST",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "svhn": "SVHN",
-    "coil20": "COIL-20",
-    "smallnorb": "smallNORB",
-    "diverse_multimnist": "DiverseMultiMNIST",
-    "affine_mnist": "affine MNIST",
-}
-
-
-#: Of a verdict that Holm's correction for all claims of its source takes away.
-WEAK = "not significant after correction"
 
 
 @dataclass
@@ -69,7 +53,8 @@ def numbers(studies: Sequence[Results]) -> list[Cell]:
     for results in studies:
         for line in results.lines:
             for cell in line.cells.values():
-                if cell.verdict and cell.measure in JUDGED and not line.row.reading_of:
+                judged = cell.verdict and cell.verdict != "not comparable" and cell.measure in JUDGED
+                if judged and not line.row.reading_of:
                     trained = results.conditions.get(cell.row)
                     found.setdefault((results.study.publication, cell.measure, cell.published, trained), cell)
     return list(found.values())
@@ -86,16 +71,15 @@ def answer(studies: Sequence[Results]) -> list[str]:
         "After training as long as the claims need": [claim for claim in tested if claim.runs and not claim.so_far],
         "After shorter training, “so far”": [claim for claim in tested if claim.runs and claim.so_far],
     }
-    sentences = [f"Of {len(claims)} claims, {len(tested)} {'is' if len(tested) == 1 else 'are'} tested."]
-    sentences += [f"{kind}: {listed(one.verdict for one in of_kind)}." for kind, of_kind in kinds.items() if of_kind]
-    if weak := sum(map(is_weak, tested)):
-        sentences.append(f"{weak} of these verdicts {'is' if weak == 1 else 'are'} {WEAK}.")
+    corrected = "after correction for all claims of a source that were trained as long"
+    sentences = [f"Of {len(claims)} claims, {len(tested)} {'is' if len(tested) == 1 else 'are'} tested, {corrected}."]
+    sentences += [f"{kind}: {listed(one.decided for one in of_kind)}." for kind, of_kind in kinds.items() if of_kind]
     lines = [line for results in studies if results.study.differs is None for line in results.lines]
-    data = dict.fromkeys(
-        str(DATA.get(run.data, run.data)) for line in lines if line.setting and line.setting.whole for run in line.runs
-    )
+    data = dict.fromkeys(title(run.data) for line in lines if line.setting and line.setting.whole for run in line.runs)
     trained = (
-        f"A paper's whole training was run on {_and(data)} only" if data else "No run had a paper's whole training"
+        f"Training as long as a paper's was run on {_and(data)} only"
+        if data
+        else "No training was as long as a paper's"
     )
     return [*sentences, f"{trained}; after shorter training accuracies are lower, and even their order can differ."]
 
@@ -128,11 +112,6 @@ def extent(studies: Sequence[Results]) -> str:
     return ", ".join(filter(None, parts)) or "nothing"
 
 
-def is_weak(claim: MeasuredClaim) -> bool:
-    """Whether Holm's correction takes the verdict away."""
-    return claim.p_value is not None and claim.verdict not in UNDECIDED and not claim.holds
-
-
 def foremost(studies: Sequence[Results]) -> list[MeasuredClaim]:
     """The two claims of which most is known: decided ones first, sizes before directions, costs last, then by p-value.
 
@@ -142,7 +121,7 @@ def foremost(studies: Sequence[Results]) -> list[MeasuredClaim]:
     def order(one: Stated) -> tuple[bool, bool, bool, float]:
         claim, measured = one.claim.claim, one.claim
         sized, p_value = published_number(claim.claimed) is not None, measured.p_value
-        undecided = measured.verdict in UNDECIDED
+        undecided = measured.decided in UNDECIDED
         return undecided, not sized, claim.measure in COSTS, 1.0 if p_value is None else p_value
 
     ranked = sorted((one for one in stated(studies) if one.claim.measured and one.claim.runs), key=order)
@@ -160,7 +139,7 @@ def rows_run(studies: Sequence[Results]) -> str:
 def trainings(results: Results) -> str:
     """How the rows of a study were trained: whole (2); 40 of 100 epochs (3)."""
     settings = [line.setting for line in results.lines if line.setting and line.row.run]
-    counts = Counter(setting.reduced() or "whole" for setting in settings)
+    counts = Counter(setting.training or "whole" for setting in settings)
     return "; ".join(f"{name} ({count})" if len(counts) > 1 else name for name, count in counts.items())
 
 
@@ -170,7 +149,7 @@ def rank(verdict: str) -> int:
 
 
 def listed(verdicts: Iterable[str]) -> str:
-    """2 supported, 1 refuted: in their order, then anything else."""
+    """2 supported, 1 contradicted: in their order, then anything else."""
     counts = Counter(verdicts)
     return ", ".join(f"{counts[name]:,} {name}" for name in sorted(counts, key=rank)) or "none"
 

@@ -22,6 +22,9 @@ DIGITS = {
 
 UNITS = {"accuracy": "points", "first_five": "points", "memory": "MB", "inference": "ms", "seconds": "s"}
 
+#: Of epochs that are this package's choice.
+UNSAID = ", the source gives none"
+
 CLAIMED = {
     "increase": "an increase",
     "decrease": "a decrease",
@@ -31,7 +34,14 @@ CLAIMED = {
 }
 
 #: Verdicts that tell nothing about a number or a claim.
-UNDECIDED = ("open", "unstable", "ceiling")
+UNDECIDED = ("open", "open (one run)", "unstable", "ceiling", "not comparable", "untested", "not run")
+
+SIZES = {
+    "as printed": "as large as printed",
+    "smaller": "smaller than printed",
+    "larger": "larger than printed",
+    "no gain of that size": "no gain of that size",
+}
 
 
 class ClaimTexts(NamedTuple):
@@ -41,6 +51,7 @@ class ClaimTexts(NamedTuple):
     printed: str  # what the printed numbers give
     measured: str
     verdict: str
+    p_value: str  # of the effect, in brackets after Holm's correction
     origin: str  # from which runs, or why there are none
 
 
@@ -96,16 +107,24 @@ def one_line(text: str) -> str:
 
 
 def verdict(one: Cell | MeasuredClaim) -> str:
-    """The verdict on a number or a claim, so far where the training is another than the paper's; or nothing."""
-    decided = one.verdict not in (None, *UNDECIDED)
-    return f"{one.verdict} so far" if one.so_far and decided else one.verdict or ""
+    """The verdict on a number, or after Holm's correction on a claimed effect; so far where the training is another
+    than the paper's. Or nothing.
+    """
+    found = one.decided if isinstance(one, MeasuredClaim) else one.verdict
+    return f"{found} so far" if one.so_far and found not in (None, *UNDECIDED) else found or ""
+
+
+def answers(one: MeasuredClaim) -> str:
+    """Both answers: supported so far; smaller than printed. Or: open (supported before correction)."""
+    before = f" ({one.verdict} before correction)" if one.decided != one.verdict else ""
+    return "; ".join(filter(None, [verdict(one) + before, SIZES.get(one.decided_size or "")]))
 
 
 def claim_texts(one: MeasuredClaim) -> ClaimTexts:
     """A measured claim as tables show it."""
     claim = one.claim
     if claim.untested is not None:
-        return ClaimTexts("", "", "", one.verdict, one_line(one.reason))
+        return ClaimTexts("", "", "", one.verdict, "", one_line(one.reason))
     number = published_number(claim.claimed)
     claimed = f"{claim.claimed.replace('-', '−')}{_unit(claim)}" if number else CLAIMED[claim.claimed]
     printed = effect(claim, one.printed) if one.printed else ""
@@ -113,17 +132,27 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
     pairs = one.measured.pairs if one.measured and claim.measure == "parameters" else ()
     if len(pairs) > 1:
         measured += f" ({', '.join(_size(claim, value) for value in pairs)})"
-    judged = verdict(one)
-    if one.p_value is not None:
-        corrected = f" ({_probability(one.adjusted).removeprefix('= ')})" if one.adjusted is not None else ""
-        judged += f", p {_probability(one.p_value)}{corrected}"
+    last = _size(claim, one.last.value) if one.last else ""
+    if one.measured and last not in ("", _size(claim, one.measured.value)):
+        measured += f"; in the last epoch {last}"
+    corrected = f" ({_probability(one.adjusted)})" if one.adjusted is not None else ""
+    p_value = f"{_probability(one.p_value)}{corrected}" if one.p_value is not None else ""
     runs = plural(one.runs, "run") if one.runs else ""
     unlearned = f"{one.unlearned} didn't learn" if one.unlearned else ""
     counted = "a count, no run" if one.measured and not one.runs else ""
     precision = one.setting.precision if one.setting else ""
     reason = f"no runs of {one.reason}" if one.verdict == "not run" and one.reason else one.reason
-    origin = ", ".join(filter(None, [runs, unlearned, counted, one.so_far, precision, reason]))
-    return ClaimTexts(claimed, printed, measured, judged, origin)
+    needed = f"{one.seeds} seeds a network would decide it" if one.seeds else ""
+    parts = [runs, unlearned, counted, training(one) if one.runs else one.so_far, precision, reason, needed]
+    return ClaimTexts(claimed, printed, measured, answers(one), p_value, ", ".join(filter(None, parts)))
+
+
+def training(one: MeasuredClaim) -> str:
+    """How the runs of a claim were trained."""
+    if one.so_far or one.setting is None:
+        return one.so_far
+    enough = f"{part}, all that the claim needs" if (part := one.setting.reduced()) else one.setting.training
+    return f"{enough}{UNSAID}" if one.unsaid and not part else enough
 
 
 def effect(claim: Claim, measured: Measured) -> str:
@@ -149,4 +178,4 @@ def _unit(claim: Claim) -> str:
 
 
 def _probability(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"= {value:.{3 if value < 0.1 else 2}f}"
+    return "< 0.001" if value < 0.001 else f"{value:.{3 if value < 0.1 else 2}f}"

@@ -76,7 +76,7 @@ def test_reduced_training_and_other_data_stand_beside_the_names(tmp_path: Path) 
     ]
     figure = drawn("huang_fig13", sources(tmp_path, *found))
     assert labels(only(figure)) == [
-        "CapsNet (n = 1), the paper's whole training, bf16",
+        "CapsNet (n = 1), all 100 epochs, bf16",
         "CapsNet+Conv (n = 1), 2 of 100 epochs, bf16",
         f"DA-CapsNet (n = 1), {note}, bf16",
     ]
@@ -212,7 +212,7 @@ def test_table_ii_has_published_beside_measured(tmp_path: Path) -> None:
     ]
     assert {(99.70999908, 0), (99.61000061, 3)} <= set(places)
     assert (pytest.approx(99.1), 0) in places
-    assert next(tick.get_text() for tick in accuracy.get_yticklabels()) == "CapsNet1, the paper's whole training, bf16"
+    assert next(tick.get_text() for tick in accuracy.get_yticklabels()) == "CapsNet1, all 250 epochs, bf16"
     assert texts(first) == ["", "≥ 2"]  # an arrow: the maximum is in the last epoch
     assert "CapsNet1: 99.10 % (2 seeds) first in epoch 2; published 99.71 % first in epoch 133." in figure.alt
     assert "CapsNet2_CBAM: 98.00 % (1 seed) first in epoch ≥ 2; published 99.61 % first in epoch 42." in figure.alt

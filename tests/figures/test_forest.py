@@ -58,7 +58,7 @@ def test_a_dot_is_hollow_after_shorter_training_and_the_verdict_so_far(whole: bo
     (dot,) = circles(picture)
     assert ("hollow" in dot["class"]) == (not whole)
     assert ("supported" if whole else "supported so far") in texts(picture)
-    assert ("in full" if whole else "2/250 ep") in texts(picture)
+    assert ("250 ep" if whole else "2/250 ep") in texts(picture)
 
 
 def test_an_effect_beyond_the_axis_is_a_triangle_at_its_edge() -> None:
@@ -83,7 +83,7 @@ def test_readings_stand_below_their_claim_without_repeating_it() -> None:
     claims = [claim(), claim(text="Read otherwise, B is better", pairs=[["A2", "B"]])]
     found = results(study(*rows, claims=claims), [*runs(PLAIN, [90.0, 90.1]), *runs(CBAM, [92.0]), *runs(svhn, [91.0])])
     written = texts(forest([found]))
-    assert written.index("B is better") < written.index("↳ Read otherwise: open")
+    assert written.index("B is better") < written.index("↳ Read otherwise: open (one run)")
     assert "Read otherwise, B is better" not in written
 
 
@@ -131,6 +131,6 @@ def test_trainings_are_abbreviated() -> None:
         "40 of 100 epochs, first 4,434 of 73,257 training and 1,952 of 26,032 test digits, bf16": (
             "40/100 ep, 6 % of images, bf16"
         ),
-        "the paper's whole training, float32": "whole training, float32",
+        "all 250 epochs, float32": "250 ep, float32",
     }
     assert {text: shorter(text) for text in long} == long

@@ -56,12 +56,12 @@ def test_reconstructions_of_both_networks_are_below_their_images_by_epoch(tmp_pa
     assert figure is not None
     assert missing == []
     assert [axis.get_title() for axis in figure.axes[0]] == [
-        f"{name}: the paper's whole training, bf16" for name in ("CapsNet", "DA-CapsNet")
+        f"{name}: all 7 epochs, bf16" for name in ("CapsNet", "DA-CapsNet")
     ]
     shown = [[int(np.unique(axis.images[0].get_array())[0]) for axis in axes if axis.images] for axes in figure.axes]
     assert shown == [[200, 200], *([epoch, 10 * epoch] for epoch in range(1, 7)), [7]]
     assert all(axes[0].axison for axes in figure.axes)  # else without the name of the strip
-    assert "DA-CapsNet, after epoch 6: the paper's whole training, bf16; one run (seed 0)." in figure.notes
+    assert "DA-CapsNet, after epoch 6: all 7 epochs, bf16; one run (seed 0)." in figure.notes
     (told,) = (sentence for sentence in figure.alt if sentence.startswith("CapsNet: "))
     assert f"mean difference from the images, of white: {199 / 255:.3f} (epoch 1), " in told
 

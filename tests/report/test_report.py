@@ -151,7 +151,7 @@ def test_the_curves_of_each_row_are_data() -> None:
     ((name, title, rows),) = data["studies"]
     assert (name, title) == ("made_table1", "</script><b>")
     ((label, training, seeds),) = rows  # a single epoch is no curve
-    assert (label, training) == ("A", "whole training, bf16")
+    assert (label, training) == ("A", "250 ep, bf16")
     curves = {seed: data["runs"][place] for seed, place in seeds}
     assert curves[1] == {
         "test accuracy": [50.0, 60.12],
@@ -199,7 +199,7 @@ def test_every_run_has_a_line() -> None:
         "compatible, imprecise open",
     ]
     assert first["parameters"] == "6,804,224"
-    assert first["training"] == "the paper's whole training, bf16"
+    assert first["training"] == "all 250 epochs, bf16"
     heldout = next(line for line in lines if line["protocol"] == "heldout")
     assert heldout["held-out %"] == "97.50"
     assert heldout["maximum %"] == ""
@@ -325,7 +325,7 @@ def test_a_damaged_figure_is_one_that_is_not_drawn(tmp_path: Path) -> None:
 
 def test_every_verdict_has_a_meaning() -> None:
     holds = {"supported", "no difference, shown", "reproduced", "equal"}
-    differs = {"smaller than claimed", "refuted", "contradicted", "ours is higher", "ours is lower", "different"}
+    differs = {"contradicted", "ours is higher", "ours is lower", "different"}
     for verdict in [*summary.ORDER, "not run", "untested"]:
         expected = HOLDS if verdict in holds else DIFFERS if verdict in differs else OPEN
         assert meaning(verdict) == meaning(f"{verdict} so far") == expected

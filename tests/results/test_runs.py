@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from made import PLAIN, run, runs, write
+from made import CBAM, PLAIN, results, run, runs, study, write
+from made import line as line_of
 
 from capsexp.errors import InputError
 from capsexp.results.runs import line, read, take_in
@@ -91,3 +92,20 @@ def test_records_of_finished_runs_are_taken_in(tmp_path: Path) -> None:
     assert len(read(here)[0]) == 4
     with pytest.raises(InputError, match="nowhere: no such folder"):
         take_in(Path("nowhere"), here)
+
+
+def test_the_first_epochs_of_a_whole_training_are_a_shorter_one_of_its_seed(tmp_path: Path) -> None:
+    """Where a network has several seeds of that length, and this one has none; its learning rate has no steps."""
+    curve = [10 + epoch / 5 for epoch in range(250)]
+    short = [run(f"{CBAM} budget.epochs=2", seed, [1.0, 2.0]) for seed in (0, 1)]
+    whole = [run(PLAIN, 0, curve), run(CBAM, 0, curve), run(f"{PLAIN} optim=tsai_sgd", 0, [*curve, *[60.0] * 100])]
+    alone = run(f"{CBAM} budget.epochs=3", 0, [1.0, 2.0, 3.0])
+    write(tmp_path, [*short, *whole, alone])
+    found, problems = read(tmp_path)
+    assert problems == []
+    (part,) = found[found.part].itertuples()  # CBAM has its own seed 0, and three epochs have one seed
+    assert part.name == f"first 2 epochs of {whole[0].key}"
+    assert (part.accuracy, part.first_epoch, part.last, part.curve) == (10.2, 2, 10.2, [10.0, 10.2])
+    made = results(study(), [*short, *whole])
+    assert part.setting == line_of(made, "B", main=False).setting
+    assert len(found[~found.part.astype(bool)]) == 6

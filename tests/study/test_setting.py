@@ -1,14 +1,10 @@
 """Settings: what is reduced, in words and as overrides, and the numbers of images."""
 
-import re
-from pathlib import Path
-
 import pytest
 from made import PLAIN, run
 
-from capsexp.config.searchpath import CONF
 from capsexp.study import setting
-from capsexp.study.setting import IMAGES, Setting
+from capsexp.study.setting import Setting
 
 SHORT = "budget.epochs=2"
 
@@ -21,7 +17,7 @@ def test_a_setting_names_what_is_reduced_and_the_words_for_it() -> None:
     assert Setting.of(again.identity) == reduced
     assert not reduced.whole
     whole = Setting.of(run(PLAIN, 0).identity)
-    assert (str(whole), whole.whole) == ("the paper's whole training, bf16", True)
+    assert (str(whole), whole.whole) == ("all 250 epochs, bf16", True)
     assert whole.overrides == ["trainer.precision=bf16"]  # auto can be another on another device
 
 
@@ -30,18 +26,6 @@ def test_unlisted_files_of_one_note_are_two_settings() -> None:
     one, other = (Setting.of({**identity, "data": {**identity["data"], "checksum": digit * 32}}) for digit in "ab")
     assert one != other
     assert str(one) == "mine, files aaaaaaaa, bf16"
-
-
-@pytest.mark.parametrize("path", sorted((CONF / "data").glob("*.yaml")), ids=lambda path: path.stem)
-def test_the_numbers_of_images_are_those_in_the_configuration(path: Path) -> None:
-    text = path.read_text()
-    printed = re.search(r"([\d,]+)\s+(?:# )?(?:new )?training(?: images)?.*? ([\d,]+) test", text, re.DOTALL)
-    if path.stem == "coil20":
-        return  # by objects and split, below
-    train, test = IMAGES[path.stem]
-    if path.stem != "affine_mnist":
-        assert printed is not None
-        assert (f"{train:,}", f"{test:,}") == printed.groups()
 
 
 @pytest.mark.parametrize(
@@ -106,6 +90,17 @@ def test_an_official_test_set_is_one_that_everybody_has(words: str, note: str | 
 )
 def test_five_epochs_are_the_papers_first_unless_the_learning_rate_falls_earlier(words: str, reduced: str) -> None:
     assert Setting.of(run(f"{PLAIN} {words}", 0).identity).reduced("first_five") == reduced
+
+
+def test_the_share_of_the_papers_training_is_that_of_the_measure() -> None:
+    short = Setting.of(run(f"{PLAIN} budget.epochs=25 budget.train_images=30000", 0).identity)
+    assert (short.share("accuracy"), short.share("first_five")) == (pytest.approx(0.05), pytest.approx(0.5))
+
+
+def test_a_data_set_that_says_nothing_of_its_split_is_not_official() -> None:
+    identity = run("data=mnist", 0).identity
+    assert not setting.has_official_test_set({**identity, "data": {**identity["data"], "name": "mine"}})
+    assert (setting.title("svhn"), setting.title("mine")) == ("SVHN", "mine")
 
 
 def test_more_epochs_than_the_papers_are_another_training() -> None:

@@ -134,7 +134,7 @@ def test_other_data_is_printed_and_written_only_to_a_named_folder(folder: Path, 
     write(folder / "results", runs(PLAIN.replace("mnist", "fashion_mnist"), [88.0]))
     code, printed, _ = program(SCRIPT, "one", "data=fashion_mnist")
     assert code == 0
-    assert "| A | 99.80 | 88.00 (1) | 88.00 (1) | −11.80 | open | the paper's whole training, bf16 |" in printed
+    assert "| A | 99.80 | 88.00 (1) | 88.00 (1) | −11.80 | open (one run) | all 250 epochs, bf16 |" in printed
     assert set(contents(folder)) == {"README.md"}
     assert program(SCRIPT, "one", "data=fashion_mnist", "--output", "elsewhere")[0] == 0
     assert "88.00 (1)" in Path("elsewhere/one.md").read_text()

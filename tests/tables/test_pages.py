@@ -23,7 +23,7 @@ from capsexp.tables.pages import HELDOUT_NOTE, LEARNED_NOTE, SO_FAR_NOTE, Table,
 from capsexp.tables.texts import decimal
 
 SHORT = f"{PLAIN} budget.epochs=2"
-WHOLE = "the paper's whole training, bf16"
+WHOLE = "all 250 epochs, bf16"
 NEAR = [98.9, 99.0, 99.1]  # s = 0.1
 
 
@@ -43,10 +43,10 @@ def test_a_number_has_its_seeds_its_standard_deviation_and_its_prediction_interv
     found = [*runs(PLAIN, [99.70, 99.72, 99.74]), *runs(CBAM, [98.5])]
     assert cells(printed(study(), found), "A") == {
         **{"network": "A", "published": "99.80", "maximum": "99.72 ± 0.02 (3)", "last epoch": "99.72 ± 0.02 (3)"},
-        **{"one more run": "99.62 to 99.82", "difference": "−0.08", "verdict": "reproduced", "training": WHOLE},
+        **{"one more run": "99.59 to 99.85", "difference": "−0.08", "verdict": "reproduced", "training": WHOLE},
     }
     alone = cells(printed(study(), found[3:]), "B")
-    assert (alone["maximum"], alone["difference"], alone["verdict"]) == ("98.50 (1)", "−1.40", "open")
+    assert (alone["maximum"], alone["difference"], alone["verdict"]) == ("98.50 (1)", "−1.40", "open (one run)")
     assert "one more run" not in alone
 
 
@@ -86,10 +86,12 @@ def test_a_row_without_runs_is_empty() -> None:
 
 
 def test_a_shorter_training_is_named_and_judged_so_far() -> None:
-    found = [*runs(SHORT, NEAR), *runs(CBAM, NEAR), *runs(CBAM, [9.0], note="a part")]
+    long = f"{PLAIN} budget.epochs=200"
+    found = [*runs(long, NEAR), *runs(CBAM, NEAR), *runs(CBAM, [9.0], note="a part")]
     text = printed(study(), found)
     reduced, whole = cells(text, "A"), cells(text, "B")
-    assert (reduced["training"], reduced["verdict"]) == ("2 of 250 epochs, bf16", "ours is lower so far")
+    assert (reduced["training"], reduced["verdict"]) == ("200 of 250 epochs, bf16", "ours is lower so far")
+    assert cells(printed(study(), runs(SHORT, NEAR)), "A")["verdict"] == "not comparable"
     assert (whole["training"], whole["verdict"]) == (WHOLE, "ours is lower")
     assert cells(text, "B", "Also measured")["training"] == "a part, bf16"
     assert SO_FAR_NOTE in text
@@ -97,17 +99,18 @@ def test_a_shorter_training_is_named_and_judged_so_far() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "verdict"), [([99.8], "open"), ([97.0, 10.0, 96.0], "unstable")], ids=["open", "unstable"]
+    ("values", "verdict"), [([99.8], "open (one run)"), ([97.0, 10.0, 96.0], "unstable")], ids=["open", "unstable"]
 )
 def test_what_is_no_verdict_is_not_so_far(values: list[float], verdict: str) -> None:
-    cbam = runs(f"{CBAM} budget.epochs=2", NEAR) if verdict == "unstable" else []
-    assert cells(printed(study(), [*runs(SHORT, values), *cbam]), "A")["verdict"] == verdict
+    long = "budget.epochs=200"
+    cbam = runs(f"{CBAM} {long}", NEAR) if verdict == "unstable" else []
+    assert cells(printed(study(), [*runs(f"{PLAIN} {long}", values), *cbam]), "A")["verdict"] == verdict
 
 
 def test_two_precisions_of_the_whole_training_are_told_apart() -> None:
     text = printed(study(), [*runs(PLAIN, [99.0]), *runs(CBAM, [99.0], precision="float32")])
     assert cells(text, "A")["training"] == WHOLE
-    assert cells(text, "B")["training"] == "the paper's whole training, float32"
+    assert cells(text, "B")["training"] == "all 250 epochs, float32"
 
 
 def test_failed_runs_are_counted() -> None:
@@ -123,9 +126,8 @@ def test_runs_that_did_not_learn_count_and_are_named() -> None:
     made = study(claims=[claim()])
     text = printed(made, found)
     assert cells(text, "A")["maximum"] == "10.00 (1), didn't learn (1 of 1)"
-    assert cells(text, "A")["verdict"] == "ours is lower"
     assert cells(text, "B")["maximum"] == "98.10 ± 0.10 (3)"
-    assert told(made, found)[4] == "4 runs, 1 didn't learn, bf16"
+    assert told(made, found)[5] == "4 runs, 1 didn't learn, all 250 epochs, bf16"
     assert text.count(LEARNED_NOTE) == 1
     assert LEARNED_NOTE not in printed(made, found[1:])
 
@@ -209,56 +211,62 @@ def test_the_hours_of_each_run_count_once() -> None:
     assert "1 run, 1 minute on NVIDIA H200." in printed(both, runs(PLAIN, [99.0]))
 
 
-def test_commands_are_those_of_the_records_or_of_the_row() -> None:
-    found = [*runs(PLAIN, [99.0, 99.0]), run(f"{CBAM} budget.epochs=2", 7, command=None)]
+def test_commands_are_the_rows_with_their_setting_and_seeds() -> None:
+    """And never those of records, which anybody can have written, or made where an option had another default."""
+    forged = "python -m capsexp +hydra.callbacks.x=y"
+    found = [*runs(PLAIN, [99.0, 99.0], command=forged), run(f"{CBAM} budget.epochs=2", 7, command=None)]
     found += [run(f"{CBAM} budget.epochs=2 protocol=heldout", 8, [9.0], command=None)]
     third = row("C", f"{PLAIN} routing.iterations=1,2")
-    assert list(commands(results(study(*study().rows, third), found))) == [
-        f"python -m capsexp -m {PLAIN} trainer.precision=bf16 seed=0,1",
-        f"python -m capsexp {CBAM} budget.epochs=2 trainer.precision=bf16 seed=7",
-        f"python -m capsexp {CBAM} budget.epochs=2 trainer.precision=bf16 protocol=heldout seed=8",
-        f"python -m capsexp -m {PLAIN} routing.iterations=1,2 seed=0,1,2",
-    ]
+    assert commands(results(study(*study().rows, third), found)) == {
+        f"python -m capsexp -m {PLAIN} trainer.precision=bf16 seed=0,1": ["A"],
+        f"python -m capsexp {CBAM} budget.epochs=2 trainer.precision=bf16 seed=7": ["B"],
+        f"python -m capsexp {CBAM} budget.epochs=2 trainer.precision=bf16 protocol=heldout seed=8": ["B"],
+        f"python -m capsexp -m {PLAIN} routing.iterations=1,2 seed=0,1,2": ["C"],
+    }
     typed = ["data=fashion_mnist", "paths.results=/elsewhere", "seed=5"]
     assert list(commands(results(study(row("A", PLAIN)), [], typed))) == [
         "python -m capsexp -m model=capsnet attention=none data=fashion_mnist seed=0,1,2"
     ]
 
 
-def test_a_command_has_the_names_of_its_rows() -> None:
-    same = [row("A", PLAIN), row("again", f"{PLAIN} model.squash_constant=1.0"), row("B", CBAM)]
-    assert list(commands(results(study(*same), runs(PLAIN, [99.0, 98.0]))).values()) == [["A", "again"], ["B"]]
-
-
-def test_records_with_different_commands_are_repeated_by_the_row() -> None:
-    found = [run(PLAIN, 0), run(PLAIN, 1, command="python -m capsexp data=mnist seed=1")]
-    repeated = [f"python -m capsexp -m {PLAIN} trainer.precision=bf16 seed=0,1"]
-    assert list(commands(results(study(row("A", PLAIN)), found))) == repeated
-
-
 def test_a_typed_precision_stands_once_in_the_command() -> None:
     typed = f"{PLAIN} trainer.precision=float32"
     found = [run(typed, 3, precision="float32", command=f"python -m capsexp {typed} seed=3")]
-    assert list(commands(results(study(row("A", PLAIN)), found))) == [f"python -m capsexp {typed} seed=3"]
+    assert list(commands(results(study(row("A", typed)), found))) == [f"python -m capsexp {typed} seed=3"]
 
 
 # Claims
 
 
 def told(made: Study, found: Sequence[Record], *typed: str) -> list[str]:
-    """What the page says of the study's only claim: claimed, printed, measured, verdict, from."""
+    """What the page says of the study's only claim: claimed, printed, measured, verdict, p, from."""
     (one,) = page(results(made, found, typed)).tables[0].rows
     return one[1:]
 
 
-GAIN = [*runs(PLAIN, NEAR), *runs(CBAM, [99.4, 99.5, 99.6])]  # 0.5 points, half a width 2.776 · 0.1 · sqrt(2 / 3)
-PRINTED = "+0.10 points (−0.01 to +0.22)"  # 99.80 and 99.90 % of 10,000 images
+GAIN = [*runs(PLAIN, NEAR), *runs(CBAM, [99.4, 99.5, 99.6])]  # 0.5 points, half a width 3.012 · 0.1 · sqrt(2 / 3)
+PRINTED = "+0.10 points (−0.33 to +0.53)"  # 99.80 and 99.90 %: half a width 3.012 · 0.1 · sqrt(2)
 
 
 def test_a_claim_has_its_printed_and_measured_effect_and_its_p_value() -> None:
     assert told(study(claims=[claim(claimed="+0.52")]), GAIN) == [
-        *("+0.52 points", PRINTED, "+0.50 points (+0.27 to +0.73)", "supported, p = 0.004 (0.004)", "6 runs, bf16")
+        *("+0.52 points", PRINTED, "+0.50 points (+0.25 to +0.75)", "supported", "0.006 (0.006)"),
+        "6 runs, all 250 epochs, bf16",
     ]
+    ours = "supported; smaller than printed"
+    assert told(study(claims=[claim(claimed="+1.5")], epochs_given=[]), GAIN)[3:] == [
+        *(ours, "0.006 (0.006)", "6 runs, all 250 epochs, the source gives none, bf16")
+    ]
+
+
+def test_the_last_epochs_effect_stands_beside_that_of_the_maximum() -> None:
+    found = [*(run(PLAIN, seed, [99.0, 98.0]) for seed in range(2)), *runs(CBAM, [99.5, 99.5])]
+    assert told(study(claims=[claim()]), found)[2].endswith("; in the last epoch +1.50")
+
+
+def test_an_open_claim_has_the_seeds_that_would_decide_it() -> None:
+    wide = [*runs(PLAIN, [97.0, 98.0, 99.0]), *runs(CBAM, [97.5, 98.5, 99.5])]
+    assert told(study(claims=[claim(claimed="+0.9")]), wide)[-1].endswith("bf16, 22 seeds a network would decide it")
 
 
 @pytest.mark.parametrize(
@@ -275,27 +283,30 @@ def test_a_claims_unit_is_that_of_its_estimate(
     estimate: str, claimed: str, margin: str | None, texts: list[str]
 ) -> None:
     wanted, printed, measured, *_ = told(study(claims=[claim(estimate, claimed, margin=margin)]), GAIN)
-    assert [wanted, re.sub(r"^[+−]?[\d.]+ | \(.*\)$", "", measured)] == texts
+    assert [wanted, re.sub(r"^[+−]?[\d.]+ | \(.*$", "", measured)] == texts
     assert texts[1] in printed
 
 
 def test_p_values_of_several_claims_are_corrected_together() -> None:
     claims = [claim(text="One"), claim(text="Two", claimed="+0.52")]
-    verdicts = [one[4] for one in page(results(study(claims=claims), GAIN)).tables[0].rows]
-    assert verdicts == ["supported, p = 0.004 (0.007)"] * 2
+    rows = page(results(study(claims=claims), GAIN)).tables[0].rows
+    assert [one[4:6] for one in rows] == [["supported", "0.006 (0.013)"]] * 2
+    weak = [*runs(PLAIN, NEAR), *runs(CBAM, [99.2, 99.3, 99.4])]
+    rows = page(results(study(claims=claims), weak)).tables[0].rows
+    assert rows[0][4] == "open (supported before correction)"
 
 
 def test_a_claim_after_shorter_training_is_so_far() -> None:
     found = [*runs(SHORT, NEAR), *runs(f"{CBAM} budget.epochs=2", [99.4, 99.5, 99.6])]
-    *_, verdict, origin = told(study(claims=[claim()]), found)
-    assert (verdict, origin) == ("supported so far, p = 0.004 (0.004)", "6 runs, 2 of 250 epochs, bf16")
-    *_, verdict, origin = told(study(claims=[claim()]), [found[0], found[3]])
-    assert (verdict, origin) == ("open", "2 runs, 2 of 250 epochs, bf16")
+    *_, verdict, p_value, origin = told(study(claims=[claim()]), found)
+    assert (verdict, p_value, origin) == ("supported so far", "0.006 (0.006)", "6 runs, 2 of 250 epochs, bf16")
+    *_, verdict, p_value, origin = told(study(claims=[claim()]), [found[0], found[3]])
+    assert (verdict, p_value, origin) == ("open (one run)", "", "2 runs, 2 of 250 epochs, bf16")
 
 
 def test_a_count_shows_each_of_several_pairs() -> None:
     counted = claim("relative", measure="parameters")
-    assert told(study(claims=[counted]), [])[2:] == ["+0.1 %", "supported", "a count, no run"]
+    assert told(study(claims=[counted]), [])[2:] == ["+0.1 %", "supported", "", "a count, no run"]
     rows = [*study().rows, row("C", "model=sabour_cnn data=mnist")]
     several = dataclasses.replace(counted, pairs=[["A", "B"], ["A", "C"]])
     assert told(study(*rows, claims=[several]), [])[2] == "+128.4 % (+0.1, +420.9)"
@@ -304,19 +315,19 @@ def test_a_count_shows_each_of_several_pairs() -> None:
 def test_a_count_of_rows_without_a_network_is_not_run() -> None:
     rows = [row("A", PLAIN), row("B", "model=sabour_cnn data=mnist"), row("C", None)]
     counted = claim("relative", measure="parameters")
-    assert told(study(*rows, claims=[counted]), [], "routing.iterations=2")[2:] == ["", "not run", "no runs of B"]
+    assert told(study(*rows, claims=[counted]), [], "routing.iterations=2")[2:] == ["", "not run", "", "no runs of B"]
     without = dataclasses.replace(counted, pairs=[["A", "C"]])
-    assert told(study(*rows, claims=[without]), [])[2:] == ["", "not run", "no runs of C"]
+    assert told(study(*rows, claims=[without]), [])[2:] == ["", "not run", "", "no runs of C"]
 
 
 def test_a_claim_without_a_measurement_has_its_reason() -> None:
     made = study(claims=[claim()])
-    assert told(made, []) == ["an increase", PRINTED, "", "not run", ""]
-    assert told(made, runs(PLAIN, [1.0])) == ["an increase", PRINTED, "", "not run", "no runs of B"]
+    assert told(made, []) == ["an increase", "+0.10 points", "", "not run", "", ""]
+    assert told(made, runs(PLAIN, [1.0])) == ["an increase", "+0.10 points", "", "not run", "", "no runs of B"]
     apart = [run(PLAIN, 0), run(CBAM, 1, precision="float32")]
-    assert told(made, apart)[3:] == ["open", "no two rows in one setting"]
+    assert told(made, apart)[3:] == ["open", "", "no two rows in one setting"]
     untested = claim("difference", "", measure="accuracy", pairs=[], untested="No network\nhas it.")
-    assert told(study(claims=[untested]), GAIN) == ["", "", "", "untested", "No network has it."]
+    assert told(study(claims=[untested]), GAIN) == ["", "", "", "untested", "", "No network has it."]
 
 
 # Other forms
@@ -332,7 +343,7 @@ def test_the_csv_has_unrounded_numbers() -> None:
     assert accuracy["mean"].tolist() == ["99.71333333333334", "1.0"]
     assert accuracy.seeds.tolist() == ["0 1 2", "0"]
     assert accuracy["values"].tolist() == ["99.7 99.71 99.73", "1.0"]
-    assert accuracy.setting.tolist() == ["the paper's whole training, bf16", "2 of 250 epochs, bf16"]
+    assert accuracy.setting.tolist() == ["all 250 epochs, bf16", "2 of 250 epochs, bf16"]
     assert accuracy["keys"].tolist() == [" ".join(sorted(r.key for r in found[:3])), found[3].key]
     assert set(read.measure) == {*MEASURES, "parameters"}
     assert "\r" not in csv(made)
@@ -373,7 +384,7 @@ def test_a_printed_table_has_the_training_in_its_caption() -> None:
     assert "training" not in one.partition("toprule")[2].partition("midrule")[0]
     assert not any(name in one.partition(r"\end{table}")[0].lower() for name in latex.LEFT_OUT)
     two = latex.document(page(results(made, [*runs(SHORT, [1.0]), *runs(CBAM, [2.0])])))
-    assert "Training: a: 2 of 250 epochs, bf16; b: the paper's whole training, bf16." in two
+    assert "Training: a: 2 of 250 epochs, bf16; b: all 250 epochs, bf16." in two
     assert r"1.00 (1) &" in two
     assert re.search(r"^A .* a \\\\$", two, re.MULTILINE)
     assert re.search(r"^B .* b \\\\$", two, re.MULTILINE)
@@ -444,7 +455,7 @@ def test_another_experiment_is_called_so_first() -> None:
 
 @pytest.mark.parametrize(
     ("word", "shown"),
-    [("open", "open"), ("unstable", "unstable"), ("ceiling", "ceiling"), ("refuted", "refuted so far")],
+    [("open", "open"), ("unstable", "unstable"), ("ceiling", "ceiling"), ("contradicted", "contradicted so far")],
 )
 def test_only_what_more_training_can_change_is_so_far(word: str, shown: str) -> None:
     assert pages.verdict(MeasuredClaim(claim(), (), False, word, so_far="2 of 250 epochs")) == shown
