@@ -110,7 +110,7 @@ def for_command() -> list[str]:
 
 def without_place(path: str) -> str:
     """A path for a record: from the working folder on; of what isn't below it only the name."""
-    whole, here = Path(path).expanduser().absolute(), Path.cwd()
+    whole, here = Path(os.path.abspath(os.path.expanduser(path))), Path.cwd()
     return str(whole.relative_to(here)) if whole.is_relative_to(here) else whole.name
 
 

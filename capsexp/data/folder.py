@@ -93,9 +93,10 @@ class Folder(Reader):
         if not test:
             drawn = random_split(len(train), self.test_fraction, self.split_seed, path)
             train, test = ([train[index] for index in indices] for indices in drawn)
-        pixels = [pictures([one for _, one in split], data.size, data.channels, strict=True) for split in (train, test)]
-        numbers = [np.array([labels[name] for name, _ in split], np.int64) for split in (train, test)]
-        return Images(pixels[0], numbers[0]), Images(pixels[1], numbers[1])
+        every, count = [*train, *test], len(train)
+        pixels = pictures([image for _, image in every], data.size, data.channels, strict=True)
+        numbers = np.array([labels[name] for name, _ in every], np.int64)
+        return Images(pixels[:count], numbers[:count]), Images(pixels[count:], numbers[count:])
 
     def download(self, root: Path) -> None:
         """Does nothing: `place` has found the images."""
@@ -104,9 +105,9 @@ class Folder(Reader):
 def place(typed: str | None) -> Path:
     """The absolute path that `data.path` names; raises InputError for none."""
     path = Path(typed or "").expanduser().absolute()
-    if typed is None or not (path.is_dir() or (path.suffix == ".npz" and path.is_file())):
-        problem = "data.path: missing" if typed is None else f"data.path={typed}: isn't there"
-        raise InputError(f"{problem}; must be a folder with a folder for each class, or an .npz file")
+    if not typed or not (path.is_dir() or (path.suffix == ".npz" and path.is_file())):
+        given = f"data.path={typed}: isn't there" if typed else "data.path: missing"
+        raise InputError(f"{given}; must be a folder with a folder for each class, or an .npz file")
     return path
 
 
