@@ -184,7 +184,8 @@ def _averaged(planes: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     with sum H², and everything but the rounding is exact.
     """
     side = planes.shape[2]
-    weights = _overlaps(side, size).astype(np.float64)
+    exact: type[np.floating[Any]] = np.float32 if 255 * side**2 < 2**24 else np.float64  # no sum is rounded
+    weights = _overlaps(side, size).astype(exact)
     averaged = np.empty((*planes.shape[:2], size, size), np.uint8)
     for start in range(0, len(planes), _AVERAGED_AT_ONCE):
         sums = weights @ (planes[start : start + _AVERAGED_AT_ONCE] @ weights.T)
