@@ -1,5 +1,6 @@
 """capsexp: do the published numbers for capsule networks with attention hold?"""
 
+from collections.abc import Callable
 from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
@@ -13,5 +14,8 @@ Positive = Annotated[float, Gt(0)]
 NotNegative = Annotated[float, Ge(0)]
 UnitInterval = Annotated[float, Ge(0), Le(1)]
 Fraction = Annotated[float, Gt(0), Le(1)]  # of a whole, never none of it
+
+#: Prints a line for the user.
+Log = Callable[[str], None]
 
 torchvision_fix.install()

@@ -28,16 +28,17 @@ from capsexp.errors import DONE, FAILED, CapsexpError, InputError
 if TYPE_CHECKING:
     from capsexp.run.records import Record
 
-#: Each command but training, and the package that runs it; conf/help.yaml describes them.
+#: Each command but training, and the module that runs it; conf/help.yaml describes them.
 COMMANDS = {
-    "reproduce": "capsexp.study",
-    "tables": "capsexp.tables",
-    "figures": "capsexp.figures",
-    "report": "capsexp.report",
-    "compare": "capsexp.compare",
-    "evaluate": "capsexp.evaluate",
-    "inspect": "capsexp.inspect",
-    "data": "capsexp.data",
+    "reproduce": "capsexp.study.__main__",
+    "tables": "capsexp.tables.__main__",
+    "figures": "capsexp.figures.__main__",
+    "report": "capsexp.report.__main__",
+    "compare": "capsexp.compare.__main__",
+    "evaluate": "capsexp.evaluate.__main__",
+    "predict": "capsexp.evaluate.predict",
+    "inspect": "capsexp.inspect.__main__",
+    "data": "capsexp.data.__main__",
 }
 
 RESUME = "the same command continues after the last whole epoch, if there is one"
@@ -94,7 +95,7 @@ def _problem_of_objective(config: Config, hydra_config: Any) -> str | None:
 def main() -> NoReturn:
     """Runs the command line; exits with 0 done, 1 failed, 2 wrong input, 130 interrupted."""
     if place := _place_of_command(sys.argv):
-        import_module(f"{COMMANDS[sys.argv.pop(place)]}.__main__").run()
+        import_module(COMMANDS[sys.argv.pop(place)]).run()
     end_with(_run, resume=RESUME)
 
 

@@ -32,7 +32,7 @@ _EXTRAS["hydra/sweeper=optuna"] = "optuna"
 SEVERAL = ("logger",)
 
 #: Keys whose value is one path, whatever characters it has.
-_PATHS = ("data.root", "paths.results", "paths.logs")
+_PATHS = ("data.root", "data.path", "paths.results", "paths.logs")
 
 
 def for_hydra(word: str) -> str:
@@ -120,8 +120,17 @@ def command(overrides: list[str]) -> str:
         "logger",
         "study=",
     )
-    kept = [word for word in overrides if not word.lstrip("+~").startswith(local)]
+    kept = [_without_place(word) for word in overrides if not word.lstrip("+~").startswith(local)]
     return shlex.join(["python", "-m", "capsexp", *searchpath.for_command(), *kept])
+
+
+def _without_place(word: str) -> str:
+    """`word`; of data.path=PATH, without the folders of this machine."""
+    key, _, value = word.partition("=")
+    parsed = _parsed(word)
+    if key != "data.path" or parsed is None or not value:
+        return word
+    return for_hydra(f"{key}={searchpath.without_place(str(parsed.value()))}")
 
 
 def explained(error: Exception, overrides: list[str]) -> Exception:

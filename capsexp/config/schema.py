@@ -11,7 +11,16 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from capsexp import Count, Fraction, NotNegative, Positive
-from capsexp.config.checks import NAME, Component, Matches, Name, check_component, check_dataclass, import_target
+from capsexp.config.checks import (
+    NAME,
+    Component,
+    Matches,
+    Name,
+    check_component,
+    check_dataclass,
+    check_value,
+    import_target,
+)
 from capsexp.errors import InputError
 
 Natural = Annotated[int, Ge(0)]
@@ -43,14 +52,15 @@ class Data:
     channels: Literal[1, 3]
     classes: Count
     flips: bool
-    mean: list[float]
-    std: list[Positive]
+    mean: list[float] | None  # None: computed from the training images
+    std: list[Positive] | None
     versions: dict[str, Version]
     class_names: list[str] = field(default_factory=list)  # in the order of the labels, for display; empty: numbers
     synthesis: Component | None = None  # makes images from the reader's; see capsexp.data.synthesis
     title: str | None = None  # for tables; the name by default
     images: list[Count] | None = None  # training and test images of the published set; of a synthesis, of an epoch
     official: bool = False  # whether everybody tests on the same images: no random split, no part of a set
+    path: str | None = None  # of somebody's own images; see capsexp.data.folder
 
 
 @dataclass(frozen=True)
@@ -187,9 +197,9 @@ def check(node: dict[str, Any]) -> Config:
 
     Cheap checks come first: a wrong number is an error before torch is imported.
     """
-    config: Config = check_dataclass(Config, node)
+    config: Config = check_dataclass(Config, {**node, "data": _completed(node.get("data"))})
     for name, values in (("mean", config.data.mean), ("std", config.data.std)):
-        if len(values) != config.data.channels:
+        if values is not None and len(values) != config.data.channels:
             raise InputError(f"data.{name}={values}: must have one number for each of {config.data.channels} channels")
     components: dict[str, Any] = {
         where: check_component(getattr(config, where), where) for where in ("model", "routing", "loss")
@@ -201,6 +211,17 @@ def check(node: dict[str, Any]) -> Config:
     _check_sets(config)
     _check_milestones(config.optim)
     return config
+
+
+def _completed(data: Any) -> Any:
+    """The `data` of a configuration, with what its reader finds at `data.path`, such as the number of classes."""
+    if not isinstance(data, dict) or "path" not in data:
+        return data
+    reader = check_component(check_value(data.get("reader"), Component, "data.reader"), "data.reader")
+    complete = getattr(import_target(reader, "data.reader"), "completed", None)
+    if complete is None:
+        raise InputError(f"data.path={data['path']}: no such key of data={data.get(NAME)}; data=folder has it")
+    return complete({**data, "path": check_value(data["path"], str | None, "data.path")})
 
 
 def training_preprocess(config: Config) -> Preprocess:

@@ -102,12 +102,16 @@ def for_compose() -> list[str]:
 
 
 def for_command() -> list[str]:
-    """What was typed, for the command in a record: of a folder that isn't below the working folder only the name."""
+    """What was typed, for the command in a record."""
     folder, trust = os.environ.get(_DIR), os.environ.get(_TRUST)
-    here = Path.cwd()
-    below = Path(folder).relative_to(here) if folder and Path(folder).is_relative_to(here) else None
-    option = [f"--config-dir={below or Path(folder).name}"] if folder else []
+    option = [f"--config-dir={without_place(folder)}"] if folder else []
     return option + ([f"trust={trust}"] if trust else [])
+
+
+def without_place(path: str) -> str:
+    """A path for a record: from the working folder on; of what isn't below it only the name."""
+    whole, here = Path(os.path.abspath(os.path.expanduser(path))), Path.cwd()
+    return str(whole.relative_to(here)) if whole.is_relative_to(here) else whole.name
 
 
 def _quoted(value: str) -> str:

@@ -61,7 +61,7 @@ def _described(name: str, images: ImageSet) -> str:
 
 
 def _names() -> list[str]:
-    return list(choices("data"))
+    return [name for name in choices("data") if name != "folder"]  # which is nothing without data.path
 
 
 def _parser() -> argparse.ArgumentParser:

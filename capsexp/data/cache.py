@@ -1,22 +1,16 @@
-"""The cache of md5s and decoded images beside the data, in `<root>/.capsexp`.
+"""The cache of md5s beside the data, in `<root>/.capsexp/checksums.json`.
 
 It can be deleted at any time. Where the folder can't be written, everything works without it, more slowly.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
+from capsexp import Log
 from capsexp.data.reader import Reader, decoding
-from capsexp.files import write_atomically
-
-Log = Callable[[str], None]
-Arrays = dict[str, NDArray[np.generic]]
+from capsexp.files import write_file
 
 _CHECKSUMS = "checksums.json"
 #: (path, state of its files) → md5, known to this process.
@@ -50,31 +44,6 @@ class Cache:
             self._store_checksums({states[key]: _known[states[key]] for key in unknown})
         return {key: _known[state] for key, state in states.items()}
 
-    def arrays(self, key: str, decode: Callable[[], Arrays]) -> Arrays:
-        """The arrays stored under `key`; if there are none, those that `decode` returns, which are then stored."""
-        if self.folder is None:
-            return decode()
-        path = self.folder / f"{key}.npz"
-        stored = self._stored_arrays(path)
-        if stored is not None:
-            return stored
-        arrays = decode()
-        self._store(path, lambda stream: np.savez(stream, **arrays))  # type: ignore[arg-type]
-        return arrays
-
-    def _stored_arrays(self, path: Path) -> Arrays | None:
-        """The arrays in a file, or None; numpy checks the CRC-32 of each when it reads an npz."""
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                return {name: stored[name] for name in stored.files}
-        except FileNotFoundError:
-            return None
-        except Exception:  # zipfile and numpy raise many types for damaged files
-            self.log(f"{self.name}: {path} is damaged; it's made again")
-            with suppress(OSError):
-                path.unlink()
-            return None
-
     def _stored_checksums(self) -> dict[tuple[str, str], str]:
         if self.folder is None:
             return {}
@@ -97,11 +66,9 @@ class Cache:
         kept = {key: md5 for key, md5 in self._stored_checksums().items() if key[0] not in paths}
         entries = [[path, state, md5] for (path, state), md5 in sorted((kept | new).items())]
         text = json.dumps({"digest": digest(entries), "entries": entries}, indent=1)
-        self._store(self.folder / _CHECKSUMS, lambda stream: stream.write(text.encode()))
-
-    def _store(self, path: Path, write: Callable[..., object]) -> None:
+        path = self.folder / _CHECKSUMS
         try:
-            write_atomically(path, write)
+            write_file(path, text)
         except OSError as error:
             self.log(f"{self.name}: {path} can't be written ({error.strerror}); going on without")
 
@@ -113,5 +80,6 @@ def digest(entries: object) -> str:
 def _state(path: Path, reader: Reader) -> str:
     """A hash that changes when a file is added, removed, renamed, resized or written again."""
     with decoding(path):
-        states = sorted((part.name, (stat := part.stat()).st_size, stat.st_mtime_ns) for part in reader.parts(path))
+        stats = {str(part.relative_to(path.parent)): part.stat() for part in reader.parts(path)}
+        states = sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())
     return hashlib.md5(repr(states).encode(), usedforsecurity=False).hexdigest()

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from capsexp.config.schema import Data
 from capsexp.data.reader import Images, Reader, SourceFile, contents, decoding, labelled
 
 #: Folder, training files, test file, file with the classes' names: those of torchvision's classes.
@@ -29,9 +30,9 @@ class CIFAR(Reader):
         self.places = (folder,)
         self.keys = (*self.train, self.test, self.meta)
 
-    def read(self, files: Mapping[str, SourceFile], classes: int) -> tuple[Images, Images]:
-        train = [_batch(files[key].path, classes) for key in self.train]
-        return _joined(train), _batch(files[self.test].path, classes)
+    def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
+        train = [_batch(files[key].path, data.classes) for key in self.train]
+        return _joined(train), _batch(files[self.test].path, data.classes)
 
     def download(self, root: Path) -> None:
         import torchvision.datasets

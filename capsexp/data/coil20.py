@@ -18,7 +18,8 @@ from annotated_types import Gt, Lt
 from numpy.typing import NDArray
 from PIL import Image
 
-from capsexp.data.reader import Images, Reader, SourceFile, check_bytes, decoding, labelled
+from capsexp.config.schema import Data
+from capsexp.data.reader import Images, Reader, SourceFile, check_bytes, decoding, labelled, random_split
 from capsexp.errors import InputError
 
 _FOLDER = "coil-20-proc"
@@ -49,32 +50,23 @@ class COIL20(Reader):
             md5.update(name.encode() + b"\0" + contents)
         return md5.hexdigest()
 
-    def read(self, files: Mapping[str, SourceFile], classes: int) -> tuple[Images, Images]:
+    def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
         path = files[_FOLDER].path
         pixels, labels = [], []
         for name, label, contents in _views(path):
-            if label < classes:
+            if label < data.classes:
                 pixels.append(_decoded(contents, path / name))
                 labels.append(label)
-        if len(set(labels)) != classes or len({image.shape for image in pixels}) != 1:
-            raise InputError(f"{path}: must hold images of one size of the objects 1 to {classes}")
-        every = labelled(np.stack(pixels), np.array(labels), classes, path)
-        train, test = self._split(len(labels), path)
+        if len(set(labels)) != data.classes or len({image.shape for image in pixels}) != 1:
+            raise InputError(f"{path}: must hold images of one size of the objects 1 to {data.classes}")
+        every = labelled(np.stack(pixels), np.array(labels), data.classes, path)
+        train, test = random_split(len(labels), self.test_fraction, self.split_seed, path)
         return Images(every.images[train], every.labels[train]), Images(every.images[test], every.labels[test])
 
     def download(self, root: Path) -> None:
         from torchvision.datasets.utils import download_url
 
         download_url(_URL, root / self.places[0])
-
-    def _split(self, count: int, path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Indices of the training and the test images, each in the files' order."""
-        tested = round(count * self.test_fraction)
-        if not 0 < tested < count:
-            raise InputError(f"data.reader.test_fraction={self.test_fraction}: leaves a split of {path} empty")
-        # RandomState's streams never change; default_rng's may change with numpy's version.
-        order = np.random.RandomState(self.split_seed).permutation(count)
-        return np.sort(order[tested:]), np.sort(order[:tested])
 
 
 def _views(path: Path) -> Iterator[tuple[str, int, bytes]]:

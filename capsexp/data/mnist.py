@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from capsexp.config.schema import Data
 from capsexp.data.reader import Images, Reader, SourceFile, contents, decoding, labelled
 
 
@@ -30,9 +31,9 @@ class MNIST(Reader):
         self.dataset = dataset
         self.places = (f"{dataset}/raw", dataset)
 
-    def read(self, files: Mapping[str, SourceFile], classes: int) -> tuple[Images, Images]:
-        train_images, train_labels, test_images, test_labels = (files[key].path for key in self.keys)
-        return self._split(train_images, train_labels, classes), self._split(test_images, test_labels, classes)
+    def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
+        train, train_labels, test, test_labels = (files[key].path for key in self.keys)
+        return self._split(train, train_labels, data.classes), self._split(test, test_labels, data.classes)
 
     def download(self, root: Path) -> None:
         import torchvision.datasets

@@ -1,7 +1,7 @@
 """The base class of readers: from the files of a family of data sets to arrays.
 
 A reader is a class. Its keyword-only constructor parameters are its options, set under `data.reader` in the data
-set's YAML. Everything else (versions, checksums, download, size, channels, cache) is the same for all of them: see
+set's YAML. Everything else (versions, checksums, download, size, channels) is the same for all of them: see
 capsexp.data.source. A new data set is one YAML, and a reader where none of the existing ones can read its files.
 
 A reader's module imports torchvision only where it reads or downloads: a finished run identifies its data set, too,
@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from capsexp.config.schema import Data
 from capsexp.errors import InputError, first_line
 
 MOST_BYTES = 1 << 30  # of a file's unpacked contents; the largest published ones have 448 million
@@ -58,8 +59,8 @@ class Reader(ABC):
     packaged: bool = False
 
     @abstractmethod
-    def read(self, files: Mapping[str, SourceFile], classes: int) -> tuple[Images, Images]:
-        """The training and the test split; raises InputError with the name of the damaged file."""
+    def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
+        """The training and the test split of a configured set; raises InputError with the name of the damaged file."""
 
     @abstractmethod
     def download(self, root: Path) -> None:
@@ -137,6 +138,23 @@ def labelled(images: NDArray[Any], labels: NDArray[Any], classes: int, path: Pat
     return Images(images, labels.astype(np.int64))
 
 
+def random_split(count: int, fraction: float, seed: int, path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Indices of training and test images, drawn at random, in ascending order; raises InputError for an empty split.
+
+    Args:
+        count: of all images.
+        fraction: of them for the test, `data.reader.test_fraction`.
+        seed: `data.reader.split_seed`.
+        path: of the images, for the message.
+    """
+    tested = round(count * fraction)
+    if not 0 < tested < count:
+        raise InputError(f"data.reader.test_fraction={fraction}: leaves a split of {path} empty")
+    # RandomState's streams never change; default_rng's may change with numpy's version.
+    order = np.random.RandomState(seed).permutation(count)
+    return np.sort(order[tested:]), np.sort(order[:tested])
+
+
 def fit(images: NDArray[np.uint8], size: int | None, channels: int, name: str) -> NDArray[np.uint8]:
     """The images in the configured size and channels: [N, H, H] or [N, H, H, 3] → [N, channels, size, size].
 
@@ -166,7 +184,8 @@ def _averaged(planes: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     with sum H², and everything but the rounding is exact.
     """
     side = planes.shape[2]
-    weights = _overlaps(side, size).astype(np.float64)
+    exact: type[np.floating[Any]] = np.float32 if 255 * side**2 < 2**24 else np.float64  # no sum is rounded
+    weights = _overlaps(side, size).astype(exact)
     averaged = np.empty((*planes.shape[:2], size, size), np.uint8)
     for start in range(0, len(planes), _AVERAGED_AT_ONCE):
         sums = weights @ (planes[start : start + _AVERAGED_AT_ONCE] @ weights.T)

@@ -7,6 +7,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from capsexp.config.schema import Data
 from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled
 
 FILE = Path(__file__).with_name("mnist_sample.npz")
@@ -25,11 +26,11 @@ class Sample(Reader):
     def locate(self, root: Path) -> dict[str, Path]:
         return {FILE.name: FILE}
 
-    def read(self, files: Mapping[str, SourceFile], classes: int) -> tuple[Images, Images]:
+    def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
         path = files[FILE.name].path
         with decoding(path), np.load(path, allow_pickle=False) as arrays:
             train, test = (
-                labelled(arrays[f"{split}_images"], arrays[f"{split}_labels"], classes, path)
+                labelled(arrays[f"{split}_images"], arrays[f"{split}_labels"], data.classes, path)
                 for split in ("train", "test")
             )
         return train, test

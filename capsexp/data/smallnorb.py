@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from capsexp.config.schema import Data
 from capsexp.data.reader import REMEDY, Images, Reader, SourceFile, contents, decoding, labelled
 from capsexp.errors import InputError
 
@@ -39,9 +40,9 @@ class SmallNORB(Reader):
     def __init__(self, *, camera: Literal["left", "right"]) -> None:
         self.camera = camera
 
-    def read(self, files: Mapping[str, SourceFile], classes: int) -> tuple[Images, Images]:
-        train_images, train_labels, test_images, test_labels = (files[key].path for key in self.keys)
-        return self._split(train_images, train_labels, classes), self._split(test_images, test_labels, classes)
+    def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
+        train, train_labels, test, test_labels = (files[key].path for key in self.keys)
+        return self._split(train, train_labels, data.classes), self._split(test, test_labels, data.classes)
 
     def download(self, root: Path) -> None:
         from torchvision.datasets.utils import download_url

@@ -1,13 +1,12 @@
 """A data set, from its configuration to uint8 tensors.
 
 The files are located or downloaded, their md5s compared with the accepted versions, their contents decoded, fitted to
-size and channels, and cached. `data.reader` names the class that reads the format: see capsexp.data.reader.
+size and channels. `data.reader` names the class that reads the format: see capsexp.data.reader.
 """
 
 import dataclasses
 import http.client
 import os
-import re
 import shlex
 import socket
 import tarfile
@@ -19,18 +18,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capsexp.config.checks import NAME, make
+from capsexp import Log
+from capsexp.config.checks import make
 from capsexp.config.compose import composed
 from capsexp.config.schema import Data, Version
-from capsexp.data.cache import Arrays, Cache, Log, digest
+from capsexp.data.cache import Cache, digest
+from capsexp.data.folder import Folder, place
 from capsexp.data.reader import Reader, SourceFile, fit
 from capsexp.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_FORMAT = 1  # of the decoded images; to be raised by a change after which the same files decode to other arrays
 _TIMEOUT = 20.0  # seconds without an answer
+_ROUNDING = 0.001  # of a typed mean or standard deviation
 _FAILURES = (OSError, RuntimeError, EOFError, ValueError, http.client.HTTPException, tarfile.TarError, zlib.error)
 
 
@@ -63,7 +64,7 @@ def class_names(data: Data) -> list[str]:
 
 def identify(data: Data, log: Log = print) -> Identity:
     """The identity of the set that `load` would load. Files unchanged since their last check are not read again."""
-    return _Source(data, log).identity
+    return _checked(data, log)[2]
 
 
 def load(data: Data, log: Log = print) -> ImageSet:
@@ -74,46 +75,52 @@ def load(data: Data, log: Log = print) -> ImageSet:
     """
     import torch  # here, since `identify` doesn't need it
 
-    source = _Source(data, log)
-    tensors = {name: torch.from_numpy(array) for name, array in source.arrays().items()}
-    return ImageSet(**tensors, note=source.identity.note, checksum=source.identity.checksum)
+    reader, files, identity = _checked(data, log)
+    if not reader.packaged:
+        log(f"{data.name}: decoding …")
+    size = data.size if data.synthesis is None else None  # a synthesis uses images in their own size
+    train, test = (
+        (torch.from_numpy(fit(split.images, size, data.channels, data.name)), torch.from_numpy(split.labels))
+        for split in reader.read(files, data)
+    )
+    return ImageSet(*train, *test, identity.note, identity.checksum)
 
 
-class _Source:
-    """The accepted files of one data set."""
+def normalization(data: Data, images: "Tensor") -> tuple[list[float], list[float]]:
+    """Mean and standard deviation a channel, of pixels between 0 and 1: those of the configuration, else computed.
 
-    def __init__(self, data: Data, log: Log) -> None:
-        self.data, self.log = data, log
-        self.size = data.size if data.synthesis is None else None  # a synthesis uses images in their own size
-        self.reader: Reader = make(data.reader, "data.reader", base=Reader)
-        root = Path(data.root).expanduser().absolute()
-        paths = _located(data, self.reader, root, log)
-        self.cache = Cache(None if self.reader.packaged else root / ".capsexp", data.name, log)
-        md5s = self.cache.checksums(paths, self.reader)
-        if self.reader.packaged and md5s not in [version.files for version in data.versions.values()]:
-            raise InputError(f"{next(iter(paths.values()))}: damaged or edited; install capsexp again")
-        version = match(data, paths, md5s)
-        self.files = {key: SourceFile(paths[key], md5s[key]) for key in self.reader.keys}
-        checksum = digest(sorted(md5s.items()))[:32]
-        self.identity = Identity(version.note, checksum, None if _is_listed(data.name, version) else checksum)
+    Args:
+        images: for training, [N, C, H, W] uint8.
 
-    def arrays(self) -> Arrays:
-        data = self.data
-        options = {key: value for key, value in data.reader.items() if key != NAME}
-        facts = [_FORMAT, self.identity.checksum, sorted(options.items()), self.size, data.channels, data.classes]
-        name = re.sub(r"[^\w-]", "_", data.name)
-        return self.cache.arrays(f"{name}-{digest(facts)[:16]}", self._decode)
+    Raises InputError if the configuration has others than somebody's own images.
+    """
+    import torch
 
-    def _decode(self) -> Arrays:
-        data = self.data
-        if not self.reader.packaged:
-            self.log(f"{data.name}: decoding …")
-        splits = zip(("train", "test"), self.reader.read(self.files, data.classes), strict=True)
-        arrays: Arrays = {}
-        for name, split in splits:
-            arrays[f"{name}_images"] = fit(split.images, self.size, data.channels, data.name)
-            arrays[f"{name}_labels"] = split.labels
-        return arrays
+    values = torch.arange(256, dtype=torch.float64) / 255
+    shares = torch.stack([plane.flatten().bincount(minlength=256) for plane in images.unbind(1)]).double()
+    shares /= shares.sum(dim=1, keepdim=True)
+    mean = shares @ values
+    found = {"mean": mean.tolist(), "std": (shares @ values.square() - mean.square()).sqrt().tolist()}
+    for key, numbers in found.items():
+        typed = getattr(data, key) or numbers
+        if data.path and max(abs(a - b) for a, b in zip(typed, numbers, strict=True)) > _ROUNDING:
+            raise InputError(f"data.{key}={typed}: must be null, or {[round(number, 4) for number in numbers]}")
+        found[key] = typed
+    return found["mean"], found["std"]
+
+
+def _checked(data: Data, log: Log) -> tuple[Reader, dict[str, SourceFile], Identity]:
+    """The reader of a data set, its files, which are located or downloaded, and which version they are."""
+    reader: Reader = make(data.reader, "data.reader", base=Reader)
+    root = Path(data.root).expanduser().absolute()
+    paths = _located(data, reader, place(data.path) if isinstance(reader, Folder) else root, log)
+    md5s = Cache(None if reader.packaged else root / ".capsexp", data.name, log).checksums(paths, reader)
+    if reader.packaged and md5s not in [version.files for version in data.versions.values()]:
+        raise InputError(f"{next(iter(paths.values()))}: damaged or edited; install capsexp again")
+    version = Version(reader.note(*paths.values()), md5s) if isinstance(reader, Folder) else match(data, paths, md5s)
+    checksum = digest(sorted(md5s.items()))[:32]
+    identity = Identity(version.note, checksum, None if _is_listed(data.name, version) else checksum)
+    return reader, {key: SourceFile(paths[key], md5s[key]) for key in reader.keys}, identity
 
 
 def _located(data: Data, reader: Reader, root: Path, log: Log) -> dict[str, Path]:

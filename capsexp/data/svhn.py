@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from capsexp.config.schema import Data
 from capsexp.data.reader import Images, Reader, SourceFile, check_bytes, decoding, labelled
 
 _FILES = {"train": "train_32x32.mat", "test": "test_32x32.mat"}
@@ -24,8 +25,8 @@ class SVHN(Reader):
     def __init__(self) -> None:
         """Takes no options."""
 
-    def read(self, files: Mapping[str, SourceFile], classes: int) -> tuple[Images, Images]:
-        train, test = (self._split(split, files[key], classes) for split, key in _FILES.items())
+    def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
+        train, test = (self._split(split, files[key], data.classes) for split, key in _FILES.items())
         return train, test
 
     def download(self, root: Path) -> None:

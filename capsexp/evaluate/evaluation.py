@@ -6,8 +6,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from capsexp import Log
 from capsexp.data import source
-from capsexp.data.cache import Log
 from capsexp.data.loader import DeviceLoader
 from capsexp.data.module import Split, test_split
 from capsexp.data.source import class_names

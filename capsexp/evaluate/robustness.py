@@ -12,9 +12,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from capsexp import Log
 from capsexp.config.schema import Config
 from capsexp.data import source
-from capsexp.data.cache import Log
 from capsexp.data.module import Split, test_split
 from capsexp.data.source import ImageSet
 from capsexp.data.synthesis import AffineMNIST, affine_maps, make_synthesis, transformed

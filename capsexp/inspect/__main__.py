@@ -3,9 +3,9 @@
 capsexp inspect checkpoint=PATH image=NUMBER|FILE [data=NAME] [output=FILE]
 
   checkpoint   a run's folder below paths.logs (its best.ckpt, else its last.ckpt), or one of the files in it
-  image        the number of a test image, from 0; or a PNG or JPEG file, which is made grey or coloured as the network
-               needs it. It must be square and at least as large as the network's images; a larger one is averaged down
-  data         another data set for NUMBER and for the names of the classes; data.root=DIR is the data folder
+  image        the number of a test image, from 0; or an image file, which is brought to the network's size and channels
+  data         another data set for NUMBER and for the names of the classes; data.root=DIR is the data folder, data.path
+               that of your own images
   output       the picture, .png; the numbers go beside it as .json (default: inspect/IMAGE.png beside the checkpoint)
 
 The picture shows the class scores; the contribution of the child capsules to the predicted class at their receptive
@@ -16,18 +16,14 @@ what changes in it with each dimension of the predicted capsule.
 import dataclasses
 import json
 import re
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
-
 from capsexp.cli import end_with, own_words
 from capsexp.config.checks import nearest
+from capsexp.data.folder import pictures
 from capsexp.data.reader import fit
-from capsexp.errors import InputError, first_line
+from capsexp.errors import InputError
 from capsexp.files import write_file
 
 if TYPE_CHECKING:
@@ -36,7 +32,7 @@ if TYPE_CHECKING:
 
 KEYS = {
     "checkpoint": "a checkpoint or a run's folder",
-    "image": "the number of a test image, or a PNG or JPEG file",
+    "image": "the number of a test image, or an image file",
     "output": "the name of a .png file",
 }
 
@@ -84,7 +80,10 @@ def input_image(restored: "Restored", image: str) -> "InputImage":
 
     config, data = restored.config, restored.config.data
     if not re.fullmatch(r"[+-]?\d+", image):
-        pixels = fit(_read(Path(image), data.size, data.channels)[None], data.size, data.channels, data.name)
+        try:
+            pixels = fit(pictures([Path(image)], data.size, data.channels), data.size, data.channels, data.name)
+        except InputError as error:
+            raise InputError(f"image={error}") from None
         return InputImage(Path(image).name, torch.from_numpy(pixels[0]).float() / 255, None)
     whole = dataclasses.replace(config, budget=dataclasses.replace(config.budget, test_images=None))
     images, labels = test_split(source.load(data), whole)
@@ -94,26 +93,6 @@ def input_image(restored: "Restored", image: str) -> "InputImage":
     label = labels[number]
     classes = [int(label)] if label.ndim == 0 else label.nonzero().flatten().tolist()
     return InputImage(f"{data.name} test image {number}", images[number].float() / 255, classes)
-
-
-def _read(path: Path, size: int, channels: int) -> NDArray[np.uint8]:
-    """A file's pixels, [H, H], or [H, H, 3] for a network on colour images; raises InputError."""
-    try:
-        with warnings.catch_warnings(action="ignore"), Image.open(path) as opened:
-            mode, image = opened.mode, ImageOps.exif_transpose(opened).convert("L" if channels == 1 else "RGB")
-    except FileNotFoundError:
-        raise InputError(f"image={path}: no such file, and not a number") from None
-    except UnidentifiedImageError:
-        raise InputError(f"image={path}: not an image file") from None
-    except Exception as error:  # Pillow raises many kinds for damaged files
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
-        raise InputError(f"image={path}: can't be read ({reason})") from None
-    if mode.startswith(("I", "F")):
-        raise InputError(f"image={path}: must have 8 bits a colour")
-    if image.width != image.height or image.width < size:
-        wanted = f"must be square and at least {size}×{size}, as this network's images"
-        raise InputError(f"image={path}: {image.width}×{image.height} pixels; {wanted}")
-    return np.asarray(image)
 
 
 def run() -> NoReturn:

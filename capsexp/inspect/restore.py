@@ -23,7 +23,7 @@ from capsexp.config.checks import TARGET, check_dataclass, check_value, import_t
 from capsexp.config.compose import composed
 from capsexp.config.schema import Config, Data, check, is_multilabel
 from capsexp.config.searchpath import choices, is_outside, is_trusted
-from capsexp.errors import DamagedError, InputError
+from capsexp.errors import DamagedError, InputError, printable
 from capsexp.nn.scores import Prediction
 from capsexp.run import records
 from capsexp.run.build import build
@@ -35,20 +35,20 @@ from capsexp.run.plan import BEST, LAST, Plan, find_device
 _COMPONENTS = {"model": "model", "routing": "routing", "loss": "loss", "data.reader": "data", "data.synthesis": "data"}
 
 #: Keys of `data` that are never read from a checkpoint.
-_LOCAL_DATA = ("root", "download", "versions", "class_names")
+_LOCAL_DATA = ("root", "download", "versions", "path", "class_names")
 
 #: Keys of `trainer` that stay as in the training unless they are overridden; so does `precision`.
 _TRAINED_WITH = ("eval_batch_size", "routing")
 
 #: Keys that can be overridden beside a checkpoint; with data=…, also all that begin with data.
 _OVERRIDABLE = re.compile(
-    r"data(\.root|\.download|\.versions(\..+)?)?|budget\.test_images|"
+    r"data(\.root|\.path|\.download|\.versions(\..+)?)?|budget\.test_images|"
     r"trainer(\.accelerator|\.precision|\.eval_batch_size|\.routing|\.threads)?"
 )
 
 _OVERRIDABLE_KEYS = (
-    "data=NAME, data.root, data.download, data.versions, budget.test_images, trainer=NAME and its accelerator, "
-    "precision, eval_batch_size, routing, threads"
+    "data=NAME, data.root, data.path, data.download, data.versions, budget.test_images, trainer=NAME and its "
+    "accelerator, precision, eval_batch_size, routing, threads"
 )
 
 _REMEDY = "; delete it if it was one: rerun=true on its run makes it again"  # a file that is no checkpoint, or damaged
@@ -117,6 +117,9 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
         if not (_OVERRIDABLE.fullmatch(key) or ("data" in keys and key.startswith("data."))):
             raise InputError(f"{key}: is set by the checkpoint; what can be given is {_OVERRIDABLE_KEYS}")
     local = composed([*([] if "data" in keys else [f"data={header.config['data']['name']}"]), *overrides])
+    if "data" not in keys and "path" in local["data"]:
+        with _in_errors(f"{path}: its configuration can't be used here: "):
+            local["data"] = _own_images(header.config["data"], local["data"])
     checked = check(local)
     with _in_errors(f"{path}: its configuration can't be used here: "):
         trained = _trained(header, local, keys)
@@ -209,8 +212,18 @@ def _trained(header: Header, local: dict[str, Any], keys: Sequence[str]) -> Conf
     kept = {key: value for key, value in kept.items() if f"trainer.{key}" not in keys}
     data = {key: value for key, value in node["data"].items() if key not in _LOCAL_DATA}
     data |= {key: value for key, value in local["data"].items() if key in _LOCAL_DATA}
+    if "data" in keys:
+        data.pop("path", None)  # of other images
     own: dict[str, Any] = {key: local[key] for key in ("paths", "rerun", "logger") if key in local}
     return check({**node, **own, "data": data, "trainer": local["trainer"] | kept})
+
+
+def _own_images(trained: records.Json, local: records.Json) -> records.Json:
+    """The data of a run on somebody's own images, as trained; without `path`, where these are not given."""
+    names = check_value(trained.get("class_names"), list[str], "data.class_names")
+    data = local | {key: trained.get(key) for key in ("size", "channels", "classes")}
+    data["class_names"] = [printable(name) for name in names]
+    return {key: value for key, value in data.items() if key != "path" or value is not None}
 
 
 def _evaluated(trained: Config, local: Config, keys: Sequence[str]) -> Config:

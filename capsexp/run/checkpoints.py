@@ -16,7 +16,7 @@ import torch
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
-from capsexp.data.cache import Log
+from capsexp import Log
 from capsexp.errors import DamagedError, InputError
 from capsexp.files import write_file
 from capsexp.run.module import CapsuleModule

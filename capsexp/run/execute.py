@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from capsexp import Log
 from capsexp.config.schema import Config
-from capsexp.data.cache import Log
 from capsexp.errors import BusyError, InputError
 from capsexp.files import check_writable, naming, remove_parts
 from capsexp.run import records

@@ -93,8 +93,10 @@ class CapsuleModule(pl.LightningModule):
         if planned.device.type == "cpu" and planned.precision == "bf16":  # oneDNN's convolutions take less time so
             nn.utils.convert_conv2d_weight_memory_format(self.network, torch.channels_last)
         normalize = config.preprocess.normalize  # by the mean and standard deviation of the training pixels
-        self.register_buffer("mean", torch.tensor(config.data.mean if normalize else [0.0]).view(-1, 1, 1))
-        self.register_buffer("std", torch.tensor(config.data.std if normalize else [1.0]).view(-1, 1, 1))
+        mean, std = (config.data.mean, config.data.std) if normalize else ([0.0], [1.0])
+        unknown = [torch.nan] * config.data.channels  # until the images are read, or a checkpoint is
+        self.register_buffer("mean", torch.tensor(mean or unknown).view(-1, 1, 1))
+        self.register_buffer("std", torch.tensor(std or unknown).view(-1, 1, 1))
         threshold = self.loss.threshold if is_multilabel(config.data) else None
         self.train_metrics, self.eval_metrics = Metrics(threshold), Metrics(threshold)
         self.step: EagerStep | CapturedStep

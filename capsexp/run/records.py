@@ -115,11 +115,14 @@ def run_name(identity: Json) -> str:
 
 
 def stored_config(config: Config) -> Json:
-    """The configuration as records hold it: without paths and what else is no part of a run."""
+    """The configuration as records hold it: without paths and what else is no part of a run.
+
+    The names of classes stand in conf/, but for those of somebody's own images.
+    """
     whole = dataclasses.asdict(config)
     for part in ("paths", "rerun", "logger"):
         del whole[part]
-    for part in ("root", "download", "versions", "class_names"):
+    for part in ("root", "download", "versions", "path", *([] if config.data.path else ["class_names"])):
         del whole["data"][part]
     return whole
 

@@ -11,8 +11,8 @@ from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import Strategy
 
+from capsexp import Log
 from capsexp.data import source
-from capsexp.data.cache import Log
 from capsexp.data.module import CapsuleData, constant_guess
 from capsexp.errors import InputError, RunError, first_line
 from capsexp.files import naming
@@ -127,7 +127,11 @@ def _set_up(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
     images = source.load(config.data, log)
     built = build(config)
     check_splittable(planned, built.network)
-    return CapsuleModule(planned, built), CapsuleData(images, config)
+    module = CapsuleModule(planned, built)
+    if config.preprocess.normalize:
+        mean, std = source.normalization(config.data, images.train_images)
+        module.mean, module.std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
+    return module, CapsuleData(images, config)
 
 
 def _train_beside(planned: Plan, strategy: Strategy) -> None:

@@ -189,7 +189,7 @@ def test_a_hundred_classes_and_children_without_positions() -> None:
 
 BAD_WORDS = [
     ("image=3", "checkpoint: missing; must be a checkpoint or a run's folder"),
-    ("checkpoint=FOLDER", "image: missing; must be the number of a test image, or a PNG or JPEG file"),
+    ("checkpoint=FOLDER", "image: missing; must be the number of a test image, or an image file"),
     ("checkpoint=FOLDER image=", "image=: must be the number of a test image"),
     ("checkpoint=FOLDER image=3 outptu=a.png", "outptu: no such key; did you mean output?"),
     ("checkpoint=FOLDER image=3 seed=3", "seed: no such key (there are checkpoint, data, image, output)"),
@@ -209,12 +209,9 @@ BAD_WORDS = [
 
 BAD_IMAGES = [
     ("-1", "must be from 0 to 999, the test images of mnist_sample"),
-    ("3.5", "no such file, and not a number"),
-    ("none.png", "no such file, and not a number"),
+    ("3.5", "can't be read (No such file or directory)"),
     ("cut.png", "can't be read (image file is truncated)"),
     (".", "can't be read (Is a directory)"),
-    ("wide.png", "40×30 pixels; must be square and at least 28×28, as this network's images"),
-    ("small.png", "27×27 pixels; must be square and at least 28×28, as this network's images"),
     ("deep.png", "must have 8 bits a colour"),
 ]
 
@@ -224,9 +221,7 @@ def bad_files(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
     """A folder with damaged and unfitting files."""
     folder = tmp_path_factory.mktemp("bad")
     (folder / "text.png").write_text("a text")
-    for name, shape in (("wide", (30, 40)), ("small", (27, 27)), ("whole", (64, 64))):
-        noise = np.random.default_rng(0).integers(0, 255, shape, np.uint8)
-        Image.fromarray(noise).save(folder / f"{name}.png")
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64), np.uint8)).save(folder / "whole.png")
     Image.fromarray(np.zeros((28, 28), np.uint16)).save(folder / "deep.png")
     for name, whole in (("cut.png", folder / "whole.png"), ("cut.ckpt", folders["cnn"] / "best.ckpt")):
         content = whole.read_bytes()

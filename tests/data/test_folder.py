@@ -1,0 +1,304 @@
+"""Somebody's own images: class folders and .npz files, their split, size, channels and identity."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from data_formats import pixels
+from numpy.typing import NDArray
+from PIL import Image
+from support import TINY, composed_config, folders
+
+from capsexp.config import compose
+from capsexp.config.schema import Data
+from capsexp.data.folder import pictures
+from capsexp.data.source import ImageSet, identify, load, normalization
+from capsexp.errors import InputError
+from capsexp.evaluate.evaluation import evaluate
+from capsexp.inspect.restore import restore
+from capsexp.run import records
+from capsexp.run.execute import run
+from capsexp.run.plan import plan
+
+GREY, COLOUR = (8, 8), (8, 8, 3)
+
+
+def save(path: Path, image: NDArray[np.uint8], **options: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(image).save(path, **options)
+
+
+def numbered(place: Path, first: int, count: int, shape: tuple[int, ...] = GREY) -> None:
+    """Images of one value each, `first`, `first` + 1, …, in a class folder."""
+    for value in range(first, first + count):
+        save(place / f"{value:03}.png", np.full(shape, value, np.uint8))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Ten grey images of each of two classes; of `ant` they are lighter than 100, of `bee` darker."""
+    numbered(tmp_path / "photos" / "bee", 100, 10)
+    numbered(tmp_path / "photos" / "ant", 0, 10)
+    return tmp_path / "photos"
+
+
+def data(path: Path, *words: str) -> Data:
+    """The checked configuration of the images at a path, with a cache beside it."""
+    root = f"data.root={path.parent / 'cache'}"
+    return composed_config("data=folder", f"data.path={path}", root, "data.size=8", *words).data
+
+
+def values(images: ImageSet) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Value and label of each training and of each test image of one value."""
+    splits = (images.train_images, images.train_labels), (images.test_images, images.test_labels)
+    train, test = (list(zip(pixels[:, 0, 0, 0].tolist(), labels.tolist(), strict=True)) for pixels, labels in splits)
+    return train, test
+
+
+def test_a_tenth_is_drawn_for_the_test_by_a_constant_seed(photos: Path) -> None:
+    images = load(data(photos))
+    train, test = values(images)
+    assert images.note == "own images, 10 % drawn for the test with seed 0"
+    assert (len(train), len(test)) == (18, 2)
+    assert sorted(train + test) == [(value, value // 100) for value in (*range(10), *range(100, 110))]
+    assert values(load(data(photos)))[1] == test
+    assert values(load(data(photos, "data.reader.split_seed=1")))[1] != test
+    assert len(values(load(data(photos, "data.reader.test_fraction=0.5")))[1]) == 10
+
+
+def test_a_given_split_is_kept_and_validation_images_are_training_images(tmp_path: Path) -> None:
+    for split, first, count in (("train", 0, 3), ("val", 10, 2), ("test", 20, 4)):
+        numbered(tmp_path / "photos" / split / "ant", first, count)
+        numbered(tmp_path / "photos" / split / "bee", 100 + first, count)
+    images = load(data(tmp_path / "photos"))
+    train, test = values(images)
+    assert images.note == "own images"
+    assert sorted(train) == [(value + 100 * label, label) for label in (0, 1) for value in (0, 1, 2, 10, 11)]
+    assert test == [(value + 100 * label, label) for label in (0, 1) for value in range(20, 24)]
+    with pytest.raises(
+        InputError, match=r"^data.reader: test_fraction and split_seed draw test images, but .* its own"
+    ):
+        identify(data(tmp_path / "photos", "data.reader.split_seed=1"))
+
+
+@pytest.mark.parametrize("labels", [["ant", "bee"], [10, 9]])
+def test_an_npz_has_the_images_of_folders(tmp_path: Path, labels: list[Any]) -> None:
+    images, test = pixels(6, 9, 12, 3), pixels(2, 9, 12, 3)
+    np.savez(tmp_path / "a.npz", images=images, labels=labels * 3, test_images=test, test_labels=labels)
+    found = data(tmp_path / "a.npz", "data.classes=2")
+    assert (found.class_names, found.channels) == ([str(label) for label in sorted(labels)], 3)
+    loaded = load(found)
+    assert loaded.train_labels.tolist() == [sorted(labels).index(label) for label in labels * 3]
+    assert loaded.test_labels.tolist() == [sorted(labels).index(label) for label in labels]
+    for number in range(6):
+        save(tmp_path / "photos" / f"{number % 2}" / f"{number}.png", images[number])
+    every = load(data(tmp_path / "photos", "data.reader.test_fraction=0.2")).train_images
+    assert {image.numpy().tobytes() for image in every} <= {image.numpy().tobytes() for image in loaded.train_images}
+
+
+def test_images_of_any_size_and_mode_are_brought_to_one_shape(tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.png" for number in range(5)]
+    for file, shape in zip(files, ((8, 8), (3, 90), (20, 10, 3), (4, 4, 4), (8, 8, 3)), strict=True):
+        save(file, np.full(shape, 77, np.uint8))
+    assert pictures(files, 8, 1).tolist() == np.full((5, 8, 8), 77).tolist()
+    assert pictures(files, 8, 3).tolist() == np.full((5, 8, 8, 3), 77).tolist()
+
+
+def test_pixels_are_means_over_areas_and_stay_as_they_are_in_the_same_size() -> None:
+    image = pixels(12, 24, 3)
+    means = image.reshape(4, 3, 4, 6, 3).mean(axis=(1, 3))
+    assert np.abs(pictures([image], 4, 3)[0] - means).max() <= 1
+    assert (pictures([image[:, :12]], 12, 3)[0] == image[:, :12]).all()
+
+
+def test_the_orientation_that_a_camera_notes_is_applied(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be shown after a quarter turn clockwise
+    image = pixels(8, 8)
+    save(tmp_path / "a.png", image, exif=exif)
+    assert (pictures([tmp_path / "a.png"], 8, 1)[0] == np.rot90(image, -1)).all()
+
+
+def test_channels_are_those_of_the_files(photos: Path) -> None:
+    assert (data(photos).channels, data(photos, "data.channels=3").channels) == (1, 3)
+    numbered(photos / "cow", 200, 1, COLOUR)
+    numbered(photos / "cow", 201, 9)
+    fresh = photos.rename(photos.with_name("fresh"))
+    assert data(fresh).channels == 3
+    assert load(data(fresh)).train_images.shape[1] == 3
+    with pytest.raises(InputError, match=r"^data.channels=1: .* has 3$"):
+        data(fresh, "data.channels=1")
+
+
+def test_a_late_image_in_colour_is_not_made_grey_silently(photos: Path) -> None:
+    numbered(photos / "ant", 50, 1, COLOUR)
+    with pytest.raises(
+        InputError, match=r"ant/050.png: in colour, unlike others; data.channels=3 reads all in colour$"
+    ):
+        load(data(photos))
+    assert load(data(photos, "data.channels=3")).train_images.shape[1] == 3
+
+
+def test_typed_classes_must_be_those_of_the_files(photos: Path) -> None:
+    assert data(photos).class_names == ["ant", "bee"]
+    for word, line in (("data.classes=3", "data.classes=3: .* has 2"), ("data.class_names=[bee,ant]", "has .*ant")):
+        with pytest.raises(InputError, match=line):
+            data(photos, word)
+
+
+def test_the_identity_is_of_contents_and_classes_not_of_names_and_places(photos: Path) -> None:
+    checksum = identify(data(photos)).unlisted
+    assert checksum is not None
+    moved = shutil.copytree(photos, photos.parent / "elsewhere")
+    (moved / "ant" / "000.png").rename(moved / "ant" / "000-first.png")
+    assert identify(data(moved)).unlisted == checksum
+
+    def changed(name: str) -> Path:
+        return shutil.copytree(photos, photos.parent / name)
+
+    renamed, other, regrouped, swapped = map(changed, ("renamed", "other", "regrouped", "swapped"))
+    (renamed / "ant").rename(renamed / "aphid")
+    save(other / "ant" / "003.png", np.full(GREY, 4, np.uint8))
+    (regrouped / "ant" / "009.png").rename(regrouped / "bee" / "000.png")
+    (swapped / "ant" / "000.png").rename(swapped / "ant" / "010.png")
+    found = [identify(data(path)).unlisted for path in (renamed, other, regrouped, swapped)]
+    assert len({checksum, *found}) == 5
+
+
+def test_a_file_moved_to_another_class_is_noticed_in_spite_of_cached_checksums(photos: Path) -> None:
+    before = identify(data(photos)).checksum
+    (photos / "ant" / "009.png").rename(photos / "bee" / "009.png")
+    assert identify(data(photos)).checksum != before
+
+
+def test_all_files_that_are_no_images_are_named_in_one_line(photos: Path) -> None:
+    (photos / "ant" / "notes.txt").write_text("some text")
+    (photos / "ant" / ".DS_Store").write_text("hidden files are left out")
+    save(photos / "bee" / "100.png", pixels(64, 64))
+    (photos / "bee" / "100.png").write_bytes((photos / "bee" / "100.png").read_bytes()[:2000])
+    with pytest.raises(InputError) as raised:
+        load(data(photos))
+    line = str(raised.value)
+    assert f"{photos}/ant/notes.txt: not an image file" in line
+    assert f"{photos}/bee/100.png: can't be read (" in line
+    assert "DS_Store" not in line
+    assert "\n" not in line
+    for number in range(100, 110):
+        (photos / "bee" / f"{number}.png").write_text("x")
+    with pytest.raises(InputError, match=r"; and 6 more files$"):
+        load(data(photos, "data.reader.test_fraction=0.05"))
+
+
+def test_what_does_not_fit_into_memory_is_not_decoded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (photos / "ant" / "000.png").write_text("no image")
+    monkeypatch.setattr(os, "sysconf", lambda name: 2 * 20 * 8 * 8 - 1 if "PAGES" in name else 1)
+    with pytest.raises(InputError, match=r"^data.size=8: 20 images take 0.0 GB of memory, and this machine has 0.0; "):
+        load(data(photos))
+
+
+@pytest.mark.parametrize(
+    ("files", "line"),
+    [
+        ([], "has no folders; must have one for each class"),
+        (["a/1"], "must have images of two classes at least"),
+        (["a/1", "b/"], "b: a class without images"),
+        (["train/a/1", "train/b/1"], "has train; must have train, test and at most val"),
+        (["train/a/1", "train/b/1", "test/a/1", "more/a/1"], "has more, test, train; must have train, test and at"),
+        (["train/a/1", "train/b/1", "test/c/1"], "class c has test images, but no training images"),
+        (["train/a/1", "train/b/1", "test/"], "test: has no class folders"),
+    ],
+)
+def test_other_folders_are_one_line(files: list[str], line: str, tmp_path: Path) -> None:
+    path = tmp_path / "photos"
+    path.mkdir()
+    for name in files:
+        (path / name).mkdir(parents=True) if name.endswith("/") else save(path / f"{name}.png", pixels(4, 4))
+    with pytest.raises(InputError, match=f"photos(/|: ){line}"):
+        data(path)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "line"),
+    [
+        ({"images": pixels(4, 8, 8)}, "can't be used: 'labels"),
+        ({"images": pixels(4, 8, 8), "labels": [0, 1, 0]}, "labels must be"),
+        ({"images": pixels(4, 8, 8), "labels": [0.5, 1, 0, 1]}, "labels must be"),
+        ({"images": pixels(4, 8, 8) / 255, "labels": [0, 1, 0, 1]}, "images must be uint8"),
+        ({"images": pixels(4, 8, 8, 2), "labels": [0, 1, 0, 1]}, "images must be uint8"),
+        (
+            {"images": pixels(2, 8, 8), "labels": [0, 1], "test_images": pixels(1, 8, 8), "test_labels": [2]},
+            "class 2 has",
+        ),
+    ],
+)
+def test_other_arrays_are_one_line(arrays: dict[str, Any], line: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(InputError, match=line):
+        data(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("words", [[], ["data.path=''"], ["data.path=nowhere"], ["data.path=5"]])
+def test_a_missing_path_is_one_line(words: list[str]) -> None:
+    with pytest.raises(
+        InputError, match=r"^data.path.*; must be a folder with a folder for each class, or an .npz file$"
+    ):
+        composed_config("data=folder", *map(compose.for_hydra, words))
+
+
+def test_only_the_reader_of_folders_has_a_path(photos: Path) -> None:
+    with pytest.raises(InputError, match="no such key of data=mnist; data=folder has it"):
+        composed_config("data=mnist", f"+data.path={photos}")
+
+
+def test_means_and_deviations_are_those_of_the_training_images(photos: Path) -> None:
+    images = load(data(photos)).train_images
+    mean, std = normalization(data(photos), images)
+    scaled = images.double() / 255
+    assert mean == pytest.approx([scaled.mean().item()])
+    assert std == pytest.approx([scaled.std(correction=0).item()])
+    typed = round(mean[0], 4)
+    assert normalization(data(photos, f"data.mean=[{typed}]"), images) == ([typed], std)
+    with pytest.raises(InputError, match=r"^data.mean=\[0.9\]: must be null, or \["):
+        normalization(data(photos, "data.mean=[0.9]"), images)
+
+
+def test_the_command_in_a_record_names_images_without_the_folders_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for typed, kept in (
+        (f"{tmp_path}/in/photos", "in/photos"),
+        ("/home/me/my photos", "'data.path=my photos'"),
+        ("../photos", "photos"),
+        ("photos.npz", "photos.npz"),
+    ):
+        words = ["data=folder", compose.for_hydra(f"data.path={typed}")]
+        assert compose.command(words).endswith(kept if "=" in kept else f" data.path={kept}")
+
+
+def test_a_run_from_images_to_evaluation(photos: Path, tmp_path: Path) -> None:
+    words = [word for word in TINY if "images" not in word and not word.startswith("data=")]
+    words += ["data=folder", "data.size=28", "optim.batch_size=6", "preprocess.normalize=true", *folders(tmp_path)]
+    words += [f"data.root={tmp_path / 'cache'}"]
+    config = composed_config(*words, f"data.path={photos}")
+    record, folder = run(config), plan(config).folder
+    assert "path" not in record.config["data"]
+    assert record.config["data"]["class_names"] == ["ant", "bee"]
+    assert records.read(plan(config).path) == record
+    moved = photos.rename(tmp_path / "moved")
+    assert run(composed_config(*words, f"data.path={moved}")) == record  # finished already
+    restored = restore(folder, overrides=[f"data.path={moved}"])
+    assert records.key_of(restored.identity) == record.key
+    evaluation = evaluate(restored)
+    assert evaluation.accuracy == record.max_accuracy
+    assert list(evaluation.classes.index) == ["ant", "bee"]
+    without = restore(folder)
+    assert without.config.data.class_names == ["ant", "bee"]
+    with pytest.raises(InputError, match=r"^data.path: missing"):
+        evaluate(without)
+    numbered(moved / "cow", 0, 2)
+    with pytest.raises(InputError, match=r"^data.classes=2: .*/again has 3$"):
+        restore(folder, overrides=[f"data.path={moved.rename(tmp_path / 'again')}"])

@@ -1,0 +1,82 @@
+"""capsexp predict: the classes of images in files."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from support import Program, Trained, composed_config
+
+from capsexp.data import source
+from capsexp.evaluate.predict import predictions
+from capsexp.inspect.restore import restore
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The first packaged test images, each in a file; the last one is in colour."""
+    folder = tmp_path_factory.mktemp("digits")
+    images = source.load(composed_config("data=mnist_sample").data).test_images[:5, 0].numpy()
+    files = [folder / f"{number}.png" for number in range(5)]
+    for file, image in zip(files, images, strict=True):
+        Image.fromarray(image).convert("RGB" if file == files[-1] else "L").save(file)
+    return files
+
+
+def test_predictions_are_the_networks_two_best_classes(trained: Trained, digits: list[Path]) -> None:
+    restored = restore(trained.folder)
+    images = source.load(restored.config.data).test_images[:5]
+    scores = restored(images.float() / 255).scores
+    table = predictions(restored, digits)
+    assert table.file.tolist() == digits
+    for name, score, place in (("class", "score", 1), ("next", "next_score", 2)):
+        expected, label = scores.kthvalue(scores.shape[1] + 1 - place, dim=1)
+        assert table[name].tolist() == [str(one) for one in label.tolist()]
+        assert table[score].tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+def test_the_command_prints_and_writes_the_table(
+    trained: Trained, digits: list[Path], tmp_path: Path, program: Program
+) -> None:
+    output = tmp_path / "new" / "classes.csv"
+    words = [str(trained.folder), *map(str, digits), f"--output={output}"]
+    code, lines, _ = program("capsexp", "predict", *words)
+    written = pd.read_csv(output, dtype={"class": str, "next": str})
+    table = predictions(restore(trained.folder), digits)
+    assert code == 0
+    assert lines[-1] == f"wrote {output}"
+    assert written.columns.tolist() == lines[0].split() == ["file", "class", "score", "next", "next_score"]
+    assert [line.split()[:2] for line in lines[1:-1]] == table[["file", "class"]].astype(str).to_numpy().tolist()
+    assert written["class"].tolist() == table["class"].tolist()
+    assert torch.allclose(torch.tensor(written.score), torch.tensor(table.score.tolist()).double())
+
+
+def test_an_image_of_another_shape_is_resized(trained: Trained, tmp_path: Path) -> None:
+    Image.fromarray(np.full((30, 90, 3), 7, np.uint8)).save(tmp_path / "wide.png")
+    Image.fromarray(np.full((28, 28), 7, np.uint8)).save(tmp_path / "same.png")
+    table = predictions(restore(trained.folder), [tmp_path / "wide.png", tmp_path / "same.png"])
+    assert table.score[0] == table.score[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("", "the following arguments are required: RUN, FILE"),
+        ("RUN", "the following arguments are required: FILE"),
+        ("nothing IMAGE", "nothing: no such checkpoint"),
+        ("RUN IMAGE missing.png", "missing.png: can't be read (No such file or directory)"),
+        ("RUN pyproject.toml", "pyproject.toml: not an image file"),
+        ("RUN .", ".: can't be read (Is a directory)"),
+        ("RUN IMAGE --outptu=x", "unrecognized arguments: --outptu=x"),
+    ],
+)
+def test_wrong_input_is_one_line(
+    words: str, line: str, trained: Trained, digits: list[Path], program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    typed = words.replace("RUN", str(trained.folder)).replace("IMAGE", str(digits[0]))
+    code, lines, (error,) = program("capsexp", "predict", *typed.split())
+    assert (code, lines) == (2, [])
+    assert error.startswith(f"error: {line}")
