@@ -98,12 +98,13 @@ def _published(selection: Selection) -> dict[tuple[str, ...], str]:
 
 def _identity(data: Data, known: dict[str, Identity | InputError]) -> Identity:
     """Which version the files are. Each set is looked for, or downloaded, once; raises InputError each time."""
-    if data.name not in known:
+    name = f"{data.name} {data.path}"
+    if name not in known:
         try:
-            known[data.name] = identify(data)
+            known[name] = identify(data)
         except InputError as error:
-            known[data.name] = error
-    found = known[data.name]
+            known[name] = error
+    found = known[name]
     if isinstance(found, InputError):
         raise found
     return found

@@ -28,6 +28,7 @@ INCIDENTAL = (
     "logger",
     "data.root",
     "data.download",
+    "data.path",
 )
 
 
