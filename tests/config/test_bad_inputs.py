@@ -183,7 +183,7 @@ BAD_INPUTS = [
 BAD_COMBINATIONS = [
     ("model=resnet18 routing=em", "routing=em: model=resnet18 has no capsules; leave it at none"),
     ("model=resnet18 routing.iterations=2", "routing.iterations: no such key"),
-    ("model=capsnet routing=none", "model=capsnet on mnist (28×28): routing=none is for networks without capsules"),
+    ("model=capsnet routing=none", "routing=none: model=capsnet has capsules; choose dynamic, em or inverted"),
     ("model=resnet18 attention.conv=true", "model=resnet18 on mnist (28×28): attention.conv=true: "),
     (
         "model=huang_cnn reconstruction.enabled=true",

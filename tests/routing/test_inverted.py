@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from capsexp.nn.capsules import CapsuleLayer, LinearCapsules
-from capsexp.nn.conv_capsules import ConvCapsules
+from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.routing import Capsules
 from capsexp.routing.inverted import InvertedRouting

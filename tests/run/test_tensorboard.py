@@ -26,9 +26,9 @@ from torch.utils.tensorboard import SummaryWriter
 from capsexp.config.schema import Config
 from capsexp.data import source
 from capsexp.data.loader import BatchGroups, DeviceLoader
-from capsexp.nn.capture import capture, entropy
 from capsexp.run import checkpoints, tensorboard
 from capsexp.run.build import build
+from capsexp.run.capture import capture, entropy
 from capsexp.run.checkpoints import EpochCheckpoint
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
