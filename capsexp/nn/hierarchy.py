@@ -35,7 +35,8 @@ class Hierarchy(nn.Module):
 
 
 def _concurrent(layers: list[CapsuleLayer], primary: Capsules) -> Capsules:
-    levels, votes = [primary], list[Capsules]()
+    levels: list[Capsules] = [primary]
+    votes: list[Capsules] = []
     for layer in layers:
         votes.append(layer.votes(levels[-1]))
         levels.append(layer.routing.iteration(*votes[-1], None))
