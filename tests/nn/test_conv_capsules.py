@@ -14,11 +14,6 @@ from capsexp.routing.inverted import InvertedRouting
 PROCEDURES = [DynamicRouting, EMRouting, InvertedRouting]
 
 
-@pytest.fixture(autouse=True)
-def _seeded():
-    torch.manual_seed(0)
-
-
 def routing(kind: type[Routing], parents: int, pose: int) -> Routing:
     return kind(parents, pose).double()
 

@@ -9,6 +9,7 @@ from annotated_types import Ge
 from support import composed_config
 from torch import Tensor, nn
 
+from capsexp.models import CapsNet, DACapsNet
 from capsexp.nn import Capsules, Routing, squash
 from capsexp.run.build import build
 
@@ -80,7 +81,9 @@ def test_votes_are_computed_again_only_for_children_that_changed(monkeypatch: py
     assert calls == [0, 1, 2, 2]  # in the second iteration none; in the third only the class capsules are routed
 
 
-@pytest.mark.parametrize("model", ["capsnet", "da_capsnet"])
-def test_networks_give_their_squash_constant_to_routing(model: str) -> None:
-    made = network(model, SquashingRouting)
-    assert made.classes.routing.squash_constant == {"capsnet": 1.0, "da_capsnet": 0.5}[model]
+@pytest.mark.parametrize("kind", [CapsNet, DACapsNet])
+def test_networks_give_their_squash_constant_to_routing_and_primary_capsules(kind: type[nn.Module]) -> None:
+    made = kind((1, 28, 28), 2, SquashingRouting, width=0.1, squash_constant=0.25)
+    assert made.classes.routing.squash_constant == 0.25
+    if kind is CapsNet:
+        assert made.primary.squash_constant == 0.25

@@ -25,11 +25,6 @@ def drawn(*places: int) -> tuple[Tensor, Tensor]:
     return torch.randn(*places, 5, 3, 4, dtype=torch.float64), torch.rand(*places, 5, dtype=torch.float64)
 
 
-@pytest.fixture(autouse=True)
-def _seeded():
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize("iterations", [1, 2, 4])
 def test_coefficients_sum_to_one_over_the_parents(iterations: int):
     coefficients = routing(iterations=iterations).coefficients(*drawn(2))

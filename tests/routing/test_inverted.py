@@ -10,11 +10,6 @@ from capsexp.nn.routing import Capsules
 from capsexp.routing.inverted import InvertedRouting
 
 
-@pytest.fixture(autouse=True)
-def _seeded():
-    torch.manual_seed(0)
-
-
 def made(parents: int = 3, pose: int = 4, **options: object) -> InvertedRouting:
     routing = InvertedRouting(parents, pose, **options).double()  # type: ignore[arg-type]
     for parameter in routing.parameters():
