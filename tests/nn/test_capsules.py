@@ -34,9 +34,9 @@ def test_the_order_in_which_the_children_of_a_grid_are_numbered(types_first: boo
     layer = LinearCapsules(2 * 3 * 4, 5, 6, 7, DynamicRouting(5, 7), types_first=types_first)
     poses, activations = torch.randn(1, 2, 3, 4, 6), torch.rand(1, 2, 3, 4)
     votes, present = layer.votes(Capsules(poses, activations))
-    number = 3 * 2 * 3 + 1 * 3 + 2 if types_first else 1 * 3 * 4 + 2 * 4 + 3  # of row 1, column 2, type 3
-    torch.testing.assert_close(votes[0, number, 4], layer.matrices.weight[number, 4] @ poses[0, 1, 2, 3])
-    assert present[0, number] == activations[0, 1, 2, 3]
+    number = 2 * 2 * 3 + 0 * 3 + 1 if types_first else 0 * 3 * 4 + 1 * 4 + 2  # of row 0, column 1, type 2
+    torch.testing.assert_close(votes[0, number, 4], layer.matrices.weight[number, 4] @ poses[0, 0, 1, 2])
+    assert present[0, number] == activations[0, 0, 1, 2]
 
 
 def test_each_pair_of_capsules_has_its_own_matrix() -> None:
