@@ -34,7 +34,7 @@ from capsexp.cli import Parser, end_with
 from capsexp.config.schema import Config
 from capsexp.data.loader import Batch
 from capsexp.run.build import build
-from capsexp.run.environment import host_peak, keep_freed_memory, processor
+from capsexp.run.environment import forbid_tf32, host_peak, keep_freed_memory, processor
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import WARM_UP, make_optimizer, make_step
 from capsexp.run.plan import Plan, find_device
@@ -101,6 +101,7 @@ class Steps:
 def main(arguments: list[str]) -> None:
     """Runs the command."""
     keep_freed_memory()
+    forbid_tf32()
     options = _options(arguments)
     if options.alone is not None:
         print(_peak(options))

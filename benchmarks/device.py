@@ -22,7 +22,7 @@ from capsexp.config.schema import Config
 from capsexp.data.loader import Batch
 from capsexp.errors import DONE, FAILED, CapsexpError, RunError, first_line
 from capsexp.run.build import build
-from capsexp.run.environment import peak_memory_mb, processor
+from capsexp.run.environment import forbid_tf32, peak_memory_mb, processor
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import WARM_UP, make_optimizer, make_step
 from capsexp.run.plan import Plan, find_device
@@ -39,6 +39,7 @@ NETWORKS = {
 
 def main(overrides: list[str]) -> int:
     """Runs the command; the exit code."""
+    forbid_tf32()
     device = find_device(_config("data=mnist", overrides))[0]
     checks: dict[str, Callable[[], str]] = {
         "versions": _versions,

@@ -20,7 +20,7 @@ from capsexp.config.schema import Config, Paths, check, training_preprocess
 from capsexp.data import source
 from capsexp.data.loader import DeviceLoader, TrainingLoader
 from capsexp.run.build import build
-from capsexp.run.environment import keep_freed_memory
+from capsexp.run.environment import forbid_tf32, keep_freed_memory
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import make_optimizer
@@ -60,6 +60,7 @@ def configured(words: Sequence[str]) -> Config:
 def compare(overrides: Sequence[str], rounds: int = 5) -> EpochTimes:
     """Epochs of some rounds, after one to warm up, of DEFAULTS with the overrides."""
     keep_freed_memory()
+    forbid_tf32()
     bare, runner = [], []
     for seed in range(rounds + 1):
         config = configured([*DEFAULTS, *overrides, f"seed={seed}"])

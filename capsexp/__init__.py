@@ -1,11 +1,17 @@
-"""capsexp: do the published numbers for capsule networks with attention hold?"""
+"""capsexp: do the published numbers for capsule networks with attention hold?
+
+As a library: `capsexp.models` has the networks, `capsexp.nn` their layers and losses, `capsexp.routing` the routing
+procedures. They import torch and nothing else of a run.
+"""
 
 from collections.abc import Callable
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge, Gt, Le
 
-from capsexp import torchvision_fix
+if TYPE_CHECKING:
+    from capsexp.run.module import CapsuleModule
 
 # Types of configuration fields and of constructors' arguments, checked by capsexp.config.checks.
 Count = Annotated[int, Ge(1)]
@@ -18,4 +24,18 @@ Fraction = Annotated[float, Gt(0), Le(1)]  # of a whole, never none of it
 #: Prints a line for the user.
 Log = Callable[[str], None]
 
-torchvision_fix.install()
+
+def load(path: Path | str, device: str = "cpu") -> "CapsuleModule":
+    """A trained network in evaluation mode: pixels between 0 and 1, [B, channels, H, W] -> scores and class capsules.
+
+    Its `network` takes normalised pixels; its `decoder`, if there is one, reconstructs images.
+
+    Args:
+        path: a run's folder below paths.logs (its best.ckpt, else its last.ckpt), or a checkpoint.
+        device: of the network.
+
+    Raises InputError for a file that isn't a checkpoint of this capsexp, or a damaged one.
+    """
+    from capsexp.inspect.restore import restore  # imports Hydra and Lightning, which nothing else of a library needs
+
+    return restore(Path(path), device).module

@@ -9,11 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from launching import reproduce
 from support import ROOT, TINY, Ended, Program, Trained, folders, train
 
 # A shell's background jobs ignore Ctrl-C, and so would the programs that these tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Random numbers are the same in every run of a test."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

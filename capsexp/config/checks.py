@@ -14,7 +14,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -34,6 +34,8 @@ class Matches:
     pattern: str
     words: str
 
+
+_LISTS = (list, Sequence)
 
 #: A name in names of files.
 Name = Annotated[str, Matches(r"[A-Za-z0-9][\w-]{0,63}", "a name of at most 64 letters, digits, - and _")]
@@ -117,7 +119,7 @@ def check_value(value: object, annotation: Any, key: str) -> Any:
     if annotation == Component:
         return _check_component_shape(value, key)
     origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is list and isinstance(value, list):
+    if origin in _LISTS and isinstance(value, list):
         return [check_value(item, arguments[0], f"{key}[{index}]") for index, item in enumerate(value)]
     if origin is dict and isinstance(value, dict):
         return {str(name): check_value(item, arguments[1], f"{key}.{name}") for name, item in value.items()}
@@ -144,7 +146,7 @@ def describe(annotation: Any) -> str:
         return "one of " + ", ".join(str(choice) for choice in arguments)
     if origin in (Union, types.UnionType):
         return " or ".join(describe(kind) for kind in arguments)
-    if origin is list:
+    if origin in _LISTS:
         return f"a list, each {describe(arguments[0])}"
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
     return words.get(annotation, "a group of keys")
@@ -165,7 +167,7 @@ def _forms(annotation: Any) -> list[Matches]:
 
 
 def _is_nested(annotation: Any) -> bool:
-    return dataclasses.is_dataclass(annotation) or get_origin(annotation) in (list, dict) or annotation == Component
+    return dataclasses.is_dataclass(annotation) or get_origin(annotation) in (*_LISTS, dict) or annotation == Component
 
 
 _MISFIT = object()

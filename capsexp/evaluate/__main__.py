@@ -51,7 +51,9 @@ def main(words: list[str]) -> None:
     from capsexp.evaluate.evaluation import evaluate  # torch takes seconds to import: after the checks
     from capsexp.evaluate.robustness import GRID, robustness
     from capsexp.inspect.restore import restore
+    from capsexp.run.environment import forbid_tf32
 
+    forbid_tf32()
     restored = restore(Path(given["checkpoint"]), None, overrides)
     evaluation = evaluate(restored, _log)
     print_evaluation(restored, evaluation)

@@ -11,9 +11,9 @@ from capsexp.errors import RunError
 from capsexp.inspect.receptive_field import ReceptiveFields, receptive_fields
 from capsexp.inspect.restore import Restored
 from capsexp.inspect.traversal import OFFSETS, traverse
-from capsexp.nn.capture import AttentionMap, Capture, LayerCapture, capture, entropy
 from capsexp.nn.losses import reconstruction_loss
 from capsexp.nn.scores import Scores
+from capsexp.run.capture import AttentionMap, Capture, LayerCapture, capture, entropy
 from capsexp.run.records import Json
 
 STRONGEST = 6  # child capsules that are listed one by one

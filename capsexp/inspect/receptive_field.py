@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from capsexp.nn.attention import CBAM, ConvAttention
-from capsexp.nn.capture import Window, capture
+from capsexp.run.capture import Window, capture
 
 
 class ReceptiveFields(NamedTuple):

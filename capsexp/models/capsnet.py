@@ -11,12 +11,13 @@
 from torch import Tensor, nn
 
 from capsexp import Count, Fraction, Positive
-from capsexp.config.schema import Attention
-from capsexp.models import cbam, convolved, scaled
-from capsexp.nn.attention import CapsAttention, ConvAttention
-from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules
+from capsexp.models.parts import cbam, convolved, scaled
+from capsexp.nn.attention import Attention, CapsAttention, ConvAttention
+from capsexp.nn.capsules import LinearCapsules
+from capsexp.nn.primary import PrimaryCapsules
 from capsexp.nn.routing import RoutingFactory
 from capsexp.nn.scores import Prediction, Scores
+from capsexp.routing.dynamic import DynamicRouting
 
 
 class CapsNet(nn.Module):
@@ -40,8 +41,8 @@ class CapsNet(nn.Module):
         self,
         image_shape: tuple[int, int, int],
         classes: int,
-        routing: RoutingFactory,
-        attention: Attention,
+        routing: RoutingFactory = DynamicRouting,
+        attention: Attention = Attention(),
         *,
         width: Fraction = 1.0,
         channels: Count = 256,
@@ -68,15 +69,18 @@ class CapsNet(nn.Module):
             squash_constant=squash_constant,
             attention=ConvAttention(types * primary_pose) if attention.conv else None,
         )
+        procedure = routing(classes, class_pose)
+        procedure.squash_constant = squash_constant
         self.classes = LinearCapsules(
             types * positions**2,
             classes,
             primary_pose,
             class_pose,
-            routing(classes, class_pose, squash_constant),
+            procedure,
             attention=CapsAttention(class_pose) if attention.caps else None,
+            types_first=True,
         )
-        self.scores = Scores(self.classes.routing, class_pose)
+        self.scores = Scores(procedure, class_pose)
 
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> scores [B, J], with dynamic routing lengths, and poses [B, J, D] of the classes."""

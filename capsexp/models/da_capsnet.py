@@ -23,14 +23,14 @@ import torch
 from torch import Tensor, nn
 
 from capsexp import Count, Fraction, Positive
-from capsexp.config.schema import Attention
-from capsexp.models import cbam, convolved, initialise_as_keras, scaled
-from capsexp.nn.attention import Axis, AxisAttention, ConvAttention
+from capsexp.models.parts import cbam, convolved, initialise_as_keras, scaled
+from capsexp.nn.attention import Attention, Axis, AxisAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.precision import at_least_float32
 from capsexp.nn.routing import Capsules, RoutingFactory
 from capsexp.nn.scores import Prediction, Scores
 from capsexp.nn.squash import squash
+from capsexp.routing.dynamic import DynamicRouting
 
 
 class DACapsNet(nn.Module):
@@ -55,8 +55,8 @@ class DACapsNet(nn.Module):
         self,
         image_shape: tuple[int, int, int],
         classes: int,
-        routing: RoutingFactory,
-        attention: Attention,
+        routing: RoutingFactory = DynamicRouting,
+        attention: Attention = Attention(conv=True, caps=True),
         *,
         width: Fraction = 1.0,
         channels: Count = 64,
@@ -90,16 +90,18 @@ class DACapsNet(nn.Module):
         self.trunk = nn.Sequential(*trunk)
         self.attention = ConvAttention(child) if attention.conv else nn.Identity()
         self.squash_constant = squash_constant
+        procedure = routing(classes, class_pose)
+        procedure.squash_constant = squash_constant
         self.classes = LinearCapsules(
             1,  # child at each position; the matrices are shared over positions: "each capsule shares the weight"
             classes,
             child,
             class_pose,
-            routing(classes, class_pose, squash_constant),
+            procedure,
             attention=AxisAttention(caps_axis, positions**2, classes, class_pose) if attention.caps else None,
             scale=math.sqrt(2 / (child + classes * class_pose)),  # Glorot's, of one matrix of J · D × C
         )
-        self.scores = Scores(self.classes.routing, class_pose)
+        self.scores = Scores(procedure, class_pose)
         initialise_as_keras(self)
 
     def forward(self, images: Tensor) -> Prediction:

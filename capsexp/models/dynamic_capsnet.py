@@ -16,13 +16,13 @@ from typing import Literal
 from torch import Tensor, nn
 
 from capsexp import Count, Fraction
-from capsexp.config.schema import Attention
-from capsexp.models import cbam, convolved, scaled
-from capsexp.nn.attention import CapsAttention, ConvAttention
-from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
-from capsexp.nn.capsules import LinearCapsules, PrimaryCapsules
+from capsexp.models.parts import cbam, convolved, make_backbone, scaled
+from capsexp.nn.attention import Attention, CapsAttention, ConvAttention
+from capsexp.nn.capsules import LinearCapsules
+from capsexp.nn.primary import PrimaryCapsules
 from capsexp.nn.routing import RoutingFactory
 from capsexp.nn.scores import Prediction, Scores
+from capsexp.routing.dynamic import DynamicRouting
 
 
 class DynamicCapsNet(nn.Module):
@@ -45,8 +45,8 @@ class DynamicCapsNet(nn.Module):
         self,
         image_shape: tuple[int, int, int],
         classes: int,
-        routing: RoutingFactory,
-        attention: Attention,
+        routing: RoutingFactory = DynamicRouting,
+        attention: Attention = Attention(),
         *,
         width: Fraction = 1.0,
         backbone: Literal["simple", "resnet"] = "simple",
@@ -59,15 +59,10 @@ class DynamicCapsNet(nn.Module):
         class_pose: Count = 16,
     ) -> None:
         super().__init__()
-        inputs, size, _ = image_shape
-        self.backbone: nn.Module
-        if backbone == "simple":
-            features, stride, size = scaled(channels, width), 2, convolved(size, kernel)
-            self.backbone = SimpleBackbone(inputs, features, kernel)
-        else:
-            features, stride, size = scaled(resnet_channels, width), 1, convolved(size, 3, stride=2, padding=1)
-            self.backbone = ResNetBackbone(inputs, scaled(resnet_stem, width), features)
+        stride = 2 if backbone == "simple" else 1
+        features = scaled(channels if backbone == "simple" else resnet_channels, width)
         types = scaled(capsule_types, width)
+        self.backbone, size = make_backbone(backbone, image_shape, features, scaled(resnet_stem, width), kernel)
         self.cbam = cbam(features, attention)
         self.primary = PrimaryCapsules(
             features,
@@ -84,6 +79,7 @@ class DynamicCapsNet(nn.Module):
             class_pose,
             routing(classes, class_pose),
             attention=CapsAttention(class_pose) if attention.caps else None,
+            types_first=True,
         )
         self.scores = Scores(self.classes.routing, class_pose)
 

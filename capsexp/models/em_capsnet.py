@@ -18,15 +18,14 @@ from typing import Literal
 from torch import Tensor, nn
 
 from capsexp import Count, Fraction, Positive
-from capsexp.config.schema import Attention
-from capsexp.models import cbam, convolved, scaled
-from capsexp.nn.attention import CapsAttention, ConvAttention
-from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
-from capsexp.nn.capsules import LinearCapsules
-from capsexp.nn.conv_capsules import ConvCapsules, ConvPrimaryCapsules
+from capsexp.models.parts import cbam, convolved, make_backbone, scaled
+from capsexp.nn.attention import Attention, CapsAttention, ConvAttention
+from capsexp.nn.capsules import ConvCapsules, LinearCapsules
 from capsexp.nn.hierarchy import Hierarchy
+from capsexp.nn.primary import PrimaryCapsules
 from capsexp.nn.routing import RoutingFactory
 from capsexp.nn.scores import Prediction, Scores
+from capsexp.routing.em import EMRouting
 
 
 class EMCapsNet(nn.Module):
@@ -51,8 +50,8 @@ class EMCapsNet(nn.Module):
         self,
         image_shape: tuple[int, int, int],
         classes: int,
-        routing: RoutingFactory,
-        attention: Attention,
+        routing: RoutingFactory = EMRouting,
+        attention: Attention = Attention(),
         *,
         width: Fraction = 1.0,
         backbone: Literal["simple", "resnet"] = "simple",
@@ -64,26 +63,21 @@ class EMCapsNet(nn.Module):
         scale: Positive = 1.0,
     ) -> None:
         super().__init__()
-        inputs, size, _ = image_shape
+        features = scaled(channels if backbone == "simple" else resnet_channels, width)
         types = scaled(capsule_types, width)
-        self.backbone: nn.Module
-        if backbone == "simple":
-            features, size = scaled(channels, width), convolved(size, 4, stride=2, padding=1)
-            self.backbone = SimpleBackbone(inputs, features, kernel=4, stride=2, padding=1, norm=True)
-        else:
-            features, size = scaled(resnet_channels, width), convolved(size, 3, stride=2, padding=1)
-            self.backbone = ResNetBackbone(inputs, scaled(resnet_stem, width), features)
+        self.backbone, size = make_backbone(
+            backbone, image_shape, features, scaled(resnet_stem, width), kernel=4, stride=2, padding=1, norm=True
+        )
         convolved(convolved(size, 3, stride=2), 3)  # raises ValueError if the kernels don't fit
         procedures = [routing(parents, pose) for parents in (types, types, classes)]
         self.cbam = cbam(features, attention)
-        self.primary = ConvPrimaryCapsules(
+        self.primary = PrimaryCapsules(
             features,
             types,
             pose,
             kernel=1,
-            stride=1,
-            bias=True,
-            routing=procedures[0],
+            presence=procedures[0].presence,
+            activations=procedures[0].uses_activations,
             attention=ConvAttention(types * pose) if attention.conv else None,
         )
         self.capsules = Hierarchy(

@@ -20,10 +20,8 @@ from annotated_types import Ge, Lt
 from torch import nn
 
 from capsexp import Fraction
-from capsexp.config.schema import Attention
-from capsexp.models import convolved, initialise_as_keras, scaled
-from capsexp.models.cnn import ConvolutionalNetwork, first_attention
-from capsexp.nn.routing import RoutingFactory
+from capsexp.models.parts import ConvolutionalNetwork, convolved, first_attention, initialise_as_keras, scaled
+from capsexp.nn.attention import Attention
 
 
 class HuangCNN(ConvolutionalNetwork):
@@ -40,8 +38,7 @@ class HuangCNN(ConvolutionalNetwork):
         self,
         image_shape: tuple[int, int, int],
         classes: int,
-        routing: RoutingFactory,
-        attention: Attention,
+        attention: Attention = Attention(),
         *,
         width: Fraction = 1.0,
         padding: Literal["same", "valid"] = "same",

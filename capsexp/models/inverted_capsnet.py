@@ -18,21 +18,21 @@ authors' release; the numbers of parameters agree. With dynamic routing, squashe
 are the lengths of the class capsules: "CapsNet*" of Fig. 5.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
 from torch import Tensor, nn
 
 from capsexp import Count, Fraction
-from capsexp.config.schema import Attention
-from capsexp.models import cbam, convolved, scaled
-from capsexp.nn.attention import CapsAttention, ConvAttention
-from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
-from capsexp.nn.capsules import CapsuleLayer, LinearCapsules
-from capsexp.nn.conv_capsules import ConvCapsules, ConvPrimaryCapsules
+from capsexp.models.parts import cbam, convolved, make_backbone, scaled
+from capsexp.nn.attention import Attention, CapsAttention, ConvAttention
+from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.hierarchy import Hierarchy
+from capsexp.nn.primary import PrimaryCapsules
 from capsexp.nn.routing import RoutingFactory
 from capsexp.nn.scores import Prediction, Scores
+from capsexp.routing.inverted import InvertedRouting
 
 
 class InvertedCapsNet(nn.Module):
@@ -59,8 +59,8 @@ class InvertedCapsNet(nn.Module):
         self,
         image_shape: tuple[int, int, int],
         classes: int,
-        routing: RoutingFactory,
-        attention: Attention,
+        routing: RoutingFactory = InvertedRouting,
+        attention: Attention = Attention(),
         *,
         width: Fraction = 1.0,
         backbone: Literal["simple", "resnet"] = "simple",
@@ -72,20 +72,15 @@ class InvertedCapsNet(nn.Module):
         capsule_types: Count = 32,
         pose: Count = 16,
         structure: Literal["vector", "matrix"] = "matrix",
-        strides: list[Count],
-        hidden: list[Count],
+        strides: Sequence[Count] = (2, 1),  # tuples: in the keys of runs, these are no defaults
+        hidden: Sequence[Count] = (),
     ) -> None:
         super().__init__()
-        inputs, size, _ = image_shape
+        features = scaled(channels if backbone == "simple" else resnet_channels, width)
         types = scaled(capsule_types, width)
-        size = convolved(size, 3, stride=2, padding=1)
-        self.backbone: nn.Module
-        if backbone == "simple":
-            features = scaled(channels, width)
-            self.backbone = SimpleBackbone(inputs, features, kernel=3, stride=2, padding=1)
-        else:
-            features = scaled(resnet_channels, width)
-            self.backbone = ResNetBackbone(inputs, scaled(resnet_stem, width), features)
+        self.backbone, size = make_backbone(
+            backbone, image_shape, features, scaled(resnet_stem, width), kernel=3, stride=2, padding=1
+        )
         size = convolved(size, primary_kernel, primary_stride)
         layers: list[CapsuleLayer] = []
         for stride in strides:
@@ -98,14 +93,15 @@ class InvertedCapsNet(nn.Module):
         if attention.caps:
             layers[-1].attention = CapsAttention(pose)
         self.cbam = cbam(features, attention)
-        self.primary = ConvPrimaryCapsules(
+        self.primary = PrimaryCapsules(
             features,
             types,
             pose,
             primary_kernel,
             primary_stride,
+            presence=layers[0].routing.presence,
+            activations=layers[0].routing.uses_activations,
             bias=False,
-            routing=layers[0].routing,
             attention=ConvAttention(types * pose) if attention.conv else None,
         )
         self.capsules = Hierarchy(layers)

@@ -17,11 +17,9 @@ the capsule networks in Table 1.
 from torch import nn
 
 from capsexp import Count, Fraction
-from capsexp.config.schema import Attention
-from capsexp.models import scaled
-from capsexp.models.cnn import ConvolutionalNetwork, first_attention
+from capsexp.models.parts import ConvolutionalNetwork, first_attention, scaled
+from capsexp.nn.attention import Attention
 from capsexp.nn.backbones import ResidualBlock
-from capsexp.nn.routing import RoutingFactory
 
 
 class ResNet18(ConvolutionalNetwork):
@@ -37,8 +35,7 @@ class ResNet18(ConvolutionalNetwork):
         self,
         image_shape: tuple[int, int, int],
         classes: int,
-        routing: RoutingFactory,
-        attention: Attention,
+        attention: Attention = Attention(),
         *,
         width: Fraction = 1.0,
         channels: Count = 64,

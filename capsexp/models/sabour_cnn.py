@@ -19,10 +19,8 @@ from annotated_types import Ge, Lt
 from torch import nn
 
 from capsexp import Fraction
-from capsexp.config.schema import Attention
-from capsexp.models import scaled
-from capsexp.models.cnn import ConvolutionalNetwork, first_attention
-from capsexp.nn.routing import RoutingFactory
+from capsexp.models.parts import ConvolutionalNetwork, first_attention, scaled
+from capsexp.nn.attention import Attention
 
 
 class SabourCNN(ConvolutionalNetwork):
@@ -38,8 +36,7 @@ class SabourCNN(ConvolutionalNetwork):
         self,
         image_shape: tuple[int, int, int],
         classes: int,
-        routing: RoutingFactory,
-        attention: Attention,
+        attention: Attention = Attention(),
         *,
         width: Fraction = 1.0,
         dropout: Annotated[float, Ge(0), Lt(1)] = 0.5,

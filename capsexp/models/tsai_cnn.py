@@ -21,10 +21,8 @@ from typing import Literal
 from torch import nn
 
 from capsexp import Count, Fraction
-from capsexp.config.schema import Attention
-from capsexp.models import convolved, scaled
-from capsexp.models.cnn import ConvolutionalNetwork, first_attention
-from capsexp.nn.routing import RoutingFactory
+from capsexp.models.parts import ConvolutionalNetwork, convolved, first_attention, scaled
+from capsexp.nn.attention import Attention
 
 
 class TsaiCNN(ConvolutionalNetwork):
@@ -40,8 +38,7 @@ class TsaiCNN(ConvolutionalNetwork):
         self,
         image_shape: tuple[int, int, int],
         classes: int,
-        routing: RoutingFactory,
-        attention: Attention,
+        attention: Attention = Attention(),
         *,
         width: Fraction = 1.0,
         channels: Count = 1024,
@@ -81,8 +78,7 @@ class TsaiMultiCNN(ConvolutionalNetwork):
         self,
         image_shape: tuple[int, int, int],
         classes: int,
-        routing: RoutingFactory,
-        attention: Attention,
+        attention: Attention = Attention(),
         *,
         width: Fraction = 1.0,
         channels: Count = 1024,

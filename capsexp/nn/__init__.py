@@ -1,5 +1,46 @@
-"""Building blocks: no configuration, no Lightning.
+"""Building blocks: capsule layers, attention, decoder, losses. They need torch and nothing else of a run.
 
 Shape letters, everywhere: B batch, I child capsules, J parent capsules, C child pose size,
 D parent pose size, K kernel positions, H W space.
 """
+
+from capsexp.nn.attention import CBAM, Attention, AxisAttention, CapsAttention, ConvAttention
+from capsexp.nn.backbones import ResidualBlock, ResNetBackbone, SimpleBackbone
+from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
+from capsexp.nn.decoder import Decoder
+from capsexp.nn.hierarchy import Hierarchy
+from capsexp.nn.losses import BinaryCrossEntropyLoss, CrossEntropyLoss, MarginLoss, SpreadLoss, reconstruction_loss
+from capsexp.nn.matrices import TransformationMatrices
+from capsexp.nn.primary import PrimaryCapsules
+from capsexp.nn.routing import Capsules, Routing, RoutingFactory
+from capsexp.nn.scores import Prediction, Scores
+from capsexp.nn.squash import squash
+
+__all__ = [
+    "CBAM",
+    "Attention",
+    "AxisAttention",
+    "BinaryCrossEntropyLoss",
+    "CapsAttention",
+    "CapsuleLayer",
+    "Capsules",
+    "ConvAttention",
+    "ConvCapsules",
+    "CrossEntropyLoss",
+    "Decoder",
+    "Hierarchy",
+    "LinearCapsules",
+    "MarginLoss",
+    "Prediction",
+    "PrimaryCapsules",
+    "ResNetBackbone",
+    "ResidualBlock",
+    "Routing",
+    "RoutingFactory",
+    "Scores",
+    "SimpleBackbone",
+    "SpreadLoss",
+    "TransformationMatrices",
+    "reconstruction_loss",
+    "squash",
+]

@@ -1,5 +1,6 @@
 """The attention modules that the papers put into capsule networks. Each keeps its input's shape."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -10,13 +11,24 @@ from torch import Tensor, nn
 Axis = Literal["pose", "parents", "children", "votes", "capsules"]
 
 
+@dataclass(frozen=True)
+class Attention:
+    """The attention modules of a network, which says where it puts them."""
+
+    cbam: bool = False  # on a feature map
+    conv: bool = False  # huang's Conv-Attention, on a feature map
+    caps: bool = False  # huang's Caps-Attention, on votes
+    cbam_reduction: int = 16
+    cbam_momentum: float = 0.1
+
+
 class ChannelAttention(nn.Module):
     """Channel attention of CBAM (Woo et al. 2018): M_c = σ(W1 W0 avg(F) + W1 W0 max(F)), W0 of C/r × C.
 
     jiao, Eqs. 3-4, with the bracket of Eq. 4 where Woo et al. have it.
     """
 
-    def __init__(self, channels: int, reduction: int) -> None:
+    def __init__(self, channels: int, reduction: int = 16) -> None:
         super().__init__()
         hidden = max(1, channels // reduction)
         self.shared = nn.Sequential(nn.Linear(channels, hidden), nn.ReLU(), nn.Linear(hidden, channels))

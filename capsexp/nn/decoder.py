@@ -1,5 +1,6 @@
 """The decoder that reconstructs the image from the class capsules (Sabour et al. 2017, section 4.1)."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -21,12 +22,14 @@ class Decoder(nn.Module):
     """Fully connected layers with ReLU between them and a sigmoid at the end.
 
     Args:
-        capsules, pose: J and D of the class capsules.
-        hidden: widths of the hidden layers; 512 and 1024 in the paper.
         image_shape: (channels, height, width) of the reconstruction.
+        capsules, pose: J and D of the class capsules.
+        hidden: widths of the hidden layers.
     """
 
-    def __init__(self, capsules: int, pose: int, hidden: list[int], image_shape: tuple[int, int, int]) -> None:
+    def __init__(
+        self, image_shape: tuple[int, int, int], capsules: int, pose: int = 16, hidden: Sequence[int] = (512, 1024)
+    ) -> None:
         super().__init__()
         self.image_shape = image_shape
         channels, height, width = image_shape

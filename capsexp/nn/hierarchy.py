@@ -1,11 +1,10 @@
 """Layers of capsules, one above the other, and the order of their iterations (tsai, procedure 2)."""
 
 from collections.abc import Iterable
-from functools import partial
 
-from torch import Tensor, nn
+from torch import nn
 
-from capsexp.nn.capsules import CapsuleLayer, Iterations
+from capsexp.nn.capsules import CapsuleLayer
 from capsexp.nn.routing import Capsules
 
 
@@ -28,25 +27,28 @@ class Hierarchy(nn.Module):
         """The primary capsules -> the class capsules, poses [B, J, D]."""
         layers: list[CapsuleLayer] = list(self.layers)  # type: ignore[arg-type]
         if layers[0].routing.concurrent:
-            # Chunks fit the votes of the lowest layer, which has the most in tsai's networks.
-            return layers[0].in_chunks(partial(_concurrent, layers), primary)
+            return _concurrent(layers, primary)
         capsules = primary
         for layer in layers:
             capsules = layer(capsules)
         return capsules
 
 
-def _concurrent(layers: list[CapsuleLayer], poses: Tensor, activations: Tensor | None = None) -> Capsules:
-    """The class capsules, from the primary capsules' poses and activations."""
-    routed = [Iterations(layer) for layer in layers]
-    capsules = [Capsules(poses, activations)]
-    for route in routed:
-        capsules.append(route(capsules[-1], None))
+def _concurrent(layers: list[CapsuleLayer], primary: Capsules) -> Capsules:
+    levels: list[Capsules] = [primary]
+    votes: list[Capsules] = []
+    for layer in layers:
+        votes.append(layer.votes(levels[-1]))
+        levels.append(layer.routing.iteration(*votes[-1], None))
+    voters = levels[:-1]
     for remaining in range(layers[0].routing.iterations - 1, 0, -1):
         # An iteration moves a change up by one layer: the n-th layer from the top does n − 1 iterations less, since its
         # last would not reach the class capsules.
-        routed = routed[-remaining:]
-        capsules = capsules[-len(routed) - 1 :]
-        steps = zip(routed, capsules[:-1], capsules[1:], strict=True)
-        capsules = [capsules[0], *(route(children, parents.poses) for route, children, parents in steps)]
-    return capsules[-1]
+        layers, votes, voters = layers[-remaining:], votes[-remaining:], voters[-remaining:]
+        levels = levels[-len(layers) - 1 :]
+        known = zip(layers, votes, voters, levels[:-1], strict=True)
+        votes = [old if children is voter else layer.votes(children) for layer, old, voter, children in known]
+        voters = levels[:-1]
+        routed = zip(layers, votes, levels[1:], strict=True)
+        levels = [levels[0], *(layer.routing.iteration(*vote, parents.poses) for layer, vote, parents in routed)]
+    return levels[-1]

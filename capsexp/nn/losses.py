@@ -50,17 +50,15 @@ class SpreadLoss(nn.Module):
 
     Args:
         first, last: the margin m at the first step and after the last.
-        steps: number of optimisation steps over which m grows linearly; after them it is constant. None: all steps of
-            the run, see `grow_over`; conf/ has that. 136,850, all of tsai's training, is the default here because the
-            identities of the first records leave it out. Hinton et al. only write "during training". The counts of
-            steps are buffers, so that checkpoints contain them. In evaluation the margin is that of the last training
-            step.
+        steps: number of optimisation steps over which m grows linearly; after them it is constant. None: those that
+            `grow_over` sets. Hinton et al. only write "during training". The counts of steps are buffers, so that
+            checkpoints contain them. In evaluation the margin is that of the last training step.
     """
 
     steps_done: Tensor
     steps_in_all: Tensor
 
-    def __init__(self, *, first: UnitInterval = 0.2, last: UnitInterval = 0.9, steps: Count | None = 136_850) -> None:
+    def __init__(self, *, first: UnitInterval = 0.2, last: UnitInterval = 0.9, steps: Count | None = None) -> None:
         super().__init__()
         self.first, self.last, self.steps = first, last, steps
         self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
@@ -94,18 +92,19 @@ class CrossEntropyLoss(nn.Module):
 
 
 class BinaryCrossEntropyLoss(MultilabelLoss):
-    """Σ_k −T_k log p_k − (1 − T_k) log(1 − p_k), over the J classes k, divided by J (tsai, section 4.3).
+    """Σ_k −T_k log p_k − (1 − T_k) log(1 − p_k), over the J classes k, divided by J (tsai, section 4.3); of logits.
 
     The paper doesn't say whether the classes are summed or averaged; libraries average.
 
-    With `logits`, scores are logits x and p = sigmoid(x). Without, scores are p: lengths or activations, see
-    `Routing.presence`; their logarithms are clamped at −100, so that the loss is finite for p of 0 or 1.
+    Args:
+        logits: scores are logits x, with p = sigmoid(x), as those of inverted routing and of networks without capsules
+            are. False: scores are p, as the lengths of dynamic routing and the activations of EM routing are; their
+            logarithms are clamped at −100, so that the loss is finite for p of 0 or 1.
     """
 
-    def __init__(self) -> None:
-        """Takes no options: `logits` follows from the network, see capsexp.run.build.make_loss."""
+    def __init__(self, logits: bool = True) -> None:
         super().__init__()
-        self.logits = True
+        self.logits = logits
 
     @property
     def threshold(self) -> float:

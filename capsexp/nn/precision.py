@@ -1,16 +1,9 @@
-"""Regions of full precision under autocast: routing logits, softmax, squash, norms and losses are in float32.
-
-float32 is float32 on a GPU, too: by default torch convolves in TF32 there, with the mantissa of float16. Every network
-imports this module.
-"""
+"""Regions of full precision under autocast: routing logits, softmax, squash, norms and losses are in float32."""
 
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
-
-torch.backends.cudnn.allow_tf32 = False
-torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def full_precision(tensor: Tensor) -> AbstractContextManager[object]:

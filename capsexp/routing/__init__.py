@@ -1,1 +1,7 @@
 """How votes become parent capsules: one module a procedure, each a page that reads like the paper's."""
+
+from capsexp.routing.dynamic import DynamicRouting
+from capsexp.routing.em import EMRouting
+from capsexp.routing.inverted import InvertedRouting
+
+__all__ = ["DynamicRouting", "EMRouting", "InvertedRouting"]

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from capsexp import Iterations
 from capsexp.nn.precision import at_least_float32, full_precision
-from capsexp.nn.routing import Capsules, Routing, VoteInputs
+from capsexp.nn.routing import Capsules, Routing
 from capsexp.nn.squash import squash
-from capsexp.routing.fused_dynamic import routed
 
 
 class DynamicRouting(Routing):
@@ -25,7 +24,6 @@ class DynamicRouting(Routing):
 
     Args:
         parents, pose: J and D; unused, since the procedure has no parameters.
-        squash_constant: k of the squash function; the network's.
         iterations: r, at least 1.
         logits: `accumulate` adds each agreement to b, as the procedure says; `replace` sets b to it, as the
             Keras example does that huang builds on.
@@ -41,14 +39,12 @@ class DynamicRouting(Routing):
         self,
         parents: int,
         pose: int,
-        squash_constant: float = 1.0,
         *,
         iterations: Iterations = 3,
         logits: Literal["accumulate", "replace"] = "accumulate",
         gradient: Literal["all", "last", "none"] = "all",
     ) -> None:
         super().__init__()
-        self.squash_constant = squash_constant
         self.iterations = iterations
         self.accumulate = logits == "accumulate"
         self.detach = gradient != "all"
@@ -60,18 +56,6 @@ class DynamicRouting(Routing):
             votes = at_least_float32(votes)
             coefficients = self.coefficients(votes.detach() if self.detach else votes)
             return Capsules(self._parents(coefficients, votes))
-
-    def forward_fused(self, inputs: VoteInputs) -> Capsules | None:
-        """All iterations without materialised votes; None for convolutional layers, matrix poses and C > D.
-
-        Its cost grows with C, that of the procedure on votes with D. See `fused_dynamic`.
-        """
-        batch, height, width, children, pose = inputs.poses.shape
-        rows, columns = inputs.weight.shape[-2:]
-        if height * width > 1 or columns != pose or pose > rows:
-            return None
-        poses, options = inputs.poses.reshape(batch, children, pose), (self.accumulate, self.detach)
-        return Capsules(routed(poses, inputs.weight, self.iterations, self.squash_constant, *options))
 
     def coefficients(self, votes: Tensor) -> Tensor:
         """The routing coefficients c of the last iteration, [..., I, J]; they sum to 1 over the parents J."""

@@ -22,7 +22,7 @@ compete for a child are the J types at one position, as in inverted routing; a c
 votes separately at each of them. (In Hinton et al. the positions compete too; tsai doesn't specify it.)
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from annotated_types import Ge, Lt
@@ -31,9 +31,38 @@ from torch.nn.functional import logsigmoid
 
 from capsexp import Iterations, Positive
 from capsexp.nn.precision import at_least_float32, full_precision
-from capsexp.nn.routing import Capsules, Routing, VoteInputs
-from capsexp.routing.fused_em import Assignment, RecomputedVotes
-from capsexp.routing.gaussians import Gaussians, fitted, log_density
+from capsexp.nn.routing import Capsules, Routing
+
+#: Added to every σ²: the density of votes that agree exactly would be infinite.
+VARIANCE_FLOOR = 1e-4
+
+#: Added to every Σ_i R_ij, which is 0 where all children have activation 0.
+WEIGHT_FLOOR = 1e-8
+
+
+class Gaussians(NamedTuple):
+    """One Gaussian with a diagonal covariance for each parent."""
+
+    mean: Tensor  # μ, [..., J, D]
+    variance: Tensor  # σ², [..., J, D]
+    weight: Tensor  # Σ_i R_ij · J / I, [..., J]: 1 on average where all children have activation 1
+
+
+def fitted(votes: Tensor, weights: Tensor) -> Gaussians:
+    """The M-step's Gaussians, from votes [..., I, J, D] and weights R_ij · a_i, [..., I, J]."""
+    total = weights.sum(dim=-2)
+    normalised = (weights / (total[..., None, :] + WEIGHT_FLOOR))[..., None]
+    mean = (votes * normalised).sum(dim=-3)
+    variance = ((votes - mean[..., None, :, :]).square() * normalised).sum(dim=-3)
+    children, parents = weights.shape[-2:]
+    return Gaussians(mean, variance + VARIANCE_FLOOR, total * (parents / children))
+
+
+def log_density(votes: Tensor, gaussians: Gaussians) -> Tensor:
+    """log p_ij of the votes [..., I, J, D] -> [..., I, J], without the constant D/2 · log 2π, which cancels."""
+    mean, variance, _ = gaussians
+    distances = (votes - mean[..., None, :, :]).square() * (1 / variance)[..., None, :, :]
+    return (distances.sum(dim=-1) + variance.log().sum(dim=-1)[..., None, :]) / -2
 
 
 class Activation(nn.Module):
@@ -76,7 +105,6 @@ class EMRouting(Routing):
 
     presence = "activation"
     uses_activations = True
-    chunked = True
 
     def __init__(
         self,
@@ -94,20 +122,6 @@ class EMRouting(Routing):
         self.inverse_temperature, self.growth = inverse_temperature, growth
         self.activation = Activation(parents)
 
-    @classmethod
-    def auto_is_float32(cls, *, density: str = "sum", **options: Any) -> bool:
-        """With the sum; for one or two iterations too, so that all numbers of iterations can be compared."""
-        return density == "sum"
-
-    @classmethod
-    def check_bf16(cls, *, iterations: int = 2, density: str = "sum", **options: Any) -> None:
-        """Raises ValueError for the sum with three or more iterations."""
-        if iterations > 2 and density == "sum":
-            raise ValueError(
-                f"with routing.iterations={iterations} and routing.density=sum the gradient of EM routing is rounding "
-                "error; set trainer.precision=float32 or routing.density=mean"
-            )
-
     def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
         """[..., I, J, D], [..., I] -> the means [..., J, D], the activations [..., J]."""
         if activations is None:
@@ -116,25 +130,6 @@ class EMRouting(Routing):
             votes, activations = at_least_float32(votes), at_least_float32(activations)
             gaussians, logits = self.parents(votes, activations, self.coefficients(votes, activations), self.iterations)
             return Capsules(gaussians.mean, logits.sigmoid())
-
-    def forward_fused(self, inputs: VoteInputs) -> Capsules | None:
-        """All iterations without materialised votes; None where `fused_em` doesn't apply."""
-        if inputs.activations is None:
-            return None
-        votes = RecomputedVotes(inputs)
-        if not votes.fusible:
-            return None
-        with full_precision(inputs.poses):
-            gaussians, logits = self._activated(votes.fitted(None), 1)
-            scale = 1 / gaussians.mean.shape[-1] if self.density == "mean" else 1  # of log p
-            for iteration in range(2, self.iterations + 1):
-                precision = scale / gaussians.variance
-                offset = logsigmoid(logits) - scale * gaussians.variance.log().sum(dim=-1) / 2
-                assignment = Assignment(gaussians.mean, precision, offset)
-                gaussians, logits = self._activated(votes.fitted(assignment), iteration)
-            poses, activations = gaussians.mean, logits.sigmoid()
-        shape = (len(poses), *inputs.places, *poses.shape[3:])
-        return Capsules(poses.reshape(shape), activations.reshape(shape[:-1]))
 
     def coefficients(self, votes: Tensor, activations: Tensor) -> Tensor:
         """The routing coefficients R of the last iteration, [..., I, J], not yet multiplied with a_i.
@@ -154,8 +149,11 @@ class EMRouting(Routing):
         self, votes: Tensor, activations: Tensor, coefficients: Tensor, iteration: int
     ) -> tuple[Gaussians, Tensor]:
         """The M-step of the t-th iteration, counted from 1: the Gaussians, and the activations' logits [..., J]."""
-        return self._activated(fitted(votes, coefficients * activations[..., None]), iteration)
+        gaussians = fitted(votes, coefficients * activations[..., None])
+        return gaussians, self.logits(gaussians, iteration)
 
-    def _activated(self, gaussians: Gaussians, iteration: int) -> tuple[Gaussians, Tensor]:
+    def logits(self, gaussians: Gaussians, iteration: int) -> Tensor:
+        """The parents' activation logits [..., J] in the t-th iteration."""
         inverse_temperature = self.inverse_temperature * (1 - self.growth**iteration)
-        return gaussians, self.activation(gaussians, inverse_temperature)
+        logits: Tensor = self.activation(gaussians, inverse_temperature)
+        return logits

@@ -16,10 +16,8 @@ from torch import Tensor, nn
 
 from capsexp import Iterations, Positive
 from capsexp.nn.precision import at_least_float32, full_precision
-from capsexp.nn.routing import Capsules, Routing, VoteInputs
-from capsexp.routing.em import Activation
-from capsexp.routing.fused_inverted import weighted_votes
-from capsexp.routing.gaussians import fitted
+from capsexp.nn.routing import Capsules, Routing
+from capsexp.routing.em import Activation, fitted
 
 
 class InvertedRouting(Routing):
@@ -58,7 +56,7 @@ class InvertedRouting(Routing):
         self.iterations = iterations
         self.concurrent = order == "concurrent"
         self.norm = nn.LayerNorm(pose) if norm else nn.Identity()
-        self.uses_activations = self.chunked = activations
+        self.uses_activations = activations
         self.activation = Activation(parents) if activations else None
         self.inverse_temperature = inverse_temperature
 
@@ -67,16 +65,6 @@ class InvertedRouting(Routing):
         parents = self.iteration(votes, activations, None)
         for _ in range(self.iterations - 1):
             parents = self.iteration(votes, activations, parents.poses)
-        return parents
-
-    def forward_fused(self, inputs: VoteInputs) -> Capsules | None:
-        """All iterations of one layer without materialised votes; None with activations.
-
-        None in concurrent order, too: a `Hierarchy` calls `iteration_fused`, and a layer without one stores its votes.
-        """
-        parents = None if self.concurrent else self.iteration_fused(inputs, None)
-        for _ in range(self.iterations - 1):
-            parents = parents and self.iteration_fused(inputs, parents.poses)
         return parents
 
     def iteration(self, votes: Tensor, activations: Tensor | None, parents: Tensor | None) -> Capsules:
@@ -91,16 +79,6 @@ class InvertedRouting(Routing):
             weights = weights * at_least_float32(activations)[..., None]
             logits = self.activation(fitted(votes, weights), self.inverse_temperature)
             return Capsules(self.norm(_weighted(votes, weights)), logits.sigmoid())
-
-    def iteration_fused(self, inputs: VoteInputs, parents: Tensor | None) -> Capsules | None:
-        """One iteration without materialised votes; None with activations. In the first, all r_ij are 1/J."""
-        if self.uses_activations:
-            return None
-        total = inputs.sum() if parents is None else weighted_votes(inputs, parents)
-        with full_precision(total):
-            if parents is None:
-                total = at_least_float32(total) / total.shape[-2]
-            return Capsules(self.norm(total))
 
     def coefficients(self, votes: Tensor, parents: Tensor | None) -> Tensor:
         """The routing coefficients r, [..., I, J]; they sum to 1 over the parents J."""

@@ -1,20 +1,22 @@
 """From a configuration to a network: checked on the meta device, before any data is read."""
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from capsexp.config.checks import NAME, Component, import_target, make
+from capsexp.config.checks import NAME, Component, arguments, import_target, make
 from capsexp.config.schema import Config
 from capsexp.errors import InputError, first_line
-from capsexp.nn.capsules import use_reference
+from capsexp.nn.attention import Attention
 from capsexp.nn.decoder import Decoder
 from capsexp.nn.losses import BinaryCrossEntropyLoss
-from capsexp.nn.routing import Routing, RoutingFactory
+from capsexp.nn.routing import Routing
 from capsexp.nn.scores import Prediction, Scores
+from capsexp.routing import fast
 
 
 @dataclass(frozen=True)
@@ -37,25 +39,24 @@ def build(config: Config) -> Built:
     Raises InputError with one line when they can't be built.
     """
     image_shape = (config.data.channels, config.data.size, config.data.size)
+    given: dict[str, Any] = {"attention": Attention(**asdict(config.attention))}
+    if _has_capsules(config):
+        given["routing"] = partial(make, config.routing, "routing", base=Routing)
+    network_of = import_target(config.model, "model")
     try:
-        routing = routing_factory(config.routing)
-        network = make(config.model, "model", image_shape, config.data.classes, routing, config.attention)
-        if config.trainer.routing == "reference":
-            use_reference(network)
+        network = network_of(image_shape, config.data.classes, **given, **arguments(config.model))
+        if config.trainer.routing == "fast":
+            fast.enable(network)
         prediction = _predict_zeros(network, image_shape)
     except (ValueError, RuntimeError) as error:
         name, data = config.model[NAME], config.data
         raise InputError(f"model={name} on {data.name} ({data.size}×{data.size}): {first_line(error)}") from error
-    if prediction.poses is None and config.routing[NAME] != "none":
-        raise InputError(
-            f"routing={config.routing[NAME]}: model={config.model[NAME]} has no capsules; leave it at none"
-        )
     if not config.reconstruction.enabled:
         return Built(network, None)
     if prediction.poses is None:
         raise InputError(f"reconstruction.enabled=true: model={config.model[NAME]} has no class capsules to draw from")
     _, capsules, pose = prediction.poses.shape
-    return Built(network, Decoder(capsules, pose, config.reconstruction.hidden, image_shape))
+    return Built(network, Decoder(image_shape, capsules, pose, config.reconstruction.hidden))
 
 
 def count_parameters(config: Config) -> int:
@@ -73,15 +74,15 @@ def make_loss(node: Component, network: nn.Module) -> Any:
     return loss
 
 
-def routing_factory(node: Component) -> RoutingFactory:
-    """Makes the routing procedures of a network's layers; the squash constant goes only to a class that takes one."""
-    squashes = "squash_constant" in inspect.signature(import_target(node, "routing")).parameters
-
-    def procedure(parents: int, pose: int, squash_constant: float = 1.0) -> Routing:
-        made: Routing = make(node, "routing", parents, pose, *([squash_constant] if squashes else []))
-        return made
-
-    return procedure
+def _has_capsules(config: Config) -> bool:
+    """Whether the network takes a routing; raises InputError where it has to and there is none, and the reverse."""
+    takes = "routing" in inspect.signature(import_target(config.model, "model")).parameters
+    chosen, model = config.routing[NAME], config.model[NAME]
+    if takes and chosen == "none":
+        raise InputError(f"routing=none: model={model} has capsules; choose dynamic, em or inverted")
+    if not takes and chosen != "none":
+        raise InputError(f"routing={chosen}: model={model} has no capsules; leave it at none")
+    return takes
 
 
 def _predict_zeros(network: nn.Module, image_shape: tuple[int, int, int]) -> Prediction:

@@ -78,6 +78,12 @@ def host_peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def forbid_tf32() -> None:
+    """Makes float32 on a GPU float32: by default torch convolves in TF32 there, with the mantissa of float16."""
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
 def keep_freed_memory() -> None:
     """Makes glibc's malloc keep freed memory; does nothing where there is another malloc.
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import torch
 
-from capsexp.config.checks import arguments, import_target
+from capsexp.config.checks import Component, import_target
 from capsexp.config.schema import Config
 from capsexp.data import source
 from capsexp.errors import InputError
+from capsexp.routing.em import EMRouting
 from capsexp.run import records
 
 #: In a run's folder. BEFORE: the one before LAST, while it trains; OUTPUT: of a run of the launcher.
@@ -106,19 +107,24 @@ def find_device(config: Config) -> tuple[torch.device, str]:
             raise InputError(f"trainer.{key}={count}: this machine has {cores} cores")
     precision = config.trainer.precision
     if precision == "auto":
-        routing = import_target(config.routing, "routing")
-        float32 = routing.auto_is_float32(**arguments(config.routing)) or not _has_bfloat16(device)
-        precision = "float32" if float32 else "bf16"
+        # For one or two iterations too, so that all numbers of iterations can be compared.
+        precision = "bf16" if _has_bfloat16(device) and not _is_em_with_sum(config.routing) else "float32"
     return device, precision
 
 
 def check_precision(config: Config) -> None:
     """Raises InputError for bf16 where the routing can't be trained in it. Checkpoints of such runs can be restored."""
-    if config.trainer.precision == "bf16":
-        try:
-            import_target(config.routing, "routing").check_bf16(**arguments(config.routing))
-        except ValueError as error:
-            raise InputError(f"trainer.precision=bf16: {error}") from None
+    iterations = config.routing.get("iterations", 2)
+    if config.trainer.precision == "bf16" and iterations > 2 and _is_em_with_sum(config.routing):
+        raise InputError(
+            f"trainer.precision=bf16: with routing.iterations={iterations} and routing.density=sum the gradient of EM "
+            "routing is rounding error; set trainer.precision=float32 or routing.density=mean"
+        )
+
+
+def _is_em_with_sum(routing: Component) -> bool:
+    """Whether it is EM routing with the procedure's density, see `capsexp.routing.em`."""
+    return import_target(routing, "routing") is EMRouting and routing.get("density", "sum") == "sum"
 
 
 def _has_bfloat16(device: torch.device) -> bool:

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1 << 26  # of a record's file: 64 MiB, those of 500,000 epochs
 _SECTIONS = {"attention": Attention, "optim": Optim, "budget": Budget, "preprocess": Preprocess}
 _NUMBER = (int, float, type(None))
+
+#: Defaults that keys leave out where the class has another one since.
+_FORMER_DEFAULTS = {"capsexp.nn.losses.SpreadLoss": {"steps": 136_850}}  # all of tsai's training
+
 REMEDY = "; rerun=true on its run makes it again"
 
 Json = dict[str, Any]
@@ -313,7 +317,9 @@ def _component(node: Component) -> Json:
     Two people's classes can have one name.
     """
     parameters = inspect.signature(import_target(node, node[NAME])).parameters
-    changed = {key: value for key, value in node.items() if key in parameters and value != parameters[key].default}
+    defaults = {key: parameter.default for key, parameter in parameters.items()}
+    defaults |= _FORMER_DEFAULTS.get(node[TARGET], {})
+    changed = {key: value for key, value in node.items() if key in defaults and value != defaults[key]}
     path = {TARGET: node[TARGET]} if is_outside(node[TARGET]) else {}
     return {NAME: node[NAME], **path} | {key: value for key, value in changed.items() if key not in (NAME, TARGET)}
 

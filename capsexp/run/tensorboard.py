@@ -34,11 +34,11 @@ from torch.utils.tensorboard import FileWriter, SummaryWriter
 from torch.utils.tensorboard.summary import hparams as hparams_summaries
 
 from capsexp.data.loader import Batch, BatchGroups, DeviceLoader
-from capsexp.nn.capsules import use_reference
-from capsexp.nn.capture import Capture, capture, entropy
 from capsexp.nn.losses import multi_hot
 from capsexp.nn.scores import Scores
+from capsexp.routing import fast
 from capsexp.run import records
+from capsexp.run.capture import Capture, capture, entropy
 from capsexp.run.environment import peak_memory_mb
 from capsexp.run.loggers import final_scalars, hyperparameters, run_name, scalars
 from capsexp.run.module import CapsuleModule
@@ -184,7 +184,7 @@ class TracedNetwork(nn.Module):
     def __init__(self, module: CapsuleModule) -> None:
         super().__init__()
         self.network, self.decoder = copy.deepcopy((module.network, module.decoder))
-        use_reference(self.cpu().eval())
+        fast.disable(self.cpu().eval())
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Scores, and the reconstruction of the class with the greatest."""

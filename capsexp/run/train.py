@@ -121,6 +121,7 @@ def _set_up(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
     """The network and the data of a run; from here on, random numbers follow from its seed."""
     config = planned.config
     environment.keep_freed_memory()
+    environment.forbid_tf32()
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)
     pl.seed_everything(config.seed, verbose=False)

@@ -6,7 +6,7 @@ from support import Program
 from torch import Tensor
 
 from capsexp.nn.routing import Capsules
-from capsexp.routing.inverted import InvertedRouting
+from capsexp.routing.fast.inverted import FastInvertedRouting
 
 NARROW = ("trainer=cpu", "budget.width=0.05")
 
@@ -21,17 +21,17 @@ def test_all_is_well_here(program: Program) -> None:
 
 
 def test_what_is_wrong_is_said(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    convolved, iteration = torch.nn.functional.conv2d, InvertedRouting.iteration_fused
+    convolved, iteration = torch.nn.functional.conv2d, FastInvertedRouting.iteration
 
     def tf32(images: Tensor, weight: Tensor, *rest: object, **options: object) -> Tensor:
         rounded = images.half().float() if images.dtype == torch.float32 else images  # both have 10 bits
         return convolved(rounded, weight, *rest, **options)
 
-    def wrong(self: InvertedRouting, *inputs: object) -> Capsules:
+    def wrong(self: FastInvertedRouting, *inputs: object) -> Capsules:
         return Capsules(iteration(self, *inputs).poses * float("nan"))
 
     monkeypatch.setattr(torch.nn.functional, "conv2d", tf32)
-    monkeypatch.setattr(InvertedRouting, "iteration_fused", wrong)
+    monkeypatch.setattr(FastInvertedRouting, "iteration", wrong)
     monkeypatch.setenv("CC", "no-such-compiler")
     code, lines, _ = program("benchmarks/device.py", *NARROW)
     assert code == 1

@@ -1,14 +1,22 @@
 """What a user can get wrong: each ends in exit code 2 and one line with what is allowed and the nearest name."""
 
+import dataclasses
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import torch
 from support import Program, composed_config, folders
 
+from capsexp.config.checks import Component, _arguments, check_value
 from capsexp.config.compose import for_hydra
+from capsexp.config.schema import Config
 from capsexp.errors import InputError
+from capsexp.models import CapsNet, DACapsNet, HuangCNN
+from capsexp.nn import MarginLoss, SpreadLoss
+from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting
 from capsexp.run.execute import run
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -41,34 +49,19 @@ BAD_INPUTS = [
     # the grammar
     ("optim.lr", "optim.lr: not of the form key=value"),
     ("optim.lr=[", "optim.lr=[: must be a number above 0"),
-    # values
+    # values: one of each kind; all keys below
     ("optim.lr=fast", "optim.lr=fast: must be a number above 0"),
-    ("optim.lr=0", "optim.lr=0: must be a number above 0"),
-    ("optim.lr=inf", "optim.lr=inf: must be a number above 0"),
     ("optim.lr=", "optim.lr=: must be a number above 0"),
     ("optim.lr=null", "optim.lr=null: must be a number above 0"),
-    ("optim.name=rmsprop", "optim.name=rmsprop: must be one of adam, sgd"),
-    ("optim.batch_size=0", "optim.batch_size=0: must be a whole number at least 1"),
     ("optim.batch_size=1.5", "optim.batch_size=1.5: must be a whole number at least 1"),
     ("optim.milestones=[0]", "optim.milestones[0]=0: must be a whole number at least 1"),
     ("optim.milestones=3", "optim.milestones=3: must be a list"),
-    ("seed=-1", "seed=-1: must be a whole number at least 0"),
-    ("seed=one", "seed=one: must be a whole number at least 0"),
-    ("seed=true", "seed=true: must be a whole number at least 0"),
-    ("routing.iterations=0", "routing.iterations=0: must be a whole number at least 1"),
+    ("model.strides=3 model=inverted_capsnet", "model.strides=3: must be a list, each a whole number at least 1"),
     ("routing.iterations=two", "routing.iterations=two: must be a whole number at least 1"),
-    ("routing.logits=reset", "routing.logits=reset: must be one of accumulate, replace"),
-    ("attention.cbam=maybe", "attention.cbam=maybe: must be true or false"),
     ("attention.cbam=1", "attention.cbam=1: must be true or false"),
-    ("attention.cbam_reduction=0", "attention.cbam_reduction=0: must be"),
     ("budget.epochs=0", "budget.epochs=0: must be a whole number at least 1 or null"),
-    ("budget.width=2", "budget.width=2: must be a number above 0 and at most 1"),
-    ("trainer.precision=fp16", "trainer.precision=fp16: must be one of auto, bf16, float32"),
-    ("protocol=papper", "protocol=papper: must be one of paper, heldout"),
     ("preprocess.shift=1", "preprocess.shift=1: must be a number at least 0 and below 1"),
-    ("reconstruction.weight=-1", "reconstruction.weight=-1: must be a number at least 0"),
-    ("reconstruction.hidden=[0]", "reconstruction.hidden[0]=0: must be a whole number at least 1"),
-    ("model.squash_constant=0", "model.squash_constant=0: must be a number above 0"),
+    ("protocol=papper", "protocol=papper: must be one of paper, heldout"),
     ("model._target_=capsexp.models.nothing.Net", "model._target_=capsexp.models.nothing.Net: can't be imported"),
     ("model=null", "model=null: must be one of capsnet, da_capsnet"),
     ("attention=null", "attention=null: must be one of cbam, dual, none"),
@@ -116,50 +109,13 @@ BAD_INPUTS = [
     ("~seed=3", "seed: Could not delete from config"),
     ("seed=${x}", "seed: Interpolation key 'x' not found"),
     # more values
-    ("seed=4294967296", "seed=4294967296: must be a whole number at least 0 and at most 4,294,967,295"),
     ("seed=1e400", "seed=inf: must be a whole number"),
-    ("seed=null", "seed=null: must be a whole number"),
-    ("seed=[1]", "seed=[1]: must be a whole number"),
-    ("seed={a:1}", "seed={'a': 1}: must be a whole number"),
     (f"optim.lr={10**400}", "optim.lr=1000"),
-    ("optim.lr=nan", "optim.lr=nan: must be a number above 0"),
-    ("optim.lr=-1", "optim.lr=-1: must be a number above 0"),
-    ("optim.lr={a:1}", "optim.lr={'a': 1}: must be a number above 0"),
-    ("optim.momentum=1", "optim.momentum=1: must be a number at least 0 and below 1"),
-    ("optim.weight_decay=-1", "optim.weight_decay=-1: must be a number at least 0"),
-    ("optim.factor=1", "optim.factor=1: must be a number above 0 and below 1"),
-    ("optim.patience=-1", "optim.patience=-1: must be a whole number at least 0"),
-    ("optim.epochs=0", "optim.epochs=0: must be a whole number at least 1"),
-    ("optim.schedule=cosine", "optim.schedule=cosine: must be one of constant, plateau, steps"),
     ("optim.milestones=[3]", "optim.milestones=[3]: optim.schedule=plateau has none; optim.schedule=steps"),
-    ("routing.iterations=1000", "routing.iterations=1000: must be a whole number at least 1 and at most 100"),
-    ("routing.gradient=some", "routing.gradient=some: must be one of all, last, none"),
-    ("budget.steps=0", "budget.steps=0: must be a whole number at least 1 or null"),
-    ("budget.train_images=0", "budget.train_images=0: must be a whole number at least 1 or null"),
-    ("budget.test_images=-1", "budget.test_images=-1: must be a whole number at least 1 or null"),
-    ("budget.width=0", "budget.width=0: must be a number above 0 and at most 1"),
-    ("trainer.accelerator=tpu", "trainer.accelerator=tpu: must be one of auto, cpu, gpu"),
-    ("trainer.deterministic=2", "trainer.deterministic=2: must be true or false"),
-    ("trainer.routing=slow", "trainer.routing=slow: must be one of fast, reference"),
-    ("trainer.processes=0", "trainer.processes=0: must be a whole number at least 1 or null"),
-    ("trainer.threads=0", "trainer.threads=0: must be a whole number at least 1 or null"),
     ("trainer.threads=100000", "trainer.threads=100000: this machine has "),
-    ("trainer.steps_at_once=0", "trainer.steps_at_once=0: must be a whole number at least 1 or null"),
-    ("trainer.eval_batch_size=0", "trainer.eval_batch_size=0: must be a whole number at least 1"),
-    ("trainer.progress=loud", "trainer.progress=loud: must be one of auto, bar, lines, none"),
-    ("trainer.cuda_graphs=0", "trainer.cuda_graphs=0: must be true or false"),
-    ("preprocess.crop_padding=-1", "preprocess.crop_padding=-1: must be a whole number at least 0"),
-    ("preprocess.fill=ones", "preprocess.fill=ones: must be one of zeros, nearest"),
-    ("reconstruction.enabled=on", "reconstruction.enabled=on: must be true or false"),
     ("reconstruction.hidden=[]x", "reconstruction.hidden=[]x: must be a list"),
-    ("rerun=1", "rerun=1: must be true or false"),
-    ("data.flips=1", "data.flips=1: must be true or false"),
-    ("data.download=1", "data.download=1: must be true or false"),
-    ("data.classes=0", "data.classes=0: must be a whole number at least 1"),
-    ("data.std=[0]", "data.std[0]=0: must be a number above 0"),
     ("data.versions=null", "data.versions=null: must be a group of keys"),
     ("data.reader.foo=1", "data.reader.foo: no such key"),
-    ("model.kernel=0", "model.kernel=0: must be a whole number at least 1"),
     ("model.kernel=29", "model=capsnet on mnist (28×28): a 29×29 kernel doesn't fit on 28×28 positions"),
     ("loss._target_=builtins.print", "loss._target_=builtins.print: not a class of capsexp"),
     ("loss._target_=torch.nn.L1Loss", "if torch is your own package, add trust=torch"),
@@ -183,7 +139,7 @@ BAD_INPUTS = [
 BAD_COMBINATIONS = [
     ("model=resnet18 routing=em", "routing=em: model=resnet18 has no capsules; leave it at none"),
     ("model=resnet18 routing.iterations=2", "routing.iterations: no such key"),
-    ("model=capsnet routing=none", "model=capsnet on mnist (28×28): routing=none is for networks without capsules"),
+    ("model=capsnet routing=none", "routing=none: model=capsnet has capsules; choose dynamic, em or inverted"),
     ("model=resnet18 attention.conv=true", "model=resnet18 on mnist (28×28): attention.conv=true: "),
     (
         "model=huang_cnn reconstruction.enabled=true",
@@ -228,6 +184,34 @@ def test_one_line_names_what_is_wrong_and_what_is_allowed(
     assert "\n" not in line
     assert line.startswith(expected) or f"; {expected}" in line
     assert list(tmp_path.iterdir()) == []
+
+
+def keys_of(schema: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Each key of a schema that holds a value, and its annotation."""
+    for name, annotation in _arguments(schema)[0].items():
+        if dataclasses.is_dataclass(annotation):
+            yield from keys_of(annotation, f"{where}{name}.")
+        else:
+            yield where + name, annotation
+
+
+def test_every_key_refuses_what_its_annotation_does_not_allow() -> None:
+    classes = [CapsNet, DACapsNet, HuangCNN, DynamicRouting, EMRouting, InvertedRouting, MarginLoss, SpreadLoss]
+    keys = [found for schema in (Config, *classes) for found in keys_of(schema)]
+    bounded = 0
+    for key, annotation in keys:
+        kinds = [kind for kind in (*get_args(annotation), annotation) if kind in (int, float, bool)]
+        wrong: list[object] = [{"a": object()}, *["no such word"] * bool(kinds or get_origin(annotation) is Literal)]
+        for mark in getattr(annotation, "__metadata__", ()):
+            for name, step in {"ge": -1, "gt": 0, "le": 1, "lt": 0}.items():
+                if (limit := getattr(mark, name, None)) is not None:
+                    wrong.append(limit + step)
+                    bounded += 1
+        for value in wrong if annotation != Component and get_origin(annotation) is not dict else ():
+            with pytest.raises(InputError, match=rf"^{re.escape(key)}.*: (must be|no such key)"):
+                check_value(value, annotation, key)
+    assert len(keys) > 70
+    assert bounded > 40
 
 
 @pytest.mark.parametrize(

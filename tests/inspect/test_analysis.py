@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from capsexp.inspect.analysis import LayerAnalysis
 from capsexp.inspect.picture import draw_entropies
 from capsexp.inspect.receptive_field import ReceptiveFields
-from capsexp.nn.capture import LayerCapture, Window
+from capsexp.run.capture import LayerCapture, Window
 
 
 def layer(window: Window | None) -> LayerAnalysis:

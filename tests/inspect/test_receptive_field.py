@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from capsexp.config.schema import Config
 from capsexp.inspect.receptive_field import ReceptiveFields, receptive_fields
-from capsexp.nn.capture import Window, capture
 from capsexp.run.build import build
+from capsexp.run.capture import Window, capture
 
 
 @cache

@@ -13,6 +13,7 @@ from support import Trained, put
 
 from capsexp.errors import InputError
 from capsexp.inspect.restore import restore
+from capsexp.nn import LinearCapsules
 from capsexp.run import checkpoints, records
 
 REMEDY = "; delete it if it was one: rerun=true on its run makes it again"
@@ -90,7 +91,7 @@ def test_overrides_replace_what_the_training_had(trained: Trained) -> None:
     assert restored.precision == "bf16"
     assert restored.config.trainer.eval_batch_size == 7
     assert restored.config.budget.test_images is None
-    assert restored.module.network.classes.fast is False  # type: ignore[union-attr]
+    assert type(restored.module.network.classes) is LinearCapsules
     pixels = torch.rand(2, 1, 28, 28)
     exact, rounded = kept(pixels).scores, restored(pixels).scores
     assert not torch.equal(exact, rounded)

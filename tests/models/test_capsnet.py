@@ -41,7 +41,7 @@ def test_the_layers_have_the_papers_shapes() -> None:
     images = torch.rand(1, 1, 28, 28)
     features = network.convolution(images).relu()
     assert features.shape == (1, 256, 20, 20)
-    assert network.primary(features).poses.shape == (1, 1152, 8)
+    assert network.primary(features).poses.shape == (1, 6, 6, 32, 8)
     assert network.classes.matrices.weight.shape == (1152, 10, 16, 8)
 
 

@@ -87,7 +87,7 @@ def test_a_hundred_children_vote_for_ten_parents(data: str, channels: int):
 
 
 def test_a_child_is_one_position_and_matrices_are_shared():
-    network = built("attention=none", "model.width=0.1", "routing.iterations=1")
+    network = built("attention=none", "model.width=0.1", "trainer.routing=reference")
     features = torch.rand(1, 13, 10, 10)
     votes = network.classes.votes(Capsules(features.flatten(2).mT)).poses
     expected = torch.einsum("jdc,c->jd", network.classes.matrices.weight[0], features[0, :, 3, 7])

@@ -57,5 +57,7 @@ def test_conv_attention_adds_the_gated_map() -> None:
 
 def test_caps_attention_acts_on_each_vote_alone() -> None:
     votes, attention = torch.randn(2, 5, 3, 16), CapsAttention(16)
+    first, _, second, _ = attention.gate
+    torch.testing.assert_close(attention(votes), votes + votes * torch.tanh(second(first(votes).relu())))
     torch.testing.assert_close(attention(votes)[1, 2, 0], attention(votes[1, 2, 0]))
     assert count(attention) == 2 * (16 * 16 + 16)

@@ -28,6 +28,15 @@ def test_the_convolutions_of_the_resnet():
     assert all(c.bias is None for c in convolutions)
 
 
+def test_the_layers_of_the_backbones():
+    for backbone, layers in (
+        (SimpleBackbone(3, 4, 3), ["Conv2d", "ReLU"]),
+        (SimpleBackbone(3, 4, 3, norm=True), ["Conv2d", "BatchNorm2d", "ReLU"]),
+        (ResNetBackbone(3, 4, 5), ["Conv2d", "BatchNorm2d", "ReLU", *["ResidualBlock"] * 7]),
+    ):
+        assert [type(layer).__name__ for layer in backbone] == layers
+
+
 def test_a_block_whose_residual_is_zero_is_a_relu():
     block = ResidualBlock(4, 4, 1)
     nn.init.zeros_(block.residual[-1].weight)

@@ -16,21 +16,15 @@ AS_SETS = torch.tensor([[1, 0, 0], [0, 0, 1]])
 SETS = torch.tensor([[1, 1, 0], [0, 0, 1]])
 
 
-def probabilities() -> BinaryCrossEntropyLoss:
-    loss = BinaryCrossEntropyLoss()
-    loss.logits = False
-    return loss
-
-
 def test_binary_cross_entropy_by_hand() -> None:
     p = torch.tensor([[0.9, 0.2, 0.4], [0.5, 0.1, 0.8]])
     right = (0.9, 0.2, 0.6, 0.5, 0.9, 0.8)  # the probability of the true label, class after class
     expected = -sum(map(math.log, right)) / 6
-    assert probabilities()(p, SETS).item() == pytest.approx(expected)
+    assert BinaryCrossEntropyLoss(logits=False)(p, SETS).item() == pytest.approx(expected)
     assert BinaryCrossEntropyLoss()(p.logit(), SETS).item() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("loss", [BinaryCrossEntropyLoss(), probabilities(), MarginLoss()])
+@pytest.mark.parametrize("loss", [BinaryCrossEntropyLoss(), BinaryCrossEntropyLoss(logits=False), MarginLoss()])
 def test_a_label_equals_its_multi_hot_label(loss: BinaryCrossEntropyLoss | MarginLoss) -> None:
     scores = torch.rand(2, 3)
     assert torch.equal(loss(scores, CLASSES), loss(scores, AS_SETS))
@@ -45,7 +39,7 @@ def test_margin_loss_of_multi_hot_labels_by_hand() -> None:
 
 def test_the_loss_is_finite_for_probabilities_of_0_and_1_and_a_rounding_error_above() -> None:
     p = torch.tensor([[0.0, 1.0, 1.0000001]], requires_grad=True)
-    loss = probabilities()(p, torch.tensor([[1, 0, 1]]))
+    loss = BinaryCrossEntropyLoss(logits=False)(p, torch.tensor([[1, 0, 1]]))
     loss.backward()
     assert loss.item() == pytest.approx(200 / 3)
     assert p.grad is not None
@@ -58,7 +52,9 @@ def test_large_logits_stay_finite() -> None:
     assert loss.item() == pytest.approx((1000 + math.log(2)) / 3)
 
 
-@pytest.mark.parametrize(("loss", "shift"), [(BinaryCrossEntropyLoss(), 0.5), (probabilities(), 0.0)])
+@pytest.mark.parametrize(
+    ("loss", "shift"), [(BinaryCrossEntropyLoss(), 0.5), (BinaryCrossEntropyLoss(logits=False), 0.0)]
+)
 def test_a_prediction_is_correct_if_all_classes_are(loss: BinaryCrossEntropyLoss, shift: float) -> None:
     labels = torch.tensor([[1, 1, 0], [1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 1, 0], [0, 1, 0]])
     p = torch.tensor(

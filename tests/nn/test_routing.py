@@ -9,10 +9,9 @@ from annotated_types import Ge
 from support import composed_config
 from torch import Tensor, nn
 
-from capsexp.nn import capsules
-from capsexp.nn.capsules import use_reference
-from capsexp.nn.routing import Capsules, Routing, VoteInputs
-from capsexp.run.build import build, routing_factory
+from capsexp.models import CapsNet, DACapsNet
+from capsexp.nn import Capsules, Routing, squash
+from capsexp.run.build import build
 
 
 class MeanRouting(Routing):
@@ -29,12 +28,6 @@ class MeanRouting(Routing):
         return Capsules(torch.einsum("...ij,...ijd->...jd", coefficients, votes))
 
 
-class ChunkedMeanRouting(MeanRouting):
-    """The same, in chunks of images."""
-
-    chunked = True
-
-
 class ConcurrentMeanRouting(MeanRouting):
     """The mean of the parents' previous poses and their votes' mean."""
 
@@ -45,22 +38,13 @@ class ConcurrentMeanRouting(MeanRouting):
         return mean if parents is None else Capsules((parents + mean.poses) / 2)
 
 
-class FusedMeanRouting(ConcurrentMeanRouting):
-    """The same without votes, except in layers with two parents."""
-
-    def iteration_fused(self, inputs: VoteInputs, parents: Tensor | None) -> Capsules | None:
-        mean = inputs.sum() / inputs.weight.shape[1]
-        if mean.shape[-2] == 2:
-            return None
-        return Capsules(mean if parents is None else (parents + mean) / 2)
-
-
 class SquashingRouting(MeanRouting):
-    """Takes the network's squash constant."""
+    """Means, squashed with the network's constant."""
 
-    def __init__(self, parents: int, pose: int, squash_constant: float = 1.0) -> None:
-        super().__init__(parents, pose)
-        self.squash_constant = squash_constant
+    presence = "length"
+
+    def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
+        return Capsules(squash(super().forward(votes).poses, self.squash_constant))
 
 
 def node(procedure: type[Routing], **options: Any) -> dict[str, Any]:
@@ -76,33 +60,30 @@ def network(model: str, procedure: type[Routing], **options: Any) -> nn.Module:
 
 
 @pytest.mark.parametrize("model", ["capsnet", "da_capsnet", "inverted_capsnet"])
-@pytest.mark.parametrize("procedure", [MeanRouting, ChunkedMeanRouting, ConcurrentMeanRouting, FusedMeanRouting])
-def test_every_network_takes_any_procedure(
-    model: str, procedure: type[Routing], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(capsules, "MAX_CHUNK", 1)  # one image at a time
-    fast = network(model, procedure, iterations=2)
-    images = torch.rand(3, 1, 28, 28, dtype=torch.float64)
-    scores, poses = fast(images)
+@pytest.mark.parametrize("procedure", [MeanRouting, ConcurrentMeanRouting, SquashingRouting])
+def test_every_network_takes_any_procedure(model: str, procedure: type[Routing]) -> None:
+    made = network(model, procedure, iterations=2)
+    scores, poses = made(torch.rand(3, 1, 28, 28, dtype=torch.float64))
     assert scores.shape == (3, 2)
-    use_reference(fast)
-    torch.testing.assert_close(fast(images), (scores, poses))
     (scores.square().sum() + poses.square().sum()).backward()
-    assert all(parameter.grad is not None for parameter in fast.parameters())
+    assert all(parameter.grad is not None for parameter in made.parameters())
 
 
-def test_votes_are_computed_only_where_a_fused_iteration_gives_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = network("inverted_capsnet", FusedMeanRouting, iterations=2)
-    *lower, classes = fast.capsules.layers
-    for layer in lower:
-        monkeypatch.setattr(layer, "votes", None)
+def test_votes_are_computed_again_only_for_children_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = network("inverted_capsnet", ConcurrentMeanRouting, iterations=3)
     calls = []
-    votes = classes.votes
-    monkeypatch.setattr(classes, "votes", lambda children: calls.append(children) or votes(children))
-    fast(torch.rand(3, 1, 28, 28, dtype=torch.float64))
-    assert len(calls) == 1  # the second iteration has the same children: their votes are stored
+    for number, layer in enumerate(made.capsules.layers):
+        votes = layer.votes
+        monkeypatch.setattr(
+            layer, "votes", lambda children, number=number, votes=votes: calls.append(number) or votes(children)
+        )
+    made(torch.rand(3, 1, 28, 28, dtype=torch.float64))
+    assert calls == [0, 1, 2, 2]  # in the second iteration none; in the third only the class capsules are routed
 
 
-def test_the_squash_constant_goes_to_procedures_that_take_one() -> None:
-    assert routing_factory(node(SquashingRouting))(3, 4, 0.5).squash_constant == 0.5
-    assert not hasattr(routing_factory(node(MeanRouting))(3, 4, 0.5), "squash_constant")
+@pytest.mark.parametrize("kind", [CapsNet, DACapsNet])
+def test_networks_give_their_squash_constant_to_routing_and_primary_capsules(kind: type[nn.Module]) -> None:
+    made = kind((1, 28, 28), 2, SquashingRouting, width=0.1, squash_constant=0.25)
+    assert made.classes.routing.squash_constant == 0.25
+    if kind is CapsNet:
+        assert made.primary.squash_constant == 0.25

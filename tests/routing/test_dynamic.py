@@ -31,7 +31,8 @@ def by_hand(u: Tensor, iterations: int, constant: float = 1.0, accumulate: bool 
 @pytest.mark.parametrize("constant", [1.0, 0.5])
 def test_the_procedure_by_hand(iterations: int, logits: str, constant: float) -> None:
     u = votes(2, 6, 3, 4)
-    routing = DynamicRouting(3, 4, constant, iterations=iterations, logits=logits)  # type: ignore[arg-type]
+    routing = DynamicRouting(3, 4, iterations=iterations, logits=logits)  # type: ignore[arg-type]
+    routing.squash_constant = constant
     expected = torch.stack([by_hand(image, iterations, constant, logits == "accumulate") for image in u])
     torch.testing.assert_close(routing(u).poses, expected)
 

@@ -1,6 +1,5 @@
-"""EM routing: the procedure by hand, its symmetries, its gradient, chunks of images."""
+"""EM routing: the procedure by hand, its symmetries, its gradient."""
 
-import dataclasses
 import math
 
 import pytest
@@ -8,11 +7,7 @@ import torch
 from support import composed_config
 from torch import Tensor
 
-from capsexp.nn import capsules
-from capsexp.nn.conv_capsules import ConvCapsules
-from capsexp.routing import compiled, fused_em
-from capsexp.routing.em import Activation, EMRouting
-from capsexp.routing.gaussians import VARIANCE_FLOOR, WEIGHT_FLOOR, Gaussians, fitted, log_density
+from capsexp.routing.em import VARIANCE_FLOOR, Activation, EMRouting, Gaussians, fitted
 from capsexp.run.build import build
 
 MEAN_OF_THREE = ("routing.iterations=3", "routing.density=mean")
@@ -28,11 +23,6 @@ def routing(parents: int = 3, pose: int = 4, **options: float) -> EMRouting:
 def drawn(*places: int) -> tuple[Tensor, Tensor]:
     """Votes [..., I=5, J=3, D=4] and activations [..., I=5]."""
     return torch.randn(*places, 5, 3, 4, dtype=torch.float64), torch.rand(*places, 5, dtype=torch.float64)
-
-
-@pytest.fixture(autouse=True)
-def _seeded():
-    torch.manual_seed(0)
 
 
 @pytest.mark.parametrize("iterations", [1, 2, 4])
@@ -116,22 +106,6 @@ def test_gradients():
         return tuple(made(votes, activations))  # type: ignore[return-value]
 
     assert torch.autograd.gradcheck(outputs, (votes.requires_grad_(), activations.requires_grad_(), *parameters))
-
-
-def test_gradients_where_all_activations_are_near_0():
-    votes, weights = drawn(2)[0].requires_grad_(), (1e-7 * torch.rand(2, 5, 3, dtype=torch.float64)).requires_grad_()
-
-    def outputs(votes: Tensor, weights: Tensor) -> Tensor:
-        return log_density(votes, fitted(votes, weights))
-
-    written_out = torch.autograd.grad(outputs(votes, weights).square().sum(), (votes, weights))
-    total = weights.sum(dim=-2, keepdim=True)
-    normalised = (weights / (total + WEIGHT_FLOOR))[..., None]  # their sum is 0.9 to 0.97
-    mean = (normalised * votes).sum(dim=-3, keepdim=True)
-    variance = (normalised * (votes - mean).square()).sum(dim=-3, keepdim=True) + VARIANCE_FLOOR
-    expected = -((votes - mean).square() / variance + variance.log()).sum(dim=-1) / 2
-    torch.testing.assert_close(outputs(votes, weights), expected)
-    torch.testing.assert_close(written_out, torch.autograd.grad(expected.square().sum(), (votes, weights)))
 
 
 @pytest.mark.parametrize("activation", [0.0, 1.0])
@@ -219,56 +193,3 @@ def test_the_gradient_through_three_iterations_is_no_rounding_error_with_the_mea
             network(torch.rand(4, 1, 28, 28)).scores.square().sum().backward()
         gradients.append(torch.cat([parameter.grad.flatten() for parameter in network.parameters()]))
     assert torch.cosine_similarity(*gradients, dim=0) > 0.99
-
-
-CHUNKED = [
-    ("model=em_capsnet", "routing.iterations=3"),
-    ("model=em_capsnet", *MEAN_OF_THREE),
-    ("model=inverted_capsnet", "routing.iterations=3", "routing.activations=true"),
-    ("model=inverted_capsnet", "routing.iterations=2", "routing.activations=true", "routing.order=sequential"),
-]
-
-
-def test_where_no_fused_loops_apply_votes_are_routed_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused_em.RecomputedVotes, "fusible", False)
-    layer = ConvCapsules(2, 3, 4, 4, 2, 1, routing()).double()
-    poses, present = torch.randn(2, 3, 3, 2, 4).double(), torch.rand(2, 3, 3, 2).double()
-    assert layer.routing.forward_fused(layer.vote_inputs(capsules.Capsules(poses, present))) is None
-    torch.testing.assert_close(layer(capsules.Capsules(poses, present)), layer._route(poses, present))
-
-
-@pytest.mark.parametrize("kept", [0, 2**26])
-@pytest.mark.parametrize("options", CHUNKED)
-def test_chunks_equal_the_whole_batch(options: tuple[str, ...], kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to rounding: gradients by shared matrices are summed in another order."""
-    monkeypatch.setattr(compiled, "WORTHWHILE", 2**40)
-    monkeypatch.setattr(capsules, "MAX_KEPT", kept)
-    results = []
-    for way, held in (("fast", 1), ("reference", 2**23)):
-        monkeypatch.setattr(capsules, "MAX_CHUNK", held)
-        config = composed_config(*options, "data=mnist_sample", "budget=demo", f"trainer.routing={way}")
-        torch.manual_seed(0)
-        network = build(config).network.double()
-        prediction = network(torch.rand(3, 1, 28, 28, dtype=torch.float64))
-        (prediction.scores.square().sum() + prediction.poses.square().sum()).backward()
-        results.append([prediction.scores, *(parameter.grad for parameter in network.parameters())])
-    for chunks, whole in zip(*results, strict=True):
-        torch.testing.assert_close(chunks, whole)
-
-
-@pytest.mark.parametrize("options", CHUNKED)
-def test_votes_above_the_limit_are_not_kept_for_the_backward_pass(
-    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compiled, "WORTHWHILE", 2**40)
-    monkeypatch.setattr(capsules, "MAX_CHUNK", 25_000)
-    monkeypatch.setattr(capsules, "MAX_KEPT", 25_000)
-    config = composed_config(*options, "data=mnist_sample", "budget=demo")
-    kept: dict[str, int] = {}
-    for way in ("fast", "reference"):
-        network = build(dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, routing=way))).network
-        saved: list[int] = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda t, saved=saved: saved.append(t.numel()) or t, lambda t: t):
-            network(torch.rand(8, 1, 28, 28)).scores.sum()
-        kept[way] = sum(saved)
-    assert kept["fast"] < kept["reference"] / 5

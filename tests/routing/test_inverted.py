@@ -4,16 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from capsexp.nn.capsules import CapsuleLayer, LinearCapsules
-from capsexp.nn.conv_capsules import ConvCapsules
+from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.routing import Capsules
 from capsexp.routing.inverted import InvertedRouting
-
-
-@pytest.fixture(autouse=True)
-def _seeded():
-    torch.manual_seed(0)
 
 
 def made(parents: int = 3, pose: int = 4, **options: object) -> InvertedRouting:

@@ -404,6 +404,13 @@ def test_a_run_in_a_precision_that_is_refused_today_stays_readable(
         run(dataclasses.replace(trained.config, seed=1))
 
 
+def test_a_run_computes_float32_without_tf32(tiny: tuple[str, ...]) -> None:
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
+    execute.run(composed_config(*tiny, "budget.epochs=1"))
+    assert not torch.backends.cudnn.allow_tf32  # torch's default is true
+    assert not torch.backends.cuda.matmul.allow_tf32
+
+
 def test_a_running_run_is_refused_and_a_dead_processs_lock_is_not(trained: Trained, tmp_path: Path) -> None:
     config = copy_of(trained, tmp_path, recorded=False)
     folder = plan(config).folder

@@ -51,6 +51,11 @@ NETWORKS = {
     "inverted_capsnet, sequential": ("model=inverted_capsnet", "routing.order=sequential"),
     "inverted_capsnet, vectors": ("model=inverted_capsnet", "model.structure=vector", "model.pose=8"),
     "inverted_capsnet, activations": ("model=inverted_capsnet", "routing.activations=true"),
+    "inverted_capsnet, resnet": ("model=inverted_capsnet", "model.backbone=resnet"),
+    "huang_cnn": ("model=huang_cnn", "attention=cbam"),
+    "sabour_cnn": ("model=sabour_cnn",),
+    "tsai_cnn": ("model=tsai_cnn",),
+    "resnet18": ("model=resnet18",),
 }
 
 

@@ -1,4 +1,4 @@
-"""The Triton kernels against the tiled operator, in Triton's interpreter, on the CPU.
+"""The Triton kernels against the procedure, in Triton's interpreter, on the CPU.
 
 The interpreter is chosen when Triton is imported, which other tests may have done: hence a new process.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 # batch, height, width, children, child pose Y × X, kernel, stride, parents, Z, products in bfloat16
 SHAPES = {
@@ -28,7 +28,7 @@ SHAPES = {
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-def test_the_kernels_equal_the_tiled_operator():
+def test_the_kernels_equal_the_procedure():
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
@@ -37,7 +37,8 @@ def test_the_kernels_equal_the_tiled_operator():
 
 def compare(name: str) -> None:
     """Fails where values or gradients differ; in float64, with factors that bfloat16 represents exactly."""
-    from capsexp.routing import fused_inverted, triton_inverted
+    from capsexp.nn.capsules import patches
+    from capsexp.routing.fast import triton_inverted
 
     torch.manual_seed(0)
     batch, height, width, types, (rows, inner), kernel, stride, parents, columns, rounded = SHAPES[name]
@@ -49,7 +50,13 @@ def compare(name: str) -> None:
     before, gradient = torch.randn(2, batch, *places, parents, columns * inner, dtype=kind)
     arguments = (children, weight, before, kernel, stride)
     ours = (triton_inverted.forward(*arguments), *triton_inverted.backward(gradient, *arguments))
-    theirs = (fused_inverted.forward(*arguments), *fused_inverted.backward(gradient, *arguments))
+    leaves = [tensor.to(kind).requires_grad_() for tensor in (children, weight, before)]
+    squares, queries = (tensor.unflatten(-1, (-1, inner)) for tensor in (leaves[0], leaves[2]))
+    votes = torch.einsum("bhwiyx,ijzy->bhwijzx", patches(squares, kernel, stride).flatten(3, 4), leaves[1])
+    agreement = torch.einsum("bhwijzx,bhwjzx->bhwij", votes, queries) / (columns * inner) ** 0.5
+    total = torch.einsum("bhwij,bhwijzx->bhwjzx", agreement.softmax(dim=-1), votes).flatten(-2)
+    by_children, by_weight, by_before = torch.autograd.grad(total, leaves, gradient)
+    theirs = (total, by_children, by_weight.to(weight.dtype), by_before)
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, other, msg=lambda text: f"{name}: {text}")
         assert mine.is_contiguous(), name
@@ -57,7 +64,7 @@ def compare(name: str) -> None:
 
 def main() -> None:
     """Compares all shapes, with all children in a program, and with few children and places in a program."""
-    from capsexp.routing import triton_votes
+    from capsexp.routing.fast import triton_votes
 
     for name in SHAPES:
         triton_votes.PROGRAMS, triton_votes.ELEMENTS = 1, 2048

@@ -10,14 +10,15 @@ from torch import Tensor, nn
 
 from capsexp.config.schema import Config
 from capsexp.nn.attention import CBAM, CapsAttention
-from capsexp.nn.capsules import CapsuleLayer, use_reference
-from capsexp.nn.capture import LayerCapture, Window, capture, entropy
-from capsexp.nn.conv_capsules import ConvCapsules
+from capsexp.nn.capsules import CapsuleLayer, ConvCapsules
 from capsexp.nn.routing import Capsules
 from capsexp.nn.squash import squash
+from capsexp.routing import fast
 from capsexp.routing.dynamic import DynamicRouting
-from capsexp.routing.gaussians import fitted
+from capsexp.routing.em import fitted
+from capsexp.routing.fast.layers import FastLayer
 from capsexp.run.build import build
+from capsexp.run.capture import LayerCapture, Window, capture, entropy
 
 #: Every procedure; linear and convolutional layers; vectors and matrices; a hidden layer without positions. A command
 #: line, and the iterations of each layer, from the lowest.
@@ -54,7 +55,7 @@ def made(words: str) -> tuple[nn.Module, Tensor]:
 
 def with_reference(network: nn.Module, pixels: Tensor) -> Tensor:
     """The scores of the reference routing."""
-    use_reference(network)
+    fast.disable(network)
     with torch.no_grad():
         return network(pixels).scores
 
@@ -255,7 +256,7 @@ def test_the_network_is_unchanged() -> None:
     assert torch.equal(torch.get_rng_state(), state)
     assert not captured.prediction.scores.requires_grad
     assert all(parameter.grad is None for parameter in network.parameters())
-    assert network.classes.fast
+    assert isinstance(network.classes, FastLayer)
     assert "votes" not in vars(network.classes)
     assert not any(module._forward_hooks for module in network.modules())
 
@@ -266,7 +267,7 @@ def test_the_network_is_unchanged_when_it_fails() -> None:
     with pytest.raises(RuntimeError):
         capture(network, pixels[:, :, :20])
     assert network.training
-    assert network.classes.fast
+    assert isinstance(network.classes, FastLayer)
     assert not any(module._forward_hooks for module in network.modules())
 
 

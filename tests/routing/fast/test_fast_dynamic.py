@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 import torch
-from test_fused_inverted import Largest
+from test_fast_inverted import Largest
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode  # the documented way to observe all operators' results
 
-from capsexp.routing import fused_dynamic
 from capsexp.routing.dynamic import DynamicRouting
-from capsexp.routing.fused_dynamic import routed
+from capsexp.routing.fast import dynamic
+from capsexp.routing.fast.dynamic import routed
 
 #: B, I, C, J, D: the papers' CapsNet with fewer children, and odd ones.
 SHAPES = [(2, 72, 8, 10, 16), (3, 7, 4, 5, 6), (1, 1, 1, 1, 1), (2, 20, 8, 3, 16), (4, 5, 2, 1, 3), (1, 33, 16, 20, 1)]
@@ -40,9 +39,8 @@ def inputs(shape: tuple[int, ...], kind: torch.dtype = torch.float64) -> tuple[T
 
 def reference(poses: Tensor, weight: Tensor, iterations: int, logits: Any, gradient: Any) -> Tensor:
     """The parents, from materialised votes."""
-    routing = DynamicRouting(
-        weight.shape[1], weight.shape[2], 0.7, iterations=iterations, logits=logits, gradient=gradient
-    )
+    routing = DynamicRouting(*weight.shape[1:3], iterations=iterations, logits=logits, gradient=gradient)
+    routing.squash_constant = 0.7
     return routing(torch.einsum("bic,ijdc->bijd", poses, weight)).poses
 
 
@@ -62,7 +60,7 @@ def test_fused_equals_the_procedure_in_value_and_gradient(
     shape: tuple[int, ...], iterations: int, logits: str, gradient: str, tile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if tile == "all parents":  # as on a GPU
-        monkeypatch.setattr(fused_dynamic, "_tiles", lambda matrices: iter([slice(0, len(matrices))]))
+        monkeypatch.setattr(dynamic, "_tiles", lambda matrices: iter([slice(0, len(matrices))]))
     poses, weight, by_parents = inputs(shape)
     ours, theirs = (f(poses, weight, iterations, logits, gradient) for f in (fused, reference))
     assert_close((ours,), (theirs,), 1e-12)
@@ -114,37 +112,8 @@ def test_the_gradient_by_the_children_without_one_by_the_matrices() -> None:
 def test_no_tensor_has_the_size_of_the_votes(iterations: int) -> None:
     children, matrices = torch.randn(64, 4, 30), torch.randn(10, 16, 4 * 30)
     with Largest() as largest:  # inside the operators
-        total, *kept = fused_dynamic.route(children, matrices, iterations, 1.0, True, False)
-        fused_dynamic.gradients((children, matrices, *kept), total, 1.0, True, False, trains=True)
+        total, *kept = dynamic.route(children, matrices, iterations, 1.0, True, False)
+        dynamic.gradients((children, matrices, *kept), total, 1.0, True, False, trains=True)
     votes, logits = 64 * 30 * 10 * 16, (iterations - 1) * 64 * 30 * 10
     assert 0 < largest.elements <= max(logits, matrices.numel())
     assert largest.elements < votes / 3
-
-
-class Count(TorchDispatchMode):
-    """The number of operations."""
-
-    number = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.number += 1
-        return func(*args, **(kwargs or {}))
-
-
-def test_on_a_gpu_there_is_no_loop_over_the_parents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused_dynamic, "_tiles", lambda matrices: [slice(0, len(matrices))])
-    counts, gradients = [], []
-    for tiled in (False, True):
-        if tiled:
-            monkeypatch.undo()
-        for parents in (2, 5):
-            torch.manual_seed(0)
-            children = torch.randn(3, 7, 4, dtype=torch.float64, requires_grad=True)
-            weight = torch.randn(7, parents, 6, 4, dtype=torch.float64, requires_grad=True)
-            with Count() as count:
-                routed = fused_dynamic.routed(children, weight, 3, 1.0, True, False)
-                gradients.append(torch.autograd.grad(routed.sin().sum(), (children, weight)))
-            counts.append(count.number)
-    assert counts[0] == counts[1]
-    assert counts[2] < counts[3]
-    torch.testing.assert_close(gradients[:2], gradients[2:])

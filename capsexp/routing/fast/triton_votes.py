@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from capsexp.nn.conv_capsules import places_of
+from capsexp.routing.fast.votes import places_of
 
 #: Programs that fill a large GPU several times; elements of a tensor of which a few fit a program's registers.
 PROGRAMS, ELEMENTS = 1024, 2048

@@ -1,4 +1,4 @@
-"""An iteration of `capsexp.routing.fused_em` as Triton kernels, for CUDA; the formulas are there.
+"""An iteration of `capsexp.routing.fast.em` as Triton kernels, for CUDA; the formulas are there.
 
 Votes exist in registers only, see `triton_votes`. Mean and variance are summed in one loop over the children (West
 1979: the deviations from the mean so far), which loses no digits where the mean is far greater than the deviation. The
@@ -15,10 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from capsexp.nn.conv_capsules import places_of
-from capsexp.routing import triton_votes
-from capsexp.routing.gaussians import WEIGHT_FLOOR
-from capsexp.routing.triton_votes import (
+from capsexp.routing.em import WEIGHT_FLOOR
+from capsexp.routing.fast import triton_votes
+from capsexp.routing.fast.triton_votes import (
     child_number,
     first_pixel,
     folded,
@@ -31,6 +30,7 @@ from capsexp.routing.triton_votes import (
     transposed,
     votes_of,
 )
+from capsexp.routing.fast.votes import places_of
 
 
 @triton.jit
@@ -218,7 +218,7 @@ def backward(
 
     Args:
         children, weight, activations, assignment, kernel, stride: as in `forward`.
-        moments: μ, and the constant, linear and quadratic coefficients of ∂w, see `fused_em`.
+        moments: μ, and the constant, linear and quadratic coefficients of ∂w, see `em`.
     """
     run = launch(children, weight, kernel, stride, triton_votes.ELEMENTS // 2)
     given, assigned = _given(children, assignment)

@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from capsexp.nn.conv_capsules import places_of
-from capsexp.routing.gaussians import WEIGHT_FLOOR
+from capsexp.routing.em import WEIGHT_FLOOR
+from capsexp.routing.fast.votes import places_of
 
 SOURCE = Path(__file__).parent / "votes.c"
 
@@ -68,13 +68,7 @@ class Loops:
     @classmethod
     def of(cls, children: Tensor, weight: Tensor, kernel: int, stride: int) -> "Loops | None":
         """The loops, or None; children are in float32 or float64, the factors of products in the weight's type."""
-        height, width = places_of(children, kernel, stride)
-        _, parents, rows, columns = weight.shape
-        inner = children.shape[4] // columns
-        votes = len(children) * height * width * len(weight) * parents * rows * inner
-        if children.device.type != "cpu" or votes < WORTHWHILE:
-            return None
-        library = _library(children.dtype, parents, rows, columns, inner)
+        library = library_for(children, weight, kernel, stride)
         return None if library is None else cls(library, children, weight, kernel, stride)
 
     def run(self, name: str, shared: Sequence[Tensor], split: Sequence[Tensor | None]) -> None:
@@ -122,6 +116,18 @@ class Loops:
     def summed(self, by_matrices: Tensor, weight: Tensor) -> Tensor:
         """[threads, K · I, Y, Z, J] -> the gradient by the weight, [K · I, J, Z, Y]."""
         return by_matrices.sum(dim=0).permute(0, 3, 2, 1).to(weight.dtype).contiguous()
+
+
+def library_for(children: Tensor, weight: Tensor, kernel: int, stride: int) -> ctypes.CDLL | None:
+    """votes.c compiled for a layer, or None; arguments as of `Loops`."""
+    height, width = places_of(children, kernel, stride)
+    _, parents, rows, columns = weight.shape
+    inner = children.shape[4] // columns
+    votes = len(children) * height * width * len(weight) * parents * rows * inner
+    if children.device.type != "cpu" or votes < WORTHWHILE:
+        return None
+    kind = torch.float64 if children.dtype == torch.float64 else torch.float32
+    return _library(kind, parents, rows, columns, inner)
 
 
 @cache
@@ -178,7 +184,7 @@ def em_backward(
 
     Args:
         loops, weight, activations, assignment: as in `em_forward`.
-        moments: μ, and the constant, linear and quadratic coefficients of ∂w, see `fused_em`.
+        moments: μ, and the constant, linear and quadratic coefficients of ∂w, see `em`.
     """
     packed = _packed(loops, assignment)
     mean, constant, linear, quadratic = moments

@@ -1,4 +1,4 @@
-"""`forward` and `backward` of `capsexp.routing.fused_inverted` as Triton kernels, for CUDA; the formulas are there.
+"""`forward` and `backward` of `capsexp.routing.fast.inverted` as Triton kernels, for CUDA; the formulas are there.
 
 Votes exist in registers only, see `triton_votes`. The backward kernel stores r_ij and ∂a_ij, which are 1/D of the
 votes' size; from them a third kernel sums the matrices' gradients.
@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from capsexp.routing import triton_votes
-from capsexp.routing.triton_votes import (
+from capsexp.routing.fast import triton_votes
+from capsexp.routing.fast.triton_votes import (
     child_number,
     first_pixel,
     folded,

@@ -20,7 +20,31 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from capsexp.nn.precision import full_precision
+from capsexp.nn.routing import Capsules
 from capsexp.nn.squash import squash
+from capsexp.routing.dynamic import DynamicRouting
+from capsexp.routing.fast.votes import FastRouting, LazyVotes
+
+
+class FastDynamicRouting(FastRouting, DynamicRouting):
+    """DynamicRouting, without votes in a linear layer of vector poses.
+
+    Its cost grows with C, that of the procedure on votes with D.
+    """
+
+    chunked = False
+
+    def applies(self, votes: LazyVotes) -> bool:
+        """Not in convolutional layers, for matrix poses and for C > D."""
+        rows, columns = votes.weight.shape[-2:]
+        return not votes.places and votes.poses.shape[-1] == columns <= rows
+
+    def forward(self, votes: Tensor | LazyVotes, activations: Tensor | None = None) -> Capsules:
+        """All iterations: -> poses [B, J, D]."""
+        if not isinstance(votes, LazyVotes):
+            return super().forward(votes, activations)
+        options = self.iterations, self.squash_constant, self.accumulate, self.detach
+        return Capsules(routed(votes.poses[:, 0, 0], votes.weight, *options))
 
 
 def routed(

@@ -28,14 +28,13 @@ def test_the_kernels_equal_the_procedure(cases: list[tuple[str, str, str]]) -> N
     assert done.stdout.splitlines() == [" ".join(case) for case in cases]
 
 
-def results(name: str, density: str, kind: torch.dtype, fast: bool) -> list[Tensor]:
+def results(name: str, density: str, kind: torch.dtype, enabled: bool) -> list[Tensor]:
     """Poses and activations after two iterations; the gradients by children, activations, matrices and β.
 
     All numbers are ones that bfloat16 represents.
     """
-    from capsexp.nn.conv_capsules import ConvCapsules
-    from capsexp.nn.routing import Capsules
-    from capsexp.routing.em import EMRouting
+    from capsexp.nn import Capsules, ConvCapsules
+    from capsexp.routing import EMRouting, fast
 
     torch.manual_seed(0)
     batch, height, width, types, (rows, inner), kernel, stride, parents, columns, _ = SHAPES[name]
@@ -50,8 +49,11 @@ def results(name: str, density: str, kind: torch.dtype, fast: bool) -> list[Tens
     present = torch.rand(batch, height, width, types).bfloat16()
     present[0, 0, 0, 0] = 0
     children = Capsules(poses, present.to(kind).requires_grad_())
-    found = routing.forward_fused(layer.vote_inputs(children)) if fast else routing(*layer.votes(children))
-    assert found is not None
+    if enabled:
+        fast.enable(layer)
+        found = layer.routing(layer.lazy_votes(children))
+    else:
+        found = layer(children)
     assert found.activations is not None
     total = sum((part * torch.sin(torch.arange(part.numel()).to(kind)).view_as(part)).sum() for part in found)
     return [*found, *torch.autograd.grad(total, [*children, *layer.parameters()])]
@@ -59,11 +61,11 @@ def results(name: str, density: str, kind: torch.dtype, fast: bool) -> list[Tens
 
 def compare(name: str, density: str) -> None:
     """Fails where values or gradients differ: in float64, and in float32, with factors in bfloat16 if `rounded`."""
-    exact, rounded = results(name, density, torch.float64, fast=False), SHAPES[name][-1]
-    for mine, other in zip(results(name, density, torch.float64, fast=True), exact, strict=True):
+    exact, rounded = results(name, density, torch.float64, enabled=False), SHAPES[name][-1]
+    for mine, other in zip(results(name, density, torch.float64, enabled=True), exact, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-9, msg=lambda text: f"{name}, {density}: {text}")
     with torch.autocast("cpu", torch.bfloat16, enabled=rounded):
-        single = results(name, density, torch.float32, fast=True)
+        single = results(name, density, torch.float32, enabled=True)
     for mine, other in zip(single, exact, strict=True):
         assert mine.dtype == torch.float32
         error = ((mine - other).norm() / other.norm().clamp(min=1e-6)).item()
@@ -72,10 +74,9 @@ def compare(name: str, density: str) -> None:
 
 def main(words: list[str]) -> None:
     """Compares some shapes: three words each, see CASES."""
-    from capsexp.routing import fused_em, triton_votes
+    from capsexp.routing.fast import em, triton_votes
 
-    fused_em.RecomputedVotes.fusible = True  # type: ignore[assignment, method-assign]
-    fused_em.Loops.of = lambda *arguments: None  # type: ignore[method-assign]
+    em.Loops.of = lambda *arguments: None  # type: ignore[method-assign]
     for name, budget, density in zip(*[iter(words)] * 3, strict=True):
         triton_votes.PROGRAMS, triton_votes.ELEMENTS = BUDGETS[budget]
         compare(name, density)

@@ -1,4 +1,4 @@
-"""The compiled loops equal the procedures in value and gradient, and routing without them is the same."""
+"""The loops of votes.c equal the procedures in value and gradient, and routing without them is the same."""
 
 import os
 import shutil
@@ -9,10 +9,9 @@ import torch
 from support import composed_config
 from torch import Tensor
 
-from capsexp.nn.capsules import LinearCapsules
-from capsexp.nn.conv_capsules import ConvCapsules
-from capsexp.routing import compiled, fused_em, fused_inverted
-from capsexp.routing.compiled import Loops
+from capsexp.nn.capsules import ConvCapsules, LinearCapsules
+from capsexp.routing.fast import em, inverted, loops
+from capsexp.routing.fast.loops import Loops
 from capsexp.run.build import build
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -27,7 +26,7 @@ SHAPES = {
 
 @pytest.fixture(autouse=True)
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "WORTHWHILE", 0)
+    monkeypatch.setattr(loops, "WORTHWHILE", 0)
 
 
 @pytest.fixture
@@ -51,15 +50,10 @@ def made(name: str) -> tuple[Tensor, Tensor, Tensor, tuple[int, int]]:
 
 @pytest.mark.usefixtures("_three_threads")
 @pytest.mark.parametrize("name", SHAPES)
-def test_inverted_loops_equal_the_tiled_operator(name: str) -> None:
+def test_the_gradient_of_an_inverted_iteration(name: str) -> None:
     children, weight, parents, window = made(name)
-    loops = Loops.of(children, weight, *window)
-    gradient = torch.randn_like(parents)
-    ours = (compiled.inverted_forward(loops, parents), *compiled.inverted_backward(gradient, loops, weight, parents))
-    arguments = (children, weight, parents, *window)
-    theirs = (fused_inverted.forward(*arguments), *fused_inverted.backward(gradient, *arguments))
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, other)
+    checked = [tensor.requires_grad_() for tensor in (children, weight, parents)]
+    assert torch.autograd.gradcheck(lambda *these: inverted.Iteration.apply(*these, *window), checked, fast_mode=True)
 
 
 @pytest.mark.usefixtures("_three_threads")
@@ -71,7 +65,7 @@ def test_the_gradient_of_an_em_iteration(name: str) -> None:
     for inputs in (tensors[:3], tensors):
         none = [None] * (6 - len(inputs))
         checked = [tensor.clone().requires_grad_() for tensor in inputs]
-        iteration = lambda *these, none=none: fused_em._Iteration.apply(*these, *none, *window)  # noqa: E731
+        iteration = lambda *these, none=none: em._Iteration.apply(*these, *none, *window)  # noqa: E731
         assert torch.autograd.gradcheck(iteration, checked, fast_mode=True)
 
 
@@ -97,11 +91,19 @@ def test_em_without_votes_equals_the_procedure(iterations: int, density: str, mo
         torch.testing.assert_close(fast, reference, rtol=1e-6, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", SHAPES)
+def test_float32_is_exact_to_its_rounding(name: str) -> None:
+    children, weight, parents, window = made(name)
+    exact = inverted.Iteration.apply(children, weight, parents, *window)
+    found = inverted.Iteration.apply(children.float(), weight.float(), parents.float(), *window)
+    assert ((found - exact).norm() / exact.norm()).item() < 5e-7
+
+
 def test_one_hot_assignments_have_no_denormal_numbers() -> None:
     children, weight, mean, window = made("linear, more places than a block")
     arguments = [tensor.float() for tensor in (children, weight, torch.ones(children.shape[:-1]), mean)]
     precision, offset = torch.full_like(arguments[3], 60.0), torch.zeros(mean.shape[:-1])
-    total, means, variance = fused_em._Iteration.apply(*arguments, precision, offset, *window)
+    total, means, variance = em._Iteration.apply(*arguments, precision, offset, *window)
     assert bool(((total == 0) | (total > 1e-34)).all())
     assert bool(means.isfinite().all())
     assert bool((variance >= 0).all())
@@ -112,26 +114,26 @@ def test_without_a_compiler_there_are_no_loops(lacking: str, monkeypatch: pytest
     if lacking == "compiler":
         monkeypatch.setenv("CC", "no-such-compiler")
     else:
-        monkeypatch.setattr(compiled, "SOURCE", compiled.SOURCE.with_name("missing.c"))
-    compiled._library.cache_clear()
+        monkeypatch.setattr(loops, "SOURCE", loops.SOURCE.with_name("missing.c"))
+    loops._library.cache_clear()
     children, weight, _, window = made("vector")
     try:
         assert Loops.of(children, weight, *window) is None
     finally:
-        compiled._library.cache_clear()
+        loops._library.cache_clear()
 
 
 def test_the_compiler_may_have_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", f"{os.environ.get('CC') or 'cc'} -pthread")
-    compiled._library.cache_clear()
+    loops._library.cache_clear()
     children, weight, _, window = made("vector")
     try:
         assert Loops.of(children, weight, *window) is not None
     finally:
-        compiled._library.cache_clear()
+        loops._library.cache_clear()
 
 
 def test_a_small_batch_takes_no_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "WORTHWHILE", 10**6)
+    monkeypatch.setattr(loops, "WORTHWHILE", 10**6)
     children, weight, _, window = made("vector")
     assert Loops.of(children, weight, *window) is None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_fused_inverted import Largest
+from test_fast_inverted import Largest
 from torch import Tensor
 
 triton = pytest.importorskip("triton")
@@ -65,7 +65,7 @@ class Compiled:
 def test_no_kernel_spills_or_stores_votes(
     name: str, kind: torch.dtype, known: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from capsexp.routing import triton_em, triton_inverted
+    from capsexp.routing.fast import triton_em, triton_inverted
 
     batch, side, types, pose, kernel, stride, count, rows, columns = SHAPES[name]
     children, present = torch.zeros(batch, side, side, types, pose), torch.zeros(batch, side, side, types)
@@ -94,7 +94,7 @@ def test_no_kernel_spills_or_stores_votes(
 
 
 def test_parents_that_do_not_fit_a_programs_registers_are_left_to_torch() -> None:
-    from capsexp.routing import triton_em
+    from capsexp.routing.fast import triton_em
 
     children = torch.empty(2, 1, 1, 3, 256, device="meta")
     assert triton_em.applies(children, torch.empty(3, 32, 16, 16, device="meta"))

@@ -1,6 +1,6 @@
 """Routing coefficients, child capsules and attention maps of a forward pass, recorded with hooks.
 
-All layers run the reference routing during the pass: the fast one computes neither votes nor coefficients.
+The network runs the reference routing during the pass: the fast one computes neither votes nor coefficients.
 """
 
 from contextlib import ExitStack
@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from capsexp.nn.attention import AxisAttention, CapsAttention, ChannelAttention, ConvAttention, SpatialAttention
-from capsexp.nn.capsules import CapsuleLayer, PrimaryCapsules
-from capsexp.nn.conv_capsules import ConvCapsules
-from capsexp.nn.routing import Capsules, Votes
+from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
+from capsexp.nn.routing import Capsules
 from capsexp.nn.scores import Prediction
+from capsexp.routing import fast
 
 
 class Window(NamedTuple):
@@ -134,16 +134,15 @@ def capture(network: nn.Module, pixels: Tensor) -> Capture:
         for _, module in modules:
             stack.callback(setattr, module, "training", module.training)
         network.eval()
+        stack.enter_context(fast.disabled(network))
         recorders = [
             _LayerRecorder(name, module, stack) for name, module in modules if isinstance(module, CapsuleLayer)
         ]
-        primary = [(module, _outputs(module, stack)) for _, module in modules if isinstance(module, PrimaryCapsules)]
         maps = [(name, module, _outputs(_gate(module), stack)) for name, module in modules if isinstance(module, _MAPS)]
         prediction: Prediction = network(pixels)
-    types = {id(outputs[-1].poses): module.convolution.out_channels // module.pose for module, outputs in primary}
     attention = [_attention_map(name, module, outputs[-1]) for name, module, outputs in maps]
-    attention += [recorder.attention_map(types) for recorder in recorders if recorder.gates is not None]
-    return Capture(prediction, [recorder.layer_capture(types) for recorder in recorders], attention)
+    attention += [recorder.attention_map() for recorder in recorders if recorder.gates is not None]
+    return Capture(prediction, [recorder.layer_capture() for recorder in recorders], attention)
 
 
 _MAPS = (ChannelAttention, SpatialAttention, ConvAttention)
@@ -170,10 +169,7 @@ def _outputs(module: nn.Module, stack: ExitStack) -> list[Any]:
 
 
 class _LayerRecorder:
-    """Records a layer's children, coefficients and attention, and makes it run the reference, until the stack closes.
-
-    The methods take the number of types of children that are ordered type, row, column, by the id of their poses.
-    """
+    """Records a layer's children, coefficients and attention, until the stack closes."""
 
     def __init__(self, name: str, layer: CapsuleLayer, stack: ExitStack) -> None:
         self.name, self.layer = name, layer
@@ -184,61 +180,60 @@ class _LayerRecorder:
         self.gates = _outputs(attention.gate, stack) if isinstance(attention, CapsAttention) else None
         votes = layer.votes
 
-        def recorded(children: Capsules) -> Votes:
+        def recorded(children: Capsules) -> Capsules:
             self.children.append(children)
             return votes(children)
 
-        stack.callback(setattr, layer, "fast", layer.fast)
         stack.callback(delattr, layer, "votes")
         # In concurrent routing only this method of a layer is called, so that no forward hook would run.
-        layer.votes, layer.fast = recorded, False  # type: ignore[method-assign]
+        layer.votes = recorded  # type: ignore[method-assign]
 
-    def layer_capture(self, types: dict[int, int]) -> LayerCapture:
+    def layer_capture(self) -> LayerCapture:
         """The layer's part of the capture."""
         poses, activations = self.children[-1]
-        grid = self._grid(types)
         if activations is None and self.layer.routing.presence == "length":
             activations = torch.linalg.vector_norm(poses, dim=-1)
         presence = poses.new_ones(poses.shape[:-1]) if activations is None else activations
         window = Window(self.layer.kernel, self.layer.stride) if isinstance(self.layer, ConvCapsules) else None
-        coefficients = self.coefficients if window else [grid.placed(each) for each in self.coefficients]
-        placed = grid.placed(poses.flatten(1, -2)), grid.placed(presence.flatten(1))
-        return LayerCapture(self.name, coefficients, *placed, window)
+        coefficients = [self._placed(each) for each in self.coefficients]
+        if poses.ndim == 3:
+            poses, presence = (_on_grid(part, *self._sides()) for part in (poses, presence))
+        return LayerCapture(self.name, coefficients, poses, presence, window)
 
-    def attention_map(self, types: dict[int, int]) -> AttentionMap:
+    def attention_map(self) -> AttentionMap:
         """Of the attention on the votes."""
         assert self.gates is not None
         factors = 1 + self.gates[-1]
         if self.axis is not None:
             factors = factors.movedim(-1, self.axis.dim)
             if self.axis.axis == "capsules":  # one of a child
-                factors = factors.repeat_interleave(self.layer.matrices.vote_elements, dim=-1)
+                _, parents, rows, _ = self.layer.matrices.weight.shape
+                factors = factors.repeat_interleave(parents * rows, dim=-1)
         factors = factors.reshape(*self.coefficients[-1].shape, -1)  # [..., I, J, D]
-        linear = not isinstance(self.layer, ConvCapsules)
-        return AttentionMap("caps", self.name, self._grid(types).placed(factors) if linear else factors)
+        return AttentionMap("caps", self.name, self._placed(factors))
 
-    def _grid(self, types: dict[int, int]) -> "_Grid":
+    def _placed(self, numbered: Tensor) -> Tensor:
+        """In a linear layer [B, all children, ...] -> [B, H, W, I, ...]; in a convolutional one as it is."""
+        if not isinstance(self.layer, LinearCapsules):
+            return numbered
+        sides = self._sides()
+        if self.layer.types_first and self.children[-1].poses.ndim == 5:
+            height, width, types = sides
+            return _on_grid(numbered, types, height, width).movedim(1, 3)
+        return _on_grid(numbered, *sides)
+
+    def _sides(self) -> tuple[int, int, int]:
+        """H, W and I of the children."""
         poses = self.children[-1].poses
         if poses.ndim == 5:
-            return _Grid(*poses.shape[1:4])
-        types_first = id(poses) in types
+            height, width, types = poses.shape[1:4]
+            return height, width, types
         # Matrices that are shared over positions are as many as the types; images are square.
-        count = types[id(poses)] if types_first else getattr(self.layer, "group", poses.shape[1])
-        side = isqrt(poses.shape[1] // count)
-        return _Grid(side, side, count, types_first)
+        types = self.layer.group if isinstance(self.layer, LinearCapsules) else poses.shape[1]
+        side = isqrt(poses.shape[1] // types)
+        return side, side, types
 
 
-class _Grid(NamedTuple):
-    """The order of a layer's children."""
-
-    height: int
-    width: int
-    types: int
-    types_first: bool = False  # ordered type, row, column; else row, column, type
-
-    def placed(self, flat: Tensor) -> Tensor:
-        """[B, all children, ...] -> [B, H, W, I, ...]."""
-        batch, _, *rest = flat.shape
-        if self.types_first:
-            return flat.reshape(batch, self.types, self.height, self.width, *rest).movedim(1, 3)
-        return flat.reshape(batch, self.height, self.width, self.types, *rest)
+def _on_grid(numbered: Tensor, height: int, width: int, types: int) -> Tensor:
+    """[B, all children, ...] -> [B, H, W, I, ...]."""
+    return numbered.reshape(len(numbered), height, width, types, *numbered.shape[2:])

@@ -1,0 +1,87 @@
+"""What several networks share: sizes, CBAM, the backbone, initialisation, networks without capsules."""
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from capsexp.nn.attention import CBAM, Attention
+from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
+from capsexp.nn.scores import Prediction
+
+
+def scaled(channels: int, width: float) -> int:
+    """The number of channels at a fraction `width` of the paper's, at least one."""
+    return max(1, round(channels * width))
+
+
+def convolved(size: int, kernel: int, stride: int = 1, padding: int = 0) -> int:
+    """The side length in pixels after a convolution; raises ValueError when the kernel doesn't fit."""
+    if size + 2 * padding < kernel:
+        raise ValueError(f"a {kernel}×{kernel} kernel doesn't fit on {size}×{size} positions")
+    return (size + 2 * padding - kernel) // stride + 1
+
+
+def cbam(channels: int, attention: Attention) -> nn.Module:
+    """CBAM for a feature map of so many channels; the identity where the flag is off."""
+    return CBAM(channels, attention.cbam_reduction, attention.cbam_momentum) if attention.cbam else nn.Identity()
+
+
+def make_backbone(
+    kind: Literal["simple", "resnet"],
+    image_shape: tuple[int, int, int],
+    channels: int,
+    stem: int,
+    kernel: int,
+    stride: int = 1,
+    padding: int = 0,
+    norm: bool = False,
+) -> tuple[nn.Module, int]:
+    """tsai's backbone, and the side of its feature map.
+
+    Args:
+        kind: one convolution, or residual blocks.
+        image_shape: (channels, height, width).
+        channels: of the feature map.
+        stem: channels of the residual blocks' first half.
+        kernel, stride, padding, norm: of the one convolution.
+    """
+    inputs, size, _ = image_shape
+    if kind == "simple":
+        return SimpleBackbone(inputs, channels, kernel, stride, padding, norm), convolved(size, kernel, stride, padding)
+    return ResNetBackbone(inputs, stem, channels), convolved(size, 3, stride=2, padding=1)
+
+
+def initialise_as_keras(network: nn.Module) -> None:
+    """Sets Keras' defaults in place: Glorot's uniform weights and zero biases in all convolutions and linear layers.
+
+    torch's weights have a third of that variance where a layer has as many inputs as outputs, and its biases aren't
+    zero: DA-CapsNet then learns more slowly at first.
+    """
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+class ConvolutionalNetwork(nn.Module):
+    """A network without capsules and routing: `layers` from images to logits."""
+
+    layers: nn.Sequential
+
+    def forward(self, images: Tensor) -> Prediction:
+        """[B, channels, H, W] -> logits [B, J]."""
+        return Prediction(self.layers(images), None)
+
+
+def first_attention(attention: Attention, channels: int) -> nn.Module:
+    """CBAM for the output of the first convolution, or the identity.
+
+    Raises ValueError for the attention flags of capsule networks.
+    """
+    flags = [f"attention.{flag}=true" for flag in ("conv", "caps") if getattr(attention, flag)]
+    if flags:
+        raise ValueError(
+            f"{' and '.join(flags)}: this network has no capsules; attention.cbam is the only one it takes"
+        )
+    return cbam(channels, attention)

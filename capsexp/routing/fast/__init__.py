@@ -1,0 +1,59 @@
+"""The same numbers sooner: fast paths for capsule networks, switched on by one call.
+
+| routing  | fast path                                             | where                                           |
+|----------|-------------------------------------------------------|-------------------------------------------------|
+| dynamic  | without votes, see `dynamic`                          | linear layers of vector poses with C ≤ D        |
+| EM       | C loops on a CPU, Triton on a GPU, see `em`           | children with activations                       |
+| inverted | C loops on a CPU, Triton on a GPU, see `inverted`     | without `activations`                           |
+| the two  | the reference in chunks, votes recomputed, see `layers` | elsewhere; the loops need a compiler, `cc`    |
+
+Layers with attention on their votes, and routings of other classes, run as they are.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+from capsexp.routing.fast.dynamic import FastDynamicRouting
+from capsexp.routing.fast.em import FastEMRouting
+from capsexp.routing.fast.inverted import FastInvertedRouting
+from capsexp.routing.fast.layers import FastConvCapsules, FastHierarchy, FastLinearCapsules
+
+#: Reference class -> the class with its fast path. Derived classes of others aren't in it: they may compute otherwise.
+_FAST: dict[type[nn.Module], type[nn.Module]] = {
+    fast.__bases__[-1]: fast
+    for fast in (
+        FastConvCapsules,
+        FastDynamicRouting,
+        FastEMRouting,
+        FastHierarchy,
+        FastInvertedRouting,
+        FastLinearCapsules,
+    )
+}
+_REFERENCE = {fast: reference for reference, fast in _FAST.items()}
+
+
+def enable(network: nn.Module) -> None:
+    """Switches the network's layers and routings to their fast paths, in place; parameters and their names stay."""
+    for module in network.modules():
+        module.__class__ = _FAST.get(type(module), type(module))
+
+
+def disable(network: nn.Module) -> None:
+    """Switches the network back to the reference, in place."""
+    for module in network.modules():
+        module.__class__ = _REFERENCE.get(type(module), type(module))
+
+
+@contextmanager
+def disabled(network: nn.Module) -> Iterator[None]:
+    """The network with the reference, within a block."""
+    before = [(module, type(module)) for module in network.modules()]
+    disable(network)
+    try:
+        yield
+    finally:
+        for module, kind in before:
+            module.__class__ = kind

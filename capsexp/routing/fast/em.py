@@ -1,0 +1,122 @@
+"""One iteration of EM routing (Hinton, Sabour, Frosst 2018, procedure 1) without stored votes: on the CPU the loops of
+`loops`, on CUDA the kernels of `triton_em`, each where it applies.
+
+E-step     R_ij ← softmax_j(offset_j − ½ Σ_d precision_jd (v_ijd − μ'_jd)²)      μ' of the iteration before
+M-step     w_ij = R_ij a_i,  T_j = Σ_i w_ij,  μ_jd = Σ_i s_ij v_ijd,  σ²_jd = Σ_i s_ij c²_ijd
+           with s_ij = w_ij / (T_j + ε) and c = v − μ
+
+The backward pass computes the votes and R again; children, matrices and Gaussians are all that is kept. With
+G = ∂L/∂μ − 2 ∂L/∂σ² μ (1 − Σ_i s_ij), and Σ_i s_ij ∂s_ij = Σ_d (G μ + ∂L/∂σ² σ²):
+
+∂s_ij  = Σ_d (c (G + ∂L/∂σ² c) + G μ)
+∂w_ij  = ∂L/∂T_j + Σ_d (G c + ∂L/∂σ² (c² − σ²)) / (T_j + ε)
+∂v_ijd = s_ij (G + 2 ∂L/∂σ² c) − l_ij precision_jd (v − μ'),  l_ij = R_ij (a_i ∂w_ij − Σ_k R_ik a_i ∂w_ik)
+"""
+
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import logsigmoid
+
+from capsexp.nn.precision import at_least_float32, full_precision
+from capsexp.nn.routing import Capsules
+from capsexp.routing.em import VARIANCE_FLOOR, WEIGHT_FLOOR, EMRouting, Gaussians
+from capsexp.routing.fast.loops import Loops, em_backward, em_forward, library_for
+from capsexp.routing.fast.votes import FastRouting, LazyVotes, factor
+
+
+class Assignment(NamedTuple):
+    """What the E-step reads: log p_ij + log a_j = offset_j − ½ Σ_d precision_jd (v_ijd − mean_jd)²."""
+
+    mean: Tensor  # [B, H', W', J, D]
+    precision: Tensor  # [B, H', W', J, D]
+    offset: Tensor  # [B, H', W', J]
+
+
+class FastEMRouting(FastRouting, EMRouting):
+    """EMRouting, without stored votes."""
+
+    chunked = True
+
+    def applies(self, votes: LazyVotes) -> bool:
+        """Where there are activations, and loops or kernels."""
+        if votes.activations is None:
+            return False
+        if votes.poses.is_cuda and find_spec("triton"):
+            from capsexp.routing.fast import triton_em
+
+            return triton_em.applies(votes.poses, votes.weight)
+        return library_for(votes.poses, votes.weight, votes.kernel, votes.stride) is not None
+
+    def forward(self, votes: Tensor | LazyVotes, activations: Tensor | None = None) -> Capsules:
+        """All iterations: -> the means [..., J, D], the activations [..., J]."""
+        if not isinstance(votes, LazyVotes):
+            return super().forward(votes, activations)
+        assignment = None
+        weight = factor(votes.weight)
+        with full_precision(weight):
+            for iteration in range(1, self.iterations + 1):
+                gaussians = fitted(votes, weight, assignment)
+                logits = self.logits(gaussians, iteration)
+                assignment = self._assignment(gaussians, logits)
+            poses, present = gaussians.mean, logits.sigmoid()
+        shape = (len(poses), *votes.places, *poses.shape[3:])
+        return Capsules(poses.reshape(shape), present.reshape(shape[:-1]))
+
+    def _assignment(self, gaussians: Gaussians, logits: Tensor) -> Assignment:
+        scale = 1 / gaussians.mean.shape[-1] if self.density == "mean" else 1  # of log p
+        offset = logsigmoid(logits) - scale * gaussians.variance.log().sum(dim=-1) / 2
+        return Assignment(gaussians.mean, scale / gaussians.variance, offset)
+
+
+def fitted(votes: LazyVotes, weight: Tensor, assignment: Assignment | None) -> Gaussians:
+    """The Gaussians [B, H', W', J, …] of an iteration; without assignment all R_ij are 1/J.
+
+    Args:
+        votes: with activations.
+        weight: theirs, in the type of the products' factors.
+        assignment: of the iteration before.
+    """
+    assert votes.activations is not None
+    children = at_least_float32(votes.poses)
+    inputs = children, weight, votes.activations.to(children.dtype), *(assignment or (None, None, None))
+    total, mean, variance = _Iteration.apply(*inputs, votes.kernel, votes.stride)  # type: ignore[no-untyped-call]
+    return Gaussians(mean, variance + VARIANCE_FLOOR, total * (total.shape[-1] / len(weight)))
+
+
+class _Iteration(torch.autograd.Function):
+    """An E-step and the M-step -> T, μ, σ² without its floor."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, children: Tensor, weight: Tensor, activations: Tensor, *rest: Any
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        *assignment, kernel, stride = rest
+        if loops := Loops.of(children, weight, kernel, stride):
+            total, mean, variance = em_forward(loops, activations, assignment)
+        else:
+            from capsexp.routing.fast import triton_em
+
+            total, mean, variance = triton_em.forward(children, weight, activations, assignment, kernel, stride)
+        ctx.save_for_backward(children, weight, activations, *assignment, total, mean, variance)
+        ctx.window = kernel, stride
+        return total, mean, variance
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_total: Tensor, by_mean: Tensor, by_variance: Tensor) -> tuple[Tensor | None, ...]:
+        children, weight, activations, *assignment, total, mean, variance = ctx.saved_tensors
+        scale = (total + WEIGHT_FLOOR).reciprocal()
+        quadratic = by_variance * scale[..., None]
+        linear = by_mean * scale[..., None] - 2 * quadratic * mean * (WEIGHT_FLOOR * scale)[..., None]
+        moments = mean, by_total - (quadratic * variance).sum(dim=-1), linear, quadratic
+        if loops := Loops.of(children, weight, *ctx.window):
+            found = em_backward(loops, weight, activations, assignment, moments)
+        else:
+            from capsexp.routing.fast import triton_em
+
+            found = triton_em.backward(children, weight, activations, assignment, moments, *ctx.window)
+        return *found, None, None

@@ -1,0 +1,92 @@
+"""One iteration of inverted dot-product routing (tsai, procedure 1) without stored votes: on the CPU the loops of
+`loops`, on CUDA the kernels of `triton_inverted`.
+
+s_j = Σ_i r_ij v_ij,  r_i = softmax_j(p_j · v_ij / √D),  v_ij = W_ij p_i
+
+The votes for one parent have K · I · D / C times as many elements as the pose of one child: hundreds of megabytes in
+the papers' networks. As in attention that doesn't materialise its matrix, votes are computed for a few children,
+compared with the parents' previous poses p_j (the queries), weighted, summed and discarded. The backward pass
+recomputes them from children, matrices and queries, the only tensors that are kept. With g_j = ∂L/∂s_j:
+
+∂r_ij = g_j · v_ij,  ∂a_ij = r_ij (∂r_ij − Σ_l r_il ∂r_il),  a_ij = p_j · v_ij / √D
+∂v_ij = r_ij g_j + ∂a_ij p_j / √D,  ∂p_j = Σ_i ∂a_ij v_ij / √D,  ∂W_ij = Σ ∂v_ij p_iᵀ,  ∂p_i = Σ W_ijᵀ ∂v_ij
+
+One layout serves both structures: W_ij is Z × Y, a child Y × X, a vote Z × X, with X = 1 for vectors and X = Y = Z = √D
+for matrices. A linear layer is a convolution with one position and a kernel of 1.
+"""
+
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from capsexp.nn.precision import at_least_float32, full_precision
+from capsexp.nn.routing import Capsules
+from capsexp.routing.fast.loops import Loops, inverted_backward, inverted_forward, library_for
+from capsexp.routing.fast.votes import FastRouting, LazyVotes, factor
+from capsexp.routing.inverted import InvertedRouting
+
+
+class FastInvertedRouting(FastRouting, InvertedRouting):
+    """InvertedRouting, without stored votes unless its poses have activations."""
+
+    chunked = True
+
+    def applies(self, votes: LazyVotes) -> bool:
+        """Where there are loops or kernels."""
+        if self.uses_activations:
+            return False
+        if votes.poses.is_cuda:
+            return find_spec("triton") is not None
+        return library_for(votes.poses, votes.weight, votes.kernel, votes.stride) is not None
+
+    def iteration(self, votes: Tensor | LazyVotes, activations: Tensor | None, parents: Tensor | None) -> Capsules:
+        """One iteration, from the parents' poses [..., J, D] of the one before; None in the first: all r_ij are 1/J."""
+        if not isinstance(votes, LazyVotes):
+            return super().iteration(votes, activations, parents)
+        total = votes.sum() if parents is None else weighted_votes(votes, parents)
+        with full_precision(total):
+            if parents is None:
+                total = at_least_float32(total) / total.shape[-2]
+            return Capsules(self.norm(total))
+
+
+def weighted_votes(votes: LazyVotes, parents: Tensor) -> Tensor:
+    """s, [..., J, D], from the parents' poses of the iteration before, [..., J, D].
+
+    Under autocast the factors of a vote's products are in its type; all sums are in float32.
+    """
+    weight = factor(votes.weight)
+    with full_precision(parents):
+        grid = at_least_float32(parents if parents.ndim == 5 else parents[:, None, None])
+        poses = at_least_float32(votes.poses)
+        total: Tensor = Iteration.apply(poses, weight, grid, votes.kernel, votes.stride)  # type: ignore[no-untyped-call]
+    return total.view(parents.shape)
+
+
+class Iteration(torch.autograd.Function):
+    """`forward` and `backward` of the loops or the kernels as one operation of autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, children: Tensor, weight: Tensor, parents: Tensor, *window: int) -> Tensor:
+        ctx.save_for_backward(children, weight, parents)
+        ctx.window = window  # kernel and stride
+        if loops := Loops.of(children, weight, *window):
+            return inverted_forward(loops, parents)
+        from capsexp.routing.fast import triton_inverted
+
+        return triton_inverted.forward(children, weight, parents, *window)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        children, weight, parents = ctx.saved_tensors
+        if loops := Loops.of(children, weight, *ctx.window):
+            found = inverted_backward(gradient, loops, weight, parents)
+        else:
+            from capsexp.routing.fast import triton_inverted
+
+            found = triton_inverted.backward(gradient, children, weight, parents, *ctx.window)
+        return *found, None, None

@@ -1,0 +1,130 @@
+"""Capsule layers whose votes are recomputed inside a fast routing, or for a few images at a time."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
+from capsexp.nn.hierarchy import Hierarchy
+from capsexp.nn.routing import Capsules
+from capsexp.routing.fast.votes import FastRouting, LazyVotes, factor, places_of
+
+#: Max vote elements per chunk of images on a CPU. More no longer stay in its cache between two passes over them.
+MAX_CHUNK = 2**20
+
+#: Max vote elements of a batch that are kept for the backward pass on a CPU; above, they are recomputed in it, and a
+#: step takes a third to a half longer.
+MAX_KEPT = 2**26
+
+
+class FastLayer(CapsuleLayer):
+    """Its votes are `LazyVotes` where its routing takes them and no attention reads them."""
+
+    def lazy_votes(self, children: Capsules) -> LazyVotes:
+        """What the votes of these children are recomputed from, without attention."""
+        raise NotImplementedError
+
+    def applies(self, votes: LazyVotes) -> bool:
+        """Whether the routing takes these in place of votes."""
+        plain = isinstance(self.attention, nn.Identity)
+        return plain and isinstance(self.routing, FastRouting) and self.routing.applies(votes)
+
+    def votes(self, children: Capsules) -> Capsules:
+        """Votes for this layer's own routing only."""
+        lazy = self.lazy_votes(children)
+        return Capsules(cast(Tensor, lazy), lazy.activations) if self.applies(lazy) else super().votes(children)
+
+    def forward(self, children: Capsules) -> Capsules:
+        """The parents of these children, after all iterations."""
+        return self.in_chunks(super().forward, children)
+
+    def in_chunks(self, route: Callable[[Capsules], Capsules], children: Capsules) -> Capsules:
+        """`route(children)`, for a few images at a time if the routing is `chunked` and votes are stored.
+
+        Args:
+            route: makes parents of children, each image by itself. It is called again in the backward pass where the
+                batch has more votes than are kept.
+            children: [B, ...].
+        """
+        lazy = self.lazy_votes(children)
+        chunked = isinstance(self.routing, FastRouting) and self.routing.chunked
+        if not chunked or children.poses.is_meta or self.applies(lazy):
+            return route(children)
+        chunk, kept = _limits(children.poses.device)
+        batch, images = len(children.poses), max(1, chunk // lazy.elements)
+        if images >= batch:
+            return route(children)
+        if batch * lazy.elements > kept:
+            route = partial(checkpoint, route, use_reentrant=False, preserve_rng_state=False)
+        chunks = zip(*(torch.split(tensor, images) for tensor in children if tensor is not None), strict=True)
+        poses, activations = zip(*(route(Capsules(*chunk)) for chunk in chunks), strict=True)
+        return Capsules(torch.cat(poses), None if activations[0] is None else torch.cat(activations))
+
+
+class FastLinearCapsules(FastLayer, LinearCapsules):
+    """LinearCapsules with its fast path."""
+
+    def lazy_votes(self, children: Capsules) -> LazyVotes:
+        """Matrices that are shared over positions are repeated for each of them."""
+        poses, activations = self.numbered(children)
+        positions = poses.shape[1] // self.group
+        weight: Tensor = self.matrices.weight
+        if positions > 1:
+            weight = weight.repeat(positions, 1, 1, 1)
+        present = None if activations is None else activations[:, None, None]
+        return LazyVotes(poses[:, None, None], present, weight, 1, 1, partial(self.vote_sum, poses), ())
+
+    def vote_sum(self, poses: Tensor) -> Tensor:
+        """[B, all children, C] -> Σ_i v_ij, [B, J, D]."""
+        weight = self.matrices.weight
+        grouped = poses.reshape(len(poses), -1, self.group, poses.shape[-1])
+        if not self.matrices.matrix:
+            return torch.einsum("...ic,ijdc->...jd", grouped, weight).sum(dim=1)
+        squares = grouped.reshape(*grouped.shape[:-1], *weight.shape[2:])
+        return torch.einsum("...iyx,ijzy->...jzx", squares, weight).flatten(-2).sum(dim=1)
+
+
+class FastConvCapsules(FastLayer, ConvCapsules):
+    """ConvCapsules with its fast path."""
+
+    def lazy_votes(self, children: Capsules) -> LazyVotes:
+        """Poses [B, H, W, I, C], activations [B, H, W, I]."""
+        poses, activations = children
+        window = self.kernel, self.stride
+        total = partial(self.vote_sum, poses)
+        return LazyVotes(poses, activations, self.matrices.weight, *window, total, places_of(poses, *window))
+
+    def vote_sum(self, poses: Tensor) -> Tensor:
+        """[B, H, W, I, C] -> Σ_i v_ij, [B, H', W', J, D], a convolution; columns of matrix poses are its images."""
+        weight = self.matrices.weight  # [K · I, J, Z, Y]; a child is Y × X, a vote Z × X
+        parents, rows, columns = weight.shape[1:]
+        inner = poses.shape[-1] // columns
+        maps = factor(poses).reshape(*poses.shape[:4], columns, inner).movedim(-1, 1)
+        maps = maps.flatten(4).flatten(0, 1).movedim(-1, 1)
+        filters = weight.view(self.kernel, self.kernel, -1, parents, rows, columns).permute(3, 4, 2, 5, 0, 1)
+        votes = functional.conv2d(maps, filters.flatten(2, 3).flatten(0, 1), stride=self.stride)
+        return votes.view(-1, inner, parents, rows, *votes.shape[2:]).permute(0, 4, 5, 2, 3, 1).flatten(4)
+
+
+class FastHierarchy(Hierarchy):
+    """Hierarchy whose layers route concurrently for as many images as the lowest, which has the most votes, stores."""
+
+    def forward(self, primary: Capsules) -> Capsules:
+        """The primary capsules -> the class capsules, poses [B, J, D]."""
+        lowest = self.layers[0]
+        if isinstance(lowest, FastLayer) and lowest.routing.concurrent:
+            return lowest.in_chunks(super().forward, primary)
+        return super().forward(primary)
+
+
+def _limits(device: torch.device) -> tuple[int, int]:
+    """Max vote elements per chunk, and of a batch that are kept: on a GPU a sixteenth and a quarter of its memory."""
+    if device.type != "cuda":
+        return MAX_CHUNK, MAX_KEPT
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return memory // 64, memory // 16

@@ -1,0 +1,53 @@
+"""Votes that are never stored as a whole: what they are recomputed from, and what a fast routing is."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from capsexp.nn.routing import Routing
+
+
+class LazyVotes(NamedTuple):
+    """Child poses and matrices from which a layer's votes are recomputed: v_ij = W_ij p_i."""
+
+    poses: Tensor  # [B, H, W, I, C], the children's; in a linear layer H and W are 1
+    activations: Tensor | None  # [B, H, W, I], the children's
+    weight: Tensor  # [K · I, J, D, C], with matrix poses [K · I, J, √D, √D]
+    kernel: int
+    stride: int
+    sum: Callable[[], Tensor]  # Σ_i v_ij, [..., J, D], in one product
+    places: tuple[int, ...]  # H', W' of the parents; a linear layer's have none
+
+    @property
+    def elements(self) -> int:
+        """The number of vote elements of an image."""
+        rows, columns = self.weight.shape[2:]
+        pose = rows * (self.poses.shape[-1] // columns)
+        return math.prod(self.places) * len(self.weight) * self.weight.shape[1] * pose
+
+
+class FastRouting(Routing):
+    """A routing that takes `LazyVotes` in place of votes where it `applies`, and votes elsewhere."""
+
+    chunked: bool  # elsewhere, a few images at a time
+
+    def applies(self, votes: LazyVotes) -> bool:
+        """Whether it takes these."""
+        raise NotImplementedError
+
+
+def places_of(grid: Tensor, kernel: int, stride: int) -> tuple[int, int]:
+    """H' and W', the numbers of positions of a kernel on a grid [B, H, W, ...]."""
+    height, width = ((side - kernel) // stride + 1 for side in grid.shape[1:3])
+    return height, width
+
+
+def factor(tensor: Tensor) -> Tensor:
+    """The tensor in autocast's type, which the factors of products have; unchanged without autocast and in float64."""
+    device = tensor.device.type
+    if tensor.is_meta or not torch.is_autocast_enabled(device) or tensor.dtype == torch.float64:
+        return tensor
+    return tensor.to(torch.get_autocast_dtype(device))

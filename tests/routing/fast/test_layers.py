@@ -1,0 +1,100 @@
+"""Switching networks to fast paths and back; where neither loops nor kernels apply, chunks equal the whole batch."""
+
+import copy
+import dataclasses
+
+import pytest
+import torch
+from support import composed_config
+from torch import Tensor
+
+from capsexp.models import CapsNet, InvertedCapsNet
+from capsexp.nn import Capsules, ConvCapsules, LinearCapsules
+from capsexp.routing import DynamicRouting, InvertedRouting, fast
+from capsexp.routing.fast import layers, loops
+from capsexp.run.build import build
+
+CHUNKED = [
+    ("model=em_capsnet", "routing.iterations=3"),
+    ("model=em_capsnet", "routing.iterations=3", "routing.density=mean"),
+    ("model=inverted_capsnet", "routing.iterations=3"),
+    ("model=inverted_capsnet", "routing.iterations=3", "routing.activations=true"),
+    ("model=inverted_capsnet", "routing.iterations=2", "routing.activations=true", "routing.order=sequential"),
+]
+
+
+@pytest.mark.parametrize("kept", [0, 2**26])
+@pytest.mark.parametrize("options", CHUNKED)
+def test_chunks_equal_the_whole_batch(options: tuple[str, ...], kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to rounding: gradients by shared matrices are summed in another order."""
+    monkeypatch.setattr(loops, "WORTHWHILE", 2**40)
+    monkeypatch.setattr(layers, "MAX_KEPT", kept)
+    results = []
+    for way, held in (("fast", 1), ("reference", 2**23)):
+        monkeypatch.setattr(layers, "MAX_CHUNK", held)
+        config = composed_config(*options, "data=mnist_sample", "budget=demo", f"trainer.routing={way}")
+        torch.manual_seed(0)
+        network = build(config).network.double()
+        prediction = network(torch.rand(3, 1, 28, 28, dtype=torch.float64))
+        (prediction.scores.square().sum() + prediction.poses.square().sum()).backward()
+        results.append([prediction.scores, *(parameter.grad for parameter in network.parameters())])
+    for chunks, whole in zip(*results, strict=True):
+        torch.testing.assert_close(chunks, whole)
+
+
+@pytest.mark.parametrize("options", CHUNKED)
+def test_votes_above_the_limit_are_not_kept_for_the_backward_pass(
+    options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "WORTHWHILE", 2**40)
+    monkeypatch.setattr(layers, "MAX_CHUNK", 25_000)
+    monkeypatch.setattr(layers, "MAX_KEPT", 25_000)
+    config = composed_config(*options, "data=mnist_sample", "budget=demo")
+    kept: dict[str, int] = {}
+    for way in ("fast", "reference"):
+        network = build(dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, routing=way))).network
+        saved: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, saved=saved: saved.append(t.numel()) or t, lambda t: t):
+            network(torch.rand(8, 1, 28, 28)).scores.sum()
+        kept[way] = sum(saved)
+    assert kept["fast"] < kept["reference"] / 5
+
+
+def test_enable_and_disable_switch_every_layer_and_routing_and_no_parameter() -> None:
+    network = InvertedCapsNet((1, 28, 28), 10, width=0.1)
+    kinds, names = [type(module) for module in network.modules()], list(network.state_dict())
+    fast.enable(network)
+    assert sum("Fast" in type(module).__name__ for module in network.modules()) == 1 + 3 + 3  # with the hierarchy
+    assert list(network.state_dict()) == names
+    copied = copy.deepcopy(network)
+    with fast.disabled(network):
+        assert [type(module) for module in network.modules()] == kinds
+    assert [type(module) for module in network.modules()] == [type(module) for module in copied.modules()] != kinds
+    fast.disable(copied)
+    assert [type(module) for module in copied.modules()] == kinds
+
+
+def test_a_derived_routing_runs_as_it_is() -> None:
+    class Doubled(DynamicRouting):
+        def coefficients(self, votes: Tensor) -> Tensor:
+            return 2 * super().coefficients(votes)
+
+    network = CapsNet((1, 28, 28), 3, Doubled, width=0.1)
+    images = torch.rand(2, 1, 28, 28)
+    expected = network(images)
+    fast.enable(network)
+    torch.testing.assert_close(network(images), expected)
+
+
+@pytest.mark.parametrize("structure", ["vector", "matrix"])
+@pytest.mark.parametrize(("parents", "pose"), [(1, 1), (3, 4)])
+def test_the_sum_of_the_votes(structure: str, parents: int, pose: int) -> None:
+    options = {"structure": structure, "scale": 1.0}
+    procedure = InvertedRouting(parents, pose)
+    convolutional = ConvCapsules(2, parents, pose, pose, 3, 2, procedure, **options)  # type: ignore[arg-type]
+    linear = LinearCapsules(2, parents, pose, pose, procedure, **options)  # type: ignore[arg-type]
+    children = Capsules(torch.randn(2, 5, 5, 2, pose, dtype=torch.float64))
+    for layer in (convolutional.double(), linear.double()):
+        expected = layer.votes(children).poses.sum(dim=-3)
+        fast.enable(layer)
+        torch.testing.assert_close(layer.lazy_votes(children).sum(), expected)

@@ -1,0 +1,133 @@
+"""The package as a library: what its imports load and change, and what a user does with a network."""
+
+import copy
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import torch
+from support import Trained, composed_config
+from torch import nn
+
+import capsexp
+from capsexp import models
+from capsexp.errors import InputError
+from capsexp.inspect.restore import restore
+from capsexp.models import CapsNet, DACapsNet, DynamicCapsNet, EMCapsNet, InvertedCapsNet
+from capsexp.nn import Attention, Prediction, Routing
+from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
+from capsexp.run.build import count_parameters
+
+#: Each network without its configuration, and the command line that makes it with one.
+NETWORKS = {
+    "CapsNet": ((1, 28, 28), "model=capsnet data=mnist"),
+    "DACapsNet": ((3, 32, 32), "model=da_capsnet data=cifar10"),
+    "DynamicCapsNet": ((3, 32, 32), "model=dynamic_capsnet data=cifar10"),
+    "EMCapsNet": ((3, 32, 32), "model=em_capsnet data=cifar10"),
+    "HuangCNN": ((3, 32, 32), "model=huang_cnn data=cifar10"),
+    "InvertedCapsNet": ((3, 32, 32), "model=inverted_capsnet data=cifar10"),
+    "ResNet18": ((3, 32, 32), "model=resnet18 data=cifar10"),
+    "SabourCNN": ((1, 28, 28), "model=sabour_cnn data=mnist"),
+    "TsaiCNN": ((3, 32, 32), "model=tsai_cnn data=cifar10"),
+    "TsaiMultiCNN": ((1, 36, 36), "model=tsai_cnn_multimnist data=diverse_multimnist"),
+}
+
+
+def small(name: str) -> tuple[nn.Module, torch.Tensor]:
+    """A narrow network in evaluation mode, and two images for it."""
+    torch.manual_seed(0)
+    shape, _ = NETWORKS[name]
+    return getattr(models, name)(shape, 10, width=0.05).eval(), torch.rand(2, *shape)
+
+
+def test_imports_load_torch_alone_and_change_nothing() -> None:
+    code = """
+import sys, torch
+before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32, list(sys.meta_path)
+import capsexp
+from capsexp.models import CapsNet
+from capsexp.nn import Attention, MarginLoss
+from capsexp.routing import DynamicRouting
+from capsexp.routing.fast import enable
+enable(CapsNet((1, 28, 28), 10, width=0.1))
+assert before == (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32, list(sys.meta_path))
+print(*{"hydra", "omegaconf", "pytorch_lightning", "pandas", "torchvision", "torchmetrics"} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("\n", "")
+
+
+def test_all_networks_are_here() -> None:
+    assert sorted(NETWORKS) == sorted(models.__all__)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_defaults_are_those_of_the_configuration(name: str) -> None:
+    shape, words = NETWORKS[name]
+    with torch.device("meta"):
+        network = getattr(models, name)(shape, 10)
+    parameters = sum(p.numel() for p in network.parameters())
+    config = composed_config(*words.split())
+    assert parameters == count_parameters(config)
+    if "iterations" in config.routing:
+        (procedure, *_) = [module for module in network.modules() if isinstance(module, Routing)]
+        assert procedure.iterations == config.routing["iterations"]
+        assert type(procedure).__name__ == config.routing["_target_"].rpartition(".")[2]
+
+
+@pytest.mark.parametrize("network", [CapsNet, DACapsNet, DynamicCapsNet, EMCapsNet, InvertedCapsNet])
+@pytest.mark.parametrize("routing", [DynamicRouting, EMRouting, InvertedRouting, partial(EMRouting, density="mean")])
+def test_routing_classes_are_passed_as_they_are(network: type[nn.Module], routing: type[Routing]) -> None:
+    attention = Attention(cbam=True, conv=True, caps=True, cbam_reduction=4)
+    made = network((3, 32, 32), 4, routing=routing, attention=attention, width=0.05)
+    scores, poses = made(torch.rand(2, 3, 32, 32))
+    assert scores.shape == (2, 4)
+    assert poses.shape == (2, 4, 16)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_copy_is_another_network_with_the_same_output(name: str) -> None:
+    network, images = small(name)
+    for enabled in (False, True):
+        if enabled:
+            fast.enable(network)
+        copied = copy.deepcopy(network)
+        assert torch.equal(copied(images).scores, network(images).scores)
+        nn.init.ones_(next(copied.parameters()))
+        assert not torch.equal(copied(images).scores, network(images).scores)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_torch_compiles_every_network_without_a_graph_break(name: str) -> None:
+    network, images = small(name)
+    compiled = torch.compile(network, backend="aot_eager", fullgraph=True)
+    scores, expected = compiled(images).scores, network(images).scores
+    torch.testing.assert_close(scores, expected)
+    weight = next(network.parameters())
+    (ours,), (theirs,) = (torch.autograd.grad(found.square().sum(), weight) for found in (scores, expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3 * theirs.abs().max().item())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_torch_exports_every_network(name: str) -> None:
+    network, images = small(name)
+    with torch.no_grad():
+        exported = torch.export.export(network, (images,)).module()
+        torch.testing.assert_close(exported(images)[0], network(images).scores)
+
+
+def test_a_trained_run_is_loaded_in_evaluation_mode(trained: Trained) -> None:
+    network = capsexp.load(trained.folder)
+    assert not any(module.training for module in network.modules())
+    pixels = torch.rand(3, 1, 28, 28)
+    with torch.no_grad():
+        prediction: Prediction = network(pixels)
+        torch.testing.assert_close(network(pixels), restore(trained.folder)(pixels))
+        drawn = network.decoder(prediction.poses, prediction.scores.argmax(dim=1))
+    assert drawn.shape == pixels.shape
+
+
+def test_what_is_no_run_is_refused_in_one_line(tmp_path) -> None:
+    with pytest.raises(InputError, match=r"a folder without best\.ckpt and last\.ckpt"):
+        capsexp.load(tmp_path)
