@@ -12,6 +12,7 @@ from capsexp.models import CapsNet, InvertedCapsNet
 from capsexp.nn import Capsules, ConvCapsules, LinearCapsules
 from capsexp.routing import DynamicRouting, InvertedRouting, fast
 from capsexp.routing.fast import layers, loops
+from capsexp.routing.fast.votes import LazyVotes
 from capsexp.run.build import build
 
 CHUNKED = [
@@ -84,6 +85,15 @@ def test_a_derived_routing_runs_as_it_is() -> None:
     expected = network(images)
     fast.enable(network)
     torch.testing.assert_close(network(images), expected)
+
+
+@pytest.mark.parametrize(("child_pose", "lazy"), [(4, True), (5, False)])
+def test_dynamic_routing_stores_the_votes_of_children_with_longer_poses_than_the_parents(
+    child_pose: int, lazy: bool
+) -> None:
+    layer = LinearCapsules(2, 3, child_pose, 4, DynamicRouting(3, 4))
+    fast.enable(layer)
+    assert isinstance(layer.votes(Capsules(torch.randn(5, 2, child_pose))).poses, LazyVotes) is lazy
 
 
 @pytest.mark.parametrize("structure", ["vector", "matrix"])
