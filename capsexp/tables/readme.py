@@ -152,7 +152,12 @@ def _number_row(studies: Sequence[Results]) -> list[list[str]]:
     found: list[tuple[tuple[float, ...], list[str]]] = []
     for line in (line for results in studies for line in results.lines):
         cell, setting = line.cell("accuracy"), line.setting
-        if setting and line.runs and cell.verdict and not (line.row.reading_of or cell.unstable):
+        if (
+            setting
+            and line.runs
+            and cell.verdict not in (None, "not comparable")
+            and not (line.row.reading_of or cell.unstable)
+        ):
             trained = ", ".join(filter(None, [cell.so_far or line.training, unlearned(cell)]))
             published, _, measured = _cell(line, "accuracy").partition(" → ")
             data = title(line.runs[0].data)

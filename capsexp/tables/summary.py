@@ -71,8 +71,8 @@ def answer(studies: Sequence[Results]) -> list[str]:
         "After training as long as the claims need": [claim for claim in tested if claim.runs and not claim.so_far],
         "After shorter training, “so far”": [claim for claim in tested if claim.runs and claim.so_far],
     }
-    corrected = "after correction for all claims of a source that were trained as long"
-    sentences = [f"Of {len(claims)} claims, {len(tested)} {'is' if len(tested) == 1 else 'are'} tested, {corrected}."]
+    corrected = "Verdicts are those after correction for all claims of a source with as long a training."
+    sentences = [f"Of {len(claims)} claims, {len(tested)} {'is' if len(tested) == 1 else 'are'} tested. {corrected}"]
     sentences += [f"{kind}: {listed(one.decided for one in of_kind)}." for kind, of_kind in kinds.items() if of_kind]
     lines = [line for results in studies if results.study.differs is None for line in results.lines]
     data = dict.fromkeys(title(run.data) for line in lines if line.setting and line.setting.whole for run in line.runs)

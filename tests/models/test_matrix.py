@@ -16,7 +16,7 @@ from capsexp.config.searchpath import CONF
 from capsexp.run.build import build, make_loss
 
 MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
-DATA = sorted(path.stem for path in (CONF / "data").glob("*.yaml"))
+DATA = sorted(path.stem for path in (CONF / "data").glob("*.yaml") if path.stem != "folder")  # which needs images
 MULTILABEL = "diverse_multimnist"
 
 

@@ -61,7 +61,7 @@ def test_of_numbers_after_equal_training_one_whose_verdict_decides_is_shown() ->
 
 def test_a_claim_that_needs_five_epochs_names_them() -> None:
     five = [run(f"{words} budget.epochs=5", seed, [90.0 + seed] * 5) for words in (PLAIN, CBAM) for seed in range(3)]
-    line = block([results(study(claims=[claim(measure="first_five")]), five)]).splitlines()[-2]
+    line = block([results(study(claims=[claim(measure="first_five")]), five)]).splitlines()[-1]
     assert line.endswith("| 5 of 250 epochs, all that the claim needs |")
 
 
@@ -237,7 +237,8 @@ def test_the_answer_tells_counts_whole_and_shorter_trainings_apart() -> None:
     found = [*WHOLE, *runs(third.run or "", NEAR), *runs(fourth.run or "", NEAR)]
     made = results(study(*study().rows, third, fourth, claims=claims), found)
     assert summary.answer([made]) == [
-        "Of 4 claims, 3 are tested, after correction for all claims of a source that were trained as long.",
+        "Of 4 claims, 3 are tested. Verdicts are those after correction for all claims of a source with as long a "
+        "training.",
         "By counting parameters: 1 supported.",
         "After training as long as the claims need: 1 supported.",
         "After shorter training, “so far”: 1 open.",
