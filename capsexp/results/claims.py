@@ -133,7 +133,8 @@ def _seeds(one: MeasuredClaim, level: float) -> int | None:
     if not one.decided.startswith("open") or one.claim.margin or not one.terms or effect is None:
         return None
     scaled_effect = _on_scale(one.claim, effect)
-    return statistics.seeds_to_decide(scaled_effect, one.terms, one.images, level) if scaled_effect else None
+    seeds = statistics.seeds_to_decide(scaled_effect, one.terms, one.images, level) if scaled_effect else None
+    return seeds if seeds and seeds > min(len(term.values) for term in one.terms) else None  # more than there are
 
 
 def _measure(
