@@ -86,6 +86,15 @@ def test_a_hundred_children_vote_for_ten_parents(data: str, channels: int):
     assert bool((scores < 1).all())
 
 
+def test_the_layers_below_the_votes_and_keras_initialisation():
+    network = DACapsNet((3, 32, 32), 10)
+    trunk = "Conv2d ReLU AvgPool2d Conv2d ReLU Conv2d ReLU"
+    assert [type(layer).__name__ for layer in network.trunk] == trunk.split()
+    last = network.trunk[-2]  # a convolution of 128 · 9 inputs and outputs a position
+    assert (last.bias == 0).all()
+    assert last.weight.abs().max().item() == pytest.approx((6 / (2 * 128 * 9)) ** 0.5, rel=1e-3)
+
+
 def test_a_child_is_one_position_and_matrices_are_shared():
     network = built("attention=none", "model.width=0.1", "trainer.routing=reference")
     features = torch.rand(1, 13, 10, 10)
