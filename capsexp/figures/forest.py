@@ -378,5 +378,5 @@ def _training(one: MeasuredClaim) -> str:
         return "counted" if one.measured else ""
     part = shorter(one.setting.reduced())
     return shorter(one.setting.reduced(one.claim.measure)) or (
-        f"{part} suffice" if part else shorter(one.setting.training)
+        f"{part} suffice" if part else shorter(one.setting.training())
     )

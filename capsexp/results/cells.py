@@ -141,7 +141,7 @@ def tidy(selections: Sequence[Selection], matched: pd.DataFrame, best: pd.DataFr
                         if measure == "parameters":
                             numbers = _parameters(selection, row, published)
                         else:
-                            numbers = _numbers(measure, place, found, pools, study.runs)
+                            numbers = _numbers(measure, place, found, pools, study.printed_runs)
                             if published and numbers["n"] and measure in JUDGED and not row.elsewhere:
                                 numbers |= _compared(measure, place, numbers, published, found, margin)
                             numbers["so_far"] = so_far(selection, measure, setting, place)
@@ -264,12 +264,12 @@ def _best_of(row: Row, place: Mapping[str, Any]) -> str:
 
 
 def _numbers(
-    measure: str, place: Mapping[str, Any], found: Mapping[str, Any], pools: Pools, runs: int
+    measure: str, place: Mapping[str, Any], found: Mapping[str, Any], pools: Pools, printed_runs: int
 ) -> dict[str, Any]:
     """Mean, standard deviation and prediction interval.
 
     Args:
-        runs: whose mean a printed number is.
+        printed_runs: whose mean a printed number is.
     """
     values: list[float] = found["values"]
     if not values:
@@ -287,7 +287,7 @@ def _numbers(
         return numbers
     terms = [Term(1.0, on_scale, spread)]
     images = 2 * statistics.independent_images(terms, place["images"]) if drawn else 0.0
-    predicted = statistics.effect(terms, runs, images)
+    predicted = statistics.effect(terms, printed_runs, images)
     low, high = unscaled(measure, predicted.interval())
     return numbers | {"low": low, "high": high, "degrees": predicted.degrees, "predicted": predicted}
 

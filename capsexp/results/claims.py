@@ -259,7 +259,7 @@ def _answered(
     )
     if size is None:
         return found
-    predicted = statistics.effect(of_rows, study.runs, 2 * images)
+    predicted = statistics.effect(of_rows, study.printed_runs, 2 * images)
     answer, size_p = _size(claim, size, predicted, abs(_on_scale(claim, size.value)) / 2)
     if answer == "smaller" and verdict != "supported":
         answer = "no gain of that size"
@@ -302,7 +302,9 @@ def _printed_estimate(
     weights = _weights(claim, rows)
     if printed is None or not weights.keys() <= terms.keys():
         return None
-    one_row = [replace(terms[name], weight=weight, values=[0.0] * study.runs) for name, weight in weights.items()]
+    one_row = [
+        replace(terms[name], weight=weight, values=[0.0] * study.printed_runs) for name, weight in weights.items()
+    ]
     return replace(statistics.effect(one_row, images=images), value=_on_scale(claim, printed.value))
 
 

@@ -32,8 +32,7 @@ class Line:
         """How it was trained, in words: 10 of 100 epochs, bf16; all 100 epochs, the source gives none, bf16."""
         if self.setting is None:
             return ""
-        parts = [self.setting.training, "the source gives none" if self.unsaid and self.setting.whole else ""]
-        return ", ".join(filter(None, [*parts, self.setting.precision]))
+        return ", ".join(filter(None, [self.setting.training(self.unsaid), self.setting.precision]))
 
     def cell(self, measure: str, protocol: str = "paper") -> Cell:
         """The number of one measure."""

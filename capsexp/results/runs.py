@@ -33,21 +33,8 @@ Run = Any  # a line of the frame, as `itertuples` gives it
 ATTENTION = {"cbam": "CBAM", "conv": "Conv", "caps": "Caps"}
 
 COLUMNS = [
-    *(
-        "name",
-        "key",
-        "condition",
-        "setting",
-        "protocol",
-        "seed",
-        "state",
-        "error",
-        "learned",
-        "selected_by",
-        "curve",
-        "part",
-    ),
-    *("dataset", "images", "official", "censored", "correct", "load", "threads"),
+    *("name", "key", "condition", "setting", "protocol", "seed", "state", "error", "learned", "selected_by", "curve"),
+    *("part", "dataset", "images", "official", "censored", "correct", "load", "threads"),
     *("data", "network", "routing", "iterations", "attention", "parameters", *MEASURES),
     *("hours", "started", "command", "device", "cores", "python", *LIBRARIES, "commit", "tree"),
 ]

@@ -9,8 +9,9 @@ Spread. Networks of one data set and setting spread alike, but not equally (empi
     s_0²  = Σ_j (n_j − 1) v_j / ν,   ν = Σ_j (n_j − 1)         of the other networks, j ≠ k
     s_k²  = (d s_0² + (n_k − 1) v_k) / (d + n_k − 1),   1/d = 1/D + 1/ν,   D = 4
 
-with d + n_k − 1 degrees of freedom. The floor of an accuracy is a quarter of the variance of a binomial proportion: of
-that size is what two seeds differ by on a finite test set (Jordan 2024). A network is unstable if v_k / s_0² is beyond
+with d + n_k − 1 degrees of freedom. D and the floor are declared here: the floor of an accuracy is a quarter of the
+variance of a binomial proportion. (The standard deviations after whole trainings here, pooled by data set, are 0.2 to
+0.8 of that proportion's standard error; two seeds can agree by chance.) A network is unstable if v_k / s_0² is beyond
 the 99.9 % point of the F distribution with n_k − 1 and d degrees of freedom: it has v_k alone, and the others' s_0
 leaves it out.
 
@@ -28,7 +29,7 @@ Two answers. Is there an effect? Its 95 % interval in the claimed direction:
     contradicted   lies below 0
     ceiling        the baseline leaves no room for the effect
     open           otherwise; "open (one run)" where a network has one seed, unless the interval excludes 0 and the
-                   effect is more than 6 times the largest s_k of the data set and setting
+                   effect is more than 6 times the largest √v_k of a stable network
 
 Is it as large as printed? A printed effect, or number, is one run a network (r runs, if the source says so), of the
 same spread: the variance is Σ_k w_k² s_k² (1/n_k + 1/r), and where test images are others, theirs count twice. This

@@ -66,14 +66,15 @@ class Setting:
         start = measure == "first_five" and self.same_start and self.epochs
         return self.fraction * self.epochs[1] / self.epochs[0] if start and self.epochs else self.fraction
 
-    @property
-    def training(self) -> str:
-        """2 of 250 epochs, a part; all 250 epochs."""
-        return self.reduced() or (f"all {self.paper_epochs:,} epochs" if self.paper_epochs else "")
+    def training(self, unsaid: bool = False) -> str:
+        """2 of 250 epochs, a part; all 250 epochs; `unsaid`: all 100 epochs, the source gives none."""
+        if self.reduced() or not self.paper_epochs:
+            return self.reduced()
+        return f"all {self.paper_epochs:,} epochs" + (", the source gives none" if unsaid else "")
 
     def __str__(self) -> str:
         """As in captions: 2 of 250 epochs, bf16."""
-        return ", ".join(filter(None, [self.training, self.precision]))
+        return ", ".join(filter(None, [self.training(), self.precision]))
 
     @property
     def overrides(self) -> list[str]:

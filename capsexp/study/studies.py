@@ -125,7 +125,7 @@ class Study:
     figures: list[str] = field(default_factory=list)  # in capsexp.figures, beside the one of the study's name
     across: str | None = None  # the column whose labels head the columns of the README's short table
     epochs_given: list[str] | None = None  # the data sets for which the source gives the number of epochs; null: all
-    runs: int = 1  # whose mean a printed number is
+    printed_runs: int = 1  # whose mean a printed number is
 
     @property
     def publication(self) -> str:

@@ -22,9 +22,6 @@ DIGITS = {
 
 UNITS = {"accuracy": "points", "first_five": "points", "memory": "MB", "inference": "ms", "seconds": "s"}
 
-#: Of epochs that are this package's choice.
-UNSAID = ", the source gives none"
-
 CLAIMED = {
     "increase": "an increase",
     "decrease": "a decrease",
@@ -151,8 +148,8 @@ def training(one: MeasuredClaim) -> str:
     """How the runs of a claim were trained."""
     if one.so_far or one.setting is None:
         return one.so_far
-    enough = f"{part}, all that the claim needs" if (part := one.setting.reduced()) else one.setting.training
-    return f"{enough}{UNSAID}" if one.unsaid and not part else enough
+    part = one.setting.reduced()
+    return f"{part}, all that the claim needs" if part else one.setting.training(one.unsaid)
 
 
 def effect(claim: Claim, measured: Measured) -> str:

@@ -57,7 +57,7 @@ def test_single_runs_have_no_spread(other: list[float]) -> None:
 def test_a_mean_of_several_runs_is_printed() -> None:
     """sabour's numbers are means of three trials: the interval for a mean is narrower than that for one run."""
     found = runs(PLAIN, [98.64, 98.72, 98.80])
-    mean_of_three = cell(results(study(row("A", PLAIN, accuracy="98.7"), runs=3), found), "A")
+    mean_of_three = cell(results(study(row("A", PLAIN, accuracy="98.7"), printed_runs=3), found), "A")
     assert mean_of_three.high == pytest.approx(98.72 + T2 * 0.08 * sqrt(1 / 3 + 1 / 3))
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 from math import exp, log, sqrt
 
+import pandas as pd
 import pytest
 from made import CBAM, PLAIN, SWEPT, claim, frame_of, results, row, run, runs, study
 from scipy import stats
@@ -83,7 +84,7 @@ def test_a_printed_size_has_the_noise_of_single_runs() -> None:
     one = measured(study(claims=[claim(claimed="+1.05")]), found)
     assert interval(one)[1] < 1.05
     assert (one.verdict, one.size) == ("supported", "open")
-    assert measured(study(claims=[claim(claimed="+1.05")], runs=30), found).size == "smaller"
+    assert measured(study(claims=[claim(claimed="+1.05")], printed_runs=30), found).size == "smaller"
 
 
 def test_the_whole_training_of_some_pairs_counts_more_than_a_shorter_one_of_all() -> None:
@@ -385,8 +386,8 @@ def test_long_and_short_trainings_are_corrected_by_themselves() -> None:
     assert (first.decided, first.holds, second.decided) == ("supported", True, "open")
 
 
-def test_typed_budgets_and_seeds_do_not_change_the_correction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`reproduce` types a budget, and `tables` nothing: from the same records, the same p-values."""
+def two_studies(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Study], pd.DataFrame]:
+    """The only two studies, of one source and with a claim each, and their runs."""
     other = f"{PLAIN} routing.iterations=1"
     made = {
         "one": study(name="one", claims=[claim()]),
@@ -395,6 +396,12 @@ def test_typed_budgets_and_seeds_do_not_change_the_correction(monkeypatch: pytes
     monkeypatch.setattr(studies, "names", lambda: list(made))
     monkeypatch.setattr(studies, "load", made.get)
     found = frame_of([*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.15)), *runs(other, moved(SPREAD, 0.3))])
+    return made, found
+
+
+def test_typed_budgets_and_seeds_do_not_change_the_correction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`reproduce` types a budget, and `tables` nothing: from the same records, the same p-values."""
+    made, found = two_studies(monkeypatch)
     every = [
         [(one.p_value, one.adjusted) for of_study in collect_by_source(chosen, found, typed) for one in of_study.claims]
         for chosen, typed in (
@@ -411,14 +418,7 @@ def test_typed_budgets_and_seeds_do_not_change_the_correction(monkeypatch: pytes
 def test_a_study_by_its_name_is_corrected_for_the_claims_of_its_whole_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    other = f"{PLAIN} routing.iterations=1"
-    made = {
-        "one": study(name="one", claims=[claim()]),
-        "two": study(row("A", PLAIN), row("B", other), name="two", claims=[claim()]),
-    }
-    monkeypatch.setattr(studies, "names", lambda: list(made))
-    monkeypatch.setattr(studies, "load", made.get)
-    found = frame_of([*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.15)), *runs(other, moved(SPREAD, 0.3))])
+    made, found = two_studies(monkeypatch)
     (alone,) = collect_by_source([made["two"]], found)
     (one,) = alone.claims  # the smaller of two p-values
     assert one.p_value is not None
