@@ -10,7 +10,7 @@ from scipy import stats
 
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import collect, collect_by_source
-from capsexp.results.statistics import Interval
+from capsexp.results.statistics import Interval, effect
 from capsexp.run.records import Record, packed
 from capsexp.study import studies
 from capsexp.study.studies import Study
@@ -298,6 +298,9 @@ def test_a_partial_test_set_adds_its_error() -> None:
     paired = measured(study(claims=[claim()]), right)  # 20 images lie between the networks' best and worst
     assert 0 < paired.images < alone.images / 10
     assert measured(study(claims=[claim()]), [*right[:-1], found[-1]]).images == alone.images
+    sized = measured(study(claims=[claim(claimed="+5.00")]), found)
+    beside_theirs = effect(sized.terms, 1, 2 * alone.images)  # the source's test images are others, too
+    assert sized.size_p == pytest.approx(beside_theirs.p_value(4.995))
 
 
 # Without a run
