@@ -2,7 +2,7 @@
 
 from capsexp.compare import Comparison
 from capsexp.errors import InputError
-from capsexp.figures.curves import BAND, draw_curves
+from capsexp.figures.curves import draw_curves
 from capsexp.figures.sources import Trainings
 from capsexp.figures.style import STYLES, PaperFigure, default_style, legend
 
@@ -13,9 +13,11 @@ def draw(found: Comparison) -> dict[str, bytes]:
     if len(lines) > len(STYLES):
         raise InputError(f"{len(lines)} curves: {len(STYLES)} can be told apart; compare fewer runs")
     with default_style():
-        figure, trainings = PaperFigure("Accuracy by epoch", (8, 4.5)), Trainings(lines)
+        figure, trainings = (
+            PaperFigure("Accuracy by epoch: mean over seeds (n) ± standard deviation", (8, 4.5)),
+            Trainings(lines),
+        )
         axis = figure.axes[0][0]
         draw_curves(axis, lines, trainings)
         legend(axis)
-        figure.note(BAND, trainings.note)
         return figure.files()

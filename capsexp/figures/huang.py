@@ -80,6 +80,8 @@ def epochs_to_maximum(sources: Sources) -> Drawing:
     missing = sources.missing(lines, "huang_fig10")
     if not any(line.runs for line in lines):
         return None, missing
+    if all(all(line.cell("first_epoch").bounds) for line in lines):
+        return None, [*missing, sources.sweep("every maximum is in the last epoch trained", "huang_fig10")]
     figure = PaperFigure("huang, Fig. 10: accuracy on MNIST's test set, and epochs to the top", (WIDTH, 5), (1, 2))
     trainings = Trainings(lines)
     left, right = figure.axes[0]
@@ -122,6 +124,9 @@ def accuracy_by_epoch(number: int, option: str, sources: Sources) -> Drawing:
     missing = sources.missing(lines, "huang_table2", f"data={option}")
     if not any(line.runs for line in lines):
         return None, missing
+    longest = max(len(line.runs[0].curve) for line in lines if line.runs)
+    shorter = [line.row.name for line in lines if line.runs and len(line.runs[0].curve) < longest]
+    lines = [line for line in lines if line.row.name not in shorter]
     figure = PaperFigure(f"huang, Fig. {number}: accuracy on the test set of {data} by epoch", (7, 5))
     trainings = Trainings(lines)
     ((axis,),) = figure.axes
@@ -131,4 +136,5 @@ def accuracy_by_epoch(number: int, option: str, sources: Sources) -> Drawing:
     legend(axis, 2)
     figure.describe(*told(lines, names))
     figure.note(band(lines), MAXIMA, trainings.note, without(lines))
+    figure.note(f"Not drawn, as they were trained for fewer epochs: {', '.join(shorter)}." if shorter else "")
     return figure, missing

@@ -22,21 +22,21 @@ NOTE = (
 
 
 def table2(sources: Sources) -> Drawing:
-    """Two plots, a line a network: maximum accuracy, and the first epoch that reaches it."""
+    """A plot a measure, a line a network: maximum accuracy and, unless all are lower bounds, the first such epoch."""
     lines = sources.lines(STUDY)
     missing = sources.missing(lines, STUDY)
     if not any(line.runs for line in lines):
         return None, missing
-    figure = PaperFigure(
-        "jiao, Table II: CapsNet with 1 to 5 routing iterations, without and with CBAM", (WIDTH, 5), (1, 2)
-    )
+    known = [line.cell("first_epoch") for line in lines if line.runs]
+    measures = list(MEASURES)[: 1 if all(all(cell.bounds) for cell in known) else 2]
+    title = "jiao, Table II: CapsNet with 1 to 5 routing iterations, without and with CBAM"
+    figure = PaperFigure(title, (7 if len(measures) == 1 else WIDTH, 5), (1, len(measures)))
     trainings = Trainings(lines)
-    for axis, (measure, label) in zip(figure.axes[0], MEASURES.items(), strict=True):
+    for axis, measure in zip(figure.axes[0], measures, strict=True):
         _draw(axis, lines, measure)
-        axis.set_xlabel(label)
-    names, other = figure.axes[0]
-    names.set_yticks(range(len(lines)), [trainings.mark(line.row.name, line.setting) for line in lines])
-    other.set_yticks(range(len(lines)), [])
+        axis.set_xlabel(MEASURES[measure])
+        axis.set_yticks(range(len(lines)), [])
+    figure.axes[0][0].set_yticks(range(len(lines)), [trainings.mark(line.row.name, line.setting) for line in lines])
     figure.describe(*map(_told, lines))
     figure.note(NOTE, trainings.note, without(lines))
     return figure, missing

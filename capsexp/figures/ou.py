@@ -22,6 +22,8 @@ def traversal(option: str, sources: Sources) -> Drawing:
     (line,) = sources.lines(STUDY, data=data)
     if not line.runs:
         return None, sources.missing([line], STUDY, f"data={option}")
+    if short := sources.too_short([line], STUDY, f"data={option}"):
+        return None, short
     network = trained(sources, line)
     if isinstance(network, Missing):
         return None, [network]

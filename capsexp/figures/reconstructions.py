@@ -40,6 +40,8 @@ def epoch_by_epoch(sources: Sources) -> Drawing:
 
 def objects(sources: Sources) -> Drawing:
     """Fig. 14: one test image of each object, and both networks' reconstructions after their last epoch."""
+    if short := sources.too_short(sources.lines("huang_fig14"), "huang_fig14"):
+        return None, short
     found, missing, notes = _all_logged(sources, "huang_fig14")
     strips: dict[str, Picture] = {}
     for line, images in found:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from capsexp.errors import InputError
 from capsexp.results import runs
+from capsexp.results.cells import COMPARABLE
 from capsexp.results.collect import Line, Results, collect
 from capsexp.results.runs import Run
 from capsexp.study import studies
@@ -82,8 +83,17 @@ class Sources:
             words: what restricts the study to the figure.
         """
         names = ", ".join(line.row.name for line in lines if not line.runs)
-        sweep = shlex.join(["python", "-m", "capsexp", f"+study={study}", *words, "seed=0,1,2", *self.typed])
-        return [Missing(f"no finished runs of {names}", sweep)] if names else []
+        return [self.sweep(f"no finished runs of {names}", study, *words)] if names else []
+
+    def sweep(self, lacks: str, study: str, *words: str) -> Missing:
+        """What a figure lacks, and the sweep of a study that makes it."""
+        words = ("python", "-m", "capsexp", f"+study={study}", *words, "seed=0,1,2", *self.typed)
+        return Missing(lacks, shlex.join(words))
+
+    def too_short(self, lines: Sequence[Line], study: str, *words: str) -> list[Missing]:
+        """The rows after whose training a picture of what was learned shows nothing yet."""
+        short = [line for line in lines if line.runs and line.setting and line.setting.fraction < COMPARABLE]
+        return [self.sweep(f"{line.row.name} was trained for {line.setting}", study, *words) for line in short]
 
     def unlogged(self, run: Run, what: str) -> Missing:
         """What a run's logs lack, and the command that trains it again."""
@@ -95,13 +105,22 @@ class Trainings:
     """How the runs of a figure's lines were trained: in a note if all alike, else beside each name."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
-        self.settings = list(dict.fromkeys(str(line.setting) for line in lines if line.runs))
+        self.rows: dict[str, list[str]] = {}  # by setting
+        for line in lines:
+            if line.runs:
+                self.rows.setdefault(str(line.setting), []).append(line.row.name)
 
     def mark(self, text: str, setting: Setting | None) -> str:
         """A name, with its training where others have another."""
-        return f"{text}, {setting}" if setting and len(self.settings) > 1 else text
+        return f"{text}, {setting}" if setting and len(self.rows) > 1 else text
 
     @property
     def note(self) -> str:
         """The training of all lines, if it is one."""
-        return f"Training: {self.settings[0]}." if len(self.settings) == 1 else ""
+        return f"Training: {next(iter(self.rows))}." if len(self.rows) == 1 else ""
+
+    @property
+    def listed(self) -> str:
+        """Each training, and of which rows, where names have no room for it."""
+        each = [f"{setting} ({', '.join(dict.fromkeys(rows))})" for setting, rows in self.rows.items()]
+        return self.note or f"Training: {'; '.join(each)}."

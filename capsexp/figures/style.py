@@ -1,8 +1,8 @@
-"""The style of all figures: colours, legends, published numbers, notes, alt texts; the same files in every drawing.
+"""The style of all figures: colours, legends, published numbers, captions, alt texts; the same files in every drawing.
 
 Colours are Okabe and Ito's, distinct in any colour vision; each comes with its own marker, line and hatch, so that a
-grey print loses nothing. The background is white and opaque, a card on a dark page. With WIDTH and FONT_SIZE no text is
-smaller than 9 px where a figure is at least 720 px wide.
+grey print loses nothing. The background is white and opaque, a card on a dark page. Texts in SVG files are texts. With
+WIDTH and FONT_SIZE no text is smaller than 9 px where a figure is at least 720 px wide.
 """
 
 import io
@@ -24,7 +24,7 @@ from PIL import Image
 
 SUFFIXES = (".png", ".svg")
 WIDTH = 10.0  # inches, at most
-FONT_SIZE, LINE_HEIGHT = 9, 0.18  # the smallest text, in points; a line of notes, in inches
+FONT_SIZE = 9  # the smallest text, in points
 GREY = "0.4"
 
 
@@ -68,18 +68,17 @@ STYLES = [
 @contextmanager
 def default_style() -> Iterator[None]:
     """Draws with these settings, whatever the user's matplotlib is set to."""
-    with matplotlib.style.context(
-        ["default", {"font.size": FONT_SIZE, "svg.hashsalt": "capsexp", "image.cmap": "gray"}]
-    ):
+    svg = {"svg.hashsalt": "capsexp", "svg.fonttype": "none"}
+    with matplotlib.style.context(["default", {"font.size": FONT_SIZE, "image.cmap": "gray", **svg}]):
         yield
 
 
 class PaperFigure:
-    """A paper's figure, redrawn: a title, a grid of axes, notes below, and an alt text.
+    """A paper's figure, redrawn: a title, a grid of axes, the notes of its caption, and an alt text.
 
     Args:
         title: names the source's figure.
-        size: in inches, at most WIDTH, without the notes.
+        size: in inches, at most WIDTH.
         grid: rows and columns of axes.
     """
 
@@ -91,33 +90,29 @@ class PaperFigure:
         self.alt = [f"{title}."]
 
     def note(self, *notes: str) -> None:
-        """Adds notes, each on its own lines; none for an empty one."""
+        """Adds notes to the caption; none for an empty one."""
         self.notes += [note for note in notes if note]
 
     def describe(self, *sentences: str) -> None:
         """Adds to the alt text what can be seen."""
         self.alt += sentences
 
+    def legend(self, columns: int) -> None:
+        """One legend for all axes, below them, without what differs among the lines of a name: seeds and training."""
+        handles: dict[str, Any] = {}
+        for axis in self.figure.axes:
+            for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
+                handles.setdefault(name.partition(" (n = ")[0], handle)
+        place: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": FONT_SIZE}
+        self.figure.legend([*handles.values()], [*handles], ncols=columns, handlelength=4, **place)
+
     def files(self) -> dict[str, bytes]:
-        """The figure by suffix, and its alt text as .txt; the same drawing gives the same bytes.
+        """The figure by suffix, and as .txt its alt text, then its caption, a line each; the same bytes every time.
 
         Their order matters: the layout of the second file starts from that of the first.
         """
-        self._add_notes()
-        return {suffix: self._rendered(suffix[1:]) for suffix in SUFFIXES} | {
-            ".txt": f"{' '.join(self.alt)}\n".encode()
-        }
-
-    def _add_notes(self) -> None:
-        """Makes the figure longer by its notes."""
-        width, height = self.figure.get_size_inches()
-        lines = [line for note in self.notes for line in textwrap.wrap(note, int(14.5 * width))]
-        below = LINE_HEIGHT * len(lines) + 0.05
-        self.figure.set_size_inches(width, height + below)
-        fraction = below / (height + below)
-        self.figure.get_layout_engine().set(rect=(0, fraction, 1, 1 - fraction))  # type: ignore[call-arg,union-attr]
-        self.figure.text(0.01, fraction, "\n".join(lines), fontsize=FONT_SIZE, va="top", linespacing=1.25)
-        self.notes = []
+        texts = f"{' '.join(self.alt)}\n{' '.join(self.notes)}\n"
+        return {suffix: self._rendered(suffix[1:]) for suffix in SUFFIXES} | {".txt": texts.encode()}
 
     def _rendered(self, kind: str) -> bytes:
         stream = io.BytesIO()

@@ -45,16 +45,16 @@ COSTS = {
 
 
 def iterations(sources: Sources) -> Drawing:
-    """Fig. 4: above, a plot a routing; below, accuracy, memory and time by number of iterations."""
+    """Fig. 4: a plot per routing by epoch; then accuracy, memory and time by number of iterations."""
     lines = {study: sources.lines(study) for study in (ROUTINGS, ABLATION, COST)}
     missing = [each for study, of_study in lines.items() for each in sources.missing(of_study, study)]
     shown = [line for of_study in lines.values() for line in of_study]
     if not any(line.runs for line in shown):
         return None, missing
-    figure = PaperFigure("tsai, Fig. 4: routing iterations on CIFAR-10, simple backbone", (WIDTH, 9), (2, 3))
+    figure = PaperFigure("tsai, Fig. 4: routing iterations on CIFAR-10, simple backbone", (WIDTH, 10.5), (3, 2))
     trainings = Trainings(shown)
-    _draw_convergence(figure.axes[0], lines[ROUTINGS], trainings)
-    accuracy, memory, time = figure.axes[1]
+    (dynamic, em), (inverted, accuracy), (memory, time) = figure.axes
+    _draw_convergence((dynamic, em, inverted), lines[ROUTINGS], trainings)
     series = [(f"{kind} routing", _labelled(lines[ROUTINGS], kind)) for kind in KINDS]
     series += [(name, _labelled(lines[ABLATION], variant)) for variant, name in VARIANTS.items()]
     for index, ((name, of_series), style) in enumerate(zip(series, STYLES, strict=True)):
@@ -65,9 +65,9 @@ def iterations(sources: Sources) -> Drawing:
         _draw_points(axis, "inverted routing", lines[COST], measure, trainings, STYLES[2])
         axis.margins(y=0.15)
         _label(axis, COSTS[measure])
-        axis.set_title(_devices(lines[COST]), fontsize=9)
+    figure.legend(columns=4)
     figure.describe(*_told(series), *(f"Published best: {kind} {best}." for kind, best in _published_best().items()))
-    figure.note(band(lines[ROUTINGS]), BEST, POINTS, trainings.note, without(shown))
+    figure.note(band(lines[ROUTINGS]), BEST, POINTS, _devices(lines[COST]), trainings.listed, without(shown))
     return figure, missing
 
 
@@ -88,13 +88,12 @@ def overlaid(sources: Sources) -> Drawing:
     draw_published(curves, published_accuracies(lines))
     legend(curves, 1)
     for axis, measure in ((memory, _memory(lines)), (time, "inference")):
-        axis.set_title(_devices(lines), fontsize=9)
         _draw_bars(axis, lines, measure)
         axis.set_xlabel(COSTS[measure])
     figure.describe(*told(lines, names))
     figure.note(band(lines), "Dotted levels and the numbers at the right: as published in the figure's table.")
     figure.note("Bars: mean over seeds, ± standard deviation where there are several.")
-    figure.note(trainings.note, without(lines))
+    figure.note(_devices(lines), trainings.note, without(lines))
     return figure, missing
 
 
@@ -114,9 +113,7 @@ def _draw_convergence(axes: Sequence[Axes], lines: Sequence[Line], trainings: Tr
         if limits:
             axis.set_ylim(min(limits), max(limits))
         draw_published(axis, [(text, SeriesStyle(GREY, "", "-", ""))], farthest=0)
-        if axis in drawn:
-            legend(axis)
-        else:
+        if axis not in drawn:
             axis.set_xticks([])
             axis.text(0.5, 0.25, "no runs", transform=axis.transAxes, ha="center", color=GREY)
 
@@ -169,8 +166,6 @@ def _label(axis: Axes, label: str) -> None:
     count_along(axis, "routing iterations")
     last = axis.dataLim.x1  # which points are shifted a little
     axis.set(xlim=(0.5, (round(last) if math.isfinite(last) else 5) + 0.5), ylabel=label)
-    if axis.get_legend_handles_labels()[0]:
-        legend(axis)
 
 
 def _draw_bars(axis: Axes, lines: Sequence[Line], measure: str) -> None:
@@ -188,6 +183,6 @@ def _memory(lines: Sequence[Line]) -> str:
 
 
 def _devices(lines: Sequence[Line]) -> str:
-    """The devices on which memory and time were measured."""
+    """The devices on which memory and time were measured, as a sentence."""
     devices = dict.fromkeys(device for line in lines if (device := line.cell("memory").device))
-    return f"Measured on {', '.join(devices)}" if devices else "No runs"
+    return f"Memory and time: on {', '.join(devices)}." if devices else ""

@@ -1,5 +1,6 @@
 """Curves, bars and points have the records' numbers, the published numbers, and footnotes."""
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -77,10 +78,10 @@ def test_reduced_training_and_other_data_stand_beside_the_names(tmp_path: Path) 
     figure = drawn("huang_fig13", sources(tmp_path, *found))
     assert labels(only(figure)) == [
         "CapsNet (n = 1), all 100 epochs, bf16",
-        "CapsNet+Conv (n = 1), 2 of 100 epochs, bf16",
         f"DA-CapsNet (n = 1), {note}, bf16",
     ]
     assert "No finished runs of CapsNet+Caps SVHN." in figure.notes
+    assert "Not drawn, as they were trained for fewer epochs: CapsNet+Conv SVHN." in figure.notes
 
 
 def test_a_curve_has_one_setting_and_one_protocol(tmp_path: Path) -> None:
@@ -131,20 +132,25 @@ def test_points_by_iteration_are_joined_only_within_a_setting(tmp_path: Path) ->
         *seeds("tsai_fig4_ablation", "A 5", [[10.0, 10.0]], SHORT),
     ]
     figure = drawn("tsai_fig4", sources(tmp_path, *found))
-    accuracy = figure.axes[1][0]
+    accuracy = figure.axes[1][1]
     joined = [line for line in accuracy.lines if line.get_marker() == "^" and len(line.get_xdata()) > 1]
     assert [list(line.get_ydata()) for line in joined if list(line.get_xdata()) != [0, 1]] == [[61.0, 70.0]]
-    assert labels(accuracy) == [  # without those that have no run
+    assert accuracy.get_legend_handles_labels()[1] == [  # without those that have no run
         "inverted routing (n = 2, 1, 1), 2 of 350 epochs, bf16",
         "inverted routing (n = 2, 1, 1), 1 of 350 epochs, bf16",
         "A, no LayerNorm (n = 1), 2 of 350 epochs, bf16",
         "B, sequential (n = 2), 2 of 350 epochs, bf16",  # the first iteration is the same run
     ]
+    (legend,) = figure.figure.legends
+    routings = ["inverted routing", "A, no LayerNorm", "B, sequential"]
+    assert [text.get_text() for text in legend.get_texts()][-3:] == routings
+    assert "1 of 350 epochs, bf16 (Inverted 4)" in everything(figure)
 
 
 def test_tsais_table_1_and_uniform_prediction_are_drawn(tmp_path: Path) -> None:
     figure = drawn("tsai_fig4", sources(tmp_path, *seeds("tsai_fig4", "EM 2", [[50.0]], "budget.epochs=1")))
-    top, (accuracy, _, _) = figure.axes
+    (*first, inverted, accuracy, _, _) = chain(*figure.axes)
+    top = [*first, inverted]
     printed = [[text for text in texts(axis) if text != "no runs"] for axis in top]
     assert printed == [
         ["84.08 ↑"],
@@ -156,12 +162,12 @@ def test_tsais_table_1_and_uniform_prediction_are_drawn(tmp_path: Path) -> None:
     assert '"a uniform prediction", 10 %' in everything(figure)
     assert ["no runs" in texts(axis) for axis in top] == [True, False, True]
     assert len({axis.get_ylim() for axis in top}) == 1
-    assert labels(top[1]) == ["2 iterations (n = 1)"]
+    assert top[1].get_legend_handles_labels()[1] == ["2 iterations (n = 1)"]
 
 
 def test_a_published_number_near_the_curves_extends_all_scales(tmp_path: Path) -> None:
     found = seeds("tsai_fig4", "EM 2", [[60.0] * 20 + [83.5] * 20], "budget.epochs=40")
-    top, _ = drawn("tsai_fig4", sources(tmp_path, *found)).axes
+    top = [*chain(*drawn("tsai_fig4", sources(tmp_path, *found)).axes)][:3]
     (limits,) = {axis.get_ylim() for axis in top}
     assert limits[1] > 85.17
     assert [[text for text in texts(axis) if text != "no runs"] for axis in top] == [["84.08"], ["82.19"], ["85.17"]]
@@ -170,20 +176,20 @@ def test_a_published_number_near_the_curves_extends_all_scales(tmp_path: Path) -
 def test_a_marker_has_one_meaning_in_a_figure(tmp_path: Path) -> None:
     found = [*seeds("tsai_fig4", "EM 2", [[50.0]]), *seeds("tsai_fig4", "Inverted 1", [[50.0]])]
     found += seeds("tsai_fig4_ablation", "A 1", [[50.0]])
-    above, below = drawn("tsai_fig4", sources(tmp_path, *found)).axes
+    *above, accuracy, _, _ = chain(*drawn("tsai_fig4", sources(tmp_path, *found)).axes)
     by_epoch = {str(line.get_marker()) for axis in above for line in axis.lines} - {"None"}
     assert {"$1$", "$2$"} <= by_epoch
-    assert not by_epoch & {str(line.get_marker()) for line in below[0].lines} - {""}
+    assert not by_epoch & {str(line.get_marker()) for line in accuracy.lines} - {""}
 
 
 def test_memory_is_the_devices_or_on_a_cpu_the_processes(tmp_path: Path) -> None:
     found = seeds("tsai_fig4_cost", "Inverted 3", [[50.0]])
-    memory, time = drawn("tsai_fig4", sources(tmp_path, *found)).axes[1][1:]
+    memory, time = drawn("tsai_fig4", sources(tmp_path, *found)).axes[2]
     assert "device" in memory.get_ylabel()
     assert 1000.0 in [y for line in memory.lines for y in line.get_ydata()]
     assert 128.0 in [y for line in time.lines for y in line.get_ydata()]  # 10 s for 10,000 images, of 128
     on_cpu = seeds("tsai_fig4_cost", "Inverted 3", [[50.0]], peak_memory_mb={"device": None, "host": 2000.0})
-    memory = drawn("tsai_fig4", sources(tmp_path / "b", *on_cpu)).axes[1][1]
+    memory = drawn("tsai_fig4", sources(tmp_path / "b", *on_cpu)).axes[2][0]
     assert "no GPU" in memory.get_ylabel()
     assert 2000.0 in [y for line in memory.lines for y in line.get_ydata()]
 
@@ -219,8 +225,17 @@ def test_table_ii_has_published_beside_measured(tmp_path: Path) -> None:
     assert "CapsNet5_CBAM: no runs; published: not reported." in figure.alt
 
 
+def test_first_epochs_are_drawn_where_some_are_more_than_bounds(tmp_path: Path) -> None:
+    found = seeds("jiao_table2", "CapsNet1", [[98.0, 99.0]], SHORT)
+    assert len(drawn("jiao_table2", sources(tmp_path, *found)).axes[0]) == 1
+    rising = sources(tmp_path / "b", *seeds("huang_fig10", "CapsNet", [[98.0, 99.0]], SHORT))
+    figure, lacks = catalogue.find("huang_fig10")(rising)
+    assert (figure, lacks[-1].what) == (None, "every maximum is in the last epoch trained")
+
+
 def test_a_lower_bound_near_the_edge_is_drawn(tmp_path: Path) -> None:
     found = seeds("jiao_table2", "CapsNet1", [[98.0] * 249 + [99.0]])
+    found += seeds("jiao_table2", "CapsNet2", [[98.0, 99.0, 98.0]])
     figure = drawn("jiao_table2", sources(tmp_path, *found))
     first = figure.axes[0][1]
     (bound,) = (text for text in first.texts if text.get_text() == "≥ 250")

@@ -40,14 +40,12 @@ def test_a_named_figure_is_three_files_and_a_line(folder: Path, capsys: pytest.C
     assert [file.name for file in files] == ["huang_fig13.png", "huang_fig13.svg", "huang_fig13.txt"]
     assert files[0].read_bytes().startswith(b"\x89PNG")
     assert b"</svg>" in files[1].read_bytes()
-    assert (
-        files[2]
-        .read_text()
-        .endswith(
-            "CapsNet: 10.0 % after epoch 1, 20.0 % after epoch 100 (1 seed); published 91.36. "
-            "CapsNet+Conv: published 94.37. CapsNet+Caps: published 94.26. DA-CapsNet: published 94.82.\n"
-        )
+    alt, caption = files[2].read_text().splitlines()
+    assert alt.endswith(
+        "CapsNet: 10.0 % after epoch 1, 20.0 % after epoch 100 (1 seed); published 91.36. "
+        "CapsNet+Conv: published 94.37. CapsNet+Caps: published 94.26. DA-CapsNet: published 94.82."
     )
+    assert "Training: all 100 epochs, bf16." in caption
     wrote, missing = capsys.readouterr().out.splitlines()
     assert wrote == f"huang_fig13: wrote {files[0]} {files[1]} {files[2]}"
     assert missing == (

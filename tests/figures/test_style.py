@@ -64,24 +64,21 @@ def test_the_same_records_give_the_same_bytes(tmp_path: Path, monkeypatch: pytes
     assert b'clip-path="url(#clip1)"' in drawn[0][1]  # matplotlib's own ids differ from process to process
 
 
-def test_notes_are_below_the_plot_whatever_their_number() -> None:
+def test_the_caption_is_a_text_beside_the_plot_and_texts_in_it_are_texts() -> None:
     with default_style():
-        heights = []
-        for number in (1, 12):
-            figure = PaperFigure("A title", (6, 4))
-            figure.axes[0][0].plot([1, 2], label="line")
-            style.legend(figure.axes[0][0])
-            figure.note(*["A note of some words."] * number)
-            figure.files()
-            (note,) = (text for text in figure.figure.texts if "note" in text.get_text())
-            renderer = FigureCanvasAgg(figure.figure).get_renderer()
-            legend = figure.axes[0][0].get_legend()
-            assert legend is not None
-            assert note.get_window_extent(renderer).y0 >= -1
-            assert note.get_window_extent(renderer).y1 <= legend.get_window_extent(renderer).y0 + 1
-            assert legend.get_window_extent(renderer).y1 < figure.axes[0][0].get_window_extent(renderer).y0
-            heights.append(figure.axes[0][0].get_window_extent(renderer).height)
-        assert heights[0] == pytest.approx(heights[1], rel=0.02)
+        figure = PaperFigure("A title", (6, 4))
+        figure.axes[0][0].plot([1, 2], label="line")
+        style.legend(figure.axes[0][0])
+        figure.describe("It rises.")
+        figure.note("A note.", "", "Another.")
+        files = figure.files()
+    assert files[".txt"] == b"A title. It rises.\nA note. Another.\n"
+    assert b">A title</text>" in files[".svg"]
+    assert b"note" not in files[".svg"]
+    renderer = FigureCanvasAgg(figure.figure).get_renderer()
+    legend = figure.axes[0][0].get_legend()
+    assert legend is not None
+    assert legend.get_window_extent(renderer).y1 < figure.axes[0][0].get_window_extent(renderer).y0
 
 
 def test_text_is_at_least_9_px_on_a_page_of_720_px(tmp_path: Path) -> None:

@@ -4,18 +4,15 @@ import base64
 import dataclasses
 import hashlib
 import html
-import io
 import json
 import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
 from made import CBAM, PLAIN, claim, project, results, row, run, runs, study, write
 from made import report_page as page
-from PIL import Image
 from support import Program
 
 from capsexp.figures.catalogue import FIGURES
@@ -232,7 +229,7 @@ def test_nothing_is_taken_for_markup() -> None:
         deviations=[evil],
         claims=[claim(text=evil, pairs=[[evil, "B"]])],
     )
-    drawn = [Picture(evil, evil, None), Picture(f"2{evil}", evil, "data:,")]
+    drawn = [Picture(evil, evil, "data:,", (6, 4), evil, evil)]
     text = page(found, made, drawn=drawn, problems=[evil])
     read, plain = Reader(text), Reader(page([run(PLAIN, 0)]))
     assert read.open == []
@@ -281,46 +278,33 @@ def test_every_link_within_leads_somewhere() -> None:
     assert links <= set(identities)
 
 
-def test_figures_stand_with_their_study_and_missing_ones_have_their_command() -> None:
+def test_figures_stand_with_their_study() -> None:
     drawn = [
-        Picture("made_table1", "own", "data:,1"),
-        Picture("extra", "named", None),
+        Picture("made_table1", "own", "data:,1", alt="What can be seen", caption="All 250 epochs."),
+        Picture("extra", "named", "data:,3"),
         Picture("free", "of none", "data:,2"),
     ]
     text = page(runs(PLAIN, [99.0]), study(figures=["extra"]), study(name="later", figures=["extra"]), drawn=drawn)
     articles = text.split('class="study"')
-    assert 'alt="Figure made_table1: own"' in articles[1]
-    assert "extra, named: not drawn yet. <code>python -m capsexp.figures extra</code> draws it." in articles[1]
-    assert text.count("not drawn yet") == 1
+    assert 'alt="What can be seen"' in articles[1]
+    assert "<b>made_table1.</b> All 250 epochs." in articles[1]
+    assert text.count("data:,3") == 1
     assert '<a href="#figure-extra">extra</a>' in articles[2]
-    assert 'alt="Figure free: of none"' in text.partition('<section id="figures">')[2]
+    assert "<b>free.</b> of none." in text.partition('<section id="figures">')[2]
     assert '<section id="figures">' not in page(runs(PLAIN, [99.0]), drawn=drawn[:1])
 
 
-def test_a_plot_is_packed_without_loss_and_a_photograph_in_the_size_that_is_shown(tmp_path: Path) -> None:
-    plot, photograph = list(FIGURES)[:2]
-    noise = np.random.default_rng(0).normal(128, 40, (200, 200)).clip(0, 255).astype("uint8")
-    drawn = np.indices((200, 200)).sum(0).astype("uint8") // 100 * 200
-    Image.fromarray(drawn).save(tmp_path / f"{plot}.png")
-    Image.fromarray(noise).save(tmp_path / f"{photograph}.png")
-    found = {picture.name: picture for picture in pictures.load(tmp_path)}
-    assert list(found) == list(FIGURES)
-    unpacked = {}
-    for name in (plot, photograph):
-        kind, _, content = str(found[name].address).partition(",")
-        assert kind == "data:image/webp;base64"
-        unpacked[name] = np.asarray(Image.open(io.BytesIO(base64.b64decode(content))).convert("L"))
-    assert (unpacked[plot] == drawn).all()
-    assert unpacked[photograph].shape == found[photograph].size == found[plot].size == (120, 120)
-    assert {found[name].address for name in list(FIGURES)[2:]} == {None}
-
-
-def test_a_damaged_figure_is_one_that_is_not_drawn(tmp_path: Path) -> None:
-    names = list(FIGURES)[:3]
-    Image.new("L", (64, 64)).save(tmp_path / f"{names[0]}.png")
-    (tmp_path / f"{names[1]}.png").write_bytes((tmp_path / f"{names[0]}.png").read_bytes()[:60])
-    (tmp_path / f"{names[2]}.png").write_text("<svg>")
-    assert [bool(picture.address) for picture in pictures.load(tmp_path)[:3]] == [True, False, False]
+def test_a_figure_stands_in_the_page_as_it_is_drawn_with_its_caption(tmp_path: Path) -> None:
+    names = list(FIGURES)
+    svg = b'<svg width="720pt" viewBox="0 0 504 324.5"><path stroke="#009E73"/></svg>\n'
+    for name, content in ((names[0], svg), (names[1], svg[:40]), (names[2], b"<b>")):
+        (tmp_path / f"{name}.svg").write_bytes(content)
+    (tmp_path / f"{names[0]}.txt").write_text("It rises.\nBand: its spread.\n")
+    (picture,) = pictures.load(tmp_path)  # damaged ones are not drawn
+    kind, _, content = picture.address.partition(",")
+    assert (kind, base64.b64decode(content)) == ("data:image/svg+xml;base64", svg)
+    assert (picture.name, picture.size, picture.alt) == (names[0], (504, 324), "It rises.")
+    assert picture.caption == "Band: its spread."
 
 
 def test_every_verdict_has_a_meaning() -> None:
