@@ -31,7 +31,8 @@ def load(path: Path | str, device: str = "cpu") -> "CapsuleModule":
     Its `network` takes normalised pixels; its `decoder`, if there is one, reconstructs images.
 
     Args:
-        path: a run's folder below paths.logs (its best.ckpt, else its last.ckpt), or a checkpoint.
+        path: a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a checkpoint, or "sample": a CapsNet
+            with CBAM, trained on the package's sample of MNIST (`capsexp/data/mnist_sample.md`).
         device: of the network.
 
     Raises InputError for a file that isn't a checkpoint of this capsexp, or a damaged one.

@@ -55,5 +55,6 @@ def test_a_capsule_layer_in_a_resnet_learns() -> None:
 
 
 def test_a_trained_run_is_loaded(trained: Trained) -> None:
-    found = run("capsexp.load", **{"logs/RUN": str(trained.folder)})
-    assert found["scores"].shape == (2, 10)
+    for path in ("sample", str(trained.folder)):
+        found = run("capsexp.load", **{'("sample")': f'("{path}")'})
+        assert found["scores"].shape == (2, 10)

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from capsexp import data
 from capsexp.config.checks import TARGET, check_dataclass, check_value, import_target, trust_hint
 from capsexp.config.compose import composed
 from capsexp.config.schema import Config, Data, check, is_multilabel
@@ -30,6 +31,9 @@ from capsexp.run.build import build
 from capsexp.run.checkpoints import load
 from capsexp.run.module import FORMAT, CapsuleModule
 from capsexp.run.plan import BEST, LAST, Plan, find_device
+
+SAMPLE = Path("sample")  # names the trained network in the package; the folder that it is in:
+DATA = Path(data.__file__).parent
 
 #: Keys of the configuration that name a class, and the folder of conf/ that lists the allowed ones.
 _COMPONENTS = {"model": "model", "routing": "routing", "loss": "loss", "data.reader": "data", "data.synthesis": "data"}
@@ -81,6 +85,11 @@ class Restored:
     precision: str  # to compute in: that of the training, unless overridden
     module: CapsuleModule  # in evaluation mode, with the weights and the history
 
+    @property
+    def folder(self) -> Path:
+        """For what is made of the network: beside its checkpoint, of the sample the working folder."""
+        return Path() if self.path.parent == DATA else self.path.parent
+
     def __call__(self, pixels: Tensor) -> Prediction:
         """Pixels between 0 and 1, [B, channels, H, W], on the module's device -> scores and class capsules."""
         with torch.inference_mode(), self.autocast():
@@ -96,6 +105,7 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
     """A run's network from its checkpoint, or from its folder: best.ckpt, else last.ckpt.
 
     Args:
+        path: of either, or SAMPLE.
         device: of the network; None: that of `trainer.accelerator`.
         overrides: of the configuration, as on the command line: the data, budget.test_images, and where and how to
             compute.
@@ -142,6 +152,8 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
 def _find(path: Path) -> Path:
     """A checkpoint's path, from its own or from that of a run's folder."""
     path = Path(os.path.expanduser(path))  # unchanged where there is no such user
+    if path == SAMPLE and not path.exists():
+        return DATA / "capsnet_sample.ckpt"
     if not path.is_dir():
         return path
     for name in (BEST, LAST):
