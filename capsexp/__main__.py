@@ -95,8 +95,9 @@ def _problem_of_objective(config: Config, hydra_config: Any) -> str | None:
 def main() -> NoReturn:
     """Runs the command line; exits with 0 done, 1 failed, 2 wrong input, 130 interrupted."""
     if place := _place_of_command(sys.argv):
-        import_module(COMMANDS[sys.argv.pop(place)]).run()
-    end_with(_run, resume=RESUME)
+        module = import_module(COMMANDS[sys.argv.pop(place)])
+        end_with(module.main, getattr(module, "RESUME", ""))
+    end_with(_run, RESUME)
 
 
 def _place_of_command(words: list[str]) -> int | None:

@@ -6,22 +6,20 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from capsexp.config import searchpath
-from capsexp.config.checks import nearest
 from capsexp.config.compose import explained, for_hydra
 from capsexp.errors import DONE, INTERRUPTED, CapsexpError, InputError, RunError, first_line, printable
 
 
-def end_with(main: Callable[[list[str]], int | None], documentation: str | None = None, resume: str = "") -> NoReturn:
+def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoReturn:
     """Runs `main` on the command line's arguments and exits: 0 done, 1 failed, 2 wrong input, 130 interrupted.
 
     Args:
         main: returns an exit code, or None for 0.
-        documentation: printed for -h and --help; None, if `main` handles these.
         resume: how to continue after an interruption, for its message.
 
     Every command takes --config-dir=DIR and trust=PACKAGE: see capsexp.config.searchpath. SIGTERM has the effect of
@@ -30,11 +28,7 @@ def end_with(main: Callable[[list[str]], int | None], documentation: str | None 
     signal.signal(signal.SIGTERM, _interrupt)
     words = sys.argv[1:]
     try:
-        if documentation and {"-h", "--help"} & set(words):
-            print(documentation.strip())
-            code = DONE
-        else:
-            code = _exit_code(main, _without_search_path(words))
+        code = _exit_code(main, _without_search_path(words))
         sys.stdout.flush()
     except KeyboardInterrupt:
         print(": ".join(filter(None, ["interrupted", resume])), file=sys.stderr)
@@ -92,46 +86,34 @@ def report(error: Exception, words: list[str], resume: str = "") -> CapsexpError
     return known
 
 
-def own_words(words: list[str], own: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The values of a command's own keys, and the other words, which are overrides of the configuration.
-
-    Args:
-        own: a description of each own key's value. Keys that are not given are missing in the result.
-
-    Raises InputError for a word without =, for an own key without a value, and for what is nearly an own key.
-    """
-    given, rest = {}, []
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise InputError(f"{word}: not of the form key=value")
-        if key in own and not value:
-            raise InputError(f"{key}=: must be {own[key]}")
-        if key in own:
-            given[key] = value
-        elif "." not in key and (hint := nearest(key, own)):
-            raise InputError(f"{key}: no such key{hint}")
-        else:
-            rest.append(for_hydra(word))
-    return given, rest
-
-
 class Parser(argparse.ArgumentParser):
-    """argparse, but that wrong arguments raise InputError, and that `words` are names and overrides in any order."""
+    """argparse, but that wrong arguments raise InputError, and that KEY=VALUE may stand among names and options."""
 
     def __init__(self, documentation: str | None, prog: str | None = None) -> None:
         kind = argparse.RawDescriptionHelpFormatter
         epilog = "--config-dir=DIR and trust=PACKAGE add files and classes of your own: docs/extending.md"
         super().__init__(prog, description=documentation, formatter_class=kind, allow_abbrev=False, epilog=epilog)
 
-    def parse_words(self, arguments: list[str] | None) -> argparse.Namespace:
-        """The options, with the `names` and the `overrides` (KEY=VALUE) among the `words`."""
+    def parse_words(self, arguments: list[str] | None, *required: str) -> argparse.Namespace:
+        """The options, with the `names` and the `overrides` (KEY=VALUE) among the `words`, in any order.
+
+        Args:
+            required: what the names are, where their number is fixed.
+        """
         options = self.parse_intermixed_args(arguments)
-        for word in options.words:
-            if word.lstrip("+").startswith("study="):
-                raise InputError(f"{word}: here a study's name stands alone: {word.partition('=')[2]}")
         options.names = [word for word in options.words if "=" not in word]
-        options.overrides = [for_hydra(word) for word in options.words if "=" in word]
+        words = [word for word in options.words if "=" in word]
+        for word in words:
+            key, _, value = word.partition("=")
+            if key.lstrip("+") == "study":
+                raise InputError(f"{word}: here a study's name stands alone: {value}")
+            if hasattr(options, key.replace("-", "_")):
+                raise InputError(f"{word}: an option of this command: --{word}")
+        if missing := required[len(options.names) :]:
+            raise InputError(f"missing: {' '.join(missing)}; {self.prog} --help says more")
+        if required and (rest := options.names[len(required) :]):
+            raise InputError(f"{rest[0]}: not of the form key=value")
+        options.overrides = [for_hydra(word) for word in words]
         return options
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -1,6 +1,7 @@
 """The same as `capsexp tables`."""
 
-from capsexp.tables.__main__ import run
+from capsexp.cli import end_with
+from capsexp.tables.__main__ import main
 
 if __name__ == "__main__":
-    run()
+    end_with(main)

@@ -1,6 +1,7 @@
 """The same as `capsexp reproduce`."""
 
-from capsexp.study.__main__ import run
+from capsexp.cli import end_with
+from capsexp.study.__main__ import RESUME, main
 
 if __name__ == "__main__":
-    run()
+    end_with(main, RESUME)

@@ -9,7 +9,6 @@ A and B are each one of
 
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from capsexp.cli import Parser, end_with, folder
 from capsexp.errors import InputError, RunError
@@ -44,10 +43,5 @@ def main(arguments: list[str]) -> None:
         raise RunError(f"{len(problems)} records can't be used")
 
 
-def run() -> NoReturn:
-    """Runs the command line and exits; see `capsexp.cli.end_with`."""
-    end_with(main)
-
-
 if __name__ == "__main__":
-    run()
+    end_with(main)

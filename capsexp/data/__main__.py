@@ -6,7 +6,6 @@ Prints a line for each set. Exit code 2 if one of them can't be used.
 import argparse
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from capsexp.cli import Parser, end_with
 from capsexp.config.checks import nearest
@@ -73,10 +72,5 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run() -> NoReturn:
-    """Runs the command line and exits; see `capsexp.cli.end_with`."""
-    end_with(main)
-
-
 if __name__ == "__main__":
-    run()
+    end_with(main)

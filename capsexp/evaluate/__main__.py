@@ -1,23 +1,17 @@
-"""Evaluates a trained network on test images.
+"""Evaluates a trained network on test images: `capsexp evaluate logs/RUN data.root=photos --output=numbers.json`.
 
-capsexp evaluate checkpoint=PATH [data=NAME] [robustness=true] [output=FILE] [KEY=VALUE ...]
-
-  checkpoint   a run's folder below paths.logs (its best.ckpt, else its last.ckpt), or one of the files in it
-  data         another data set, with images of the same size, channels and classes; by default the run's own
-  robustness   true: also the accuracy when all images are rotated, sheared or scaled
-  output       a file for all the numbers, as JSON
-  KEY=VALUE    data.root, data.download, trainer.accelerator, trainer.precision, trainer.eval_batch_size,
-               budget.test_images (the first so many; null: all)
+RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), one of the files in it, or `sample`: the
+trained network in the package. By default the test images are the run's own; data=NAME is another data set, with images
+of the same size, channels and classes. KEY=VALUE also sets data.root, data.path, data.download, budget.test_images (the
+first so many; null: all), trainer.accelerator, trainer.precision, trainer.eval_batch_size.
 """
 
 import json
 import math
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from capsexp.cli import end_with, own_words
+from capsexp.cli import Parser, end_with, folder
 from capsexp.errors import InputError
 from capsexp.files import write_file
 
@@ -27,26 +21,18 @@ if TYPE_CHECKING:
     from capsexp.evaluate.evaluation import Evaluation
     from capsexp.inspect.restore import Restored
 
-KEYS = {
-    "checkpoint": "a run's folder or a checkpoint in it",
-    "output": "a file to write",
-    "robustness": "true or false",
-}
 MANY = 20  # classes: of more, the ten worst are printed and no matrix
-PIPED_WIDTH = 200  # columns of a table where the output is no terminal
 
 
-def main(words: list[str]) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Runs the command; raises InputError for wrong input."""
-    given, overrides = own_words(words, KEYS)
-    if "checkpoint" not in given:
-        raise InputError(f"checkpoint: missing; must be {KEYS['checkpoint']}")
-    under_maps = given.get("robustness", "false")
-    if under_maps not in ("true", "false"):
-        raise InputError(f"robustness={under_maps}: must be {KEYS['robustness']}")
-    output = Path(given["output"]) if "output" in given else None
-    if output is not None and output.is_dir():
-        raise InputError(f"output={output}: is a folder; must be {KEYS['output']}")
+    parser = Parser(__doc__, "capsexp evaluate")
+    parser.add_argument("words", nargs="*", metavar="RUN | KEY=VALUE", help="a run's folder or a checkpoint in it")
+    parser.add_argument("--robustness", action="store_true", help="also when all images are rotated, sheared or scaled")
+    parser.add_argument("--output", type=folder, metavar="FILE", help="write all the numbers, as JSON")
+    options = parser.parse_words(arguments, "RUN")
+    if options.output and options.output.is_dir():
+        raise InputError(f"--output={options.output}: is a folder; must be a file to write")
 
     from capsexp.evaluate.evaluation import evaluate  # torch takes seconds to import: after the checks
     from capsexp.evaluate.robustness import GRID, robustness
@@ -54,18 +40,18 @@ def main(words: list[str]) -> None:
     from capsexp.run.environment import forbid_tf32
 
     forbid_tf32()
-    restored = restore(Path(given["checkpoint"]), None, overrides)
+    restored = restore(folder(options.names[0]), None, options.overrides)
     evaluation = evaluate(restored, _log)
     print_evaluation(restored, evaluation)
     maps = None
-    if under_maps == "true":
+    if options.robustness:
         _log(f"under {sum(map(len, GRID.values()))} affine maps …")
         maps = robustness(restored, log=_log)
         print_robustness(maps)
-    if output is not None:
+    if options.output:
         content = to_json(restored, evaluation, maps)
-        write_file(output, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-        print(f"wrote {output}")
+        write_file(options.output, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        print(f"wrote {options.output}")
 
 
 def to_json(restored: "Restored", evaluation: "Evaluation", maps: "pd.DataFrame | None") -> dict[str, Any]:
@@ -98,7 +84,7 @@ def print_evaluation(restored: "Restored", evaluation: "Evaluation") -> None:
     print(f"{right} {evaluation.accuracy:.2f} %, loss {evaluation.loss:.4f}\n")
     shown, title = evaluation.classes, "by class"
     if len(shown) > MANY:
-        title = f"the ten worst of {len(shown)} classes (output=FILE has all)"
+        title = f"the ten worst of {len(shown)} classes (--output=FILE has all)"
         shown = shown.sort_values("f1", kind="stable", na_position="last").head(10)
     rows = [
         [str(name), *("–" if math.isnan(value) else f"{value:.2f}" for value in percents), f"{images:,}"]
@@ -115,8 +101,8 @@ def print_robustness(maps: "pd.DataFrame") -> None:
     for kind, of_kind in maps.groupby("map", sort=False):
         titles += ["rotation °" if kind == "rotation" else str(kind), "%"]
         columns += [[f"{value:g}" for value in of_kind.value], [f"{accuracy:.2f}" for accuracy in of_kind.accuracy]]
-    rows = list(zip(*columns, strict=True))
-    _print_table("accuracy when all images are rotated, sheared or scaled", titles, rows, text_columns=0)
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    _print_table("accuracy when all images are rotated, sheared or scaled", titles, rows, 0)
 
 
 def _print_confusion(confusion: "pd.DataFrame") -> None:
@@ -129,50 +115,24 @@ def _print_confusion(confusion: "pd.DataFrame") -> None:
             [number if name == number else f"{number} {name}", *(str(count or "·") for count in counts)]
             for number, name, counts in zip(numbers, names, confusion.to_numpy().tolist(), strict=True)
         ]
-        _print_table("images by true class (rows) and prediction (columns)", ["", *numbers], rows, whole=True)
+        _print_table("images by true class (rows) and prediction (columns)", ["", *numbers], rows)
     pairs = [[true, predicted, str(images)] for true, predicted, images in most_confused(confusion, 10)]
     if pairs:
-        _print_table("most often confused", ["true class", "prediction", "images"], pairs, text_columns=2)
+        _print_table("most often confused", ["true class", "prediction", "images"], pairs, 2)
 
 
-def _print_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1, whole: bool = False
-) -> None:
-    """Prints a table.
+def _print_table(title: str, columns: list[str], rows: list[list[str]], names: int = 1) -> None:
+    """Prints a table; `names` is the number of columns that are left-aligned."""
+    from capsexp.tables.pages import Table  # pandas takes a second to import
+    from capsexp.tables.terminal import print_table
 
-    Args:
-        text_columns: the number of columns that are left-aligned; the others are numbers.
-        whole: on a terminal too narrow for the table, prints the width that it needs, in place of wrapped cells.
-    """
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = PIPED_WIDTH
-    table = Table(box=SIMPLE_HEAD, header_style="bold", show_edge=False, pad_edge=False)
-    for number, name in enumerate(columns):
-        table.add_column(name, justify="left" if number < text_columns else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    needed = console.measure(table, options=console.options.update(max_width=10_000)).maximum
-    console.print(title, markup=False)
-    if whole and needed > console.width:
-        console.print(f"(needs {needed} columns; this screen has {console.width})")
-    else:
-        console.print(table)
-    console.print()
+    print_table(Table(title, columns, "l" * names + "r" * (len(columns) - names), rows))
+    print()
 
 
 def _log(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def run() -> NoReturn:
-    """Runs the command line and exits; see `capsexp.cli.end_with`."""
-    end_with(main, __doc__)
-
-
 if __name__ == "__main__":
-    run()
+    end_with(main)

@@ -7,7 +7,7 @@ brought to the network's size and channels as data=folder brings those that it i
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from capsexp.cli import Parser, end_with, folder
 from capsexp.errors import printable
@@ -66,10 +66,5 @@ def predictions(restored: "Restored", files: Sequence[Path]) -> "pd.DataFrame":
     )
 
 
-def run() -> NoReturn:
-    """Runs the command line and exits; see `capsexp.cli.end_with`."""
-    end_with(main)
-
-
 if __name__ == "__main__":
-    run()
+    end_with(main)

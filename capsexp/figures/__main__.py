@@ -7,7 +7,6 @@ the command that makes them.
 
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from capsexp.cli import Parser, end_with
 from capsexp.config.compose import composed
@@ -60,10 +59,5 @@ def _paths(overrides: list[str]) -> tuple[Path, Path]:
     return Path(paths.results), Path(paths.logs)
 
 
-def run() -> NoReturn:
-    """Runs the command line and exits; see `capsexp.cli.end_with`."""
-    end_with(main)
-
-
 if __name__ == "__main__":
-    run()
+    end_with(main)

@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from capsexp.cli import Parser, end_with, folder
 from capsexp.errors import DONE, FAILED
@@ -30,10 +29,5 @@ def main(arguments: list[str] | None = None) -> int:
     return FAILED if generated.problems or different else DONE
 
 
-def run() -> NoReturn:
-    """Runs the command line and exits; see `capsexp.cli.end_with`."""
-    end_with(main)
-
-
 if __name__ == "__main__":
-    run()
+    end_with(main)

@@ -7,7 +7,7 @@ the same command again, whatever ended it, does the rest. Then the tables, as `c
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from capsexp.cli import Parser, end_with
 from capsexp.errors import DONE, FAILED, InputError
@@ -15,6 +15,9 @@ from capsexp.study import studies
 
 if TYPE_CHECKING:
     from capsexp.study.planning import Job
+
+
+RESUME = "the same command continues after the last whole epochs"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -120,10 +123,5 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def run() -> NoReturn:
-    """Runs the command line and exits; see `capsexp.cli.end_with`."""
-    end_with(main, resume="the same command continues after the last whole epochs")
-
-
 if __name__ == "__main__":
-    run()
+    end_with(main, RESUME)

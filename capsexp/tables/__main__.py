@@ -9,7 +9,6 @@ runs that aren't here.
 import argparse
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from capsexp.cli import Parser, end_with, folder
 from capsexp.errors import DONE, FAILED, InputError, printable
@@ -96,10 +95,5 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def run() -> NoReturn:
-    """Runs the command line and exits; see `capsexp.cli.end_with`."""
-    end_with(main)
-
-
 if __name__ == "__main__":
-    run()
+    end_with(main)

@@ -25,11 +25,10 @@ def print_page(page: Page) -> None:
 
 
 def print_table(table: Table) -> None:
-    """Draws a table and what stands below it on a terminal; prints it as Markdown elsewhere."""
+    """Draws a table and what stands below it, as wide as the terminal; elsewhere as wide as it is."""
     console = Console()
     if not console.is_terminal:
-        print("\n\n".join(filter(None, [table.title, markdown.table(table), *markdown.below(table)])))
-        return
+        console.width = 10_000
     for part in _table(table, console.width):
         console.print(part, highlight=False)
 

@@ -281,9 +281,8 @@ BAD_COMMANDS = [
     ("scripts/aggregate.py study=jiao_table2", "study=jiao_table2: here a study's name stands alone: jiao_table2"),
     ("scripts/aggregate.py --results=/nowhere", "/nowhere: no such folder"),
     ("scripts/prepare_data.py --root", "argument --root: expected one argument"),
-    ("capsexp.evaluate", "checkpoint: missing"),
-    ("capsexp.evaluate checkpoint=", "checkpoint=: must be a run's folder"),
-    ("capsexp.inspect image=3", "checkpoint: missing"),
+    ("capsexp.evaluate", "missing: RUN"),
+    ("capsexp.inspect 3", "missing: IMAGE"),
     ("capsexp.figures data=mnist", "data: not used here"),
 ]
 

@@ -12,7 +12,9 @@ import torch
 from support import Trained, put
 
 from capsexp.errors import InputError
-from capsexp.inspect.restore import restore
+from capsexp.evaluate.evaluation import evaluate
+from capsexp.inspect import __main__ as inspect
+from capsexp.inspect.restore import DATA, SAMPLE, restore
 from capsexp.nn import LinearCapsules
 from capsexp.run import checkpoints, records
 
@@ -300,3 +302,21 @@ def test_paths_accepted_files_and_class_names_in_a_checkpoint_are_ignored(
     assert config.data.download is False  # as conf/data/mnist_sample.yaml says
     assert list(config.data.versions) == ["packaged"]
     assert config.data.class_names == []
+
+
+def test_the_package_has_a_trained_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = records.read(DATA / "capsnet_sample.json")
+    sample = restore(SAMPLE)
+    assert sample.path.stat().st_size < 1.2e6
+    assert records.key_of(sample.identity) == record.key
+    assert sample.epoch == record.first_epoch_to_max
+    assert record.provenance["clean_tree"]
+    assert evaluate(sample).accuracy == record.max_accuracy == pytest.approx(98.1)
+    inspect.main(["sample", "7"])
+    assert "predicted 9, it is 9" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "inspect").iterdir()) == ["7.json", "7.png"]
+    (tmp_path / "sample").mkdir()  # a folder of that name comes first
+    assert refusal(SAMPLE).startswith("a folder without")

@@ -9,7 +9,7 @@ import pytest
 
 from capsexp.tables import markdown
 from capsexp.tables.pages import Page, Table
-from capsexp.tables.terminal import print_page
+from capsexp.tables.terminal import print_page, print_table
 
 COLUMNS = ["network", "iterations", "published", "maximum", "verdict"]
 ROWS = [
@@ -88,3 +88,8 @@ def test_a_page_without_claims_and_deviations_has_no_such_headings(drawn: Draw) 
 def test_a_file_gets_the_page_as_markdown(capsys: pytest.CaptureFixture[str]) -> None:
     print_page(PAGE)
     assert capsys.readouterr().out == markdown.document(PAGE) + "\n"
+
+
+def test_a_piped_table_is_plain_text_and_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(Table("runs", ["claim", "p"], "lr", [["a gain " * 50, "< 0.001"]]))
+    assert capsys.readouterr().out.splitlines()[-1].split("  ")[-1].strip() == "< 0.001"
