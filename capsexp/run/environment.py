@@ -78,6 +78,16 @@ def host_peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an operation found too little memory, of the host or of a GPU.
+
+    Torch's allocator on the host and a CUDA context that can't be made raise errors without a class of their own.
+    """
+    texts = "can't allocate memory|bad_alloc|CUDA error: out of memory"
+    named = isinstance(error, RuntimeError) and re.search(texts, str(error))
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(named)
+
+
 def forbid_tf32() -> None:
     """Makes float32 on a GPU float32: by default torch convolves in TF32 there, with the mantissa of float16."""
     torch.backends.cudnn.allow_tf32 = False

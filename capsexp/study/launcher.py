@@ -82,7 +82,7 @@ def _start(job: Job, workers: list[Worker], options: Options) -> None:
 
 def _finish(job: Job, result: Result, options: Options) -> None:
     """Sets the state of a job whose process has ended."""
-    full = job.planned.device.type == "cuda" and "out of memory" in result.text
+    full = job.planned.device.type == "cuda" and result.out_of_memory
     if result.state == "finished":
         job.state, job.epoch, job.result = "finished", job.planned.epochs, result.text
     elif result.state == "elsewhere":

@@ -19,6 +19,7 @@ from pytorch_lightning.callbacks import Callback
 from capsexp.data.loader import BatchGroups
 from capsexp.errors import INTERRUPTED, BusyError, CapsexpError, RunError, first_line
 from capsexp.run.distributed import end_with_parent
+from capsexp.run.environment import is_out_of_memory
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import OUTPUT, Plan
@@ -38,6 +39,7 @@ class Result:
 
     state: Literal["finished", "failed", "elsewhere"]
     text: str = ""  # the accuracies, or the error
+    out_of_memory: bool = False
 
 
 class Worker:
@@ -136,7 +138,8 @@ def _train(planned: Plan, device: int | None, threads: int, messages: Connection
         messages.send(Result("elsewhere"))
     except CapsexpError as error:
         _log(f"error: {error}")
-        messages.send(Result("failed", str(error).removeprefix(f"{planned.name}: failed: ")))
+        cause = error.__cause__ if isinstance(error, RunError) else None  # of a training that failed
+        messages.send(Result("failed", first_line(cause or error), is_out_of_memory(cause)))
         raise SystemExit(error.exit_code) from None
     except Exception as error:
         named = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else None
@@ -169,5 +172,5 @@ def _cause(exit_code: int) -> str:
     if exit_code == _NO_SERVER:
         return "the fork server that started it was killed"
     if exit_code < 0:
-        return f"killed by signal {-exit_code}" + (" (out of memory?)" if exit_code == -9 else "")
+        return f"killed by signal {-exit_code}" + (" (by the system, for lack of memory?)" if exit_code == -9 else "")
     return f"ended with code {exit_code}, without an error message"

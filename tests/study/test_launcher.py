@@ -75,7 +75,7 @@ def test_one_run_fails_and_the_others_finish(tmp_path: Path, capsys: pytest.Capt
     assert any(line.startswith("3 of 4 runs finished") for line in lines)
     (error,) = screen.err.splitlines()
     assert error.startswith("error: attention=cbam seed=0: ")
-    assert f"{damaged / LAST}: Is a directory" in error
+    assert f"{damaged / LAST}: not a file; move it away" in error
     assert error.endswith(f"(its output: {damaged / 'output.txt'})")
 
 
@@ -165,8 +165,7 @@ def test_a_run_without_memory_beside_others_is_repeated_alone(
     device: str, states: list[str], jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def on_a_full_gpu(running: int) -> Result:
-        full = "CUDA out of memory. Tried to allocate 2.00 GiB"
-        return Result("failed", full) if running > 1 else Result("finished")
+        return Result("failed", "full", out_of_memory=True) if running > 1 else Result("finished")
 
     monkeypatch.setattr(FakeWorker, "result", staticmethod(on_a_full_gpu))
     for job in jobs:
@@ -181,13 +180,22 @@ def test_runs_that_lack_memory_at_once_are_all_repeated_alone(
 ) -> None:
     def full_unless_alone(running: int) -> Result:
         alone = any(job.alone for job in jobs if job.state == "running")
-        return Result("finished") if alone else Result("failed", "CUDA out of memory")
+        return Result("finished") if alone else Result("failed", out_of_memory=True)
 
     monkeypatch.setattr(FakeWorker, "result", staticmethod(full_unless_alone))
     for job in jobs:
         job.planned = dataclasses.replace(job.planned, device=torch.device("cuda"))
     launcher.launch(jobs, launcher.Options(at_a_time=2))
     assert [job.state for job in jobs] == ["finished"] * 4
+
+
+def test_a_run_that_was_killed_beside_others_fails(jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = Result("failed", worker._cause(-9))
+    monkeypatch.setattr(FakeWorker, "result", staticmethod(lambda running: killed))
+    for job in jobs:
+        job.planned = dataclasses.replace(job.planned, device=torch.device("cuda"))
+    launcher.launch(jobs, launcher.Options(at_a_time=2))
+    assert [(job.state, job.attempts) for job in jobs] == [("failed", 1)] * 4
 
 
 def test_a_run_is_tried_again_as_often_as_wanted(jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch) -> None:
