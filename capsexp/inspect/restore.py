@@ -280,6 +280,8 @@ def _compare(expected: dict[str, Tensor], state: dict[str, Any]) -> None:
         if found.shape != tensor.shape:
             shapes = ["×".join(map(str, shape)) or "a number" for shape in (found.shape, tensor.shape)]
             raise InputError(f"{problem}: {name} is {shapes[0]}, not {shapes[1]}")
+        if found.isnan().any():
+            raise InputError(f"{name} holds NaN: its training diverged, or it was edited")
     if unexpected := [name for name in state if name not in expected]:
         raise InputError(f"{problem}, which has no {unexpected[0]}")
 

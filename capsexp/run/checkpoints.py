@@ -17,8 +17,9 @@ from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from capsexp import Log
-from capsexp.errors import DamagedError, InputError
+from capsexp.errors import DamagedError, InputError, RunError, first_line, printable
 from capsexp.files import write_file
+from capsexp.run.environment import is_out_of_memory
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import BEFORE, BEST, LAST, Plan
 
@@ -99,42 +100,58 @@ class EpochCheckpoint(Checkpoint):
 
 
 def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """A checkpoint as a dictionary; raises DamagedError for a file that is missing or damaged, InputError without
-    the permission to read it.
+    """A checkpoint as a dictionary.
+
+    Raises DamagedError for a file that is missing or whose bits aren't those that were written, InputError for one that
+    can't be read or holds more than tensors and plain containers, RunError where memory is short.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: not a file; move it away")
         content = path.read_bytes()
+        _check_crcs(content)
+        with warnings.catch_warnings(action="ignore"):  # torch's, about files that it then refuses
+            checkpoint: dict[str, Any] = torch.load(io.BytesIO(content), map_location, weights_only=True)
     except FileNotFoundError:
         raise DamagedError(f"{path}: no such checkpoint") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    try:
-        _check_crcs(content)
-        with warnings.catch_warnings(action="ignore"):  # torch's, about files that it then refuses
-            checkpoint: dict[str, Any] = torch.load(io.BytesIO(content), map_location, weights_only=True)
-    except Exception as error:  # zipfile and torch raise half a dozen kinds for a damaged file
-        raise DamagedError(f"{path}: {_reason(content, error)}") from None
+    except InputError:
+        raise
+    except Exception as error:  # torch raises half a dozen kinds for what isn't a checkpoint
+        if is_out_of_memory(error):
+            raise RunError(f"{path}: can't be loaded: out of memory") from error
+        if refused := re.search(r"GLOBAL (\S+)", str(error)):  # torch's own message suggests loading it with its code
+            what = f"it holds more than tensors and plain containers ({printable(refused[1])})"
+            raise InputError(f"{path}: refused: {what}") from None
+        if isinstance(error, RuntimeError) and "PytorchStreamReader failed" not in str(error):  # of a newer torch
+            raise InputError(f"{path}: can't be loaded: {printable(first_line(error))}") from error
+        reason = "not a checkpoint, or damaged" if content else "empty, not a checkpoint"
+        raise DamagedError(f"{path}: {reason}") from None
     return checkpoint
 
 
 def resumable(planned: Plan, log: Log) -> tuple[Path, dict[str, Any]] | None:
     """The checkpoint that the run continues from: the last, or where that is damaged the one before it, or None.
 
-    A damaged one is removed, so that it isn't kept as the one before the next.
+    Under protocol heldout, BEST is needed beside it: it is tested at the end. Raises as `load`, but for damaged files.
     """
-    damaged = False
-    for path in (planned.folder / LAST, planned.folder / BEFORE):
-        if not path.exists():
-            continue
-        try:
-            return path, _of_run(planned, path)
-        except DamagedError as error:
-            log(f"{planned.name}: {error}; removed")
-            path.unlink(missing_ok=True)
-            damaged = True
-    if damaged:
-        log(f"{planned.name}: no checkpoint is left; starts over")
+    last, before, best = (planned.folder / name for name in (LAST, BEFORE, BEST))
+    if not (last.exists() or before.exists()):
+        return None
+    tested = _whole(planned, best, log) if planned.config.protocol == "heldout" else None
+    for path in (last, before):
+        checkpoint = _whole(planned, path, log)
+        if checkpoint and (planned.config.protocol != "heldout" or (tested and _fits(tested, checkpoint))):
+            return path, checkpoint
+    log(f"{planned.name}: no checkpoint is left; starts over")
     return None
+
+
+def best_epoch(checkpoint: dict[str, Any], split: str) -> int:
+    """The first of a checkpoint's epochs with the maximum accuracy on a split; 1 is the first."""
+    accuracies = [row[f"{split}_accuracy"] for row in checkpoint["history"]]
+    return accuracies.index(max(accuracies)) + 1
 
 
 def drop_optimizer(folder: Path) -> None:
@@ -145,15 +162,28 @@ def drop_optimizer(folder: Path) -> None:
     (folder / BEFORE).unlink(missing_ok=True)
 
 
-def _of_run(planned: Plan, path: Path) -> dict[str, Any]:
-    """A checkpoint with all that the run needs to go on; raises DamagedError."""
-    checkpoint = load(path)
+def _whole(planned: Plan, path: Path, log: Log) -> dict[str, Any] | None:
+    """A checkpoint of the run; None for one that is missing, or damaged, which is then renamed."""
+    if not path.exists():
+        return None
+    try:
+        checkpoint = load(path)
+    except DamagedError as error:
+        aside = path.with_name(f"{path.name}.damaged")
+        with suppress(FileNotFoundError):  # another process of the run was faster
+            path.replace(aside)
+        log(f"{planned.name}: {error}; renamed to {aside.name}")
+        return None
     header = checkpoint.get("capsexp") if isinstance(checkpoint, dict) else None
     if not isinstance(header, dict) or header.get("name") != planned.name:
-        raise DamagedError(f"{path}: not of this run")
-    if planned.config.protocol == "heldout":
-        load(planned.folder / BEST)  # is tested at the end
+        raise InputError(f"{path}: not of this run; rerun=true starts over")
     return checkpoint
+
+
+def _fits(best: dict[str, Any], last: dict[str, Any]) -> bool:
+    """Whether BEST holds the best of LAST's epochs, or a later one, which a run that goes on from LAST repeats."""
+    epoch = len(best["history"])
+    return epoch > len(last["history"]) or epoch == best_epoch(last, "heldout")
 
 
 def _check_crcs(content: bytes) -> None:
@@ -161,20 +191,14 @@ def _check_crcs(content: bytes) -> None:
 
     Members are stored as they are, so that memory is limited by the file's size.
     """
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        members = archive.infolist()
-        packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
-        if packed or sum(member.file_size for member in members) > len(content) or archive.testzip():
-            raise zipfile.BadZipFile
-
-
-def _reason(content: bytes, error: Exception) -> str:
-    """Why a file isn't a checkpoint. Torch's own messages suggest loading it with code and all."""
-    if not content:
-        return "empty, not a checkpoint"
-    if refused := re.search(r"GLOBAL (\S+)", str(error)):
-        return f"refused: it holds more than tensors and plain containers ({refused[1]})"
-    return "not a checkpoint, or damaged"
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+            if packed or sum(member.file_size for member in members) > len(content) or archive.testzip():
+                raise zipfile.BadZipFile
+    except (NotImplementedError, RuntimeError) as error:  # of a flipped bit among a member's flags
+        raise zipfile.BadZipFile from error
 
 
 def _keep_before(path: Path) -> None:
@@ -187,6 +211,7 @@ def _keep_before(path: Path) -> None:
         link.unlink(missing_ok=True)
         os.link(path, link)
         os.replace(link, before)
+        link.unlink(missing_ok=True)  # left by os.replace where both were the same file already
 
 
 def _save(checkpoint: dict[str, Any], path: Path) -> None:

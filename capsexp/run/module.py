@@ -235,6 +235,7 @@ class CapsuleModule(pl.LightningModule):
             "correct": dict(self.correct),
             "resumed": self.resumed,
             "commits": self.commits,
+            "rerun": planned.config.rerun,
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 
 import pytorch_lightning as pl
 import torch
@@ -18,7 +18,7 @@ from capsexp.errors import InputError, RunError, first_line
 from capsexp.files import naming
 from capsexp.run import environment, records
 from capsexp.run.build import build
-from capsexp.run.checkpoints import AtomicCheckpointIO, EpochCheckpoint, drop_optimizer, load, resumable
+from capsexp.run.checkpoints import AtomicCheckpointIO, EpochCheckpoint, best_epoch, drop_optimizer, load, resumable
 from capsexp.run.distributed import OwnSignals, check_splittable, processes
 from capsexp.run.loggers import EpochLogger, make_loggers
 from capsexp.run.module import CapsuleModule
@@ -160,17 +160,24 @@ def _fit_and_test(
         _fit(planned, trainer, module, data, log)
         if planned.config.protocol != "heldout":
             return None
-        module.load_state_dict(load(planned.folder / BEST)["state_dict"])
+        best = load(planned.folder / BEST)
+        if len(best["history"]) != (epoch := best_epoch({"history": module.history}, "heldout")):
+            raise RunError(f"{planned.folder / BEST}: of epoch {len(best['history'])}, not of {epoch}, the best one")
+        module.load_state_dict(best["state_dict"])
         trainer.test(module, datamodule=data, verbose=False)
         return float(module.eval_metrics.results("test")["test_accuracy"])
 
 
 def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: CapsuleData, log: Log) -> None:
-    """Trains, from the last checkpoint on if there is one."""
-    path, checkpoint = resumable(planned, log) or (None, None)
+    """Trains, from the last checkpoint on if there is one; a repetition only from its own, by the same commit."""
+    again = planned.config.rerun
+    path, checkpoint = None, None
+    with suppress(InputError) if again else nullcontext():
+        path, checkpoint = resumable(planned, log) or (None, None)
     done = len(checkpoint["history"]) if checkpoint else 0
-    if done >= planned.epochs and planned.config.rerun:
-        path, checkpoint = None, None  # a rerun of a run with all its epochs starts over
+    if checkpoint and again:
+        own = checkpoint.get("rerun") and checkpoint["commits"][-1:] == module.commits
+        path, checkpoint = (path, checkpoint) if own and done < planned.epochs else (None, None)
     if checkpoint:
         module.resumed = [*checkpoint["resumed"], done]
         module.commits = [*checkpoint["commits"], *module.commits]

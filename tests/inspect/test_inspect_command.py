@@ -265,7 +265,7 @@ def test_a_wrong_image_is_one_line(
 
 def test_scores_that_are_not_finite_are_an_error(folders: dict[str, Path], tmp_path: Path, program: Program) -> None:
     checkpoint = load(folders["cnn"] / "best.ckpt")
-    checkpoint["state_dict"]["network.layers.0.weight"].fill_(math.nan)
+    checkpoint["state_dict"]["network.layers.0.weight"].fill_(math.inf)
     torch.save(checkpoint, tmp_path / "nan.ckpt")
     code, _, (error,) = program("capsexp.inspect", f"{tmp_path}/nan.ckpt", "0")
     assert code == 1

@@ -6,6 +6,7 @@ import fcntl
 import json
 import math
 import os
+import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -442,26 +443,95 @@ def test_an_interrupted_run_with_a_damaged_checkpoint_goes_on(
         path.write_bytes(path.read_bytes()[:-1000])
     lines: list[str] = []
     assert numbers(run(config, None, lines.append)) == numbers(uninterrupted("constant"))
-    assert f"{plan(config).folder / LAST}: not a checkpoint, or damaged; removed" in lines[1]
+    renamed = f"{plan(config).folder / LAST}: not a checkpoint, or damaged; renamed to last.ckpt.damaged"
+    assert renamed in lines[1]
+    assert all(plan(config).folder.joinpath(f"{name}.damaged").exists() for name in damaged)
     assert lines[1 + len(damaged)].endswith(said)
 
 
 def test_a_run_without_the_checkpoint_that_it_tests_at_the_end_starts_over(
-    trained_heldout: Trained, tmp_path: Path
+    trained_heldout: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = copy_of(trained_heldout, tmp_path, recorded=False)
-    (plan(config).folder / BEST).write_bytes(b"text")
+    last, best = plan(config).folder / LAST, plan(config).folder / BEST
+    best.write_bytes(b"text")
+    lines: list[str] = []
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        stop_after(0, KeyboardInterrupt(), patched)
+        run(config, None, lines.append)
+    assert [line.partition(": ")[2] for line in lines[1:]] == [
+        f"{best}: not a checkpoint, or damaged; renamed to best.ckpt.damaged",
+        "no checkpoint is left; starts over",
+    ]
+    assert checkpoints.load(last)["history"] == checkpoints.load(trained_heldout.folder / LAST)["history"]
+    assert run(config).heldout_accuracy == trained_heldout.record.heldout_accuracy
+
+
+def test_the_best_weights_of_another_epoch_are_not_tested(trained_heldout: Trained, tmp_path: Path) -> None:
+    config = copy_of(trained_heldout, tmp_path, recorded=False)
+    best = checkpoints.load(plan(config).folder / BEST)
+    other = 1 if len(best["history"]) > 1 else 2
+    history = checkpoints.load(plan(config).folder / LAST)["history"]
+    torch.save(best | {"history": history[:other]}, plan(config).folder / BEST)
     lines: list[str] = []
     assert run(config, None, lines.append).heldout_accuracy == trained_heldout.record.heldout_accuracy
     assert any("starts over" in line for line in lines)
 
 
-def test_a_checkpoint_of_another_run_is_not_continued(trained: Trained, tiny: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_is_left_alone(trained: Trained, tiny: tuple[str, ...]) -> None:
     config = composed_config(*tiny)
     shutil.copytree(trained.folder, plan(config).folder)
-    lines: list[str] = []
-    run(config, None, lines.append)
-    assert f"{LAST}: not of this run; removed" in lines[1]
+    with pytest.raises(InputError, match=f"{LAST}: not of this run; rerun=true starts over"):
+        run(config)
+    assert (plan(config).folder / LAST).read_bytes() == (trained.folder / LAST).read_bytes()
+    assert run(dataclasses.replace(config, rerun=True)).status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("raised", "error"),
+    [
+        (MemoryError(), RunError),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), RunError),
+        (pickle.UnpicklingError("Unsupported global: GLOBAL torch.new.\x1b[2J was not an allowed global"), InputError),
+        (RuntimeError("Attempted to read a PyTorch file with version 99"), InputError),
+    ],
+    ids=["memory", "torch's memory", "a newer global", "a newer format"],
+)
+def test_whole_checkpoints_are_kept_where_they_cannot_be_loaded(
+    raised: Exception, error: type[Exception], trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*arguments: Any, **options: Any) -> None:
+        raise raised
+
+    config = copy_of(trained, tmp_path, recorded=False)
+    shutil.copy(plan(config).folder / LAST, plan(config).folder / BEFORE)
+    with monkeypatch.context() as patched, pytest.raises(error) as ended:
+        patched.setattr(torch, "load", failing)
+        run(config)
+    assert str(plan(config).folder / LAST) in str(ended.value)
+    assert str(ended.value).isprintable()
+    for name in (LAST, BEFORE):
+        assert (plan(config).folder / name).read_bytes() == (trained.folder / LAST).read_bytes()
+    assert run(config).status == "finished"
+
+
+def test_a_repetition_continues_after_its_own_interruption_only(
+    uninterrupted: Callable[[str], records.Record], tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = composed_config(*tiny, "preprocess.shift=0.1", *SCHEDULES["constant"])
+    again = dataclasses.replace(config, rerun=True)
+    interrupt_after(2, config, monkeypatch)
+    interrupt_after(1, again, monkeypatch)
+    assert len(checkpoints.load(plan(config).folder / LAST)["history"]) == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(environment, "_commit", lambda: ("of another code", True))
+        interrupt_after(2, again, patched)
+    with monkeypatch.context() as patched:
+        patched.setattr(environment, "_commit", lambda: ("of another code", True))
+        record = run(again)
+    assert record.provenance["resumed_after_epochs"] == [2]
+    assert record.provenance["commits"] == ["of another code"] * 2
+    assert numbers(record) == numbers(uninterrupted("constant"))
 
 
 def test_a_flipped_bit_in_the_weights_is_found(trained: Trained, tmp_path: Path) -> None:
