@@ -1,10 +1,17 @@
 """docs/library.md: each of its snippets runs, and does what it says."""
 
+import json
 import re
+from typing import Any
 
+import matplotlib
 import pytest
 import torch
+from matplotlib import pyplot
 from support import ROOT, Trained
+
+from capsexp.models import CapsNet, DACapsNet
+from capsexp.nn import Attention
 
 TEXT = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
 SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
@@ -58,3 +65,47 @@ def test_a_trained_run_is_loaded(trained: Trained) -> None:
     for path in ("sample", str(trained.folder)):
         found = run("capsexp.load", **{'("sample")': f'("{path}")'})
         assert found["scores"].shape == (2, 10)
+
+
+def test_the_pictures_shapes_are_those_of_the_layers() -> None:
+    picture = (ROOT / "docs" / "networks.svg").read_text(encoding="utf-8")
+    printed = [tuple(map(int, shape.split(" × "))) for shape in re.findall(r"shape small\">([^<]*)<", picture)]
+    given: list[tuple[int, ...]] = []
+    for network, image in (
+        (CapsNet((1, 28, 28), 10, attention=Attention(cbam=True)), (1, 28, 28)),
+        (DACapsNet((3, 32, 32), 10), (3, 32, 32)),
+    ):
+        given.append(image)
+        for module in network.modules():
+            module.register_forward_hook(lambda _, __, output: given.append(shape_of(output)))
+        network(torch.rand(1, *image))
+        assert f"{sum(parameter.numel() for parameter in network.parameters()):,} parameters" in picture
+    given += [(1152, 8), (10,)]  # the primary capsules without their positions, and scores
+    assert len(printed) == 17
+    assert set(printed) <= set(given)
+
+
+def shape_of(output: object) -> tuple[int, ...]:
+    """Of a layer's first tensor, without the batch and sides of 1."""
+    tensor = output[0] if isinstance(output, tuple) else output
+    assert isinstance(tensor, torch.Tensor)
+    return tuple(side for side in tensor.shape[1:] if side > 1)
+
+
+def test_the_notebook_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    path = ROOT / "docs" / "first_steps.ipynb"
+    assert path.stat().st_size < 300_000
+    variables: dict[str, Any] = {}
+    with matplotlib.rc_context():
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            if cell["cell_type"] == "code":
+                source = "".join(cell["source"])
+                assert ("epochs, count = 3, 5000" in source) == ("CapsNet((1" in source)
+                exec(source.replace("epochs, count = 3, 5000", "epochs, count = 1, 2500"), variables)
+                said = [text for output in cell["outputs"] for text in output.get("text", [])]
+                assert cell["execution_count"]
+                if "poses" in "".join(said):
+                    assert capsys.readouterr().out.splitlines() == "".join(said).splitlines()
+    pyplot.close("all")
+    assert variables["coefficients"].sum(-1).allclose(torch.ones(3, 108))
+    assert variables["curves"]["without"][-1] > 20  # it learns: chance is 11 %
