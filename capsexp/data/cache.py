@@ -29,19 +29,23 @@ class Cache:
     def __init__(self, folder: Path | None, name: str, log: Log) -> None:
         self.folder, self.name, self.log = folder, name, log
 
-    def checksums(self, files: Mapping[str, Path], reader: Reader) -> dict[str, str]:
-        """Key → md5. A file is read only if its size or modification time differs from the cached one."""
+    def checksums(self, files: Mapping[str, Path], reader: Reader, read: bool = False) -> dict[str, str]:
+        """Key → md5. A file is read only if `read`, or if its size or modification time isn't the cached one.
+
+        Both stay as they are when a disk loses bits, or `cp -p` replaces a file.
+        """
         states = {key: (str(path.absolute()), _state(path, reader)) for key, path in files.items()}
         if any(state not in _known for state in states.values()):
             _known.update(self._stored_checksums())
         unknown = [key for key, state in states.items() if state not in _known]
         if unknown and self.folder:
             self.log(f"{self.name}: checking {files[unknown[0]].parent.absolute()} …")
-        for key in unknown:
+        before = dict(_known)
+        for key in files if read else unknown:
             with decoding(files[key]):
                 _known[states[key]] = reader.digest(files[key])
-        if unknown:
-            self._store_checksums({states[key]: _known[states[key]] for key in unknown})
+        if new := {state: _known[state] for state in states.values() if _known[state] != before.get(state)}:
+            self._store_checksums(new)
         return {key: _known[state] for key, state in states.items()}
 
     def _stored_checksums(self) -> dict[tuple[str, str], str]:

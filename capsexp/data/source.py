@@ -46,7 +46,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images uint8 [N, C, H, W], labels int64 [N]; `note` and `checksum` as in Identity."""
+    """Images uint8 [N, C, H, W], labels int64 [N]; the rest as in Identity."""
 
     train_images: "Tensor"
     train_labels: "Tensor"
@@ -54,6 +54,7 @@ class ImageSet:
     test_labels: "Tensor"
     note: str | None
     checksum: str
+    unlisted: str | None = None
 
 
 def class_names(data: Data) -> list[str]:
@@ -62,8 +63,16 @@ def class_names(data: Data) -> list[str]:
     return named + [str(label) for label in range(len(named), data.classes)]
 
 
-def identify(data: Data, log: Log = print) -> Identity:
-    """The identity of the set that `load` would load. Files unchanged since their last check are not read again."""
+def identify(data: Data, log: Log = print, download: bool = True) -> Identity:
+    """The identity of the set that `load` would load. Files unchanged since their last check are not read again.
+
+    Without `download`, missing files that `data.download` allows to fetch are taken for the published ones.
+    """
+    published = next((version for version in data.versions.values() if version.note is None), None)
+    if data.download and published and not download:
+        reader: Reader = make(data.reader, "data.reader", base=Reader)
+        if reader.locate(Path(data.root).expanduser().absolute()).keys() != set(reader.keys):
+            return _identity(data, published, published.files)
     return _checked(data, log)[2]
 
 
@@ -75,7 +84,7 @@ def load(data: Data, log: Log = print) -> ImageSet:
     """
     import torch  # here, since `identify` doesn't need it
 
-    reader, files, identity = _checked(data, log)
+    reader, files, identity = _checked(data, log, read=True)
     if not reader.packaged:
         log(f"{data.name}: decoding …")
     size = data.size if data.synthesis is None else None  # a synthesis uses images in their own size
@@ -83,7 +92,7 @@ def load(data: Data, log: Log = print) -> ImageSet:
         (torch.from_numpy(fit(split.images, size, data.channels, data.name)), torch.from_numpy(split.labels))
         for split in reader.read(files, data)
     )
-    return ImageSet(*train, *test, identity.note, identity.checksum)
+    return ImageSet(*train, *test, identity.note, identity.checksum, identity.unlisted)
 
 
 def normalization(data: Data, images: "Tensor") -> tuple[list[float], list[float]]:
@@ -109,18 +118,25 @@ def normalization(data: Data, images: "Tensor") -> tuple[list[float], list[float
     return found["mean"], found["std"]
 
 
-def _checked(data: Data, log: Log) -> tuple[Reader, dict[str, SourceFile], Identity]:
-    """The reader of a data set, its files, which are located or downloaded, and which version they are."""
+def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str, SourceFile], Identity]:
+    """The reader of a data set, its files, which are located or downloaded, and which version they are.
+
+    Args:
+        read: computes the md5s of files that are about to be decoded, whatever the cache has.
+    """
     reader: Reader = make(data.reader, "data.reader", base=Reader)
     root = Path(data.root).expanduser().absolute()
     paths = _located(data, reader, place(data.path) if isinstance(reader, Folder) else root, log)
-    md5s = Cache(None if reader.packaged else root / ".capsexp", data.name, log).checksums(paths, reader)
+    md5s = Cache(None if reader.packaged else root / ".capsexp", data.name, log).checksums(paths, reader, read)
     if reader.packaged and md5s not in [version.files for version in data.versions.values()]:
         raise InputError(f"{next(iter(paths.values()))}: damaged or edited; install capsexp again")
     version = Version(reader.note(*paths.values()), md5s) if isinstance(reader, Folder) else match(data, paths, md5s)
+    return reader, {key: SourceFile(paths[key], md5s[key]) for key in reader.keys}, _identity(data, version, md5s)
+
+
+def _identity(data: Data, version: Version, md5s: Mapping[str, str]) -> Identity:
     checksum = digest(sorted(md5s.items()))[:32]
-    identity = Identity(version.note, checksum, None if _is_listed(data.name, version) else checksum)
-    return reader, {key: SourceFile(paths[key], md5s[key]) for key in reader.keys}, identity
+    return Identity(version.note, checksum, None if _is_listed(data.name, version) else checksum)
 
 
 def _located(data: Data, reader: Reader, root: Path, log: Log) -> dict[str, Path]:
