@@ -105,8 +105,13 @@ def plain(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in container.items()}
 
 
-def command(overrides: list[str]) -> str:
-    """The command that repeats a run anywhere: without folders, device, progress display and launchers."""
+def command(overrides: Sequence[str]) -> str:
+    """The command that repeats a run anywhere."""
+    return shlex.join(["python", "-m", "capsexp", *searchpath.for_command(), *portable(overrides)])
+
+
+def portable(overrides: Sequence[str]) -> list[str]:
+    """The overrides that repeat a run anywhere: without folders, device, progress display and launchers."""
     local = (
         "trainer=",
         "trainer.accelerator=",
@@ -120,8 +125,7 @@ def command(overrides: list[str]) -> str:
         "logger",
         "study=",
     )
-    kept = [_without_place(word) for word in overrides if not word.lstrip("+~").startswith(local)]
-    return shlex.join(["python", "-m", "capsexp", *searchpath.for_command(), *kept])
+    return [_without_place(word) for word in overrides if not word.lstrip("+~").startswith(local)]
 
 
 def _without_place(word: str) -> str:

@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [studies.load(name) for name in options.names or studies.names()]
     from capsexp.study import monitor, planning  # torch takes seconds to import: names are checked first
 
-    jobs, barred = planning.plan_all(chosen, options.overrides, range(options.seeds))
+    jobs, barred = planning.plan_all(chosen, options.overrides, range(options.seeds), not options.dry_run)
     monitor.print_plan(jobs, barred, listed=options.dry_run)
     at_a_time, devices = planning.places(jobs, options.jobs)
     if options.dry_run:

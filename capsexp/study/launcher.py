@@ -5,7 +5,8 @@ last completed epoch. A run that found too little GPU memory beside others is re
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -15,7 +16,7 @@ import torch
 from capsexp.run.execute import is_locked
 from capsexp.run.plan import finished
 from capsexp.study.monitor import Monitor
-from capsexp.study.planning import Job
+from capsexp.study.planning import Job, Progress
 from capsexp.study.worker import Result, Worker
 
 _LOCKED = 2.0  # seconds until a run that another process trains is checked again
@@ -34,18 +35,28 @@ class Options:
     deadline: float = float("inf")  # on time.monotonic's clock
 
 
+@dataclass
+class Retry:
+    """What the launcher knows of a job beside how far it is."""
+
+    attempts: int = 0
+    not_before: float = 0.0  # on time.monotonic's clock
+    alone: bool = False  # beside others it found too little GPU memory
+
+
 def launch(jobs: Sequence[Job], options: Options) -> None:
     """Trains what is waiting, and what failed if there are retries; however it ends, none of its processes remain."""
     for job in jobs:
         if job.state == "failed" and options.retries:
-            job.state, job.error, job.epoch = "waiting", None, 0
+            job.state, job.progress = "waiting", Progress()
+    retries: dict[Job, Retry] = defaultdict(Retry)
     with Monitor(jobs, options.at_a_time) as monitor, _workers() as workers:
         while time.monotonic() < options.deadline:
-            if options.stop_at_failure and any(job.state == "failed" and job.attempts for job in jobs):
+            if options.stop_at_failure and any(job.state == "failed" for job in retries):
                 return
             for job in jobs:
-                if _can_start(job, workers, options):
-                    _start(job, workers, options)
+                if _can_start(job, workers, retries, options):
+                    _start(job, workers, retries[job], options)
             monitor.update()
             if not workers and not any(job.state in ("waiting", "elsewhere") for job in jobs):
                 return
@@ -53,47 +64,48 @@ def launch(jobs: Sequence[Job], options: Options) -> None:
             for worker in list(workers):
                 if result := worker.poll():
                     workers.remove(worker)
-                    _finish(worker.job, result, options)
+                    _finish(worker.job, result, retries[worker.job], options)
             monitor.update()
 
 
-def _can_start(job: Job, workers: Sequence[Worker], options: Options) -> bool:
+def _can_start(job: Job, workers: Sequence[Worker], retries: Mapping[Job, Retry], options: Options) -> bool:
+    alone = [retries[each].alone for each in [job, *(worker.job for worker in workers)] if each in retries]
     return (
         job.state in ("waiting", "elsewhere")
-        and job.not_before <= time.monotonic()
+        and (job not in retries or retries[job].not_before <= time.monotonic())
         and len(workers) < options.at_a_time
-        and not (workers and (job.alone or workers[0].job.alone))
+        and not (workers and any(alone))
     )
 
 
-def _start(job: Job, workers: list[Worker], options: Options) -> None:
+def _start(job: Job, workers: list[Worker], retry: Retry, options: Options) -> None:
     if finished(job.planned):  # by another launcher, meanwhile
         job.read_record()
     elif is_locked(job.planned.folder):
-        job.state, job.not_before = "elsewhere", time.monotonic() + _LOCKED
+        job.state, retry.not_before = "elsewhere", time.monotonic() + _LOCKED
     else:
         slot = min(set(range(options.at_a_time)) - {worker.slot for worker in workers})
         device = slot % options.devices if options.devices else None
         threads = job.planned.config.trainer.threads or max(1, torch.get_num_threads() // options.at_a_time)
         workers.append(Worker(job, slot, device, threads))
-        job.state, job.error = "running", None
-        job.attempts += 1
+        job.state = "running"
+        retry.attempts += 1
 
 
-def _finish(job: Job, result: Result, options: Options) -> None:
+def _finish(job: Job, result: Result, retry: Retry, options: Options) -> None:
     """Sets the state of a job whose process has ended."""
     full = job.planned.device.type == "cuda" and result.out_of_memory
+    job.outcome = result.text
     if result.state == "finished":
-        job.state, job.epoch, job.result = "finished", job.planned.epochs, result.text
+        job.state, job.progress = "finished", Progress(job.planned.epochs)
     elif result.state == "elsewhere":
-        job.state, job.not_before = "elsewhere", time.monotonic() + _LOCKED
-        job.attempts -= 1
-    elif full and options.at_a_time > 1 and not job.alone:
-        job.state, job.error, job.epoch, job.alone = "waiting", result.text, 0, True
-        job.attempts -= 1
+        job.state, retry.not_before = "elsewhere", time.monotonic() + _LOCKED
+        retry.attempts -= 1
+    elif full and options.at_a_time > 1 and not retry.alone:
+        job.state, job.progress, retry.alone = "waiting", Progress(), True
+        retry.attempts -= 1
     else:
-        job.state = "waiting" if job.attempts <= options.retries else "failed"
-        job.error = result.text
+        job.state = "waiting" if retry.attempts <= options.retries else "failed"
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """What the launcher prints: the plan, a line for each change, on a terminal a live table, and the end."""
 
-import shlex
 import sys
 import time
 from collections import defaultdict
@@ -71,10 +70,11 @@ class Monitor:
         for job in self.jobs:
             if job.state == "running":
                 epochs = job.planned.epochs
-                bar = ProgressBar(epochs, job.epoch, width=_BAR)
-                best = "" if job.best is None else f"{job.best:.2f}"
-                speed = "" if job.speed is None else f"{job.speed:,.0f}"
-                table.add_row(self.names[job.planned.name], bar, f"{job.epoch}/{epochs}", best, job.published, speed)
+                done = job.progress
+                bar = ProgressBar(epochs, done.epoch, width=_BAR)
+                best = "" if done.best is None else f"{done.best:.2f}"
+                speed = "" if done.speed is None else f"{done.speed:,.0f}"
+                table.add_row(self.names[job.planned.name], bar, f"{done.epoch}/{epochs}", best, job.published, speed)
         total = Table.grid(padding=(0, 1))
         left, epochs = sum(job.left for job in self.jobs), sum(job.planned.epochs for job in self.jobs)
         total.add_row(ProgressBar(epochs, epochs - left, width=_BAR), Text(self.counts(), style="bold"))
@@ -139,25 +139,25 @@ def print_end(jobs: Sequence[Job], problems: Sequence[str]) -> None:
         if job.state == "failed":
             output = job.planned.folder / OUTPUT
             where = f" (its output: {output})" if output.exists() else ""
-            print(f"error: {names[job.planned.name]}: {job.error}{where}", file=sys.stderr)
+            print(f"error: {names[job.planned.name]}: {job.outcome}{where}", file=sys.stderr)
 
 
 def event(job: Job, name: str) -> str:
     """The change of a job's state, in words."""
     if job.state == "running":
-        return f"begins {name}" + (f" after epoch {job.epoch}" if job.epoch else "")
+        return f"begins {name}" + (f" after epoch {job.progress.epoch}" if job.progress.epoch else "")
     if job.state == "elsewhere":
         return f"waits for {name}: another process trains it"
     if job.state == "waiting":
-        return f"to be tried again {name}: {job.error}"
+        return f"to be tried again {name}: {job.outcome}"
     if job.state == "failed":
-        return f"failed {name}: {job.error}"
-    return f"finished {name}: {job.result}"
+        return f"failed {name}: {job.outcome}"
+    return f"finished {name}: {job.outcome}"
 
 
 def short_names(jobs: Sequence[Job]) -> dict[str, str]:
     """Each run, by its full name, in a few words: the overrides that not all runs have."""
-    given = {job.planned.name: shlex.split(job.planned.command or "")[3:] for job in jobs}
+    given = {job.planned.name: job.words for job in jobs}
     common = set[str].intersection(*map(set, given.values())) if len(given) > 1 else set()
     return {name: " ".join(word for word in words if word not in common) or name for name, words in given.items()}
 
@@ -166,8 +166,8 @@ def remaining(jobs: Sequence[Job], at_a_time: int) -> float | None:
     """Seconds left, from the seconds an epoch of runs of the same network and data, or of all; None: unknown."""
     measured: dict[object, list[float]] = defaultdict(list)
     for job in jobs:
-        if job.seconds is not None:
-            measured[_kind(job)].append(job.seconds)
+        if job.progress.seconds is not None:
+            measured[_kind(job)].append(job.progress.seconds)
     if not measured:
         return None
     overall = mean(seconds for kind in measured.values() for seconds in kind)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from capsexp.config.compose import command
+from capsexp.config.compose import command, portable
 from capsexp.config.schema import Data
 from capsexp.data.source import Identity, identify
 from capsexp.errors import InputError, printable
@@ -18,28 +18,32 @@ from capsexp.study.studies import Study, published_number
 State = Literal["waiting", "running", "finished", "failed", "elsewhere"]
 
 
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    epoch: int = 0  # completed, as far as known
+    best: float | None = None  # accuracy so far, in percent
+    seconds: float | None = None  # of the last epoch
+    speed: float | None = None  # images a second in training
+
+
 @dataclass(eq=False)
 class Job:
     """One run among many, and how far it is."""
 
     planned: Plan
     studies: list[str]  # that need it
-    state: State = "waiting"  # elsewhere: another process trains it
-    attempts: int = 0  # of the launcher
-    error: str | None = None  # of the last attempt
-    result: str = ""  # of a finished run
+    words: tuple[str, ...] = ()  # its overrides, without those of this machine
     published: str = ""  # accuracy of its row, if it is the paper's experiment
-    epoch: int = 0  # completed, as far as known
-    best: float | None = None  # accuracy so far, in percent
-    seconds: float | None = None  # of the last epoch
-    speed: float | None = None  # images a second in training
-    not_before: float = 0.0  # on time.monotonic's clock
-    alone: bool = False  # beside others it found too little GPU memory
+    state: State = "waiting"  # elsewhere: another process trains it
+    outcome: str = ""  # of a finished run its accuracies, else the error of the last attempt
+    progress: Progress = Progress()
 
     @property
     def left(self) -> int:
         """The number of epochs to do."""
-        return 0 if self.state in ("finished", "failed") else self.planned.epochs - self.epoch
+        return 0 if self.state in ("finished", "failed") else self.planned.epochs - self.progress.epoch
 
     def read_record(self) -> None:
         """Sets the state from the run's record, if there is one."""
@@ -48,21 +52,21 @@ class Job:
         try:
             record = records.read(self.planned.path)
         except InputError as error:  # a damaged record stops no other run
-            self.state, self.error = "failed", printable(str(error))
+            self.state, self.outcome = "failed", printable(str(error))
             return
-        self.state, self.epoch = record.status, len(record.epochs)
-        self.error = None if record.error is None else printable(record.error)
-        self.result = records.result_line(record) if record.status == "finished" else ""
+        self.state, self.progress = record.status, Progress(len(record.epochs))
+        self.outcome = records.result_line(record) if record.error is None else printable(record.error)
 
 
 def plan_all(
-    studies: Iterable[Study], typed: Sequence[str], seeds: Iterable[int]
+    studies: Iterable[Study], typed: Sequence[str], seeds: Iterable[int], download: bool = True
 ) -> tuple[list[Job], dict[str, list[str]]]:
     """All runs of the studies, each once, with their states; and why some can't be run: reason → commands.
 
     Typed words select among a study's runs or replace words of theirs: see `capsexp.study.selection`. The seeds of a
-    configuration follow each other, so that rows of a table are complete early. Raises InputError for typed words that
-    no run can have, or that leave nothing to compare.
+    configuration follow each other, so that rows of a table are complete early. Missing data sets are downloaded, or
+    without `download` taken for what a download brings. Raises InputError for typed words that no run can have, or that
+    leave nothing to compare.
     """
     jobs: dict[str, Job] = {}
     barred: dict[str, dict[str, None]] = {}
@@ -74,14 +78,17 @@ def plan_all(
         for overrides, config in selected.items():
             try:
                 device, precision = find_device(config)
-                found = _identity(config.data, data_sets)
+                files = _identity(config.data, data_sets, download)
             except InputError as error:
                 barred.setdefault(str(error), {})[" ".join(overrides)] = None
                 continue
             for seed in seeds:
-                repeated = with_precision(command([*overrides, f"seed={seed}"]), precision)
-                planned = Plan(replace(config, seed=seed), device, precision, found.note, repeated, found.unlisted)
-                job = jobs.setdefault(planned.name, Job(planned, [], published=published.get(overrides, "")))
+                words = (*overrides, f"seed={seed}")
+                repeated = with_precision(command(words), precision)
+                planned = Plan(replace(config, seed=seed), device, precision, files.note, repeated, files.unlisted)
+                job = jobs.setdefault(
+                    planned.name, Job(planned, [], tuple(portable(words)), published.get(overrides, ""))
+                )
                 if study.name not in job.studies:  # replaced words can make two runs of a study the same
                     job.studies.append(study.name)
     for job in jobs.values():
@@ -96,12 +103,12 @@ def _published(selection: Selection) -> dict[tuple[str, ...], str]:
     return {overrides: f"{number.value:.2f}" for overrides, number in found.items() if number}
 
 
-def _identity(data: Data, known: dict[str, Identity | InputError]) -> Identity:
+def _identity(data: Data, known: dict[str, Identity | InputError], download: bool) -> Identity:
     """Which version the files are. Each set is looked for, or downloaded, once; raises InputError each time."""
     name = f"{data.name} {data.path}"
     if name not in known:
         try:
-            known[name] = identify(data)
+            known[name] = identify(data, download=download)
         except InputError as error:
             known[name] = error
     found = known[name]

@@ -4,30 +4,28 @@ Its output goes to a file in the run's folder. However the launcher ends, its pr
 """
 
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 
 from capsexp.data.loader import BatchGroups
 from capsexp.errors import INTERRUPTED, BusyError, CapsexpError, RunError, first_line
-from capsexp.run.distributed import end_with_parent
 from capsexp.run.environment import is_out_of_memory
-from capsexp.run.execute import run
+from capsexp.run.execute import execute
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import OUTPUT, Plan
 from capsexp.run.records import result_line
-
-if TYPE_CHECKING:
-    from capsexp.study.planning import Job
-
+from capsexp.study.planning import Job, Progress
 
 _ATTEMPTS, _PAUSE = 5, 0.2  # seconds, of starting a process
 _NO_SERVER = 255  # multiprocessing's exit code of a process whose fork server has died; the process itself follows
@@ -45,7 +43,7 @@ class Result:
 class Worker:
     """The process of a job, on the launcher's side."""
 
-    def __init__(self, job: "Job", slot: int, device: int | None, threads: int) -> None:
+    def __init__(self, job: Job, slot: int, device: int | None, threads: int) -> None:
         """Starts it, on a GPU by number or on the CPU."""
         context = get_context("forkserver")
         context.set_forkserver_preload(["capsexp.run.train", __name__])  # of the next server, if this one is killed
@@ -70,7 +68,7 @@ class Worker:
                 if isinstance(message, Result):
                     self.result = message
                 else:
-                    self.job.epoch, self.job.best, self.job.seconds, self.job.speed = message
+                    self.job.progress = message
         except (EOFError, OSError):  # the process has closed its end
             self.messages.close()
         if exit_code is None:
@@ -118,7 +116,7 @@ class _Reporter(Callback):
             seconds = row["train_seconds"] + row[f"{split}_seconds"]
             images = min(len(loader.labels), len(loader) * loader.batch_size)  # of a trial, those of its steps
             speed = images / row["train_seconds"]
-            self.messages.send((len(module.history), best, seconds, speed))
+            self.messages.send(Progress(len(module.history), best, seconds, speed))
 
 
 def _train(planned: Plan, device: int | None, threads: int, messages: Connection) -> None:
@@ -130,7 +128,8 @@ def _train(planned: Plan, device: int | None, threads: int, messages: Connection
     _redirect_output(planned.folder / OUTPUT)
     trainer = replace(planned.config.trainer, threads=threads, progress="lines")
     try:
-        record = run(replace(planned.config, trainer=trainer), planned.command, _log, [_Reporter(messages)])
+        planned = replace(planned, config=replace(planned.config, trainer=trainer))
+        record = execute(planned, _log, [_Reporter(messages)])
         messages.send(Result("finished", result_line(record)))
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
@@ -147,6 +146,19 @@ def _train(planned: Plan, device: int | None, threads: int, messages: Connection
         raise  # with its traceback in the output
     finally:
         messages.close()
+
+
+def end_with_parent() -> None:
+    """Kills this process when its parent has died, which harms no file: all are written beside and renamed."""
+    parent = parent_process()
+    assert parent is not None
+    sentinel = parent.sentinel
+
+    def watch() -> None:
+        wait([sentinel])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _visible(device: int) -> str:

@@ -12,6 +12,7 @@ import torch
 from launching import assert_same, planned, records_in, reproduce
 from support import composed_config
 
+from capsexp.data.svhn import SVHN
 from capsexp.errors import RunError
 from capsexp.run import records
 from capsexp.run.execute import is_locked, locked, run
@@ -56,6 +57,16 @@ def test_a_dry_run_lists_the_runs_and_writes_nothing(
     assert sum(line.startswith("to do") for line in lines) == 2
     assert lines[0].endswith("(jiao_table2)")
     assert reproduce(tmp_path, "--dry-run") == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_without_data_downloads_nothing_and_lists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SVHN, "download", lambda self, folder: pytest.fail("a download"))
+    assert reproduce(tmp_path, "data=svhn", f"data.root={tmp_path}", "--dry-run") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("to do") for line in lines) == 4
     assert list(tmp_path.iterdir()) == []
 
 
@@ -172,14 +183,14 @@ def test_a_run_without_memory_beside_others_is_repeated_alone(
         job.planned = dataclasses.replace(job.planned, device=torch.device(device))
     launcher.launch(jobs, launcher.Options(at_a_time=2))
     assert [job.state for job in jobs] == states
-    assert all(job.attempts == 1 for job in jobs)
+    assert len(FakeWorker.started) == (4 if device == "cpu" else 6)
 
 
 def test_runs_that_lack_memory_at_once_are_all_repeated_alone(
     jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full_unless_alone(running: int) -> Result:
-        alone = any(job.alone for job in jobs if job.state == "running")
+        alone = [job.state for job in jobs].count("running") == 1 and len(FakeWorker.started) > 2
         return Result("finished") if alone else Result("failed", out_of_memory=True)
 
     monkeypatch.setattr(FakeWorker, "result", staticmethod(full_unless_alone))
@@ -195,13 +206,15 @@ def test_a_run_that_was_killed_beside_others_fails(jobs: list[planning.Job], mon
     for job in jobs:
         job.planned = dataclasses.replace(job.planned, device=torch.device("cuda"))
     launcher.launch(jobs, launcher.Options(at_a_time=2))
-    assert [(job.state, job.attempts) for job in jobs] == [("failed", 1)] * 4
+    assert [job.state for job in jobs] == ["failed"] * 4
+    assert len(FakeWorker.started) == 4
 
 
 def test_a_run_is_tried_again_as_often_as_wanted(jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeWorker, "result", staticmethod(lambda running: Result("failed", "no reason")))
     launcher.launch(jobs, launcher.Options(at_a_time=3, retries=2))
-    assert [(job.state, job.attempts, job.error) for job in jobs] == [("failed", 3, "no reason")] * 4
+    assert [(job.state, job.outcome) for job in jobs] == [("failed", "no reason")] * 4
+    assert len(FakeWorker.started) == 3 * 4
 
 
 @pytest.mark.parametrize("failures", [1, 9])
@@ -267,4 +280,4 @@ def test_what_another_launcher_has_finished_meanwhile_is_skipped(whole: Path, jo
         job.state = "waiting"
     launcher.launch(elsewhere, launcher.Options())
     assert FakeWorker.started == []
-    assert all(job.result.startswith("maximum test accuracy") for job in elsewhere)
+    assert all(job.outcome.startswith("maximum test accuracy") for job in elsewhere)

@@ -7,6 +7,7 @@ from launching import planned
 from rich.console import Console
 
 from capsexp.study.monitor import Monitor
+from capsexp.study.planning import Progress
 
 
 def drawn(monitor: Monitor) -> list[str]:
@@ -22,10 +23,9 @@ def test_a_line_a_run_at_80_columns(tmp_path: Path) -> None:
     console = Console(width=80, file=screen, force_terminal=True, color_system=None)
     monitor = Monitor(jobs, 2, console)
     monitor.names = {name: f"{words} {'x' * 90}" for name, words in monitor.names.items()}
-    jobs[1].state, jobs[1].epoch, jobs[1].best, jobs[1].published = "running", 1, 97.5, "99.71"
-    jobs[1].seconds, jobs[1].speed = 60.0, 1234.5
+    jobs[1].state, jobs[1].progress, jobs[1].published = "running", Progress(1, 97.5, 60.0, 1234.5), "99.71"
     jobs[2].state = "running"
-    jobs[0].state, jobs[0].result = "finished", "maximum test accuracy 95.00 % in epoch 2 of 2, last 94.00 %"
+    jobs[0].state, jobs[0].outcome = "finished", "maximum test accuracy 95.00 % in epoch 2 of 2, last 94.00 %"
     monitor.update()
     lines = screen.getvalue().splitlines()
     assert all(len(line) <= 80 for line in lines)
@@ -45,7 +45,7 @@ def test_a_file_gets_whole_lines(tmp_path: Path) -> None:
     monitor = Monitor(jobs, 2, Console(file=screen))
     jobs[0].state = "running"
     monitor.update()
-    jobs[0].state, jobs[0].result = "finished", 50 * "word "
+    jobs[0].state, jobs[0].outcome = "finished", 50 * "word "
     monitor.update()
     name = monitor.names[jobs[0].planned.name]
     assert screen.getvalue().splitlines() == [

@@ -23,7 +23,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counted: Counter[str] = Counter()
     composed = studies.composed
 
-    def identify(data: Data) -> Identity:
+    def identify(data: Data, download: bool) -> Identity:
         counted[data.name] += 1
         if data.name == "svhn":
             raise InputError("svhn: missing")
@@ -86,13 +86,13 @@ def test_a_jobs_state_is_that_of_its_record(trained: Trained, tmp_path: Path) ->
         job = planning.Job(plan(config), [])
         job.read_record()
         finished = state == "finished"
-        assert (job.state, job.epoch, job.left) == (state, 3 * finished, 3 * (not finished))
-        assert job.result.startswith("maximum test accuracy") == finished
+        assert (job.state, job.progress.epoch, job.left) == (state, 3 * finished, 3 * (not finished))
+        assert job.outcome.startswith("maximum test accuracy") == finished
     job.planned.path.parent.mkdir()
     job.planned.path.write_text("[]")
     job.read_record()
     assert (job.state, job.left) == ("failed", 0)
-    assert f"{job.planned.path}: not a record" in str(job.error)
+    assert f"{job.planned.path}: not a record" in job.outcome
 
 
 def test_one_run_a_gpu_or_on_the_cpu(calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
