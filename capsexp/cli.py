@@ -27,6 +27,8 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
     """
     signal.signal(signal.SIGTERM, _interrupt)
     words = sys.argv[1:]
+    if "TORCHELASTIC_RUN_ID" in os.environ and os.environ["RANK"] != "0":
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the first of torchrun's processes prints
     try:
         code = _exit_code(main, _without_search_path(words))
         sys.stdout.flush()

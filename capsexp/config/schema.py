@@ -130,7 +130,6 @@ class Trainer:
     precision: Literal["auto", "bf16", "float32"]
     deterministic: bool
     routing: Literal["fast", "reference"]
-    processes: Count | None
     steps_at_once: Count | None
     cuda_graphs: bool
     threads: Count | None

@@ -64,7 +64,9 @@ class DeviceLoader:
         self.steps = batches if steps is None else min(steps, batches)
         smallest = min(self._images(0), self._images(self.steps - 1))
         if smallest < process.processes:
-            raise InputError(f"trainer.processes={process.processes}: the smallest batch has fewer images ({smallest})")
+            raise InputError(
+                f"torchrun: {process.processes} processes: the smallest batch has fewer images ({smallest})"
+            )
 
     def _images(self, step: int) -> int:
         """The number of images in a step's batch, of all processes together."""

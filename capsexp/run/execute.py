@@ -3,8 +3,7 @@
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -13,8 +12,7 @@ from capsexp.config.schema import Config
 from capsexp.errors import BusyError, InputError
 from capsexp.files import check_writable, naming, remove_parts
 from capsexp.run import records
-from capsexp.run.build import count_parameters
-from capsexp.run.plan import Plan, check_precision, finished, plan
+from capsexp.run.plan import Plan, check_precision, finished, is_first, plan
 
 if TYPE_CHECKING:
     from pytorch_lightning.callbacks import Callback
@@ -26,35 +24,39 @@ def run(
     log: Log = print,
     callbacks: "Sequence[Callback]" = (),
 ) -> records.Record:
-    """The record of a run, which is trained, resumed, or finished already.
+    """The record of a run: see `execute`.
 
     Args:
         config: checked.
         command: what repeats the run, for the record.
         log: prints a line for the user.
         callbacks: Lightning's, beside the run's own.
+    """
+    return execute(plan(config, command), log, callbacks)
+
+
+def execute(planned: Plan, log: Log = print, callbacks: "Sequence[Callback]" = ()) -> records.Record:
+    """The record of a planned run, which is trained, resumed, or finished already.
 
     Raises InputError for what the user can correct before the training, BusyError when another process trains the run,
     RunError for a training that failed, and KeyboardInterrupt. The next call resumes an interrupted run after its last
     completed epoch.
     """
-    with suppress(InputError):  # is raised again below, where data may be downloaded
-        if record := _finished(plan(replace(config, data=replace(config.data, download=False))), log):
-            return record
-    check_precision(config)
-    parameters = count_parameters(config)  # imports much of torch, which a finished run doesn't need
-    planned = plan(config, command)
+    if record := _finished(planned, log):
+        return record
+    check_precision(planned.config)
+    from capsexp.run.train import prepare, train  # Lightning takes seconds to import, which a finished run doesn't need
+
+    prepared = prepare(planned, log)
+    if not is_first():
+        return train(planned, *prepared, log, callbacks)
     with locked(planned.folder):
-        if record := _finished(planned, log):  # by another process meanwhile, or of data that had to be downloaded
+        if record := _finished(planned, log):  # by another process meanwhile
             return record
         check_writable(planned.path.parent)  # now, and not after hours of training
         remove_parts(planned.path.parent, planned.name)
         remove_parts(planned.folder)
-        from capsexp.run.train import train  # Lightning takes seconds to import
-
-        note = f"; {planned.note}" if planned.note else ""
-        log(f"{planned.name}: {parameters:,} parameters on {planned.device.type} in {planned.precision}{note}")
-        return train(planned, parameters, log, callbacks)
+        return train(planned, *prepared, log, callbacks)
 
 
 def _finished(planned: Plan, log: Log) -> records.Record | None:

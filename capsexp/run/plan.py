@@ -57,9 +57,8 @@ class Plan:
 
     @property
     def processes(self) -> int:
-        """The number of processes that split each batch; unless configured, one a GPU."""
-        available = torch.cuda.device_count() if self.device.type == "cuda" else 1
-        return self.config.trainer.processes or available
+        """The number of processes that split each batch, on all nodes: torchrun's."""
+        return torchrun("WORLD_SIZE", 1)
 
     @property
     def eval_split(self) -> str:
@@ -68,11 +67,24 @@ class Plan:
 
 
 def plan(config: Config, command: str | None = None) -> Plan:
-    """The run of a configuration on this machine; raises InputError for a missing device or data set."""
+    """The run of a configuration on this machine, with the published data files where they will be downloaded.
+
+    Raises InputError for a missing device, and for files that are missing and can't be downloaded.
+    """
     device, precision = find_device(config)
     repeating = None if command is None else with_precision(command, precision)
-    found = source.identify(config.data)
-    return Plan(config, device, precision, found.note, repeating, found.unlisted)
+    files = source.identify(config.data, download=False)
+    return Plan(config, device, precision, files.note, repeating, files.unlisted)
+
+
+def torchrun(variable: str, default: int) -> int:
+    """A number that torchrun gives its processes, such as RANK; `default` in a process that it didn't start."""
+    return int(os.environ[variable]) if "TORCHELASTIC_RUN_ID" in os.environ else default
+
+
+def is_first() -> bool:
+    """Whether this process is the run's only one, or the first of torchrun's."""
+    return torchrun("RANK", 0) == 0
 
 
 def with_precision(command: str, precision: str) -> str:
@@ -94,17 +106,16 @@ def find_device(config: Config) -> tuple[torch.device, str]:
     accelerator = config.trainer.accelerator
     if accelerator == "gpu" and not torch.cuda.is_available():
         raise InputError("trainer.accelerator=gpu: torch sees no CUDA device here (auto or cpu run on the CPU)")
-    processes = config.trainer.processes or 1
-    device = torch.device("cuda", 0) if accelerator != "cpu" and torch.cuda.is_available() else torch.device("cpu")
-    if device.type == "cuda" and processes > torch.cuda.device_count():
-        raise InputError(f"trainer.processes={processes}: each needs a GPU, and torch sees {torch.cuda.device_count()}")
-    cores = os.cpu_count() or 1
-    for key, count in (
-        ("processes", processes if device.type == "cpu" else 1),
-        ("threads", config.trainer.threads or 1),
-    ):
-        if count > cores:
-            raise InputError(f"trainer.{key}={count}: this machine has {cores} cores")
+    cuda = accelerator != "cpu" and torch.cuda.is_available()
+    device = torch.device("cuda", torchrun("LOCAL_RANK", 0)) if cuda else torch.device("cpu")
+    processes = torchrun("LOCAL_WORLD_SIZE", 1)
+    if cuda and processes > torch.cuda.device_count():
+        raise InputError(
+            f"torchrun --nproc-per-node={processes}: each needs a GPU, and torch sees {torch.cuda.device_count()}"
+        )
+    cores, threads = os.cpu_count() or 1, config.trainer.threads or 1
+    if threads > cores:
+        raise InputError(f"trainer.threads={threads}: this machine has {cores} cores")
     precision = config.trainer.precision
     if precision == "auto":
         # For one or two iterations too, so that all numbers of iterations can be compared.

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger
-from pytorch_lightning.strategies import Strategy
+from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from capsexp import Log
 from capsexp.data import source
@@ -19,32 +19,59 @@ from capsexp.files import naming
 from capsexp.run import environment, records
 from capsexp.run.build import build
 from capsexp.run.checkpoints import AtomicCheckpointIO, EpochCheckpoint, best_epoch, drop_optimizer, load, resumable
-from capsexp.run.distributed import OwnSignals, check_splittable, processes
+from capsexp.run.distributed import OwnSignals, check_splittable
 from capsexp.run.loggers import EpochLogger, make_loggers
 from capsexp.run.module import CapsuleModule
-from capsexp.run.plan import BEST, Plan, finished
+from capsexp.run.plan import BEST, Plan, finished, is_first, torchrun
 from capsexp.run.progress import make_progress
 from capsexp.run.tensorboard import TensorBoard, folder_of
 
 
-def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback] = ()) -> records.Record:
+def prepare(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
+    """The network and the data of a run; from here on, random numbers follow from its seed.
+
+    Raises InputError: for a network that can't be built, before any data are downloaded or read.
+    """
+    config = planned.config
+    environment.keep_freed_memory()
+    environment.forbid_tf32()
+    if config.trainer.threads is not None:
+        torch.set_num_threads(config.trainer.threads)
+    pl.seed_everything(config.seed, verbose=False)
+    built = build(config)
+    check_splittable(planned, built.network)
+    images = source.load(config.data, log)
+    if (images.note, images.unlisted) != (planned.note, planned.unlisted):
+        raise InputError(f"data={config.data.name}: other files than when the run was planned; run the command again")
+    module = CapsuleModule(planned, built)
+    if config.preprocess.normalize:
+        mean, std = source.normalization(config.data, images.train_images)
+        module.mean, module.std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
+    return module, CapsuleData(images, config)
+
+
+def train(
+    planned: Plan, module: CapsuleModule, data: CapsuleData, log: Log, callbacks: Sequence[Callback] = ()
+) -> records.Record:
     """The record of a run, after its training from the last checkpoint on, if there is one.
 
     Raises RunError for a training that fails, with a record of that, and KeyboardInterrupt.
     """
-    config, started = planned.config, environment.start()
-    module, data = _set_up(planned, log)
+    config, started, first_process = planned.config, environment.start(), is_first()
+    note = f"; {planned.note}" if planned.note else ""
+    parameters = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+    log(f"{planned.name}: {parameters:,} parameters on {planned.device.type} in {planned.precision}{note}")
     module.commits = [started["commit"]]
-    tensorboard = [TensorBoard(planned)] if config.logger.tensorboard else []
-    epochs = EpochLogger(planned, make_loggers(planned))
+    tensorboard = [TensorBoard(planned)] if config.logger.tensorboard and first_process else []
+    epochs = EpochLogger(planned, make_loggers(planned) if first_process else [])
     callbacks = [*make_progress(config.trainer.progress), *tensorboard, epochs, *callbacks]
     heldout_accuracy, chance, tested, error = None, None, None, None
     try:
-        with processes(planned, _train_beside) as strategy:
-            heldout_accuracy = _fit_and_test(planned, module, data, strategy, callbacks, log, epochs.loggers)
+        heldout_accuracy = _fit_and_test(planned, module, data, callbacks, log, epochs.loggers)
         chance, tested = constant_guess(data.evaluated[1]), len(data.test[1])
-        with naming(planned.folder):
-            drop_optimizer(planned.folder)  # before the record, after which nothing looks here again
+        if first_process:
+            with naming(planned.folder):
+                drop_optimizer(planned.folder)  # before the record, after which nothing looks here again
     except (RunError, RuntimeError, MemoryError) as failure:
         error = failure
     maximum, first, last, seconds = records.summary(module.history, planned.eval_split)
@@ -72,10 +99,7 @@ def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback
         learned=records.has_learned(maximum, chance) if judged and maximum is not None and chance is not None else None,
         correct=None if error else module.correct,
     )
-    kept = None
-    with suppress(InputError):  # of a damaged record, which is replaced
-        kept = error and finished(planned)  # a rerun that fails leaves the finished record alone
-    if not kept:
+    if first_process and not (error and _has_finished(planned)):  # a rerun that fails leaves the finished record alone
         records.write(record, planned.path)
     if error:
         raise RunError(f"{planned.name}: failed: {record.error}") from error
@@ -90,9 +114,16 @@ def train(planned: Plan, parameters: int, log: Log, callbacks: Sequence[Callback
     return record
 
 
+def _has_finished(planned: Plan) -> bool:
+    """Whether there is a record of the finished run; a damaged one is replaced."""
+    try:
+        return finished(planned) is not None
+    except InputError:
+        return False
+
+
 def make_trainer(
     planned: Plan,
-    strategy: Strategy | str = "auto",
     callbacks: Sequence[Callback] = (),
     loggers: Sequence[Logger] = (),
 ) -> pl.Trainer:
@@ -100,9 +131,13 @@ def make_trainer(
     for library in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(library).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
+    on_node = torchrun("LOCAL_WORLD_SIZE", 1)
+    # Which parameters the loss depends on is the same in every step, and not all do in every network.
+    strategy: Strategy | str = DDPStrategy(static_graph=True) if planned.processes > 1 else "auto"
     return pl.Trainer(
         accelerator="gpu" if planned.device.type == "cuda" else "cpu",
-        devices=planned.processes,
+        devices=on_node,
+        num_nodes=planned.processes // on_node,
         strategy=strategy,
         sync_batchnorm=planned.processes > 1,
         precision="bf16-mixed" if planned.precision == "bf16" else "32-true",
@@ -117,49 +152,21 @@ def make_trainer(
     )
 
 
-def _set_up(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
-    """The network and the data of a run; from here on, random numbers follow from its seed."""
-    config = planned.config
-    environment.keep_freed_memory()
-    environment.forbid_tf32()
-    if config.trainer.threads is not None:
-        torch.set_num_threads(config.trainer.threads)
-    pl.seed_everything(config.seed, verbose=False)
-    images = source.load(config.data, log)
-    built = build(config)
-    check_splittable(planned, built.network)
-    module = CapsuleModule(planned, built)
-    if config.preprocess.normalize:
-        mean, std = source.normalization(config.data, images.train_images)
-        module.mean, module.std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
-    return module, CapsuleData(images, config)
-
-
-def _train_beside(planned: Plan, strategy: Strategy) -> None:
-    """The training in each process but the first."""
-    module, data = _set_up(planned, _no_log)
-    _fit_and_test(planned, module, data, strategy, [], _no_log)
-
-
-def _no_log(line: str) -> None:
-    """The first process prints."""
-
-
 def _fit_and_test(
     planned: Plan,
     module: CapsuleModule,
     data: CapsuleData,
-    strategy: Strategy | str,
     callbacks: Sequence[Callback],
     log: Log,
     loggers: Sequence[Logger] = (),
 ) -> float | None:
     """Trains; gives, under protocol heldout, the test accuracy of the best epoch in percent."""
-    trainer = make_trainer(planned, strategy, callbacks, loggers)
+    trainer = make_trainer(planned, callbacks, loggers)
     with naming(planned.folder), _interruptible():
         _fit(planned, trainer, module, data, log)
         if planned.config.protocol != "heldout":
             return None
+        trainer.strategy.barrier()  # until the first process has written it
         best = load(planned.folder / BEST)
         if len(best["history"]) != (epoch := best_epoch({"history": module.history}, "heldout")):
             raise RunError(f"{planned.folder / BEST}: of epoch {len(best['history'])}, not of {epoch}, the best one")

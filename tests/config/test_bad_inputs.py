@@ -165,7 +165,7 @@ BAD_COMBINATIONS = [
     ("data=coil20 data.reader.test_fraction=1", "data.reader.test_fraction=1: must be a number above 0 and below 1"),
     ("optim.schedule=steps optim.milestones=[3,2]", "optim.milestones=[3, 2]: must grow"),
     ("optim.schedule=steps optim.milestones=[2,2]", "optim.milestones=[2, 2]: must grow"),
-    ("trainer=cpu trainer.processes=100000", "trainer.processes=100000: this machine has "),
+    ("trainer=cpu trainer.threads=100000", "trainer.threads=100000: this machine has "),
     ("data=smallnorb data.reader.camera=up", "data.reader.camera=up: must be one of left, right"),
 ]
 

@@ -1,17 +1,14 @@
-"""One run in two processes: the numbers of one process, one record, and no process left behind."""
+"""One run in two processes of torchrun's: the numbers of one process, one record, interrupted and continued."""
 
+import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
-from support import TINY, composed_config, folders, numbers
+from support import ROOT, TINY, composed_config, folders, numbers
 
-from capsexp.errors import InputError, RunError
 from capsexp.run import records
 from capsexp.run.execute import run
 
@@ -29,6 +26,26 @@ def trained(tmp_path: Path, name: str, *options: str) -> records.Record:
     return run(composed_config(*SHARED, *folders(tmp_path / name), *options))
 
 
+def torchrun(tmp_path: Path, name: str, *options: str) -> "subprocess.Popen[str]":
+    words = ["--standalone", "--nproc-per-node=2", "-m", "capsexp", *SHARED, *folders(tmp_path / name), *options]
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def trained_by_two(tmp_path: Path, name: str, *options: str) -> records.Record:
+    process = torchrun(tmp_path, name, *options)
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert output.count("parameters on cpu") == 1  # one process prints
+    (path,) = (tmp_path / name / "results" / "runs").iterdir()
+    return records.read(path)
+
+
 def close(one: records.Record, two: records.Record) -> None:
     for row, other in zip(numbers(one), numbers(two), strict=True):
         for key, value in row.items():
@@ -44,17 +61,12 @@ def close(one: records.Record, two: records.Record) -> None:
 def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     options = ("reconstruction.enabled=true", "model=da_capsnet", "attention.conv=false")
     alone = trained(tmp_path, "one", *options)
-    both = trained(tmp_path, "two", *options, "trainer.processes=2")
+    both = trained_by_two(tmp_path, "two", *options)
     assert both.key == alone.key
     close(alone, both)
     assert both.provenance["processes"] == 2
     assert alone.provenance["processes"] == 1
-    assert (
-        len(list(tmp_path.glob("two/results/runs/*")))
-        == len(list(tmp_path.glob("two/logs/tensorboard/*/events*")))
-        == 1
-    )
-    assert not active_children()
+    assert len(list(tmp_path.glob("two/logs/tensorboard/*/events*"))) == 1
 
 
 @pytest.mark.slow
@@ -69,54 +81,51 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     ],
 )
 def test_networks_and_protocols_in_two_processes(options: tuple[str, ...], tmp_path: Path) -> None:
-    close(trained(tmp_path, "one", *options), trained(tmp_path, "two", *options, "trainer.processes=2"))
+    close(trained(tmp_path, "one", *options), trained_by_two(tmp_path, "two", *options))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_goes_on_in_another_number_of_processes(sent: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ended", ["SIGINT", "SIGTERM", "one killed", "all killed"])
+def test_an_interrupted_run_goes_on_in_another_number_of_processes(ended: str, tmp_path: Path) -> None:
     whole = trained(tmp_path, "whole", "budget.epochs=30")
-    command = [sys.executable, "-m", "capsexp", *SHARED, *folders(tmp_path / "cut"), "budget.epochs=30"]
-    command.append("trainer.processes=2")
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = torchrun(tmp_path, "cut", "budget.epochs=30")
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("epoch  5/"):
-            process.send_signal(sent)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert errors.splitlines() == [
-        "interrupted: the same command continues after the last whole epoch, if there is one"
-    ]
+            both = processes_of(process.pid)
+            if ended.startswith("SIG"):
+                process.send_signal(getattr(signal, ended))
+            for killed in {"one killed": both[1:], "all killed": [process.pid, *both]}.get(ended, []):
+                os.kill(killed, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode
     cut = trained(tmp_path, "cut", "budget.epochs=30")
     assert cut.provenance["resumed_after_epochs"]
     close(whole, cut)
 
 
-@pytest.mark.slow
-def test_a_process_that_dies_fails_the_run_in_one_line(tmp_path: Path) -> None:
-    def kill_the_other() -> None:
-        while not (tmp_path / "died" / "logs").exists() or not list((tmp_path / "died").glob("logs/*/last.ckpt")):
-            time.sleep(0.1)
-        (other,) = active_children()
-        other.kill()
-
-    killer = threading.Thread(target=kill_the_other)
-    killer.start()
-    with pytest.raises(RunError, match="process 2 of 2 ended with code -9"):
-        trained(tmp_path, "died", "trainer.processes=2", "budget.epochs=2000")
-    killer.join()
-    (path,) = (tmp_path / "died" / "results" / "runs").iterdir()
-    assert records.read(path).status == "failed"
-
-
-def test_batch_normalisation_needs_gpus(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"trainer\.processes=2: this network has batch normalisation"):
-        trained(tmp_path, "wrong", "model=resnet18", "trainer.processes=2")
+def processes_of(parent: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
 @pytest.mark.slow
-def test_an_error_of_all_processes_is_raised_once(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"trainer.processes=2: the smallest batch has fewer images \(1\)"):
-        trained(tmp_path, "wrong", "optim.batch_size=65", "trainer.processes=2")
-    assert not active_children()
+@pytest.mark.parametrize(
+    ("option", "error"),
+    [
+        ("model=resnet18", "torchrun: 2 processes: this network has batch normalisation"),
+        ("optim.batch_size=65", "torchrun: 2 processes: the smallest batch has fewer images (1)"),
+    ],
+)
+def test_what_two_processes_cannot_train_is_one_line(option: str, error: str, tmp_path: Path) -> None:
+    process = torchrun(tmp_path, "wrong", option)
+    _, errors = process.communicate()
+    assert process.returncode
+    assert any(line.startswith(f"error: {error}") for line in errors.splitlines())
+
+
+def test_a_finished_run_is_skipped_by_all_processes(tmp_path: Path) -> None:
+    trained(tmp_path, "one")
+    process = torchrun(tmp_path, "one")
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert output.count("finished already") == 1

@@ -1,20 +1,23 @@
 """What only a GPU shows: `make test-gpu`."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from launching import records_in, reproduce
-from support import composed_config, folders, numbers
+from support import ROOT, composed_config, folders, numbers
 from test_execute import interrupt_after
 
 from capsexp.config.schema import Preprocess
 from capsexp.data.loader import Batch, TrainingLoader, moved
+from capsexp.run import records
 from capsexp.run.build import build
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule, Metrics
 from capsexp.run.optimization import make_optimizer, make_step
-from capsexp.run.plan import Plan
+from capsexp.run.plan import Plan, plan
 
 pytestmark = [
     pytest.mark.gpu,
@@ -188,9 +191,10 @@ def test_two_gpus_train_as_one_does(tmp_path: Path) -> None:
     found = []
     for processes in (1, 2):
         options = ("data=mnist_sample", "model=resnet18", "budget=demo", "trainer=gpu", "trainer.precision=float32")
-        paths = folders(tmp_path / str(processes))
-        config = composed_config(*options, *paths, "budget.epochs=1", f"trainer.processes={processes}")
-        found.append(run(config).epochs[0])
+        words = (*options, *folders(tmp_path / str(processes)), "budget.epochs=1")
+        started = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m", "capsexp")
+        subprocess.run([sys.executable, *started, *words], check=True, cwd=ROOT)
+        found.append(records.read(plan(composed_config(*words)).path).epochs[0])
     assert found[1]["train_loss"] == pytest.approx(found[0]["train_loss"], rel=1e-3)
     assert found[1]["test_loss"] == pytest.approx(found[0]["test_loss"], rel=1e-2)
 
