@@ -14,7 +14,6 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from capsexp.config import searchpath
-from capsexp.config.assemble import read
 from capsexp.config.checks import NAME, TARGET
 from capsexp.config.compose import composed
 
@@ -47,7 +46,7 @@ def _choice(group: str, name: str, config: dict[str, Any]) -> Iterator[str]:
     yield f"{group}={name}"
     yield from _filled(description(path), "  ")
     brought: dict[str, Any] = {}
-    for line in (line for one in _included(group, name) for line in read(searchpath.choices(group)[one])[1]):
+    for line in (line for one in _included(group, name) for line in _defaults(searchpath.choices(group)[one])):
         if isinstance(line, dict):
             brought |= {key: value for key, value in line.items() if key not in brought}
     yield from (f"  brings {key.removeprefix('override /')}={value}" for key, value in brought.items())
@@ -108,7 +107,7 @@ def comments(group: str, name: str | None) -> Comments:
 def _included(group: str, name: str) -> list[str]:
     """A choice, and the files of its group that it includes, directly or not."""
     files = searchpath.choices(group)
-    lines = [line for line in read(files[name])[1] if isinstance(line, str) and line in files]
+    lines = [line for line in _defaults(files[name]) if isinstance(line, str) and line in files]
     return [name, *(one for line in lines for one in _included(group, line))]
 
 
@@ -144,5 +143,13 @@ def description(path: Path) -> str:
 @cache
 def _groups() -> dict[str, Any]:
     """The groups in config.yaml's order, each with the choice there."""
-    lines = read(searchpath.CONF / "config.yaml")[1]
+    lines = _defaults(searchpath.CONF / "config.yaml")
     return {group: choice for line in lines if isinstance(line, dict) for group, choice in line.items()}
+
+
+@cache
+def _defaults(path: Path) -> list[Any]:
+    """A file's defaults list, without what is about Hydra itself."""
+    content = OmegaConf.to_container(OmegaConf.load(path))
+    assert isinstance(content, dict)
+    return [line for line in content.get("defaults", []) if not str(line).startswith("{'override hydra/")]

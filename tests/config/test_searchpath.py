@@ -106,7 +106,7 @@ def test_the_documentation_from_a_folder(package: Path, program: Program) -> Non
         ("data=dark_digit", "data=dark_digit: no such choice; did you mean dark_digits?"),
         ("+study=mine_table2", "study=mine_table2: no such choice; did you mean mine_table1?"),
         ("tables mine_table2", "mine_table2: no such study; did you mean mine_table1?"),
-        ("evaluate data=dark_digits", "checkpoint: missing"),
+        ("evaluate data=dark_digits", "missing: RUN"),
         (
             "+study=jiao_table2 model=small_capsnet data=dark_digits",
             "jiao_table2, CapsNet5 scaled: model.feature_scale",
