@@ -3,20 +3,26 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from capsexp.config.checks import nearest
 from capsexp.errors import InputError
-from capsexp.figures.sources import Sources
+from capsexp.figures.sources import Missing, Sources
 from capsexp.files import write_file
 
-if TYPE_CHECKING:
-    from capsexp.figures.curves import Drawing
 
-Draw = Callable[[Sources], "Drawing"]
+class Drawn(Protocol):
+    """A drawn figure."""
+
+    def files(self) -> dict[str, bytes]:
+        """The files by suffix, the alt text as .txt."""
+
+
+Draw = Callable[[Sources], tuple[Drawn | None, list[Missing]]]
 
 #: The figures' descriptions.
 FIGURES = {
+    "answer": "what attention adds, published and measured",
     "jiao_table2": "accuracy and first epoch, published and measured",
     "huang_fig3": "two squash functions",
     "huang_fig7": "sample images of the data sets",
@@ -39,9 +45,10 @@ def find(name: str) -> Draw:
     """The function that draws a figure; raises InputError for an unknown name."""
     if name not in FIGURES:
         raise InputError(f"{name}: no such figure{nearest(name, list(FIGURES))} (there are {', '.join(FIGURES)})")
-    from capsexp.figures import alberti, huang, jiao, ou, reconstructions, tsai  # with Lightning: only to draw
+    from capsexp.figures import alberti, answer, huang, jiao, ou, reconstructions, tsai  # with Lightning: only to draw
 
     functions: dict[str, Draw] = {
+        "answer": answer.answer,
         "jiao_table2": jiao.table2,
         "huang_fig3": huang.squash_functions,
         "huang_fig7": huang.sample_images,
@@ -62,7 +69,7 @@ def find(name: str) -> Draw:
 
 
 def draw(name: str, sources: Sources, folder: Path) -> tuple[bool, list[str]]:
-    """Writes NAME.png, NAME.svg and NAME.txt, the alt text; whether anything could be drawn, and lines about it."""
+    """Writes NAME.png, NAME.svg, and NAME.txt, alt text and caption; whether it could be drawn, and lines about it."""
     files, missing = _files(name, sources)
     if not files:
         return False, [f"not drawn: {each}" for each in missing]
@@ -73,20 +80,19 @@ def draw(name: str, sources: Sources, folder: Path) -> tuple[bool, list[str]]:
 
 
 def matches(name: str, sources: Sources, folder: Path) -> bool:
-    """Whether NAME.svg and NAME.txt are what the records give.
+    """Whether the SVG files and NAME.txt are what the records give.
 
     Not compared: figures that the logs and data here don't give, and SVG files of another version of matplotlib.
     """
     import matplotlib
 
-    files, _ = _files(name, sources)
-    if not files:
-        return True
-    svg, text = (folder / f"{name}{suffix}" for suffix in (".svg", ".txt"))
-    if not svg.exists() or not text.exists() or text.read_bytes() != files[".txt"]:
-        return False
-    drawn = svg.read_bytes()
-    return f"Matplotlib v{matplotlib.__version__},".encode() not in drawn or drawn == files[".svg"]
+    version = f"Matplotlib v{matplotlib.__version__},".encode()
+    for suffix, content in _files(name, sources)[0].items():
+        path = folder / f"{name}{suffix}"
+        drawn = path.read_bytes() if path.exists() else b""
+        if drawn != content and suffix != ".png" and (suffix == ".txt" or not drawn or version in drawn):
+            return False
+    return True
 
 
 def _files(name: str, sources: Sources) -> tuple[dict[str, bytes], list[str]]:

@@ -11,7 +11,7 @@ import pandas as pd
 from capsexp.errors import InputError
 from capsexp.results import runs
 from capsexp.results.cells import COMPARABLE
-from capsexp.results.collect import Line, Results, collect
+from capsexp.results.collect import Line, Results, collect, collect_by_source
 from capsexp.results.runs import Run
 from capsexp.study import studies
 from capsexp.study.setting import Setting
@@ -71,6 +71,11 @@ class Sources:
         if name not in self._studies:
             (self._studies[name],) = collect([studies.load(name)], self.runs)
         return self._studies[name]
+
+    @cached_property
+    def collected(self) -> list[Results]:
+        """What the records give for all studies."""
+        return collect_by_source([studies.load(name) for name in studies.names()], self.runs)
 
     def folder(self, run: Run) -> Path:
         """The checkpoints of a run."""

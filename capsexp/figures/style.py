@@ -68,7 +68,7 @@ STYLES = [
 @contextmanager
 def default_style() -> Iterator[None]:
     """Draws with these settings, whatever the user's matplotlib is set to."""
-    svg = {"svg.hashsalt": "capsexp", "svg.fonttype": "none"}
+    svg = {"svg.hashsalt": "capsexp", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans", "Verdana"]}
     with matplotlib.style.context(["default", {"font.size": FONT_SIZE, "image.cmap": "gray", **svg}]):
         yield
 
@@ -112,12 +112,14 @@ class PaperFigure:
         Their order matters: the layout of the second file starts from that of the first.
         """
         texts = f"{' '.join(self.alt)}\n{' '.join(self.notes)}\n"
-        return {suffix: self._rendered(suffix[1:]) for suffix in SUFFIXES} | {".txt": texts.encode()}
+        return {suffix: rendered(self.figure, suffix[1:]) for suffix in SUFFIXES} | {".txt": texts.encode()}
 
-    def _rendered(self, kind: str) -> bytes:
-        stream = io.BytesIO()
-        self.figure.savefig(stream, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {})
-        return _smaller(stream) if kind == "png" else _numbered(stream.getvalue())
+
+def rendered(figure: Figure, kind: str) -> bytes:
+    """A PNG or SVG file."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {})
+    return _smaller(stream) if kind == "png" else _numbered(stream.getvalue())
 
 
 def _numbered(svg: bytes) -> bytes:

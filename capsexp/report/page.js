@@ -97,13 +97,14 @@ function copyable(code) {
   code.after(button);
 }
 
-// Curves: a line a run, coloured by its row.
+// Curves: a line per run, coloured by its row.
 const data = JSON.parse(document.getElementById("curves-data").textContent);
 const choice = document.querySelector("#curves .filters");
 const plot = document.querySelector(".plot");
 const [canvas, note, boxes] = plot.children;
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8a6fd1", "#7f7f7f"];
-const BOX = { left: 50, right: 710, top: 10, bottom: 305 };
+const HEIGHT = 340;
+const LETTER = 7; // px, at most
 
 function draw(parent, name, attributes, text = "") {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -126,46 +127,67 @@ function ticks(low, high) {
   return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, place) => +((first + place) * step).toPrecision(6));
 }
 
+// A label at the end of a line, shortened to its room; labels move apart where they would overlap.
+function label(ends, left, room) {
+  let last = -Infinity;
+  for (const end of ends.sort((a, b) => a.y - b.y)) {
+    last = Math.max(end.y, last + 14);
+    const text = end.text.length * LETTER > room ? `${end.text.slice(0, Math.floor(room / LETTER) - 1)}…` : end.text;
+    draw(canvas, "text", { x: left, y: last + 4, class: "label" }, text).style.fill = COLOURS[end.line % 8];
+  }
+}
+
 function drawCurves() {
-  const [, , rows] = data.studies[choice.study.selectedIndex];
+  const [, rows] = data.sets[choice.data.selectedIndex];
   const name = `${choice.images.value} ${choice.quantity.value}`;
   const shown = [...boxes.querySelectorAll("input")].filter((box) => box.checked).map((box) => +box.value);
-  const curves = shown.flatMap((line) => rows[line][2].map(([seed, run]) => ({ line, seed, values: data.runs[run][name] })));
-  const values = curves.flatMap((curve) => curve.values).filter((value) => value !== null).sort((a, b) => a - b);
+  const curves = shown.flatMap((line) => rows[line][2].map(([seed, run]) => {
+    const { epochs, [name]: values } = data.runs[run];
+    return { line, seed, epochs, points: values.map((value, place) => ({ value, epoch: Math.min(1 + place * data.every, epochs) })) };
+  }));
+  const upwards = choice.quantity.value === "accuracy";
   canvas.replaceChildren();
   canvas.onpointermove = null;
-  note.textContent = `${name} after each epoch${choice.quantity.value === "accuracy" ? ", %" : ""}`;
-  keep("curves.study", choice.study.value, data.studies[0][0]);
+  note.textContent = `${name} after each epoch${upwards ? ", %" : ""}`;
+  keep("curves.data", choice.data.value, data.sets[data.first][0]);
   keep("curves.quantity", choice.quantity.value, "accuracy");
   keep("curves.images", choice.images.value, "test");
-  const all = rows.length === shown.length;
-  keep("curves.rows", all ? "" : shown.join(" "), "");
+  const usual = initial(choice.data.selectedIndex);
+  keep("curves.rows", shown.join(" "), usual.join(" "));
+  // The first, steep tenth of long curves may lie outside, so that the rest can be told apart.
+  const late = curves.flatMap(({ epochs, points }) => points.filter(({ epoch }) => epochs < 20 || epoch > epochs / 10));
+  const values = late.map(({ value }) => value).filter((value) => value !== null);
   if (!values.length) return;
-  // The first, steep part of long curves may lie outside, so that the rest can be told apart.
-  const cut = values.length > 200 ? Math.floor(values.length / 50) : 0;
-  const upwards = choice.quantity.value === "accuracy";
-  let [low, high] = [values[upwards ? cut : 0], values[values.length - 1 - (upwards ? 0 : cut)]];
+  const width = Math.max(300, canvas.clientWidth);
+  canvas.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+  const room = Math.min(240, width / 3);
+  const box = { left: 50, right: width - room, top: 10, bottom: HEIGHT - 35 };
+  let [low, high] = [Math.min(...values), Math.max(...values)];
   if (low === high) [low, high] = [low - 1, high + 1];
-  const last = Math.max(...curves.map((curve) => curve.values.length));
-  const x = (epoch) => BOX.left + ((epoch - 1) / Math.max(1, last - 1)) * (BOX.right - BOX.left);
-  const y = (value) => BOX.bottom - (Math.min(Math.max(value, low), high) - low) / (high - low) * (BOX.bottom - BOX.top);
+  const last = Math.max(...curves.map((curve) => curve.epochs));
+  const x = (epoch) => box.left + ((epoch - 1) / Math.max(1, last - 1)) * (box.right - box.left);
+  const y = (value) => box.bottom - ((value - low) / (high - low)) * (box.bottom - box.top);
   for (const value of ticks(low, high)) {
-    draw(canvas, "path", { class: "grid", d: `M${BOX.left} ${y(value)}H${BOX.right}` });
-    draw(canvas, "text", { class: "end", x: BOX.left - 6, y: y(value) + 4 }, value);
+    draw(canvas, "path", { class: "grid", d: `M${box.left} ${y(value)}H${box.right}` });
+    draw(canvas, "text", { class: "end", x: box.left - 6, y: y(value) + 4 }, value);
   }
   for (const epoch of ticks(1, last).filter(Number.isInteger)) {
-    draw(canvas, "text", { class: "middle", x: x(epoch), y: BOX.bottom + 18 }, epoch);
+    draw(canvas, "text", { class: "middle", x: x(epoch), y: box.bottom + 18 }, epoch);
   }
-  draw(canvas, "text", { class: "end", x: BOX.right, y: BOX.bottom + 33 }, "epoch");
-  const points = [];
-  for (const { line, seed, values } of curves) {
-    const found = values
-      .map((value, place) => ({ x: x(place + 1), y: y(value), value, epoch: place + 1, line, seed }))
-      .filter((point) => point.value !== null);
+  draw(canvas, "text", { class: "end", x: box.right, y: box.bottom + 33 }, "epoch");
+  const [points, ends] = [[], new Map()];
+  for (const { line, seed, points: measured } of curves) {
+    const found = measured.filter(({ value }) => value !== null && value >= low && value <= high)
+      .map(({ value, epoch }) => ({ x: x(epoch), y: y(value), value, epoch, line, seed }));
+    if (!found.length) continue;
     points.push(...found);
+    ends.set(line, [...(ends.get(line) ?? []), found.at(-1).y]);
     const d = found.map((point, place) => `${place ? "L" : "M"}${point.x.toFixed(1)} ${point.y.toFixed(1)}`).join("");
     draw(canvas, "path", { d, ...colours(line) });
   }
+  const labels = [...ends].map(([line, heights]) => (
+    { line, y: heights.reduce((a, b) => a + b) / heights.length, text: rows[line][0].replace(/^[^:]*: /, "") }));
+  label(labels, box.right + 6, room - 8);
   const mark = draw(canvas, "circle", { r: 4, visibility: "hidden" });
   canvas.onpointermove = (event) => {
     const place = new DOMPoint(event.clientX, event.clientY).matrixTransform(canvas.getScreenCTM().inverse());
@@ -179,12 +201,18 @@ function drawCurves() {
   };
 }
 
-// A box a row of the chosen study.
+// The rows that are drawn at first: those of the answer, else the first eight.
+function initial(set) {
+  return set === data.first && data.rows.length ? data.rows : data.sets[set][1].map((_, line) => line).slice(0, 8);
+}
+
+// A box per row of the chosen data set.
 function listRows(chosen) {
-  const [, , rows] = data.studies[choice.study.selectedIndex];
+  const [, rows] = data.sets[choice.data.selectedIndex];
+  const checked = chosen ?? initial(choice.data.selectedIndex);
   const labels = rows.map(([row, training], line) => {
     const [label, box] = ["label", "input"].map((name) => document.createElement(name));
-    Object.assign(box, { type: "checkbox", value: line, checked: !chosen || chosen.includes(`${line}`) });
+    Object.assign(box, { type: "checkbox", value: line, checked: checked.includes(line) });
     label.append(box, " ");
     draw(draw(label, "svg", { viewBox: "0 0 24 8" }), "path", { d: "M0 4H24", ...colours(line) });
     label.append(` ${row}, ${training}`);
@@ -213,22 +241,22 @@ form.addEventListener("submit", (event) => event.preventDefault());
 form.hidden = false;
 filter();
 
-if (data.studies.length) {
-  choice.study.append(...data.studies.map(([name, title]) => new Option(`${name}: ${title}`, name)));
+if (data.sets.length) {
+  choice.data.append(...data.sets.map(([name]) => new Option(name, name)));
+  choice.data.selectedIndex = data.first;
   for (const field of choice.elements) {
     const kept = address.get(`curves.${field.name}`);
     if ([...field.options].some((option) => option.value === kept)) field.value = kept;
   }
-  listRows(address.get("curves.rows")?.split(" "));
-  choice.study.addEventListener("input", () => listRows());
+  listRows(address.get("curves.rows")?.split(" ").map(Number));
+  choice.data.addEventListener("input", () => listRows());
   choice.addEventListener("input", drawCurves);
   boxes.addEventListener("input", drawCurves);
   choice.hidden = plot.hidden = false;
-  drawCurves();
+  new ResizeObserver(drawCurves).observe(plot);
 }
 
-// All is printed; a link into a folded part unfolds it.
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
+// A link into a folded part unfolds it.
 function unfold() {
   document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest("details")?.setAttribute("open", "");
 }

@@ -1,14 +1,14 @@
 """One page about everything that was run, complete in one file: `results/report.html`.
 
-It begins with the answer and the claims by verdict; then a card a source, and the pages of capsexp.tables, as the
-Markdown files have them, with the figures, the curves of all runs, and every run. The same records and figures give the
-same bytes.
+It begins with the answer, its picture and the verdicts on all claims. Then a section per source: its tables as printed,
+with ours in them, its claims, its figures, and folded all numbers of the pages of capsexp.tables. Then the curves of
+all runs, and every run. The same records and figures give the same bytes.
 """
 
 import base64
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,22 +18,22 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from capsexp.figures.forest import STYLE, Theme, anchor, forest, meaning, shorter
-from capsexp.report import all_runs, curves, pictures, strips
+from capsexp.figures.answer import Answer, gains
+from capsexp.report import all_runs, curves, forest, pictures, strips
 from capsexp.report.curves import Epochs
+from capsexp.report.forest import MARKS, meaning
 from capsexp.report.pictures import Picture
 from capsexp.results import runs
+from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results, collect_by_source
 from capsexp.study import studies
-from capsexp.study.studies import published_number
 from capsexp.tables import pages, summary
 from capsexp.tables.generate import Generated, update
 from capsexp.tables.pages import Table
+from capsexp.tables.readme import short_table
+from capsexp.tables.texts import claim_texts, shorter
 
 HERE = Path(__file__).parent
-
-#: The picture for screens, tablets and phones: its width, and whether it has rows for open claims.
-FORESTS = {"desk": (960, True), "tablet": (720, False), "phone": (360, False)}
 
 #: What each verdict says, in the order of summary.ORDER, and why there is none.
 VERDICTS = {
@@ -58,12 +58,9 @@ VERDICTS = {
     "untested": "nothing here could test it",
 }
 
-#: The claims as the README shows them.
-PICTURES: dict[str, Theme] = {"claims_light.svg": "light", "claims_dark.svg": "dark"}
-
 
 def regenerate(names: Sequence[str] = (), *, results: Path, output: Path, check: bool = False) -> Generated:
-    """Makes the page out of the records in `results` and the figures there; of all studies PICTURES, too.
+    """Makes the page out of the records in `results` and the figures there.
 
     Args:
         names: of the studies; all of them if none is named.
@@ -77,17 +74,16 @@ def regenerate(names: Sequence[str] = (), *, results: Path, output: Path, check:
     found = found[~found.part.astype(bool)]
     folder = quote(Path(os.path.relpath(results / "runs", output.parent)).as_posix())
     drawn, epochs = pictures.load(results / "figures"), curves.read(results, found)
-    claims = {} if names else PICTURES
-    files = {results / "figures" / name: forest(collected, theme, undecided=False) for name, theme in claims.items()}
-    if not check or output.exists():
-        files[output] = document(collected, found, drawn, folder, problems, epochs)
-    return Generated(problems=problems, changed=update(files, check))
+    if check and not output.exists():
+        return Generated(problems=problems)
+    page = document(collected, found, drawn, folder, problems, epochs)
+    return Generated(problems=problems, changed=update({output: page}, check))
 
 
 def document(
     collected: Sequence[Results],
     found: pd.DataFrame,
-    drawn: Sequence[Picture],
+    drawn: Mapping[str, Picture],
     folder: str,
     problems: Sequence[str],
     epochs: Epochs,
@@ -96,93 +92,92 @@ def document(
 
     Args:
         found: all runs.
-        drawn: all figures.
+        drawn: the figures, by name.
         folder: of the records, relative to the page.
         problems: a line for each record that can't be used.
         epochs: of finished runs.
     """
-    shown: set[str] = set()
-    sources = []
-    for name, of_source in summary.by_source(collected).items():
-        chapters = []
-        for results in of_source:
-            own = [picture for picture in drawn if picture.name in (results.study.name, *results.study.figures)]
-            chapters.append(_chapter(results, own, shown))
-            shown |= {picture.name for picture in own}
-        sources.append({**_card(of_source), "name": name, "chapters": chapters})
+    answer = Answer(gains(collected))
+    by_source = summary.by_source(collected)
+    sources = [_source(name, of_source, drawn) for name, of_source in by_source.items()]
+    shown = {picture.name for source in sources for picture in source["pictures"]}
+    bar = forest.bar([one.claim for one in summary.stated(collected)])
     style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    style += STYLE
+    style += "\n".join(f".bar li:nth-child({place}) {{ flex-grow: {one[2]}; }}" for place, one in enumerate(bar, 1))
     return _template().render(
         style=Markup(style),
         script=Markup(script),
         style_hash=_hash(style),
         script_hash=_hash(script),
-        answer=summary.answer(collected),
-        forests={name: forest(collected, width=width, undecided=wide) for name, (width, wide) in FORESTS.items()},
+        answer=answer,
+        pictures={when: drawn[name] for when, name in pictures.ANSWERS.items() if name in drawn},
+        counts=summary.answer(collected),
+        bar=bar,
+        marks=MARKS,
         verdicts=VERDICTS,
         notes=pages.NOTES,
         rule=pages.RULE,
         sources=sources,
         spent=pages.spent(found),
         states=summary.listed(found.state),
-        curves=curves.data(collected, epochs),
+        curves=curves.data(collected, epochs, answer.gains[0].one if answer.gains else None),
         environments=all_runs.environments(found),
         problems=problems,
-        others=[picture for picture in drawn if picture.name not in shown],
+        others=[picture for name, picture in drawn.items() if name not in (*shown, *pictures.ANSWERS.values())],
         columns=all_runs.COLUMNS,
         runs=all_runs.entries(found, collected, folder),
     )
 
 
-def _card(of_source: Sequence[Results]) -> dict[str, Any]:
-    """What is known of a source's numbers, and how much of it was run."""
+def _source(name: str, of_source: Sequence[Results], drawn: Mapping[str, Picture]) -> dict[str, Any]:
+    """A source's section."""
+    named = dict.fromkeys(name for one in of_source for name in (one.study.name, *one.study.figures) if name in drawn)
     return {
+        "name": name,
         "conclusion": summary.conclusion(of_source),
-        "strip": strips.published(summary.numbers(of_source)),
         "run": f"{summary.rows_run(of_source)} rows run",
         "spent": pages.spent(pd.concat([results.runs for results in of_source])),
+        "chapters": [_chapter(results) for results in of_source],
+        "claims": _claims(of_source),
+        "pictures": [drawn[name] for name in named],
     }
 
 
-def _chapter(results: Results, own: Sequence[Picture], shown: set[str]) -> dict[str, Any]:
-    page = pages.page(results)
-    trainings = shorter(summary.trainings(results))
-    tables: list[dict[str, Any]] = []
-    for table in page.tables:
-        if table.title == "Claims":
-            tables += _claims(results, table)
-        else:
-            dots = strips.seeds(results, table)
-            tables.append({"table": _without_repetition(results, table), "seeds": dots, "anchors": None})
-    opened = [one for one in tables if _opened(results, one["table"])]
+def _chapter(results: Results) -> dict[str, Any]:
+    """A study: its table as printed, and all its numbers."""
+    page, trainings = pages.page(results), shorter(summary.trainings(results))
+    tables = [table for table in page.tables if table.title != "Claims"]
     return {
         "page": page,
         "source": pages.source(results),
         "run": f"{summary.rows_run([results])} rows run" + (f": {trainings}" if trainings else ""),
-        "opened": opened,
-        "folded": [one for one in tables if one not in opened],
-        "pictures": [picture for picture in own if picture.name not in shown],
-        "elsewhere": [picture for picture in own if picture.name in shown],  # that another study has shown
+        "printed": short_table(results),
+        "tables": [
+            {"table": _without_repetition(results, table), "seeds": strips.seeds(results, table)} for table in tables
+        ],
     }
 
 
-def _opened(results: Results, table: Table) -> bool:
-    """Whether a table needn't be unfolded: tested claims, and accuracies of which any is printed in the source."""
-    if table.title == "Accuracy":
-        return any(published_number(row.published.get("accuracy")) for row in results.study.rows)
-    return table.title == "Claims"
+def _claims(of_source: Sequence[Results]) -> dict[str, list[dict[str, Any]]]:
+    """A source's claims, each once and followed by its readings: those that were tested, by verdict, and the others."""
+    stated = summary.stated(of_source)
+    rows: dict[str, list[dict[str, Any]]] = {"tested": [], "untested": []}
+    for one in sorted(stated, key=lambda one: summary.rank(one.claim.decided)):
+        for results, claim in [(one.results, one.claim), *one.readings]:
+            if claim is one.claim or claim.measured:
+                row = {
+                    "claim": claim,
+                    "texts": claim_texts(claim),
+                    "effect": forest.effect(claim),
+                    "id": _anchor(results, claim),
+                }
+                rows["tested" if one.tested else "untested"].append(row)
+    return rows
 
 
-def _claims(results: Results, table: Table) -> list[dict[str, Any]]:
-    """The claims that were tested, and the others in a table of their own."""
-    parts = []
-    for title, tested in (("Claims", True), ("Claims not tested", False)):
-        places = [place for place, one in enumerate(results.claims) if (one.measured is not None) == tested]
-        part = replace(table, title=title, rows=[table.rows[place] for place in places])
-        anchors = [anchor(results, results.claims[place]) for place in places]
-        if places:
-            parts.append({"table": part, "seeds": None, "anchors": anchors})
-    return parts
+def _anchor(results: Results, one: MeasuredClaim) -> str:
+    """The claim's place in the page."""
+    return f"{results.study.name}-claim-{results.claims.index(one) + 1}"
 
 
 def _without_repetition(results: Results, table: Table) -> Table:
@@ -211,8 +206,9 @@ def _template() -> Any:
 
 
 def judged(text: str) -> Markup:
-    """A verdict in its colour."""
-    return Markup('<span class="verdict {}">{}</span>').format(meaning(text), text)
+    """A verdict with the mark and the colour of what it means."""
+    kind = meaning(text)
+    return Markup('<span class="verdict {}">{} {}</span>').format(kind, MARKS[kind], text)
 
 
 def quoted(text: str) -> Markup:

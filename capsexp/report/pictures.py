@@ -21,10 +21,20 @@ class Picture:
     photographs: bool = False  # which keep their colours on a dark page
 
 
-def load(folder: Path) -> list[Picture]:
-    """All figures that are drawn."""
-    found = (_picture(folder / f"{name}.svg", name, what) for name, what in FIGURES.items())
-    return [picture for picture in found if picture]
+#: The answer's files, in the order in which a browser chooses: when, and which.
+ANSWERS = {
+    "(max-width: 40rem) and (prefers-color-scheme: dark)": "answer_narrow_dark",
+    "(max-width: 40rem)": "answer_narrow_light",
+    "screen and (prefers-color-scheme: dark)": "answer_dark",
+    "": "answer_light",
+}
+
+
+def load(folder: Path) -> dict[str, Picture]:
+    """All figures that are drawn, and the answer's files, by name."""
+    names = FIGURES | dict.fromkeys(ANSWERS.values(), FIGURES["answer"])
+    found = {name: _picture(folder / f"{name}.svg", name, what) for name, what in names.items()}
+    return {name: picture for name, picture in found.items() if picture}
 
 
 def _picture(path: Path, name: str, what: str) -> Picture | None:

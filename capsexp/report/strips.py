@@ -1,16 +1,12 @@
-"""Small SVG pictures beside numbers: a dot a seed below a mean, and a source's published numbers above ours."""
+"""A dot per seed below each mean, as small SVG pictures."""
 
-import math
 from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from capsexp.figures.forest import meaning
 from capsexp.results.cells import Cell
 from capsexp.results.collect import Line, Results
-from capsexp.study.studies import published_number
 from capsexp.tables.pages import Table
-from capsexp.tables.texts import decimal
 
 #: The columns of a study's tables whose means are of several seeds: measure and protocol.
 MEANS = {
@@ -35,36 +31,6 @@ def seeds(results: Results, table: Table) -> list[list[Markup]]:
         half = max((_deviation(cell) for cell in several if not cell.unstable), default=0.0)
         columns.append([_dots(cell, half) if cell in several and cell else Markup() for cell in cells])
     return [list(row) for row in zip(*columns, strict=True)]
-
-
-def published(cells: Sequence[Cell]) -> Markup:
-    """Published accuracies on a line, ours on the line below; what belongs together is connected."""
-    pairs = [
-        (number.value, cell.mean, cell)
-        for cell in cells
-        if cell.measure == "accuracy" and cell.mean is not None and (number := published_number(cell.published))
-    ]
-    if not pairs:
-        return Markup()
-    low = math.floor(min(min(pair[:2]) for pair in pairs))
-    high = math.ceil(max(max(pair[:2]) for pair in pairs))
-    marks = []
-    for value, mean, cell in pairs:
-        above, below = (8 + 304 * (one - low) / max(high - low, 1) for one in (value, mean))
-        marks.append(
-            Markup(
-                '<g class="{}"><title>{}: {} → {}</title><path d="M{:.1f} 22L{:.1f} 50"/>'
-                '<path class="tick" d="M{:.1f} 15v10"/><circle class="{}" cx="{:.1f}" cy="50" r="4"/></g>'
-            ).format(
-                *(meaning(cell.verdict or ""), cell.row, cell.published, decimal(mean, 2), above, below, above),
-                *("hollow" if cell.so_far else "", below),
-            )
-        )
-    return Markup(
-        '<svg class="strip" viewBox="0 0 320 74" role="img" aria-label="Published accuracies above, ours below">'
-        '<text x="8" y="10">published</text><text x="8" y="70">{} %</text><text x="160" y="70" class="middle">'
-        'measured</text><text x="312" y="70" class="end">{} %</text><path class="rail" d="M8 20h304M8 50h304"/>{}</svg>'
-    ).format(low, high, Markup().join(marks))
 
 
 def _lines(results: Results, table: Table) -> Sequence[Line | None]:

@@ -30,12 +30,14 @@ from capsexp.tables.texts import (
 
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
-#: The claims as scripts/report.py draws them.
-PICTURE = """<picture>
-<source media="(prefers-color-scheme: dark)" srcset="results/figures/claims_dark.svg">
-<img src="results/figures/claims_light.svg" width="800" alt="Each claim with a verdict, its effect in points or as a \
-log-ratio with its 95 % interval, and the claimed size">
-</picture>"""
+#: What `make figures` draws of the claims on attention; the numbers stand in the tables.
+PICTURE = """<a href="results/README.md"><picture>
+<source media="(max-width: 640px) and (prefers-color-scheme: dark)" srcset="results/figures/answer_narrow_dark.svg">
+<source media="(max-width: 640px)" srcset="results/figures/answer_narrow_light.svg">
+<source media="(prefers-color-scheme: dark)" srcset="results/figures/answer_dark.svg">
+<img src="results/figures/answer_light.svg" width="100%" alt="Accuracy with attention minus without, published and \
+measured with its 95 % interval, by data set">
+</picture></a>"""
 
 LEGEND = (
     "The two claims of which most is known, and a published accuracy, of each source; [all](results/README.md). "

@@ -14,7 +14,7 @@ from capsexp.results.runs import COSTS
 from capsexp.results.statistics import Answer
 from capsexp.study.setting import title
 from capsexp.study.studies import published_number
-from capsexp.tables.texts import UNDECIDED, one_line, verdict
+from capsexp.tables.texts import UNDECIDED, conjoined, one_line, verdict
 
 #: Verdicts that are one, in the order in which they are listed.
 ORDER = [*get_args(Answer), *get_args(NumberVerdict), "equal", "different"]
@@ -77,7 +77,7 @@ def answer(studies: Sequence[Results]) -> list[str]:
     lines = [line for results in studies if results.study.differs is None for line in results.lines]
     data = dict.fromkeys(title(run.data) for line in lines if line.setting and line.setting.whole for run in line.runs)
     trained = (
-        f"Training as long as a paper's was run on {_and(data)} only"
+        f"Training as long as a paper's was run on {conjoined([*data])} only"
         if data
         else "No training was as long as a paper's"
     )
@@ -162,8 +162,3 @@ def short(claim: MeasuredClaim) -> str:
 def without_place(text: str) -> str:
     """The text of a claim without the brackets at its end."""
     return re.sub(r" \((?:[^()]|\([^()]*\))*\)$", "", text)
-
-
-def _and(names: Iterable[str]) -> str:
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last

@@ -1,5 +1,6 @@
 """Numbers, verdicts and claims as texts without markup."""
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -39,6 +40,15 @@ SIZES = {
     "larger": "larger than printed",
     "no gain of that size": "no gain of that size",
 }
+
+#: How long descriptions of a training are abbreviated.
+_SHORTER = [
+    (r"([\d,]+) of ([\d,]+) epochs", r"\1/\2 ep"),
+    (r"% of the channels", "% wide"),
+    (r"([\d,]+),000 training images", r"\1k images"),
+    (r", [\d,]+ test images", ""),
+    (r"all ([\d,]+) epochs", r"\1 ep"),
+]
 
 
 class ClaimTexts(NamedTuple):
@@ -176,3 +186,22 @@ def _unit(claim: Claim) -> str:
 
 def _probability(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.{3 if value < 0.1 else 2}f}"
+
+
+def shorter(text: str) -> str:
+    """How something was trained, in short: 40 of 100 epochs, first 1,000 of 5,000 … → 40/100 ep, 20 % of images."""
+    text = re.sub(r"first ([\d,]+) of ([\d,]+) training( and [\d,]+ of [\d,]+ test)? \w+", _fraction, text)
+    for pattern, short in _SHORTER:
+        text = re.sub(pattern, short, text)
+    return text
+
+
+def _fraction(found: re.Match[str]) -> str:
+    part, whole = (int(found[number].replace(",", "")) for number in (1, 2))
+    return f"{100 * part / whole:.0f} % of images"
+
+
+def conjoined(names: Sequence[str]) -> str:
+    """A, B and C."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last

@@ -135,5 +135,6 @@ def test_the_committed_figures_are_in_the_catalogue_and_small() -> None:
     files = committed("results/figures/*")
     if not files:
         pytest.skip("not a checkout")
-    assert {path.stem for path in files} <= catalogue.FIGURES.keys() | {"claims_light", "claims_dark"}
+    themes = {f"answer{width}_{theme}" for width in ("", "_narrow") for theme in ("light", "dark")}
+    assert {path.stem for path in files} <= catalogue.FIGURES.keys() | themes
     assert all(path.stat().st_size < LIMIT for path in files)

@@ -1,5 +1,6 @@
 """The report in a real browser."""
 
+import base64
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from made import report_page as report_of
 from support import ROOT
 
 from capsexp.report import page as report
+from capsexp.report import pictures
 from capsexp.report.pictures import Picture
 
 expect = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install -e '.[dev]'").expect
@@ -17,10 +19,18 @@ expect = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip i
 PHONE, TABLET, DESK = ({"width": width, "height": 900} for width in (390, 768, 1280))
 LENGTH, SIZE = 25_000, 1.5e6  # at most, of the page in px as it opens, and of the file in bytes
 
+
+def svg(name: str, width: int = 830) -> str:
+    """An empty picture, as an address; its name is in it."""
+    text = f"<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='300' id='{name}'></svg>"
+    return f"data:image/svg+xml;base64,{base64.b64encode(text.encode()).decode()}"
+
+
+ANSWERS = [Picture(name, "the answer", svg(name), (830, 300)) for name in pictures.ANSWERS.values()]
 WIDE = Picture(
     "made_table1",
     "a wide figure",
-    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' width='3000' height='300'%3E%3C/svg%3E",
+    svg("wide", 3000),
 )
 
 #: What sticks out of the window, but for what a box of its own scrolls.
@@ -77,7 +87,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fashion = row("C", PLAIN.replace("mnist", "svhn"), accuracy="90.00")
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(
-        report_of(found, study(claims=[claim(), counted]), study(fashion, name="other_table2"), drawn=[WIDE])
+        report_of(found, study(claims=[claim(), counted]), study(fashion, name="other_table2"), drawn=[WIDE, *ANSWERS])
     )
     return path
 
@@ -101,7 +111,7 @@ def test_the_whole_report_loads_and_links_to_every_study(open_page: Any, whole: 
         assert page.locator(f"article#{name} table").count() >= 1
     broken = page.evaluate("[...document.images].filter(image => !image.naturalWidth).map(image => image.alt)")
     assert broken == []
-    assert page.locator("img").count() == page.locator("img[alt*=Figure]").count() > 0
+    assert page.locator("img").count() == page.locator("img[alt]").count() > 0
     lost = page.evaluate(
         "[...document.querySelectorAll('a[href^=\"#\"]')].map(link => link.getAttribute('href').slice(1))"
         ".filter(name => !document.getElementById(name))"
@@ -139,22 +149,44 @@ def test_the_first_column_of_the_runs_stays_while_the_rest_scrolls(open_page: An
 
 
 @pytest.mark.parametrize("viewport", [PHONE, TABLET, DESK])
-def test_the_answer_and_the_first_claim_are_on_the_first_screen(
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_answer_and_its_picture_are_on_the_first_screen(
+    open_page: Any, made: Path, viewport: dict[str, int], scheme: str
+) -> None:
+    page = open_page(made, viewport=viewport, color_scheme=scheme)
+    expect(page.locator(".lead")).to_be_in_viewport(ratio=1)
+    expect(page.locator(".answer")).to_be_in_viewport(ratio=1)
+    shown = page.evaluate("atob(document.querySelector('.answer').currentSrc.split(',')[1])")
+    narrow = "_narrow" if viewport is PHONE else ""
+    assert f"answer{narrow}_{scheme}" in shown
+
+
+@pytest.mark.parametrize("viewport", [PHONE, TABLET, DESK])
+def test_a_claims_effect_stands_beside_it_and_no_text_is_squeezed(
     open_page: Any, made: Path, viewport: dict[str, int]
 ) -> None:
     page = open_page(made, viewport=viewport)
-    pictures = page.locator(".forest:visible")
-    assert pictures.count() == 1
-    expect(page.locator(".lead")).to_be_in_viewport(ratio=1)
-    row = pictures.locator("a").first
-    expect(row).to_be_in_viewport()
-    size = page.evaluate(
-        "() => { const text = [...document.querySelectorAll('.forest a text')].find(one => one.checkVisibility());"
-        " return parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a; }"
-    )
-    assert size >= 11
-    row.locator("text").first.click()
-    expect(page.locator("tr:target")).to_be_in_viewport()
+    row = page.locator(".claims tbody tr").first
+    assert row.locator("svg.effect").bounding_box()["width"] > 150
+    assert "claimed" in row.locator("[data-name=claimed]").evaluate(
+        "cell => getComputedStyle(cell, '::before').content"
+    ) or (viewport is DESK)
+    assert row.locator("[data-name=from]").bounding_box()["width"] > 90
+
+
+def test_few_stops_lie_before_the_filter_and_a_link_skips_them(open_page: Any, made: Path) -> None:
+    page = open_page(made)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == "#runs"
+    names = []
+    while "contains" not in names and len(names) < 30:
+        page.keyboard.press("Tab")
+        names.append(page.evaluate("document.activeElement.name"))
+    assert "contains" in names
+    summary = page.locator("summary", has_text="All numbers").first
+    summary.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Commands").first).to_be_visible()
 
 
 def test_curves_are_chosen_read_and_kept_in_the_address(open_page: Any, tmp_path: Path, errors: list[str]) -> None:
@@ -162,6 +194,9 @@ def test_curves_are_chosen_read_and_kept_in_the_address(open_page: Any, tmp_path
     page = open_page(tmp_path / "report.html")
     lines = page.locator(".plot > svg path:not(.grid)")
     expect(lines).to_have_count(2)
+    assert page.locator(".plot .label").all_text_contents() == ["A", "B"]  # at the lines' ends, the upper one first
+    heights = [float(text) for text in page.locator(".plot .end").all_text_contents() if text != "epoch"]
+    assert min(heights) >= 90.5  # the axis begins where the lines are
     page.locator("#curves select[name=quantity]").select_option("loss")
     page.locator("#curves select[name=images]").select_option("train")
     assert "curves.quantity=loss&curves.images=train" in page.evaluate("location.href")
@@ -174,7 +209,9 @@ def test_curves_are_chosen_read_and_kept_in_the_address(open_page: Any, tmp_path
     again.locator("#curves select[name=quantity]").select_option("accuracy")
     again.locator("#curves select[name=images]").select_option("test")
     again.locator(".plot > svg").hover()
-    expect(again.locator(".plot p")).to_have_text(re.compile(r"^B, 250 ep, bf16, seed 6, epoch [12]: 9[01]\.5 %$"))
+    expect(again.locator(".plot p")).to_have_text(
+        re.compile(r"^made: B, 250 ep, bf16, seed 6, epoch [12]: 9[01]\.5 %$")
+    )
     again.locator("#curves fieldset input").last.uncheck()
     again.locator(".plot > svg").hover()
     expect(again.locator(".plot > svg > *")).to_have_count(0)
@@ -271,7 +308,7 @@ def test_the_filters_narrow_the_runs_together(open_page: Any, made: Path) -> Non
     page.get_by_label("Contains").fill("")
     page.locator("#runs").get_by_label("study").select_option("all")
     page.locator("#runs").get_by_label("verdict").select_option("all")
-    page.get_by_label("data").select_option("svhn")
+    page.locator("#runs").get_by_label("data").select_option("svhn")
     assert column(page, "study") == ["other_table2"]
 
 
@@ -314,31 +351,31 @@ def test_without_scripts_everything_is_there(open_page: Any, made: Path) -> None
     assert page.locator("table.runs tbody tr:visible").count() == 10
     assert page.locator(".filters:visible").count() == 0
     assert page.locator("button").count() == 0
-    for name in ("#top", "#sources", "#made_table1", "#other_table2", "#curves", "#runs"):
+    for name in ("#top", "#made", "#made_table1", "#other_table2", "#curves", "#runs"):
         assert page.locator(name).is_visible()
     page.get_by_text("Commands").first.click()
     assert page.locator("article#made_table1 .commands code:visible").count() == 3
 
 
 @pytest.mark.parametrize("which", [pytest.param("whole", marks=pytest.mark.slow), "made"])
-def test_it_prints_whole(open_page: Any, request: pytest.FixtureRequest, which: str) -> None:
+def test_the_answer_the_sources_and_their_claims_are_printed(
+    open_page: Any, request: pytest.FixtureRequest, which: str
+) -> None:
     page = open_page(request.getfixturevalue(which))
     printed: bytes = page.pdf(prefer_css_page_size=True)
-    assert page.locator("details:not([open])").count() == 0
     assert printed.startswith(b"%PDF-")
-    assert len(re.findall(rb"/Type\s*/Page\b", printed)) > 2
+    assert 0 < len(re.findall(rb"/Type\s*/Page\b", printed)) < 16
     page.emulate_media(media="print")
-    for width, part in ((210 - 28, "body > *, main > :not(#runs)"), (297 - 24, "#runs")):  # mm, within the margins
-        pixels = width * 96 // 25.4
-        page.set_viewport_size({"width": int(pixels), "height": 1000})
-        wide = page.evaluate(
-            "([parts, width]) => [...document.querySelectorAll(parts)]"
-            ".flatMap(part => [...part.querySelectorAll('*')])"
-            ".filter(element => parts === '#runs' || !element.closest('#runs'))"
-            ".filter(element => !element.parentElement.closest('svg') && element.checkVisibility())"
-            ".filter(element => element.getBoundingClientRect().right > width + 0.5)"
-            ".map(element => element.outerHTML.slice(0, 100))",
-            [part, int(pixels)],
-        )
-        assert wide == []
-    assert page.locator(".copy:visible, .filters:visible").count() == 0
+    pixels = int((210 - 28) * 96 // 25.4)  # within the margins
+    page.set_viewport_size({"width": pixels, "height": 1000})
+    wide = page.evaluate(
+        "width => [...document.querySelectorAll('body *')]"
+        ".filter(element => !element.parentElement.closest('svg') && element.checkVisibility())"
+        ".filter(element => element.getBoundingClientRect().right > width + 0.5)"
+        ".map(element => element.outerHTML.slice(0, 100))",
+        pixels,
+    )
+    assert wide == []
+    for shown in (".lead", ".answer", ".bar", "article.study table", ".claims"):
+        assert page.locator(f"{shown}:visible").count() > 0
+    assert page.locator("nav:visible, details:visible, figure:visible, #curves:visible, #runs:visible").count() == 0
