@@ -31,13 +31,13 @@ from capsexp.tables.texts import (
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
 #: What `make figures` draws of the claims on attention; the numbers stand in the tables.
-PICTURE = """<a href="results/README.md"><picture>
+PICTURE = """<picture>
 <source media="(max-width: 640px) and (prefers-color-scheme: dark)" srcset="results/figures/answer_narrow_dark.svg">
 <source media="(max-width: 640px)" srcset="results/figures/answer_narrow_light.svg">
 <source media="(prefers-color-scheme: dark)" srcset="results/figures/answer_dark.svg">
 <img src="results/figures/answer_light.svg" width="100%" alt="Accuracy with attention minus without, published and \
 measured with its 95 % interval, by data set">
-</picture></a>"""
+</picture>"""
 
 LEGEND = (
     "The two claims of which most is known, and a published accuracy, of each source; [all](results/README.md). "
