@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from capsexp.config import searchpath
@@ -22,10 +23,10 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
         main: returns an exit code, or None for 0.
         resume: how to continue after an interruption, for its message.
 
-    Every command takes --config-dir=DIR and trust=PACKAGE: see capsexp.config.searchpath. SIGTERM has the effect of
-    Ctrl-C. HYDRA_FULL_ERROR=1 adds a traceback to an error.
+    Every command takes --config-dir=DIR and trust=PACKAGE: see capsexp.config.searchpath. SIGTERM, SIGHUP and SIGUSR1
+    have the effect of Ctrl-C. HYDRA_FULL_ERROR=1 adds a traceback to an error.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    handle_signals(_interrupt)
     words = sys.argv[1:]
     if "TORCHELASTIC_RUN_ID" in os.environ and os.environ["RANK"] != "0":
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the first of torchrun's processes prints
@@ -139,6 +140,14 @@ def wrong_option(message: str) -> InputError:
     """The error for argparse's message; an unknown option may be meant as a key of the configuration."""
     found = re.match(r"unrecognized arguments: -+([\w.]+)(=\S*)?", message)
     return InputError(f"{message}; keys are written {found[1]}{found[2] or '=VALUE'}" if found else message)
+
+
+def handle_signals(handler: Callable[[int, FrameType | None], object]) -> None:
+    """Handles SIGTERM; what a lost connection or a cluster sends, too, unless nohup or submitit handle it."""
+    signal.signal(signal.SIGTERM, handler)
+    for number in (signal.SIGHUP, signal.SIGUSR1):
+        if signal.getsignal(number) in (signal.SIG_DFL, _interrupt):
+            signal.signal(number, handler)
 
 
 def _interrupt(*_: object) -> None:

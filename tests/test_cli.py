@@ -32,18 +32,19 @@ def buffering(words: list[str]) -> None:
     sys.stdout = ClosedPipe()
 
 
-def killed(words: list[str]) -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
+def killed_by(number: signal.Signals) -> Main:
+    return lambda words: os.kill(os.getpid(), number)
 
 
 def end(main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[object, list[str]]:
     """The exit code and the lines of errors."""
     monkeypatch.setattr(sys, "argv", ["command"])
     monkeypatch.setattr(sys, "stdout", sys.stdout)
-    handler = signal.getsignal(signal.SIGTERM)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)}
     with pytest.raises(SystemExit) as ended:
         end_with(main, resume="try again")
-    signal.signal(signal.SIGTERM, handler)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     return ended.value.code, capsys.readouterr().err.splitlines()
 
 
@@ -60,7 +61,9 @@ def end(main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         (raising(BrokenPipeError()), 1, ["error: output pipe closed; try again"]),
         (buffering, 1, ["error: output pipe closed; try again"]),
         (raising(KeyboardInterrupt()), 130, ["interrupted: try again"]),
-        (killed, 130, ["interrupted: try again"]),
+        (killed_by(signal.SIGTERM), 130, ["interrupted: try again"]),
+        (killed_by(signal.SIGHUP), 130, ["interrupted: try again"]),
+        (killed_by(signal.SIGUSR1), 130, ["interrupted: try again"]),
     ],
 )
 def test_exit_codes(
@@ -118,3 +121,11 @@ def test_a_folder_that_cannot_be_written(program: Program, tmp_path: Path) -> No
 )
 def test_unknown_options(command: str, program: Program) -> None:
     assert program(command, "--nope") == (2, [], ["error: unrecognized arguments: --nope; keys are written nope=VALUE"])
+
+
+def test_a_signal_that_nohup_ignores_stays_ignored(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    assert end(killed_by(signal.SIGHUP), monkeypatch, capsys) == (0, [])
+    signal.signal(signal.SIGHUP, before)
