@@ -19,7 +19,7 @@ from hydra.core.utils import JobReturn
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from capsexp.cli import end_with, report, wrong_option
+from capsexp.cli import end_with, handle_signals, report, wrong_option
 from capsexp.config import compose, searchpath
 from capsexp.config.checks import nearest
 from capsexp.config.schema import Config, check
@@ -53,15 +53,17 @@ def task(composed: DictConfig) -> "Record | CapsexpError | float | None":
     """
     hydra_config = HydraConfig.get()
     overrides = [str(word) for word in OmegaConf.to_container(hydra_config.overrides.task, resolve=False) or []]
-    signal.signal(signal.SIGTERM, _interrupt)  # a launcher's process may ignore it
+    handle_signals(_interrupt)  # a launcher's process may ignore SIGTERM
     try:
         os.chdir(hydra_config.runtime.cwd)  # a launcher's process may have started elsewhere
         searchpath.import_from(hydra_config.runtime.cwd)
         config = check(compose.plain(composed))
         if _is_optimised(hydra_config) and (problem := _problem_of_objective(config, hydra_config)):
             raise SystemExit(report(InputError(problem), overrides).exit_code)  # an error would be one trial's alone
-        from capsexp.run.execute import run  # torch takes seconds to import: only for a valid configuration
+        from capsexp.run.execute import run, wait_until_free  # torch takes seconds to import: only for what is valid
 
+        if hydra_config.mode is RunMode.MULTIRUN:
+            wait_until_free(config)
         record = run(config, compose.command(overrides))
         return record.chosen_accuracy if _is_optimised(hydra_config) else record
     except BrokenPipeError as error:  # ends a sweep, too: its other runs couldn't print anything either
@@ -112,7 +114,7 @@ def _place_of_command(words: list[str]) -> int | None:
 
 def _run(words: list[str]) -> int:
     """Runs what Hydra makes of the command line; the exit code."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    handle_signals(_interrupt)
     parser = hydra_utils.get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
     options = parser.parse_args(words)

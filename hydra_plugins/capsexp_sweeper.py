@@ -1,5 +1,6 @@
 """`+study=NAME` as a sweep. Hydra finds sweepers in packages of this name only."""
 
+import os
 from typing import Any
 
 # Hydra's public base class, hydra.plugins.sweeper.Sweeper, has nothing of a sweep: no batches, no checks, no launching.
@@ -17,9 +18,21 @@ class StudySweeper(BasicSweeper):  # type: ignore[misc]
         self.study = study
 
     def split_arguments(self, overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:
-        """All runs, each once, in batches."""
+        """All runs, each once, in batches. Those that a launcher starts here at once share the cores."""
+        batches = self._split(overrides, max_batch_size)
+        if not self.config.hydra.launcher._target_.endswith((".LocalLauncher", ".JoblibLauncher")):
+            return batches
+        return [
+            [
+                [*job, *_threads(len(batch))] if not any("trainer.threads" in word for word in job) else job
+                for job in batch
+            ]
+            for batch in batches
+        ]
+
+    def _split(self, overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:
         if self.study is None:
-            return super().split_arguments(overrides, max_batch_size)
+            return list(super().split_arguments(overrides, max_batch_size))
         from capsexp.study import selection, studies  # not needed by other runs
 
         study = studies.checked(self.config.hydra.runtime.choices.study, self.study)
@@ -28,6 +41,12 @@ class StudySweeper(BasicSweeper):  # type: ignore[misc]
         runs = selection.select(study, typed).configs  # raises what is wrong with one, before any of them begins
         jobs = dict.fromkeys((*run, *seed) for run in runs for seed in seeds)
         return list(self.split_overrides_to_chunks([list(job) for job in jobs], max_batch_size))
+
+
+def _threads(runs: int) -> list[str]:
+    """The override for runs at the same time; without one, torch in each of them takes all cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return [f"trainer.threads={max(1, cores // runs)}"] if runs > 1 else []
 
 
 def _enumerated(override: Override) -> str:

@@ -201,7 +201,9 @@ def _explained_of_launcher(error: Exception) -> Exception:
         return RunError(f"{type(cause).__name__}: {first_line(cause)}")
     lines = str(error).splitlines()
     raised = [line for line in lines if re.match(r"[\w.]+Error: ", line)]  # by submitit's job, in a traceback
-    return RunError(raised[-1] if raised and "with trace:" in lines[0] else " ".join(lines[:2]))
+    if raised and "with trace:" in lines[0]:
+        return RunError(raised[-1])
+    return RunError(f"{' '.join(lines[:2])}; the same command continues what was killed and does the rest")
 
 
 def _explained_of_composition(error: ConfigCompositionException, overrides: list[str]) -> InputError:

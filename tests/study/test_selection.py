@@ -1,5 +1,6 @@
 """Words typed behind a study's name: they select among its runs or replace words of them, in every command alike."""
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -151,6 +152,22 @@ def test_hydra_sweeps_over_the_selected_runs_and_seeds(name: str) -> None:
     found = [" ".join(words) for batch in batches for words in batch]
     runs = selected(select(studies.load(name), ["routing.iterations=1,2", "budget=demo,smoke"]))
     assert found == list(dict.fromkeys(f"{run} seed={seed}" for run in runs for seed in (0, 1)))
+
+
+def test_runs_that_a_launcher_starts_here_at_once_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(9)), raising=False)
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("config", return_hydra_config=True)
+    sweeper = instantiate(config.hydra.sweeper)
+    parsed = OverridesParser.create().parse_overrides(["seed=0,1,2"])
+    given = OverridesParser.create().parse_overrides(["seed=0,1", "trainer.threads=5"])
+    for target, threads in (("x.LocalLauncher", ["trainer.threads=4"]), ("x.SlurmLauncher", [])):
+        config.hydra.launcher = {"_target_": target}
+        sweeper.config = config
+        both, last = sweeper.split_arguments(parsed, 2)
+        assert both == [["seed=0", *threads], ["seed=1", *threads]]
+        assert last == [["seed=2"]]
+        assert sweeper.split_arguments(given, None) == [[[f"seed={seed}", "trainer.threads=5"] for seed in (0, 1)]]
 
 
 class Loader:
