@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from capsexp.run.plan import Plan, check_precision, finished, is_first, plan
 
 if TYPE_CHECKING:
     from pytorch_lightning.callbacks import Callback
+
+_LOCKED = 2.0  # seconds until a lock is checked again
 
 
 def run(
@@ -45,6 +48,8 @@ def execute(planned: Plan, log: Log = print, callbacks: "Sequence[Callback]" = (
     if record := _finished(planned, log):
         return record
     check_precision(planned.config)
+    note = f"; {planned.note}" if planned.note else ""
+    log(f"{planned.name}: on {planned.device.type} in {planned.precision}{note}")
     from capsexp.run.train import prepare, train  # Lightning takes seconds to import, which a finished run doesn't need
 
     prepared = prepare(planned, log)
@@ -79,6 +84,15 @@ def locked(folder: Path) -> Iterator[None]:
             stream.truncate(0)
             os.write(stream.fileno(), str(os.getpid()).encode())
         yield
+
+
+def wait_until_free(config: Config, log: Log = print) -> None:
+    """Waits while another process trains the run."""
+    planned = plan(config)
+    if is_locked(planned.folder):
+        log(f"{planned.name}: another process trains it; waits")
+    while is_locked(planned.folder):
+        time.sleep(_LOCKED)
 
 
 def is_locked(folder: Path) -> bool:

@@ -106,6 +106,11 @@ class CapsuleModule(pl.LightningModule):
         self.commits: list[str | None] = []  # of the code that trained before, between and after them
         self._started = self._trained = 0.0  # when the epoch and its evaluation began
 
+    @property
+    def trained_parameters(self) -> int:
+        """The number of trainable parameters."""
+        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+
     def forward(self, pixels: Tensor) -> Prediction:
         """Pixels between 0 and 1, [B, channels, H, W] -> scores and class capsules."""
         prediction: Prediction = self.network((pixels - self.mean) / self.std)

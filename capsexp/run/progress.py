@@ -24,12 +24,13 @@ class EpochLines(Callback):
     """A line on the training images, and one an epoch: loss, accuracy, the maximum so far, seconds, time left."""
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Prints on how many images the run trains, which can be fewer than its data set has."""
+        """Prints how much is trained: the images of an epoch can be fewer than the data set has."""
         assert isinstance(module, CapsuleModule)
-        loader = trainer.train_dataloader
-        assert isinstance(loader, BatchGroups)
-        name, images = module.planned.config.data.name, len(loader.loader.labels)
-        self.show(f"trains on {images:,} images of {name}, {len(loader.loader):,} batches an epoch")
+        assert isinstance(trainer.train_dataloader, BatchGroups)
+        loader, name = trainer.train_dataloader.loader, module.planned.config.data.name
+        images = min(len(loader.labels), len(loader) * loader.batch_size)  # of a trial, those of its steps
+        what = f"{module.trained_parameters:,} parameters on {images:,} images of {name}"
+        self.show(f"trains {what}, {len(loader):,} batches an epoch")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Prints the last row of the history."""

@@ -1,6 +1,7 @@
 """The training of a run: seed, build, load, fit with Lightning, write the record."""
 
 import logging
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -35,8 +36,8 @@ def prepare(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
     config = planned.config
     environment.keep_freed_memory()
     environment.forbid_tf32()
-    if config.trainer.threads is not None:
-        torch.set_num_threads(config.trainer.threads)
+    if threads := config.trainer.threads or int(os.environ.get("SLURM_CPUS_PER_TASK", "0")):
+        torch.set_num_threads(threads)
     pl.seed_everything(config.seed, verbose=False)
     built = build(config)
     check_splittable(planned, built.network)
@@ -58,9 +59,6 @@ def train(
     Raises RunError for a training that fails, with a record of that, and KeyboardInterrupt.
     """
     config, started, first_process = planned.config, environment.start(), is_first()
-    note = f"; {planned.note}" if planned.note else ""
-    parameters = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
-    log(f"{planned.name}: {parameters:,} parameters on {planned.device.type} in {planned.precision}{note}")
     module.commits = [started["commit"]]
     tensorboard = [TensorBoard(planned)] if config.logger.tensorboard and first_process else []
     epochs = EpochLogger(planned, make_loggers(planned) if first_process else [])
@@ -88,7 +86,7 @@ def train(
         first_epoch_to_max=first,
         last_accuracy=last if chosen_on_test else None,
         heldout_accuracy=heldout_accuracy,
-        parameters=parameters,
+        parameters=module.trained_parameters,
         seconds_per_epoch=seconds,
         peak_memory_mb=environment.peak_memory_mb(planned.device),
         data={"note": data.images.note, "checksum": data.images.checksum, "test_images": tested},

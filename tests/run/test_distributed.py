@@ -41,7 +41,7 @@ def trained_by_two(tmp_path: Path, name: str, *options: str) -> records.Record:
     process = torchrun(tmp_path, name, *options)
     output, errors = process.communicate()
     assert process.returncode == 0, errors
-    assert output.count("parameters on cpu") == 1  # one process prints
+    assert output.count(": on cpu in") == 1  # one process prints
     (path,) = (tmp_path / name / "results" / "runs").iterdir()
     return records.read(path)
 

@@ -9,7 +9,7 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -420,6 +420,22 @@ def test_a_running_run_is_refused_and_a_dead_processs_lock_is_not(trained: Train
     (folder / "lock").write_text("1")  # as a killed process leaves it
     assert not is_locked(folder)
     assert run(config).status == "finished"
+
+
+def test_a_run_of_a_sweep_waits_for_another_process(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(execute.time, "sleep", lambda seconds: other.close())
+    with ExitStack() as other:
+        other.enter_context(locked(trained.folder))
+        execute.wait_until_free(trained.config, lines.append)
+    assert lines == [f"{trained.folder.name}: another process trains it; waits"]
+
+
+def test_a_run_of_slurm_takes_the_cores_of_its_job(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "3")
+    assert run(composed_config(*tiny, "budget=smoke")).provenance["threads"] == 3
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(

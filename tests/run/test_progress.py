@@ -15,13 +15,20 @@ from capsexp.run.progress import make_progress
 
 
 @pytest.mark.parametrize("kind", ["lines", "bar"])
-def test_a_run_says_on_how_many_images_it_trains(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Not how many its data set has."""
+@pytest.mark.parametrize(
+    ("steps", "expected"), [(None, "256 images of mnist_sample, 3"), (2, "200 images of mnist_sample, 2")]
+)
+def test_a_run_prints_how_much_it_trains(
+    kind: str, steps: int | None, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not how many images its data set has, and of a trial those of its steps."""
     config = composed_config(*TINY)
-    module = CapsuleModule(plan(config), build(config))
-    loader = DeviceLoader(torch.zeros(256, 1, 28, 28, dtype=torch.uint8), torch.zeros(256, dtype=torch.int64), 128)
+    built = build(config)
+    module = CapsuleModule(plan(config), built)
+    images, labels = torch.zeros(256, 1, 28, 28, dtype=torch.uint8), torch.zeros(256, dtype=torch.int64)
+    loader = DeviceLoader(images, labels, 100, steps=steps)
     trainer: Any = SimpleNamespace(train_dataloader=BatchGroups(loader, 1), current_epoch=0)
     (callback,) = make_progress(kind)
     callback.on_train_start(trainer, module)
     callback.on_exception(trainer, module, KeyboardInterrupt())
-    assert "trains on 256 images of mnist_sample, 2 batches an epoch" in capsys.readouterr().out
+    assert f"trains {built.parameters:,} parameters on {expected} batches an epoch" in capsys.readouterr().out

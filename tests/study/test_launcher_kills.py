@@ -85,7 +85,7 @@ def test_two_launchers_at_once_train_each_run_once(tmp_path: Path, whole: Path) 
     first.communicate(timeout=300)
     assert first.returncode == 0
     outputs = [path.read_text() for path in tmp_path.glob("logs/*/output.txt")]
-    assert [output.count("parameters on cpu") for output in outputs] == [1] * 4
+    assert [output.count(": on cpu in") for output in outputs] == [1] * 4
     assert_same(records_in(tmp_path), records_in(whole))
 
 
