@@ -37,6 +37,6 @@ def load(path: Path | str, device: str = "cpu") -> "CapsuleModule":
 
     Raises InputError for a file that isn't a checkpoint of this capsexp, or a damaged one.
     """
-    from capsexp.inspect.restore import restore  # imports Hydra and Lightning, which nothing else of a library needs
+    from capsexp.run.restore import restore  # imports Hydra and Lightning, which nothing else of a library needs
 
     return restore(Path(path), device).module

@@ -13,11 +13,11 @@ from torch import nn
 import capsexp
 from capsexp import models
 from capsexp.errors import InputError
-from capsexp.inspect.restore import restore
 from capsexp.models import CapsNet, DACapsNet, DynamicCapsNet, EMCapsNet, InvertedCapsNet
 from capsexp.nn import Attention, Prediction, Routing
 from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
 from capsexp.run.build import count_parameters
+from capsexp.run.restore import restore
 
 #: Each network without its configuration, and the command line that makes it with one.
 NETWORKS = {

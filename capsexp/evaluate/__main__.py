@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from capsexp.evaluate.evaluation import Evaluation
-    from capsexp.inspect.restore import Restored
+    from capsexp.run.restore import Restored
 
 MANY = 20  # classes: of more, the ten worst are printed and no matrix
 
@@ -36,8 +36,8 @@ def main(arguments: list[str] | None = None) -> None:
 
     from capsexp.evaluate.evaluation import evaluate  # torch takes seconds to import: after the checks
     from capsexp.evaluate.robustness import GRID, robustness
-    from capsexp.inspect.restore import restore
     from capsexp.run.environment import forbid_tf32
+    from capsexp.run.restore import restore
 
     forbid_tf32()
     restored = restore(folder(options.names[0]), None, options.overrides)

@@ -11,8 +11,8 @@ from capsexp.data import source
 from capsexp.data.loader import DeviceLoader
 from capsexp.data.module import Split, test_split
 from capsexp.data.source import class_names
-from capsexp.inspect.restore import Restored
 from capsexp.nn.losses import multi_hot
+from capsexp.run.restore import Restored
 
 
 @dataclass(frozen=True)

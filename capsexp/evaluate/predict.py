@@ -16,7 +16,7 @@ from capsexp.files import write_file
 if TYPE_CHECKING:
     import pandas as pd
 
-    from capsexp.inspect.restore import Restored
+    from capsexp.run.restore import Restored
 
 
 def main(arguments: list[str]) -> None:
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--output", type=folder, metavar="FILE", help="write the table, with all digits, as CSV")
     options = parser.parse_args(arguments)
 
-    from capsexp.inspect.restore import restore  # torch takes seconds to import
+    from capsexp.run.restore import restore  # torch takes seconds to import
 
     table = predictions(restore(options.run, None), options.files)
     shown = table.assign(file=[printable(str(file)) for file in table.file])

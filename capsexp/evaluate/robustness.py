@@ -19,7 +19,7 @@ from capsexp.data.module import Split, test_split
 from capsexp.data.source import ImageSet
 from capsexp.data.synthesis import AffineMNIST, affine_maps, make_synthesis, transformed
 from capsexp.evaluate.evaluation import evaluate_split
-from capsexp.inspect.restore import Restored
+from capsexp.run.restore import Restored
 
 #: Kind of map -> values: degrees clockwise; pixels to the right a pixel down; ratio of lengths.
 GRID: Mapping[str, Sequence[float]] = {

@@ -9,8 +9,8 @@ from torchvision.utils import make_grid
 from capsexp.data import source
 from capsexp.data.module import test_split
 from capsexp.figures.sources import Missing, Sources
-from capsexp.inspect.restore import Restored, restore
 from capsexp.results.collect import Line
+from capsexp.run.restore import Restored, restore
 
 
 def trained(sources: Sources, line: Line, *overrides: str, device: str | None = "cpu") -> Restored | Missing:

@@ -25,7 +25,7 @@ from capsexp.files import write_file
 
 if TYPE_CHECKING:
     from capsexp.inspect.analysis import InputImage
-    from capsexp.inspect.restore import Restored
+    from capsexp.run.restore import Restored
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise InputError(f"--output={options.output}: must be the name of a .png file")
     from capsexp.inspect.analysis import analyse, to_json  # torch takes seconds to import
     from capsexp.inspect.picture import picture
-    from capsexp.inspect.restore import restore
+    from capsexp.run.restore import restore
 
     restored = restore(folder(run), "cpu", options.overrides)
     analysis = analyse(restored, input_image(restored, image))

@@ -9,12 +9,12 @@ from torch import Tensor
 from capsexp.data.source import class_names
 from capsexp.errors import RunError
 from capsexp.inspect.receptive_field import ReceptiveFields, receptive_fields
-from capsexp.inspect.restore import Restored
 from capsexp.inspect.traversal import OFFSETS, traverse
 from capsexp.nn.losses import reconstruction_loss
 from capsexp.nn.scores import Scores
 from capsexp.run.capture import AttentionMap, Capture, LayerCapture, capture, entropy
 from capsexp.run.records import Json
+from capsexp.run.restore import Restored
 
 STRONGEST = 6  # child capsules that are listed one by one
 

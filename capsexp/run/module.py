@@ -224,7 +224,7 @@ class CapsuleModule(pl.LightningModule):
         self.correct[accuracy] = records.packed(groups.loader.in_order(correct.view(-1)).tolist())
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Adds, as plain containers, the run (see capsexp.inspect.restore.Header) and its history."""
+        """Adds, as plain containers, the run (see capsexp.run.restore.Header) and its history."""
         planned = self.planned
         checkpoint["capsexp"] = {
             "format": FORMAT,

@@ -17,11 +17,11 @@ from support import ROOT, Program, composed_config, train
 
 from capsexp.config import searchpath
 from capsexp.errors import InputError
-from capsexp.inspect.restore import restore
 from capsexp.results import elsewhere
 from capsexp.results.collect import collect
 from capsexp.results.runs import frame
 from capsexp.run import records
+from capsexp.run.restore import restore
 from capsexp.study import studies
 
 TEXT = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")

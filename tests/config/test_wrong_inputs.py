@@ -127,7 +127,7 @@ COMMANDS = [
 #: process, which has imported what takes time, and runs the program as `python -m` and `python FILE` do.
 SERVER = """
 import json, os, runpy, sys, tempfile
-import torch, pandas, capsexp.run.train, capsexp.run.execute, capsexp.tables.generate, capsexp.inspect.restore
+import torch, pandas, capsexp.run.train, capsexp.run.execute, capsexp.tables.generate, capsexp.run.restore
 torch.set_num_threads(1)
 for line in sys.stdin:
     command, environment = json.loads(line)

@@ -18,10 +18,10 @@ from capsexp.data.folder import pictures
 from capsexp.data.source import ImageSet, identify, load, normalization
 from capsexp.errors import InputError
 from capsexp.evaluate.evaluation import evaluate
-from capsexp.inspect.restore import restore
 from capsexp.run import records
 from capsexp.run.execute import run
 from capsexp.run.plan import plan
+from capsexp.run.restore import restore
 
 GREY, COLOUR = (8, 8), (8, 8, 3)
 

@@ -13,7 +13,7 @@ from capsexp.errors import InputError
 from capsexp.evaluate import __main__ as command
 from capsexp.evaluate.evaluation import Evaluation, by_class, confusion_matrix
 from capsexp.evaluate.robustness import GRID
-from capsexp.inspect.restore import restore
+from capsexp.run.restore import restore
 
 
 def test_the_command_prints_and_writes_everything(

@@ -9,8 +9,8 @@ from support import Trained, train
 from capsexp.data import source
 from capsexp.data.module import test_split as split_of
 from capsexp.evaluate.evaluation import by_class, confusion_matrix, evaluate, most_confused
-from capsexp.inspect.restore import restore
 from capsexp.run.plan import LAST
+from capsexp.run.restore import restore
 
 NAMES = ["a", "b", "c"]
 

@@ -11,7 +11,7 @@ from support import Program, Trained, composed_config
 
 from capsexp.data import source
 from capsexp.evaluate.predict import predictions
-from capsexp.inspect.restore import restore
+from capsexp.run.restore import restore
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from support import Trained, composed_config
 
 from capsexp.data import source
 from capsexp.evaluate.robustness import GRID, mapped, matrix, robustness, unmapped
-from capsexp.inspect.restore import restore
 from capsexp.run.plan import LAST
+from capsexp.run.restore import restore
 
 PAIRS = ("+data.synthesis={name: pairs, _target_: capsexp.data.synthesis.DiverseMultiMNIST}", "data.size=36")
 AFFINE = ("+data.synthesis={name: affine, _target_: capsexp.data.synthesis.AffineMNIST}", "data.size=40")

@@ -16,10 +16,10 @@ from torch.utils.tensorboard import SummaryWriter
 
 from capsexp.figures import alberti, catalogue, networks, ou
 from capsexp.figures.sources import Missing, Sources
-from capsexp.inspect.restore import Restored, restore
 from capsexp.inspect.traversal import traverse
 from capsexp.results.collect import Line
 from capsexp.run.records import Record
+from capsexp.run.restore import Restored, restore
 
 
 def image(above: int, below: int) -> NDArray[np.uint8]:

@@ -20,12 +20,12 @@ from capsexp.errors import InputError
 from capsexp.inspect import __main__ as inspect
 from capsexp.inspect.analysis import InputImage, analyse, to_json
 from capsexp.inspect.picture import draw_scores, picture
-from capsexp.inspect.restore import Restored, restore
 from capsexp.run.build import build
 from capsexp.run.capture import capture
 from capsexp.run.checkpoints import load
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
+from capsexp.run.restore import Restored, restore
 
 
 @pytest.fixture(scope="module")

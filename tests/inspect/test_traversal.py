@@ -6,8 +6,8 @@ from matplotlib.figure import Figure
 from support import Trained
 
 from capsexp.inspect.picture import draw_traversal
-from capsexp.inspect.restore import restore
 from capsexp.inspect.traversal import OFFSETS, traverse
+from capsexp.run.restore import restore
 
 
 def test_the_offsets_are_sabours() -> None:

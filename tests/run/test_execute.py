@@ -26,12 +26,12 @@ from capsexp.data.module import constant_guess
 from capsexp.data.source import load
 from capsexp.errors import InputError, RunError
 from capsexp.evaluate.evaluation import evaluate_split
-from capsexp.inspect.restore import restore
 from capsexp.run import checkpoints, environment, execute, records
 from capsexp.run.checkpoints import EpochCheckpoint
 from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import BEFORE, BEST, LAST, plan
+from capsexp.run.restore import restore
 from capsexp.run.tensorboard import TensorBoard, folder_of
 
 

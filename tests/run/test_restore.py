@@ -14,9 +14,9 @@ from support import Trained, put
 from capsexp.errors import InputError
 from capsexp.evaluate.evaluation import evaluate
 from capsexp.inspect import __main__ as inspect
-from capsexp.inspect.restore import DATA, SAMPLE, restore
 from capsexp.nn import LinearCapsules
 from capsexp.run import checkpoints, records
+from capsexp.run.restore import DATA, SAMPLE, restore
 
 REMEDY = "; delete it if it was one: rerun=true on its run makes it again"
 
