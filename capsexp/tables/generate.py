@@ -1,4 +1,4 @@
-"""The generated files of all studies: results/tables and the README's block."""
+"""The generated files of all studies: results/tables and the README's numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from capsexp.study.setting import Setting
 from capsexp.study.studies import published_number
 from capsexp.tables import latex, markdown, pages
 from capsexp.tables.pages import Page
-from capsexp.tables.readme import block, index, with_block
+from capsexp.tables.readme import filled, index
 from capsexp.tables.texts import one_line
 
 #: What a spreadsheet's formula begins with.
@@ -55,7 +55,7 @@ def regenerate(
         typed: what replaces the rows' own choices, as on the command line; see capsexp.study.selection.
         output: the folder that gets NAME.md, NAME.csv and NAME.tex; None writes none. With `results`/tables, and all
             studies, `results`/README.md is their index, unless there is another file of that name.
-        readme: the README whose block is made again, for all studies; None leaves it alone.
+        readme: the README whose numbers are filled again, for all studies; None leaves it alone.
         check: writes nothing; `changed` and `removed` are what would be.
 
     Raises InputError for a study or a folder that doesn't exist, and for typed words that make no sense.
@@ -75,7 +75,8 @@ def regenerate(
         made.trials = int((found.state == "trial").sum())
         made.unassigned = len(set(finished.key) - set(pd.concat([one.runs.key for one in collected])))
         if readme is not None:
-            files[readme] = with_block(readme, block(collected))
+            files[readme], stale = filled(readme, collected)
+            made.problems += stale
         if output == results / "tables" and markdown.may_replace(results / "README.md"):
             files[results / "README.md"] = index(collected, made.unassigned)
         if output is not None:

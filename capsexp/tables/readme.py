@@ -1,15 +1,14 @@
-"""The README's block, what was found in short, and results/README.md, the index of all studies."""
+"""The README's numbers, which it refers to by claim, and results/README.md, the index of all studies."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 import pandas as pd
 
-from capsexp.errors import InputError
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Line, Results
-from capsexp.study.setting import title
 from capsexp.study.studies import Row, Study, published_number
 from capsexp.tables import markdown, summary
 from capsexp.tables.markdown import Marked
@@ -17,34 +16,17 @@ from capsexp.tables.pages import Table, source, spent
 from capsexp.tables.summary import Stated
 from capsexp.tables.texts import (
     DIGITS,
-    UNDECIDED,
     answers,
     claim_texts,
     decimal,
     effect,
     mean_and_spread,
-    training,
     unlearned,
     verdict,
 )
 
-BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
-
-#: What `make figures` draws of the claims on attention; the numbers stand in the tables.
-PICTURE = """<picture>
-<source media="(max-width: 640px) and (prefers-color-scheme: dark)" srcset="results/figures/answer_narrow_dark.svg">
-<source media="(max-width: 640px)" srcset="results/figures/answer_narrow_light.svg">
-<source media="(prefers-color-scheme: dark)" srcset="results/figures/answer_dark.svg">
-<img src="results/figures/answer_light.svg" width="100%" alt="Accuracy with attention minus without, published and \
-measured with its 95 % interval, by data set">
-</picture>"""
-
-LEGEND = (
-    "The two claims of which most is known, and a published accuracy, of each source; [all](results/README.md). "
-    "Measured: the effect and its 95 % interval, unless a network has one run, or the mean ± standard deviation "
-    "(number of seeds). Open: the runs cannot decide. So far: after shorter training than the paper's, or with other "
-    "data. [What each verdict means](docs/verdicts.md)."
-)
+#: [number](results/tables/STUDY.md "CLAIM: FIELD; VERDICT"), or [number](results/README.md "NAME")
+_REFERENCE = re.compile(r'\[([^\]]*)\]\(results/(?:tables/(\w+)|README)\.md "([^"]+)"\)')
 
 #: The measures of the short tables.
 NAMES = {"accuracy": "maximum %", "first_epoch": "first epoch"}
@@ -55,38 +37,66 @@ CAPTION = (
 )
 
 
-def with_block(readme: Path, block: str) -> str:
-    """The README with this block between its marks; raises InputError where they are missing."""
-    text = readme.read_text(encoding="utf-8") if readme.exists() else ""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise InputError(f"{readme}: must have a line {BEGIN} and, below it, a line {END}")
-    return f"{before}{begin}\n\n{block}\n\n{end}{after}"
+def has_references(text: str) -> bool:
+    """Whether numbers of a README are filled from records."""
+    return _REFERENCE.search(text) is not None
 
 
-def block(studies: Sequence[Results]) -> str:
-    """The answer, its picture, and what is most known of each source: two claims and a published number."""
-    rows: list[list[str]] = []
-    for name, of_source in summary.by_source(studies).items():
-        known = [*map(_claim_row, summary.foremost(of_source)), *_number_row(of_source)]
-        link = f"[{markdown.escaped(name)}](results/README.md#{quote(name)})"
-        first = Marked(f"{link}: {summary.extent(of_source)} tested")
-        rows += [[first if place == 0 else "", *row] for place, row in enumerate(known)]
-    columns = ["source", "claim, or published accuracy", "measured here", "verdict", "training here"]
-    answer = markdown.escaped(" ".join(summary.answer(studies)))
-    return "\n\n".join([answer, PICTURE, LEGEND, markdown.table(Table("", columns, "lllll", rows))])
+def filled(readme: Path, studies: Sequence[Results]) -> tuple[str, list[str]]:
+    """A README with its numbers, and a line for each sentence to be written again.
+
+    A number is a link with a title: the claim, which of its numbers (`measured` or `claimed`, or `verdict` where the
+    text stays), and the verdict that the sentence states, if any. Or it counts claims, by the names of `_counts`.
+    """
+    claims = {(one.study.name, summary.short(claim)): claim for one in studies for claim in one.claims}
+    counts, problems = _counts(studies), list[str]()
+
+    def fill(found: re.Match[str]) -> str:
+        text, study, title = found.groups()
+        if study is None:
+            number = counts.get(title)
+        else:
+            about, _, rest = title.rpartition(": ")
+            field, _, stated = rest.partition("; ")
+            claim = claims.get((study, about))
+            number = _number(claim, field, text) if claim else None
+            if claim and stated and answers(claim) != stated:
+                told = f"{about}: it is called {stated}, and is {answers(claim)}"
+                problems.append(f"{readme}: {told}; write the sentence and its reference again")
+        if number is None:
+            problems.append(f"{readme}: {title}: no such claim or number")
+        return found[0] if number is None else found[0].replace(f"[{text}]", f"[{number}]", 1)
+
+    return _REFERENCE.sub(fill, readme.read_text(encoding="utf-8")), problems
+
+
+def _number(claim: MeasuredClaim, field: str, text: str) -> str | None:
+    """A number of a claim; None for one that it doesn't have."""
+    if field == "measured":
+        return effect(claim.claim, claim.measured) if claim.measured else None
+    printed = {"claimed": claim.claim.claimed.replace("-", "−"), "verdict": text}
+    return printed.get(field)
+
+
+def _counts(studies: Sequence[Results]) -> dict[str, str]:
+    """How many claims there are, and how many were tested in which way."""
+    claims = [one.claim for one in summary.stated(studies)]
+    tested = [claim for claim in claims if claim.measured]
+    whole = [claim for claim in tested if claim.runs and not claim.so_far]
+    shorter = [claim for claim in tested if claim.runs and claim.so_far]
+    counted = len(tested) - len(whole) - len(shorter)
+    numbers = {"claims": len(claims), "tested": len(tested), "counted": counted}
+    return {name: f"{count:,}" for name, count in {**numbers, "whole": len(whole), "shorter": len(shorter)}.items()}
 
 
 def index(studies: Sequence[Results], unassigned: int) -> str:
-    """results/README.md: the claims by verdict, the short tables source by source, and how much was run.
+    """results/README.md: source by source its short tables and, folded, its claims by verdict; how much was run.
 
     Args:
         unassigned: records that belong to no study.
     """
     answer = markdown.escaped(" ".join(summary.answer(studies)))
     parts = [markdown.GENERATED, "# Results", answer, _spent(studies, unassigned)]
-    parts += ["## Claims that were tested", markdown.table(_claims(summary.stated(studies)))]
     for name, of_source in summary.by_source(studies).items():
         conclusion = summary.conclusion(of_source)
         parts += [f"## {markdown.escaped(name)}", markdown.escaped(f"{conclusion[:1].upper()}{conclusion[1:]}.")]
@@ -95,6 +105,9 @@ def index(studies: Sequence[Results], unassigned: int) -> str:
             parts.append(f"**{_link(results)}** {markdown.escaped(described)}")
             if (found := short_table(results)) is not None:
                 parts.append(markdown.table(found))
+        if (claims := _claims(summary.stated(of_source))).rows:
+            summed = f"<details><summary>Claims of {markdown.escaped(name)} that were tested</summary>"
+            parts += [summed, markdown.table(claims), "</details>"]
     return "\n\n".join([*parts, CAPTION, "## What was run", markdown.table(_overview(studies))]) + "\n"
 
 
@@ -136,43 +149,6 @@ def position(study: Study, row: Row) -> tuple[str, str]:
         return "", row.name
     label = row.labels[study.columns.index(study.across)]
     return " ".join(row.name.replace(label, "", 1).split()), label
-
-
-def _claim_row(claim: MeasuredClaim) -> list[str]:
-    """DA-CapsNet is better by 2.52 points, +1.89 points (+0.07 to +3.71), supported so far, 10 of 100 epochs."""
-    judged = Marked(f"**{markdown.escaped(answers(claim))}**") if claim.holds else answers(claim)
-    return [
-        summary.short(claim),
-        effect(claim.claim, claim.measured) if claim.measured else "",
-        judged,
-        training(claim),
-    ]
-
-
-def _number_row(studies: Sequence[Results]) -> list[list[str]]:
-    """The published number of which most is known, and ours: 91.36 % of CapsNet SVHN, 79.64 ± 0.77 (3) %, 40 epochs."""
-    found: list[tuple[tuple[float, ...], list[str]]] = []
-    for line in (line for results in studies for line in results.lines):
-        cell, setting = line.cell("accuracy"), line.setting
-        if (
-            setting
-            and line.runs
-            and cell.verdict not in (None, "not comparable")
-            and not (line.row.reading_of or cell.unstable)
-        ):
-            trained = ", ".join(filter(None, [cell.so_far or line.training, unlearned(cell)]))
-            published, _, measured = _cell(line, "accuracy").partition(" → ")
-            data = title(line.runs[0].data)
-            name = line.row.name if data in line.row.name else f"{line.row.name} on {data}"
-            row = [
-                f"Accuracy of {name}: {published} %",
-                f"{measured} %",
-                Marked(f"**{verdict(cell)}**"),
-                trained,
-            ]
-            decided = cell.verdict not in (*UNDECIDED, "compatible, imprecise")
-            found.append(((setting.whole, setting.fraction, decided, cell.n), row))
-    return [max(found, key=lambda one: one[0])[1]] if found else []
 
 
 def _claims(claims: Sequence[Stated]) -> Table:

@@ -6,15 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from capsexp.errors import plural
 from capsexp.results.cells import JUDGED, Cell, NumberVerdict
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
-from capsexp.results.runs import COSTS
 from capsexp.results.statistics import Answer
 from capsexp.study.setting import title
-from capsexp.study.studies import published_number
-from capsexp.tables.texts import UNDECIDED, conjoined, one_line, verdict
+from capsexp.tables.texts import conjoined, one_line, verdict
 
 #: Verdicts that are one, in the order in which they are listed.
 ORDER = [*get_args(Answer), *get_args(NumberVerdict), "equal", "different"]
@@ -102,32 +99,6 @@ def conclusion(studies: Sequence[Results]) -> str:
         f"{len(judged)} published numbers: {listed(map(verdict, judged))}" if judged else "",
     ]
     return "; ".join(filter(None, parts)) if claims or judged else "nothing to test"
-
-
-def extent(studies: Sequence[Results]) -> str:
-    """How much was tested: 22 of 38 claims, 25 published numbers."""
-    claims = [one.claim for one in stated(studies)]
-    parts = [f"{sum(one.measured is not None for one in claims)} of {len(claims)} claims" if claims else ""]
-    parts.append(plural(number, "published number") if (number := len(numbers(studies))) else "")
-    return ", ".join(filter(None, parts)) or "nothing"
-
-
-def foremost(studies: Sequence[Results]) -> list[MeasuredClaim]:
-    """The two claims of which most is known: decided ones first, sizes before directions, costs last, then by p-value.
-
-    The second is of another study if one of those is as decided.
-    """
-
-    def order(one: Stated) -> tuple[bool, bool, bool, float]:
-        claim, measured = one.claim.claim, one.claim
-        sized, p_value = published_number(claim.claimed) is not None, measured.p_value
-        undecided = measured.decided in UNDECIDED
-        return undecided, not sized, claim.measure in COSTS, 1.0 if p_value is None else p_value
-
-    ranked = sorted((one for one in stated(studies) if one.claim.measured and one.claim.runs), key=order)
-    second = [one for one in ranked[1:] if order(one)[0] == order(ranked[1])[0]]
-    second.sort(key=lambda one: one.results is ranked[0].results)
-    return [one.claim for one in [*ranked[:1], *second[:1]]]
 
 
 def rows_run(studies: Sequence[Results]) -> str:
