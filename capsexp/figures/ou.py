@@ -9,8 +9,7 @@ from capsexp.figures.curves import Drawing, band, draw_curves, told, without
 from capsexp.figures.networks import examples, trained
 from capsexp.figures.sources import Missing, Sources, Trainings
 from capsexp.figures.style import WIDTH, PaperFigure, legend
-from capsexp.inspect.picture import draw_traversal
-from capsexp.inspect.traversal import OFFSETS, traverse
+from capsexp.figures.traversal import OFFSETS, draw_traversal, traverse
 from capsexp.study import setting
 
 STUDY, BACKPROP = "ou_traversal", "ou_backprop"

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from capsexp.data.source import class_names
 from capsexp.errors import RunError
+from capsexp.figures.traversal import OFFSETS, traverse
 from capsexp.inspect.receptive_field import ReceptiveFields, receptive_fields
-from capsexp.inspect.traversal import OFFSETS, traverse
 from capsexp.nn.losses import reconstruction_loss
 from capsexp.nn.scores import Scores
 from capsexp.run.capture import AttentionMap, Capture, LayerCapture, capture, entropy

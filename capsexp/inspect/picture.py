@@ -8,10 +8,8 @@ from functools import partial
 
 import numpy as np
 import torch
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
@@ -19,8 +17,8 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from capsexp.figures.style import GREY, STYLES, default_style
+from capsexp.figures.traversal import draw_traversal
 from capsexp.inspect.analysis import Analysis, ChildCapsule, LayerAnalysis
-from capsexp.inspect.traversal import OFFSETS
 
 WIDTH = 11.0  # inches
 MAX_ITERATIONS = 5  # side by side
@@ -212,35 +210,6 @@ def _traversal(analysis: Analysis, traversal: Tensor, part: SubFigure) -> None:
     axis.set_ylabel("dimension")
     axis.set_xlabel("added to it; at 0 the reconstruction itself")
     part.colorbar(drawn, ax=axis, shrink=0.5, label="difference from the unchanged reconstruction")
-
-
-def draw_traversal(axis: Axes, reconstructions: Tensor, largest: float | None = None) -> ScalarMappable:
-    """The reconstructions of `traverse`, [D, 11, channels, H, W]: a row a dimension, from 1, a column an offset.
-
-    At offset 0 the reconstruction itself, elsewhere the difference from it, as the mean over the channels.
-
-    Args:
-        largest: the difference at the ends of the colours; None: the largest of this one.
-
-    Returns:
-        what a colour bar needs.
-    """
-    middle = OFFSETS.index(0.0)
-    unchanged = reconstructions[:, middle]
-    differences = (reconstructions - unchanged[:, None]).mean(dim=2)  # [D, 11, H, W]
-    largest = largest or float(differences.abs().max()) or 1.0
-    drawn = ScalarMappable(Normalize(-largest, largest), colormaps["PuOr"].resampled(41))  # few colours: small files
-    tiles = torch.from_numpy(drawn.to_rgba(differences.numpy().reshape(-1))[:, :3]).view(*differences.shape, 3)
-    tiles[:, middle] = unchanged.movedim(1, -1).expand(*unchanged.shape[:1], *unchanged.shape[2:], 3)
-    tiles = torch.nn.functional.pad(tiles, (0, 0, 1, 0, 1, 0), value=0.6)  # grey lines between them
-    dimensions, offsets, height, width, _ = tiles.shape
-    axis.imshow(tiles.transpose(1, 2).reshape(dimensions * height, offsets * width, 3), interpolation="none")
-    ends = {place: f"{OFFSETS[place]:+.2f}".replace("-", "−") for place in (0, offsets - 1)} | {middle: "0"}
-    axis.set_xticks([(place + 0.5) * width for place in ends], list(ends.values()))
-    axis.set_yticks([(row + 0.5) * height for row in range(dimensions)], [str(row + 1) for row in range(dimensions)])
-    axis.tick_params(length=0)
-    axis.spines[:].set_visible(False)
-    return drawn
 
 
 def _title(part: SubFigure, text: str) -> None:

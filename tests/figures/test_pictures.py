@@ -16,7 +16,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from capsexp.figures import alberti, catalogue, networks, ou
 from capsexp.figures.sources import Missing, Sources
-from capsexp.inspect.traversal import traverse
+from capsexp.figures.traversal import traverse
 from capsexp.results.collect import Line
 from capsexp.run.records import Record
 from capsexp.run.restore import Restored, restore

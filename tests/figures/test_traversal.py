@@ -5,8 +5,7 @@ import torch
 from matplotlib.figure import Figure
 from support import Trained
 
-from capsexp.inspect.picture import draw_traversal
-from capsexp.inspect.traversal import OFFSETS, traverse
+from capsexp.figures.traversal import OFFSETS, draw_traversal, traverse
 from capsexp.run.restore import restore
 
 

@@ -1,0 +1,65 @@
+"""Reconstructions with one component of a class capsule changed, and their picture (Sabour et al. 2017, sec. 5.1)."""
+
+import torch
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from torch import Tensor
+
+from capsexp.run.module import CapsuleModule
+
+#: What is added to one dimension of the predicted capsule: from −0.25 to 0.25 in steps of 0.05.
+OFFSETS = tuple(step / 20 for step in range(-5, 6))
+
+
+@torch.no_grad()
+def traverse(module: CapsuleModule, pixels: Tensor) -> Tensor:
+    """One image's reconstructions, [D, 11, channels, H, W], for each dimension of the predicted capsule and offset.
+
+    At offset 0, [:, 5], is the reconstruction itself.
+
+    Args:
+        module: with a decoder, in evaluation mode.
+        pixels: of one image, [channels, H, W], between 0 and 1.
+    """
+    assert module.decoder is not None
+    scores, poses = module(pixels[None])
+    assert poses is not None
+    predicted = scores[0].argmax()
+    dimensions = poses.shape[-1]
+    offsets = torch.tensor(OFFSETS, device=poses.device, dtype=poses.dtype)
+    steps = torch.eye(dimensions, device=poses.device, dtype=poses.dtype)[:, None] * offsets[:, None]  # [D, 11, D]
+    changed = poses.repeat(dimensions * len(OFFSETS), 1, 1)
+    changed[:, predicted] += steps.flatten(0, 1)
+    reconstructions: Tensor = module.decoder(changed, predicted.expand(len(changed)))
+    return reconstructions.view(dimensions, len(OFFSETS), *reconstructions.shape[1:])
+
+
+def draw_traversal(axis: Axes, reconstructions: Tensor, largest: float | None = None) -> ScalarMappable:
+    """The reconstructions of `traverse`, [D, 11, channels, H, W]: a row a dimension, from 1, a column an offset.
+
+    At offset 0 the reconstruction itself, elsewhere the difference from it, as the mean over the channels.
+
+    Args:
+        largest: the difference at the ends of the colours; None: the largest of this one.
+
+    Returns:
+        what a colour bar needs.
+    """
+    middle = OFFSETS.index(0.0)
+    unchanged = reconstructions[:, middle]
+    differences = (reconstructions - unchanged[:, None]).mean(dim=2)  # [D, 11, H, W]
+    largest = largest or float(differences.abs().max()) or 1.0
+    drawn = ScalarMappable(Normalize(-largest, largest), colormaps["PuOr"].resampled(41))  # few colours: small files
+    tiles = torch.from_numpy(drawn.to_rgba(differences.numpy().reshape(-1))[:, :3]).view(*differences.shape, 3)
+    tiles[:, middle] = unchanged.movedim(1, -1).expand(*unchanged.shape[:1], *unchanged.shape[2:], 3)
+    tiles = torch.nn.functional.pad(tiles, (0, 0, 1, 0, 1, 0), value=0.6)  # grey lines between them
+    dimensions, offsets, height, width, _ = tiles.shape
+    axis.imshow(tiles.transpose(1, 2).reshape(dimensions * height, offsets * width, 3), interpolation="none")
+    ends = {place: f"{OFFSETS[place]:+.2f}".replace("-", "−") for place in (0, offsets - 1)} | {middle: "0"}
+    axis.set_xticks([(place + 0.5) * width for place in ends], list(ends.values()))
+    axis.set_yticks([(row + 0.5) * height for row in range(dimensions)], [str(row + 1) for row in range(dimensions)])
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+    return drawn
