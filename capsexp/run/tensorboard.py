@@ -64,6 +64,7 @@ class TensorBoard(Callback):
     def __init__(self, planned: Plan) -> None:
         self.planned = planned
         self.writer: SummaryWriter | None = None
+        self.hook = threading.excepthook
         self.scores: list[Tensor] = []
         self.labels: list[Tensor] = []
 
@@ -74,7 +75,7 @@ class TensorBoard(Callback):
         if not done:
             for earlier in folder_of(self.planned).glob("events.out.tfevents.*"):
                 earlier.unlink()
-        self.writer = _open(folder_of(self.planned), purge_step=done + 1)
+        self.writer = self._open(purge_step=done + 1)
         if not done:
             with _isolated(module):
                 self._write_configuration(self.writer, module)
@@ -116,6 +117,17 @@ class TensorBoard(Callback):
         closing = threading.Thread(target=self._close, daemon=True)
         closing.start()
         closing.join(_CLOSING)
+        threading.excepthook = self.hook
+
+    def _open(self, purge_step: int | None = None) -> SummaryWriter:
+        """A writer whose thread doesn't print an OSError: the writer raises it again, and the run names its folder."""
+
+        def print_others(failure: threading.ExceptHookArgs) -> None:
+            if not isinstance(failure.exc_value, OSError):
+                self.hook(failure)
+
+        threading.excepthook = print_others
+        return SummaryWriter(folder_of(self.planned), purge_step=purge_step)
 
     def _close(self) -> None:
         if self.writer is not None:
@@ -124,12 +136,15 @@ class TensorBoard(Callback):
 
     def finish(self, record: records.Record) -> None:
         """Writes the maximum, its first epoch, and the end of the HParams page's session."""
-        writer = self.writer or _open(folder_of(self.planned))
+        writer = self.writer or self._open()
         for tag, value in final_scalars(record).items():
             writer.add_scalar(tag, value, record.first_epoch_to_max)
         _, _, session_end = hparams_summaries({}, {})  # type: ignore[no-untyped-call]
         _events(writer).add_summary(session_end)
-        writer.close()
+        try:
+            writer.close()
+        finally:
+            threading.excepthook = self.hook
 
     def _write_configuration(self, writer: SummaryWriter, module: CapsuleModule) -> None:
         """Hyperparameters, command, parameters, the network's graph."""
@@ -139,7 +154,10 @@ class TensorBoard(Callback):
             writer.add_text("command", f"`{self.planned.command}`")
         writer.add_text("parameters", parameter_table(module))
         data = self.planned.config.data
-        with suppress(Exception), warnings.catch_warnings():  # a network that can't be traced goes without a graph
+        with (
+            suppress(RuntimeError, TypeError, ValueError),
+            warnings.catch_warnings(),
+        ):  # a network that can't be traced goes without a graph
             warnings.simplefilter("ignore")
             writer.add_graph(TracedNetwork(module), torch.zeros(1, data.channels, data.size, data.size))
 
@@ -192,38 +210,11 @@ class TracedNetwork(nn.Module):
         return (scores,) if self.decoder is None else (scores, self.decoder(poses, scores.argmax(dim=1)))
 
 
-class _Histogram:
-    """Counts of finite values in equal bins from `low` to `high`."""
-
-    def __init__(self, low: float = 0.0, high: float = 1.0) -> None:
-        self.low, self.high = low, high
-        self.counts = torch.zeros(BINS)
-        self.range: list[float] = []
-        self.num, self.sum, self.sum_squares = 0, 0.0, 0.0
-
-    def add(self, values: Tensor) -> None:
-        """Counts on the CPU: on CUDA torch refuses it among deterministic algorithms."""
-        values = values[values.isfinite()].float()
-        if len(values):
-            self.counts += torch.histc(values.cpu(), BINS, self.low, self.high)
-            self.range += [float(values.min()), float(values.max())]
-            self.num += len(values)
-            self.sum += float(values.sum())
-            self.sum_squares += float(values.square().sum())
-
-    def write(self, writer: SummaryWriter, tag: str, epoch: int) -> None:
-        """Adds it to the event file."""
-        writer.add_histogram_raw(
-            tag,
-            min=min(self.range, default=0.0),
-            max=max(self.range, default=0.0),
-            num=self.num,
-            sum=self.sum,
-            sum_squares=self.sum_squares,
-            bucket_limits=torch.linspace(self.low, self.high, BINS + 1)[1:].tolist(),
-            bucket_counts=self.counts.tolist(),
-            global_step=epoch,
-        )
+def _write_histogram(writer: SummaryWriter, tag: str, values: Tensor, epoch: int) -> None:
+    """Adds the histogram of the finite values, if there are any."""
+    finite = values[values.isfinite()]
+    if len(finite):
+        writer.add_histogram(tag, finite.float(), epoch, BINS)
 
 
 def _write_scores(writer: SummaryWriter, module: CapsuleModule, scores: Tensor, labels: Tensor, epoch: int) -> None:
@@ -233,30 +224,24 @@ def _write_scores(writer: SummaryWriter, module: CapsuleModule, scores: Tensor, 
         return
     correct = multi_hot(labels, scores.shape[1]).bool()
     for name, values in (("correct", scores[correct]), ("others", scores[~correct])):
-        finite = values[values.isfinite()]
-        unbounded = kind.presence == "pose" and len(finite)
-        histogram = _Histogram(float(finite.min()), float(finite.max())) if unbounded else _Histogram()
-        histogram.add(values)
-        histogram.write(writer, f"{_SCORES[kind.presence]}/{name}", epoch)
+        _write_histogram(writer, f"{_SCORES[kind.presence]}/{name}", values, epoch)
 
 
 def _write_routing(writer: SummaryWriter, module: CapsuleModule, pixels: Tensor, labels: Tensor, epoch: int) -> None:
     """Routing coefficients, their entropies, maps of them, and the reconstructions of some images."""
-    entropies, histograms = defaultdict[str, list[float]](list), defaultdict[str, _Histogram](_Histogram)
+    coefficients = defaultdict[str, list[Tensor]](list)
     drawn, maps = [], []
     for image, label in zip(pixels[:, None], labels[:, None], strict=True):  # one by one, for the memory of the votes
         observed = capture(module, image)
         for layer in observed.layers:
-            for number, coefficients in enumerate(layer.coefficients, start=1):
-                name = f"{layer.name}/iteration_{number}"
-                entropies[name].append(entropy(coefficients))
-                histograms[name].add(coefficients)
+            for number, distributions in enumerate(layer.coefficients, start=1):
+                coefficients[f"{layer.name}/iteration_{number}"].append(distributions.float().cpu())
         maps += _maps(observed, label, image.shape[-1])
         if module.decoder is not None:
             drawn.append(module.decoder(observed.prediction.poses, label).float())
-    for name, values in entropies.items():
-        writer.add_scalar(f"routing_entropy/{name}", sum(values) / len(values), epoch)
-        histograms[name].write(writer, f"routing_coefficients/{name}", epoch)
+    for name, values in coefficients.items():
+        writer.add_scalar(f"routing_entropy/{name}", entropy(torch.cat(values)), epoch)
+        _write_histogram(writer, f"routing_coefficients/{name}", torch.cat(values), epoch)
     if maps:
         columns = torch.cat([pixels.mean(dim=1, keepdim=True), torch.stack(maps)], dim=2)
         writer.add_image("routing", torch.cat(list(columns), dim=2), epoch)
@@ -287,17 +272,6 @@ def _isolated(module: CapsuleModule) -> Iterator[None]:
     devices = [module.device] if module.device.type == "cuda" else []
     with torch.random.fork_rng(devices), torch.no_grad():
         yield
-
-
-def _open(folder: Path, purge_step: int | None = None) -> SummaryWriter:
-    """A writer whose thread doesn't print an OSError: the writer raises it again, where the folder is added to it."""
-
-    def print_others(failure: threading.ExceptHookArgs) -> None:
-        if not isinstance(failure.exc_value, OSError):
-            threading.__excepthook__(failure)
-
-    threading.excepthook = print_others
-    return SummaryWriter(folder, purge_step=purge_step)
 
 
 def _events(writer: SummaryWriter) -> FileWriter:
