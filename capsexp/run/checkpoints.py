@@ -26,35 +26,38 @@ from capsexp.run.plan import BEFORE, BEST, LAST, Plan
 #: Seconds from one writing of checkpoints to the next, where epochs are shorter.
 INTERVAL = 30.0
 
-#: Checkpoints in memory, by the file that they are for.
-Held = dict[Path, dict[str, Any]]
 
-
-class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes beside the target, flushes to disk, then renames; reads tensors and plain containers only.
+class HeldCheckpointIO(TorchCheckpointIO):
+    """Holds checkpoints in memory until they are written; reads tensors and plain containers only.
 
     Lightning's own writes to the system's temporary folder and moves from there: never flushed to disk, and copied,
     which a kill can interrupt, where that folder is on another file system.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: dict[Path, dict[str, Any]] = {}
+
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
-        """Replaces `path` by the whole checkpoint, or leaves it as it was; of LAST, the one before it is kept.
-
-        With `storage_options`, the checkpoint is copied to it instead.
-        """
-        path = Path(path)
-        if storage_options is not None:
-            storage_options[path] = copy.deepcopy(checkpoint)
-            return
-        if path.name == LAST:
-            _keep_before(path)
-        _save(checkpoint, path)
+        """Holds a copy."""
+        self.held[Path(path)] = copy.deepcopy(checkpoint)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """See `load`."""
         return load(Path(path), map_location)
+
+    def write(self) -> None:
+        """Writes what is held, once: not again where that fails. Each file is replaced whole, or left as it was.
+
+        BEST first: from LAST on, no epoch is repeated. Of LAST, the one before it is kept.
+        """
+        held, self.held = self.held, {}
+        for path in sorted(held, key=lambda path: path.name == LAST):
+            if path.name == LAST:
+                _keep_before(path)
+            _save(held[path], path)
 
 
 class EpochCheckpoint(Checkpoint):
@@ -72,8 +75,7 @@ class EpochCheckpoint(Checkpoint):
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.held: Held = {}
+        self.folder, self.files = folder, HeldCheckpointIO()
         self.written: float | None = None  # when
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -81,22 +83,16 @@ class EpochCheckpoint(Checkpoint):
         assert isinstance(module, CapsuleModule)
         accuracies = [row[f"{module.planned.eval_split}_accuracy"] for row in module.history]
         if accuracies[-1] > max(accuracies[:-1], default=-1):
-            trainer.save_checkpoint(self.folder / BEST, weights_only=True, storage_options=self.held)
-        trainer.save_checkpoint(self.folder / LAST, storage_options=self.held)
+            trainer.save_checkpoint(self.folder / BEST, weights_only=True)
+        trainer.save_checkpoint(self.folder / LAST)
         due = self.written is None or time.monotonic() - self.written >= INTERVAL
         if due or len(module.history) >= module.planned.epochs:
-            self._write(trainer)
+            self.files.write()
+            self.written = time.monotonic()
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
         """Writes what is held: an interrupted run continues after its last whole epoch."""
-        self._write(trainer)
-
-    def _write(self, trainer: pl.Trainer) -> None:
-        """Writes what is held, once: not again where that fails."""
-        held, self.held = self.held, {}
-        for path in sorted(held, key=lambda path: path.name == LAST):  # BEST first: from LAST on, no epoch is repeated
-            trainer.strategy.checkpoint_io.save_checkpoint(held[path], path)
-        self.written = time.monotonic()
+        self.files.write()
 
 
 def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:

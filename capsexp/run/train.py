@@ -19,7 +19,7 @@ from capsexp.errors import InputError, RunError, first_line
 from capsexp.files import naming
 from capsexp.run import environment, records
 from capsexp.run.build import build
-from capsexp.run.checkpoints import AtomicCheckpointIO, EpochCheckpoint, best_epoch, drop_optimizer, load, resumable
+from capsexp.run.checkpoints import EpochCheckpoint, best_epoch, drop_optimizer, load, resumable
 from capsexp.run.distributed import OwnSignals, check_splittable
 from capsexp.run.loggers import EpochLogger, make_loggers
 from capsexp.run.module import CapsuleModule
@@ -128,7 +128,7 @@ def make_trainer(
     """Lightning's trainer of a run, without output of its own."""
     for library in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(library).setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    checkpoint = EpochCheckpoint(planned.folder)
     on_node = torchrun("LOCAL_WORLD_SIZE", 1)
     # Which parameters the loss depends on is the same in every step, and not all do in every network.
     strategy: Strategy | str = DDPStrategy(static_graph=True) if planned.processes > 1 else "auto"
@@ -141,8 +141,8 @@ def make_trainer(
         precision="bf16-mixed" if planned.precision == "bf16" else "32-true",
         deterministic=planned.config.trainer.deterministic,
         max_epochs=planned.epochs,
-        callbacks=[OwnSignals(), EpochCheckpoint(planned.folder), *callbacks],
-        plugins=[AtomicCheckpointIO()],
+        callbacks=[OwnSignals(), checkpoint, *callbacks],
+        plugins=[checkpoint.files],
         logger=loggers or False,
         num_sanity_val_steps=0,
         enable_progress_bar=False,
@@ -159,8 +159,9 @@ def _fit_and_test(
     loggers: Sequence[Logger] = (),
 ) -> float | None:
     """Trains; gives, under protocol heldout, the test accuracy of the best epoch in percent."""
-    trainer = make_trainer(planned, callbacks, loggers)
-    with naming(planned.folder), _interruptible():
+    with naming(planned.folder), _interruptible(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="pytorch_lightning")
+        trainer = make_trainer(planned, callbacks, loggers)
         _fit(planned, trainer, module, data, log)
         if planned.config.protocol != "heldout":
             return None

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -260,14 +259,16 @@ def test_checkpoints_are_written_by_time(
     assert epochs[BEST][-1] == record.first_epoch_to_max
 
 
-def test_the_best_weights_are_written_before_the_history_that_has_their_accuracy() -> None:
+def test_the_best_weights_are_written_before_the_history_that_has_their_accuracy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Else a kill between the two leaves best.ckpt as it was: the resumed run doesn't reach a new maximum there."""
     written: list[Path] = []
-    writer = SimpleNamespace(save_checkpoint=lambda checkpoint, path: written.append(path))
-    trainer: Any = SimpleNamespace(strategy=SimpleNamespace(checkpoint_io=writer))
-    callback = EpochCheckpoint(Path())
-    callback.held = {Path(LAST): {}, Path(BEST): {}}  # the second epoch of two was the better one
-    callback._write(trainer)
+    monkeypatch.setattr(checkpoints, "_save", lambda checkpoint, path: written.append(path))
+    files = EpochCheckpoint(Path()).files
+    for name in (LAST, BEST):  # the second epoch of two was the better one
+        files.save_checkpoint({}, name)
+    files.write()
     assert written == [Path(BEST), Path(LAST)]
 
 
