@@ -1,21 +1,26 @@
 """Files that are either complete or absent, also after a power cut."""
 
+import glob
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 PROBE = 1 << 16  # bytes; a record of 250 epochs has 80,000
+ABANDONED = 3600.0  # seconds after which nobody writes a temporary file any more
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Writes `path` through `write(stream)`: beside it first, on disk, then renamed into place.
 
-    Raises OSError with `path` as its file name when that fails; nothing is left behind then.
+    Raises OSError with `path` as its file name when that fails; nothing is left behind then. What a writer of `path`
+    left that was killed an hour ago is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    remove_parts(path.parent, f"{path.name}.", ABANDONED)
     part = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
     try:
         with part.open("xb") as stream:
@@ -65,10 +70,16 @@ def _named(error: OSError, path: Path) -> OSError:
     return error if error.errno is None else OSError(error.errno, os.strerror(error.errno), str(path))
 
 
-def remove_parts(folder: Path, name: str = "") -> None:
-    """Removes the temporary files of writers that were killed, of targets whose names begin with `name`."""
-    for part in folder.glob(f".{name}*.part"):
-        part.unlink(missing_ok=True)
+def remove_parts(folder: Path, name: str = "", age: float = 0.0) -> None:
+    """Removes the temporary files of writers that were killed, of targets whose names begin with `name`.
+
+    Args:
+        age: in seconds; younger files are kept: their writers may still be there.
+    """
+    for part in folder.glob(f".{glob.escape(name)}*.part"):
+        with suppress(OSError):
+            if time.time() - part.stat().st_mtime >= age:
+                part.unlink()
 
 
 def _sync_folder(folder: Path) -> None:

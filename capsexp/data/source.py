@@ -8,9 +8,11 @@ import dataclasses
 import http.client
 import os
 import shlex
+import shutil
 import socket
 import tarfile
 import tempfile
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _TIMEOUT = 20.0  # seconds without an answer
+_DOWNLOAD = ".capsexp-download-"  # how the names of temporary folders begin
+_ABANDONED = 86_400.0  # seconds after which nobody writes to such a folder any more
 _ROUNDING = 0.001  # of a typed mean or standard deviation
 _FAILURES = (OSError, RuntimeError, EOFError, ValueError, http.client.HTTPException, tarfile.TarError, zlib.error)
 
@@ -170,8 +174,11 @@ def _download(data: Data, reader: Reader, root: Path) -> None:
     They are downloaded to a temporary folder of the same file system, and renamed when they are complete.
     """
     beside = next(folder for folder in (root, *root.parents) if os.path.isdir(folder))
+    for left in beside.glob(f"{_DOWNLOAD}*"):  # by a process that was killed
+        if time.time() - left.stat().st_mtime > _ABANDONED:
+            shutil.rmtree(left, ignore_errors=True)
     try:
-        with tempfile.TemporaryDirectory(dir=beside, prefix=".capsexp-download-") as name, _timeout():
+        with tempfile.TemporaryDirectory(dir=beside, prefix=_DOWNLOAD) as name, _timeout():
             temporary = Path(name)
             reader.download(temporary)
             files = reader.locate(temporary)

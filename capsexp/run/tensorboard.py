@@ -154,10 +154,8 @@ class TensorBoard(Callback):
             writer.add_text("command", f"`{self.planned.command}`")
         writer.add_text("parameters", parameter_table(module))
         data = self.planned.config.data
-        with (
-            suppress(RuntimeError, TypeError, ValueError),
-            warnings.catch_warnings(),
-        ):  # a network that can't be traced goes without a graph
+        untraced = suppress(RuntimeError, TypeError, ValueError)  # a network that can't be traced goes without a graph
+        with untraced, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             writer.add_graph(TracedNetwork(module), torch.zeros(1, data.channels, data.size, data.size))
 

@@ -254,11 +254,16 @@ def test_a_download_is_checked_and_moved_into_place(
     monkeypatch.setattr(smallnorb, "_URL", url)
     monkeypatch.setattr(smallnorb, "_PUBLISHED", {name: md5(contents) for name, contents in packed.items()})
     root = tmp_path / "new" / "data"
+    left, current = (tmp_path / f".capsexp-download-{name}" for name in ("left", "current"))
+    left.mkdir()
+    current.mkdir()
+    os.utime(left, (0, 0))
     data = configuration(root, "norb", files, options={"camera": "left"}, download=True)
     assert load(data, lines.append).train_images[:, 0].tolist() == pixels(5, 2, 4, 4)[:, 0].tolist()
     assert lines[0] == f"little: downloading into {root} …"
     assert sorted(path.name for path in (root / "smallnorb").iterdir()) == sorted(f"{name}.gz" for name in files)
     assert sorted(path.name for path in root.iterdir()) == [".capsexp", "smallnorb"]
+    assert (left.exists(), current.exists()) == (False, True)
 
     monkeypatch.setattr(smallnorb, "_PUBLISHED", dict.fromkeys(packed, "0" * 32))
     message = refusal(replace(data, root=str(tmp_path / "other")))

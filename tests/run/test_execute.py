@@ -272,6 +272,13 @@ def test_the_best_weights_are_written_before_the_history_that_has_their_accuracy
     assert written == [Path(BEST), Path(LAST)]
 
 
+def test_a_kill_between_two_renames_leaves_no_temporary_file_for_ever(trained: Trained, tmp_path: Path) -> None:
+    shutil.copy(trained.folder / LAST, tmp_path)
+    os.link(tmp_path / LAST, tmp_path / BEFORE)  # killed before LAST was replaced
+    checkpoints._keep_before(tmp_path / LAST)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [BEFORE, LAST]
+
+
 def test_an_interruption_between_two_writings_loses_no_whole_epoch(
     tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

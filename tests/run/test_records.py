@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable
@@ -270,6 +271,16 @@ def test_summary() -> None:
     ]
     assert records.summary(rows, "test") == (95, 2, 94, 3.5)
     assert records.summary([], "test") == (None, None, None, None)
+
+
+def test_what_a_killed_writer_left_an_hour_ago_is_removed(tmp_path: Path) -> None:
+    old, young, other = (tmp_path / name for name in (".a[1].npz.x.part", ".a[1].npz.y.part", ".b.npz.x.part"))
+    for part in (old, young, other):
+        part.touch()
+    for part in (old, other):
+        os.utime(part, (0, 0))
+    write_atomically(tmp_path / "a[1].npz", lambda stream: stream.write(b"new"))
+    assert [part.exists() for part in (old, young, other)] == [False, True, True]
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
