@@ -103,24 +103,24 @@ def final_scalars(record: records.Record) -> dict[str, float]:
 
 
 def run_name(planned: Plan) -> str:
-    """A run's name in every logger, which says what differs between runs: `capsnet mnist r3 cbam s0 · 047117`.
+    """A run's name in every logger, which begins with what differs between runs: `cbam r3 s0 · capsnet mnist · 047117`.
 
     r3: three routing iterations. Options of the network and the routing are named where they are not at their defaults.
     Names of runs that differ only in loss, optimiser, preprocessing or precision differ in the key alone.
     """
     identity, iterations = planned.identity, planned.config.routing.get("iterations")
     model, routing, budget = identity["model"], identity["routing"], identity["budget"]
-    words = [model[NAME], identity["data"][NAME]]
-    words += [routing[NAME]] if routing[NAME] not in (*model[NAME].split("_"), "dynamic", "none") else []
+    words = [name for name in ("cbam", "conv", "caps") if identity["attention"].get(name)]
     words += [f"r{iterations}"] if iterations is not None else []
-    words += [name for name in ("cbam", "conv", "caps") if identity["attention"].get(name)]
     words += [
         f"{key}={value}" for key, value in {**routing, **model}.items() if key not in (NAME, TARGET, "iterations")
     ]
     words += ["reconstruction"] if identity["reconstruction"] else []
     words += [f"{budget[key]} {key.replace('_', ' ')}" for key in ("epochs", "train_images") if budget.get(key)]
     words += [identity["protocol"]] if identity["protocol"] != "paper" else []
-    text = " ".join([*words, f"s{identity['seed']}"]).replace("/", "-")
+    trained = [model[NAME], identity["data"][NAME]]
+    trained += [routing[NAME]] if routing[NAME] not in (*model[NAME].split("_"), "dynamic", "none") else []
+    text = " ".join([*words, f"s{identity['seed']}", "·", *trained]).replace("/", "-")
     return f"{text[:180]} · {records.key_of(identity)[:6]}"
 
 

@@ -128,5 +128,6 @@ def duration(seconds: float) -> str:
 
 def _description(module: CapsuleModule) -> str:
     done, planned = len(module.history), module.planned
-    accuracy = f", {module.history[-1][f'{planned.eval_split}_accuracy']:.2f} %" if done else ""
+    accuracies = [row[f"{planned.eval_split}_accuracy"] for row in module.history]
+    accuracy = f", last {accuracies[-1]:.2f} %, best {max(accuracies):.2f} %" if accuracies else ""
     return f"epoch {min(done + 1, planned.epochs)}/{planned.epochs}{accuracy}"

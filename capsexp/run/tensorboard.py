@@ -161,13 +161,13 @@ class TensorBoard(Callback):
 
 
 def folder_of(planned: Plan) -> Path:
-    """Where a run's event files are."""
-    return planned.folder.parent / FOLDER / run_name(planned)
+    """Where a run's event files are: its name, without blanks."""
+    return planned.folder.parent / FOLDER / run_name(planned).replace(" · ", "_").replace(" ", "-")
 
 
 def event_folders(logs: Path, key: str) -> list[Path]:
     """The folders with the event files of the run with this key, at most one but for equal beginnings of keys."""
-    return sorted((logs / FOLDER).glob(f"* · {key[:6]}"))
+    return sorted((logs / FOLDER).glob(f"*_{key[:6]}"))
 
 
 def has_histograms(epoch: int, epochs: int) -> bool:

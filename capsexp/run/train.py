@@ -105,7 +105,7 @@ def train(
         for board in tensorboard:
             board.finish(record)
         epochs.finish(record)
-    log(f"{planned.name}: {records.result_line(record)}")
+    log(records.result_line(record))
     log(f"record {planned.path}")
     if tensorboard:
         log(f"TensorBoard logs {folder_of(planned)}")

@@ -29,7 +29,7 @@ def image(above: int, below: int) -> NDArray[np.uint8]:
 
 def events(made: Sources, record: Record) -> Path:
     """The folder of a run's event files."""
-    return made.logs / "tensorboard" / f"its label · {record.key[:6]}"
+    return made.logs / "tensorboard" / f"its-label_{record.key[:6]}"
 
 
 def log(made: Sources, record: Record, images: dict[int, NDArray[np.uint8]], purge: int | None = None) -> None:

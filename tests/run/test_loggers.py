@@ -75,17 +75,18 @@ def test_what_is_not_chosen_writes_nothing(logged: Trained, trained: Trained) ->
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("model=capsnet data=mnist_sample attention=cbam seed=3", "capsnet mnist_sample r3 cbam s3"),
-        ("model=capsnet data=mnist_sample routing.gradient=none", "capsnet mnist_sample r3 gradient=none s0"),
-        ("model=em_capsnet data=mnist_sample data.size=32 routing.iterations=2", "em_capsnet mnist_sample r2 s0"),
-        ("model=sabour_cnn data=mnist_sample protocol=heldout", "sabour_cnn mnist_sample heldout s0"),
-        ("model=capsnet data=mnist_sample budget.epochs=4", "capsnet mnist_sample r3 4 epochs s0"),
+        ("model=capsnet data=mnist_sample attention=cbam seed=3", "cbam r3 s3 · capsnet mnist_sample"),
+        ("model=capsnet data=mnist_sample routing.gradient=none", "r3 gradient=none s0 · capsnet mnist_sample"),
+        ("model=em_capsnet data=mnist_sample data.size=32 routing.iterations=2", "r2 s0 · em_capsnet mnist_sample"),
+        ("model=sabour_cnn data=mnist_sample protocol=heldout", "heldout s0 · sabour_cnn mnist_sample"),
+        ("model=capsnet data=mnist_sample budget.epochs=4", "r3 4 epochs s0 · capsnet mnist_sample"),
     ],
 )
 def test_a_runs_name_says_what_differs(words: str, expected: str) -> None:
     planned = plan(composed_config(*words.split()))
     assert run_name(planned) == f"{expected} · {records.key_of(planned.identity)[:6]}"
     assert folder_of(planned).parent == planned.folder.parent / "tensorboard"
+    assert " " not in folder_of(planned).name
 
 
 def test_loggers_are_no_part_of_a_run(logged: Trained) -> None:

@@ -265,8 +265,8 @@ def test_hparams_compare_what_was_swept(trained: Trained, tmp_path: Path) -> Non
     assert len(groups) == len(found)
     small = "width=0.04 reconstruction 3 epochs 256 train images"
     assert set(groups) == {
-        f"capsnet mnist_sample r2 cbam {small} s0 · {trained.record.key[:6]}",
-        f"capsnet mnist_sample r3 {small} s0 · {other.record.key[:6]}",
+        f"cbam r2 {small} s0 · capsnet mnist_sample · {trained.record.key[:6]}",
+        f"r3 {small} s0 · capsnet mnist_sample · {other.record.key[:6]}",
     }
     for record in found:
         (group,) = (group for name, group in groups.items() if name.endswith(f" · {record.key[:6]}"))
