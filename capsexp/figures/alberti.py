@@ -20,7 +20,7 @@ MAPS = {
 
 
 def affine_maps(sources: Sources) -> Drawing:
-    """A plot a map, both networks, and the published accuracies under all maps together."""
+    """A plot per map, both networks, and the published accuracies under all maps together."""
     lines = sources.lines(STUDY)
     missing = sources.missing(lines, STUDY)
     figure = PaperFigure("alberti: robustness to affine maps, trained on shifted digits", (WIDTH, 4.5), (1, len(MAPS)))
@@ -40,7 +40,7 @@ def affine_maps(sources: Sources) -> Drawing:
         for axis, kind in zip(figure.axes[0], MAPS, strict=True):
             of_kind = accuracies[accuracies["map"] == kind]
             axis.plot(of_kind.value, of_kind.accuracy, label=f"{name} (n = 1)", **style.curve)
-        figure.describe(_told(name, accuracies))
+        figure.describe(_described(name, accuracies))
         figure.note(f"{name}: after epoch {network.epoch}: {line.setting}; one run (seed {network.config.seed}).")
     if not drawn:
         return None, missing
@@ -55,7 +55,7 @@ def affine_maps(sources: Sources) -> Drawing:
     return figure, missing
 
 
-def _told(name: str, accuracies: pd.DataFrame) -> str:
+def _described(name: str, accuracies: pd.DataFrame) -> str:
     """For the alt text: the accuracy at the ends and in the middle of each map."""
     ends = []
     for kind in MAPS:

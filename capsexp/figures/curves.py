@@ -25,7 +25,7 @@ def draw_curves(
     names: Sequence[str] = (),
     styles: Sequence[SeriesStyle] = STYLES,
 ) -> None:
-    """A curve a row: the mean over seeds and, for several, the standard deviation; rows without runs as legends.
+    """A curve per row: the mean over seeds and, for several, the standard deviation; rows without runs as legends.
 
     Args:
         names: for the legend, in place of the rows' own.
@@ -52,7 +52,7 @@ def draw_curves(
     axis.set_ylabel("accuracy on the test set, %")
 
 
-def told(lines: Sequence[Line], names: Sequence[str] = ()) -> list[str]:
+def described(lines: Sequence[Line], names: Sequence[str] = ()) -> list[str]:
     """For the alt text: each curve's first and last accuracy, and the published one."""
     sentences = []
     for index, line in enumerate(lines):

@@ -9,7 +9,7 @@ from capsexp.config.compose import composed
 from capsexp.config.schema import check
 from capsexp.data import source
 from capsexp.errors import InputError
-from capsexp.figures.curves import Drawing, band, draw_curves, published_accuracies, told, without
+from capsexp.figures.curves import Drawing, band, described, draw_curves, published_accuracies, without
 from capsexp.figures.networks import mosaic, show
 from capsexp.figures.sources import Missing, Sources, Trainings
 from capsexp.figures.style import GREY, STYLES, WIDTH, PaperFigure, draw_published, legend
@@ -19,7 +19,7 @@ from capsexp.study.setting import title
 
 CONSTANTS = (1.0, 0.5)  # of Table 1
 BARS = (
-    "Bars: first epoch with the run's own maximum, mean over seeds ± standard deviation, a circle a seed; ≥: it is the "
+    "Bars: first epoch with the run's own maximum, mean over seeds ± standard deviation, a circle per seed; ≥: the "
     'last epoch trained. White: as published, to "100% accuracy".'
 )
 
@@ -88,12 +88,12 @@ def epochs_to_maximum(sources: Sources) -> Drawing:
     draw_curves(left, lines, trainings)
     legend(left, 2)
     _draw_first_epochs(right, lines)
-    figure.describe(*told(lines), *map(_first_epoch_told, lines))
+    figure.describe(*described(lines), *map(_first_epoch_described, lines))
     figure.note(band(lines), BARS, trainings.note, without(lines))
     return figure, missing
 
 
-def _first_epoch_told(line: Line) -> str:
+def _first_epoch_described(line: Line) -> str:
     """For the alt text."""
     cell, published = line.cell("first_epoch"), line.row.published["first_epoch"]
     ours = f"{'≥ ' * any(cell.bounds)}{cell.mean:.3g}" if cell.n else "no runs"
@@ -101,7 +101,7 @@ def _first_epoch_told(line: Line) -> str:
 
 
 def _draw_first_epochs(axis: Axes, lines: Sequence[Line]) -> None:
-    """Two bars a row: the measured and the published one."""
+    """Two bars per row: the measured and the published one."""
     for place, (line, style) in enumerate(zip(lines, STYLES, strict=False)):
         cell, published = line.cell("first_epoch"), line.row.published["first_epoch"]
         if line.runs:
@@ -134,7 +134,7 @@ def accuracy_by_epoch(number: int, option: str, sources: Sources) -> Drawing:
     draw_curves(axis, lines, trainings, names)
     draw_published(axis, published_accuracies(lines))
     legend(axis, 2)
-    figure.describe(*told(lines, names))
+    figure.describe(*described(lines, names))
     figure.note(band(lines), MAXIMA, trainings.note, without(lines))
     figure.note(f"Not drawn, as they were trained for fewer epochs: {', '.join(shorter)}." if shorter else "")
     return figure, missing

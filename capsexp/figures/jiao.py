@@ -22,7 +22,7 @@ NOTE = (
 
 
 def table2(sources: Sources) -> Drawing:
-    """A plot a measure, a line a network: maximum accuracy and, unless all are lower bounds, the first such epoch."""
+    """A plot per measure, a line per network: maximum accuracy and, unless all are bounds, its first epoch."""
     lines = sources.lines(STUDY)
     missing = sources.missing(lines, STUDY)
     if not any(line.runs for line in lines):
@@ -37,7 +37,7 @@ def table2(sources: Sources) -> Drawing:
         axis.set_xlabel(MEASURES[measure])
         axis.set_yticks(range(len(lines)), [])
     figure.axes[0][0].set_yticks(range(len(lines)), [trainings.mark(line.row.name, line.setting) for line in lines])
-    figure.describe(*map(_told, lines))
+    figure.describe(*map(_described, lines))
     figure.note(NOTE, trainings.note, without(lines))
     return figure, missing
 
@@ -98,7 +98,7 @@ def _limits(lines: Sequence[Line], measure: str) -> tuple[float, float]:
     return low - edge * (measure != "first_epoch"), high + edge
 
 
-def _told(line: Line) -> str:
+def _described(line: Line) -> str:
     """For the alt text."""
     accuracy, first = line.cell("accuracy"), line.cell("first_epoch")
     measured = "no runs"

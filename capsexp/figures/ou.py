@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from capsexp.data.source import class_names
-from capsexp.figures.curves import Drawing, band, draw_curves, told, without
+from capsexp.figures.curves import Drawing, band, described, draw_curves, without
 from capsexp.figures.networks import examples, trained
 from capsexp.figures.sources import Missing, Sources, Trainings
 from capsexp.figures.style import WIDTH, PaperFigure, legend
@@ -39,7 +39,7 @@ def traversal(option: str, sources: Sources) -> Drawing:
         _inset(axis, pixels[index])
         wrong = "" if predicted == labels[index] else f", taken for: {names[predicted]}"
         axis.set_title(f"{names[int(labels[index])]}{wrong}")
-        figure.describe(_told(f"{names[int(labels[index])]}{wrong}", each))
+        figure.describe(_described(f"{names[int(labels[index])]}{wrong}", each))
     bar = figure.figure.colorbar(drawn, ax=figure.axes[0], shrink=0.6)
     bar.set_label("difference from the unchanged reconstruction")
     figure.axes[0][0].set_ylabel("dimension")
@@ -61,7 +61,7 @@ def _inset(axis: Axes, pixels: Tensor) -> None:
     inset.set(xticks=[], yticks=[])
 
 
-def _told(name: str, reconstructions: Tensor) -> str:
+def _described(name: str, reconstructions: Tensor) -> str:
     """For the alt text: the dimensions that change the reconstruction most and least."""
     changes = (reconstructions - reconstructions[:, _MIDDLE : _MIDDLE + 1]).abs().amax(dim=(1, 2, 3, 4))
     most, least = int(changes.argmax()), int(changes.argmin())
@@ -82,7 +82,7 @@ def routing_against_backpropagation(sources: Sources) -> Drawing:
     ((axis,),) = figure.axes
     draw_curves(axis, lines, trainings)
     legend(axis, 2)
-    figure.describe(*told(lines))
+    figure.describe(*described(lines))
     figure.note("The slide's two pictures are lost in our copy, so nothing published is drawn.")
     figure.note(band(lines), trainings.note, without(lines))
     return figure, missing

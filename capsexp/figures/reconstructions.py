@@ -59,7 +59,7 @@ def objects(sources: Sources) -> Drawing:
 def _all_logged(
     sources: Sources, study: str
 ) -> tuple[list[tuple[Line, Mapping[int, Picture]]], list[Missing], list[str]]:
-    """The rows with pictures, each with its pictures by epoch; what is missing; a note a row."""
+    """The rows with pictures, each with its pictures by epoch; what is missing; a note per row."""
     lines = sources.lines(study)
     missing, found, notes = sources.missing(lines, study), [], []
     for line in lines:
@@ -120,12 +120,12 @@ def _figure(title: str, columns: Sequence[tuple[str, Mapping[str, Picture]]]) ->
     for axis, (head, strips) in zip(figure.axes[0], columns, strict=True):
         axis.set_title(head)
         figure.describe(
-            f"{f'{head}: ' * bool(head)}mean difference from the images, of white: {', '.join(_told(strips))}."
+            f"{f'{head}: ' * bool(head)}mean difference from the images, of white: {', '.join(_described(strips))}."
         )
     return figure
 
 
-def _told(strips: Mapping[str, Picture]) -> list[str]:
+def _described(strips: Mapping[str, Picture]) -> list[str]:
     """For the alt text: how far each strip is from the images above it."""
     above, parts = None, []
     for name, strip in strips.items():

@@ -35,7 +35,7 @@ class Sources:
 
     Args:
         results: holds runs/.
-        logs: holds a folder a run.
+        logs: holds a folder per run.
         typed: the paths as typed, for commands.
 
     Raises InputError when there is no folder of results.

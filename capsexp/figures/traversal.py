@@ -37,7 +37,7 @@ def traverse(module: CapsuleModule, pixels: Tensor) -> Tensor:
 
 
 def draw_traversal(axis: Axes, reconstructions: Tensor, largest: float | None = None) -> ScalarMappable:
-    """The reconstructions of `traverse`, [D, 11, channels, H, W]: a row a dimension, from 1, a column an offset.
+    """The reconstructions of `traverse`, [D, 11, channels, H, W]: a row per dimension, a column per offset.
 
     At offset 0 the reconstruction itself, elsewhere the difference from it, as the mean over the channels.
 

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from capsexp.errors import plural
-from capsexp.figures.curves import Drawing, band, draw_curves, published_accuracies, told, without
+from capsexp.figures.curves import Drawing, band, described, draw_curves, published_accuracies, without
 from capsexp.figures.sources import Sources, Trainings
 from capsexp.figures.style import GREY, STYLES, WIDTH, PaperFigure, SeriesStyle, count_along, draw_published, legend
 from capsexp.results.collect import Line
@@ -66,7 +66,9 @@ def iterations(sources: Sources) -> Drawing:
         axis.margins(y=0.15)
         _label(axis, COSTS[measure])
     figure.legend(columns=4)
-    figure.describe(*_told(series), *(f"Published best: {kind} {best}." for kind, best in _published_best().items()))
+    figure.describe(
+        *_described(series), *(f"Published best: {kind} {best}." for kind, best in _published_best().items())
+    )
     figure.note(band(lines[ROUTINGS]), BEST, POINTS, _devices(lines[COST]), trainings.listed, without(shown))
     return figure, missing
 
@@ -90,7 +92,7 @@ def overlaid(sources: Sources) -> Drawing:
     for axis, measure in ((memory, _memory(lines)), (time, "inference")):
         _draw_bars(axis, lines, measure)
         axis.set_xlabel(COSTS[measure])
-    figure.describe(*told(lines, names))
+    figure.describe(*described(lines, names))
     figure.note(band(lines), "Dotted levels and the numbers at the right: as published in the figure's table.")
     figure.note("Bars: mean over seeds, ± standard deviation where there are several.")
     figure.note(_devices(lines), trainings.note, without(lines))
@@ -98,7 +100,7 @@ def overlaid(sources: Sources) -> Drawing:
 
 
 def _draw_convergence(axes: Sequence[Axes], lines: Sequence[Line], trainings: Trainings) -> None:
-    """A plot a routing, with one scale for all."""
+    """A plot per routing, with one scale for all."""
     published = _published_best()
     counts = [plural(number, "iteration") for number in range(1, 6)]
     for axis, kind in zip(axes, KINDS, strict=True):
@@ -152,14 +154,14 @@ def _draw_points(
         axis.errorbar(x, means, yerr=sds, **keywords)
 
 
-def _told(series: Sequence[tuple[str, Sequence[Line]]]) -> list[str]:
+def _described(series: Sequence[tuple[str, Sequence[Line]]]) -> list[str]:
     """For the alt text: the maximum accuracy of each series by iterations."""
-    told = []
+    described = []
     for name, lines in series:
         cells = [(line.row.labels[-1], line.cell("accuracy")) for line in lines]
         points = [f"{cell.mean:.1f} % with {plural(int(at), 'iteration')}" for at, cell in cells if cell.n]
-        told += [f"{name}: {', '.join(points)}."] if points else []
-    return told
+        described += [f"{name}: {', '.join(points)}."] if points else []
+    return described
 
 
 def _label(axis: Axes, label: str) -> None:

@@ -34,7 +34,7 @@ class ChildCapsule(NamedTuple):
     column: int
     type: int
     presence: float
-    coefficients: list[float]  # to the predicted class, one an iteration
+    coefficients: list[float]  # to the predicted class, one per iteration
     box: tuple[int, int, int, int] | None  # its receptive field: top, left, row and column after the last
 
 
@@ -53,7 +53,7 @@ class LayerAnalysis:
 
     @property
     def entropies(self) -> list[float]:
-        """Of the layer's own coefficients, in nats, one an iteration; in concurrent routing there can be fewer."""
+        """Of the layer's own coefficients, in nats, one per iteration; in concurrent routing there can be fewer."""
         return [entropy(coefficients) for coefficients in self.captured.coefficients]
 
     def contribution(self, iteration: int) -> Tensor:

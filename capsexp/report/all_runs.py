@@ -35,7 +35,7 @@ class RunColumn:
 
 
 def entries(runs: pd.DataFrame, studies: Sequence[Results], folder: str) -> list[dict[str, Entry]]:
-    """An entry a column for each run, in the order of studies, then as they were started.
+    """An entry per column for each run, in the order of studies, then as they were started.
 
     Args:
         runs: all runs; see capsexp.results.runs.
