@@ -203,7 +203,9 @@ def _explained_of_launcher(error: Exception) -> Exception:
     raised = [line for line in lines if re.match(r"[\w.]+Error: ", line)]  # by submitit's job, in a traceback
     if raised and "with trace:" in lines[0]:
         return RunError(raised[-1])
-    return RunError(f"{' '.join(lines[:2])}; the same command continues what was killed and does the rest")
+    line = " ".join(lines[:2])
+    killed = "; the same command continues what was killed and does the rest" if "any output" in line else ""
+    return RunError(line + killed)
 
 
 def _explained_of_composition(error: ConfigCompositionException, overrides: list[str]) -> InputError:
