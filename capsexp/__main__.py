@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Each command but training, and the module that runs it; conf/help.yaml describes them.
 COMMANDS = {
-    "reproduce": "capsexp.study.__main__",
+    "reproduce": "capsexp.reproduce.__main__",
     "tables": "capsexp.tables.__main__",
     "figures": "capsexp.figures.__main__",
     "report": "capsexp.report.__main__",

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from support import ROOT, TINY, folders, numbers
 
+from capsexp.reproduce import planning
+from capsexp.reproduce.__main__ import main
 from capsexp.run import records
 from capsexp.run.execute import is_locked
-from capsexp.study import planning, studies
-from capsexp.study.__main__ import main
+from capsexp.study import studies
 
 SCRIPT = ROOT / "scripts" / "reproduce_tables.py"
 

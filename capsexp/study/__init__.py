@@ -1,4 +1,4 @@
-"""Studies: a published table or figure each, and the running of all their runs."""
+"""Studies: a published table or figure each, and which of its runs are meant."""
 
 from capsexp import torchvision_fix
 

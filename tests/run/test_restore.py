@@ -255,7 +255,12 @@ def test_code_in_a_checkpoint_does_not_run(changed: Callable[[Change], Path], tm
 
 TARGETS = [
     *("os.system", "subprocess.Popen", "builtins.exec", "capsexp.files.write_atomically", "capsexp.data.source.load"),
-    *("capsexp.study.launcher.launch", "capsexp.models.capsnet.nn", "capsexp.nn.decoder.Decoder", "torch.nn.Linear"),
+    *(
+        "capsexp.reproduce.launcher.launch",
+        "capsexp.models.capsnet.nn",
+        "capsexp.nn.decoder.Decoder",
+        "torch.nn.Linear",
+    ),
     *("", ".", "os", None, 1, ["os.system"], {"_target_": "os.system"}),
 ]
 

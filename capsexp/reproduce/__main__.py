@@ -14,7 +14,7 @@ from capsexp.errors import DONE, FAILED, InputError
 from capsexp.study import studies
 
 if TYPE_CHECKING:
-    from capsexp.study.planning import Job
+    from capsexp.reproduce.planning import Job
 
 
 RESUME = "the same command continues after the last whole epochs"
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Plans, runs, prints the tables; the exit code."""
     options = _parsed(arguments)
     chosen = [studies.load(name) for name in options.names or studies.names()]
-    from capsexp.study import monitor, planning  # torch takes seconds to import: names are checked first
+    from capsexp.reproduce import monitor, planning  # torch takes seconds to import: names are checked first
 
     jobs, barred = planning.plan_all(chosen, options.overrides, range(options.seeds), not options.dry_run)
     monitor.print_plan(jobs, barred, listed=options.dry_run)
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.dry_run:
         _print_costs(jobs, at_a_time, options.measure)
         return FAILED if barred else DONE
-    from capsexp.study import launcher  # Lightning takes seconds to import
+    from capsexp.reproduce import launcher  # Lightning takes seconds to import
 
     deadline = time.monotonic() + 60 * options.time_limit
     how = launcher.Options(at_a_time, devices, options.retry, options.stop_at_failure, deadline)
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _print_costs(jobs: list["Job"], at_a_time: int, measure: bool) -> None:
     """Prints how long what is left will take, and how much memory."""
-    from capsexp.study import estimate
+    from capsexp.reproduce import estimate
 
     costs = estimate.recorded(jobs)
     unknown = [job for job in jobs if job.left and job.planned.name not in costs]

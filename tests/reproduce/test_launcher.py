@@ -14,11 +14,11 @@ from support import composed_config
 
 from capsexp.data.svhn import SVHN
 from capsexp.errors import RunError
+from capsexp.reproduce import launcher, planning, worker
+from capsexp.reproduce.worker import Result
 from capsexp.run import records
 from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.plan import LAST
-from capsexp.study import launcher, planning, worker
-from capsexp.study.worker import Result
 
 
 def test_every_run_of_the_study_is_done_once(whole: Path) -> None:

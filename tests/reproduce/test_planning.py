@@ -11,10 +11,11 @@ from support import Trained
 from capsexp.config.schema import Data
 from capsexp.data.source import Identity
 from capsexp.errors import InputError
+from capsexp.reproduce import planning
+from capsexp.reproduce.monitor import print_plan
 from capsexp.run.execute import locked
 from capsexp.run.plan import LAST, plan
-from capsexp.study import planning, studies
-from capsexp.study.monitor import print_plan
+from capsexp.study import studies
 
 
 @pytest.fixture

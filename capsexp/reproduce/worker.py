@@ -20,12 +20,12 @@ from pytorch_lightning.callbacks import Callback
 
 from capsexp.data.loader import BatchGroups
 from capsexp.errors import INTERRUPTED, BusyError, CapsexpError, RunError, first_line
+from capsexp.reproduce.planning import Job, Progress
 from capsexp.run.environment import is_out_of_memory
 from capsexp.run.execute import execute
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import OUTPUT, Plan
 from capsexp.run.records import result_line
-from capsexp.study.planning import Job, Progress
 
 _ATTEMPTS, _PAUSE = 5, 0.2  # seconds, of starting a process
 _NO_SERVER = 255  # multiprocessing's exit code of a process whose fork server has died; the process itself follows

@@ -8,12 +8,12 @@ import pytest
 from made import run, write
 from support import TINY, composed_config
 
+from capsexp.reproduce import estimate
+from capsexp.reproduce.estimate import Cost
+from capsexp.reproduce.planning import Job
 from capsexp.run.environment import processor
 from capsexp.run.plan import Plan, plan
 from capsexp.run.records import Record
-from capsexp.study import estimate
-from capsexp.study.estimate import Cost
-from capsexp.study.planning import Job
 
 SHORT = "model=capsnet data=mnist_sample attention=none budget.epochs=2 trainer.precision=float32"
 ON: dict[str, Any] = {
@@ -72,7 +72,7 @@ def test_steps_are_timed_once_for_all_runs_alike(tmp_path: Path, monkeypatch: py
             launched.append(one)
             train(one.planned.config, None, lambda line: None)
 
-    monkeypatch.setattr("capsexp.study.launcher.launch", launch)
+    monkeypatch.setattr("capsexp.reproduce.launcher.launch", launch)
     tiny = " ".join(TINY)
     jobs = [job(tmp_path, tiny, seed) for seed in (0, 1)] + [job(tmp_path, f"{tiny} routing.iterations=1")]
     costs = estimate.timed(jobs)

@@ -13,11 +13,11 @@ from multiprocessing.connection import wait
 
 import torch
 
+from capsexp.reproduce.monitor import Monitor
+from capsexp.reproduce.planning import Job, Progress
+from capsexp.reproduce.worker import Result, Worker
 from capsexp.run.execute import is_locked
 from capsexp.run.plan import finished
-from capsexp.study.monitor import Monitor
-from capsexp.study.planning import Job, Progress
-from capsexp.study.worker import Result, Worker
 
 _LOCKED = 2.0  # seconds until a run that another process trains is checked again
 _GRACE = 10.0  # seconds that runs get to end by themselves

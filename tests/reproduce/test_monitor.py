@@ -6,8 +6,8 @@ from pathlib import Path
 from launching import planned
 from rich.console import Console
 
-from capsexp.study.monitor import Monitor
-from capsexp.study.planning import Progress
+from capsexp.reproduce.monitor import Monitor
+from capsexp.reproduce.planning import Progress
 
 
 def drawn(monitor: Monitor) -> list[str]:

@@ -14,12 +14,12 @@ import torch
 
 from capsexp.config.schema import Paths
 from capsexp.errors import InputError, plural
+from capsexp.reproduce.planning import Job
 from capsexp.results import runs
 from capsexp.results.runs import Run
 from capsexp.run import records
 from capsexp.run.environment import processor
 from capsexp.run.plan import Plan
-from capsexp.study.planning import Job
 from capsexp.study.setting import Setting, tested_images, trained_images
 from capsexp.study.studies import condition_of
 
@@ -59,7 +59,7 @@ def timed(jobs: Sequence[Job]) -> dict[str, Cost]:
 
     Runs whose number of images isn't known, and those that fail, are missing.
     """
-    from capsexp.study import launcher  # Lightning takes seconds to import
+    from capsexp.reproduce import launcher  # Lightning takes seconds to import
 
     kinds: dict[Alike, list[Plan]] = {}
     for job in jobs:

@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from capsexp.errors import plural
+from capsexp.reproduce.planning import Job, count
 from capsexp.run.execute import is_locked
 from capsexp.run.plan import LAST, OUTPUT
-from capsexp.study.planning import Job, count
 
 _REFRESH = 0.25  # seconds between two drawings of the table
 _BAR = 8  # characters of a progress bar
