@@ -169,9 +169,8 @@ def report_page(
 ) -> str:
     """The report of studies, of `study()` where there are none, and of these records."""
     runs = frame_of(found)
-    epochs = {records.run_name(record.identity): record.epochs for record in found if record.status == "finished"}
     figures = {picture.name: picture for picture in drawn}
-    return page.document(collect(made or (study(),), runs), runs, figures, "runs", problems, epochs)
+    return page.document(collect(made or (study(),), runs), runs, figures, "runs", problems)
 
 
 def _epoch(number: int, part: str, accuracy: float) -> dict[str, Any]:

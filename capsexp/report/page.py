@@ -20,7 +20,6 @@ from markupsafe import Markup
 
 from capsexp.figures.answer import Answer, gains
 from capsexp.report import all_runs, curves, forest, pictures, strips
-from capsexp.report.curves import Epochs
 from capsexp.report.forest import MARKS, meaning
 from capsexp.report.pictures import Picture
 from capsexp.results import runs
@@ -73,10 +72,10 @@ def regenerate(names: Sequence[str] = (), *, results: Path, output: Path, check:
     collected = collect_by_source(chosen, found)
     found = found[~found.part.astype(bool)]
     folder = quote(Path(os.path.relpath(results / "runs", output.parent)).as_posix())
-    drawn, epochs = pictures.load(results / "figures"), curves.read(results, found)
+    drawn = pictures.load(results / "figures")
     if check and not output.exists():
         return Generated(problems=problems)
-    page = document(collected, found, drawn, folder, problems, epochs)
+    page = document(collected, found, drawn, folder, problems)
     return Generated(problems=problems, changed=update({output: page}, check))
 
 
@@ -86,7 +85,6 @@ def document(
     drawn: Mapping[str, Picture],
     folder: str,
     problems: Sequence[str],
-    epochs: Epochs,
 ) -> str:
     """The page.
 
@@ -95,7 +93,6 @@ def document(
         drawn: the figures, by name.
         folder: of the records, relative to the page.
         problems: a line for each record that can't be used.
-        epochs: of finished runs.
     """
     answer = Answer(gains(collected))
     by_source = summary.by_source(collected)
@@ -120,7 +117,7 @@ def document(
         sources=sources,
         spent=pages.spent(found),
         states=summary.listed(found.state),
-        curves=curves.data(collected, epochs, answer.gains[0].one if answer.gains else None),
+        curves=curves.data(collected, answer.gains[0].one if answer.gains else None),
         environments=all_runs.environments(found),
         problems=problems,
         others=[picture for name, picture in drawn.items() if name not in (*shown, *pictures.ANSWERS.values())],

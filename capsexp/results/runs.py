@@ -1,5 +1,7 @@
 """Records as one data frame, a line a run: what was trained, where, and each measure of the result."""
 
+import math
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -34,6 +36,7 @@ ATTENTION = {"cbam": "CBAM", "conv": "Conv", "caps": "Caps"}
 
 COLUMNS = [
     *("name", "key", "condition", "setting", "protocol", "seed", "state", "error", "learned", "selected_by", "curve"),
+    "curves",
     *("part", "dataset", "images", "official", "censored", "correct", "load", "threads"),
     *("data", "network", "routing", "iterations", "attention", "parameters", *MEASURES),
     *("hours", "started", "command", "device", "cores", "python", *LIBRARIES, "commit", "tree"),
@@ -50,29 +53,41 @@ def read(results: Path) -> tuple[pd.DataFrame, list[str]]:
     found, problems = [], []
     for path in sorted((results / "runs").glob("*.json")):
         try:
-            found.append(_read(path))
+            found.append((path, line_of(path)))
         except InputError as error:
             problems.append(printable(str(error)))
     return frame([*(line for _, line in found), *_beginnings(found)]), problems
 
 
-def _beginnings(found: Sequence[tuple[Record, Json]]) -> Iterator[Json]:
+def _beginnings(found: Sequence[tuple[Path, Json]]) -> Iterator[Json]:
     """The first epochs of whole trainings, as runs of so many epochs, where a network was trained so with several seeds
     and these are missing: what a schedule or a loss does in them must not depend on the run's length.
+
+    The records are read again: few are needed, and all of them would fill the memory.
     """
     there = {(line["condition"], line["setting"], line["seed"]) for _, line in found}
     seeds = Counter((line["dataset"], line["condition"], line["setting"]) for _, line in found)
     settings = {(dataset, setting) for (dataset, _, setting), count in seeds.items() if count > 1 and setting.epochs}
-    for record, line in found:
-        loss, schedule = record.identity["loss"], record.identity["optim"].get("schedule")
-        grows = schedule == "steps" or (loss[NAME] == "spread" and loss.get("steps", 0) is None)
-        if line["state"] != "finished" or line["protocol"] != "paper" or line["setting"].epochs or grows:
+    for path, line in found:
+        if line["state"] != "finished" or line["protocol"] != "paper" or line["setting"].epochs:
             continue
-        for dataset, setting in settings:
-            epochs = setting.epochs[0]
-            same = replace(line["setting"], epochs=setting.epochs) == setting and dataset == line["dataset"]
-            if same and epochs < len(record.epochs) and (line["condition"], setting, line["seed"]) not in there:
-                yield _first(record, epochs)
+        wanted = [
+            setting.epochs[0]
+            for dataset, setting in settings
+            if dataset == line["dataset"]
+            and replace(line["setting"], epochs=setting.epochs) == setting
+            and setting.epochs[0] < len(line["curve"])
+            and (line["condition"], setting, line["seed"]) not in there
+        ]
+        record = records.read(path) if wanted else None
+        if record is not None and not _depends_on_length(record):
+            yield from (_first(record, epochs) for epochs in wanted)
+
+
+def _depends_on_length(record: Record) -> bool:
+    """Whether the first epochs of a longer training are others than those of a shorter one."""
+    loss, schedule = record.identity["loss"], record.identity["optim"].get("schedule")
+    return schedule == "steps" or (loss[NAME] == "spread" and loss.get("steps", 0) is None)
 
 
 def _first(record: Record, epochs: int) -> Json:
@@ -119,20 +134,15 @@ def _is_finished(path: Path) -> bool:
 
 def line_of(path: Path) -> Json:
     """The run of a record's file; raises InputError."""
-    return _read(path)[1]
-
-
-def _read(path: Path) -> tuple[Record, Json]:
     try:
-        record = records.read(path)
-        found = line(record)
+        found = line(records.read(path))
     except CapsexpError as error:
         raise InputError(str(error)) from None
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not a record ({type(error).__name__}: {first_line(error)}){REMEDY}") from None
     if path.stem != found["name"]:
         raise InputError(f"{path}: is the record of {found['name']}; rename or remove it")
-    return record, found
+    return found
 
 
 def frame(lines: Sequence[Json]) -> pd.DataFrame:
@@ -165,6 +175,7 @@ def line(record: Record) -> Json:
         "learned": record.learned,
         "selected_by": max(evaluated) if finished else None,
         "curve": evaluated if paper else [],
+        "curves": _curves(record) if finished else {},
         "part": False,
         "dataset": records.key_of({name: part for name, part in identity["data"].items() if name != "note"}),
         "images": _tested(record),
@@ -188,6 +199,19 @@ def line(record: Record) -> Json:
     }
     if finished:
         found |= _paper_measures(record, evaluated) if paper else {"accuracy": record.heldout_accuracy}
+    return found
+
+
+def _curves(record: Record) -> dict[str, "array[float]"]:
+    """Accuracy and loss after each epoch, of training and test images, or those held out; NaN where there is none."""
+    found = {}
+    for epoch in record.epochs[:1]:
+        for name in epoch:
+            part, _, quantity = name.rpartition("_")
+            if quantity in ("accuracy", "loss"):
+                values = (one[name] for one in record.epochs)
+                key = f"{'train' if part == 'train' else 'test'} {quantity}"
+                found[key] = array("d", [math.nan if value is None else value for value in values])
     return found
 
 
