@@ -124,6 +124,8 @@ def _train(planned: Plan, device: int | None, threads: int, messages: Connection
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = _visible(device)
     end_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     planned.folder.mkdir(parents=True, exist_ok=True)
     _redirect_output(planned.folder / OUTPUT)
     trainer = replace(planned.config.trainer, threads=threads, progress="lines")
@@ -146,6 +148,13 @@ def _train(planned: Plan, device: int | None, threads: int, messages: Connection
         raise  # with its traceback in the output
     finally:
         messages.close()
+
+
+def _interrupt(*_: object) -> None:
+    """Ends the run after its last whole epoch, once: after a terminal's Ctrl-C, the launcher sends SIGTERM."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def end_with_parent() -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from launching import assert_same, records_in, reproduce, running, start, wait_until
 
-from capsexp.run import records
+from capsexp.run import checkpoints, records
+from capsexp.run.plan import LAST
 
 
 @contextmanager
@@ -104,3 +105,16 @@ def test_an_interrupted_launcher_leaves_no_process_and_can_be_resumed(
     assert not running(tmp_path)
     assert reproduce(tmp_path) == 0
     assert_same(records_in(tmp_path), records_in(whole))
+
+
+@pytest.mark.slow
+def test_the_runs_of_an_interrupted_launcher_lose_no_whole_epoch(tmp_path: Path) -> None:
+    def outputs() -> list[Path]:
+        return [path for path in tmp_path.glob("logs/*/output.txt") if "epoch   4/300" in path.read_text()]
+
+    process = start(tmp_path, "budget.epochs=300")
+    wait_until(lambda: len(outputs()) == 2)
+    process.terminate()
+    process.communicate(timeout=120)
+    for path in outputs():
+        assert len(checkpoints.load(path.parent / LAST)["history"]) >= 3  # they are written each 30 seconds
