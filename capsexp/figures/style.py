@@ -123,10 +123,11 @@ def rendered(figure: Figure, kind: str) -> bytes:
 
 
 def _numbered(svg: bytes) -> bytes:
-    """An SVG file with numbered clip paths.
+    """An SVG file with numbered clip paths, and numbers with two digits behind the point.
 
     Matplotlib's ids are hashes of their coordinates, whose last digits differ from one layout to the next.
     """
+    svg = re.sub(rb"(?<=\d\.\d\d)\d+", b"", svg)
     for number, name in enumerate(dict.fromkeys(re.findall(rb"url\(#(p[0-9a-f]{10})\)", svg)), 1):
         svg = svg.replace(name, b"clip%d" % number)
     return svg
