@@ -101,14 +101,15 @@ def column(page: Any, name: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_whole_report_loads_and_links_to_every_study(open_page: Any, whole: Path, errors: list[str]) -> None:
+def test_the_whole_report_loads_and_links_to_every_source(open_page: Any, whole: Path, errors: list[str]) -> None:
     page = open_page(whole)
-    names = page.locator("article.study").evaluate_all("articles => articles.map(article => article.id)")
-    assert len(names) > 10
+    assert page.locator("article.study").count() > 10
+    names = page.locator("section.source").evaluate_all("sections => sections.map(section => section.id)")
+    assert len(names) == 6
     for name in names:
         page.locator(f"nav a[href='#{name}']").click()
-        expect(page.locator(f"article#{name} h3")).to_be_in_viewport()
-        assert page.locator(f"article#{name} table").count() >= 1
+        expect(page.locator(f"section#{name} h2")).to_be_in_viewport()
+        assert page.locator(f"section#{name} table").count() >= 1
     broken = page.evaluate("[...document.images].filter(image => !image.naturalWidth).map(image => image.alt)")
     assert broken == []
     assert page.locator("img").count() == page.locator("img[alt]").count() > 0
