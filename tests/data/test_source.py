@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from data_formats import NORB_TEST, NORB_TRAIN, Svhn, configuration, md5, norb, pixels, write
+from data_formats import NORB_TEST, NORB_TRAIN, Svhn, configuration, idx, md5, norb, pixels, write
 from support import composed_config
 
 from capsexp.config.schema import Data, Version
@@ -297,6 +297,29 @@ def test_damaged_checksums_are_computed_again(svhn: Svhn, text: str, monkeypatch
     (svhn.root / ".capsexp" / "checksums.json").write_text(text, errors="surrogateescape")
     monkeypatch.setattr(cache, "_known", {})
     assert identify(svhn.data()) == identity
+
+
+def test_flipped_bits_are_found_where_size_and_time_stay(tmp_path: Path):
+    """As on a disk that loses bits; the format has no checksums of its own."""
+    arrays = (pixels(3, 4, 4), np.array([1, 2, 0], np.uint8), pixels(2, 4, 4), np.array([0, 1], np.uint8))
+    keys = [f"{split}-{kind}" for split in ("train", "t10k") for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
+    files = dict(zip(keys, map(idx, arrays), strict=True))
+    for key, contents in files.items():
+        write(tmp_path / "MNIST" / "raw" / key, contents)
+    data = configuration(tmp_path, "idx", files, options={"dataset": "MNIST"})
+    load(data)
+    for key, offset in [(key, offset) for key in keys for offset in (-1, -2)]:
+        (path,) = tmp_path.rglob(key)
+        times, content = (path.stat().st_atime_ns, path.stat().st_mtime_ns), bytearray(path.read_bytes())
+        content[offset] ^= 1
+        path.write_bytes(content)
+        os.utime(path, ns=times)
+        with pytest.raises(InputError, match=f"{path}: its md5 .* is not accepted"):
+            load(data)
+        content[offset] ^= 1
+        path.write_bytes(content)
+        os.utime(path, ns=times)
+    assert len(load(data).train_images) == 3
 
 
 def test_identify_reads_only_changed_files_again(svhn: Svhn, monkeypatch: pytest.MonkeyPatch, lines: list[str]):

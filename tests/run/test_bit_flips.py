@@ -1,7 +1,6 @@
 """Flipped bits in what the program reads back: each is noticed, or changes nothing."""
 
 import dataclasses
-import os
 import random
 import shutil
 from collections import Counter
@@ -92,15 +91,6 @@ def cached(tmp_path: Path) -> Data:
     data = Data("little", reader, str(tmp_path), False, 28, 1, 10, False, [0.5], [0.5], {"a": Version("a", files)})
     load(data)
     return data
-
-
-@COUNTS
-def test_in_a_data_file(count: int, cached: Data) -> None:
-    """Its size and time stay as they were: the cached checksum is that of the whole file."""
-    path = Path(cached.root) / FILE.name
-    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
-    outcomes = flipped(path, lambda lines: vars(load(cached)), count, before=lambda: os.utime(path, ns=times))
-    assert outcomes["silent"] == 0
 
 
 @COUNTS

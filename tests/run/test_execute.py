@@ -436,6 +436,7 @@ def test_a_run_of_a_sweep_waits_for_another_process(trained: Trained, monkeypatc
     with ExitStack() as other:
         other.enter_context(locked(trained.folder))
         execute.wait_until_free(trained.config, lines.append)
+        assert not is_locked(trained.folder)
     assert lines == [f"{trained.folder.name}: another process trains it; waits"]
 
 

@@ -9,6 +9,8 @@ import pytest
 import torch
 from support import composed_config
 
+from capsexp.data.svhn import SVHN
+from capsexp.errors import InputError
 from capsexp.run import environment, plan
 
 
@@ -101,3 +103,11 @@ def test_the_commit_is_that_of_the_code_and_of_no_repository_around_it(
     git("commit", "-m", "the code")
     assert len(environment.start()["commit"]) == 40
     assert environment.start()["clean_tree"]
+
+
+def test_a_plan_downloads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SVHN, "download", lambda self, folder: pytest.fail("a download"))
+    planned = plan.plan(composed_config("data=svhn", f"data.root={tmp_path}"))
+    assert (planned.note, planned.unlisted) == (None, None)  # as the published files, which a download brings
+    with pytest.raises(InputError, match=r"svhn: put train_32x32\.mat"):
+        plan.plan(composed_config("data=svhn", f"data.root={tmp_path}", "data.download=false"))
