@@ -138,7 +138,7 @@ def line_of(path: Path) -> Json:
         found = line(records.read(path))
     except CapsexpError as error:
         raise InputError(str(error)) from None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not a record ({type(error).__name__}: {first_line(error)}){REMEDY}") from None
     if path.stem != found["name"]:
         raise InputError(f"{path}: is the record of {found['name']}; rename or remove it")
@@ -163,7 +163,7 @@ def line(record: Record) -> Json:
     paper = identity["protocol"] == "paper"
     evaluated = [epoch["test_accuracy" if paper else "heldout_accuracy"] for epoch in record.epochs]
     found = {
-        **(provenance.get("libraries") or {}),
+        **{name: (provenance.get("libraries") or {}).get(name) for name in LIBRARIES},
         "name": records.run_name(identity),
         "key": record.key,
         "condition": studies.condition_of(identity),

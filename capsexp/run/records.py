@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy
+from annotated_types import Ge, Gt, Le
 
 from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, check_value, import_target
 from capsexp.config.schema import Attention, Budget, Config, Optim, Preprocess, training_preprocess
@@ -28,8 +29,50 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MOST_BYTES = 1 << 26  # of a record's file: 64 MiB, those of 500,000 epochs
-_SECTIONS = {"attention": Attention, "optim": Optim, "budget": Budget, "preprocess": Preprocess}
-_NUMBER = (int, float, type(None))
+_MOST_DIGITS = 18  # of a whole number: more than the largest seed has, and far from what a float can't hold
+_SECONDS = 1e9  # an epoch, at most
+
+_Amount = Annotated[float, Ge(0), Le(1e12)]
+_Count = Annotated[int, Ge(0), Le(10**12)]
+
+#: What a record's parts must be, by dotted key; one that may be null may also be missing, as in older records.
+_SCHEMA: dict[str, Any] = {
+    "identity.precision": str,
+    "config.seed": Annotated[int, Ge(0), Le(2**32 - 1)],
+    "config.attention": Attention,
+    "config.optim": Optim,
+    "config.budget": Budget,
+    "config.preprocess": Preprocess,
+    "config.model.name": str,
+    "config.model.width": Annotated[float, Gt(0), Le(1000)] | None,
+    "config.routing.name": str,
+    "config.routing.iterations": Annotated[int, Ge(0), Le(10**6)] | None,
+    "config.loss.name": str,
+    "config.data.name": str,
+    "config.data.size": Annotated[int, Ge(1), Le(10**6)],
+    "config.data.channels": Annotated[int, Ge(1), Le(10**6)],
+    "config.data.classes": Annotated[int, Ge(1), Le(10**6)],
+    "config.data.official": bool | None,
+    "config.reconstruction.enabled": bool,
+    "data.note": str | None,
+    "data.checksum": str,
+    "data.test_images": Annotated[int, Ge(1), Le(10**9)] | None,
+    "parameters": _Count,
+    "peak_memory_mb.device": _Amount | None,
+    "peak_memory_mb.host": _Amount | None,
+    "provenance.command": str | None,
+    "provenance.started": str,
+    "provenance.ended": str | None,
+    "provenance.device": str,
+    "provenance.commit": str | None,
+    "provenance.commits": list[str | None] | None,
+    "provenance.clean_tree": bool | None,
+    "provenance.libraries": dict[str, str] | None,
+    "provenance.python": str | None,
+    "provenance.cores": _Count | None,
+    "provenance.threads": _Count | None,
+    "provenance.load": _Amount | None,
+}
 
 #: Defaults that keys leave out where the class has another one since.
 _FORMER_DEFAULTS = {"capsexp.nn.losses.SpreadLoss": {"steps": 136_850}}  # all of tsai's training
@@ -145,12 +188,14 @@ def write(record: Record, path: Path) -> None:
 
 def read(path: Path) -> Record:
     """The record that `write` wrote; raises InputError, with the path and the remedy, for any other file."""
+    if path.exists() and not path.is_file():  # opening a FIFO would wait for ever
+        raise InputError(f"{path}: not a file; move it away")
     try:
         with path.open("rb") as stream:
             text = stream.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
             raise ValueError(f"more than {_MOST_BYTES:,} bytes")
-        content = json.loads(text.decode())
+        content = json.loads(text.decode(), parse_int=_whole_number)
         digest = content.pop("digest")
         found = _digest(content)
         record: Record = check_dataclass(Record, content)
@@ -159,7 +204,7 @@ def read(path: Path) -> Record:
         raise InputError(f"{path}: no such record") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    except (ValueError, LookupError, AttributeError, TypeError, RecursionError, CapsexpError) as error:
+    except (ValueError, LookupError, ArithmeticError, AttributeError, TypeError, RecursionError, CapsexpError) as error:
         raise InputError(f"{path}: not a record ({first_line(error)}){REMEDY}") from None
     if problem:
         raise InputError(f"{path}: damaged or edited: {problem}{REMEDY}")
@@ -255,29 +300,31 @@ def _contradiction(record: Record) -> str | None:
 
 
 def _check_types(record: Record) -> None:
-    """Raises CapsexpError, LookupError or ValueError for contents that nobody could show or compute with."""
-    config, data, provenance = record.config, record.data, record.provenance
-    for name, schema in _SECTIONS.items():
-        check_dataclass(schema, config[name], name)
-    for key in ("model", "routing", "loss"):
-        check_value(config[key][NAME], str, f"{key}.{NAME}")
-    for key, kind in {"name": str, "size": int, "channels": int, "classes": int}.items():
-        check_value(config["data"][key], kind, f"data.{key}")
-    check_value(config["seed"], int, "seed")
-    check_value(record.identity["precision"], str, "precision")
-    check_value(data["note"], str | None, "note")
-    check_value(data["checksum"], str, "checksum")
-    if (tested := check_value(data.get("test_images"), int | None, "test_images")) is not None and tested < 1:
-        raise ValueError(f"test_images={tested}: must be at least 1")
-    for value in (value for epoch in record.epochs for value in epoch.values()):
-        if type(value) not in _NUMBER:  # check_value takes a second for all records
-            raise ValueError(f"epochs: {value}: must be a number or null")
-    check_value(record.peak_memory_mb, dict[str, float | None], "peak_memory_mb")
-    check_value([provenance["started"], provenance["device"]], list[str], "started, device")
-    check_value(provenance.get("libraries") or {}, dict[str, str], "libraries")
-    commits = [provenance.get("commit"), *(provenance.get("commits") or [])]
-    check_value(commits, list[str | None], "commits")
-    shlex.split(check_value(provenance["command"], str | None, "command") or "")
+    """Raises CapsexpError, LookupError, TypeError or ValueError for what nobody could show or compute with."""
+    for key, kind in _SCHEMA.items():
+        field, *names = key.split(".")
+        value = getattr(record, field)
+        for name in names:
+            value = value.get(name)
+        check_value(value, kind, key)
+    split = "test" if record.identity["protocol"] == "paper" else "heldout"
+    needed = {"epoch", "train_loss", "train_seconds", f"{split}_accuracy", f"{split}_seconds"}
+    for epoch in record.epochs:
+        if missing := needed - epoch.keys():
+            raise ValueError(f"epochs: {min(missing)}: missing")
+        for name, value in epoch.items():
+            if type(value) not in (int, float) and (value is not None or not name.endswith("_loss")):
+                raise ValueError(f"epochs: {name}={value}: must be a number")  # check_value takes a second for all
+            if name.endswith("_seconds") and not 0 <= value <= _SECONDS:
+                raise ValueError(f"epochs: {name}={value}: must be at least 0 and at most {_SECONDS:g}")
+    shlex.split(record.provenance["command"] or "")
+
+
+def _whole_number(digits: str) -> int:
+    """An int of a record; raises ValueError for one that computing with could overflow."""
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a whole number of {len(digits):,} digits")
+    return int(digits)
 
 
 def _identified(record: Record) -> Json:

@@ -186,14 +186,25 @@ CONTRADICTIONS = [
     (put("learned", True), "whether it learned doesn't follow from its epochs"),
     (lambda node: node.update(learned=False, chance_accuracy=50.0), "whether it learned doesn't follow"),
     (put("provenance/command", "python 'x"), "not a record (No closing quotation)"),
-    (put("provenance/commits", [5]), "not a record (commits[1]=5: must be text or null)"),
-    (put("provenance/device", ["x"]), "not a record (started, device[1]=['x']: must be text)"),
-    (put("epochs/0/train_loss", "x"), "not a record (epochs: x: must be a number or null)"),
-    (put("peak_memory_mb/device", "x"), "not a record (peak_memory_mb.device=x: must be a number or null)"),
-    (put("config/budget/epochs", [1]), "not a record (budget.epochs=[1]: must be"),
-    (put("data/test_images", 0), "not a record (test_images=0: must be at least 1)"),
-    (put("data/test_images", "x"), "not a record (test_images=x: must be"),
-    (put("config", {}), "not a record ('attention')"),
+    (put("provenance/commits", [5]), "not a record (provenance.commits[0]=5: must be text or null)"),
+    (put("provenance/device", ["x"]), "not a record (provenance.device=['x']: must be text)"),
+    (put("epochs/0/train_loss", "x"), "not a record (epochs: train_loss=x: must be a number)"),
+    (put("peak_memory_mb/device", "x"), "not a record (peak_memory_mb.device=x: must be"),
+    (put("config/budget/epochs", [1]), "not a record (config.budget.epochs=[1]: must be"),
+    (put("data/test_images", 0), "not a record (data.test_images=0: must be"),
+    (put("data/test_images", "x"), "not a record (data.test_images=x: must be"),
+    (put("config", {}), "not a record ("),
+    (put("epochs/0/train_seconds", 10**400), "not a record (a whole number of 401 digits)"),
+    (put("epochs/0/train_seconds", 1e300), "not a record (epochs: train_seconds=1e+300: must be"),
+    (put("epochs/1/test_accuracy", None), "not a record (epochs: test_accuracy=None: must be a number)"),
+    (lambda node: node["epochs"][1].pop("train_loss"), "not a record (epochs: train_loss: missing)"),
+    (put("parameters", -1), "not a record (parameters=-1: must be"),
+    (put("config/routing/iterations", "x"), "not a record (config.routing.iterations=x: must be"),
+    (put("config/model/width", 1e300), "not a record (config.model.width=1e+300: must be"),
+    (put("provenance/load", "x"), "not a record (provenance.load=x: must be"),
+    (put("provenance/threads", [1]), "not a record (provenance.threads=[1]: must be"),
+    (put("provenance/python", 3), "not a record (provenance.python=3: must be"),
+    (put("provenance/cores", 1e300), "not a record (provenance.cores=1e+300: must be"),
     (lambda node: node.update(ALL_CORRECT), "its correct test images aren't those of its max_accuracy"),
     (lambda node: node.update(ALL_CORRECT, correct={"max_accuracy": "+AA="}), "2 bytes for a bit each of 5 images"),
     (lambda node: node.update(ALL_CORRECT, correct={"max_accuracy": "?"}), "not a record ("),
@@ -231,6 +242,12 @@ def test_a_file_larger_than_any_record_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "a.json").open("wb") as stream:
         stream.truncate(1 << 36)
     with pytest.raises(InputError, match="more than 67,108,864 bytes"):
+        records.read(tmp_path / "a.json")
+
+
+def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.json")
+    with pytest.raises(InputError, match="not a file; move it away"):
         records.read(tmp_path / "a.json")
 
 
