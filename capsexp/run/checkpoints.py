@@ -9,7 +9,7 @@ import warnings
 import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytorch_lightning as pl
 import torch
@@ -104,10 +104,11 @@ def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: not a file; move it away")
-        content = path.read_bytes()
-        _check_crcs(content)
-        with warnings.catch_warnings(action="ignore"):  # torch's, about files that it then refuses
-            checkpoint: dict[str, Any] = torch.load(io.BytesIO(content), map_location, weights_only=True)
+        # Torch's warnings are about files that it then refuses.
+        with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
+            _check_crcs(stream, path.stat().st_size)
+            stream.seek(0)
+            checkpoint: dict[str, Any] = torch.load(stream, map_location, weights_only=True)
     except FileNotFoundError:
         raise DamagedError(f"{path}: no such checkpoint") from None
     except OSError as error:
@@ -122,7 +123,7 @@ def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
             raise InputError(f"{path}: refused: {what}") from None
         if isinstance(error, RuntimeError) and "PytorchStreamReader failed" not in str(error):  # of a newer torch
             raise InputError(f"{path}: can't be loaded: {printable(first_line(error))}") from error
-        reason = "not a checkpoint, or damaged" if content else "empty, not a checkpoint"
+        reason = "not a checkpoint, or damaged" if path.stat().st_size else "empty, not a checkpoint"
         raise DamagedError(f"{path}: {reason}") from None
     return checkpoint
 
@@ -182,16 +183,16 @@ def _fits(best: dict[str, Any], last: dict[str, Any]) -> bool:
     return epoch > len(last["history"]) or epoch == best_epoch(last, "heldout")
 
 
-def _check_crcs(content: bytes) -> None:
+def _check_crcs(stream: BinaryIO, size: int) -> None:
     """Raises BadZipFile for a member whose bits don't give its CRC-32: torch writes them, and reads without a look.
 
     Members are stored as they are, so that memory is limited by the file's size.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with zipfile.ZipFile(stream) as archive:
             members = archive.infolist()
             packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
-            if packed or sum(member.file_size for member in members) > len(content) or archive.testzip():
+            if packed or sum(member.file_size for member in members) > size or archive.testzip():
                 raise zipfile.BadZipFile
     except (NotImplementedError, RuntimeError) as error:  # of a flipped bit among a member's flags
         raise zipfile.BadZipFile from error

@@ -164,11 +164,11 @@ def test_a_path_without_a_checkpoint_is_one_line(tmp_path: Path, monkeypatch: py
     assert refusal(tmp_path / "pipe.ckpt") == "not a file; move it away"
     (tmp_path / "closed.ckpt").touch(0o000)
     if os.geteuid() == 0:  # root may read every file
-        monkeypatch.setattr(Path, "read_bytes", denied)
+        monkeypatch.setattr(Path, "open", denied)
     assert refusal(tmp_path / "closed.ckpt") == "Permission denied"
 
 
-def denied(path: Path) -> bytes:
+def denied(path: Path, mode: str) -> None:
     """The error of a file without permission to read it."""
     raise PermissionError(13, "Permission denied", str(path))
 
