@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import inspect
 import json
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -192,9 +193,9 @@ def read(path: Path) -> Record:
         raise InputError(f"{path}: not a file; move it away")
     try:
         with path.open("rb") as stream:
-            text = stream.read(_MOST_BYTES + 1)
-        if len(text) > _MOST_BYTES:
-            raise ValueError(f"more than {_MOST_BYTES:,} bytes")
+            if os.fstat(stream.fileno()).st_size > _MOST_BYTES:
+                raise ValueError(f"more than {_MOST_BYTES:,} bytes")
+            text = stream.read()  # reading at most so many would allocate them, where memory may be short
         content = json.loads(text.decode(), parse_int=_whole_number)
         digest = content.pop("digest")
         found = _digest(content)

@@ -97,9 +97,7 @@ def train(
         learned=records.has_learned(maximum, chance) if judged and maximum is not None and chance is not None else None,
         correct=None if error else module.correct,
     )
-    if first_process and not (
-        error and config.rerun and _has_finished(planned)
-    ):  # which stays then
+    if first_process and not (error and config.rerun and _has_finished(planned)):  # which stays then
         records.write(record, planned.path)
     if error:
         raise RunError(f"{planned.name}: failed: {record.error}") from error
