@@ -12,6 +12,7 @@ from capsexp.figures.style import default_style
 from capsexp.results.collect import Results
 
 SVHN, SVHN_CBAM = (words.replace("mnist", "svhn") for words in (PLAIN, CBAM))
+FASHION, FASHION_CBAM = (words.replace("mnist", "fashion_mnist") for words in (PLAIN, CBAM))
 SHORT = " budget.epochs=2"
 
 
@@ -20,22 +21,26 @@ def made() -> Results:
     rows = [row("A", PLAIN, accuracy="90.0"), row("B", CBAM, accuracy="91.0")]
     rows += [row("S", SVHN, accuracy="80.0"), row("T", SVHN_CBAM, accuracy="80.5")]
     rows += [row("N", "model=huang_cnn data=mnist"), dataclasses.replace(row("R", PLAIN), reading_of="A")]
+    rows += [row("F", FASHION), row("G", FASHION_CBAM)]
     claims = [
+        claim(text="ours", claimed="+9", ours=True),
         claim(text="on SVHN", pairs=[["S", "T"]]),  # no size: what the rows' numbers give
         claim(text="unsized"),
         claim(text="sized", claimed="+1.5"),
         claim(text="the reverse", claimed="+1.5", pairs=[["B", "A"]]),
         claim(text="another network", claimed="+1.5", pairs=[["N", "B"]]),
         claim(text="epochs", measure="first_epoch", estimate="relative"),
-        claim(text="ours", claimed="+1.5", ours=True),
+        claim(text="larger", claimed="+2.5", pairs=[["F", "G"]]),
     ]
     found = [*runs(PLAIN, [90.0, 90.1]), *runs(CBAM, [92.0, 92.1]), *runs("model=huang_cnn data=mnist", [80.0])]
+    found += [*runs(FASHION, [90.0, 90.1]), *runs(FASHION_CBAM, [90.0, 90.1])]
     found += [*runs(f"{SVHN}{SHORT}", [70.0, 70.1]), *runs(f"{SVHN_CBAM}{SHORT}", [69.0, 69.1])]
     return results(study(*rows, claims=claims), found)
 
 
 def test_a_row_is_the_sized_claim_of_a_data_set_and_trained_ones_come_first() -> None:
-    first, second = gains([made()])
+    larger, first, second = gains([made()])
+    assert (larger.data, larger.published) == ("Fashion-MNIST", 2.5)
     assert (first.data, first.attention, first.one.claim.text, first.published) == ("MNIST", "CBAM", "sized", 1.5)
     assert first.value == pytest.approx(2)
     assert first.runs == pytest.approx([1.95, 2.05])
@@ -44,7 +49,7 @@ def test_a_row_is_the_sized_claim_of_a_data_set_and_trained_ones_come_first() ->
 
 
 def test_the_sentences_follow_the_verdicts() -> None:
-    found = gains([made()])
+    _, *found = gains([made()])
     assert Answer(found).sentences == ["On MNIST yes.", "Elsewhere no gain is shown."]
     before = dataclasses.replace(found[0], one=dataclasses.replace(found[0].one, adjusted=0.2))
     assert Answer([before]).sentences[0] == "On MNIST yes before Holm's correction, not after it."

@@ -42,15 +42,24 @@ def reference(number: str, title: str, page: str = "tables/made_table1") -> str:
 
 
 def test_numbers_of_a_readme_are_filled_from_the_claims_that_they_name(tmp_path: Path) -> None:
-    made = [results(study(claims=[claim(text="B is better (Table 1)", claimed="-0.10")]), WHOLE)]
-    text = "By {}, printed {}, on {}; of {} claims, {} after whole training, {}.\n"
+    rows = [
+        *study().rows,
+        row("C", f"{PLAIN} routing.iterations=1 budget.epochs=2"),
+        row("D", f"{SHORT} routing.iterations=1"),
+    ]
+    claims = [claim(text="B is better (Table 1)", claimed="-0.10"), claim(text="shorter", pairs=[["C", "D"]])]
+    short = [*runs(rows[2].run or "", NEAR), *runs(rows[3].run or "", NEAR)]
+    made = [results(study(*rows, claims=claims), [*WHOLE, *short])]
+    text = "By {}, printed {}, on {}; of {} claims, {} after whole training, {} after shorter, {}.\n"
     called = "contradicted; no gain of that size"
     titles = [*(f"B is better: {field}" for field in (f"measured; {called}", "claimed", f"verdict; {called}"))]
     before = [reference("old", title) for title in titles]
-    before += [reference("old", title, "README") for title in ("claims", "whole")] + ['[a link](x.md "B is better")']
+    before += [reference("old", title, "README") for title in ("claims", "whole", "shorter")] + [
+        '[a link](x.md "B is better")'
+    ]
     (tmp_path / "README.md").write_text(text.format(*before))
     after, problems = filled(tmp_path / "README.md", made)
-    numbers = ["+0.50 points (+0.25 to +0.75)", "−0.10", "old", "1", "1"]
+    numbers = ["+0.50 points (+0.25 to +0.75)", "−0.10", "old", "2", "1", "1"]
     assert after == text.format(
         *(old.replace("[old]", f"[{new}]") for old, new in zip(before, numbers, strict=False)), before[-1]
     )
