@@ -117,14 +117,19 @@ def main(arguments: list[str]) -> None:
     end = time.monotonic() + (options.seconds or (GPU_SECONDS if device.type == "cuda" else float("inf")))
     ceilings = _ceilings(device, precision)
     limits = [] if device.type == "cuda" else ["budget.steps=10", "budget.test_images=500"]
-    steps = _until(end, [partial(_case, index, options) for index in options.cases])
-    order = [case for case, _ in CASES]
-    measured = sorted((one for case in steps for one in case), key=lambda one: order.index(one.case))
+    found = {"device": name, "precision": precision, "load": load, "ceilings": ceilings}
+    order, measured = [case for case, _ in CASES], list[Steps]()
+
+    def measure(index: int) -> None:
+        measured.extend(_case(index, options))
+        measured.sort(key=lambda one: order.index(one.case))
+        if measured:
+            _write(options.output, found, measured, {})  # what is measured stays if the rest fails
+
+    _until(end, [partial(measure, index) for index in options.cases])
     if not measured:
         raise SystemExit("error: no step fits the memory")
     epochs = [partial(compare, [*line.split(), *limits, *options.overrides]) for line in EPOCHS.values()]
-    found = {"device": name, "precision": precision, "load": load, "ceilings": ceilings}
-    _write(options.output, found, measured, {})  # epochs take as long again: what is measured stays if they are ended
     print(_write(options.output, found, measured, dict(zip(EPOCHS, _until(end, epochs), strict=False))))
 
 
@@ -184,7 +189,7 @@ def _step(case: str, way: str, options: argparse.Namespace) -> tuple[Callable[[]
     if "channels_last" in options.variant:
         module.network.to(memory_format=torch.channels_last)
     optimizer, cuda = make_optimizer(module.parameters(), config.optim), device.type == "cuda"
-    act = make_step(module.loss_and_scores, torch.Tensor.backward, optimizer, cuda, captured=cuda)
+    act = make_step(module.loss_and_scores, torch.Tensor.backward, optimizer, cuda, cuda, module.buffers())
     data, batch = config.data, config.optim.batch_size
     images = torch.rand(batch, data.channels, data.size, data.size, device=device)
     labels = torch.randint(data.classes, (batch,), device=device)
@@ -210,13 +215,20 @@ def _case(index: int, options: argparse.Namespace) -> list[Steps]:
     steps, first, seconds = {}, {}, {way: list[float]() for way in ways}
     for way in ways:
         before = _start_peak() if cuda else 0
-        steps[way] = _step(case, way, options)
-        with FlopCounterMode(display=False) as counter:  # the last
-            first[way] = _timed(steps[way][0])
-        for _ in range(WARM_UP + 1 if cuda else 1):
-            steps[way][0]()
+        try:
+            steps[way] = _step(case, way, options)
+            with FlopCounterMode(display=False) as counter:  # the last
+                first[way] = _timed(steps[way][0])
+            for _ in range(WARM_UP + 1 if cuda else 1):
+                steps[way][0]()
+        except torch.OutOfMemoryError:
+            print(f"{name}, {way}: doesn't fit the memory", file=sys.stderr)
+            steps.pop(way, None)
+            if way == "fast":
+                return []
         if cuda:
             memory[way] = (torch.cuda.max_memory_allocated() - before) / 1e9
+    ways = tuple(steps)
     for _ in range(options.rounds):
         for way in ways:
             seconds[way].append(_timed(steps[way][0]))

@@ -1,8 +1,8 @@
 """Checks this device: `make check-device`, or `python benchmarks/device.py [KEY=VALUE …]`, without data, in a minute.
 
 A line each, ok or FAIL: versions, device and compiler; float32 products and convolutions against float64 (in TF32 they
-would be a thousand times as far off); fast routing against the reference, in value and gradient; on a GPU, steps
-replayed from a CUDA graph against eager ones. Ends with 1 if anything failed. trainer=cpu checks the CPU.
+would be a thousand times as far off); fast routing against the reference, in value, gradient and both precisions; on a
+GPU, steps replayed from a CUDA graph against eager ones. Ends with 1 if anything failed. trainer=cpu checks the CPU.
 """
 
 import os
@@ -10,6 +10,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 
@@ -17,18 +18,20 @@ import torch
 from runner import configured
 from torch import Tensor
 
-from capsexp.cli import end_with
+from capsexp.cli import Parser, end_with
 from capsexp.config.schema import Config
 from capsexp.data.loader import Batch
-from capsexp.errors import DONE, FAILED, CapsexpError, RunError, first_line
+from capsexp.errors import DONE, FAILED, RunError, first_line
+from capsexp.routing import fast
+from capsexp.routing.fast import proof
 from capsexp.run.build import build
 from capsexp.run.environment import forbid_tf32, peak_memory_mb, processor
 from capsexp.run.module import CapsuleModule
-from capsexp.run.optimization import WARM_UP, make_optimizer, make_step
+from capsexp.run.optimization import WARM_UP, CapturedStep, make_optimizer, make_step
 from capsexp.run.plan import Plan, find_device
 
-#: Relative errors of float32; those of fast routing are of gradients through two or three iterations.
-PRODUCTS, ROUTING = 1e-5, 1e-3
+#: Relative errors of float32, and of fast routing by precision: of gradients through two or three iterations.
+PRODUCTS, ROUTING = 1e-5, {"float32": 1e-3, "bf16": 0.2}
 
 NETWORKS = {
     "dynamic": "model=capsnet data=mnist budget.width=0.25",
@@ -37,8 +40,11 @@ NETWORKS = {
 }
 
 
-def main(overrides: list[str]) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Runs the command; the exit code."""
+    parser = Parser(__doc__, "device.py")
+    parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help="trainer=cpu checks the CPU")
+    overrides = parser.parse_words(arguments).overrides
     forbid_tf32()
     device = find_device(_config("data=mnist", overrides))[0]
     checks: dict[str, Callable[[], str]] = {
@@ -46,8 +52,14 @@ def main(overrides: list[str]) -> int:
         "device": lambda: _device(device),
         "compiler": _compiler,
         "float32": lambda: _float32(device),
-        **{f"{name} routing": lambda line=line: _routing(line, overrides, device) for name, line in NETWORKS.items()},  # type: ignore[misc]
-        "CUDA graph": lambda: _graph(overrides, device),
+        **{
+            f"{name} routing, {precision}": partial(
+                _routing, line, [*overrides, f"trainer.precision={precision}"], device
+            )
+            for name, line in NETWORKS.items()
+            for precision in ROUTING
+        },
+        **{f"CUDA graph, {name}": partial(_graph, line, overrides, device) for name, line in NETWORKS.items()},
         "memory": lambda: ", ".join(f"{where} {mb or 0:,.0f} MB" for where, mb in peak_memory_mb(device).items()),
     }
     failed = 0
@@ -55,7 +67,7 @@ def main(overrides: list[str]) -> int:
         started = time.perf_counter()
         try:
             said = f"ok    {name}: {act()}"
-        except (CapsexpError, RuntimeError, OSError) as error:
+        except Exception as error:  # Triton's have no common base
             said, failed = f"FAIL  {name}: {type(error).__name__}: {first_line(error)}", failed + 1
         print(f"{said} ({time.perf_counter() - started:.1f} s)", flush=True)
     return FAILED if failed else DONE
@@ -107,37 +119,48 @@ def _float32(device: torch.device) -> str:
 
 def _routing(line: str, overrides: Sequence[str], device: torch.device) -> str:
     """The relative error of scores and gradients."""
-    found = []
+    found, paths = [], []
+    precision = overrides[-1].partition("=")[2]
+    if precision == "bf16" and find_device(_config(line, [*overrides, "trainer.precision=auto"]))[1] != "bf16":
+        return "this device has no bfloat16, or the routing is not trained in it: runs are in float32"
+    before = len(proof.failures())
     for way in ("fast", "reference"):
         config = _config(line, [*overrides, f"trainer.routing={way}"])
         torch.manual_seed(0)
         network = build(config).network.to(device)
         pixels = torch.rand(8, config.data.channels, config.data.size, config.data.size).to(device)
-        scores = network(pixels).scores
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            scores = network(pixels).scores.float()
         scores.square().sum().backward()
+        paths.append(fast.paths(network))
         gradients = [part.grad for part in network.parameters() if part.grad is not None]
         found.append([scores.detach(), torch.cat([gradient.flatten() for gradient in gradients])])
-    return _below(ROUTING, _error(*found), "difference of fast and reference")
+    for failure in proof.failures()[before:]:
+        raise RunError(failure)
+    return f"{paths[0]}, {_below(ROUTING[precision], _error(*found), 'difference of fast and reference')}"
 
 
-def _graph(overrides: Sequence[str], device: torch.device) -> str:
+def _graph(line: str, overrides: Sequence[str], device: torch.device) -> str:
     """The relative error of losses; the learning rate changes after the capture."""
     if device.type != "cuda":
         return "not on a CPU"
     found = []
     for captured in (False, True):
-        config = _config(NETWORKS["dynamic"], overrides)
+        config = _config(line, overrides)
         torch.manual_seed(0)
         module = CapsuleModule(Plan(config, device, "float32", None, None), build(config)).to(device)
         optimizer = make_optimizer(module.parameters(), config.optim)
-        step = make_step(module.loss_and_scores, Tensor.backward, optimizer, cuda=True, captured=captured)
+        step = make_step(module.loss_and_scores, Tensor.backward, optimizer, True, captured, module.buffers())
         losses = []
         for number in range(WARM_UP + 5):
             optimizer.param_groups[0]["lr"] /= 1 + (number == WARM_UP + 3)
             labels = torch.arange(32, device=device) % config.data.classes
-            losses.append(step(Batch(torch.rand(32, 1, 28, 28, device=device), labels)).loss)
+            pixels = torch.rand(32, config.data.channels, config.data.size, config.data.size, device=device)
+            losses.append(step(Batch(pixels, labels)).loss)
+        if isinstance(step, CapturedStep) and step.failed:
+            raise RunError(step.failed)
         found.append([torch.stack(losses)])
-    return _below(ROUTING, _error(*found), "difference of replayed and eager steps")
+    return _below(ROUTING["float32"], _error(*found), "difference of replayed and eager steps")
 
 
 def _below(bound: float, error: float, what: str) -> str:
@@ -154,4 +177,4 @@ def _error(found: list[Tensor], exact: list[Tensor]) -> float:
 
 
 if __name__ == "__main__":
-    end_with(main, __doc__)
+    end_with(main)

@@ -167,7 +167,7 @@ class CapsuleModule(pl.LightningModule):
         assert isinstance(optimizer, torch.optim.Optimizer)
         cuda = self.device.type == "cuda"
         captured = cuda and self.planned.config.trainer.cuda_graphs and self.trainer.world_size == 1
-        self.step = make_step(self.loss_and_scores, self.manual_backward, optimizer, cuda, captured)
+        self.step = make_step(self.loss_and_scores, self.manual_backward, optimizer, cuda, captured, self.buffers())
 
     def on_train_epoch_start(self) -> None:
         """Seeds the epoch, by the run's seed and the epoch alone, so that resumed runs draw the same numbers."""

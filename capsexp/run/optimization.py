@@ -4,6 +4,8 @@ No step synchronises host and device. A capsule network is hundreds of small ope
 faster than Python launches it: there a whole step is captured once as a CUDA graph, and then replayed.
 """
 
+import logging
+import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -13,7 +15,14 @@ from torch.optim.lr_scheduler import LRScheduler, MultiStepLR, ReduceLROnPlateau
 
 from capsexp.config.schema import Optim
 from capsexp.data.loader import Batch
+from capsexp.errors import first_line
 from capsexp.nn.precision import full_precision
+
+log = logging.getLogger("capsexp")
+
+#: Max relative difference of the first replay and the eager step: in bfloat16, sums in another order change an update
+#: of Adam by some percent.
+AGREEING = 0.1
 
 WARM_UP = 3  # eager steps before the capture, in which libraries and the optimiser allocate their state
 
@@ -32,6 +41,7 @@ class EagerStep:
         forward: batch -> loss and scores, with gradient.
         backward: of a loss.
         optimizer: of the parameters.
+        buffers: what else a step changes.
     """
 
     def __init__(
@@ -39,8 +49,9 @@ class EagerStep:
         forward: Callable[[Batch], StepOutput],
         backward: Callable[[Tensor], None],
         optimizer: torch.optim.Optimizer,
+        buffers: Iterable[Tensor] = (),
     ) -> None:
-        self.forward, self.backward, self.optimizer = forward, backward, optimizer
+        self.forward, self.backward, self.optimizer, self.buffers = forward, backward, optimizer, [*buffers]
 
     def __call__(self, batch: Batch) -> StepOutput:
         """Loss and scores before the update, without gradient."""
@@ -52,11 +63,19 @@ class EagerStep:
         self.optimizer.step()
         return StepOutput(loss.detach(), scores.detach())
 
+    def state(self) -> list[Tensor]:
+        """The parameters, and then everything else that a step changes."""
+        parameters = [parameter.data for group in self.optimizer.param_groups for parameter in group["params"]]
+        kept = [value for state in self.optimizer.state.values() for value in state.values()]
+        return [*parameters, *(value for value in kept if isinstance(value, Tensor)), *self.buffers]
+
 
 class CapturedStep:
     """The same step, captured once and replayed; it reads the learning rates from the device, where they may change.
 
-    Batches of another shape than the first, such as the last of an epoch, take the eager step.
+    Batches of another shape than the first, such as the last of an epoch, take the eager step. So do all, where the
+    capture fails or its first replay changes the parameters in another way than the eager step: a line of the log
+    `capsexp` says so.
 
     Args:
         step: what is captured.
@@ -69,6 +88,7 @@ class CapturedStep:
         self.shapes: tuple[torch.Size, torch.Size] | None = None
         self.rates: list[Tensor] = []  # of the parameter groups
         self.replay: Callable[[], None] | None = None
+        self.failed = ""  # why there is none
         self.input: Batch
         self.output: StepOutput
 
@@ -77,30 +97,71 @@ class CapturedStep:
         shapes = batch.pixels.shape, batch.labels.shape
         self.shapes = self.shapes or shapes
         self.steps += 1
-        if shapes != self.shapes or self.steps <= WARM_UP:
+        if self.failed or shapes != self.shapes or self.steps <= WARM_UP:
             return self.step(batch)
-        groups = self.step.optimizer.param_groups
         if self.replay is None:
-            self.rates = [torch.tensor(group["lr"], device=batch.pixels.device) for group in groups]
-            self.input = Batch(batch.pixels.clone(), batch.labels.clone())
-            self.step.optimizer.zero_grad()  # gradients have to be allocated in the capture
-            self.replay = self.capture(self._captured)
+            return self._first(batch)
+        return self._replayed(self.replay, batch)
+
+    def _replayed(self, replay: Callable[[], None], batch: Batch) -> StepOutput:
         self.input.pixels.copy_(batch.pixels)
         self.input.labels.copy_(batch.labels)
-        for rate, group in zip(self.rates, groups, strict=True):
+        for rate, group in zip(self.rates, self.step.optimizer.param_groups, strict=True):
             rate.fill_(group["lr"])
-        self.replay()
+        replay()
         return StepOutput(self.output.loss.clone(), self.output.scores.clone())
+
+    def _first(self, batch: Batch) -> StepOutput:
+        """The eager step of a batch, which the capture's first replay has to repeat."""
+        state = self.step.state()
+        before = [value.clone() for value in state]
+        try:
+            replay = self._recorded(batch)
+            found = self._replayed(replay, batch)
+        except RuntimeError as error:  # a step that fits the memory can run out of it in its capture
+            self.failed = f"{type(error).__name__}: {first_line(error)}"
+        after = [value.clone() for value in state]
+        for value, old in zip(state, before, strict=True):
+            value.copy_(old)
+        wanted = self.step(batch)
+        if not self.failed and (difference := _difference(found, wanted, after, state, before)) > AGREEING:
+            self.failed = f"its first replay differs from the eager step by {difference:.1e}"
+        if self.failed:
+            log.warning("no CUDA graph (%s): steps are eager, and slower", self.failed)
+        else:
+            self.replay = replay
+        return wanted
+
+    def _recorded(self, batch: Batch) -> Callable[[], None]:
+        groups = self.step.optimizer.param_groups
+        self.rates = [torch.tensor(group["lr"], device=batch.pixels.device) for group in groups]
+        self.input = Batch(batch.pixels.clone(), batch.labels.clone())
+        self.step.optimizer.zero_grad()  # gradients have to be allocated in the capture
+        return self.capture(self._captured)
 
     def _captured(self) -> None:
         groups = self.step.optimizer.param_groups
         numbers = [group["lr"] for group in groups]
         for group, rate in zip(groups, self.rates, strict=True):
             group["lr"] = rate
-        self.output = self.step(self.input)
-        for group, number in zip(groups, numbers, strict=True):  # for schedules, histories and checkpoints
-            group["lr"] = number
-        torch.clear_autocast_cache()  # the bfloat16 copies of the weights are in the capture's memory
+        try:
+            self.output = self.step(self.input)
+        finally:
+            for group, number in zip(groups, numbers, strict=True):  # for schedules, histories and checkpoints
+                group["lr"] = number
+            torch.clear_autocast_cache()  # the bfloat16 copies of the weights are in the capture's memory
+
+
+def _difference(
+    found: StepOutput, wanted: StepOutput, after: list[Tensor], wanted_after: list[Tensor], before: list[Tensor]
+) -> float:
+    """The largest relative difference of two steps in loss and scores, and of what they change, by how much they do."""
+    pairs = [(one - other, other) for one, other in zip(found, wanted, strict=True)]
+    states = zip(after, wanted_after, before, strict=True)
+    pairs += [(one - other, other - old) for one, other, old in states if one.is_floating_point()]
+    errors = [difference.double().norm() / change.double().norm() for difference, change in pairs if change.any()]
+    worst = torch.stack(errors).max().item()
+    return math.inf if math.isnan(worst) else worst
 
 
 def capture_cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
@@ -140,10 +201,11 @@ def make_step(
     optimizer: torch.optim.Optimizer,
     cuda: bool,
     captured: bool,
+    buffers: Iterable[Tensor] = (),
 ) -> EagerStep | CapturedStep:
     """The step of a run, see EagerStep; on CUDA it can be captured."""
     fit_to_device(optimizer, cuda, captured)
-    step = EagerStep(forward, backward, optimizer)
+    step = EagerStep(forward, backward, optimizer, buffers)
     return CapturedStep(step, capture_cuda_graph) if captured else step
 
 

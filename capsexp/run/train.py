@@ -5,6 +5,7 @@ import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from subprocess import CalledProcessError
 
 import pytorch_lightning as pl
 import torch
@@ -17,6 +18,7 @@ from capsexp.data import source
 from capsexp.data.module import CapsuleData, constant_guess
 from capsexp.errors import InputError, RunError, first_line
 from capsexp.files import naming
+from capsexp.routing import fast
 from capsexp.run import environment, records
 from capsexp.run.build import build
 from capsexp.run.checkpoints import EpochCheckpoint, best_epoch, drop_optimizer, load, resumable
@@ -70,8 +72,11 @@ def train(
         if first_process:
             with naming(planned.folder):
                 drop_optimizer(planned.folder)  # before the record, after which nothing looks here again
-    except (RunError, RuntimeError, MemoryError) as failure:
+    except Exception as failure:
+        if not _is_of_device(failure):
+            raise
         error = failure
+    routing_path = fast.paths(module.network)
     maximum, first, last, seconds = records.summary(module.history, planned.eval_split)
     chosen_on_test = config.protocol == "paper"
     judged = error is None and config.budget.steps is None
@@ -90,7 +95,8 @@ def train(
         seconds_per_epoch=seconds,
         peak_memory_mb=environment.peak_memory_mb(planned.device),
         data={"note": data.images.note, "checksum": data.images.checksum, "test_images": tested},
-        provenance=environment.provenance(
+        provenance={"routing_path": routing_path}
+        | environment.provenance(
             started | {"commits": module.commits}, planned.device, planned.processes, module.resumed, planned.command
         ),
         chance_accuracy=chance,
@@ -105,11 +111,19 @@ def train(
         for board in tensorboard:
             board.finish(record)
         epochs.finish(record)
+    if routing_path not in ("reference", "products without votes"):  # nothing compiled
+        log(f"routed by: {routing_path}")
     log(records.result_line(record))
     log(f"record {planned.path}")
     if tensorboard:
         log(f"TensorBoard logs {folder_of(planned)}")
     return record
+
+
+def _is_of_device(error: Exception) -> bool:
+    """Whether it is the failure of a run or of its device, and no bug: Triton's errors have no common base."""
+    known = (RunError, RuntimeError, MemoryError, CalledProcessError)
+    return isinstance(error, known) or type(error).__module__.partition(".")[0] == "triton"
 
 
 def _has_finished(planned: Plan) -> bool:

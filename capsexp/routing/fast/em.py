@@ -24,7 +24,7 @@ from torch.nn.functional import logsigmoid
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules
 from capsexp.routing.em import VARIANCE_FLOOR, WEIGHT_FLOOR, EMRouting, Gaussians
-from capsexp.routing.fast.loops import Loops, em_backward, em_forward, library_for
+from capsexp.routing.fast.loops import Loops, compiled_path, em_backward, em_forward, library_for
 from capsexp.routing.fast.votes import FastRouting, LazyVotes, factor
 
 
@@ -40,6 +40,7 @@ class FastEMRouting(FastRouting, EMRouting):
     """EMRouting, without stored votes."""
 
     chunked = True
+    path = compiled_path
 
     def applies(self, votes: LazyVotes) -> bool:
         """Where there are activations, and loops or kernels."""

@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules
-from capsexp.routing.fast.loops import Loops, inverted_backward, inverted_forward, library_for
+from capsexp.routing.fast.loops import Loops, compiled_path, inverted_backward, inverted_forward, library_for
 from capsexp.routing.fast.votes import FastRouting, LazyVotes, factor
 from capsexp.routing.inverted import InvertedRouting
 
@@ -33,6 +33,7 @@ class FastInvertedRouting(FastRouting, InvertedRouting):
     """InvertedRouting, without stored votes unless its poses have activations."""
 
     chunked = True
+    path = compiled_path
 
     def applies(self, votes: LazyVotes) -> bool:
         """Where there are loops or kernels."""

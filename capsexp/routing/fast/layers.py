@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.routing import Capsules
+from capsexp.routing.fast import proof
 from capsexp.routing.fast.votes import FastRouting, LazyVotes, factor, places_of
 
 #: Max vote elements per chunk of images on a CPU. More no longer stay in its cache between two passes over them.
@@ -23,21 +24,31 @@ MAX_KEPT = 2**26
 
 
 class FastLayer(CapsuleLayer):
-    """Its votes are `LazyVotes` where its routing takes them and no attention reads them."""
+    """Its votes are `LazyVotes` where its routing takes them and no attention reads them.
+
+    `path` says how the last batch in training mode was routed.
+    """
+
+    path: str = ""
+    routing: FastRouting
 
     def lazy_votes(self, children: Capsules) -> LazyVotes:
         """What the votes of these children are recomputed from, without attention."""
         raise NotImplementedError
 
     def applies(self, votes: LazyVotes) -> bool:
-        """Whether the routing takes these in place of votes."""
+        """Whether the routing takes these in place of votes, with the same result."""
         plain = isinstance(self.attention, nn.Identity)
-        return plain and isinstance(self.routing, FastRouting) and self.routing.applies(votes)
+        applies = plain and isinstance(self.routing, FastRouting) and self.routing.applies(votes)
+        return applies and proof.holds(self, votes)
 
     def votes(self, children: Capsules) -> Capsules:
         """Votes for this layer's own routing only."""
         lazy = self.lazy_votes(children)
-        return Capsules(cast(Tensor, lazy), lazy.activations) if self.applies(lazy) else super().votes(children)
+        applies = self.applies(lazy)
+        if self.training:
+            self.path = self.routing.path(lazy.poses.device) if applies else "stored votes"
+        return Capsules(cast(Tensor, lazy), lazy.activations) if applies else super().votes(children)
 
     def forward(self, children: Capsules) -> Capsules:
         """The parents of these children, after all iterations."""

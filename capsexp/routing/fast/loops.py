@@ -2,12 +2,15 @@
 
 Made of torch's operations, routing reads and writes the votes a dozen times; these loops take a fourth to a tenth of
 the time. Like Triton's kernels, they are compiled when they are first used, by the system's C compiler, for this
-processor and the layer's sizes, in about a second for each size. `Loops.of` gives None where there is no compiler, or
-where the batch is too small to be worth it.
+processor and the layer's sizes, in about a second for each size, and kept in the user's cache folder. `Loops.of` gives
+None where there is no compiler, or where the batch is too small to be worth it.
 """
 
 import ctypes
+import hashlib
+import logging
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -15,6 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -30,6 +34,16 @@ FLAGS = "-O3 -march=native -fno-math-errno -fno-trapping-math -fno-signed-zeros 
 
 #: Min vote elements of a batch: below, compiling takes longer than hundreds of steps.
 WORTHWHILE = 2**21
+
+#: Max vote elements of a child, J · D: a thread has several such arrays on its stack, which on macOS is half a MB.
+MOST_ELEMENTS = 2**12
+
+#: Seconds that a compiler may take.
+PATIENCE = 60
+
+FUNCTIONS = ("inverted_forward", "inverted_backward", "em_forward", "em_backward")
+
+log = logging.getLogger("capsexp")
 
 #: Positions of a kernel that are handled together.
 PLACES = 8
@@ -94,8 +108,7 @@ class Loops:
         if self.threads == 1:
             call(0)
             return
-        with ThreadPoolExecutor(self.threads) as pool:
-            list(pool.map(call, range(self.threads)))
+        list(_pool(self.threads, os.getpid()).map(call, range(self.threads)))
 
     def repeated(self) -> Tensor:
         """The matrices for `shared`."""
@@ -118,6 +131,19 @@ class Loops:
         return by_matrices.sum(dim=0).permute(0, 3, 2, 1).to(weight.dtype).contiguous()
 
 
+@cache
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """The threads of a process: a forked one has none of its parent's."""
+    return ThreadPoolExecutor(threads)
+
+
+def compiled_path(_: object, device: torch.device) -> str:
+    """What routes by compiled code, with the version of the compiler."""
+    if device.type == "cuda":
+        return f"Triton {version('triton')}"
+    return f"C loops, {_compiler()[1]}"
+
+
 def library_for(children: Tensor, weight: Tensor, kernel: int, stride: int) -> ctypes.CDLL | None:
     """votes.c compiled for a layer, or None; arguments as of `Loops`."""
     height, width = places_of(children, kernel, stride)
@@ -133,19 +159,75 @@ def library_for(children: Tensor, weight: Tensor, kernel: int, stride: int) -> c
 @cache
 def _library(kind: torch.dtype, parents: int, rows: int, columns: int, inner: int) -> ctypes.CDLL | None:
     """votes.c compiled for these sizes, or None."""
-    compiler = shlex.split(os.environ.get("CC") or "cc")
-    if shutil.which(compiler[0]) is None:
+    if parents * rows * inner > MOST_ELEMENTS:
         return None
     sizes = {"J": parents, "Z": rows, "Y": columns, "X": inner, "FLOOR": f"(NUMBER){WEIGHT_FLOOR}", "PLACES": PLACES}
     defined = [f"-D{name}={value}" for name, value in sizes.items()] + ["-DDOUBLE"] * (kind == torch.float64)
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "votes.so"
-        command = [*compiler, *FLAGS.split(), *defined, str(SOURCE), "-o", str(library), "-lm"]
+    try:
+        command, compiler = _compiler()
+        command = [*command, *FLAGS.split(), *defined, str(SOURCE), "-lm", "-o"]
+        content = repr((command, compiler, _processor())).encode() + SOURCE.read_bytes()
+        name = f"votes-{hashlib.sha256(content).hexdigest()[:32]}.so"
         try:
-            subprocess.run(command, capture_output=True, check=True, timeout=300)
-            return ctypes.CDLL(str(library))  # stays mapped when its file is removed
-        except (OSError, subprocess.SubprocessError):
-            return None
+            return _loaded(_cache() / name, command)
+        except OSError:  # a full, read-only or foreign folder, or a damaged file
+            with tempfile.TemporaryDirectory() as folder:
+                return _loaded(Path(folder) / name, command)  # stays mapped when its file is removed
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        log.warning("no compiled loops (%s): routing takes several times as long; set CC to a C compiler", _why(error))
+        return None
+
+
+def _loaded(path: Path, command: Sequence[str]) -> ctypes.CDLL:
+    """The library at `path`, compiled if it isn't there; raises OSError, SubprocessError."""
+    if not path.exists():
+        part = path.with_name(f".{os.urandom(8).hex()}.part")  # another process may compile the same
+        try:
+            subprocess.run([*command, str(part)], capture_output=True, check=True, timeout=PATIENCE)
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+    library = ctypes.CDLL(str(path))
+    if not all(hasattr(library, name) for name in FUNCTIONS):
+        raise OSError(f"{path}: no library of votes.c")
+    return library
+
+
+def _cache() -> Path:
+    """The folder of compiled loops, which is the user's own and nobody else's; raises OSError."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capsexp"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise PermissionError(f"{folder}: others can write to it")
+    return folder
+
+
+@cache
+def _compiler() -> tuple[list[str], str]:
+    """The compiler's command and version; raises OSError, ValueError, SubprocessError."""
+    command = shlex.split(os.environ.get("CC") or "cc")
+    if not command or shutil.which(command[0]) is None:
+        raise FileNotFoundError(f"no C compiler {' '.join(command)}".rstrip())
+    ended = subprocess.run([*command, "--version"], capture_output=True, check=True, timeout=PATIENCE, text=True)
+    return command, ended.stdout.partition("\n")[0]
+
+
+@cache
+def _processor() -> str:
+    """What the instructions of this processor depend on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    return platform.machine() + "".join(sorted({line for line in lines if line.startswith(("model name", "flags"))}))
+
+
+def _why(error: Exception) -> str:
+    """The first line of what a compiler printed, or of the error."""
+    printed = getattr(error, "stderr", None) or str(error)
+    lines = (printed.decode(errors="replace") if isinstance(printed, bytes) else str(printed)).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def inverted_forward(loops: Loops, parents: Tensor) -> Tensor:

@@ -38,6 +38,10 @@ class FastRouting(Routing):
         """Whether it takes these."""
         raise NotImplementedError
 
+    def path(self, device: torch.device) -> str:
+        """What routes these, with the version of its compiler."""
+        raise NotImplementedError
+
 
 def places_of(grid: Tensor, kernel: int, stride: int) -> tuple[int, int]:
     """H' and W', the numbers of positions of a kernel on a grid [B, H, W, ...]."""

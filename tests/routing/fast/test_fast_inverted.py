@@ -14,7 +14,7 @@ from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.routing import Capsules
 from capsexp.routing import fast
-from capsexp.routing.fast import inverted, loops
+from capsexp.routing.fast import inverted, loops, proof
 from capsexp.routing.inverted import InvertedRouting
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -37,6 +37,7 @@ SHAPES = {
 @pytest.fixture(autouse=True)
 def _loops_for_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "WORTHWHILE", 0)
+    monkeypatch.setattr(proof, "_proving", True)  # these tests are the proof
 
 
 def made(name: str, kind: torch.dtype = torch.float64) -> tuple[CapsuleLayer, Tensor, Tensor]:

@@ -1,16 +1,20 @@
 """The loops of votes.c equal the procedures in value and gradient, and routing without them is the same."""
 
 import os
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
-from support import composed_config
+from support import ROOT, composed_config
 from torch import Tensor
 
 from capsexp.nn.capsules import ConvCapsules, LinearCapsules
-from capsexp.routing.fast import em, inverted, loops
+from capsexp.routing.fast import em, inverted, loops, proof
 from capsexp.routing.fast.loops import Loops
 from capsexp.run.build import build
 
@@ -27,6 +31,7 @@ SHAPES = {
 @pytest.fixture(autouse=True)
 def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "WORTHWHILE", 0)
+    monkeypatch.setattr(proof, "_proving", True)  # these tests are the proof
 
 
 @pytest.fixture
@@ -109,28 +114,109 @@ def test_one_hot_assignments_have_no_denormal_numbers() -> None:
     assert bool((variance >= 0).all())
 
 
-@pytest.mark.parametrize("lacking", ["compiler", "source"])
-def test_without_a_compiler_there_are_no_loops(lacking: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if lacking == "compiler":
-        monkeypatch.setenv("CC", "no-such-compiler")
-    else:
-        monkeypatch.setattr(loops, "SOURCE", loops.SOURCE.with_name("missing.c"))
-    loops._library.cache_clear()
+@pytest.fixture
+def compiling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """The folder of compiled loops, empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    caches = loops._library, loops._compiler
+    for cache in caches:
+        cache.cache_clear()
+    yield tmp_path / "capsexp"
+    for cache in caches:
+        cache.cache_clear()
+
+
+def program(folder: Path, text: str) -> str:
+    """A shell script in place of the compiler, which says its version."""
+    path = folder / "compiler"
+    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "compiler 1" && exit\n{text}\n')
+    path.chmod(0o700)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("compiler", "why"),
+    [
+        ("no-such-compiler", "no C compiler no-such-compiler"),
+        ('gcc "', "No closing quotation"),
+        (" ", "no C compiler"),
+        ("echo an error >&2; exit 1", "an error"),
+        ("sleep 30", "timed out after 0.3 seconds"),
+        ("shift $(($# - 1)); echo no library > $1", "invalid ELF header|file too short"),
+        ("shift $(($# - 1)); echo 'int other;' | cc -shared -x c - -o $1", "no library of votes.c"),
+    ],
+)
+def test_without_a_working_compiler_there_are_no_loops_and_a_line(
+    compiler: str,
+    why: str,
+    compiling: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(loops, "PATIENCE", 0.3)
+    scripted = any(word in compiler for word in ("exit", "sleep", "shift"))
+    monkeypatch.setenv("CC", program(tmp_path, compiler) if scripted else compiler)
     children, weight, _, window = made("vector")
-    try:
-        assert Loops.of(children, weight, *window) is None
-    finally:
-        loops._library.cache_clear()
+    assert Loops.of(children, weight, *window) is None
+    assert Loops.of(children, weight, *window) is None
+    (line,) = caplog.messages
+    assert re.search(why, line)
 
 
-def test_the_compiler_may_have_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiler_may_have_arguments(compiling: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", f"{os.environ.get('CC') or 'cc'} -pthread")
-    loops._library.cache_clear()
     children, weight, _, window = made("vector")
-    try:
-        assert Loops.of(children, weight, *window) is not None
-    finally:
-        loops._library.cache_clear()
+    assert Loops.of(children, weight, *window) is not None
+
+
+def test_loops_are_compiled_once_for_all_processes(compiling: Path) -> None:
+    children, weight, _, window = made("vector")
+    assert Loops.of(children, weight, *window)
+    (kept,) = compiling.iterdir()
+    loops._library.cache_clear()
+    changed = kept.stat().st_mtime_ns
+    assert Loops.of(children, weight, *window)
+    assert [path.stat().st_mtime_ns for path in compiling.iterdir()] == [changed]  # nothing more was compiled
+    loops._library.cache_clear()
+    kept.unlink()  # it is mapped
+    kept.write_bytes(b"a damaged file")
+    assert Loops.of(children, weight, *window)
+
+
+def test_two_processes_compile_at_the_same_time(compiling: Path) -> None:
+    code = "import torch; from capsexp.routing.fast import loops; assert loops._library(torch.float32, 3, 4, 5, 6)"
+    several = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for _ in range(2)]
+    assert [process.wait(60) for process in several] == [0, 0]
+    assert [path.suffix for path in compiling.iterdir()] == [".so"]
+
+
+@pytest.mark.parametrize("problem", ["read-only", "writable by others", "no temporary folder either"])
+def test_without_a_folder_of_ones_own_they_are_compiled_for_this_process(
+    problem: str, compiling: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if problem == "writable by others":
+        compiling.mkdir()
+        compiling.chmod(0o777)
+    else:
+        compiling.write_text("a file in its place")
+    if problem.startswith("no"):
+        monkeypatch.setattr(loops.tempfile, "TemporaryDirectory", (tmp_path / "no" / "folder").mkdir)
+    children, weight, _, window = made("vector")
+    assert (Loops.of(children, weight, *window) is None) == problem.startswith("no")
+    assert not compiling.is_dir() or not any(compiling.iterdir())
+
+
+def test_votes_that_no_stack_holds_take_no_loops() -> None:
+    assert loops._library(torch.float64, 2000, 1280, 8, 1) is None
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    loops._pool(2, os.getpid()).submit(int).result()
+    child = os.fork()
+    if not child:
+        os._exit(loops._pool(2, os.getpid()).submit(lambda: 7).result(timeout=10))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_a_small_batch_takes_no_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:

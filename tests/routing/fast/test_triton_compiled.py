@@ -35,7 +35,7 @@ class Compiled:
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         return self.launch
 
-    def launch(self, *arguments: Tensor | int, num_warps: int, **constants: int) -> None:
+    def launch(self, *arguments: Tensor | int, num_warps: int, enable_fp_fusion: bool, **constants: int) -> None:
         """Adds name, stack (bytes a thread; 0 if all registers fit) and shared memory (bytes)."""
         from triton.backends.compiler import GPUTarget
         from triton.compiler import ASTSource
@@ -46,7 +46,8 @@ class Compiled:
         attributes = {(i,): [["tt.divisibility", 16]] for i, is_so in enumerate(aligned) if is_so}
         types = {name: TYPES[value.dtype] if isinstance(value, Tensor) else "i32" for name, value in given.items()}
         source = ASTSource(self.kernel, types | dict.fromkeys(constants, "constexpr"), constants, attributes)
-        compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": num_warps})
+        options = {"num_warps": num_warps, "enable_fp_fusion": enable_fp_fusion}
+        compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
         binary = self.folder / "kernel.cubin"
         binary.write_bytes(compiled.asm["cubin"])
         command = [nvidia / "cuobjdump", "--dump-resource-usage", binary]
@@ -57,7 +58,6 @@ class Compiled:
         self.found.append((self.kernel.__name__, stack, compiled.metadata.shared))
 
 
-@pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 @pytest.mark.skipif(not (nvidia / "cuobjdump").exists(), reason="Triton comes without CUDA's tools")
 @pytest.mark.parametrize(
     ("name", "kind", "known"), [CASES[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[1:])]

@@ -1,0 +1,138 @@
+"""A fast path is used only where it gives the reference's numbers: on this device, for a layer's own shapes.
+
+Before the first batch of each shape, a copy of the layer routes random children, once by the fast path and once as the
+layer is written, with two iterations, which use every kernel. Parents and gradients of the first and the last image
+must agree. A fast path that fails, with an exception or with other numbers, isn't used for that shape: a line of the
+log `capsexp` says why.
+"""
+
+import copy
+import logging
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from capsexp.errors import RunError, first_line
+from capsexp.nn.capsules import CapsuleLayer
+from capsexp.nn.routing import Capsules
+from capsexp.routing import fast
+from capsexp.routing.fast.loops import WORTHWHILE
+from capsexp.routing.fast.votes import LazyVotes
+
+log = logging.getLogger("capsexp")
+
+#: Max relative difference of parents and gradients, by the type of the products' factors.
+TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 2e-2}
+
+ITERATIONS = 2
+
+_found: dict[Hashable, str | None] = {}  # why there is no fast path, by shape
+_proving = False
+
+
+def holds(layer: CapsuleLayer, votes: LazyVotes) -> bool:
+    """Whether the layer's fast path gives the reference's numbers for children of this shape; proved once a process."""
+    device = votes.poses.device
+    if _proving or votes.poses.is_meta or (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+        return True  # a capture follows eager steps of the same shape
+    images, (poses, activations, weight, *window) = _images(votes), votes[:5]
+    shapes = images, poses.shape[1:], activations is None, weight.shape, *window
+    key = type(layer), type(layer.routing), device, poses.dtype, _factors(votes), *shapes
+    if key not in _found:
+        if failure := _failure(layer, votes, images):
+            name, shape = type(layer.routing).__bases__[-1].__name__, "×".join(map(str, votes.poses.shape))
+            failure = f"{name} on children of {shape}: no fast path, {failure}; the reference is used"
+            log.warning(failure)
+        _found[key] = failure
+    return _found[key] is None
+
+
+def failures() -> list[str]:
+    """A line for each shape without a fast path, so far in this process."""
+    return [*filter(None, _found.values())]
+
+
+def _images(votes: LazyVotes) -> int:
+    """How many images the proof has: all on a GPU, whose kernels are launched by their number; on a CPU as many as the
+    loops need.
+    """
+    batch = len(votes.poses)
+    return batch if votes.poses.is_cuda else min(batch, max(2, -(-WORTHWHILE // votes.elements)))
+
+
+def _factors(votes: LazyVotes) -> torch.dtype:
+    """The type of the products' factors."""
+    device = votes.poses.device.type
+    if votes.weight.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return votes.weight.dtype
+    return torch.get_autocast_dtype(device)
+
+
+def _failure(layer: CapsuleLayer, votes: LazyVotes, images: int) -> str | None:
+    """Why the fast path can't be used, in words, or None. Raises RunError where the device can't go on."""
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), _alone():
+            quick = copy.deepcopy(layer)
+            quick.routing.iterations = min(ITERATIONS, layer.routing.iterations)
+            slow = copy.deepcopy(quick)
+            fast.disable(slow)
+            children, places = _children(votes, images), [0, images - 1]
+            poses, activations = (None if part is None else part[places].detach().requires_grad_() for part in children)
+            assert poses is not None
+            reference = _parents_and_gradients(slow, Capsules(poses, activations), [0, 1])
+            found = _parents_and_gradients(quick, children, places)
+            return _difference(found, reference, TOLERANCES[_factors(votes)])
+    except Exception as error:  # of a compiler, a driver, a device: each raises its own
+        if "illegal memory access" in str(error) or "device-side assert" in str(error):
+            raise RunError(f"{first_line(error)}: no more can run on this device; trainer.routing=reference") from error
+        return f"{type(error).__name__}: {first_line(error)}"
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Within a block, no further proof."""
+    global _proving  # noqa: PLW0603
+    _proving = True
+    try:
+        yield
+    finally:
+        _proving = False
+
+
+def _children(votes: LazyVotes, images: int) -> Capsules:
+    """Random children of so many images, from a generator of their own."""
+    poses, activations = votes.poses, votes.activations
+    source = torch.Generator(poses.device).manual_seed(0)
+    drawn = (
+        torch.randn((images, *poses.shape[1:]), generator=source, device=poses.device).to(poses.dtype).requires_grad_()
+    )
+    if activations is None:
+        return Capsules(drawn)
+    present = torch.rand((images, *activations.shape[1:]), generator=source, device=poses.device).to(activations.dtype)
+    return Capsules(drawn, present.requires_grad_())
+
+
+def _parents_and_gradients(layer: CapsuleLayer, children: Capsules, places: Sequence[int]) -> list[Tensor | None]:
+    """What the layer gives for the images at `places`, and the gradients of a sum of it, by all that it reads."""
+    index = torch.tensor(places, device=children.poses.device)
+    parents = [part[index].float() for part in layer(children) if part is not None]
+    source = torch.Generator(parents[0].device).manual_seed(1)
+    total = sum((part * torch.randn(part.shape, generator=source, device=part.device)).sum() for part in parents)
+    read = [part for part in [*children, *layer.parameters()] if part is not None and part.requires_grad]
+    assert isinstance(total, Tensor)
+    gradients: Sequence[Tensor | None] = torch.autograd.grad(total, read, allow_unused=True)
+    of_children = sum(part is not None for part in children)
+    return [*parents, *(one if one is None or at >= of_children else one[index] for at, one in enumerate(gradients))]
+
+
+def _difference(found: Sequence[Tensor | None], reference: Sequence[Tensor | None], tolerance: float) -> str | None:
+    """The largest relative difference in words, where it is above the tolerance or no number."""
+    for one, other in zip(found, reference, strict=True):
+        if other is None or one is None:
+            continue
+        error = ((one.double() - other.double()).norm() / other.double().norm().clamp(min=1e-12)).item()
+        if not error <= tolerance:
+            return f"its numbers differ from the reference's by {error:.1e} of their size"
+    return None

@@ -1,0 +1,132 @@
+"""A fast path that raises or computes other numbers isn't used: planted faults end in the reference's numbers."""
+
+import copy
+import logging
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from capsexp.errors import RunError
+from capsexp.nn.capsules import ConvCapsules
+from capsexp.nn.routing import Capsules, Routing
+from capsexp.routing import EMRouting, InvertedRouting, fast
+from capsexp.routing.fast import em, inverted, loops, proof
+
+ROUTINGS: dict[str, Callable[[], Routing]] = {"inverted": lambda: InvertedRouting(5, 4), "em": lambda: EMRouting(5, 4)}
+OPERATIONS = {"inverted": (inverted, "inverted_forward", "inverted_backward"), "em": (em, "em_forward", "em_backward")}
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "WORTHWHILE", 0)
+    monkeypatch.setattr(proof, "WORTHWHILE", 0)
+    monkeypatch.setattr(proof, "_found", {})
+
+
+def layer_of(name: str) -> ConvCapsules:
+    torch.manual_seed(0)
+    layer = ConvCapsules(3, 5, 4, 4, kernel=3, stride=2, routing=ROUTINGS[name]())
+    fast.enable(layer)
+    return layer
+
+
+def routed(layer: ConvCapsules, images: int = 3) -> list[Tensor]:
+    """Parents and the gradients of the parameters."""
+    torch.manual_seed(1)
+    children = Capsules(torch.randn(images, 5, 5, 3, 4), torch.rand(images, 5, 5, 3))
+    parents = layer(children).poses
+    return [parents, *torch.autograd.grad(parents.square().sum(), [*layer.parameters()])]
+
+
+def reference(layer: ConvCapsules) -> list[Tensor]:
+    slow = copy.deepcopy(layer)
+    fast.disable(slow)
+    return routed(slow)
+
+
+def wrong(operation: Callable[..., object], which: Callable[..., bool]) -> Callable[..., object]:
+    """The operation with a part of its result off by a thousandth."""
+
+    def act(*arguments: object) -> object:
+        result = operation(*arguments)
+        if which(*arguments):
+            first = result[0] if isinstance(result, tuple) else result
+            assert isinstance(first, Tensor)
+            first *= 1.001
+        return result
+
+    return act
+
+
+def raising(*_: object) -> object:
+    raise MemoryError("out of shared memory")
+
+
+@pytest.mark.parametrize("name", ROUTINGS)
+def test_a_right_path_is_used_and_proved_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, proofs = layer_of(name), []
+    monkeypatch.setattr(proof, "_failure", lambda *given: proofs.append(given))
+    routed(layer)
+    routed(layer)
+    assert fast.paths(layer).startswith("C loops, ")
+    routed(layer, images=4)
+    assert len(proofs) == 1  # on a CPU, whatever the number of images
+
+
+@pytest.mark.parametrize("fault", ["forward", "backward", "raises"])
+@pytest.mark.parametrize("name", ROUTINGS)
+def test_a_fault_ends_in_the_references_numbers(
+    name: str, fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    module, forward, backward = OPERATIONS[name]
+    operation = backward if fault == "backward" else forward
+    planted = raising if fault == "raises" else wrong(getattr(module, operation), lambda *_: True)
+    monkeypatch.setattr(module, operation, planted)
+    layer = layer_of(name)
+    with caplog.at_level(logging.WARNING, "capsexp"):
+        found = routed(layer)
+        routed(layer)
+    assert all(torch.equal(one, other) for one, other in zip(found, reference(layer), strict=True))
+    assert fast.paths(layer) == "stored votes"
+    (line,) = caplog.messages
+    assert proof.failures() == [line]
+    assert "no fast path" in line
+    assert ("out of shared memory" if fault == "raises" else "numbers differ from the reference's by") in line
+
+
+def test_a_fault_of_one_shape_is_found_at_that_shape(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(inverted, "inverted_forward", wrong(loops.inverted_forward, lambda of, _: of.sizes[0] == 5))
+    layer = layer_of("inverted")
+    torch.manual_seed(1)
+    layer(Capsules(torch.randn(3, 7, 7, 3, 4)))
+    assert fast.paths(layer).startswith("C loops, ")
+    assert caplog.messages == []
+    found = routed(layer)
+    assert fast.paths(layer) == "stored votes"
+    assert all(torch.equal(one, other) for one, other in zip(found, reference(layer), strict=True))
+
+
+def test_a_proof_changes_no_parameter_no_random_number_and_works_in_evaluation() -> None:
+    layer = layer_of("em").eval()
+    before, state = copy.deepcopy(layer.state_dict()), torch.get_rng_state()
+    children = Capsules(torch.randn(3, 5, 5, 3, 4), torch.rand(3, 5, 5, 3))
+    torch.set_rng_state(state)
+    with torch.inference_mode():
+        layer(children)
+    assert [*proof._found.values()] == [None]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[key]) for key, value in layer.state_dict().items())
+    assert all(parameter.grad is None for parameter in layer.parameters())
+
+
+def test_a_device_that_can_not_go_on_is_an_error_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def poisoned(*_: object) -> object:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
+
+    monkeypatch.setattr(inverted, "inverted_forward", poisoned)
+    with pytest.raises(RunError, match=r"illegal memory access.*trainer\.routing=reference"):
+        routed(layer_of("inverted"))
