@@ -219,16 +219,16 @@ def _places(counted: pd.DataFrame, best: pd.DataFrame) -> dict[Any, dict[str, An
 def _settings(places: dict[Any, dict[str, Any]]) -> dict[tuple[str, str], list[Setting]]:
     """The settings of each row, the one for the main tables first.
 
-    That is the paper's training, even if all runs failed; else that of most rows, which can then be compared; else the
-    most of the paper's training; else that of most seeds.
+    That is the paper's training, even if all runs failed; else one of as many epochs, as claims prefer it; else that of
+    most rows, which can then be compared; else the most of the paper's training; else that of most seeds.
     """
     seeds = {place[:3]: one.get("finished", 0) for place, one in places.items() if place[3] == "paper"}
     rows = Counter((study, setting) for (study, _, setting), number in seeds.items() if number)
 
     def rank(place: tuple[str, str, Setting]) -> tuple[Any, ...]:
         (study, _, setting), number = place, seeds.get(place, 0)
-        order = place in seeds, setting.whole, number > 0, rows[study, setting], setting.fraction, number
-        return *order, setting.precision == "bf16", str(setting)
+        trained = number > 0, setting.epochs is None, rows[study, setting], setting.fraction, number
+        return place in seeds, setting.whole, *trained, setting.precision == "bf16", str(setting)
 
     found: dict[tuple[str, str], list[Setting]] = {}
     for study, row, setting in sorted({place[:3] for place in places}, key=rank, reverse=True):

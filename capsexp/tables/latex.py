@@ -19,7 +19,16 @@ SPECIAL = str.maketrans(
     | {character: f"{{{character}}}" for character in "[]*"}  # behind a line break they would be its options
     | {"_": r"\_\allowbreak{}", "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
-    | {"±": r"$\pm$", "−": "$-$", "×": r"$\times$", "÷": r"$\div$", "·": r"$\cdot$", "√": r"$\surd$", "²": "$^2$"}
+    | {
+        "±": r"$\pm$",
+        "−": "$-$",
+        "×": r"$\times$",
+        "÷": r"$\div$",
+        "·": r"$\cdot$",
+        "√": r"$\surd$",
+        "²": "$^2$",
+        "†": r"$\dagger$",
+    }
     | {"→": r"$\to$", "≤": r"$\le$", "≥": r"$\ge$", "‖": r"$\|$", "λ": r"$\lambda$"}
     | {"–": "--", "—": "---", "…": r"\ldots{}", "“": "``", "”": "''"}
 )

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
@@ -21,6 +21,7 @@ from capsexp.tables.texts import (
     mean_and_spread,
     one_line,
     share,
+    shorter,
     unlearned,
     verdict,
 )
@@ -34,7 +35,8 @@ ACCURACY_NOTES = [
     "One more run: its 95 % prediction interval.",
     "Difference: maximum − published.",
 ]
-SO_FAR_NOTE = "So far: after another training than the paper's, given under training."
+SO_FAR_NOTE = "† and so far: after another training than the paper's, given under training."
+MARK_NOTE = "†: after another training than the paper's."
 LEARNED_NOTE = (
     "Didn't learn: the odds of the best epoch's accuracy are at most twice those of always guessing the most frequent "
     "label. Such runs count like others."
@@ -68,6 +70,7 @@ NOTES = {
     "Also measured": [(HELDOUT_NOTE, "heldout"), (LEARNED_NOTE, "unlearned")],
     "First epoch to the maximum": [
         (EPOCH_NOTE, ""),
+        (MARK_NOTE, "shorter"),
         ("Epochs 1–5: the mean accuracy of the first five epochs.", "first_five"),
     ],
     "Cost": [(COST_NOTE, "")],
@@ -132,6 +135,16 @@ def _measured(name: str, measure: str, needs: str = "", protocol: str = "paper",
     return Column(name, text, needs)
 
 
+def _marked(column: Column) -> Column:
+    """The column with a mark at numbers after another training than the paper's, which stand below those after it."""
+
+    def text(line: Line) -> str:
+        trained = line.setting.reduced() if line.setting else ""
+        return f"{number} † {shorter(trained)}" if (number := column.text(line)) and trained else number
+
+    return replace(column, text=text)
+
+
 def _interval(measure: str) -> Column:
     def text(line: Line) -> str:
         cell = line.cell(measure)
@@ -175,11 +188,17 @@ ACCURACIES = [
     _measured("last epoch", "last"),
     _measured("held-out", "accuracy", "heldout", "heldout", failures=True),
 ]
-ACCURACY = [_published("accuracy"), *ACCURACIES, *_compared("accuracy"), TRAINING]
+ACCURACY = [
+    _published("accuracy"),
+    _marked(ACCURACIES[0]),
+    *ACCURACIES[1:],
+    *_compared("accuracy"),
+    TRAINING,
+]
 OTHER_SETTINGS = [*ACCURACIES, _measured("first epoch", "first_epoch"), TRAINING]
 EPOCHS = [
     _published("first_epoch"),
-    _measured("first epoch", "first_epoch", failures=True),
+    _marked(_measured("first epoch", "first_epoch", failures=True)),
     _measured("within 0.1 point", "within"),
     *_compared("first_epoch"),
     _published("first_five", "published, epochs 1–5"),
@@ -241,6 +260,7 @@ def _table(
     """Rows × labels and columns that aren't empty; `complete`: rows without numbers too."""
     has = {"", *results.study.measures, *("heldout" for line in lines if line.cell("accuracy", "heldout").runs)}
     has |= {"so far"} if any(line.cell("accuracy").so_far for line in lines if line.setting) else set()
+    has |= {"shorter"} if any(line.setting and line.setting.reduced() for line in lines) else set()
     has |= {"unlearned"} if any(cell.unlearned for line in lines for cell in line.cells.values()) else set()
     columns = [column for column in columns if column.needs in has]
     filled = [(line, {column: column.text(line) for column in columns}) for line in lines]

@@ -289,6 +289,13 @@ def test_the_setting_of_most_rows_is_the_main_one_so_that_they_can_be_compared()
     assert cell(whole, "A").mean == 4.0  # the paper's training comes before all others
 
 
+def test_all_epochs_on_a_part_of_the_data_come_before_the_setting_of_most_rows() -> None:
+    part = f"{PLAIN} budget.train_images=600"
+    found = [*runs(f"{part} {SHORT}", [1.0] * 3), *runs(f"{CBAM} budget.train_images=600 {SHORT}", [2.0] * 3)]
+    assert [cell(results(study(), found), name).mean for name in "AB"] == [1.0, 2.0]
+    assert [cell(results(study(), [*found, *runs(part, [4.0])]), name).mean for name in "AB"] == [4.0, 2.0]
+
+
 def test_the_most_training_is_the_main_setting() -> None:
     found = [
         run(f"{PLAIN} budget.epochs=100 budget.train_images=6000", 0, [1.0]),  # 10 epochs of all

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -376,6 +377,17 @@ def test_tex_is_balanced_and_escaped() -> None:
     assert tex.isascii()
 
 
+def test_numbers_after_shorter_training_are_marked_where_they_stand_below_others() -> None:
+    made = study(row("A", PLAIN), row("B", CBAM), columns=["network"])
+    accuracy, epochs, _ = page(results(made, [*runs(SHORT, [1.0]), *runs(CBAM, [2.0])])).tables
+    place = accuracy.columns.index("maximum")
+    assert [one[place] for one in accuracy.rows] == ["1.00 (1) † 2/250 ep", "2.00 (1)"]
+    assert [one[epochs.columns.index("first epoch")] for one in epochs.rows] == ["≥ 1 (1) † 2/250 ep", "≥ 1 (1)"]
+    assert all(any(note.startswith("†") for note in table.notes) for table in (accuracy, epochs))
+    whole = page(results(made, runs(CBAM, [2.0]))).tables
+    assert not any("†" in text for table in whole for text in (*table.notes, *chain(*table.rows)))
+
+
 def test_a_printed_table_has_the_training_in_its_caption() -> None:
     made = study(row("A", PLAIN, accuracy="99.80"), row("B", CBAM), columns=["network"])
     one = latex.document(page(results(made, runs(SHORT, [1.0]))))
@@ -385,7 +397,7 @@ def test_a_printed_table_has_the_training_in_its_caption() -> None:
     assert not any(name in one.partition(r"\end{table}")[0].lower() for name in latex.LEFT_OUT)
     two = latex.document(page(results(made, [*runs(SHORT, [1.0]), *runs(CBAM, [2.0])])))
     assert "Training: a: 2 of 250 epochs, bf16; b: all 250 epochs, bf16." in two
-    assert r"1.00 (1) &" in two
+    assert r"1.00 (1) $\dagger$ 2/250 ep &" in two
     assert re.search(r"^A .* a \\\\$", two, re.MULTILINE)
     assert re.search(r"^B .* b \\\\$", two, re.MULTILINE)
 
