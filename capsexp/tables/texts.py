@@ -35,7 +35,7 @@ CLAIMED = {
 UNDECIDED = ("open", "open (one run)", "unstable", "ceiling", "not comparable", "untested", "not run")
 
 SIZES = {
-    "as printed": "as large as printed",
+    "as printed": "compatible with the printed size",
     "smaller": "smaller than printed",
     "larger": "larger than printed",
     "no gain of that size": "no gain of that size",
