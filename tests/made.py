@@ -6,7 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import yaml
 from support import composed_config
@@ -16,8 +15,7 @@ from capsexp.report import page
 from capsexp.report.pictures import Picture
 from capsexp.results.cells import Cell
 from capsexp.results.collect import Line, Results, collect
-from capsexp.results.runs import frame
-from capsexp.results.runs import line as run_line
+from capsexp.results.runs import run_of
 from capsexp.run import records
 from capsexp.run.records import Record
 from capsexp.study import studies
@@ -118,14 +116,9 @@ def claim(estimate: str = "difference", claimed: str = "increase", **changed: An
     return Claim(**(fields | compared | changed))
 
 
-def frame_of(found: Sequence[Record]) -> pd.DataFrame:
-    """The frame of these records."""
-    return frame([run_line(record) for record in found])
-
-
 def results(made: Study, found: Sequence[Record], typed: Sequence[str] = ()) -> Results:
     """What these records give for a study."""
-    return collect([made], frame_of(found), typed)[0]
+    return collect([made], [*map(run_of, found)], typed)[0]
 
 
 def line(made: Results, name: str, main: bool = True) -> Line:
@@ -168,7 +161,7 @@ def report_page(
     found: Sequence[Record], *made: Study, drawn: Sequence[Picture] = (), problems: Sequence[str] = ()
 ) -> str:
     """The report of studies, of `study()` where there are none, and of these records."""
-    runs = frame_of(found)
+    runs = [*map(run_of, found)]
     figures = {picture.name: picture for picture in drawn}
     return page.document(collect(made or (study(),), runs), runs, figures, "runs", problems)
 

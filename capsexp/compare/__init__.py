@@ -3,19 +3,19 @@
 What a side can be: see `capsexp.compare.__main__`. Of two folders, all that both have trained is compared.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from capsexp.config.checks import nearest
 from capsexp.errors import InputError
 from capsexp.results import cells, runs
-from capsexp.results.claims import MeasuredClaim, measure_claims
-from capsexp.results.collect import Results
-from capsexp.results.runs import Run
+from capsexp.results.cells import Matched
+from capsexp.results.claims import MeasuredClaim
+from capsexp.results.collect import Results, measure
+from capsexp.results.runs import Run, distinct
 from capsexp.results.spread import Pools
 from capsexp.study import studies
 from capsexp.study.selection import Selection, select
@@ -81,83 +81,80 @@ def compare(
     folders = [Path(side).is_dir() for side in sides]
     if any(folders) and not all(folders):
         raise InputError(f"{sides[folders.index(True)]}: a folder is compared with a folder")
-    problems: list[str] = []
     if all(folders):
-        frames = []
-        for side in sides:
-            found, lines = runs.read(Path(side))
-            frames.append(found)
-            problems += lines
-        pairs, matched = _pairs(sides, frames)
-        frames = [_of_side(frame, side) for frame, side in zip(frames, sides, strict=True)]
+        read = [runs.read(Path(side)) for side in sides]
+        problems = [problem for _, found in read for problem in found]
+        frames = [_of_side(found, side) for (found, _), side in zip(read, sides, strict=True)]
+        pairs, matched = _pairs(sides, [found for found, _ in read])
     else:
         found, problems = runs.read(results)
-        frames = [found]
-        pairs = [Pair("", *sides)]
-        parts = [_side(side, found) for side in sides]
-        if common := set.intersection(*(set(zip(part["name"], part.started, strict=True)) for part in parts)):
-            raise InputError(f"{sides[0]} and {sides[1]}: have runs in common, {sorted(common)[0][0]}")
-        matched = pd.concat(parts, ignore_index=True)
+        pairs, matched, frames = [Pair("", *sides)], {side: _side(side, found) for side in sides}, [found]
+        names = [{(run.name, run.started) for _, run in of_side.runs} for of_side in matched.values()]
+        if common := set.intersection(*names):
+            raise InputError(f"{sides[0]} and {sides[1]}: have runs in common, {min(common)[0]}")
     study = _study(pairs, claimed, margin)
-    return Comparison(pairs, _results(study, matched, Pools(pd.concat(frames, ignore_index=True)))), problems
+    return Comparison(pairs, _results(study, matched, Pools(chain(*frames)))), problems
 
 
-def _side(text: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """The runs of one side, as `cells.match` gives them; raises InputError."""
+def _side(text: str, found: Sequence[Run]) -> Matched:
+    """The finished runs of one side; raises InputError."""
     study, colon, name = text.partition(":")
     if Path(text).suffix == ".json" and Path(text).is_file():
-        matched = _alone(runs.frame([runs.line_of(Path(text))]))
+        matched = _alone([runs.read_run(Path(text))])
     elif "=" in text:
         for words in studies.expand(text.split()):
             studies.config_of(words)  # raises what is wrong
-        matched = cells.match([select(_of_rows({text: text}))], frame)
+        matched = _of_command(text, found)
     elif colon and study in studies.names():
         rows = studies.load(study).rows
         row = next((row for row in rows if row.name == name), None)
         if row is None:
             raise InputError(f"{text}: {study} has no row {name}{nearest(name, [row.name for row in rows])}")
-        matched = cells.match([select(_of_rows({text: row.run}))], frame)
+        matched = _of_command(row.run, found)
     else:
-        matched = _alone(frame[frame.name.str.startswith(text) | frame.key.str.startswith(text)])
-        if len(matched) > 1:
-            raise InputError(f"{text}: {len(matched)} runs begin like that")
-    matched = matched[matched.state == "finished"]
-    if matched.empty:
+        named = [run for run in found if run.name.startswith(text) or run.key.startswith(text)]
+        matched = _alone([run for run in named if run.state == "finished"])
+        if len(matched.runs) > 1:
+            raise InputError(f"{text}: {len(matched.runs)} runs begin like that")
+    finished = [(option, run) for option, run in matched.runs if run.state == "finished"]
+    if not finished:
         raise InputError(f"{text}: no finished run (trials of budget=smoke don't count); a side is {SIDES}")
-    if "paper" not in set(matched.protocol):
+    if all(run.protocol != "paper" for _, run in finished):
         raise InputError(f"{text}: has runs of protocol=heldout only; runs of protocol=paper are compared")
-    return matched.assign(study=NAME, row=text)
+    return Matched(matched.options, finished)
 
 
-def _alone(frame: pd.DataFrame) -> pd.DataFrame:
-    """Runs that are of no study, each of them counted once."""
-    frame = frame[frame.state == "finished"].sort_values(["started", "key"])
-    repeated = frame.duplicated(["condition", "setting", "protocol", "seed"])
-    return frame.assign(wanted=0, combinations=1, counts=~repeated)
+def _of_command(command: str | None, found: Sequence[Run]) -> Matched:
+    """The runs of a command line."""
+    return cells.match(select(_of_rows({NAME: command})), cells.by_condition(found))[NAME]
 
 
-def _pairs(sides: Sequence[str], frames: Sequence[pd.DataFrame]) -> tuple[list[Pair], pd.DataFrame]:
+def _alone(found: Sequence[Run]) -> Matched:
+    """Runs that are of no study."""
+    return Matched(1, [(0, run) for run in found])
+
+
+def _pairs(sides: Sequence[str], found: Sequence[Sequence[Run]]) -> tuple[list[Pair], dict[str, Matched]]:
     """All that both folders have trained, a pair each, and the runs; raises InputError where that is nothing."""
-    parts = [_alone(frame[frame.protocol == "paper"]) for frame in frames]
-    named = {
-        str(run.condition): _what(run) for run in parts[1].itertuples() if run.condition in set(parts[0].condition)
-    }
+    parts = [[run for run in distinct(of_side) if run.protocol == "paper"] for of_side in found]
+    there = {run.condition for run in parts[0]}
+    named = {run.condition: _what(run) for run in parts[1] if run.condition in there}
     if not named:
         raise InputError(f"{sides[0]} and {sides[1]}: no run that both have")
     pairs: list[Pair] = []
-    matched = []
+    matched: dict[str, Matched] = {}
     for condition, what in sorted(named.items(), key=lambda one: one[1]):
         unique = what if [*named.values()].count(what) == 1 else f"{what} {condition[:6]}"
         pairs.append(Pair(unique, *(f"{unique}, {side}" for side in sides)))
         for side, part in zip(sides, parts, strict=True):
-            own = _of_side(part[part.condition == condition], side)
-            matched.append(own.assign(study=NAME, row=f"{unique}, {side}"))
-    return pairs, pd.concat(matched, ignore_index=True)
+            own = [run for run in part if run.condition == condition]
+            matched[f"{unique}, {side}"] = _alone(_of_side(own, side))
+    return pairs, matched
 
 
-def _of_side(frame: pd.DataFrame, side: str) -> pd.DataFrame:
+def _of_side(found: Iterable[Run], side: str) -> list[Run]:
     """The runs with another condition than those of the other folder, so that each folder has cells of its own."""
-    return frame.assign(condition=[f"{condition} {side}" for condition in frame.condition])
+    return [replace(run, condition=f"{run.condition} {side}") for run in found]
 
 
 def _what(run: Run) -> str:
@@ -197,14 +194,10 @@ def _of_rows(commands: Mapping[str, str | None], claims: Sequence[dict[str, Any]
     return studies.checked(NAME, content)
 
 
-def _results(study: Study, matched: pd.DataFrame, pools: Pools) -> Results:
+def _results(study: Study, matched: Mapping[str, Matched], pools: Pools) -> Results:
     """What `collect` gives for a study, of runs that are already matched with its rows."""
-    selection = Selection(study, [], [])
-    best = cells.best_runs(matched)
-    conditions = {str(row): frozenset(of_row.condition) for row, of_row in matched.groupby("row")}
-    tidy = cells.tidy([selection], matched, best, pools)
-    claims = measure_claims(selection, best, pools, conditions)
-    return Results(study, [], False, matched, best, tidy, claims, conditions)
+    conditions = {name: frozenset(run.condition for _, run in made.runs) for name, made in matched.items()}
+    return measure(Selection(study, [], []), matched, conditions, pools)
 
 
 def differences(found: Comparison) -> Table:

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-import pandas as pd
-
 from capsexp.errors import InputError
 from capsexp.results import runs
 from capsexp.results.cells import COMPARABLE
@@ -52,7 +50,7 @@ class Sources:
             raise InputError(f"{self.results}: no such folder; the records are in results/runs")
 
     @cached_property
-    def runs(self) -> pd.DataFrame:
+    def runs(self) -> list[Run]:
         """All runs."""
         found, problems = runs.read(self.results)
         self.problems += problems

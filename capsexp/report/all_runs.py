@@ -1,19 +1,19 @@
 """Tables of all runs: each in a line, for the table that the page sorts and filters; and how many were made where."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, get_args
 from urllib.parse import quote
-
-import pandas as pd
 
 from capsexp.results.cells import JUDGED
 from capsexp.results.collect import Results
+from capsexp.results.runs import Run, State
 from capsexp.run.environment import LIBRARIES
 from capsexp.tables.pages import Table
 from capsexp.tables.texts import decimal, hours
 
-STATES = ("finished", "failed", "trial")
+STATES = get_args(State)
 
 
 @dataclass(frozen=True)
@@ -27,72 +27,90 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Shown:
+    """A run with what the studies say of it."""
+
+    run: Run
+    record: str  # the address of its record
+    studies: tuple[str, ...] = ()
+    verdicts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class RunColumn:
     """A column of the table of all runs; a choice has few different texts, to filter by one of."""
 
-    entry: Callable[[Any], Entry]
+    entry: Callable[[Shown], Entry]
     kind: Literal["text", "choice", "number"] = "text"
 
 
-def entries(runs: pd.DataFrame, studies: Sequence[Results], folder: str) -> list[dict[str, Entry]]:
+def entries(runs: Iterable[Run], studies: Sequence[Results], folder: str) -> list[dict[str, Entry]]:
     """An entry per column for each run, in the order of studies, then as they were started.
 
     Args:
-        runs: all runs; see capsexp.results.runs.
         folder: of the records, relative to the page.
     """
-    cells: Any = pd.concat([results.cells for results in studies]).explode("keys")
-    names = cells.groupby("keys").study.agg(lambda found: tuple(dict.fromkeys(found))).to_dict()
-    judged = cells[cells.measure.isin(JUDGED)].dropna(subset="verdict")
-    verdicts = judged.groupby("keys").verdict.agg(lambda found: sorted(set(found))).to_dict()
-    runs = runs.assign(
-        studies=[names.get(key, ()) for key in runs.key],
-        verdicts=[verdicts.get(key, ()) for key in runs.key],
-        record=[f"{folder}/{quote(name)}.json" for name in runs.name],
-    )
-    found = sorted(runs.itertuples(), key=lambda run: (not run.studies, run.studies, str(run.started), run.key))
-    return [{name: column.entry(run) for name, column in COLUMNS.items()} for run in found]
+    names: dict[str, dict[str, None]] = {}
+    verdicts: dict[str, set[str]] = {}
+    for cell in (cell for results in studies for cell in results.cells):
+        for key in cell.keys:
+            names.setdefault(key, {})[cell.study] = None
+            if cell.verdict and cell.measure in JUDGED:
+                verdicts.setdefault(key, set()).add(cell.verdict)
+    shown = [
+        Shown(
+            run, f"{folder}/{quote(run.name)}.json", (*names.get(run.key, ()),), (*sorted(verdicts.get(run.key, ())),)
+        )
+        for run in runs
+    ]
+    shown.sort(key=lambda one: (not one.studies, one.studies, one.run.started, one.run.key))
+    return [{name: column.entry(one) for name, column in COLUMNS.items()} for one in shown]
 
 
 def _text(name: str, kind: Literal["text", "choice"] = "text") -> RunColumn:
-    return RunColumn(lambda run: Entry(getattr(run, name) or ""), kind)
+    return RunColumn(lambda one: Entry(getattr(one.run, name) or ""), kind)
 
 
-def _number(name: str, places: int, protocol: str = "") -> RunColumn:
-    """A number of the runs under one protocol, or under both."""
+def _number(name: str, places: int) -> RunColumn:
+    return RunColumn(lambda one: Entry(_decimal(getattr(one.run, name), places)), "number")
 
-    def entry(run: Any) -> Entry:
-        value = getattr(run, name) if protocol in ("", run.protocol) else None
-        return Entry("" if pd.isna(value) else decimal(value, places))
+
+def _measure(name: str, places: int, protocol: str = "paper") -> RunColumn:
+    def entry(one: Shown) -> Entry:
+        return Entry(_decimal(one.run.measures.get(name) if one.run.protocol == protocol else None, places))
 
     return RunColumn(entry, "number")
 
 
+def _decimal(value: float | None, places: int) -> str:
+    return "" if value is None else decimal(value, places)
+
+
 COLUMNS = {
-    "run": RunColumn(lambda run: Entry(run.key[:8], link=run.record)),
-    "study": RunColumn(lambda run: Entry(parts=run.studies, link="#"), "choice"),
+    "run": RunColumn(lambda one: Entry(one.run.key[:8], link=one.record)),
+    "study": RunColumn(lambda one: Entry(parts=one.studies, link="#"), "choice"),
     **{name: _text(name, "choice") for name in ("data", "network", "routing")},
     "iterations": _number("iterations", 0),
     "attention": _text("attention", "choice"),
     "seed": _number("seed", 0),
-    "maximum %": _number("accuracy", 2, "paper"),
-    "first epoch": _number("first_epoch", 0),
-    "last epoch %": _number("last", 2),
-    "held-out %": _number("accuracy", 2, "heldout"),
+    "maximum %": _measure("accuracy", 2),
+    "first epoch": _measure("first_epoch", 0),
+    "last epoch %": _measure("last", 2),
+    "held-out %": _measure("accuracy", 2, "heldout"),
     "state": RunColumn(
-        lambda run: Entry(run.state, note=run.error or ("didn't learn" if run.learned is False else "")), "choice"
+        lambda one: Entry(one.run.state, note=one.run.error or "didn't learn" * (one.run.learned is False)), "choice"
     ),
-    "verdict": RunColumn(lambda run: Entry(parts=run.verdicts), "choice"),
-    "training": RunColumn(lambda run: Entry(str(run.setting))),
+    "verdict": RunColumn(lambda one: Entry(parts=one.verdicts), "choice"),
+    "training": RunColumn(lambda one: Entry(str(one.run.setting))),
     "protocol": _text("protocol", "choice"),
     "parameters": _number("parameters", 0),
-    "s / epoch": _number("seconds", 1),
+    "s / epoch": _measure("seconds", 1),
     "hours": _number("hours", 2),
-    "MB device": _number("memory", 0),
-    "MB host": _number("host", 0),
+    "MB device": _measure("memory", 0),
+    "MB host": _measure("host", 0),
     "device": _text("device"),
-    "started": RunColumn(lambda run: Entry(run.started.replace("T", " ")[:16])),
-    "commit": RunColumn(lambda run: Entry(_short(run.commit))),
+    "started": RunColumn(lambda one: Entry(one.run.started.replace("T", " ")[:16])),
+    "commit": RunColumn(lambda one: Entry(_short(one.run.commit))),
 }
 
 
@@ -101,28 +119,38 @@ def _short(commits: str | None) -> str:
     return ", ".join(commit[:10] for commit in (commits or "").split(", "))
 
 
-def environments(runs: pd.DataFrame) -> list[Table]:
+def environments(runs: Iterable[Run]) -> list[Table]:
     """On which devices, with which versions and which code the runs were made."""
-    runs = runs.assign(commit=runs.commit.map(_short)).sort_values("started", kind="stable")
+    runs = sorted(runs, key=lambda run: run.started)
     counted = ["runs", *STATES, "time", "first", "last"]
     return [
-        _grouped("Devices", {"device": "device", "cores": "cores"}, runs, counted),
-        _grouped("Versions", {"Python": "python", **{name: name for name in LIBRARIES}}, runs, ["runs"]),
-        _grouped("Code", {"commit": "commit", "tree": "tree"}, runs, counted),
+        _grouped("Devices", {"device": lambda run: run.device, "cores": lambda run: run.cores}, runs, counted),
+        _grouped("Versions", {name: _version(name) for name in ("Python", *LIBRARIES)}, runs, ["runs"]),
+        _grouped("Code", {"commit": lambda run: _short(run.commit), "tree": lambda run: run.tree}, runs, counted),
     ]
 
 
-def _grouped(title: str, columns: dict[str, str], runs: pd.DataFrame, counted: list[str]) -> Table:
+def _version(name: str) -> Callable[[Run], str | None]:
+    return lambda run: run.versions.get(name.lower())
+
+
+def _grouped(
+    title: str, columns: Mapping[str, Callable[[Run], object]], runs: Sequence[Run], counted: Sequence[str]
+) -> Table:
     """A line for all runs that are equal in these columns, in the order of the first of them."""
+    groups: dict[tuple[str, ...], list[Run]] = {}
+    for run in runs:
+        own = tuple("" if (value := column(run)) is None else str(value) for column in columns.values())
+        groups.setdefault(own, []).append(run)
     rows = []
-    for own, group in runs.fillna(dict.fromkeys(columns.values(), "")).groupby([*columns.values()], sort=False):
-        states = group.state.value_counts()
-        numbers = {"runs": len(group), **{state: states.get(state, 0) for state in STATES}}
+    for own, group in groups.items():
+        states = Counter(run.state for run in group)
+        numbers = {"runs": len(group), **{state: states[state] for state in STATES}}
         texts = {name: f"{number:,}" if number else "" for name, number in numbers.items()}
         texts |= {
-            "time": hours(group.hours.sum()),
-            "first": group.started.iloc[0][:10],
-            "last": group.started.iloc[-1][:10],
+            "time": hours(sum(run.hours for run in group)),
+            "first": group[0].started[:10],
+            "last": group[-1].started[:10],
         }
-        rows.append([*map(str, own), *(texts[name] for name in counted)])
+        rows.append([*own, *(texts[name] for name in counted)])
     return Table(title, [*columns, *counted], "l" * len(columns) + "r" * len(counted), rows)

@@ -22,16 +22,17 @@ def data(studies: Sequence[Results], first: MeasuredClaim | None = None) -> Mark
         first: the claim whose rows are chosen at first.
     """
     sets: dict[str, dict[tuple[int, ...], tuple[str, str, list[list[int]]]]] = {}
-    places, shown = dict[str, int](), list[dict[str, Sequence[float]]]()
+    places, shown = dict[str, int](), list[Mapping[str, Sequence[float]]]()
     chosen: tuple[str, list[tuple[int, ...]]] = ("", [])
     for results in studies:
         lines: dict[tuple[str, str, Setting, str], list[list[int]]] = {}
-        run: Any
-        for run in results.runs.itertuples():
-            if run.counts and len(run.curves.get("train accuracy", ())) > 1:
-                place = places.setdefault(run.name, len(places))
-                shown += [run.curves] if place == len(shown) else []
-                lines.setdefault((title(run.data), run.row, run.setting, run.protocol), []).append([run.seed, place])
+        for group in results.groups:
+            for run in group.runs:
+                if not run.part and len(run.curves.get("train accuracy", ())) > 1:
+                    place = places.setdefault(run.name, len(places))
+                    shown += [run.curves] if place == len(shown) else []
+                    line = title(run.data), group.row.name, run.setting, run.protocol
+                    lines.setdefault(line, []).append([run.seed, place])
         for (name, row, setting, protocol), seeds in lines.items():
             training = shorter(str(setting)) + (", held-out" if protocol == "heldout" else "")
             key = tuple(place for _, place in seeds)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -25,6 +24,7 @@ from capsexp.report.pictures import Picture
 from capsexp.results import runs
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results, collect_by_source
+from capsexp.results.runs import Run
 from capsexp.study import studies
 from capsexp.tables import pages, summary
 from capsexp.tables.generate import Generated, update
@@ -70,7 +70,7 @@ def regenerate(names: Sequence[str] = (), *, results: Path, output: Path, check:
     chosen = [studies.load(name) for name in names or studies.names()]
     found, problems = runs.read(results)
     collected = collect_by_source(chosen, found)
-    found = found[~found.part.astype(bool)]
+    found = [run for run in found if not run.part]
     folder = quote(Path(os.path.relpath(results / "runs", output.parent)).as_posix())
     drawn = pictures.load(results / "figures")
     if check and not output.exists():
@@ -81,7 +81,7 @@ def regenerate(names: Sequence[str] = (), *, results: Path, output: Path, check:
 
 def document(
     collected: Sequence[Results],
-    found: pd.DataFrame,
+    found: Sequence[Run],
     drawn: Mapping[str, Picture],
     folder: str,
     problems: Sequence[str],
@@ -116,7 +116,7 @@ def document(
         rule=pages.RULE,
         sources=sources,
         spent=pages.spent(found),
-        states=summary.listed(found.state),
+        states=summary.listed(run.state for run in found),
         curves=curves.data(collected, answer.gains[0].one if answer.gains else None),
         environments=all_runs.environments(found),
         problems=problems,
@@ -133,7 +133,7 @@ def _source(name: str, of_source: Sequence[Results], drawn: Mapping[str, Picture
         "name": name,
         "conclusion": summary.conclusion(of_source),
         "run": f"{summary.rows_run(of_source)} rows run",
-        "spent": pages.spent(pd.concat([results.runs for results in of_source])),
+        "spent": pages.spent(run for results in of_source for run in results.runs),
         "chapters": [_chapter(results) for results in of_source],
         "claims": _claims(of_source),
         "pictures": [drawn[name] for name in named],

@@ -9,14 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-import pandas as pd
 import torch
 
 from capsexp.config.schema import Paths
 from capsexp.errors import InputError, plural
 from capsexp.reproduce.planning import Job
 from capsexp.results import runs
-from capsexp.results.runs import Run
 from capsexp.run import records
 from capsexp.run.environment import processor
 from capsexp.run.plan import Plan
@@ -41,12 +39,11 @@ def recorded(jobs: Sequence[Job]) -> dict[str, Cost]:
     """The cost of the runs, by name, that are like a finished one in their folder of results: medians."""
     found: dict[Alike, list[Cost]] = {}
     for folder in {Path(job.planned.config.paths.results) for job in jobs}:
-        run: Run
-        for run in runs.read(folder)[0].itertuples() if folder.is_dir() else []:
-            if run.state == "finished" and pd.notna(run.seconds):
+        for run in runs.read(folder)[0] if folder.is_dir() else []:
+            if run.state == "finished" and "seconds" in run.measures:
                 alike = run.condition, replace(run.setting, epochs=None), run.device
-                memory = run.memory if pd.notna(run.memory) else run.host
-                found.setdefault(alike, []).append(Cost(run.seconds, memory))
+                memory = run.measures.get("memory", run.measures["host"])
+                found.setdefault(alike, []).append(Cost(run.measures["seconds"], memory))
     return {
         job.planned.name: Cost(median(one.seconds for one in of_kind), median(one.memory for one in of_kind))
         for job in jobs

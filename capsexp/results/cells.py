@@ -1,25 +1,20 @@
-"""The cells of studies out of the frame of all runs: a tidy frame, a line a row, setting, protocol and measure.
-
-    match        a line a row, run and combination of options of the row    by what was trained: studies.condition_of
-    best_runs    a line a row, setting, protocol and seed                   the best of the row's combinations
-    tidy         a line a row, setting, protocol and measure                statistics over the seeds, verdicts
+"""The cells of a study: the runs of each row in each setting and protocol, and of each measure a number.
 
 Numbers of two settings or two protocols never meet in one cell.
 """
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import mean, median, stdev
 from typing import Any, Literal, NamedTuple
 
-import pandas as pd
-
 from capsexp.results import elsewhere, statistics
-from capsexp.results.runs import COSTS, MEASURES
+from capsexp.results.runs import COSTS, MEASURES, Run
 from capsexp.results.spread import EPOCHS, PERCENT, Pools, scaled, unscaled
-from capsexp.results.statistics import Term
+from capsexp.results.statistics import Estimate, Term
 from capsexp.study import studies
 from capsexp.study.selection import Selection, essential
 from capsexp.study.setting import Setting
@@ -54,99 +49,207 @@ _WORDS: dict[statistics.Place, NumberVerdict] = {
 #: The measures of each protocol.
 MEASURES_OF = {"paper": (*MEASURES, "parameters"), "heldout": ("accuracy",)}
 
-#: A row in one setting and protocol.
-PLACE = ["study", "row", "setting", "protocol"]
+Place = tuple[str, Setting, str]  # row, setting, protocol
 
 
-class Cell(NamedTuple):
-    """A line of the tidy frame."""
+class Matched(NamedTuple):
+    """The runs of a row."""
 
-    study: str
-    row: str
+    options: int  # how many combinations of options the row has
+    runs: list[tuple[int, Run]]  # each with the number of its combination
+
+
+class Best(NamedTuple):
+    """The run of one seed, the best of its row's combinations of options."""
+
+    run: Run
+    tried: int  # how many of the combinations were run with this seed
+    options: int  # how many there are
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of a row in one setting and protocol."""
+
+    row: Row
     setting: Setting | None  # None: the row has no runs
     main: bool  # whether the row is in the main tables in this setting
     protocol: str
+    runs: Sequence[Run] = ()  # all that count, failed ones too
+    repeated: Sequence[Run] = ()  # the same trainings again, under another name of their budget
+    best: Sequence[Best] = ()  # finished ones, one a seed, in their order
+
+    @property
+    def device(self) -> str | None:
+        """That of most runs; of equals the first in the alphabet."""
+        devices = Counter(one.run.device for one in self.best)
+        return min(devices, key=lambda name: (-devices[name], name), default=None)
+
+    @property
+    def best_of(self) -> str:
+        """How the best of a row's combinations was selected; nothing for a single one, or without finished runs."""
+        if not self.best or (options := self.best[0].options) == 1:
+            return ""
+        fewest, most = min(one.tried for one in self.best), max(one.tried for one in self.best)
+        tried = "" if fewest == options else f"{fewest} of " if fewest == most else f"{fewest} to {most} of "
+        images = "test set" if self.protocol == "paper" else "held-out images"
+        return f"best of {tried}{options} ({self.row.swept}), selected on the {images}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A number: what the runs of a group give of one measure."""
+
+    study: str
+    row: str
+    setting: Setting | None
+    main: bool
+    protocol: str
     measure: str
-    n: int
-    mean: float | None
-    sd: float | None  # with n − 1
-    low: float | None  # of the 95 % prediction interval for what is printed: the mean of as many runs as the source's
-    high: float | None
-    degrees: float | None  # of freedom of its spread
-    published: str | None  # as printed, or why there is no number
-    difference: float | None  # mean − published; of first epochs in percent of the published one
-    verdict: str | None
-    so_far: str  # in what the runs differ from the paper's experiment: 10 of 100 epochs; empty for the whole of it
-    unstable: bool  # the seeds differ far more than those of other cells
-    bounds: list[bool]  # one a value: it is a lower bound, as the maximum is in the last epoch
-    runs: int  # all that were made, failed ones too
-    failed: int
-    unlearned: int  # finished runs that didn't learn: records.has_learned; they count
-    best_of: str  # how each seed's run was selected, where the row has several combinations of options
-    device: str | None  # of most runs; costs are of this device only
-    seeds: list[int]
-    values: list[float]  # one a seed; of parameters: of the whole network, counted without a run
-    keys: list[str]  # of all runs
+    n: int = 0
+    mean: float | None = None
+    sd: float | None = None  # with n − 1
+    low: float | None = None  # of the 95 % prediction interval for the mean of as many runs as the source's
+    high: float | None = None
+    degrees: float | None = None  # of freedom of its spread
+    published: str | None = None  # as printed, or why there is no number
+    difference: float | None = None  # mean − published; of first epochs in percent of the published one
+    verdict: str | None = None
+    so_far: str = ""  # in what the runs differ from the paper's experiment: 10 of 100 epochs; empty for the whole of it
+    unstable: bool = False  # the seeds differ far more than those of other cells
+    bounds: list[bool] = field(default_factory=list)  # one a value: it is a lower bound, the maximum in the last epoch
+    runs: int = 0
+    failed: int = 0
+    unlearned: int = 0  # finished runs that didn't learn: records.has_learned; they count
+    best_of: str = ""  # how each seed's run was selected, where the row has several combinations of options
+    device: str | None = None  # of most runs; costs are of this device only
+    seeds: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)  # one a seed; of parameters: counted without a run
+    keys: list[str] = field(default_factory=list)  # of all runs
 
 
-def match(selections: Sequence[Selection], runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs of each row, and after them those from elsewhere.
-
-    `wanted` numbers the runs that rows want; `counts` is false for the same training again, under another name of its
-    budget.
+def by_condition(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """The runs of each condition, without trials; finished ones before failed ones, then as they were started, so that
+    which of two is taken doesn't depend on its numbers.
     """
-    wanted = [(selection.study, run) for selection in selections for run in selection.runs]
-    lines = [(study.name, run.row, place, run.condition) for place, (study, run) in enumerate(wanted)]
-    conditions = pd.DataFrame(lines, columns=["study", "row", "wanted", "condition"])
-    conditions["combinations"] = conditions.groupby(["study", "row"])["wanted"].transform("size")
-    found = conditions.merge(runs[runs.state != "trial"], on="condition")
-    admitted = [wanted[place][1].admits(setting) for place, setting in zip(found.wanted, found.setting, strict=True)]
-    # Which of two is taken must not depend on its numbers: a finished one before a failed one, then the first.
-    found = found[pd.Series(admitted, dtype=bool)].sort_values(
-        ["wanted", "state", "started", "key"], ascending=[True, False, True, True]
+    found: dict[str, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: (run.state != "finished", run.started, run.key)):
+        if run.state != "trial":
+            found.setdefault(run.condition, []).append(run)
+    return found
+
+
+def match(selection: Selection, trained: Mapping[str, Sequence[Run]]) -> dict[str, Matched]:
+    """The runs of each row, by its name.
+
+    Args:
+        trained: the runs of each condition; see `by_condition`.
+    """
+    options = Counter(wanted.row for wanted in selection.runs)
+    found = {row.name: Matched(options[row.name], []) for row in selection.study.rows}
+    for option, wanted in enumerate(selection.runs):
+        runs = trained.get(wanted.condition or "", ())
+        found[wanted.row].runs.extend((option, run) for run in runs if wanted.admits(run.setting))
+    for row, run in elsewhere.runs(selection.study) if not essential(selection.replacing) else []:
+        found[row] = Matched(1, [*found[row].runs, (0, run)])
+    return found
+
+
+def group(rows: Sequence[Row], matched: Mapping[str, Matched]) -> list[Group]:
+    """The runs of each row by setting and protocol, its main setting first; empty groups for a row without runs."""
+    made: dict[Place, dict[tuple[int, int], Run]] = {}  # by combination and seed
+    repeated: dict[Place, list[Run]] = {}
+    for name, of_row in matched.items():
+        for option, run in of_row.runs:
+            place = name, run.setting, run.protocol
+            if made.setdefault(place, {}).setdefault((option, run.seed), run) is not run:
+                repeated.setdefault(place, []).append(run)
+    best = {place: _best(runs, matched[place[0]].options) for place, runs in made.items()}
+    settings = _settings({place: len(of_place) for place, of_place in best.items()})
+    groups = []
+    for row in rows:
+        groups += [Group(row, None, True, protocol) for protocol in MEASURES_OF if row.name not in settings]
+        for rank, setting in enumerate(settings.get(row.name, ())):
+            for protocol in MEASURES_OF:
+                place = row.name, setting, protocol
+                runs = [*made.get(place, {}).values()]
+                several = repeated.get(place, ()), best.get(place, ())
+                groups.append(Group(row, setting, rank == 0, protocol, runs, *several))
+    return groups
+
+
+def _best(runs: Mapping[tuple[int, int], Run], options: int) -> list[Best]:
+    """For each seed the best of these combinations and seeds, of equals the first; in the order of seeds."""
+    tried: dict[int, list[Run]] = {}
+    for (_, seed), run in runs.items():
+        if run.state == "finished":
+            tried.setdefault(seed, []).append(run)
+    return [
+        Best(max(of_seed, key=lambda run: run.selected_by or 0.0), len(of_seed), options)
+        for _, of_seed in sorted(tried.items())
+    ]
+
+
+def _settings(seeds: Mapping[Place, int]) -> dict[str, list[Setting]]:
+    """The settings of each row, the one for the main tables first.
+
+    That is the paper's training, even if all runs failed; else one of as many epochs, as claims prefer it; else that of
+    most rows, which can then be compared; else the most of the paper's training; else that of most seeds.
+
+    Args:
+        seeds: how many finished in each place.
+    """
+    rows = Counter(setting for (_, setting, protocol), number in seeds.items() if number and protocol == "paper")
+
+    def rank(place: tuple[str, Setting]) -> tuple[Any, ...]:
+        setting, number = place[1], seeds.get((*place, "paper"), 0)
+        trained = number > 0, setting.epochs is None, rows[setting], setting.fraction, number
+        return (*place, "paper") in seeds, setting.whole, *trained, setting.precision == "bf16", str(setting)
+
+    found: dict[str, list[Setting]] = {}
+    for row, setting in sorted({place[:2] for place in seeds}, key=rank, reverse=True):
+        found.setdefault(row, []).append(setting)
+    return found
+
+
+def calculate(selection: Selection, groups: Iterable[Group], pools: Pools) -> list[Cell]:
+    """The cells of these groups, one a measure of the protocol."""
+    return [_cell(selection, one, measure, pools) for one in groups for measure in MEASURES_OF[one.protocol]]
+
+
+def _cell(selection: Selection, group: Group, measure: str, pools: Pools) -> Cell:
+    row, device = group.row, group.device
+    printed = row.published.get(measure) if group.protocol == "paper" else None
+    published = published_number(printed)
+    used = [one.run for one in group.best if measure in one.run.measures]
+    used = [run for run in used if measure not in COSTS or run.device == device]
+    cell = Cell(
+        study=selection.study.name,
+        row=row.name,
+        setting=group.setting,
+        main=group.main,
+        protocol=group.protocol,
+        measure=measure,
+        published=printed,
+        runs=len(group.runs),
+        failed=sum(run.state == "failed" for run in group.runs),
+        unlearned=sum(run.learned is False for run in group.runs),
+        best_of=group.best_of,
+        device=device,
+        keys=sorted(run.key for run in group.runs),
+        seeds=[run.seed for run in used],
+        values=[float(run.measures[measure]) for run in used],
+        bounds=[run.censored and measure in EPOCHS for run in used],
     )
-    found = found.assign(counts=~found.duplicated(["wanted", "setting", "protocol", "seed"]))
-    paper = [selection.study for selection in selections if not essential(selection.replacing)]
-    others = pd.DataFrame([line for study in paper for line in elsewhere.lines(study)], columns=found.columns)
-    return (pd.concat([found, others]) if len(others) else found).astype({"counts": bool}).reset_index(drop=True)
-
-
-def best_runs(matched: pd.DataFrame) -> pd.DataFrame:
-    """For each seed the best of a row's combinations, of equals the first; `tried` is how many of them were run."""
-    runs = matched[matched.counts & (matched.state == "finished")]
-    runs = runs.assign(tried=runs.groupby([*PLACE, "seed"], sort=False)["wanted"].transform("size"))
-    best = runs.sort_values(["selected_by", "wanted"], ascending=[False, True], kind="stable")
-    return best.drop_duplicates([*PLACE, "seed"]).sort_values("seed", kind="stable").reset_index(drop=True)
-
-
-def tidy(selections: Sequence[Selection], matched: pd.DataFrame, best: pd.DataFrame, pools: Pools) -> pd.DataFrame:
-    """The cells, each row's main setting first; a row without runs has cells without numbers."""
-    counted = matched[matched.counts]
-    places, values = _places(counted, best), _values(best)
-    settings, cells = _settings(places), []
-    for selection in selections:
-        study = selection.study
-        for row in study.rows:
-            for rank, setting in enumerate(settings.get((study.name, row.name), [None])):
-                for protocol, measures in MEASURES_OF.items():
-                    key = study.name, row.name, setting, protocol
-                    place = places.get(key, {"runs": 0, "failed": 0, "unlearned": 0, "keys": []})
-                    place = {**dict(zip(PLACE, key, strict=True)), **place, "main": rank == 0}
-                    place |= {"best_of": _best_of(row, place), "unstable": False, "so_far": ""}
-                    for measure in measures:
-                        found = values.get((*key, measure), {"seeds": [], "values": [], "bounds": []})
-                        printed = row.published.get(measure) if protocol == "paper" else None
-                        published = published_number(printed)
-                        margin = margin_of(study, row, measure) if published and measure in MARGINS else 0.0
-                        if measure == "parameters":
-                            numbers = _parameters(selection, row, published)
-                        else:
-                            numbers = _numbers(measure, place, found, pools, study.printed_runs)
-                            if published and numbers["n"] and measure in JUDGED and not row.elsewhere:
-                                numbers |= _compared(measure, place, numbers, published, found, margin)
-                            numbers["so_far"] = so_far(selection, measure, setting, place)
-                        cells.append({**place, "measure": measure, "published": printed, **found, **numbers})
-    return pd.DataFrame(cells, columns=Cell._fields, dtype=object).where(lambda frame: frame.notna(), None)
+    if measure == "parameters":
+        return _counted(cell, selection, published)
+    cell = replace(cell, so_far=so_far(selection, measure, group.setting, group.best))
+    if not used or group.setting is None:
+        return cell
+    cell, predicted = _with_spread(cell, group.setting, group.best, pools, selection.study.printed_runs)
+    if published is None or measure not in JUDGED or row.elsewhere:
+        return cell
+    return _compared(cell, group.setting, predicted, published, margin_of(selection.study, row, measure))
 
 
 def margin_of(study: Study, row: Row, measure: str) -> float:
@@ -183,155 +286,79 @@ def _data(row: Row) -> str:
     return studies.config_of(row.combinations()[0]).data.name
 
 
-def so_far(selection: Selection, measure: str, setting: Setting | None, place: Mapping[str, Any]) -> str:
-    """In what the runs of a place differ from the paper's experiment; empty if in nothing."""
-    fewest, combinations = place.get("fewest"), place.get("combinations")
+def so_far(selection: Selection, measure: str, setting: Setting | None, best: Sequence[Best]) -> str:
+    """In what these runs differ from the paper's experiment; empty if in nothing."""
+    fewest = min(best, key=lambda one: one.tried / one.options, default=None)
     parts = [
         selection.substitution,
         selection.study.differs or "",
         setting.reduced(measure) if setting else "",
-        f"{fewest} of {combinations} combinations" if fewest != combinations else "",
+        f"{fewest.tried} of {fewest.options} combinations" if fewest and fewest.tried != fewest.options else "",
     ]
     return ", ".join(part for part in parts if part)
 
 
-def _places(counted: pd.DataFrame, best: pd.DataFrame) -> dict[Any, dict[str, Any]]:
-    """What is the same for all measures of a place; without `finished` where all runs failed."""
-    runs = counted.assign(failed=counted.state == "failed", unlearned=counted.learned.eq(False))
-    numbers = {"runs": ("key", "size"), "failed": ("failed", "sum"), "unlearned": ("unlearned", "sum")}
-    places: Any = runs.groupby(PLACE, sort=False).agg(**numbers, keys=("key", sorted)).to_dict("index")
-    selected = best.groupby(PLACE, sort=False).agg(
-        finished=("seed", "size"),
-        combinations=("combinations", "first"),
-        fewest=("tried", "min"),
-        most=("tried", "max"),
-        device=("device", _most_frequent),
-        dataset=("dataset", "first"),
-        images=("images", "first"),
-        official=("official", "first"),
-        conditions=("condition", frozenset),
-    )
-    for place, found in selected.to_dict("index").items():
-        places[place] |= found
-    return places
-
-
-def _settings(places: dict[Any, dict[str, Any]]) -> dict[tuple[str, str], list[Setting]]:
-    """The settings of each row, the one for the main tables first.
-
-    That is the paper's training, even if all runs failed; else one of as many epochs, as claims prefer it; else that of
-    most rows, which can then be compared; else the most of the paper's training; else that of most seeds.
-    """
-    seeds = {place[:3]: one.get("finished", 0) for place, one in places.items() if place[3] == "paper"}
-    rows = Counter((study, setting) for (study, _, setting), number in seeds.items() if number)
-
-    def rank(place: tuple[str, str, Setting]) -> tuple[Any, ...]:
-        (study, _, setting), number = place, seeds.get(place, 0)
-        trained = number > 0, setting.epochs is None, rows[study, setting], setting.fraction, number
-        return place in seeds, setting.whole, *trained, setting.precision == "bf16", str(setting)
-
-    found: dict[tuple[str, str], list[Setting]] = {}
-    for study, row, setting in sorted({place[:3] for place in places}, key=rank, reverse=True):
-        found.setdefault((study, row), []).append(setting)
-    return found
-
-
-def _values(best: pd.DataFrame) -> dict[Any, dict[str, list[Any]]]:
-    """The seeds and their values for each place and measure; costs only of the usual device."""
-    best = best.assign(usual=best.groupby(PLACE, sort=False)["device"].transform(_most_frequent))
-    known = [*PLACE, "seed", "device", "usual", "censored"]
-    measured = best.melt(known, MEASURES, "measure").dropna(subset="value")
-    measured = measured[~measured.measure.isin(COSTS) | (measured.device == measured.usual)]
-    measured["bounds"] = measured.censored.astype(bool) & measured.measure.isin(EPOCHS)
-    groups = measured.astype({"value": float}).groupby([*PLACE, "measure"], sort=False)
-    found: Any = groups.agg(seeds=("seed", list), values=("value", list), bounds=("bounds", list)).to_dict("index")
-    return found
-
-
-def _most_frequent(devices: "pd.Series[str]") -> str:
-    """Of equals the first in the alphabet."""
-    return devices.mode()[0]
-
-
-def _best_of(row: Row, place: Mapping[str, Any]) -> str:
-    """How the best of a row's combinations was selected; nothing for a single one, or without finished runs."""
-    combinations, fewest, most = (place.get(name, 1) for name in ("combinations", "fewest", "most"))
-    if combinations == 1:
-        return ""
-    tried = "" if fewest == combinations else f"{fewest} of " if fewest == most else f"{fewest} to {most} of "
-    images = "test set" if place["protocol"] == "paper" else "held-out images"
-    return f"best of {tried}{combinations} ({row.swept}), selected on the {images}"
-
-
-def _numbers(
-    measure: str, place: Mapping[str, Any], found: Mapping[str, Any], pools: Pools, printed_runs: int
-) -> dict[str, Any]:
+def _with_spread(
+    cell: Cell, setting: Setting, best: Sequence[Best], pools: Pools, printed_runs: int
+) -> tuple[Cell, Estimate | None]:
     """Mean, standard deviation and prediction interval.
 
     Args:
         printed_runs: whose mean a printed number is.
     """
-    values: list[float] = found["values"]
-    if not values:
-        return {"n": 0}
-    numbers = {"n": len(values), "mean": mean(values), "sd": stdev(values) if len(values) > 1 else None}
-    if measure in COSTS or any(found["bounds"]):
-        return numbers
-    at, networks = (place["dataset"], place["setting"], place["protocol"]), place["conditions"]
+    measure, values = cell.measure, cell.values
+    cell = replace(cell, n=len(values), mean=mean(values), sd=stdev(values) if len(values) > 1 else None)
+    if measure in COSTS or any(cell.bounds):
+        return cell, None
+    first, networks = best[0].run, {one.run.condition for one in best}
+    at = first.dataset, setting, cell.protocol
     if networks <= pools.pool(at, measure).unstable:
-        return {**numbers, "mean": median(values), "unstable": True}
+        return replace(cell, mean=median(values), unstable=True), None
     on_scale = [scaled(measure, value) for value in values]
     spread = pools.spread(at, measure, on_scale, networks)
-    drawn = measure in PERCENT and not place["official"]  # another experimenter's test images would be others
-    if spread is None or (drawn and not place["images"]):
-        return numbers
+    drawn = measure in PERCENT and not first.official  # another experimenter's test images would be others
+    if spread is None or (drawn and not first.images):
+        return cell, None
     terms = [Term(1.0, on_scale, spread)]
-    images = 2 * statistics.independent_images(terms, place["images"]) if drawn else 0.0
+    images = 2 * statistics.independent_images(terms, first.images) if drawn and first.images else 0.0
     predicted = statistics.effect(terms, printed_runs, images)
     low, high = unscaled(measure, predicted.interval())
-    return numbers | {"low": low, "high": high, "degrees": predicted.degrees, "predicted": predicted}
+    return replace(cell, low=low, high=high, degrees=predicted.degrees), predicted
 
 
-def _compared(
-    measure: str,
-    place: Mapping[str, Any],
-    numbers: Mapping[str, Any],
-    published: Published,
-    found: Mapping[str, Any],
-    margin: float,
-) -> dict[str, Any]:
-    """The difference from the published number, and the verdict."""
-    if place["setting"].share(measure) < COMPARABLE:
-        return {"verdict": "not comparable"}
-    if "unstable" in numbers:
-        return {"verdict": "unstable"}
-    if any(found["bounds"]):
-        return {"verdict": "open"}
-    mean, relative = numbers["mean"], measure in EPOCHS
-    difference = 100 * (mean / published.value - 1) if relative else mean - published.value
-    verdict: NumberVerdict = "open (one run)" if numbers["n"] == 1 else "open"
-    if numbers["n"] > 1 and "predicted" in numbers:
+def _compared(cell: Cell, setting: Setting, predicted: Estimate | None, published: Published, margin: float) -> Cell:
+    """The cell with the difference from the published number, and the verdict."""
+    measure, average = cell.measure, cell.mean
+    if setting.share(measure) < COMPARABLE:
+        return replace(cell, verdict="not comparable")
+    if cell.unstable:
+        return replace(cell, verdict="unstable")
+    if any(cell.bounds) or average is None:
+        return replace(cell, verdict="open")
+    difference = 100 * (average / published.value - 1) if measure in EPOCHS else average - published.value
+    verdict: NumberVerdict = "open (one run)" if cell.n == 1 else "open"
+    if cell.n > 1 and predicted is not None:
         # 100 % of the images are all of them, and not 99.5 % rounded.
         resolution = 0.0 if measure in PERCENT and published.value == 100 else published.resolution
         printed = [scaled(measure, published.value + sign * resolution) for sign in (-1, 1)]
-        verdict = _WORDS[statistics.judge_printed(numbers["predicted"], (printed[0], printed[1]), margin)[0]]
-    return {"difference": difference, "verdict": verdict}
+        verdict = _WORDS[statistics.judge_printed(predicted, (printed[0], printed[1]), margin)[0]]
+    return replace(cell, difference=difference, verdict=verdict)
 
 
-def _parameters(selection: Selection, row: Row, published: Published | None) -> dict[str, Any]:
+def _counted(cell: Cell, selection: Selection, published: Published | None) -> Cell:
     """The network's number of parameters, counted without a run, and whether it is the published one, in millions."""
     study = selection.study
     if "parameters" not in study.measures and not any(claim.measure == "parameters" for claim in study.claims):
-        return {"n": 0}
-    run = next((run for run in selection.runs if run.row == row.name and run.identity), None)
+        return cell
+    run = next((run for run in selection.runs if run.row == cell.row and run.identity), None)
     if run is None:
-        return {"n": 0}
+        return cell
     count = counted(run.overrides)  # its other combinations have as many
-    numbers = {"n": 1, "mean": count, "values": [count]}
-    if published and not selection.replaced:
-        equal = abs(count - 1e6 * published.value) <= 1e6 * published.resolution + statistics.ZERO * count
-        numbers["verdict"] = "equal" if equal else "different"
-    return numbers
+    cell = replace(cell, n=1, mean=count, values=[count])
+    if published is None or selection.replaced:
+        return cell
+    equal = abs(count - 1e6 * published.value) <= 1e6 * published.resolution + statistics.ZERO * count
+    return replace(cell, verdict="equal" if equal else "different")
 
 
 @cache

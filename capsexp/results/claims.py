@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any, Literal
 
-import pandas as pd
+import numpy as np
 
 from capsexp.results import statistics
-from capsexp.results.cells import counted, so_far
+from capsexp.results.cells import Best, Group, counted, so_far
 from capsexp.results.runs import COSTS, Run
 from capsexp.results.spread import EPOCHS, PERCENT, Pools, scaled
 from capsexp.results.statistics import Answer, Estimate, Interval, Pool, Term
@@ -82,16 +82,14 @@ class MeasuredClaim:
 
 
 def measure_claims(
-    selection: Selection, best: pd.DataFrame, pools: Pools, conditions: Mapping[str, frozenset[str]]
+    selection: Selection, groups: Sequence[Group], pools: Pools, conditions: Mapping[str, frozenset[str]]
 ) -> list[MeasuredClaim]:
     """All claims of a study, with their verdicts, Holm's correction still missing.
 
     Args:
-        best: a line a row, setting, protocol and seed; see cells.best_runs.
         conditions: of the runs of each row.
     """
-    runs: list[Run] = [*best[best.protocol == "paper"].itertuples()]
-    return [_measure(claim, selection, runs, pools, conditions) for claim in selection.study.claims]
+    return [_measure(claim, selection, groups, pools, conditions) for claim in selection.study.claims]
 
 
 def adjusted(claims: Sequence[MeasuredClaim], of_source: Sequence[MeasuredClaim]) -> list[MeasuredClaim]:
@@ -140,7 +138,7 @@ def _seeds(one: MeasuredClaim, level: float) -> int | None:
 def _measure(
     claim: Claim,
     selection: Selection,
-    runs: Sequence[Run],
+    groups: Sequence[Group],
     pools: Pools,
     conditions: Mapping[str, frozenset[str]],
 ) -> MeasuredClaim:
@@ -152,34 +150,39 @@ def _measure(
     found = replace(found, printed=_printed(claim, rows))
     if claim.measure == "parameters":
         return _counted(found, selection)
-    places: dict[tuple[Setting, str], list[Run]] = {}
-    for run in runs:
-        if run.row in claim.compared and pd.notna(getattr(run, claim.measure)):
-            places.setdefault((run.setting, run.device if claim.measure in COSTS else ""), []).append(run)
-    candidates = [_compare(found, selection, place, of_place, pools) for place, of_place in places.items()]
+    places: dict[tuple[Setting, str], dict[str, list[Best]]] = {}
+    for group in groups:
+        known = [one for one in group.best if claim.measure in one.run.measures]
+        for one in known if group.protocol == "paper" and group.row.name in claim.compared else []:
+            place = one.run.setting, one.run.device if claim.measure in COSTS else ""
+            places.setdefault(place, {}).setdefault(group.row.name, []).append(one)
+    candidates = [_compare(found, selection, place, by_row, pools) for place, by_row in places.items()]
     if ranked := [(order, one) for order, one in filter(None, candidates)]:
         return max(ranked, key=lambda candidate: candidate[0])[1]
-    present = {run.row for of_place in places.values() for run in of_place}
-    missing = [name for name in claim.compared if name not in present]
+    runs = [one.run for by_row in places.values() for of_row in by_row.values() for one in of_row]
+    missing = [name for name in claim.compared if not any(name in by_row for by_row in places.values())]
     if missing:
         return replace(found, verdict="not run", reason=_listed(missing) if len(missing) < len(claim.compared) else "")
-    rising = claim.measure in EPOCHS and any(run.censored for of_place in places.values() for run in of_place)
-    busy = claim.measure in TIMES and any(is_loaded(run) for of_place in places.values() for run in of_place)
+    rising = claim.measure in EPOCHS and any(run.censored for run in runs)
+    busy = claim.measure in TIMES and any(map(is_loaded, runs))
     why = "still rising in the last epoch" if rising else "no two rows in one setting"
     return replace(found, verdict="open", reason="times were measured on a busy machine only" if busy else why)
 
 
 def _compare(
-    found: MeasuredClaim, selection: Selection, place: tuple[Setting, str], runs: Sequence[Run], pools: Pools
+    found: MeasuredClaim,
+    selection: Selection,
+    place: tuple[Setting, str],
+    best: Mapping[str, Sequence[Best]],
+    pools: Pools,
 ) -> tuple[tuple[Any, ...], MeasuredClaim] | None:
     """The claim in one setting, and how good that setting is; None where no pair, or not two rows, can be compared."""
     (setting, device), claim = place, found.claim
     if claim.measure in TIMES:  # a time beside other work says nothing
-        runs = [run for run in runs if not is_loaded(run)]
-    rising = {run.row for run in runs if run.censored} if claim.measure in EPOCHS else set()
-    by_row: dict[str, list[Run]] = {}
-    for run in runs:
-        by_row.setdefault(run.row, []).append(run)
+        best = {name: [one for one in of_row if not is_loaded(one.run)] for name, of_row in best.items()}
+        best = {name: of_row for name, of_row in best.items() if of_row}
+    by_row = {name: [one.run for one in of_row] for name, of_row in best.items()}
+    rising = {name for name, runs in by_row.items() if claim.measure in EPOCHS and any(run.censored for run in runs)}
     compared = [name for name in by_row if name not in rising]
     single = {name for name in compared if len(by_row[name]) == 1}
     weights = _weights(claim, [name for name in compared if name not in single]) or _weights(claim, compared)
@@ -189,7 +192,7 @@ def _compare(
     at = used[0].dataset, setting, "paper"
     pool = pools.pool(at, claim.measure, device, _is_ratio(claim))
     values = {
-        name: [scaled(claim.measure, float(getattr(run, claim.measure)), _is_ratio(claim)) for run in by_row[name]]
+        name: [scaled(claim.measure, run.measures[claim.measure], _is_ratio(claim)) for run in by_row[name]]
         for name in weights
     }
     networks = {name: {run.condition for run in by_row[name]} for name in weights}
@@ -204,7 +207,6 @@ def _compare(
     images = _images(claim, [*terms.values()], [by_row[name] for name in terms]) if known and drawn else 0.0
     means = {name: mean(of_row) for name, of_row in values.items()}
     part = _part(claim, means)
-    extent = min(used, key=lambda run: run.tried / run.combinations)
     left_out = {"still rising in the last epoch": rising, "one run each": single - weights.keys()}
     notes = [f"without {_listed(sorted(names))} ({why})" for why, names in left_out.items() if names]
     notes += [f"{name} unstable, by its own spread" for name in weights if networks[name] <= pool.unstable]
@@ -212,11 +214,11 @@ def _compare(
     trained = 1.0 if enough else setting.fraction
     order = enough, len(weights), trained, len(used), setting.precision == "bf16", str(setting), device
     rows = {row.name: row for row in selection.study.rows}
-    differs = [so_far(selection, claim.measure, setting, {"fewest": extent.tried, "combinations": extent.combinations})]
+    differs = so_far(selection, claim.measure, setting, [one for name in weights for one in best[name]])
     found = replace(
         found,
         verdict="open (one run)" if single & weights.keys() else "open",
-        so_far=", ".join(filter(None, [*differs, part])),
+        so_far=", ".join(filter(None, [differs, part])),
         reason=_listed(notes),
         setting=setting,
         unsaid=any(selection.study.epochs_unsaid(rows[name]) for name in weights),
@@ -310,20 +312,20 @@ def _printed_estimate(
 
 def _images(claim: Claim, terms: Sequence[Term], runs: Sequence[Sequence[Run]]) -> float:
     """The variance that the test images add to an effect: paired, where each run's record has a bit an image."""
-    images, bits = runs[0][0].images, BITS.get(claim.measure, "")
+    images, bits = runs[0][0].images or 0, BITS.get(claim.measure, "")
     known = [[(run.correct or {}).get(bits) for run in of_row] for of_row in runs]
     if not all(map(all, known)):
         return statistics.independent_images(terms, images)
-    shares = [sum(unpacked(text or "", images).astype(float) for text in of_row) / len(of_row) for of_row in known]
-    differences = sum(term.weight * share for term, share in zip(terms, shares, strict=True))
-    return statistics.paired_images(differences.tolist(), [term.weight for term in terms])  # type: ignore[union-attr]
+    shares = [np.mean([unpacked(text or "", images) for text in of_row], axis=0) for of_row in known]
+    differences = np.dot([term.weight for term in terms], shares)
+    return statistics.paired_images(differences.tolist(), [term.weight for term in terms])
 
 
 def _last(claim: Claim, runs: Mapping[str, Sequence[Run]], rows: Collection[str]) -> Measured | None:
     """Of a claim on the maximum accuracy, the effect in the last epoch, which nobody selected."""
-    if claim.measure != "accuracy" or any(pd.isna(run.last) for name in rows for run in runs[name]):
+    if claim.measure != "accuracy" or any("last" not in run.measures for name in rows for run in runs[name]):
         return None
-    return _effect(claim, {name: mean(run.last for run in runs[name]) for name in rows})
+    return _effect(claim, {name: mean(run.measures["last"] for run in runs[name]) for name in rows})
 
 
 def _effect(claim: Claim, values: Mapping[str, float]) -> Measured:
@@ -420,7 +422,7 @@ def _part(claim: Claim, rows: Collection[str]) -> str:
 
 def is_loaded(run: Run) -> bool:
     """Whether the machine had other work beside a run: its load average was above the run's own threads."""
-    return pd.notna(run.load) and pd.notna(run.threads) and run.load > run.threads + 0.5
+    return run.load is not None and run.threads is not None and run.load > run.threads + 0.5
 
 
 def _listed(texts: list[str]) -> str:

@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import pandas as pd
-
 from capsexp.results import cells
-from capsexp.results.cells import Cell
+from capsexp.results.cells import Best, Cell, Group, Matched
 from capsexp.results.claims import MeasuredClaim, adjusted, measure_claims
 from capsexp.results.runs import Run
 from capsexp.results.spread import Pools
@@ -24,8 +22,13 @@ class Line:
     row: Row
     setting: Setting | None  # None: it has no runs
     cells: Mapping[tuple[str, str], Cell]
-    runs: list[Run]  # finished ones of protocol paper, one a seed, none the first epochs of a longer one
+    best: Sequence[Best]  # of protocol paper
     unsaid: bool  # the source doesn't give the epochs of the row's training
+
+    @property
+    def runs(self) -> list[Run]:
+        """Finished runs of protocol paper, one a seed, none the first epochs of a longer one."""
+        return [one.run for one in self.best if not one.run.part]
 
     @property
     def training(self) -> str:
@@ -46,11 +49,16 @@ class Results:
     study: Study
     typed: Sequence[str]  # what replaces the rows' own choices
     replaced: bool  # whether that makes it another experiment than the paper's
-    runs: pd.DataFrame  # of capsexp.results.cells: a line a row, run and combination of options, none from elsewhere
-    best: pd.DataFrame  # a line a row, setting, protocol and seed
-    cells: pd.DataFrame  # a line a row, setting, protocol and measure
+    groups: list[Group]
+    cells: list[Cell]
     claims: list[MeasuredClaim]
     conditions: Mapping[str, frozenset[str]]  # what the runs of each row train
+
+    @property
+    def runs(self) -> list[Run]:
+        """All runs of this package, each as often as rows have it, without first epochs of longer ones."""
+        own = [group for group in self.groups if group.row.elsewhere is None]
+        return [run for group in own for run in (*group.runs, *group.repeated) if not run.part]
 
     @cached_property
     def lines(self) -> list[Line]:
@@ -63,21 +71,17 @@ class Results:
         return self._lines(main=False)
 
     def _lines(self, main: bool) -> list[Line]:
-        rows = {row.name: row for row in self.study.rows}
-        found: dict[tuple[str, Setting | None], dict[tuple[str, str], Cell]] = {}
-        for cell in map(Cell._make, self.cells[self.cells.main == main].itertuples(index=False, name=None)):
-            found.setdefault((cell.row, cell.setting), {})[cell.protocol, cell.measure] = cell
-        runs: dict[tuple[str, Setting | None], list[Run]] = {place: [] for place in found}
-        run: Run
-        for run in self.best[(self.best.protocol == "paper") & ~self.best.part.astype(bool)].itertuples():
-            runs.get((run.row, run.setting), []).append(run)
+        cells: dict[tuple[str, Setting | None], dict[tuple[str, str], Cell]] = {}
+        for cell in self.cells:
+            cells.setdefault((cell.row, cell.setting), {})[cell.protocol, cell.measure] = cell
         return [
-            Line(rows[row], setting, cells, runs[row, setting], self.study.epochs_unsaid(rows[row]))
-            for (row, setting), cells in found.items()
+            Line(one.row, one.setting, cells[one.row.name, one.setting], one.best, self.study.epochs_unsaid(one.row))
+            for one in self.groups
+            if one.main == main and one.protocol == "paper"
         ]
 
 
-def collect_by_source(chosen: Sequence[Study], runs: pd.DataFrame, typed: Sequence[str] = ()) -> list[Results]:
+def collect_by_source(chosen: Sequence[Study], runs: Sequence[Run], typed: Sequence[str] = ()) -> list[Results]:
     """`collect` with Holm's correction over the claims of all studies of these studies' sources, whatever is typed;
     but over its own claims where the typed words make it another experiment than the source's.
     """
@@ -89,8 +93,8 @@ def collect_by_source(chosen: Sequence[Study], runs: pd.DataFrame, typed: Sequen
     return _corrected(measured, [*measured, *(_measured(others, runs) if others else [])])
 
 
-def collect(chosen: Sequence[Study], runs: pd.DataFrame, typed: Sequence[str] = ()) -> list[Results]:
-    """What the frame of all runs gives for each study, with Holm's correction over the claims of these studies.
+def collect(chosen: Sequence[Study], runs: Sequence[Run], typed: Sequence[str] = ()) -> list[Results]:
+    """What all runs give for each study, with Holm's correction over the claims of these studies.
 
     Raises InputError for typed words that make no sense.
     """
@@ -103,21 +107,32 @@ def _corrected(chosen: Sequence[Results], every: Sequence[Results]) -> list[Resu
     return [replace(one, claims=adjusted(one.claims, _of_source(one, every))) for one in chosen]
 
 
-def _measured(chosen: Sequence[Study], runs: pd.DataFrame, typed: Sequence[str] = ()) -> list[Results]:
+def _measured(chosen: Sequence[Study], runs: Sequence[Run], typed: Sequence[str] = ()) -> list[Results]:
     """The studies without Holm's correction."""
-    selections = [select(study, typed) for study in chosen]
-    matched = cells.match(selections, runs)
-    best = cells.best_runs(matched)
-    spread = Pools(runs)
-    tidy = cells.tidy(selections, matched, best, spread)
-    collected = []
-    for selection in selections:
-        study, conditions = selection.study, _conditions(selection)
-        own, own_best, own_cells = (frame[frame.study == study.name] for frame in (matched, best, tidy))
-        own = own[own.row.isin([row.name for row in study.rows if row.elsewhere is None]) & ~own.part.astype(bool)]
-        claims = measure_claims(selection, own_best, spread, conditions)
-        collected.append(Results(study, typed, selection.replaced, own, own_best, own_cells, claims, conditions))
-    return collected
+    trained, pools = cells.by_condition(runs), Pools(runs)
+    found = []
+    for selection in [select(study, typed) for study in chosen]:
+        matched = cells.match(selection, trained)
+        found.append(measure(selection, matched, _conditions(selection), pools, typed))
+    return found
+
+
+def measure(
+    selection: Selection,
+    matched: Mapping[str, Matched],
+    conditions: Mapping[str, frozenset[str]],
+    pools: Pools,
+    typed: Sequence[str] = (),
+) -> Results:
+    """What the runs of a study's rows give for it, without Holm's correction.
+
+    Args:
+        conditions: what the runs of each row train.
+    """
+    groups = cells.group(selection.study.rows, matched)
+    numbers = cells.calculate(selection, groups, pools)
+    claims = measure_claims(selection, groups, pools, conditions)
+    return Results(selection.study, typed, selection.replaced, groups, numbers, claims, conditions)
 
 
 def _of_source(results: Results, collected: Sequence[Results]) -> list[MeasuredClaim]:

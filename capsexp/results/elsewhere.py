@@ -6,11 +6,11 @@ trained isn't known here: they stand in the table, marked, and are never compare
 
 import csv
 from pathlib import Path
-from typing import Any
 
 from capsexp.config.checks import nearest
 from capsexp.config.searchpath import choices
 from capsexp.errors import InputError, first_line
+from capsexp.results.runs import Run
 from capsexp.study.setting import Setting
 from capsexp.study.studies import Row, Study
 
@@ -20,16 +20,26 @@ COLUMNS = ["name", "accuracy", "seed"]
 SETTING = Setting(None, None, None, 1.0, "run by other code", "")
 
 
-def lines(study: Study) -> list[dict[str, Any]]:
-    """The runs of a study's rows from elsewhere, as lines of `capsexp.results.cells.match`; raises InputError."""
+def runs(study: Study) -> list[tuple[str, Run]]:
+    """The runs of a study's rows from elsewhere, each with its row's name; raises InputError."""
     return [
-        {
-            **{"study": study.name, "row": row.name, "setting": SETTING, "protocol": "paper", "seed": seed},
-            **{"condition": f"{study.name} {row.name}", "wanted": 0, "combinations": 1, "counts": True},
-            **{"name": row.name, "key": f"{row.elsewhere}:{seed}", "state": "finished", "device": "another machine"},
-            **{"accuracy": accuracy, "selected_by": accuracy, "dataset": row.elsewhere, "official": True},
-            **{"censored": False, "started": "", "curve": [], "part": False},
-        }
+        (
+            row.name,
+            Run(
+                name=row.name,
+                key=f"{row.elsewhere}:{seed}",
+                condition=f"{study.name} {row.name}",
+                setting=SETTING,
+                protocol="paper",
+                seed=seed,
+                state="finished",
+                measures={"accuracy": accuracy},
+                selected_by=accuracy,
+                dataset=row.elsewhere,
+                official=True,
+                device="another machine",
+            ),
+        )
         for row in study.rows
         if row.elsewhere
         for seed, accuracy in _accuracies(choices("study")[study.name].parent / row.elsewhere, row).items()

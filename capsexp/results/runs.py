@@ -1,23 +1,20 @@
-"""Records as one data frame, a line a run: what was trained, where, and each measure of the result."""
+"""Records as runs: what was trained, where, and each measure of the result."""
 
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, median
-from typing import Any
-
-import pandas as pd
+from typing import Literal
 
 from capsexp.config.checks import NAME
 from capsexp.errors import CapsexpError, InputError, first_line, printable
 from capsexp.files import write_file
 from capsexp.results.statistics import ZERO
 from capsexp.run import records
-from capsexp.run.environment import LIBRARIES
 from capsexp.run.records import REMEDY, Json, Record
 from capsexp.study import studies
 from capsexp.study.setting import Setting, has_official_test_set, tested_images
@@ -30,20 +27,53 @@ MEASURES = ("accuracy", "last", "first_epoch", "within", "first_five", *COSTS)
 BATCH = 128  # images, of the inference time
 NEAR = 0.1  # points below the maximum
 
-Run = Any  # a line of the frame, as `itertuples` gives it
+State = Literal["finished", "failed", "trial"]  # trial: a few steps
 
 ATTENTION = {"cbam": "CBAM", "conv": "Conv", "caps": "Caps"}
 
-COLUMNS = [
-    *("name", "key", "condition", "setting", "protocol", "seed", "state", "error", "learned", "selected_by", "curve"),
-    "curves",
-    *("part", "dataset", "images", "official", "censored", "correct", "load", "threads"),
-    *("data", "network", "routing", "iterations", "attention", "parameters", *MEASURES),
-    *("hours", "started", "command", "device", "cores", "python", *LIBRARIES, "commit", "tree"),
-]
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Run:
+    """What a record tells of its run: what was trained, where, and each measure of the result."""
+
+    name: str
+    key: str
+    condition: str  # what was trained: studies.condition_of
+    setting: Setting
+    protocol: str
+    seed: int
+    state: State
+    error: str | None = None
+    learned: bool | None = None  # records.has_learned
+    measures: Mapping[str, float]  # of MEASURES, those that it has
+    selected_by: float | None  # the accuracy by which the best of several runs is selected; None if it failed
+    censored: bool = False  # the maximum is in the last epoch, so that `first_epoch` and `within` are lower bounds
+    curve: Sequence[float] = ()  # the test accuracy in percent after each epoch
+    curves: Mapping[str, Sequence[float]] = field(default_factory=dict)  # see `_curves`
+    correct: Json | None = None  # a bit a test image: records.packed
+    dataset: str  # a digest of the data set and its split
+    images: int | None = None  # the test images
+    official: bool  # everybody tests on the same images
+    data: str = ""
+    network: str = ""
+    routing: str = ""
+    iterations: int | None = None
+    attention: str = "none"
+    parameters: int | None = None
+    hours: float = 0.0
+    started: str = ""
+    command: str = ""
+    device: str
+    cores: int | None = None
+    load: float | None = None  # of the machine, at its start
+    threads: int | None = None
+    versions: Mapping[str, str | None] = field(default_factory=dict)  # of Python and LIBRARIES
+    commit: str | None = None
+    tree: str = ""  # clean, changed or not known
+    part: bool = False  # the first epochs of a longer run
 
 
-def read(results: Path) -> tuple[pd.DataFrame, list[str]]:
+def read(results: Path) -> tuple[list[Run], list[str]]:
     """The runs of all records in `results`/runs, and a line for each file there that can't be used.
 
     Raises InputError where there is no folder `results`.
@@ -53,31 +83,32 @@ def read(results: Path) -> tuple[pd.DataFrame, list[str]]:
     found, problems = [], []
     for path in sorted((results / "runs").glob("*.json")):
         try:
-            found.append((path, line_of(path)))
+            found.append((path, read_run(path)))
         except InputError as error:
             problems.append(printable(str(error)))
-    return frame([*(line for _, line in found), *_beginnings(found)]), problems
+    return [*(run for _, run in found), *_beginnings(found)], problems
 
 
-def _beginnings(found: Sequence[tuple[Path, Json]]) -> Iterator[Json]:
+def _beginnings(found: Sequence[tuple[Path, Run]]) -> Iterator[Run]:
     """The first epochs of whole trainings, as runs of so many epochs, where a network was trained so with several seeds
     and these are missing: what a schedule or a loss does in them must not depend on the run's length.
 
     The records are read again: few are needed, and all of them would fill the memory.
     """
-    there = {(line["condition"], line["setting"], line["seed"]) for _, line in found}
-    seeds = Counter((line["dataset"], line["condition"], line["setting"]) for _, line in found)
-    settings = {(dataset, setting) for (dataset, _, setting), count in seeds.items() if count > 1 and setting.epochs}
-    for path, line in found:
-        if line["state"] != "finished" or line["protocol"] != "paper" or line["setting"].epochs:
+    there = {(run.condition, run.setting, run.seed) for _, run in found}
+    seeds = Counter((run.dataset, run.condition, run.setting) for _, run in found)
+    settings = {(dataset, setting) for (dataset, _, setting), count in seeds.items() if count > 1}
+    for path, run in found:
+        if run.state != "finished" or run.protocol != "paper" or run.setting.epochs:
             continue
         wanted = [
             setting.epochs[0]
             for dataset, setting in settings
-            if dataset == line["dataset"]
-            and replace(line["setting"], epochs=setting.epochs) == setting
-            and setting.epochs[0] < len(line["curve"])
-            and (line["condition"], setting, line["seed"]) not in there
+            if setting.epochs
+            and dataset == run.dataset
+            and replace(run.setting, epochs=setting.epochs) == setting
+            and setting.epochs[0] < len(run.curve)
+            and (run.condition, setting, run.seed) not in there
         ]
         record = records.read(path) if wanted else None
         if record is not None and not _depends_on_length(record):
@@ -90,15 +121,24 @@ def _depends_on_length(record: Record) -> bool:
     return schedule == "steps" or (loss[NAME] == "spread" and loss.get("steps", 0) is None)
 
 
-def _first(record: Record, epochs: int) -> Json:
-    """The line of a record's first epochs."""
+def _first(record: Record, epochs: int) -> Run:
+    """A record's first epochs as a run."""
     kept = record.epochs[:epochs]
     maximum, first, last, seconds = records.summary(kept, "test")
     identity = record.identity | {"budget": record.identity["budget"] | {"epochs": epochs}}
     part = replace(record, identity=identity, epochs=kept, correct=None, seconds_per_epoch=seconds)
     part = replace(part, max_accuracy=maximum, first_epoch_to_max=first, last_accuracy=last)
     name = f"first {epochs} epochs of {record.key}"
-    return line(part) | {"name": name, "key": name, "part": True}
+    return replace(run_of(part), name=name, key=name, part=True)
+
+
+def distinct(runs: Iterable[Run]) -> list[Run]:
+    """The finished ones, each training once: of the same under another name of its budget, the one started first."""
+    found: dict[tuple[str, Setting, str, int], Run] = {}
+    for run in sorted(runs, key=lambda run: (run.started, run.key)):
+        if run.state == "finished":
+            found.setdefault((run.condition, run.setting, run.protocol, run.seed), run)
+    return [*found.values()]
 
 
 def take_in(folder: Path, results: Path) -> tuple[list[Path], list[Path], list[str]]:
@@ -113,8 +153,8 @@ def take_in(folder: Path, results: Path) -> tuple[list[Path], list[Path], list[s
     for path in sorted([*folder.glob("*.json"), *folder.glob("runs/*.json")]):
         target = results / "runs" / path.name
         try:
-            if (found := line_of(path))["selected_by"] is None:
-                raise InputError(f"{path}: of a failed run ({found['error']})")
+            if (found := read_run(path)).selected_by is None:
+                raise InputError(f"{path}: of a failed run ({found.error})")
             if _is_finished(target):
                 kept.append(target)
                 continue
@@ -132,74 +172,64 @@ def _is_finished(path: Path) -> bool:
     return False
 
 
-def line_of(path: Path) -> Json:
+def read_run(path: Path) -> Run:
     """The run of a record's file; raises InputError."""
     try:
-        found = line(records.read(path))
+        found = run_of(records.read(path))
     except CapsexpError as error:
         raise InputError(str(error)) from None
     except (OSError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not a record ({type(error).__name__}: {first_line(error)}){REMEDY}") from None
-    if path.stem != found["name"]:
-        raise InputError(f"{path}: is the record of {found['name']}; rename or remove it")
+    if path.stem != found.name:
+        raise InputError(f"{path}: is the record of {found.name}; rename or remove it")
     return found
 
 
-def frame(lines: Sequence[Json]) -> pd.DataFrame:
-    """The frame of these lines."""
-    return pd.DataFrame(lines, columns=COLUMNS, dtype=object)
-
-
-def line(record: Record) -> Json:
-    """One run; a measure that it doesn't have is missing or None. Raises LookupError, TypeError for a bad record.
-
-    `state` is finished, failed or trial (a few steps); `learned`: records.has_learned; `selected_by` is the accuracy by
-    which the best of several runs is selected; `curve` is the test accuracy after each epoch; `part`: the
-    first epochs of a longer run; `dataset` is a digest of
-    the data set and its split; `images` are the test images, `official` if everybody has the same; `censored`: the
-    maximum is in the last epoch, so that `first_epoch` and `within` are lower bounds.
-    """
+def run_of(record: Record) -> Run:
+    """The run of a record; raises LookupError, TypeError for a bad one."""
     identity, provenance, finished = record.identity, record.provenance, record.status == "finished"
     paper = identity["protocol"] == "paper"
     evaluated = [epoch["test_accuracy" if paper else "heldout_accuracy"] for epoch in record.epochs]
-    found = {
-        **{name: (provenance.get("libraries") or {}).get(name) for name in LIBRARIES},
-        "name": records.run_name(identity),
-        "key": record.key,
-        "condition": studies.condition_of(identity),
-        "setting": Setting.of(identity),
-        "protocol": identity["protocol"],
-        "seed": identity["seed"],
-        "state": "trial" if identity["budget"]["steps"] is not None else record.status,
-        "error": record.error,
-        "learned": record.learned,
-        "selected_by": max(evaluated) if finished else None,
-        "curve": evaluated if paper else [],
-        "curves": _curves(record) if finished else {},
-        "part": False,
-        "dataset": records.key_of({name: part for name, part in identity["data"].items() if name != "note"}),
-        "images": _tested(record),
-        "official": has_official_test_set(identity) and record.config["data"].get("official", True),
-        "censored": finished and record.first_epoch_to_max == len(record.epochs),
-        "correct": record.correct,
-        "load": provenance.get("load"),
-        "threads": provenance.get("threads"),
-        "data": identity["data"][NAME],
-        "network": identity["model"][NAME],
-        "routing": identity["routing"][NAME],
-        "iterations": record.config["routing"].get("iterations"),
-        "attention": " + ".join(ATTENTION[key] for key in ATTENTION if record.config["attention"].get(key)) or "none",
-        "parameters": record.parameters,
-        "hours": sum(_seconds(epoch) for epoch in record.epochs) / 3600,
-        **{name: provenance[name] for name in ("started", "command", "device")},
-        **{name: provenance.get(name) for name in ("cores", "python")},
-        "commit": ", ".join(dict.fromkeys(filter(None, provenance.get("commits") or [provenance.get("commit")])))
-        or None,
-        "tree": {None: "", True: "clean", False: "changed"}[provenance.get("clean_tree")],
-    }
+    measures: Json = {}
     if finished:
-        found |= _paper_measures(record, evaluated) if paper else {"accuracy": record.heldout_accuracy}
-    return found
+        measures = _paper_measures(record, evaluated) if paper else {"accuracy": record.heldout_accuracy}
+    commits = filter(None, provenance.get("commits") or [provenance.get("commit")])
+    return Run(
+        name=records.run_name(identity),
+        key=record.key,
+        condition=studies.condition_of(identity),
+        setting=Setting.of(identity),
+        protocol=identity["protocol"],
+        seed=identity["seed"],
+        state="trial" if identity["budget"]["steps"] is not None else record.status,
+        error=record.error,
+        learned=record.learned,
+        measures={name: value for name, value in measures.items() if value is not None},
+        selected_by=max(evaluated) if finished else None,
+        censored=finished and record.first_epoch_to_max == len(record.epochs),
+        curve=evaluated if paper else [],
+        curves=_curves(record) if finished else {},
+        correct=record.correct,
+        dataset=records.key_of({name: part for name, part in identity["data"].items() if name != "note"}),
+        images=_tested(record),
+        official=has_official_test_set(identity) and record.config["data"].get("official", True),
+        data=identity["data"][NAME],
+        network=identity["model"][NAME],
+        routing=identity["routing"][NAME],
+        iterations=record.config["routing"].get("iterations"),
+        attention=" + ".join(ATTENTION[key] for key in ATTENTION if record.config["attention"].get(key)) or "none",
+        parameters=record.parameters,
+        hours=sum(_seconds(epoch) for epoch in record.epochs) / 3600,
+        started=provenance["started"],
+        command=provenance["command"],
+        device=provenance["device"],
+        cores=provenance.get("cores"),
+        load=provenance.get("load"),
+        threads=provenance.get("threads"),
+        versions={"python": provenance.get("python"), **(provenance.get("libraries") or {})},
+        commit=", ".join(dict.fromkeys(commits)) or None,
+        tree={None: "", True: "clean", False: "changed"}[provenance.get("clean_tree")],
+    )
 
 
 def _curves(record: Record) -> dict[str, "array[float]"]:

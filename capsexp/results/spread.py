@@ -4,12 +4,10 @@ Accuracies are pooled in percent, first epochs as natural logarithms, costs of o
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from statistics import mean
-from typing import Any
 
-import pandas as pd
-
+from capsexp.results.runs import Run, distinct
 from capsexp.results.statistics import Pool, Spread, least_variance, pool
 from capsexp.study.setting import Setting
 
@@ -21,13 +19,12 @@ Place = tuple[str, Setting, str]
 
 
 class Pools:
-    """The pools of the frame of all runs, each calculated once. A network is what was trained; a seed counts once."""
+    """The pools of all runs, each calculated once. A network is what was trained; a seed counts once."""
 
-    def __init__(self, runs: pd.DataFrame) -> None:
-        finished = runs[runs.state == "finished"].sort_values(["started", "key"])
-        finished = finished.drop_duplicates(["condition", "setting", "protocol", "seed"])
-        groups: Any = finished.groupby(["dataset", "setting", "protocol"], sort=False)
-        self._runs: dict[Place, pd.DataFrame] = dict(iter(groups))
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self._runs: dict[Place, list[Run]] = {}
+        for run in distinct(runs):
+            self._runs.setdefault((run.dataset, run.setting, run.protocol), []).append(run)
         self._made: dict[tuple[Place, str, str, bool], Pool] = {}
 
     def pool(self, place: Place, measure: str, device: str = "", logarithms: bool = False) -> Pool:
@@ -52,17 +49,16 @@ class Pools:
 
     def _pool(self, place: Place, measure: str, device: str, logarithms: bool) -> Pool:
         """Lower bounds of epochs are left out."""
-        runs = self._runs[place]
-        runs = runs[runs[measure].notna() & ~(runs.censored.astype(bool) & (measure in EPOCHS))]
-        runs = runs[runs.device == device] if device else runs
         cells: dict[str, list[float]] = {}
-        for condition, value in zip(runs.condition, runs[measure], strict=True):
-            cells.setdefault(condition, []).append(scaled(measure, float(value), logarithms))
+        for run in self._runs[place]:
+            bound = measure in EPOCHS and run.censored
+            if measure in run.measures and not bound and device in ("", run.device):
+                cells.setdefault(run.condition, []).append(scaled(measure, run.measures[measure], logarithms))
         return pool(cells, {name: self._least(place, measure, values) for name, values in cells.items()})
 
     def _least(self, place: Place, measure: str, values: Sequence[float]) -> float:
         """The least variance of scaled values: of accuracies by the test images, of epochs that of rounding to one."""
-        images = self._runs[place].images.iloc[0] if place in self._runs else None
+        images = self._runs[place][0].images if place in self._runs else None
         if measure in PERCENT and images:
             return least_variance(mean(values), images)
         return math.exp(-2 * mean(values)) / 12 if measure in EPOCHS else 0.0

@@ -65,10 +65,9 @@ def _no_runs(results: Path) -> str:
     """Why a table may be empty: which data sets the records are of."""
     from capsexp.results import runs
 
-    found = runs.read(results)[0]
-    found = found[~found.part.astype(bool)]
-    trials = int((found.state == "trial").sum())
-    sets = " or ".join(f"data={printable(name)}" for name in sorted(set(found.data[found.state != "trial"])))
+    found = [run for run in runs.read(results)[0] if not run.part]
+    trials = sum(run.state == "trial" for run in found)
+    sets = " or ".join(f"data={printable(name)}" for name in sorted({r.data for r in found if r.state != "trial"}))
     hint = f"; the others belong to none of these tables (with {sets} they may)" if sets else ""
     return f"{results / 'runs'}: {len(found)} records, {trials} of them trials of a few steps, which are left out{hint}"
 

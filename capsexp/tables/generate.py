@@ -1,7 +1,7 @@
 """The generated files of all studies: results/tables and the README's numbers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from capsexp.tables import latex, markdown, pages
 from capsexp.tables.pages import Page
 from capsexp.tables.readme import filled, index
 from capsexp.tables.texts import one_line
+
+CELL = [field.name for field in fields(Cell)]
 
 #: What a spreadsheet's formula begins with.
 _FORMULA = ("=", "+", "-", "@")
@@ -71,9 +73,9 @@ def regenerate(
             texts = markdown.document(page), csv(one), latex.document(page)
             files |= {output / f"{page.name}{suffix}": text for suffix, text in zip(SUFFIXES, texts, strict=True)}
     if not (names or typed):
-        finished = found[(found.state != "trial") & ~found.part.astype(bool)]
-        made.trials = int((found.state == "trial").sum())
-        made.unassigned = len(set(finished.key) - set(pd.concat([one.runs.key for one in collected])))
+        made.trials = sum(run.state == "trial" for run in found)
+        keys = {run.key for run in found if run.state != "trial" and not run.part}
+        made.unassigned = len(keys - {run.key for one in collected for run in one.runs})
         if readme is not None:
             files[readme], stale = filled(readme, collected)
             made.problems += stale
@@ -101,14 +103,17 @@ def csv(results: Results) -> str:
 
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
-    study, cells = results.study, results.cells
-    own = [f"{name} (label)" if name in Cell._fields else name for name in study.columns[1:]]
-    labels = pd.DataFrame([row.labels for row in study.rows], columns=["row", *own])
-    cells = cells[(cells.runs > 0) | cells.published.notna()].merge(labels, on="row")
-    cells = cells[["study", *labels, *cells.columns.drop(["study", *labels])]]
-    for name in ("seeds", "values", "bounds", "keys"):
-        cells[name] = cells[name].map(lambda found: " ".join(map(str, found)))
-    return cells.map(_no_formula).to_csv(index=False, lineterminator="\n")
+    study, labels = results.study, results.study.columns[1:]
+    own = [f"{name} (label)" if name in CELL else name for name in labels]
+    rows = {row.name: dict(zip(own, row.labels[1:], strict=True)) for row in study.rows}
+    lines = []
+    for cell in results.cells:
+        if cell.runs or cell.published is not None:
+            values = {name: getattr(cell, name) for name in CELL}
+            texts = {name: " ".join(map(str, values[name])) for name in ("seeds", "values", "bounds", "keys")}
+            lines.append({"study": study.name, "row": cell.row, **rows[cell.row], **values, **texts})
+    columns = ["study", "row", *own, *CELL[2:]]
+    return pd.DataFrame(lines, columns=columns, dtype=object).map(_no_formula).to_csv(index=False, lineterminator="\n")
 
 
 def _no_formula(value: Any) -> Any:

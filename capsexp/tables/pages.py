@@ -2,15 +2,14 @@
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-
-import pandas as pd
 
 from capsexp.config import compose
 from capsexp.errors import plural
 from capsexp.results.claims import is_loaded
 from capsexp.results.collect import Line, Results
+from capsexp.results.runs import Run
 from capsexp.study.selection import essential
 from capsexp.study.studies import published_number
 from capsexp.tables.texts import (
@@ -139,7 +138,7 @@ def _marked(column: Column) -> Column:
     """The column with a mark at numbers after another training than the paper's, which stand below those after it."""
 
     def text(line: Line) -> str:
-        trained = line.setting.reduced() if line.setting else ""
+        trained = line.setting.reduced() if line.setting and line.row.elsewhere is None else ""
         return f"{number} † {shorter(trained)}" if (number := column.text(line)) and trained else number
 
     return replace(column, text=text)
@@ -303,11 +302,14 @@ def _checks(results: Results) -> Table:
     return Table("Printed twice", ["what", "first", "second", "verdict"], "lrrl", rows)
 
 
-def spent(runs: pd.DataFrame) -> str:
+def spent(runs: Iterable[Run]) -> str:
     """12 runs, 3.4 hours on NVIDIA H200."""
-    runs = runs.drop_duplicates("key")
-    times = [f"{hours(time)} on {device}" for device, time in runs.groupby("device").hours.sum().items()]
-    return f"{plural(len(runs), 'run')}, {', '.join(times)}." if times else "No runs."
+    times: dict[str, float] = {}
+    every = {run.key: run for run in runs}.values()
+    for run in sorted(every, key=lambda run: run.device):
+        times[run.device] = times.get(run.device, 0.0) + run.hours
+    spent = ", ".join(f"{hours(time)} on {device}" for device, time in times.items())
+    return f"{plural(len(every), 'run')}, {spent}." if times else "No runs."
 
 
 def commands(results: Results) -> dict[str, list[str]]:
@@ -327,14 +329,15 @@ def commands(results: Results) -> dict[str, list[str]]:
 
 def _command(results: Results, line: Line, protocol: str) -> str:
     """The row's command, with its setting, seeds, and what is typed in place of the row's own choices."""
-    runs = results.runs
-    runs = runs[(runs.row == line.row.name) & (runs.setting == line.setting) & (runs.protocol == protocol)]
+    groups = [
+        one for one in results.groups if (one.row, one.setting, one.protocol) == (line.row, line.setting, protocol)
+    ]
     words = [*shlex.split(line.row.run or ""), *(line.setting.overrides if line.setting else [])]
     words += ["protocol=heldout"] if protocol == "heldout" else []
     typed = [word for word in results.typed if not word.startswith("seed=")]
     last = {word.partition("=")[0]: word for word in [*words, *typed]}
     words = [word for word in words if last[word.partition("=")[0]] == word]
-    seeds = ",".join(map(str, sorted(set(runs.seed)))) or "0,1,2"
+    seeds = ",".join(map(str, sorted({run.seed for group in groups for run in group.runs if not run.part}))) or "0,1,2"
     words = [*dict.fromkeys(shlex.split(compose.command([*words, *typed]))[3:]), f"seed={seeds}"]
     several = ["-m"] if any("," in word for word in words) else []
     return shlex.join(["python", "-m", "capsexp", *several, *words])

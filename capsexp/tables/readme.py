@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-import pandas as pd
-
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Line, Results
 from capsexp.study.studies import Row, Study, published_number
@@ -120,7 +118,7 @@ def short_table(results: Results) -> Table | None:
     """
     study = results.study
     shown = [measure for measure in NAMES if measure in study.measures and _is_printed(study, measure)]
-    if results.best.empty or not shown:
+    if not any(group.best for group in results.groups) or not shown:
         return None
     cells: dict[str, dict[str, str]] = {}
     trained: dict[str, dict[str, None]] = {}
@@ -191,10 +189,10 @@ def _is_printed(study: Study, measure: str) -> bool:
 
 def _spent(studies: Sequence[Results], unassigned: int) -> str:
     """How many runs there are, and what they took."""
-    runs = pd.concat([results.runs for results in studies]).drop_duplicates("key")
-    if runs.empty:
+    runs = {run.key: run for results in studies for run in results.runs}.values()
+    if not runs:
         return "No runs."
-    whole = sum(setting.whole for setting in runs.setting)
+    whole = sum(run.setting.whole for run in runs)
     judged = summary.numbers(studies)
     sentences = [
         markdown.escaped(spent(runs)),

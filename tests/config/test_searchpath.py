@@ -19,7 +19,6 @@ from capsexp.config import searchpath
 from capsexp.errors import InputError
 from capsexp.results import elsewhere
 from capsexp.results.collect import collect
-from capsexp.results.runs import frame
 from capsexp.run import records
 from capsexp.run.restore import restore
 from capsexp.study import studies
@@ -209,7 +208,7 @@ def test_a_wrong_file_of_other_code(content: str, line: str, used: Path) -> None
         content, encoding="latin-1" if "ÿ" in content else None
     )
     with pytest.raises(InputError) as raised:
-        elsewhere.lines(studies.load("mine_table1"))
+        elsewhere.runs(studies.load("mine_table1"))
     assert line in str(raised.value) or "codec" in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -218,7 +217,7 @@ def test_numbers_of_other_code_are_not_judged_and_belong_to_the_studys_own_data(
     path = used / "mine" / "conf" / "study" / "mine_table1.yaml"
     path.write_text(path.read_text().replace("others.csv}", "others.csv, published: {accuracy: '99.9'}}"))
     study = studies.load("mine_table1")
-    measured, replaced = (collect([study], frame([]), typed)[0] for typed in ([], ["data=mnist_sample"]))
+    measured, replaced = (collect([study], [], typed)[0] for typed in ([], ["data=mnist_sample"]))
     svm = measured.lines[-1].cell("accuracy")
     assert (svm.mean, svm.published, svm.difference, svm.verdict) == (pytest.approx(91.35), "99.9", None, None)
     assert replaced.lines[-1].cell("accuracy").n == 0

@@ -1,23 +1,24 @@
 """Cells: which runs belong to a row, which numbers never share a cell, and numbers against those worked out by hand."""
 
 import dataclasses
+from collections import Counter
 from math import exp, log, sqrt
 
-import pandas as pd
 import pytest
 from made import CBAM, PLAIN, SWEPT, cell, claim, line, results, row, run, runs, study
 from scipy import stats
 
 from capsexp.results.cells import Cell, margin_of
+from capsexp.results.collect import Results
 from capsexp.study import studies
 
 T2 = 4.302653  # Student's two-sided 95 % quantile with two degrees of freedom, from a printed table
 SHORT = "budget.epochs=2"
 
 
-def in_all_settings(made: pd.DataFrame, name: str, measure: str = "accuracy") -> pd.DataFrame:
+def in_all_settings(made: Results, name: str, measure: str = "accuracy") -> list[Cell]:
     """A row's cells of one measure, in their order."""
-    return made[(made.row == name) & (made.measure == measure) & (made.protocol == "paper")]
+    return [one for one in made.cells if (one.row, one.measure, one.protocol) == (name, measure, "paper")]
 
 
 # One cell
@@ -198,8 +199,7 @@ def test_a_study_without_runs_has_its_rows() -> None:
     made = results(study(), [])
     assert [one.row.name for one in made.lines] == ["A", "B"]
     assert [cell(made, name).published for name in "AB"] == ["99.80", "99.90"]
-    assert not made.cells.n.any()
-    assert not made.cells.verdict.notna().any()
+    assert {(one.n, one.verdict) for one in made.cells} == {(0, None)}
 
 
 def test_a_row_that_cannot_be_run_stays_empty() -> None:
@@ -234,13 +234,14 @@ def test_parameters_are_counted_without_a_run(printed: str, words: str, verdict:
     assert narrow.values == [6_804_224]  # of the whole network
 
 
-def test_the_frame_has_a_line_a_row_setting_protocol_and_measure() -> None:
+def test_there_is_a_cell_for_each_row_setting_protocol_and_measure() -> None:
     found = [*runs(PLAIN, [99.0, 98.0]), *runs(f"{PLAIN} {SHORT}", [1.0]), run(f"{CBAM} protocol=heldout", 0)]
     made = results(study(), found).cells
-    assert list(made.columns) == list(Cell._fields)
-    assert not made.duplicated(["study", "row", "setting", "protocol", "measure"]).any()
-    assert made[made.n > 0].groupby(["row", "protocol"]).measure.nunique().to_dict() == {
-        ("A", "paper"): 8,  # all but the mean of the first five epochs
+    places = [(one.row, one.setting, one.protocol, one.measure) for one in made]
+    assert len(set(places)) == len(places) == 3 * 11  # ten measures of protocol paper, one of protocol heldout
+    filled = {(one.row, one.protocol, one.measure) for one in made if one.n}
+    assert Counter(place[:2] for place in filled) == {
+        ("A", "paper"): 8,  # all but the mean of the first five epochs and the parameters
         ("B", "heldout"): 1,
     }
 
@@ -273,10 +274,12 @@ def test_precisions_and_states_of_the_data_have_their_own_cells() -> None:
         *runs(PLAIN, [2.0, 2.0, 2.0], precision="float32"),
         *runs(PLAIN, [3.0, 3.0, 3.0, 3.0], note="lossy copy"),
     ]
-    cells = in_all_settings(results(study(), found).cells, "A")
-    assert cells["mean"].tolist() == [1.0, 2.0, 3.0]
-    assert cells.main.tolist() == [True, False, False]
-    assert cells.verdict.tolist() == ["ours is lower", "ours is lower", "open"]
+    cells = in_all_settings(results(study(), found), "A")
+    assert [(one.mean, one.main, one.verdict) for one in cells] == [
+        (1.0, True, "ours is lower"),
+        (2.0, False, "ours is lower"),
+        (3.0, False, "open"),
+    ]
 
 
 def test_the_setting_of_most_rows_is_the_main_one_so_that_they_can_be_compared() -> None:
@@ -304,7 +307,7 @@ def test_the_most_training_is_the_main_setting() -> None:
         *runs(f"{PLAIN} budget.epochs=2", [4.0, 4.0, 4.0]),
         run(PLAIN, 0, [], note="first 600 of 60,000", failed=True),  # 2.5
     ]
-    assert in_all_settings(results(study(), found).cells, "A")["mean"].tolist() == [2.0, 3.0, 1.0, 4.0, None]
+    assert [one.mean for one in in_all_settings(results(study(), found), "A")] == [2.0, 3.0, 1.0, 4.0, None]
 
 
 def test_of_equal_training_the_setting_of_most_seeds_is_the_main_one_then_bf16() -> None:

@@ -3,13 +3,13 @@
 import dataclasses
 from math import exp, log, sqrt
 
-import pandas as pd
 import pytest
-from made import CBAM, PLAIN, SWEPT, claim, frame_of, results, row, run, runs, study
+from made import CBAM, PLAIN, SWEPT, claim, results, row, run, runs, study
 from scipy import stats
 
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import collect, collect_by_source
+from capsexp.results.runs import Run, run_of
 from capsexp.results.statistics import Interval, effect
 from capsexp.run.records import Record, packed
 from capsexp.study import studies
@@ -368,7 +368,7 @@ def test_holm_counts_each_claim_of_a_source_once() -> None:
     claims = [claim(), claim(pairs=[["A", "C"]])]
     found = [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.15)), *runs(rows[2].run or "", moved(SPREAD, 0.3))]
     made = [study(*rows, name=name, claims=claims[:count]) for name, count in (("one", 2), ("two", 1))]
-    first, second = collect(made, frame_of(found))
+    first, second = collect(made, [*map(run_of, found)])
     small, large = sorted(first.claims, key=lambda one: one.p_value or 1)
     assert small.p_value is not None
     assert large.p_value is not None
@@ -389,7 +389,7 @@ def test_long_and_short_trainings_are_corrected_by_themselves() -> None:
     assert (first.decided, first.holds, second.decided) == ("supported", True, "open")
 
 
-def two_studies(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Study], pd.DataFrame]:
+def two_studies(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Study], list[Run]]:
     """The only two studies, of one source and with a claim each, and their runs."""
     other = f"{PLAIN} routing.iterations=1"
     made = {
@@ -398,7 +398,7 @@ def two_studies(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Study], pd.D
     }
     monkeypatch.setattr(studies, "names", lambda: list(made))
     monkeypatch.setattr(studies, "load", made.get)
-    found = frame_of([*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.15)), *runs(other, moved(SPREAD, 0.3))])
+    found = [*map(run_of, [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.15)), *runs(other, moved(SPREAD, 0.3))])]
     return made, found
 
 

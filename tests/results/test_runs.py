@@ -1,4 +1,4 @@
-"""The frame of runs: the measures of one run, and files that are no records."""
+"""Runs of records: the measures of one run, and files that are no records."""
 
 from pathlib import Path
 
@@ -7,39 +7,39 @@ from made import CBAM, PLAIN, results, run, runs, study, write
 from made import line as line_of
 
 from capsexp.errors import InputError
-from capsexp.results.runs import line, read, take_in
+from capsexp.results.runs import read, run_of, take_in
 from capsexp.run import records
 
 
 def test_measures_of_one_run() -> None:
-    found = line(run(PLAIN, 0, [90.0, 98.94, 99.0, 99.05, 98.0, 99.05]))
-    assert (found["accuracy"], found["last"], found["first_epoch"]) == (99.05, 99.05, 4)
-    assert found["within"] == 3  # 99.0; 98.94 is more than 0.1 below 99.05
-    assert found["first_five"] == pytest.approx((90 + 98.94 + 99 + 99.05 + 98) / 5)
-    assert found["inference"] == pytest.approx(128 * 10 / 10_000 * 1000)  # 10 s for 10,000 images
-    assert (found["memory"], found["host"], found["seconds"]) == (1000.0, 2000.0, 60.0)
-    assert found["hours"] == pytest.approx(0.1)
-    assert line(run(PLAIN, 0, [90.0] * 4))["first_five"] is None
-    assert line(run(PLAIN, 0, [90.0, 89.9]))["within"] == 1
-    assert line(run(f"{PLAIN} budget.test_images=500", 0))["inference"] == pytest.approx(128 / 50 * 1000)
-    assert line(run(PLAIN, 0, note="a part"))["inference"] is None
+    found = run_of(run(PLAIN, 0, [90.0, 98.94, 99.0, 99.05, 98.0, 99.05]))
+    assert (found.measures["accuracy"], found.measures["last"], found.measures["first_epoch"]) == (99.05, 99.05, 4)
+    assert found.measures["within"] == 3  # 99.0; 98.94 is more than 0.1 below 99.05
+    assert found.measures["first_five"] == pytest.approx((90 + 98.94 + 99 + 99.05 + 98) / 5)
+    assert found.measures["inference"] == pytest.approx(128 * 10 / 10_000 * 1000)  # 10 s for 10,000 images
+    assert (found.measures["memory"], found.measures["host"], found.measures["seconds"]) == (1000.0, 2000.0, 60.0)
+    assert found.hours == pytest.approx(0.1)
+    assert run_of(run(PLAIN, 0, [90.0] * 4)).measures.get("first_five") is None
+    assert run_of(run(PLAIN, 0, [90.0, 89.9])).measures["within"] == 1
+    assert run_of(run(f"{PLAIN} budget.test_images=500", 0)).measures["inference"] == pytest.approx(128 / 50 * 1000)
+    assert run_of(run(PLAIN, 0, note="a part")).measures.get("inference") is None
 
 
 def test_a_maximum_in_the_last_epoch_is_a_lower_bound() -> None:
     curves = [[9.0], [1.0, 9.0], [9.0, 9.0], [9.0, 1.0]]
-    assert [line(run(PLAIN, 0, curve))["censored"] for curve in curves] == [True, True, False, False]
+    assert [run_of(run(PLAIN, 0, curve)).censored for curve in curves] == [True, True, False, False]
 
 
 def test_the_test_images_and_whether_everybody_has_the_same() -> None:
-    found = [line(run(words, 0, note=note)) for words, note in ((PLAIN, None), (PLAIN, "a part"), (COIL, None))]
-    assert [(one["images"], one["official"]) for one in found] == [(10_000, True), (None, False), (72, False)]
+    found = [run_of(run(words, 0, note=note)) for words, note in ((PLAIN, None), (PLAIN, "a part"), (COIL, None))]
+    assert [(one.images, one.official) for one in found] == [(10_000, True), (None, False), (72, False)]
 
 
 def test_data_sets_and_splits_have_different_digests() -> None:
     fraction = f"{COIL} data.reader.test_fraction=0.3"
-    digests = {line(run(words, 0))["dataset"] for words in (PLAIN, COIL, fraction, f"{PLAIN} routing.iterations=1")}
+    digests = {run_of(run(words, 0)).dataset for words in (PLAIN, COIL, fraction, f"{PLAIN} routing.iterations=1")}
     assert len(digests) == 3
-    assert line(run(PLAIN, 0, note="a part"))["dataset"] in digests
+    assert run_of(run(PLAIN, 0, note="a part")).dataset in digests
 
 
 COIL = "model=capsnet data=coil20 attention=none"
@@ -61,7 +61,7 @@ def test_files_that_are_no_records_are_named_and_the_others_are_read(tmp_path: P
     object.__setattr__(misshapen, "key", records.key_of(misshapen.identity))
     records.write(misshapen, folder / "h-misshapen.json")
     found, problems = read(tmp_path)
-    assert found.name.tolist() == [good.stem]
+    assert [one.name for one in found] == [good.stem]
     assert [Path(problem.partition(":")[0]) for problem in problems] == sorted(folder.glob("?-*"))
     assert not any("\n" in problem for problem in problems)
 
@@ -103,9 +103,10 @@ def test_the_first_epochs_of_a_whole_training_are_a_shorter_one_of_its_seed(tmp_
     write(tmp_path, [*short, *whole, alone])
     found, problems = read(tmp_path)
     assert problems == []
-    (part,) = found[found.part].itertuples()  # CBAM has its own seed 0, and three epochs have one seed
+    (part,) = (one for one in found if one.part)  # CBAM has its own seed 0, and three epochs have one seed
     assert part.name == f"first 2 epochs of {whole[0].key}"
-    assert (part.accuracy, part.first_epoch, part.last, part.curve) == (10.2, 2, 10.2, [10.0, 10.2])
+    assert [part.measures[name] for name in ("accuracy", "first_epoch", "last")] == [10.2, 2, 10.2]
+    assert part.curve == [10.0, 10.2]
     made = results(study(), [*short, *whole])
     assert part.setting == line_of(made, "B", main=False).setting
-    assert len(found[~found.part.astype(bool)]) == 6
+    assert sum(not one.part for one in found) == 6

@@ -6,11 +6,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from made import CBAM, PLAIN, SWEPT, claim, frame_of, results, row, run, runs, study
+from made import CBAM, PLAIN, SWEPT, claim, results, row, run, runs, study
 from support import ROOT
 
 from capsexp.config.searchpath import CONF
 from capsexp.results.collect import Results, collect
+from capsexp.results.runs import run_of
 from capsexp.study import studies
 from capsexp.study.studies import Row, Study
 from capsexp.tables import summary
@@ -28,7 +29,7 @@ README = (ROOT / "README.md").read_text()
 
 def several(*made: Study) -> list[Results]:
     """What the runs of WHOLE give for studies of one source."""
-    return collect(made, frame_of(WHOLE))
+    return collect(made, [*map(run_of, WHOLE)])
 
 
 def table_of(made: Results) -> Table:
