@@ -184,6 +184,11 @@ def expand(words: Sequence[str]) -> list[tuple[str, ...]]:
 
     Raises InputError for words that Hydra can't parse.
     """
+    return [*_expanded(tuple(words))]
+
+
+@cache
+def _expanded(words: tuple[str, ...]) -> list[tuple[str, ...]]:
     choices: dict[str, list[str]] = {}
     try:
         for override in OverridesParser.create().parse_overrides(list(words)):
