@@ -149,9 +149,7 @@ def _chapter(results: Results) -> dict[str, Any]:
         "source": pages.source(results),
         "run": f"{summary.rows_run([results])} rows run" + (f": {trainings}" if trainings else ""),
         "printed": short_table(results),
-        "tables": [
-            {"table": _without_repetition(results, table), "seeds": strips.seeds(results, table)} for table in tables
-        ],
+        "tables": [{"table": _without_repetition(results, table), "seeds": strips.seeds(table)} for table in tables],
     }
 
 

@@ -1,44 +1,22 @@
 """A dot per seed below each mean, as small SVG pictures."""
 
-from collections.abc import Sequence
-
 from markupsafe import Markup
 
 from capsexp.results.cells import Cell
-from capsexp.results.collect import Line, Results
 from capsexp.tables.pages import Table
 
-#: The columns of a study's tables whose means are of several seeds: measure and protocol.
-MEANS = {
-    "maximum": ("accuracy", "paper"),
-    "last epoch": ("last", "paper"),
-    "held-out": ("accuracy", "heldout"),
-    "first epoch": ("first_epoch", "paper"),
-    "within 0.1 point": ("within", "paper"),
-    "epochs 1–5": ("first_five", "paper"),
-    "s / epoch": ("seconds", "paper"),
-}
 WIDE = 64  # px
 
 
-def seeds(results: Results, table: Table) -> list[list[Markup]]:
-    """For each text of a table the dots of its seeds, or nothing. In a column all have the same scale."""
-    lines = _lines(results, table)
+def seeds(table: Table) -> list[list[Markup]]:
+    """For each text of a table of a study's rows the dots of its seeds, or nothing. A column has one scale."""
     columns = []
-    for name in table.columns:
-        cells = [line.cell(*MEANS[name]) if line and name in MEANS else None for line in lines]
-        several = [cell for cell in cells if cell and cell.n > 1 and cell.mean is not None]
+    for cells in zip(*table.cells, strict=True):
+        several = [cell for cell in cells if cell and cell.n > 1]
         half = max((_deviation(cell) for cell in several if not cell.unstable), default=0.0)
-        columns.append([_dots(cell, half) if cell in several and cell else Markup() for cell in cells])
-    return [list(row) for row in zip(*columns, strict=True)]
-
-
-def _lines(results: Results, table: Table) -> Sequence[Line | None]:
-    """The line of each row of a table; None for a row that is none of the study's."""
-    if table.title == "Also measured":
-        return results.other_lines
-    lines = {line.row.name: line for line in results.lines}
-    return [lines.get(row[0]) for row in table.rows]
+        columns.append([_dots(cell, half) if cell in several else Markup() for cell in cells])
+    labels = [Markup()] * (len(table.columns) - len(columns))
+    return [[*labels, *row] for row in zip(*columns, strict=True)] or [[*labels] for _ in table.rows]
 
 
 def _deviation(cell: Cell) -> float:

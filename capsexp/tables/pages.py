@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from capsexp.config import compose
 from capsexp.errors import plural
+from capsexp.results.cells import Cell
 from capsexp.results.claims import is_loaded
 from capsexp.results.collect import Line, Results
 from capsexp.results.runs import Run
@@ -87,6 +88,7 @@ class Table:
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)  # whole sentences
     remarks: list[str] = field(default_factory=list)  # on single rows
+    cells: list[list[Cell | None]] = field(default_factory=list)  # of each row, behind its labels, where it has means
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ class Column:
     text: Text
     needs: str = ""
     alignment: str = "r"
+    cell: tuple[str, str] | None = None  # protocol and measure of what is a mean over seeds
 
 
 def _published(measure: str, name: str = "published") -> Column:
@@ -131,7 +134,7 @@ def _measured(name: str, measure: str, needs: str = "", protocol: str = "paper",
         failed = share("failed", cell.failed, cell.runs)
         return ", ".join(filter(None, [mean_and_spread(cell), *([failed, unlearned(cell)] if failures else [])]))
 
-    return Column(name, text, needs)
+    return Column(name, text, needs, cell=(protocol, measure))
 
 
 def _marked(column: Column) -> Column:
@@ -267,10 +270,11 @@ def _table(
     shown = [column for column in columns if any(texts[column] for _, texts in filled)]
     rows = [[*line.row.labels, *(texts[column] for column in shown)] for line, texts in filled]
     names = [*results.study.columns, *(column.name for column in shown)]
+    cells = [[line.cells[column.cell] if column.cell else None for column in shown] for line, _ in filled]
     alignment = "l" * len(results.study.columns) + "".join(column.alignment for column in shown)
     notes = [text for text, needs in NOTES[title] if needs in has]
     remarks = _remarks([line for line, _ in filled]) if title == "Accuracy" else []
-    return Table(title, names, alignment, rows, notes, remarks)
+    return Table(title, names, alignment, rows, notes, remarks, cells)
 
 
 def _remarks(lines: Sequence[Line]) -> list[str]:
