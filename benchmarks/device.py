@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command; the exit code."""
     parser = Parser(__doc__, "device.py")
     parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help="trainer=cpu checks the CPU")
-    overrides = parser.parse_words(arguments).overrides
+    overrides = parser.parse_words(arguments, named=False).overrides
     forbid_tf32()
     device = find_device(_config("data=mnist", overrides))[0]
     checks: dict[str, Callable[[], str]] = {

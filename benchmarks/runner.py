@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from capsexp.cli import end_with
+from capsexp.cli import Parser, end_with
 from capsexp.config import compose
 from capsexp.config.schema import Config, Paths, check, training_preprocess
 from capsexp.data import source
@@ -43,9 +43,11 @@ class EpochTimes:
         return [bare / runner for bare, runner in zip(self.bare, self.runner, strict=True)]
 
 
-def main(overrides: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Runs the command."""
-    found = compare(overrides)
+    parser = Parser(__doc__, "runner.py")
+    parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help=f"default: {' '.join(DEFAULTS)}")
+    found = compare(parser.parse_words(arguments, named=False).overrides)
     print(f"bare loop  {found.images / statistics.median(found.bare):8.1f} images/s")
     print(f"runner     {found.images / statistics.median(found.runner):8.1f} images/s")
     ratios = found.ratios
@@ -115,4 +117,4 @@ def _runner(config: Config) -> float:
 
 
 if __name__ == "__main__":
-    end_with(main, __doc__)
+    end_with(main)

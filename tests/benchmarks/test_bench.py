@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from support import ROOT
+from support import ROOT, Program
 
 
 @pytest.fixture
@@ -99,3 +99,10 @@ def test_emulated_bfloat16_is_not_timed(bench: ModuleType, monkeypatch: pytest.M
     found = {precision: list(bench._ceilings(torch.device("cpu"), precision)) for precision in ("float32", "bf16")}
     assert found["float32"] == ["matrix product, float32", "convolution, float32"]
     assert found["bf16"] == [*found["float32"], "matrix product, bfloat16", "convolution, bfloat16"]
+
+
+@pytest.mark.parametrize("name", ["runner", "device"])
+def test_a_word_that_is_no_setting_is_one_line(name: str, program: Program) -> None:
+    assert program(f"benchmarks/{name}.py", "foo") == (2, [], ["error: foo: not of the form key=value"])
+    code, shown, errors = program(f"benchmarks/{name}.py", "--help")
+    assert (code, errors, shown[0]) == (0, [], f"usage: {name}.py [-h] [KEY=VALUE ...]")
