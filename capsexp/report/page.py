@@ -29,7 +29,6 @@ from capsexp.study import studies
 from capsexp.tables import pages, summary
 from capsexp.tables.generate import Generated, update
 from capsexp.tables.pages import Table
-from capsexp.tables.readme import short_table
 from capsexp.tables.texts import claim_texts, shorter
 
 HERE = Path(__file__).parent
@@ -148,7 +147,7 @@ def _chapter(results: Results) -> dict[str, Any]:
         "page": page,
         "source": pages.source(results),
         "run": f"{summary.rows_run([results])} rows run" + (f": {trainings}" if trainings else ""),
-        "printed": short_table(results),
+        "printed": page.short,
         "tables": [{"table": _without_repetition(results, table), "seeds": strips.seeds(table)} for table in tables],
     }
 

@@ -30,6 +30,8 @@ def document(page: Page) -> str:
     """The whole page."""
     parts = [GENERATED, f"# {escaped(page.title)}", *([f"**{page.caution}**"] if page.caution else [])]
     parts.append(escaped(f"{page.source.rstrip('.')}. {page.protocol}"))
+    if page.short:
+        parts += [table(page.short), *below(page.short)]
     for found in page.tables:
         parts += [f"## {escaped(found.title)}", table(found), *below(found)]
     if page.deviations:

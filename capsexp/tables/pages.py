@@ -12,8 +12,10 @@ from capsexp.results.claims import is_loaded
 from capsexp.results.collect import Line, Results
 from capsexp.results.runs import Run
 from capsexp.study.selection import essential
-from capsexp.study.studies import published_number
+from capsexp.study.setting import Setting
+from capsexp.study.studies import Row, Study, published_number
 from capsexp.tables.texts import (
+    DIGITS,
     claim_texts,
     decimal,
     digits,
@@ -35,7 +37,7 @@ ACCURACY_NOTES = [
     "One more run: its 95 % prediction interval.",
     "Difference: maximum − published.",
 ]
-SO_FAR_NOTE = "† and so far: after another training than the paper's, given under training."
+SO_FAR_NOTE = "So far: after another training than the paper's, given under training."
 MARK_NOTE = "†: after another training than the paper's."
 LEARNED_NOTE = (
     "Didn't learn: the odds of the best epoch's accuracy are at most twice those of always guessing the most frequent "
@@ -58,11 +60,18 @@ CLAIM_NOTE = (
     "as large as printed; after Holm's correction for all claims of the source that were trained as long. p: of the "
     "effect, in brackets after correction. Seeds that would decide it: with a probability of 80 %, at the claimed size."
 )
+#: The measures of the short tables, which have what is printed beside what is measured.
+SHORT = {"accuracy": "maximum %", "first_epoch": "first epoch"}
+SHORT_NOTE = (
+    "Published → measured, mean ± standard deviation over seeds (number of seeds). Maximum: the highest test accuracy "
+    "over the epochs, as in the papers; first epoch: the first that reaches it."
+)
 #: What stands below each table, and what it needs: as `Column.needs`, or rows so far, or runs that didn't learn.
 NOTES = {
     "Accuracy": [
         *((note, "") for note in ACCURACY_NOTES),
         (HELDOUT_NOTE, "heldout"),
+        (MARK_NOTE, "shorter"),
         (SO_FAR_NOTE, "so far"),
         (LEARNED_NOTE, "unlearned"),
         (RULE, ""),
@@ -100,6 +109,7 @@ class Page:
     caution: str  # where it is another experiment than the source's
     source: str
     protocol: str
+    short: Table | None
     tables: list[Table]  # the claims first
     deviations: list[str]
     runs: str  # how many, and how long
@@ -117,6 +127,7 @@ class Column:
     text: Text
     needs: str = ""
     alignment: str = "r"
+    marked: bool = False  # after another training than the paper's, in a table of several trainings
     cell: tuple[str, str] | None = None  # protocol and measure of what is a mean over seeds
 
 
@@ -135,16 +146,6 @@ def _measured(name: str, measure: str, needs: str = "", protocol: str = "paper",
         return ", ".join(filter(None, [mean_and_spread(cell), *([failed, unlearned(cell)] if failures else [])]))
 
     return Column(name, text, needs, cell=(protocol, measure))
-
-
-def _marked(column: Column) -> Column:
-    """The column with a mark at numbers after another training than the paper's, which stand below those after it."""
-
-    def text(line: Line) -> str:
-        trained = line.setting.reduced() if line.setting and line.row.elsewhere is None else ""
-        return f"{number} † {shorter(trained)}" if (number := column.text(line)) and trained else number
-
-    return replace(column, text=text)
 
 
 def _interval(measure: str) -> Column:
@@ -192,7 +193,7 @@ ACCURACIES = [
 ]
 ACCURACY = [
     _published("accuracy"),
-    _marked(ACCURACIES[0]),
+    replace(ACCURACIES[0], marked=True),
     *ACCURACIES[1:],
     *_compared("accuracy"),
     TRAINING,
@@ -200,7 +201,7 @@ ACCURACY = [
 OTHER_SETTINGS = [*ACCURACIES, _measured("first epoch", "first_epoch"), TRAINING]
 EPOCHS = [
     _published("first_epoch"),
-    _marked(_measured("first epoch", "first_epoch", failures=True)),
+    replace(_measured("first epoch", "first_epoch", failures=True), marked=True),
     _measured("within 0.1 point", "within"),
     *_compared("first_epoch"),
     _published("first_five", "published, epochs 1–5"),
@@ -237,11 +238,70 @@ def page(results: Results) -> Page:
         CAUTION if results.replaced else "",
         study.source,
         study.protocol,
+        short_table(results),
         [table for table in tables if table.rows],
         study.deviations,
         spent(results.runs),
         commands(results),
     )
+
+
+def short_table(results: Results) -> Table | None:
+    """A study's accuracies and first epochs, one row of the source's a cell, and the training of those without a mark.
+
+    The labels of `Study.across` head the columns, and the rest of the rows' names the lines; without it all rows stand
+    on one line; what is empty is left out. None for a study without runs, and for one whose source prints no such
+    number, even if it is missing in our copy.
+    """
+    study = results.study
+    shown = [measure for measure in SHORT if measure in study.measures and _is_printed(study, measure)]
+    if not any(group.best for group in results.groups) or not shown:
+        return None
+    marks = _marks(results.lines)
+    cells: dict[str, dict[str, str]] = {}
+    trained: dict[str, dict[str, None]] = {}
+    for measure in shown:
+        for line in results.lines:
+            down, across = position(study, line.row)
+            name = ", ".join(filter(None, [down, SHORT[measure] if len(shown) > 1 or not down else ""]))
+            if text := _cell(line, measure):
+                mark = marks.get(line.setting, "")
+                text = ", ".join(filter(None, [text, unlearned(line.cell(measure))]))
+                cells.setdefault(name, {})[across] = f"{text}{mark}"
+                if line.setting and not mark:
+                    trained.setdefault(name, {})[line.training] = None
+    filled = {across for of_line in cells.values() for across in of_line}
+    columns = [
+        across for across in dict.fromkeys(position(study, line.row)[1] for line in results.lines) if across in filled
+    ]
+    rows = [
+        [name, *(of_line.get(across, "") for across in columns), "; ".join(trained.get(name, {}))]
+        for name, of_line in cells.items()
+    ]
+    notes = [SHORT_NOTE, *([MARK_NOTE] if marks else [])]
+    return Table("", ["", *columns, "training"], "l" + "r" * len(columns) + "l", rows, notes)
+
+
+def position(study: Study, row: Row) -> tuple[str, str]:
+    """The line and the column of a row in its study's short table."""
+    if study.across is None:
+        return "", row.name
+    label = row.labels[study.columns.index(study.across)]
+    return " ".join(row.name.replace(label, "", 1).split()), label
+
+
+def _cell(line: Line, measure: str) -> str:
+    cell = line.cell(measure)
+    number = published_number(cell.published)
+    published = number.text if number else ""
+    if number and len(published.partition(".")[2]) > DIGITS[measure]:  # 99.70999908, after single precision
+        published = decimal(number.value, DIGITS[measure])
+    measured = mean_and_spread(cell)
+    return " ".join(filter(None, [published, measured and f"→ {measured}"]))
+
+
+def _is_printed(study: Study, measure: str) -> bool:
+    return bool({row.published.get(measure) for row in study.rows} - {None, "not reported", "not specified"})
 
 
 def title(results: Results) -> str:
@@ -262,10 +322,14 @@ def _table(
     """Rows × labels and columns that aren't empty; `complete`: rows without numbers too."""
     has = {"", *results.study.measures, *("heldout" for line in lines if line.cell("accuracy", "heldout").runs)}
     has |= {"so far"} if any(line.cell("accuracy").so_far for line in lines if line.setting) else set()
-    has |= {"shorter"} if any(line.setting and line.setting.reduced() for line in lines) else set()
+    has |= {"shorter"} if (marks := _marks(lines)) else set()
     has |= {"unlearned"} if any(cell.unlearned for line in lines for cell in line.cells.values()) else set()
     columns = [column for column in columns if column.needs in has]
-    filled = [(line, {column: column.text(line) for column in columns}) for line in lines]
+    filled = []
+    for line in lines:
+        texts = {column: column.text(line) for column in columns}
+        mark = marks.get(line.setting, "")
+        filled.append((line, {one: text + mark if text and one.marked else text for one, text in texts.items()}))
     filled = [(line, texts) for line, texts in filled if complete or any(texts.values())]
     shown = [column for column in columns if any(texts[column] for _, texts in filled)]
     rows = [[*line.row.labels, *(texts[column] for column in shown)] for line, texts in filled]
@@ -275,6 +339,14 @@ def _table(
     notes = [text for text, needs in NOTES[title] if needs in has]
     remarks = _remarks([line for line, _ in filled]) if title == "Accuracy" else []
     return Table(title, names, alignment, rows, notes, remarks, cells)
+
+
+def _marks(lines: Sequence[Line]) -> dict[Setting | None, str]:
+    """What marks numbers after another training than the paper's, in a table of several trainings: † 10/100 ep."""
+    settings = {line.setting for line in lines if line.setting and line.row.elsewhere is None}
+    trained = {setting: setting.reduced() for setting in settings}
+    several = len({*trained.values()}) > 1
+    return {setting: f" † {shorter(text)}" for setting, text in trained.items() if several and text}
 
 
 def _remarks(lines: Sequence[Line]) -> list[str]:

@@ -1,38 +1,31 @@
 """The README's numbers, which it refers to by claim, and results/README.md, the index of all studies."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import mean
 from urllib.parse import quote
 
 from capsexp.results.claims import MeasuredClaim
-from capsexp.results.collect import Line, Results
-from capsexp.study.studies import Row, Study, published_number
+from capsexp.results.collect import Results
 from capsexp.tables import markdown, summary
 from capsexp.tables.markdown import Marked
-from capsexp.tables.pages import Table, source, spent
+from capsexp.tables.pages import MARK_NOTE, SHORT_NOTE, Table, short_table, source, spent
 from capsexp.tables.summary import Stated
 from capsexp.tables.texts import (
-    DIGITS,
     answers,
     claim_texts,
     decimal,
     effect,
-    mean_and_spread,
-    unlearned,
     verdict,
 )
 
 #: [number](results/tables/STUDY.md "CLAIM: FIELD; VERDICT"), or [number](results/README.md "NAME")
 _REFERENCE = re.compile(r'\[([^\]]*)\]\(results/(?:tables/(\w+)|README)\.md "([^"]+)"\)')
 
-#: The measures of the short tables.
-NAMES = {"accuracy": "maximum %", "first_epoch": "first epoch"}
-CAPTION = (
-    "Published → measured, mean ± standard deviation over seeds (number of seeds). Maximum: the highest test accuracy "
-    "over the epochs, as in the papers; first epoch: the first that reaches it. How verdicts are reached: "
-    "[docs/verdicts.md](../docs/verdicts.md)."
-)
+#: After which parts of a whole training the table of what shorter training would have said looks.
+PARTS = (0.1, 0.2, 0.4, 1.0)
+CAPTION = f"{SHORT_NOTE} {MARK_NOTE} How verdicts are reached: [docs/verdicts.md](../docs/verdicts.md)."
 
 
 def has_references(text: str) -> bool:
@@ -106,47 +99,39 @@ def index(studies: Sequence[Results], unassigned: int) -> str:
         if (claims := _claims(summary.stated(of_source))).rows:
             summed = f"<details><summary>Claims of {markdown.escaped(name)} that were tested</summary>"
             parts += [summed, markdown.table(claims), "</details>"]
-    return "\n\n".join([*parts, CAPTION, "## What was run", markdown.table(_overview(studies))]) + "\n"
+    parts.append(CAPTION)
+    if (found := foretold(summary.stated(studies))).rows:
+        parts += ["## What shorter training would have said", markdown.table(found), *markdown.below(found)]
+    return "\n\n".join([*parts, "## What was run", markdown.table(_overview(studies))]) + "\n"
 
 
-def short_table(results: Results) -> Table | None:
-    """A study's accuracies and first epochs, one row of the source's a cell, and its training.
-
-    The labels of `Study.across` head the columns, and the rest of the rows' names the lines; without it all rows stand
-    on one line; what is empty is left out. None for a study without runs, and for one whose source prints no such
-    number, even if it is missing in our copy.
+def foretold(claims: Iterable[Stated]) -> Table:
+    """The effects on the maximum accuracy of claims that were trained for all epochs, and what they were until earlier
+    ones of the same runs.
     """
-    study = results.study
-    shown = [measure for measure in NAMES if measure in study.measures and _is_printed(study, measure)]
-    if not any(group.best for group in results.groups) or not shown:
-        return None
-    cells: dict[str, dict[str, str]] = {}
-    trained: dict[str, dict[str, None]] = {}
-    for measure in shown:
-        for line in results.lines:
-            down, across = position(study, line.row)
-            name = ", ".join(filter(None, [down, NAMES[measure] if len(shown) > 1 or not down else ""]))
-            if text := _cell(line, measure):
-                cells.setdefault(name, {})[across] = ", ".join(filter(None, [text, unlearned(line.cell(measure))]))
-                if line.setting:
-                    trained.setdefault(name, {})[line.training] = None
-    filled = {across for of_line in cells.values() for across in of_line}
-    columns = [
-        across for across in dict.fromkeys(position(study, line.row)[1] for line in results.lines) if across in filled
-    ]
-    rows = [
-        [name, *(of_line.get(across, "") for across in columns), "; ".join(trained.get(name, {}))]
-        for name, of_line in cells.items()
-    ]
-    return Table(study.title, ["", *columns, "training"], "l" + "r" * len(columns) + "l", rows)
-
-
-def position(study: Study, row: Row) -> tuple[str, str]:
-    """The line and the column of a row in its study's short table."""
-    if study.across is None:
-        return "", row.name
-    label = row.labels[study.columns.index(study.across)]
-    return " ".join(row.name.replace(label, "", 1).split()), label
+    lines: dict[tuple[str, int], list[str]] = {}
+    for one in claims:
+        claim, setting = one.claim.claim, one.claim.setting
+        if (claim.measure, claim.estimate) != ("accuracy", "difference") or one.claim.verdict == "ceiling":
+            continue
+        if setting is None or setting.epochs is not None or one.claim.measured is None:
+            continue
+        groups = [group for group in one.results.groups if (group.setting, group.protocol) == (setting, "paper")]
+        curves = {group.row.name: [best.run.curve for best in group.best] for group in groups if group.best}
+        pairs = [pair for pair in claim.pairs if {*pair} <= curves.keys()]
+        shown = []
+        for part in PARTS:
+            maxima = {
+                row: mean(max(curve[: max(1, round(part * len(curve)))]) for curve in of_row)
+                for row, of_row in curves.items()
+            }
+            shown.append(decimal(mean(maxima[b] - maxima[a] for a, b in pairs), 2, signed=True))
+        reduced = setting.reduced()
+        lines[summary.short(one.claim) + f" ({reduced})" * bool(reduced), setting.paper_epochs] = shown
+    rows = [[name, f"{epochs:,}", *shown] for (name, epochs), shown in lines.items()]
+    columns = ["claim", "epochs", *(f"after {100 * part:g} %" for part in PARTS)]
+    note = "In points, of the means over seeds; by the maximum until then, of the same runs."
+    return Table("", columns, "lr" + "r" * len(PARTS), rows, [note])
 
 
 def _claims(claims: Sequence[Stated]) -> Table:
@@ -171,20 +156,6 @@ def _overview(studies: Sequence[Results]) -> Table:
         for results in studies
     ]
     return Table("", ["study", "source", "what", "rows run", "training (rows)", "verdicts"], "lllrll", rows)
-
-
-def _cell(line: Line, measure: str) -> str:
-    cell = line.cell(measure)
-    number = published_number(cell.published)
-    published = number.text if number else ""
-    if number and len(published.partition(".")[2]) > DIGITS[measure]:  # 99.70999908, after single precision
-        published = decimal(number.value, DIGITS[measure])
-    measured = mean_and_spread(cell)
-    return " ".join(filter(None, [published, measured and f"→ {measured}"]))
-
-
-def _is_printed(study: Study, measure: str) -> bool:
-    return bool({row.published.get(measure) for row in study.rows} - {None, "not reported", "not specified"})
 
 
 def _spent(studies: Sequence[Results], unassigned: int) -> str:

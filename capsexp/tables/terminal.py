@@ -38,7 +38,7 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
     if page.caution:
         yield Text(page.caution, style="bold")
     yield Text(one_line(f"{page.source.rstrip('.')}. {page.protocol}"))
-    for table in page.tables:
+    for table in filter(None, [page.short, *page.tables]):
         yield from _table(table, width)
     if page.deviations:
         yield Text("Known deviations", style="bold")
@@ -55,7 +55,8 @@ def _bullets(texts: Iterable[str]) -> Grid:
 
 def _table(table: Table, width: int) -> Iterator[RenderableType]:
     """A table and what stands below it."""
-    yield Text(table.title, style="bold")
+    if table.title:
+        yield Text(table.title, style="bold")
     yield from _rows(table, width)
     if table.notes:
         yield Text(" ".join(table.notes))

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,13 @@ from support import ROOT
 from capsexp.config.searchpath import CONF
 from capsexp.results.collect import Results, collect
 from capsexp.results.runs import run_of
+from capsexp.run.records import Record
 from capsexp.study import studies
 from capsexp.study.studies import Row, Study
 from capsexp.tables import summary
-from capsexp.tables.pages import Table
-from capsexp.tables.readme import filled, has_references, index, position, short_table
+from capsexp.tables.pages import Table, position, short_table
+from capsexp.tables.readme import filled, foretold, has_references, index
+from capsexp.tables.summary import stated
 
 NEAR = [98.9, 99.0, 99.1]  # s = 0.1
 WHOLE = [*runs(PLAIN, NEAR), *runs(CBAM, [99.4, 99.5, 99.6])]
@@ -168,9 +171,24 @@ def test_the_labels_of_a_column_are_laid_across() -> None:
     table = table_of(made)
     assert table.columns == ["", "A", "B", "training"]
     assert table.rows == [
-        ["Net", "99.71 → 99.00 (1)", "99.9 → 8.00 (1)", f"{TRAINING}; 2 of 250 epochs, bf16"],
+        ["Net", "99.71 → 99.00 (1)", "99.9 → 8.00 (1) † 2/250 ep", TRAINING],
         ["Big net", "→ 99.00 (1)", "", TRAINING],
     ]
+
+
+def test_what_shorter_training_would_have_said() -> None:
+    """Of runs of all 250 epochs, the effect by the maximum until the 25th, 50th, 100th and the last epoch."""
+
+    def whole(words: str, steps: Sequence[float]) -> list[Record]:
+        curve = [step for step, count in zip(steps, (25, 25, 50, 150), strict=True) for _ in range(count)]
+        return [run(words, seed, [*curve[:-1], curve[-1] + 1]) for seed in (0, 1)]
+
+    found = [*whole(PLAIN, [60.0, 50.0, 70.0, 80.0]), *whole(CBAM, [40.0, 65.0, 64.0, 90.0]), *runs(SHORT, [9.0])]
+    claims = [claim(), claim(measure="first_epoch", estimate="relative"), claim(text="later", pairs=[["A", "C"]])]
+    made = results(study(*study().rows, row("C", f"{PLAIN} routing.iterations=1"), claims=claims), found)
+    table = foretold(stated([made]))
+    assert table.rows == [["B is better", "250", "−20.00", "+5.00", "−5.00", "+10.00"]]
+    assert table.columns[2:] == ["after 10 %", "after 20 %", "after 40 %", "after 100 %"]
 
 
 @pytest.mark.parametrize(("measure", "printed"), [("memory", "not in our copy"), ("accuracy", "not reported")])

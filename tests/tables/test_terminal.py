@@ -23,6 +23,7 @@ PAGE = Page(
     caution="",
     source="made, Table 1.",
     protocol="Their words",
+    short=Table("", ["", "all", "training"], "lrl", [["maximum %", "97.70 → 97.64", "2 epochs"]], ["A short caption."]),
     tables=[
         Table("Claims", ["claim", "claimed", "measured", "verdict"], "llll", [CLAIM]),
         Table("Accuracy", COLUMNS, "lrrrl", ROWS, ["A caption."], ["CapsNet5: a [remark]."]),
