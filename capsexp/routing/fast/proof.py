@@ -78,10 +78,10 @@ def _failure(layer: CapsuleLayer, votes: LazyVotes, images: int) -> str | None:
             quick.routing.iterations = min(ITERATIONS, layer.routing.iterations)
             slow = copy.deepcopy(quick)
             fast.disable(slow)
-            children, places = _children(votes, images), [0, images - 1]
+            children, places = _children(votes, images), [*{0, images - 1}]
             poses, activations = (None if part is None else part[places].detach().requires_grad_() for part in children)
             assert poses is not None
-            reference = _parents_and_gradients(slow, Capsules(poses, activations), [0, 1])
+            reference = _parents_and_gradients(slow, Capsules(poses, activations), range(len(places)))
             found = _parents_and_gradients(quick, children, places)
             return _difference(found, reference, TOLERANCES[_factors(votes)])
     except Exception as error:  # of a compiler, a driver, a device: each raises its own

@@ -75,6 +75,14 @@ def test_a_right_path_is_used_and_proved_once(name: str, monkeypatch: pytest.Mon
     assert len(proofs) == 1  # on a CPU, whatever the number of images
 
 
+@pytest.mark.parametrize("name", ROUTINGS)
+def test_a_right_path_is_used_for_a_single_image(name: str) -> None:
+    layer = layer_of(name)
+    routed(layer, images=1)
+    assert proof.failures() == []
+    assert fast.paths(layer).startswith("C loops, ")
+
+
 @pytest.mark.parametrize("fault", ["forward", "backward", "raises"])
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_a_fault_ends_in_the_references_numbers(
