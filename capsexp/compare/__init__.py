@@ -60,6 +60,7 @@ class Pair:
 class Comparison:
     """The pairs, and what their runs give: a study that nobody has published."""
 
+    sides: tuple[str, str]
     pairs: list[Pair]
     results: Results
 
@@ -93,7 +94,7 @@ def compare(
         if common := set.intersection(*names):
             raise InputError(f"{sides[0]} and {sides[1]}: have runs in common, {min(common)[0]}")
     study = _study(pairs, claimed, margin)
-    return Comparison(pairs, _results(study, matched, Pools(chain(*frames)))), problems
+    return Comparison(sides, pairs, _results(study, matched, Pools(chain(*frames)))), problems
 
 
 def _side(text: str, found: Sequence[Run]) -> Matched:
@@ -211,9 +212,21 @@ def differences(found: Comparison) -> Table:
         word = WORDS.get(claim.verdict, shown.verdict) if claim.claim.claimed == "increase" else shown.verdict
         what = [pair.what] if several else []
         rows.append([*what, MEASURES[claim.claim.measure], *sides, shown.measured, word, shown.p_value, shown.origin])
-    columns = [*(["what"] if several else []), "measure", "A", "B", "B − A", "verdict", "p", "from"]
-    title = "" if several else f"A: {found.pairs[0].a}; B: {found.pairs[0].b}"
-    return Table(title, columns, "l" * len(columns), rows, [NOTE, pages.RULE])
+    common, *heads = _heads(*found.sides)
+    columns = [*(["what"] if several else []), "measure", *heads, "B − A", "verdict", "p", "from"]
+    return Table(common, columns, "l" * len(columns), rows, [NOTE, pages.RULE])
+
+
+def _heads(a: str, b: str) -> tuple[str, str, str]:
+    """What both sides have in common, and the heads of their columns: what differs."""
+    (study, colon, row), (other, _, other_row) = a.partition(":"), b.partition(":")
+    if "=" in a and "=" in b:
+        words, others = a.split(), b.split()
+        own, other = (" ".join(w for w in one if w not in rest) for one, rest in ((words, others), (others, words)))
+        return " ".join(word for word in words if word in others), f"A: {own or 'as is'}", f"B: {other or 'as is'}"
+    if colon and study == other:
+        return study, f"A: {row}", f"B: {other_row}"
+    return "", f"A: {a}", f"B: {b}"
 
 
 def _number(results: Results, row: str, claim: MeasuredClaim) -> str:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from capsexp.cli import Parser, end_with, folder
-from capsexp.errors import InputError, RunError
+from capsexp.errors import InputError, RunError, plural
 
 
 def main(arguments: list[str]) -> None:
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> None:
     for line in problems:
         print(f"error: {line}", file=sys.stderr)
     if problems:
-        raise RunError(f"{len(problems)} records can't be used")
+        raise RunError(f"{plural(len(problems), 'record')} can't be used")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 from capsexp.cli import Parser, end_with
 from capsexp.config.compose import composed
 from capsexp.config.schema import check
-from capsexp.errors import InputError, RunError
+from capsexp.errors import InputError, RunError, plural
 
 
 def main(arguments: list[str]) -> None:
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> None:
     if options.names and failed:
         raise RunError(f"not drawn: {', '.join(failed)}")
     if sources.problems:
-        raise RunError(f"{len(sources.problems)} records can't be used")
+        raise RunError(f"{plural(len(sources.problems), 'record')} can't be used")
 
 
 def _paths(overrides: list[str]) -> tuple[Path, Path]:

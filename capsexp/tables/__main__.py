@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from capsexp.cli import Parser, end_with, folder
-from capsexp.errors import DONE, FAILED, InputError, printable
+from capsexp.errors import DONE, FAILED, InputError, plural, printable
 
 RESULTS, README = Path("results"), Path("README.md")
 
@@ -38,7 +38,9 @@ def main(arguments: list[str] | None = None) -> int:
     for path in generated.removed if not options.check else []:
         print(f"removed {path}")
     if not options.names:
-        counts = f"{generated.unassigned} records belong to no study, {generated.trials} are trials of a few steps"
+        counts = (
+            f"{plural(generated.unassigned, 'record')} of no study, {plural(generated.trials, 'trial')} of a few steps"
+        )
         print(f"{options.results / 'runs'}: {counts}")
     if not generated.shown:
         print(_no_runs(options.results), file=sys.stderr)
@@ -57,7 +59,9 @@ def _take_in(options: argparse.Namespace) -> list[str]:
     taken, kept, refused = runs.take_in(options.take_in, options.results)
     for path in taken:
         print(f"took {path}")
-    print(f"{len(taken)} records taken in from {options.take_in}, {len(kept)} were here, {len(refused)} refused")
+    print(
+        f"{plural(len(taken), 'record')} taken in from {options.take_in}, {len(kept)} were here, {len(refused)} refused"
+    )
     return refused
 
 
@@ -68,8 +72,9 @@ def _no_runs(results: Path) -> str:
     found = [run for run in runs.read(results)[0] if not run.part]
     trials = sum(run.state == "trial" for run in found)
     sets = " or ".join(f"data={printable(name)}" for name in sorted({r.data for r in found if r.state != "trial"}))
-    hint = f"; the others belong to none of these tables (with {sets} they may)" if sets else ""
-    return f"{results / 'runs'}: {len(found)} records, {trials} of them trials of a few steps, which are left out{hint}"
+    hint = f"; none belongs to these tables (with {sets} they may)" if sets else ""
+    counts = f"{plural(len(found) - trials, 'record')}, without {plural(trials, 'trial')} of a few steps"
+    return f"{results / 'runs'}: {counts}{hint}"
 
 
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:

@@ -140,11 +140,12 @@ def test_the_command_prints_the_table_and_draws_the_curves(
 ) -> None:
     main([PLAIN, CBAM, f"--results={recorded}", f"--plot={tmp_path / 'both.svg'}"])
     printed = capsys.readouterr().out
-    assert printed.startswith(f"A: {PLAIN}; B: {CBAM}\nmeasure ")
+    assert printed.startswith("model=capsnet data=mnist\nmeasure ")
+    assert "A: attention=none" in printed.splitlines()[1]
     assert printed.endswith(f"wrote {tmp_path / 'both.svg'}\n")
     assert f"{CBAM} (n = 3)" in (tmp_path / "both.svg").read_text()
     (recorded / "runs" / "broken.json").write_text("{")
-    with pytest.raises(RunError, match="1 records can't be used"):
+    with pytest.raises(RunError, match="1 record can't be used"):
         main([PLAIN, CBAM, f"--results={recorded}"])
     with pytest.raises(InputError, match="must end in"):
         main([PLAIN, CBAM, "--plot=both.gif"])

@@ -40,7 +40,7 @@ def test_it_writes_three_files_a_study_the_index_and_the_readme(folder: Path, pr
     assert "Records of no study: 1." in (folder / "results" / "README.md").read_text()
     written = ["README.md", "results/README.md", *(f"results/tables/{name}" for name in names)]
     assert sorted(printed[:-1]) == sorted(f"wrote {name}" for name in written)
-    assert printed[-1] == "results/runs: 1 records belong to no study, 1 are trials of a few steps"
+    assert printed[-1] == "results/runs: 1 record of no study, 1 trial of a few steps"
 
 
 def test_the_second_time_nothing_is_written(folder: Path, program: Program) -> None:
@@ -57,13 +57,13 @@ def test_empty_tables_say_which_folder_was_read_and_what_it_has(
 ) -> None:
     words = PLAIN.replace("mnist", "mnist_sample")
     write(folder / "demo", [run(f"{words} budget=smoke", 0)])
-    left_out = "trials of a few steps, which are left out"
+    left_out = "without 1 trial of a few steps"
     code, _, errors = program(SCRIPT, *names, "--results=demo", "--readme=none")
-    assert (code, errors) == (0, [f"demo/runs: 1 records, 1 of them {left_out}"])
+    assert (code, errors) == (0, [f"demo/runs: 0 records, {left_out}"])
     write(folder / "demo", [run(words, 0)])
     code, _, (line,) = program(SCRIPT, *names, "--results=demo", "--readme=none")
-    hint = "; the others belong to none of these tables (with data=mnist_sample they may)"
-    assert (code, line) == (0, f"demo/runs: 2 records, 1 of them {left_out}{hint}")
+    hint = "; none belongs to these tables (with data=mnist_sample they may)"
+    assert (code, line) == (0, f"demo/runs: 1 record, {left_out}{hint}")
     assert program(SCRIPT, *names, "data=mnist_sample", "--results=demo")[2] == []
 
 
@@ -98,7 +98,7 @@ def test_records_of_another_machine_are_taken_in_before_the_tables(folder: Path,
     assert (code, errors) == (0, [])
     assert printed[:2] == [
         f"took results/runs/{sent.name}",
-        "1 records taken in from there, 0 were here, 0 refused",
+        "1 record taken in from there, 0 were here, 0 refused",
     ]
     assert "98.70 (1)" in (folder / "results" / "tables" / "two.md").read_text()
     sent.write_text("[1, 2]")
