@@ -139,7 +139,7 @@ def hyperparameters(planned: Plan) -> dict[str, bool | float | str]:
         "loss": config.loss[NAME],
         "reconstruction": config.reconstruction.enabled,
         **{group: node[NAME] for group, node in components.items()},
-        **{f"attention.{key}": getattr(config.attention, key) for key in ("cbam", "conv", "caps")},
+        "attention": " + ".join(key for key in ("cbam", "conv", "caps") if getattr(config.attention, key)) or "none",
         **{f"optim.{key}": getattr(config.optim, key) for key in ("name", "lr", "batch_size")},
         "epochs": planned.epochs,
         "budget": config.budget.name,

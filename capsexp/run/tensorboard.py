@@ -148,7 +148,8 @@ class TensorBoard(Callback):
 
     def _write_configuration(self, writer: SummaryWriter, module: CapsuleModule) -> None:
         """Hyperparameters, command, parameters, the network's graph."""
-        sessions = hparams.hparams_pb(hyperparameters(self.planned), trial_id=run_name(self.planned))
+        shown = {key: str(one) if type(one) is int else one for key, one in hyperparameters(self.planned).items()}
+        sessions = hparams.hparams_pb(shown, trial_id=run_name(self.planned))  # whole numbers as 3, not 3.0000
         _events(writer).add_summary(sessions)
         if self.planned.command:
             writer.add_text("command", f"`{self.planned.command}`")

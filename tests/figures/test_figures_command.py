@@ -67,7 +67,7 @@ def test_without_a_name_all_that_can_be_drawn_is_drawn(folder: Path, capsys: pyt
 def test_a_damaged_record_is_an_error_after_drawing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = folder / "results" / "runs" / "a-b-c.json"
     bad.write_text("{}")
-    with pytest.raises(RunError, match=r"^1 records can't be used$"):
+    with pytest.raises(RunError, match=r"^1 record can't be used$"):
         main(paths(folder))
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {bad}: not a record ('digest')")
