@@ -27,6 +27,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from matplotlib.figure import Figure
 from pytorch_lightning.callbacks import Callback
 from tensorboard.plugins.hparams import summary_v2 as hparams
 from torch import Tensor, nn
@@ -47,6 +48,7 @@ from capsexp.run.plan import Plan
 FOLDER = "tensorboard"  # below paths.logs
 EXAMPLES = 10  # images of which reconstructions and routing coefficients are shown, each of another class
 BINS = 50  # of a histogram
+MARGIN = 56  # pixels at the left of routing's images, above and below them
 _CLOSING = 2.0  # seconds that closing the file of an interrupted run may take
 
 #: The name of the scores' histograms, by what stands for a capsule's presence.
@@ -243,7 +245,7 @@ def _write_routing(writer: SummaryWriter, module: CapsuleModule, pixels: Tensor,
         _write_histogram(writer, f"routing_coefficients/{name}", torch.cat(values), epoch)
     if maps:
         columns = torch.cat([pixels.mean(dim=1, keepdim=True), torch.stack(maps)], dim=2)
-        writer.add_image("routing", torch.cat(list(columns), dim=2), epoch)
+        writer.add_figure("routing", _titled(torch.cat(list(columns), dim=2)[0], labels, pixels.shape[-1]), epoch)
     if drawn:
         columns = torch.cat([pixels, torch.cat(drawn)], dim=2)  # each image above its reconstruction
         writer.add_image("reconstructions", torch.cat(list(columns), dim=2), epoch)
@@ -263,6 +265,23 @@ def _maps(observed: Capture, label: Tensor, size: int) -> list[Tensor]:
             heat = (heat - heat.amin()) / (heat.amax() - heat.amin()).clamp(min=1e-12)
             found.append(nn.functional.interpolate(heat, size=(size, size), mode="nearest")[0])
     return [torch.cat(found, dim=1)] if found else []
+
+
+def _titled(picture: Tensor, labels: Tensor, size: int) -> Figure:
+    """A picture [rows · size, columns · size] of images and maps from 0 to 1, each pixel twice, with its axes."""
+    rows, columns = (length // size for length in picture.shape)
+    width, height = MARGIN + 2 * picture.shape[1], 2 * MARGIN + 2 * picture.shape[0]
+    figure = Figure(figsize=(width / 100, height / 100), dpi=100)
+    axis = figure.add_axes((MARGIN / width, MARGIN / height, 1 - MARGIN / width, 1 - 2 * MARGIN / height))
+    axis.imshow(picture.cpu(), cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect="auto")
+    places = [size * (number + 0.5) - 0.5 for number in range(max(rows, columns))]
+    names = ["image", *(f"layer {layer}" if rows > 2 else "children" for layer in range(1, rows))]
+    classes = labels if labels.ndim == 1 else labels.argmax(dim=1)
+    axis.set_xticks(places[:columns], [str(label) for label in classes.tolist()], fontsize=8)
+    axis.set_yticks(places[:rows], names, fontsize=8)
+    axis.set_xlabel("class", fontsize=8)
+    axis.set_title("coefficients to the class, mean over types of children, black: least, white: greatest", fontsize=7)
+    return figure
 
 
 @contextmanager
