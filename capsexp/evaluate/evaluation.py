@@ -24,7 +24,7 @@ class Evaluation:
     accuracy: float  # percent
     loss: float
     confusion: pd.DataFrame | None  # images by true class (rows) and prediction (columns); None for sets of classes
-    classes: pd.DataFrame  # a row a class: precision, recall, f1 in percent, NaN where undefined; images
+    classes: pd.DataFrame  # a row per class: precision, recall, f1 in percent, NaN where undefined; images
 
 
 def evaluate(restored: Restored, log: Log = print) -> Evaluation:

@@ -1,6 +1,6 @@
 """The launcher: trains the runs of studies, several at a time, each in a fresh process.
 
-Finished runs are skipped, runs that another process trains are waited for, interrupted ones are resumed after their
+Finished runs are skipped, for runs that another process trains it waits, interrupted ones are resumed after their
 last completed epoch. A run that found too little GPU memory beside others is repeated alone.
 """
 

@@ -77,7 +77,7 @@ class Group:
     protocol: str
     runs: Sequence[Run] = ()  # all that count, failed ones too
     repeated: Sequence[Run] = ()  # the same trainings again, under another name of their budget
-    best: Sequence[Best] = ()  # finished ones, one a seed, in their order
+    best: Sequence[Best] = ()  # finished ones, one per seed, in their order
 
     @property
     def device(self) -> str | None:
@@ -124,7 +124,7 @@ class Cell:
     best_of: str = ""  # how each seed's run was selected, where the row has several combinations of options
     device: str | None = None  # of most runs; costs are of this device only
     seeds: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)  # one a seed; of parameters: counted without a run
+    values: list[float] = field(default_factory=list)  # one per seed; of parameters: counted without a run
     keys: list[str] = field(default_factory=list)  # of all runs
 
 
@@ -213,7 +213,7 @@ def _settings(seeds: Mapping[Place, int]) -> dict[str, list[Setting]]:
 
 
 def calculate(selection: Selection, groups: Iterable[Group], pools: Pools) -> list[Cell]:
-    """The cells of these groups, one a measure of the protocol."""
+    """The cells of these groups, one per measure of the protocol."""
     return [_cell(selection, one, measure, pools) for one in groups for measure in MEASURES_OF[one.protocol]]
 
 

@@ -59,7 +59,7 @@ class MeasuredClaim:
     size: Size | None = None  # whether the effect is as large as printed, where a size is claimed
     size_p: float | None = None  # of the difference from the printed size
     size_adjusted: float | None = None
-    seeds: int | None = None  # a network, that would decide an open claim
+    seeds: int | None = None  # per network, that would decide an open claim
     printed: Measured | None = None  # what the printed numbers of its rows give
     terms: tuple[Term, ...] = ()  # of the effect
     images: float = 0.0  # the variance that the test images add to it
@@ -125,7 +125,7 @@ def _is_counted(one: MeasuredClaim) -> bool:
 
 
 def _seeds(one: MeasuredClaim, level: float) -> int | None:
-    """How many seeds a network would show the claimed, else the printed effect, of an open claim; None for over 100."""
+    """How many seeds per network would show the claimed, else the printed effect, of an open claim; None for over 100."""
     size = published_number(one.claim.claimed)
     effect = size.value if size else one.printed.value if one.printed else None
     if not one.decided.startswith("open") or one.claim.margin or not one.terms or effect is None:
@@ -299,7 +299,7 @@ def _printed(claim: Claim, rows: Mapping[str, Row]) -> Measured | None:
 def _printed_estimate(
     claim: Claim, printed: Measured | None, terms: Mapping[str, Term], images: float, study: Study
 ) -> Estimate | None:
-    """A printed effect with our networks' spread, of as many runs a row as the source's."""
+    """A printed effect with our networks' spread, of as many runs per row as the source's."""
     rows = [row.name for row in study.rows if published_number(row.published.get(claim.measure))]
     weights = _weights(claim, rows)
     if printed is None or not weights.keys() <= terms.keys():
@@ -311,7 +311,7 @@ def _printed_estimate(
 
 
 def _images(claim: Claim, terms: Sequence[Term], runs: Sequence[Sequence[Run]]) -> float:
-    """The variance that the test images add to an effect: paired, where each run's record has a bit an image."""
+    """The variance that the test images add to an effect: paired, where each run's record has a bit per image."""
     images, bits = runs[0][0].images or 0, BITS.get(claim.measure, "")
     known = [[(run.correct or {}).get(bits) for run in of_row] for of_row in runs]
     if not all(map(all, known)):

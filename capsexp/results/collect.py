@@ -27,7 +27,7 @@ class Line:
 
     @property
     def runs(self) -> list[Run]:
-        """Finished runs of protocol paper, one a seed, none the first epochs of a longer one."""
+        """Finished runs of protocol paper, one per seed, none the first epochs of a longer one."""
         return [one.run for one in self.best if not one.run.part]
 
     @property

@@ -1,6 +1,6 @@
 """Accuracies that other code measured, from the CSV file that a study's row names: `elsewhere: others.csv`.
 
-The file lies beside the study's, and has a line a run: name (of the row), accuracy (percent), seed. How these runs were
+The file lies beside the study's, and has a line per run: name (of the row), accuracy (percent), seed. How these runs were
 trained isn't known here: they stand in the table, marked, and are never compared with runs of this package.
 """
 

@@ -31,7 +31,7 @@ Two answers. Is there an effect? Its 95 % interval in the claimed direction:
     open           otherwise; "open (one run)" where a network has one seed, unless the interval excludes 0 and the
                    effect is more than 6 times the largest √v_k of a stable network
 
-Is it as large as printed? A printed effect, or number, is one run a network (r runs, if the source says so), of the
+Is it as large as printed? A printed effect, or number, is one run per network (r runs, if the source says so), of the
 same spread: the variance is Σ_k w_k² s_k² (1/n_k + 1/r), and where test images are others, theirs count twice. This
 prediction interval (Hahn and Meeker 1991) of what is printed
 
@@ -255,7 +255,7 @@ def judge_absence(estimate: Estimate, excluded: Direction, margin: float) -> tup
 
 
 def seeds_to_decide(size: float, terms: Sequence[Term], images: float, level: float) -> int | None:
-    """The seeds a network with which an effect of this size is found with a probability of 80 %; None for over 100.
+    """The number of seeds per network with which an effect of this size is found with a probability of 80 %; None for over 100.
 
     Args:
         images: the variance that the test images add, however many the seeds.

@@ -47,7 +47,7 @@ class Published:
 class Row:
     """A row of the source's table."""
 
-    labels: list[str]  # one a column; the first is its name
+    labels: list[str]  # one per column; the first is its name
     run: str | None = None  # its command; with several combinations the row is the best of them. None: it can't be run
     published: dict[str, str] = field(default_factory=dict)  # measure → as printed (in millions), or one of REASONS
     note: str | None = None

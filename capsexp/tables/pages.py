@@ -55,7 +55,7 @@ COST_NOTE = (
     "process, mean over seeds. Loaded: other work ran on the machine. Machines differ: no verdicts."
 )
 CLAIM_NOTE = (
-    "Printed: what the rows' published numbers give, with our networks' spread, as many runs a row as the source's. "
+    "Printed: what the rows' published numbers give, with our networks' spread, as many runs per row as the source's. "
     "Measured: the effect and its 95 % interval, unless a network has one run. Verdict: is there an effect, and is it "
     "as large as printed; after Holm's correction for all claims of the source that were trained as long. p: of the "
     "effect, in brackets after correction. Seeds that would decide it: with a probability of 80 %, at the claimed size."

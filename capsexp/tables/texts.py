@@ -149,7 +149,7 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
     counted = "a count, no run" if one.measured and not one.runs else ""
     precision = one.setting.precision if one.setting else ""
     reason = f"no runs of {one.reason}" if one.verdict == "not run" and one.reason else one.reason
-    needed = f"{one.seeds} seeds a network would decide it" if one.seeds else ""
+    needed = f"{one.seeds} seeds per network would decide it" if one.seeds else ""
     parts = [runs, unlearned, counted, training(one) if one.runs else one.so_far, precision, reason, needed]
     return ClaimTexts(claimed, printed, measured, answers(one), p_value, ", ".join(filter(None, parts)))
 

@@ -267,7 +267,7 @@ def test_the_last_epochs_effect_stands_beside_that_of_the_maximum() -> None:
 
 def test_an_open_claim_has_the_seeds_that_would_decide_it() -> None:
     wide = [*runs(PLAIN, [97.0, 98.0, 99.0]), *runs(CBAM, [97.5, 98.5, 99.5])]
-    assert told(study(claims=[claim(claimed="+0.9")]), wide)[-1].endswith("bf16, 22 seeds a network would decide it")
+    assert told(study(claims=[claim(claimed="+0.9")]), wide)[-1].endswith("bf16, 22 seeds per network would decide it")
 
 
 @pytest.mark.parametrize(
