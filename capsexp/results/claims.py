@@ -125,7 +125,7 @@ def _is_counted(one: MeasuredClaim) -> bool:
 
 
 def _seeds(one: MeasuredClaim, level: float) -> int | None:
-    """How many seeds per network would show the claimed, else the printed effect, of an open claim; None for over 100."""
+    """How many seeds per network would decide an open claim at the claimed, else printed size; None for over 100."""
     size = published_number(one.claim.claimed)
     effect = size.value if size else one.printed.value if one.printed else None
     if not one.decided.startswith("open") or one.claim.margin or not one.terms or effect is None:

@@ -1,7 +1,7 @@
 """Accuracies that other code measured, from the CSV file that a study's row names: `elsewhere: others.csv`.
 
-The file lies beside the study's, and has a line per run: name (of the row), accuracy (percent), seed. How these runs were
-trained isn't known here: they stand in the table, marked, and are never compared with runs of this package.
+The file lies beside the study's, and has a line per run: name (of the row), accuracy (percent), seed. How these runs
+were trained isn't known here: they stand in the table, marked, and are never compared with runs of this package.
 """
 
 import csv

@@ -255,7 +255,7 @@ def judge_absence(estimate: Estimate, excluded: Direction, margin: float) -> tup
 
 
 def seeds_to_decide(size: float, terms: Sequence[Term], images: float, level: float) -> int | None:
-    """The number of seeds per network with which an effect of this size is found with a probability of 80 %; None for over 100.
+    """The seeds per network that find an effect of this size with a probability of 80 %; None for over 100.
 
     Args:
         images: the variance that the test images add, however many the seeds.
