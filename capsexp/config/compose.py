@@ -52,6 +52,9 @@ def for_hydra(word: str) -> str:
     if parsed is None or (key in _PATHS and not isinstance(parsed.value(), str | None)):
         quoted = f"{key}={QuotedString(value, Quote.single).with_quotes()}"
         return quoted if _parsed(quoted) else word
+    group, _, rest = key.lstrip("+~").partition(".")
+    if rest == "name" and group in ("data", "loss", "model", "routing"):
+        raise InputError(f"{word}: a name belongs to its file; choose one with {group}={value}")
     _check_choice(parsed, word)
     return f"{key}={value}"
 

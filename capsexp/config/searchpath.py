@@ -13,6 +13,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import yaml
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
@@ -81,6 +82,28 @@ def is_trusted(target: str) -> bool:
 def is_outside(target: str) -> bool:
     """Whether a class, named with its module, isn't of this package."""
     return target.partition(".")[0] != "capsexp"
+
+
+@cache
+def named_classes() -> frozenset[tuple[str, str]]:
+    """The names of components in this package's files, each with the class that it stands for."""
+    found: set[tuple[str, str]] = set()
+    parents: dict[str, str] = {}  # of a network's file without a class, the file that it begins with
+    for path in [path for group in ("data", "loss", "model", "routing") for path in (CONF / group).glob("*.yaml")]:
+        nodes = [yaml.safe_load(path.read_text(encoding="utf-8"))]
+        for node in nodes:
+            nodes += [value for value in node.values() if isinstance(value, dict)]
+        here = {(node["name"], node["_target_"]) for node in nodes if {"name", "_target_"} <= node.keys()}
+        found |= here
+        if path.parent.name == "model" and not here:
+            parents[path.stem] = nodes[0]["defaults"][0]
+    classes = dict(found)
+    for name in parents:
+        first = name
+        while first in parents:
+            first = parents[first]
+        found.add((name, classes[first]))
+    return frozenset(found)
 
 
 def for_hydra() -> list[str]:

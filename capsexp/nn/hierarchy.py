@@ -42,8 +42,8 @@ def _concurrent(layers: list[CapsuleLayer], primary: Capsules) -> Capsules:
         levels.append(layer.routing.iteration(*votes[-1], None))
     voters = levels[:-1]
     for remaining in range(layers[0].routing.iterations - 1, 0, -1):
-        # A change reaches one more layer with each iteration: the n-th layer from the top does n − 1 iterations less, since its
-        # last would not reach the class capsules.
+        # A change reaches one more layer with each iteration: the n-th layer from the top does n − 1 iterations less,
+        # since its last would not reach the class capsules.
         layers, votes, voters = layers[-remaining:], votes[-remaining:], voters[-remaining:]
         levels = levels[-len(layers) - 1 :]
         known = zip(layers, votes, voters, levels[:-1], strict=True)

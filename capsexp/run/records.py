@@ -22,7 +22,7 @@ from annotated_types import Ge, Gt, Le
 
 from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, check_value, import_target
 from capsexp.config.schema import Attention, Budget, Config, Optim, Preprocess, training_preprocess
-from capsexp.config.searchpath import is_outside
+from capsexp.config.searchpath import named_classes
 from capsexp.errors import CapsexpError, InputError, first_line
 from capsexp.files import write_file
 
@@ -360,15 +360,14 @@ def _section(section: Any) -> Json:
 
 
 def _component(node: Component) -> Json:
-    """A component's name and arguments, without those at a default; and, if it isn't of capsexp, its class's path.
-
-    Two people's classes can have one name.
+    """A component's name and arguments, without those at a default; and its class's path, unless the name stands for
+    this class in capsexp's own files: others can give one name to two classes.
     """
     parameters = inspect.signature(import_target(node, node[NAME])).parameters
     defaults = {key: parameter.default for key, parameter in parameters.items()}
     defaults |= _FORMER_DEFAULTS.get(node[TARGET], {})
     changed = {key: value for key, value in node.items() if key in defaults and value != defaults[key]}
-    path = {TARGET: node[TARGET]} if is_outside(node[TARGET]) else {}
+    path = {} if (node[NAME], node[TARGET]) in named_classes() else {TARGET: node[TARGET]}
     return {NAME: node[NAME], **path} | {key: value for key, value in changed.items() if key not in (NAME, TARGET)}
 
 

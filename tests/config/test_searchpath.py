@@ -16,6 +16,7 @@ import torch
 from support import ROOT, Program, composed_config, train
 
 from capsexp.config import searchpath
+from capsexp.config.compose import composed
 from capsexp.errors import InputError
 from capsexp.results import elsewhere
 from capsexp.results.collect import collect
@@ -178,6 +179,27 @@ def test_the_same_name_in_two_packages_is_two_runs(used: Path, monkeypatch: pyte
     mine, other = (composed_config(*RUN, *more) for more in ([], ["model._target_=others.SmallCapsNet"]))
     assert records.identity(mine, "float32", None) != records.identity(other, "float32", None)
     assert "_target_" not in records.identity(composed_config(), "float32", None)["model"]
+
+
+def test_another_class_of_this_package_under_a_name_of_conf_is_another_run() -> None:
+    """A folder's file, or a word, can give loss=margin the class of cross-entropy."""
+    target = "capsexp.nn.losses.CrossEntropyLoss"
+    arguments = [f"~loss.{name}" for name in ("positive", "negative", "down_weight")]
+    own, other = (composed_config(*words) for words in ([], [f"loss._target_={target}", *arguments]))
+    assert records.identity(own, "float32", None)["loss"] == {"name": "margin"}
+    assert records.identity(other, "float32", None)["loss"] == {"name": "margin", "_target_": target}
+
+
+def test_the_names_of_conf_stand_for_their_classes() -> None:
+    """So that they are left out of identities, and keys stay those of older versions."""
+    for group in ("model", "routing", "loss"):
+        for name in searchpath.choices(group):
+            node = getattr(composed_config(f"{group}={name}"), group)
+            assert (node["name"], node["_target_"]) in searchpath.named_classes()
+    for name in searchpath.choices("data"):
+        data = composed([f"data={name}"])["data"]
+        nodes = [node for node in (data["reader"], data.get("synthesis")) if node]
+        assert {(node["name"], node["_target_"]) for node in nodes} <= searchpath.named_classes()
 
 
 def test_a_study_whose_row_cannot_be_composed(used: Path, program: Program) -> None:

@@ -108,6 +108,10 @@ COMMANDS = [
             ("junk", "put train-images-idx3-ubyte"),
         )
     ),
+    (
+        "capsexp model.name=da_capsnet",
+        "model.name=da_capsnet: a name belongs to its file; choose one with model=da_capsnet",
+    ),
     # environment variables
     ("CAPSEXP_DATA= capsexp data=mnist", "data.root=: must be a folder (by default CAPSEXP_DATA's)"),
     ("CAPSEXP_DATA=/nowhere capsexp data=mnist data.download=false", "into /nowhere/MNIST/raw"),
