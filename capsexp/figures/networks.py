@@ -24,7 +24,7 @@ def trained(sources: Sources, line: Line, *overrides: str, device: str | None = 
         folder = sources.folder(run)
         if folder.is_dir() and any(folder.glob("*.ckpt")):
             return restore(folder, device, overrides)
-    return sources.unlogged(line.runs[0], "checkpoint")
+    return sources.unlogged(line, "checkpoint")
 
 
 def examples(network: Restored) -> tuple[Tensor, Tensor]:

@@ -81,7 +81,7 @@ def logged(sources: Sources, line: Line) -> tuple[Run, Mapping[int, Picture]] | 
         for folder in event_folders(sources.logs, run.key):
             if images := logged_images(folder):
                 return run, images
-    return sources.unlogged(line.runs[0], "reconstructions") if line.runs else None
+    return sources.unlogged(line, "reconstructions") if line.runs else None
 
 
 def logged_images(folder: Path) -> Mapping[int, Picture]:

@@ -98,10 +98,13 @@ class Sources:
         short = [line for line in lines if line.runs and line.setting and line.setting.fraction < COMPARABLE]
         return [self.sweep(f"{line.row.name} was trained for {line.setting}", study, *words) for line in short]
 
-    def unlogged(self, run: Run, what: str) -> Missing:
-        """What a run's logs lack, and the command that trains it again."""
-        command = shlex.join([*shlex.split(run.command or ""), "rerun=true", *self.typed])
-        return Missing(f"no {what} of {run.name} in {self.logs}", command)
+    def unlogged(self, line: Line, what: str) -> Missing:
+        """What the logs of a row's first run lack, and the command that trains it again: never the record's own, which
+        anybody can have written.
+        """
+        run, setting = line.runs[0], line.setting.overrides if line.setting else []
+        words = [*shlex.split(line.row.run or ""), *setting, f"seed={run.seed}", "rerun=true", *self.typed]
+        return Missing(f"no {what} of {run.name} in {self.logs}", shlex.join(["python", "-m", "capsexp", *words]))
 
 
 class Trainings:

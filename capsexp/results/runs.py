@@ -62,7 +62,6 @@ class Run:
     parameters: int | None = None
     hours: float = 0.0
     started: str = ""
-    command: str = ""
     device: str
     cores: int | None = None
     load: float | None = None  # of the machine, at its start
@@ -221,7 +220,6 @@ def run_of(record: Record) -> Run:
         parameters=record.parameters,
         hours=sum(_seconds(epoch) for epoch in record.epochs) / 3600,
         started=provenance["started"],
-        command=provenance["command"],
         device=provenance["device"],
         cores=provenance.get("cores"),
         load=provenance.get("load"),

@@ -75,7 +75,10 @@ BAD_INPUTS = [
     ("seed=0,1", "seed=0,1: several values; python -m capsexp -m runs each"),
     ("optim.milestones=1,2", "optim.milestones=1,2: several values; python -m capsexp -m runs each (a list has"),
     # names of files
-    ("data.reader.name=../../evil", "data.reader.name=../../evil: must be a name of at most 64 letters, digits, - and _"),
+    (
+        "data.reader.name=../../evil",
+        "data.reader.name=../../evil: must be a name of at most 64 letters, digits, - and _",
+    ),
     ("data.reader.name=/evil", "data.reader.name=/evil: must be a name"),
     ("data.reader.name=", "data.reader.name=: must be a name"),
     ("data.reader.name=-rf", "data.reader.name=-rf: must be a name"),
