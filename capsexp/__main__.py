@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from capsexp.cli import end_with, handle_signals, report, wrong_option
 from capsexp.config import compose, searchpath
 from capsexp.config.checks import nearest
-from capsexp.config.schema import Config, check
+from capsexp.config.schema import Config, check, without_effect
 from capsexp.errors import DONE, FAILED, CapsexpError, InputError
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def task(composed: DictConfig) -> "Record | CapsexpError | float | None":
         config = check(compose.plain(composed))
         if _is_optimised(hydra_config) and (problem := _problem_of_objective(config, hydra_config)):
             raise SystemExit(report(InputError(problem), overrides).exit_code)  # an error would be one trial's alone
+        for line in without_effect(config, overrides):
+            print(line, flush=True)
         from capsexp.run.execute import run, wait_until_free  # torch takes seconds to import: only for what is valid
 
         if hydra_config.mode is RunMode.MULTIRUN:
@@ -117,7 +119,7 @@ def _run(words: list[str]) -> int:
     handle_signals(_interrupt)
     parser = hydra_utils.get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
-    options = parser.parse_args(words)
+    options = parser.parse_intermixed_args(words)
     if options.resolve and not options.cfg:
         raise InputError("--resolve: only with --cfg")
     if options.overrides and options.overrides[0].isidentifier():
@@ -130,9 +132,8 @@ def _run(words: list[str]) -> int:
 
         print(help_page.page([compose.for_hydra(word) for word in options.overrides]))
         return DONE
-    place = words.index(options.overrides[0]) if options.overrides else len(words)  # overrides must stand together
-    words[place:] = [*searchpath.for_jobs(), *map(compose.for_hydra, words[place:])]
-    sys.argv[1:] = [*searchpath.for_hydra(), *words]
+    rest = [word for word in words if word not in options.overrides]  # for Hydra, overrides must stand together
+    sys.argv[1:] = [*searchpath.for_hydra(), *rest, *searchpath.for_jobs(), *map(compose.for_hydra, options.overrides)]
     logging.raiseExceptions = False  # no traceback for a log line that Hydra can't write to a closed pipe
     try:
         with _returned_by_hydra() as returned:

@@ -70,7 +70,7 @@ def test_help_on_a_choice(program: Program) -> None:
 
 def test_info_and_the_composed_configuration(program: Program) -> None:
     assert "Defaults List" in run("-m", "capsexp", "--info").stdout  # leaves Hydra's log changed in its process
-    code, lines, _ = program("capsexp", "--cfg", "job", "routing.iterations=5")
+    code, lines, _ = program("capsexp", "attention=cbam", "--cfg", "job", "routing.iterations=5")  # in any order
     assert code == 0
     assert yaml.safe_load("\n".join(lines))["routing"]["iterations"] == 5
 
@@ -162,7 +162,8 @@ def test_a_closed_pipe_ends_a_run_in_one_line(tiny: tuple[str, ...]) -> None:
 def test_a_record_that_cannot_be_written_is_one_line_with_the_path(
     tiny: tuple[str, ...], tmp_path: Path, program: Program
 ) -> None:
-    (tmp_path / "results").write_text("a file in place of the folder")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "runs").write_text("a file in place of the folder")
     code, _, (*_, error) = program("capsexp", *tiny, "budget=smoke")
     assert code == 1
     assert str(tmp_path / "results") in error

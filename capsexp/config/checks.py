@@ -45,9 +45,10 @@ _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """`; did you mean NAME?` with the most similar name, or nothing."""
-    found = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return f"; did you mean {found[0]}?" if found else ""
+    """`; did you mean NAME?` with the most similar name in small letters, or nothing."""
+    written = {one.lower(): one for one in names}
+    found = difflib.get_close_matches(name.lower(), list(written), n=1, cutoff=0.6)
+    return f"; did you mean {written[found[0]]}?" if found else ""
 
 
 def unknown_key(key: str, allowed: Iterable[str], where: str) -> InputError:

@@ -55,6 +55,8 @@ def for_hydra(word: str) -> str:
     group, _, rest = key.lstrip("+~").partition(".")
     if rest == "name" and group in ("data", "loss", "model", "routing"):
         raise InputError(f"{word}: a name belongs to its file; choose one with {group}={value}")
+    if (group, rest) == ("model", "width"):
+        raise InputError(f"{word}: budget.width={value} sets it")
     _check_choice(parsed, word)
     return f"{key}={value}"
 
@@ -172,7 +174,7 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
             return InputError(" ".join(str(error).split()))
         if extra := _EXTRAS.get(f"{group}={choice}"):
             return InputError(f"{group}={choice}: not installed; pip install 'capsexp[{extra}]' brings it")
-        options = sorted(error.options or [])
+        options = sorted(error.options or searchpath.choices(group))
         return InputError(
             f"{group}={choice}: no such choice{nearest(choice, options)} ({group} has {', '.join(options)})"
         )

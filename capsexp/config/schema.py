@@ -5,7 +5,10 @@
 signature of their class, so that a new one needs no change here.
 """
 
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -209,6 +212,9 @@ def check(node: dict[str, Any]) -> Config:
     config = replace(config, data=replace(config.data, reader=reader, synthesis=synthesis), **components)
     _check_sets(config)
     _check_milestones(config.optim)
+    for wrong, message in _contradictions(config):
+        if wrong:
+            raise InputError(message)
     return config
 
 
@@ -249,3 +255,58 @@ def _check_milestones(optim: Optim) -> None:
             f"optim.milestones={optim.milestones}: optim.schedule={optim.schedule} has none; "
             "optim.schedule=steps takes them, optim.milestones=[] leaves them out"
         )
+
+
+def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
+    """Whether settings contradict each other or can mean nothing, and what to say of it."""
+    optim, size = config.optim, config.data.size
+    longest, padding = config.budget.epochs or 0, config.preprocess.crop_padding
+    positive, negative = config.loss.get("positive", 1), config.loss.get("negative", 0)
+    yield (
+        optim.name == "adam" and optim.momentum > 0,
+        f"optim.momentum={optim.momentum}: optim.name=adam has none; optim.name=sgd has",
+    )
+    yield (
+        optim.schedule == "steps" and not optim.milestones,
+        "optim.milestones=[]: optim.schedule=steps needs some; optim.schedule=constant needs none",
+    )
+    yield (
+        max(optim.milestones, default=0) >= optim.epochs,
+        f"optim.milestones={optim.milestones}: must be below optim.epochs={optim.epochs}",
+    )
+    yield (
+        longest > optim.epochs,
+        f"budget.epochs={longest}: at most optim.epochs={optim.epochs}, the paper's; optim.epochs={longest} is longer",
+    )
+    yield padding >= size, f"preprocess.crop_padding={padding}: must be below the image's side, data.size={size}"
+    for name, typed in (("results", config.paths.results), ("logs", config.paths.logs)):
+        there = next((str(one) for one in (Path(typed), *Path(typed).parents) if os.path.exists(one)), "")
+        yield bool(there) and not os.path.isdir(there), f"paths.{name}={typed}: must be a folder, and {there} is a file"
+    yield negative >= positive, f"loss.positive={positive}: must be above loss.negative={negative}"
+
+
+#: Options that have no effect without another, by key: what they need, and whether a configuration has it.
+_NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
+    "attention.cbam_reduction": ("attention.cbam=true", lambda config: config.attention.cbam),
+    "attention.cbam_momentum": ("attention.cbam=true", lambda config: config.attention.cbam),
+    "optim.factor": ("optim.schedule=plateau or steps", lambda config: config.optim.schedule != "constant"),
+    "optim.patience": ("optim.schedule=plateau", lambda config: config.optim.schedule == "plateau"),
+    "preprocess.fill": (
+        "preprocess.shift or crop_padding",
+        lambda config: config.preprocess.shift > 0 or config.preprocess.crop_padding > 0,
+    ),
+    "reconstruction.weight": ("reconstruction.enabled=true", lambda config: config.reconstruction.enabled),
+    "reconstruction.hidden": ("reconstruction.enabled=true", lambda config: config.reconstruction.enabled),
+    "routing.logits": ("several routing.iterations", lambda config: config.routing.get("iterations", 2) > 1),
+    "routing.gradient": ("several routing.iterations", lambda config: config.routing.get("iterations", 2) > 1),
+}
+
+
+def without_effect(config: Config, overrides: Sequence[str]) -> list[str]:
+    """A line for each typed option that changes the run's key and nothing else."""
+    found = []
+    for word in overrides:
+        needed, has = _NEEDS.get(word.partition("=")[0], ("", None))
+        if has and not has(config):
+            found.append(f"{word}: no effect without {needed}")
+    return found

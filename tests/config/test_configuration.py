@@ -4,6 +4,7 @@ import pytest
 import torch
 from support import composed_config
 
+from capsexp.config.schema import without_effect
 from capsexp.config.searchpath import CONF
 from capsexp.run.build import build, make_loss
 from capsexp.run.module import CapsuleModule
@@ -54,3 +55,20 @@ def test_a_model_brings_its_papers_choices_and_the_command_line_takes_precedence
 def test_a_reduced_budget_narrows_the_network() -> None:
     assert composed_config("budget=paper").model["width"] == 1.0
     assert composed_config("budget=demo").model["width"] == composed_config("budget=demo").budget.width < 1
+
+
+@pytest.mark.parametrize(
+    ("idle", "needed"),
+    [
+        ("optim.factor=0.5", "optim.schedule=steps optim.milestones=[9]"),
+        ("attention.cbam_reduction=8", "attention=cbam"),
+        ("preprocess.fill=nearest", "preprocess.shift=0.1"),
+        ("reconstruction.weight=0.1", "reconstruction.enabled=true"),
+        ("routing.logits=replace", "routing.iterations=2"),
+    ],
+)
+def test_options_without_effect_are_named(idle: str, needed: str) -> None:
+    plain = ["optim.schedule=constant", "attention=none", "preprocess=plain", "routing.iterations=1", idle]
+    (line,) = without_effect(composed_config(*plain), plain)
+    assert line.startswith(f"{idle}: no effect without ")
+    assert without_effect(composed_config(*plain, *needed.split()), [*plain, *needed.split()]) == []

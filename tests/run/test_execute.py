@@ -123,10 +123,13 @@ def test_a_finished_run_is_not_trained_again(trained: Trained, monkeypatch: pyte
 def test_a_folder_that_cannot_be_written_is_noticed_before_the_training(
     place: str, tiny: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    config = composed_config(*tiny)
     (tmp_path / place).write_text("a file")
     stop_after(0, AssertionError(), monkeypatch)
-    with pytest.raises((FileExistsError, NotADirectoryError)) as raised:
-        run(composed_config(*tiny))
+    with pytest.raises(InputError, match=rf"^paths\.{place}={tmp_path}/{place}: must be a folder, and .* is a file$"):
+        composed_config(*tiny)
+    with pytest.raises((FileExistsError, NotADirectoryError)) as raised:  # it came in between
+        run(config)
     assert raised.value.filename.startswith(f"{tmp_path}/{place}")
 
 
