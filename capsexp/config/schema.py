@@ -99,18 +99,20 @@ class Preprocess:
 
 @dataclass(frozen=True)
 class Optim:
-    """The optimiser, its schedule, and the length of the paper's training."""
+    """The optimiser, of torch.optim, its schedule, and the length of the paper's training."""
 
-    name: Literal["adam", "sgd"]
+    name: Literal["adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "nadam", "radam", "rmsprop", "rprop", "sgd"]
     lr: Positive
     momentum: Annotated[float, Ge(0), Lt(1)]
     weight_decay: NotNegative
     batch_size: Count
     epochs: Count
-    schedule: Literal["constant", "plateau", "steps"]
+    schedule: Literal["constant", "cosine", "plateau", "steps"]
     factor: Annotated[float, Gt(0), Lt(1)]
     patience: Natural
     milestones: list[Count]
+    warmup: Natural = 0  # epochs over which the learning rate grows linearly at first
+    options: dict[str, Any] = field(default_factory=dict)  # more arguments of the optimiser
 
 
 @dataclass(frozen=True)
@@ -260,11 +262,11 @@ def _check_milestones(optim: Optim) -> None:
 def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
     """Whether settings contradict each other or can mean nothing, and what to say of it."""
     optim, size = config.optim, config.data.size
-    longest, padding = config.budget.epochs or 0, config.preprocess.crop_padding
+    padding = config.preprocess.crop_padding
     positive, negative = config.loss.get("positive", 1), config.loss.get("negative", 0)
     yield (
-        optim.name == "adam" and optim.momentum > 0,
-        f"optim.momentum={optim.momentum}: optim.name=adam has none; optim.name=sgd has",
+        optim.warmup > 0 and optim.schedule == "plateau",
+        f"optim.warmup={optim.warmup}: not before optim.schedule=plateau; constant, cosine and steps have it",
     )
     yield (
         optim.schedule == "steps" and not optim.milestones,
@@ -273,10 +275,6 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
     yield (
         max(optim.milestones, default=0) >= optim.epochs,
         f"optim.milestones={optim.milestones}: must be below optim.epochs={optim.epochs}",
-    )
-    yield (
-        longest > optim.epochs,
-        f"budget.epochs={longest}: at most optim.epochs={optim.epochs}, the paper's; optim.epochs={longest} is longer",
     )
     yield padding >= size, f"preprocess.crop_padding={padding}: must be below the image's side, data.size={size}"
     for name, typed in (("results", config.paths.results), ("logs", config.paths.logs)):
@@ -289,7 +287,10 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
 _NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     "attention.cbam_reduction": ("attention.cbam=true", lambda config: config.attention.cbam),
     "attention.cbam_momentum": ("attention.cbam=true", lambda config: config.attention.cbam),
-    "optim.factor": ("optim.schedule=plateau or steps", lambda config: config.optim.schedule != "constant"),
+    "optim.factor": (
+        "optim.schedule=plateau or steps",
+        lambda config: config.optim.schedule in ("plateau", "steps"),
+    ),
     "optim.patience": ("optim.schedule=plateau", lambda config: config.optim.schedule == "plateau"),
     "preprocess.fill": (
         "preprocess.shift or crop_padding",

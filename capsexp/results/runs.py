@@ -116,8 +116,9 @@ def _beginnings(found: Sequence[tuple[Path, Run]]) -> Iterator[Run]:
 
 def _depends_on_length(record: Record) -> bool:
     """Whether the first epochs of a longer training are others than those of a shorter one."""
-    loss, schedule = record.identity["loss"], record.identity["optim"].get("schedule")
-    return schedule == "steps" or (loss[NAME] == "spread" and loss.get("steps", 0) is None)
+    loss, optim = record.identity["loss"], record.identity["optim"]
+    scaled = optim.get("schedule") in ("steps", "cosine") or optim.get("warmup")
+    return bool(scaled) or (loss[NAME] == "spread" and loss.get("steps", 0) is None)
 
 
 def _first(record: Record, epochs: int) -> Run:

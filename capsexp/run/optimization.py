@@ -4,18 +4,27 @@ No step synchronises host and device. A capsule network is hundreds of small ope
 faster than Python launches it: there a whole step is captured once as a CUDA graph, and then replayed.
 """
 
+import inspect
 import logging
 import math
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler, MultiStepLR, ReduceLROnPlateau
+from torch.optim.lr_scheduler import (
+    ConstantLR,
+    CosineAnnealingLR,
+    LinearLR,
+    LRScheduler,
+    MultiStepLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+)
 
 from capsexp.config.schema import Optim
 from capsexp.data.loader import Batch
-from capsexp.errors import first_line
+from capsexp.errors import InputError, first_line
 from capsexp.nn.precision import full_precision
 
 log = logging.getLogger("capsexp")
@@ -190,7 +199,7 @@ def fit_to_device(optimizer: torch.optim.Optimizer, cuda: bool, captured: bool) 
             group["capturable"] = captured
         group["fused"] = cuda or None
     for parameter, state in optimizer.state.items():
-        if "step" in state:
+        if "step" in state and "fused" in inspect.signature(type(optimizer)).parameters:
             device = parameter.device if cuda else torch.device("cpu")
             state["step"] = torch.as_tensor(state["step"], dtype=torch.float32).to(device)
 
@@ -210,17 +219,40 @@ def make_step(
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], optim: Optim) -> torch.optim.Optimizer:
-    """Adam or SGD."""
-    if optim.name == "adam":
-        return torch.optim.Adam(parameters, optim.lr, weight_decay=optim.weight_decay)
-    return torch.optim.SGD(parameters, optim.lr, momentum=optim.momentum, weight_decay=optim.weight_decay)
+    """The optimiser of torch.optim with its arguments; raises InputError for those that it doesn't take."""
+    kind = next(one for name, one in vars(torch.optim).items() if name.lower() == optim.name and isinstance(one, type))
+    takes = [*inspect.signature(kind).parameters][2:]  # behind the parameters and the learning rate
+    given = {"momentum": optim.momentum, "weight_decay": optim.weight_decay}
+    arguments: dict[str, Any] = {name: value for name, value in given.items() if value or name in takes}
+    places = {name: f"optim.{name}" for name in given} | {name: f"optim.options.{name}" for name in optim.options}
+    for name, value in (arguments := arguments | optim.options).items():
+        if name not in takes:
+            raise InputError(f"{places[name]}={value}: optim.name={optim.name} takes {', '.join(takes)}")
+    try:
+        return kind(parameters, lr=optim.lr, **arguments)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"optim.options={optim.options}: {first_line(error)}") from None
+
+
+def check_optimizer(optim: Optim) -> None:
+    """Raises InputError for arguments that the optimiser doesn't take."""
+    make_optimizer([nn.Parameter(torch.zeros(1))], optim)
 
 
 def make_schedule(optimizer: torch.optim.Optimizer, optim: Optim, epochs: int) -> LRScheduler | None:
-    """The learning rate's schedule, stepped once an epoch; its milestones are scaled to the run's number of epochs."""
-    if optim.schedule == "plateau":
-        return ReduceLROnPlateau(optimizer, factor=optim.factor, patience=optim.patience)
-    if optim.schedule == "steps":
-        milestones = [max(1, round(milestone * epochs / optim.epochs)) for milestone in optim.milestones]
-        return MultiStepLR(optimizer, milestones, optim.factor)
-    return None
+    """The learning rate's schedule, stepped once per epoch; what counts the paper's epochs is scaled to the run's."""
+    warmup, *milestones = (round(epoch * epochs / optim.epochs) for epoch in (optim.warmup, *optim.milestones))
+    match optim.schedule:
+        case "plateau":
+            return ReduceLROnPlateau(optimizer, factor=optim.factor, patience=optim.patience)
+        case "steps":
+            later: LRScheduler = MultiStepLR(optimizer, [max(1, one - warmup) for one in milestones], optim.factor)
+        case "cosine":
+            later = CosineAnnealingLR(optimizer, max(1, epochs - warmup))
+        case _ if not warmup:
+            return None
+        case _:
+            later = ConstantLR(optimizer, 1.0)
+    if not warmup:
+        return later
+    return SequentialLR(optimizer, [LinearLR(optimizer, 1 / (warmup + 1), total_iters=warmup), later], [warmup])

@@ -355,8 +355,12 @@ def _different(part: Json, whole: Json, where: str = "") -> str | None:
 
 def _section(section: Any) -> Json:
     """A dataclass's values, without those at a default."""
-    fields = dataclasses.fields(section)
-    return {field.name: value for field in fields if (value := getattr(section, field.name)) != field.default}
+    made = dataclasses.MISSING
+    defaults = {
+        field.name: field.default if field.default_factory is made else field.default_factory()
+        for field in dataclasses.fields(section)
+    }
+    return {name: value for name, default in defaults.items() if (value := getattr(section, name)) != default}
 
 
 def _component(node: Component) -> Json:

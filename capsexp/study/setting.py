@@ -30,7 +30,7 @@ class Setting:
     @classmethod
     def of(cls, identity: Json) -> "Setting":
         """The setting of a run; raises KeyError for what isn't a run's identity."""
-        budget, paper = identity["budget"], identity["optim"]["epochs"]
+        budget, optim, paper = identity["budget"], identity["optim"], identity["optim"]["epochs"]
         epochs, width, note = budget["epochs"] or paper, identity["model"].get("width", 1.0), _note(identity["data"])
         return cls(
             None if epochs == paper else (epochs, paper),
@@ -40,7 +40,9 @@ class Setting:
             note,
             identity["precision"],
             epochs / paper * width * _fraction_of_images(identity),
-            epochs >= 5 and identity["optim"]["schedule"] != "steps",  # which come earlier in a shorter training
+            epochs >= 5
+            and optim["schedule"] not in ("steps", "cosine")
+            and not optim.get("warmup"),  # scaled to epochs
             paper,
         )
 

@@ -319,6 +319,48 @@ def test_milestones_are_scaled_and_none_is_before_the_first_epoch(epochs: int, r
     assert found == pytest.approx(rates)
 
 
+@pytest.mark.parametrize(
+    ("words", "rates"),
+    [
+        ("optim.schedule=cosine optim.epochs=4", [0.1, 0.08535534, 0.05, 0.01464466]),
+        ("optim.schedule=constant +optim.warmup=3 optim.epochs=6", [0.025, 0.05, 0.075, 0.1, 0.1, 0.1]),
+        ("optim.schedule=cosine +optim.warmup=2 optim.epochs=8 budget.epochs=4", [0.05, 0.1, 0.075, 0.025]),
+        ("optim.schedule=steps +optim.warmup=1 optim.milestones=[2] optim.epochs=4", [0.05, 0.1, 0.01, 0.01]),
+    ],
+)
+def test_warm_up_and_cosine_are_scaled_to_the_epochs(words: str, rates: list[float]) -> None:
+    config = composed_config("data=mnist_sample", "optim.name=sgd", "optim.lr=0.1", *words.split())
+    optimizer = make_optimizer([nn.Parameter(torch.zeros(1))], config.optim)
+    schedule = make_schedule(optimizer, config.optim, len(rates))
+    found = []
+    for _ in rates:
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()  # type: ignore[union-attr,call-arg]
+    assert found == pytest.approx(rates)
+
+
+@pytest.mark.parametrize(
+    "name", ["adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "nadam", "radam", "rmsprop", "rprop", "sgd"]
+)
+def test_an_optimiser_of_torch_steps_as_torch_does(name: str) -> None:
+    optim = composed_config("data=mnist_sample", f"optim.name={name}", "optim.lr=0.01").optim
+    (kind,) = (value for key, value in vars(torch.optim).items() if key.lower() == name and isinstance(value, type))
+    ours, theirs = (nn.Parameter(torch.ones(3)) for _ in range(2))
+    mine, own = (
+        make_optimizer([ours], optim),
+        kind([theirs], lr=0.01, **({"weight_decay": 0} if name == "adamw" else {})),
+    )
+    fit_to_device(mine, cuda=False, captured=False)
+    for parameter, optimizer in ((ours, mine), (theirs, own)):
+        for _ in range(3):
+            optimizer.zero_grad()
+            (parameter**2 * torch.arange(1.0, 4.0)).sum().backward()
+            optimizer.step()
+    assert torch.equal(ours, theirs)
+    assert not torch.equal(ours, torch.ones(3))
+
+
 @pytest.mark.parametrize(("precision", "layout"), [("bf16", torch.channels_last), ("float32", torch.contiguous_format)])
 def test_on_a_cpu_convolutions_in_bf16_are_channels_last(precision: str, layout: torch.memory_format) -> None:
     config = composed_config("model=da_capsnet", "data=mnist_sample", "trainer=cpu", f"trainer.precision={precision}")
