@@ -69,7 +69,9 @@ def end(main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 def test_exit_codes(
     main: Main, code: int, lines: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, under which the tests may run, has it ignored
     assert end(main, monkeypatch, capsys) == (code, lines)
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize(
