@@ -139,8 +139,8 @@ def folder(text: str) -> Path:
 
 def wrong_option(message: str) -> InputError:
     """The error for argparse's message; an unknown option may be meant as a key of the configuration."""
-    found = re.match(r"unrecognized arguments: -+([\w.]+)(=\S*)?", message)
-    return InputError(f"{message}; keys are written {found[1]}{found[2] or '=VALUE'}" if found else message)
+    typed = re.match(r"unrecognized arguments: -+([\w.]+)(=\S*)?", message)
+    return InputError(f"{message}; keys are written {typed[1]}{typed[2] or '=VALUE'}" if typed else message)
 
 
 def handle_signals(handler: Callable[[int, FrameType | None], object]) -> None:

@@ -68,6 +68,11 @@ class DeviceLoader:
                 f"torchrun: {process.processes} processes: the smallest batch has fewer images ({smallest})"
             )
 
+    @property
+    def epoch_images(self) -> int:
+        """The number of images in an epoch: of a trial, those of its steps."""
+        return min(len(self.labels), self.steps * self.batch_size)
+
     def _images(self, step: int) -> int:
         """The number of images in a step's batch, of all processes together."""
         return min(self.batch_size, len(self.labels) - step * self.batch_size)

@@ -6,6 +6,8 @@ the same command again, whatever ended it, does the rest. Then the tables, as `c
 
 import argparse
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     jobs, barred = planning.plan_all(chosen, options.overrides, range(options.seeds), not options.dry_run)
     monitor.print_plan(jobs, barred, listed=options.dry_run)
-    at_a_time, devices = planning.places(jobs, options.jobs)
+    at_a_time, devices = planning.concurrency(jobs, options.jobs)
     if options.dry_run:
         _print_costs(jobs, at_a_time, options.measure)
         return FAILED if barred else DONE
@@ -85,10 +87,10 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__, "capsexp reproduce")
     parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="default: all studies")
     parser.add_argument("--budget", default="paper", help="paper, short, demo or smoke (default: paper)")
-    parser.add_argument("--seeds", type=_positive, default=3, metavar="N", help="seeds 0 to N-1 (default: 3)")
-    parser.add_argument("--jobs", type=_positive, metavar="N", help="runs at a time (default: one a GPU, or one)")
+    parser.add_argument("--seeds", type=_integer(1), default=3, metavar="N", help="seeds 0 to N-1 (default: 3)")
+    parser.add_argument("--jobs", type=_integer(1), metavar="N", help="runs at a time (default: one a GPU, or one)")
     parser.add_argument("--time-limit", type=_minutes, default=float("inf"), metavar="MINUTES", help="then stop")
-    parser.add_argument("--retry", type=_natural, default=0, metavar="N", help="times that a failed run is tried again")
+    parser.add_argument("--retry", type=_integer(0), default=0, metavar="N", help="more attempts at a failed run")
     parser.add_argument("--stop-at-failure", action="store_true", help="stop the others after the first failure")
     parser.add_argument("--dry-run", action="store_true", help="list the runs, their state and cost; run nothing")
     parser.add_argument(
@@ -104,23 +106,19 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _minutes(text: str) -> float:
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = 0.0
-    if not minutes > 0:
-        raise argparse.ArgumentTypeError(f"{text}: must be a number above 0")
-    return minutes
+    with suppress(ValueError):
+        if (minutes := float(text)) > 0:
+            return minutes
+    raise argparse.ArgumentTypeError(f"{text}: must be a number above 0")
 
 
-def _natural(text: str) -> int:
-    return 0 if text == "0" else _positive(text)
+def _integer(least: int) -> Callable[[str], int]:
+    def parsed(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text}: must be an integer of at least {least}")
+        return int(text)
 
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be an integer of at least 1")
-    return int(text)
+    return parsed
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Runs are alike if they differ in seed and number of epochs only.
 """
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -37,17 +37,17 @@ class Cost:
 
 def recorded(jobs: Sequence[Job]) -> dict[str, Cost]:
     """The cost of the runs, by name, that are like a finished one in their folder of results: medians."""
-    found: dict[Alike, list[Cost]] = {}
+    costs: dict[Alike, list[Cost]] = {}
     for folder in {Path(job.planned.config.paths.results) for job in jobs}:
         for run in runs.read(folder)[0] if folder.is_dir() else []:
             if run.state == "finished" and "seconds" in run.measures:
                 alike = run.condition, replace(run.setting, epochs=None), run.device
                 memory = run.measures.get("memory", run.measures["host"])
-                found.setdefault(alike, []).append(Cost(run.measures["seconds"], memory))
+                costs.setdefault(alike, []).append(Cost(run.measures["seconds"], memory))
     return {
         job.planned.name: Cost(median(one.seconds for one in of_kind), median(one.memory for one in of_kind))
         for job in jobs
-        if (of_kind := found.get(_alike(job.planned)))
+        if (of_kind := costs.get(_alike(job.planned)))
     }
 
 
@@ -68,26 +68,20 @@ def timed(jobs: Sequence[Job]) -> dict[str, Cost]:
     return {plan.name: cost for alike, plans in kinds.items() if (cost := costs[alike]) for plan in plans}
 
 
-def lines(jobs: Sequence[Job], costs: Mapping[str, Cost], at_a_time: int) -> list[str]:
+def lines(jobs: Sequence[Job], costs: Mapping[str, Cost], at_a_time: int) -> Iterator[str]:
     """What is left to do, in words: hours, memory, and how many runs' cost isn't known."""
     from capsexp.run.progress import duration
 
     left = [job for job in jobs if job.left]
     known = [(job, costs[job.planned.name]) for job in left if job.planned.name in costs]
-    found = []
     if known:
         seconds = sum(job.left * cost.seconds for job, cost in known) / min(at_a_time, len(known))
-        what = plural(len(known), "run")
-        found.append(f"{what}: about {duration(seconds)} on this device, {at_a_time} at a time")
+        yield f"{plural(len(known), 'run')}: about {duration(seconds)} on this device, {at_a_time} at a time"
         peak, gpu = max(cost.memory for _, cost in known), known[0][0].planned.device.type == "cuda"
         fit = int(torch.cuda.get_device_properties(0).total_memory / 1e6 / peak) if gpu else 0
-        found.append(
-            f"up to {peak:,.0f} MB a run" + (f": {fit} at a time fit on the GPU (--jobs={fit})" if fit > 1 else "")
-        )
-    if len(known) < len(left):
-        what = plural(len(left) - len(known), "run")
-        found.append(f"{what}: time not known, no finished run is alike (--measure times some steps)")
-    return found
+        yield f"up to {peak:,.0f} MB a run" + (f": {fit} at a time fit on the GPU (--jobs={fit})" if fit > 1 else "")
+    if unknown := len(left) - len(known):
+        yield f"{plural(unknown, 'run')}: time not known, no finished run is alike (--measure times some steps)"
 
 
 def _alike(planned: Plan) -> Alike:

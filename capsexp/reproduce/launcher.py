@@ -39,7 +39,7 @@ class Options:
 class Retry:
     """What the launcher knows of a job beside how far it is."""
 
-    attempts: int = 0
+    failures: int = 0
     not_before: float = 0.0  # on time.monotonic's clock
     alone: bool = False  # beside others it found too little GPU memory
 
@@ -89,7 +89,6 @@ def _start(job: Job, workers: list[Worker], retry: Retry, options: Options) -> N
         threads = job.planned.config.trainer.threads or max(1, torch.get_num_threads() // options.at_a_time)
         workers.append(Worker(job, slot, device, threads))
         job.state = "running"
-        retry.attempts += 1
 
 
 def _finish(job: Job, result: Result, retry: Retry, options: Options) -> None:
@@ -100,12 +99,11 @@ def _finish(job: Job, result: Result, retry: Retry, options: Options) -> None:
         job.state, job.progress = "finished", Progress(job.planned.epochs)
     elif result.state == "elsewhere":
         job.state, retry.not_before = "elsewhere", time.monotonic() + _LOCKED
-        retry.attempts -= 1
     elif full and options.at_a_time > 1 and not retry.alone:
         job.state, job.progress, retry.alone = "waiting", Progress(), True
-        retry.attempts -= 1
     else:
-        job.state = "waiting" if retry.attempts <= options.retries else "failed"
+        retry.failures += 1
+        job.state = "waiting" if retry.failures <= options.retries else "failed"
 
 
 @contextmanager

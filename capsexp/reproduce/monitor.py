@@ -144,15 +144,15 @@ def print_end(jobs: Sequence[Job], problems: Sequence[str]) -> None:
 
 def event(job: Job, name: str) -> str:
     """The change of a job's state, in words."""
-    if job.state == "running":
-        return f"begins {name}" + (f" after epoch {job.progress.epoch}" if job.progress.epoch else "")
-    if job.state == "elsewhere":
-        return f"waits for {name}: another process trains it"
-    if job.state == "waiting":
-        return f"to be tried again {name}: {job.outcome}"
-    if job.state == "failed":
-        return f"failed {name}: {job.outcome}"
-    return f"finished {name}: {job.outcome}"
+    match job.state:
+        case "running":
+            return f"begins {name}" + (f" after epoch {job.progress.epoch}" if job.progress.epoch else "")
+        case "elsewhere":
+            return f"waits for {name}: another process trains it"
+        case "waiting":
+            return f"tries again {name}: {job.outcome}"
+        case state:  # finished or failed
+            return f"{state} {name}: {job.outcome}"
 
 
 def short_names(jobs: Sequence[Job]) -> dict[str, str]:

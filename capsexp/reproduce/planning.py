@@ -99,8 +99,7 @@ def plan_all(
 def _published(selection: Selection) -> dict[tuple[str, ...], str]:
     """The published accuracy of each run's row, where it is a number."""
     printed = {row.name: published_number(row.published.get("accuracy")) for row in selection.study.rows}
-    found = {run.overrides: printed[run.row] for run in selection.runs}
-    return {overrides: f"{number.value:.2f}" for overrides, number in found.items() if number}
+    return {run.overrides: f"{number.value:.2f}" for run in selection.runs if (number := printed[run.row])}
 
 
 def _identity(data: Data, known: dict[str, Identity | InputError], download: bool) -> Identity:
@@ -111,13 +110,12 @@ def _identity(data: Data, known: dict[str, Identity | InputError], download: boo
             known[name] = identify(data, download=download)
         except InputError as error:
             known[name] = error
-    found = known[name]
-    if isinstance(found, InputError):
-        raise found
-    return found
+    if isinstance(identity := known[name], InputError):
+        raise identity
+    return identity
 
 
-def places(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:
+def concurrency(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:
     """The number of runs at a time, unless given one a GPU or one on the CPU; and the number of GPUs."""
     on_gpu = any(job.planned.device.type == "cuda" for job in jobs)
     devices = torch.cuda.device_count() if on_gpu else 0

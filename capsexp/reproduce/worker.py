@@ -25,7 +25,7 @@ from capsexp.run.environment import is_out_of_memory
 from capsexp.run.execute import execute
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import OUTPUT, Plan
-from capsexp.run.records import result_line
+from capsexp.run.records import epoch_seconds, result_line
 
 _ATTEMPTS, _PAUSE = 5, 0.2  # seconds, of starting a process
 _NO_SERVER = 255  # multiprocessing's exit code of a process whose fork server has died; the process itself follows
@@ -98,25 +98,18 @@ class _Reporter(Callback):
     def __init__(self, messages: Connection) -> None:
         self.messages = messages
 
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Sends the epoch that the run is resumed after."""
-        self._send(trainer, module)
-
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Sends the epoch."""
-        self._send(trainer, module)
-
-    def _send(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Sends the last epoch, if there is one."""
         assert isinstance(module, CapsuleModule)
         assert isinstance(trainer.train_dataloader, BatchGroups)
-        loader = trainer.train_dataloader.loader
         if module.history:
-            row, split = module.history[-1], module.planned.eval_split
-            best = max(epoch[f"{split}_accuracy"] for epoch in module.history)
-            seconds = row["train_seconds"] + row[f"{split}_seconds"]
-            images = min(len(loader.labels), len(loader) * loader.batch_size)  # of a trial, those of its steps
+            row, images = module.history[-1], trainer.train_dataloader.loader.epoch_images
             speed = images / row["train_seconds"]
-            self.messages.send(Progress(len(module.history), best, seconds, speed))
+            self.messages.send(Progress(len(module.history), max(module.accuracies), epoch_seconds(row), speed))
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Sends the epoch that the run is resumed after."""
+        self.on_train_epoch_end(trainer, module)
 
 
 def _train(planned: Plan, device: int | None, threads: int, messages: Connection) -> None:

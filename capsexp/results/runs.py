@@ -219,7 +219,7 @@ def run_of(record: Record) -> Run:
         iterations=record.config["routing"].get("iterations"),
         attention=" + ".join(ATTENTION[key] for key in ATTENTION if record.config["attention"].get(key)) or "none",
         parameters=record.parameters,
-        hours=sum(_seconds(epoch) for epoch in record.epochs) / 3600,
+        hours=sum(map(records.epoch_seconds, record.epochs)) / 3600,
         started=provenance["started"],
         device=provenance["device"],
         cores=provenance.get("cores"),
@@ -247,10 +247,6 @@ def _curves(record: Record) -> dict[str, "array[float]"]:
 def _tested(record: Record) -> int | None:
     """The number of test images; of older records as far as known."""
     return record.data.get("test_images") or tested_images(record.identity)
-
-
-def _seconds(epoch: Json) -> float:
-    return sum(value for name, value in epoch.items() if name.endswith("_seconds"))
 
 
 def _paper_measures(record: Record, accuracies: list[float]) -> Json:

@@ -44,7 +44,7 @@ class EpochLogger(Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Logs the epoch."""
         assert isinstance(module, CapsuleModule)
-        numbers = scalars(module.history[-1], self.planned.eval_split, peak_memory_mb(self.planned.device))
+        numbers = scalars(module.history[-1], peak_memory_mb(self.planned.device))
         self._log(numbers, len(module.history))
 
     def finish(self, record: records.Record) -> None:
@@ -69,7 +69,7 @@ class EpochLogger(Callback):
         for logger in self.loggers:
             if isinstance(logger, CSVLogger):
                 for row in rows:
-                    logger.log_metrics({**scalars(row, self.planned.eval_split)}, row["epoch"])
+                    logger.log_metrics({**scalars(row)}, row["epoch"])
                 logger.save()
 
     def _log(self, numbers: dict[str, float], epoch: int) -> None:
@@ -78,28 +78,27 @@ class EpochLogger(Callback):
             logger.save()
 
 
-def scalars(row: records.Json, split: str, memory: Mapping[str, float | None] | None = None) -> dict[str, float]:
+def scalars(row: records.Json, memory: Mapping[str, float | None] | None = None) -> dict[str, float]:
     """An epoch's numbers under the names that all loggers use, which are TensorBoard's.
 
     Args:
         row: of the history.
-        split: on which it was evaluated.
         memory: the peak until then, where it is known.
     """
-    found: dict[str, float | None] = {_tag(name): value for name, value in row.items() if name != "epoch"}
-    found["seconds/epoch"] = row["train_seconds"] + row[f"{split}_seconds"]
-    found |= {f"peak_memory_mb/{name}": value for name, value in (memory or {}).items()}
-    return {tag: value for tag, value in found.items() if value is not None}
+    values: dict[str, float | None] = {_tag(name): value for name, value in row.items() if name != "epoch"}
+    values["seconds/epoch"] = records.epoch_seconds(row)
+    values |= {f"peak_memory_mb/{name}": value for name, value in (memory or {}).items()}
+    return {tag: value for tag, value in values.items() if value is not None}
 
 
 def final_scalars(record: records.Record) -> dict[str, float]:
     """A finished run's numbers, in the step of its best epoch: see `scalars`."""
-    found = {
+    values = {
         "maximum/accuracy": record.max_accuracy,
         "maximum/first_epoch_to_max": record.first_epoch_to_max,
         "accuracy/test": record.heldout_accuracy,
     }
-    return {tag: value for tag, value in found.items() if value is not None}
+    return {tag: value for tag, value in values.items() if value is not None}
 
 
 def run_name(planned: Plan) -> str:

@@ -111,6 +111,11 @@ class CapsuleModule(pl.LightningModule):
         """The number of trainable parameters."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
+    @property
+    def accuracies(self) -> list[float]:
+        """After each epoch, in percent, on the split that is evaluated."""
+        return [row[f"{self.planned.eval_split}_accuracy"] for row in self.history]
+
     def forward(self, pixels: Tensor) -> Prediction:
         """Pixels between 0 and 1, [B, channels, H, W] -> scores and class capsules."""
         prediction: Prediction = self.network((pixels - self.mean) / self.std)
@@ -196,7 +201,7 @@ class CapsuleModule(pl.LightningModule):
         self.history.append(row)
         if split == "test":
             self._keep_correct("last_accuracy", self.trainer.val_dataloaders)
-            if row["test_accuracy"] > max((earlier["test_accuracy"] for earlier in self.history[:-1]), default=-1):
+            if row["test_accuracy"] > max(self.accuracies[:-1], default=-1):
                 self.correct["max_accuracy"] = self.correct["last_accuracy"]
         if not math.isfinite(row["train_loss"]):
             raise RunError(f"the training loss is {row['train_loss']} in epoch {row['epoch']}: the training diverged")

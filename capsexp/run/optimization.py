@@ -126,20 +126,20 @@ class CapturedStep:
         before = [value.clone() for value in state]
         try:
             replay = self._recorded(batch)
-            found = self._replayed(replay, batch)
+            replayed = self._replayed(replay, batch)
         except RuntimeError as error:  # a step that fits the memory can run out of it in its capture
             self.failed = f"{type(error).__name__}: {first_line(error)}"
         after = [value.clone() for value in state]
         for value, old in zip(state, before, strict=True):
             value.copy_(old)
-        wanted = self.step(batch)
-        if not self.failed and (difference := _difference(found, wanted, after, state, before)) > AGREEING:
+        eager = self.step(batch)
+        if not self.failed and (difference := _difference(replayed, eager, after, state, before)) > AGREEING:
             self.failed = f"its first replay differs from the eager step by {difference:.1e}"
         if self.failed:
             log.warning("no CUDA graph (%s): steps are eager, and slower", self.failed)
         else:
             self.replay = replay
-        return wanted
+        return eager
 
     def _recorded(self, batch: Batch) -> Callable[[], None]:
         groups = self.step.optimizer.param_groups
@@ -162,11 +162,11 @@ class CapturedStep:
 
 
 def _difference(
-    found: StepOutput, wanted: StepOutput, after: list[Tensor], wanted_after: list[Tensor], before: list[Tensor]
+    replayed: StepOutput, eager: StepOutput, after: list[Tensor], eager_after: list[Tensor], before: list[Tensor]
 ) -> float:
     """The largest relative difference of two steps in loss and scores, and of what they change, by how much they do."""
-    pairs = [(one - other, other) for one, other in zip(found, wanted, strict=True)]
-    states = zip(after, wanted_after, before, strict=True)
+    pairs = [(one - other, other) for one, other in zip(replayed, eager, strict=True)]
+    states = zip(after, eager_after, before, strict=True)
     pairs += [(one - other, other - old) for one, other, old in states if one.is_floating_point()]
     errors = [difference.double().norm() / change.double().norm() for difference, change in pairs if change.any()]
     worst = torch.stack(errors).max().item()
@@ -224,10 +224,10 @@ def make_optimizer(parameters: Iterable[nn.Parameter], optim: Optim) -> torch.op
     takes = [*inspect.signature(kind).parameters][2:]  # behind the parameters and the learning rate
     given = {"momentum": optim.momentum, "weight_decay": optim.weight_decay}
     arguments: dict[str, Any] = {name: value for name, value in given.items() if value or name in takes}
-    places = {name: f"optim.{name}" for name in given} | {name: f"optim.options.{name}" for name in optim.options}
+    keys = {name: f"optim.{name}" for name in given} | {name: f"optim.options.{name}" for name in optim.options}
     for name, value in (arguments := arguments | optim.options).items():
         if name not in takes:
-            raise InputError(f"{places[name]}={value}: optim.name={optim.name} takes {', '.join(takes)}")
+            raise InputError(f"{keys[name]}={value}: optim.name={optim.name} takes {', '.join(takes)}")
     try:
         return kind(parameters, lr=optim.lr, **arguments)
     except (TypeError, ValueError) as error:

@@ -17,7 +17,8 @@ from rich.progress import (
 )
 
 from capsexp.data.loader import Batch, BatchGroups
-from capsexp.run.module import CapsuleModule, EpochMetrics
+from capsexp.run.module import CapsuleModule
+from capsexp.run.records import epoch_seconds
 
 
 class EpochLines(Callback):
@@ -28,14 +29,13 @@ class EpochLines(Callback):
         assert isinstance(module, CapsuleModule)
         assert isinstance(trainer.train_dataloader, BatchGroups)
         loader, name = trainer.train_dataloader.loader, module.planned.config.data.name
-        images = min(len(loader.labels), len(loader) * loader.batch_size)  # of a trial, those of its steps
-        what = f"{module.trained_parameters:,} parameters on {images:,} images of {name}"
+        what = f"{module.trained_parameters:,} parameters on {loader.epoch_images:,} images of {name}"
         self.show(f"trains {what}, {len(loader):,} batches an epoch")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Prints the last row of the history."""
         assert isinstance(module, CapsuleModule)
-        self.show(epoch_line(module.history, module.planned.eval_split, module.planned.epochs))
+        self.show(epoch_line(module))
 
     def show(self, line: str) -> None:
         """Prints a line."""
@@ -103,16 +103,14 @@ def make_progress(kind: str) -> list[Callback]:
     return [{"bar": EpochBar, "lines": EpochLines}[kind]()] if kind != "none" else []
 
 
-def epoch_line(history: list[EpochMetrics], split: str, epochs: int) -> str:
+def epoch_line(module: CapsuleModule) -> str:
     """The last epoch in a line of less than 100 characters."""
-    row = history[-1]
-    accuracies = [entry[f"{split}_accuracy"] for entry in history]
-    best = max(accuracies)
-    seconds = row["train_seconds"] + row[f"{split}_seconds"]
-    left = seconds * (epochs - len(history))
+    row, accuracies, epochs = module.history[-1], module.accuracies, module.planned.epochs
+    best, seconds = max(accuracies), epoch_seconds(row)
+    left = seconds * (epochs - len(accuracies))
     return (
         f"epoch {row['epoch']:>{len(str(epochs))}}/{epochs}  loss {row['train_loss']:.4f}  "
-        f"{split} {accuracies[-1]:.2f} % (max {best:.2f} in epoch {accuracies.index(best) + 1})  "
+        f"{module.planned.eval_split} {accuracies[-1]:.2f} % (max {best:.2f} in epoch {accuracies.index(best) + 1})  "
         f"{seconds:.1f} s" + (f"  {duration(left)} left" if left else "")
     )
 
@@ -127,7 +125,6 @@ def duration(seconds: float) -> str:
 
 
 def _description(module: CapsuleModule) -> str:
-    done, planned = len(module.history), module.planned
-    accuracies = [row[f"{planned.eval_split}_accuracy"] for row in module.history]
+    accuracies, epochs = module.accuracies, module.planned.epochs
     accuracy = f", last {accuracies[-1]:.2f} %, best {max(accuracies):.2f} %" if accuracies else ""
-    return f"epoch {min(done + 1, planned.epochs)}/{planned.epochs}{accuracy}"
+    return f"epoch {min(len(accuracies) + 1, epochs)}/{epochs}{accuracy}"

@@ -262,8 +262,13 @@ def summary(epochs: list[Json], split: str) -> tuple[float | None, int | None, f
     if not epochs:
         return None, None, None, None
     accuracies = [epoch[f"{split}_accuracy"] for epoch in epochs]
-    seconds = median(epoch["train_seconds"] + epoch[f"{split}_seconds"] for epoch in epochs)
+    seconds = median(map(epoch_seconds, epochs))
     return max(accuracies), accuracies.index(max(accuracies)) + 1, accuracies[-1], seconds
+
+
+def epoch_seconds(epoch: Json) -> float:
+    """The seconds of an epoch: its training's and its evaluation's."""
+    return sum(value for name, value in epoch.items() if name.endswith("_seconds"))
 
 
 def _contradiction(record: Record) -> str | None:

@@ -102,7 +102,7 @@ class TensorBoard(Callback):
         assert self.writer is not None
         epoch = len(module.history)
         memory = peak_memory_mb(self.planned.device)
-        for tag, value in scalars(module.history[-1], self.planned.eval_split, memory).items():
+        for tag, value in scalars(module.history[-1], memory).items():
             self.writer.add_scalar(tag, value, epoch)
         if self.scores:
             scores, labels = torch.cat(self.scores), torch.cat(self.labels)
@@ -258,13 +258,13 @@ def _maps(observed: Capture, label: Tensor, size: int) -> list[Tensor]:
     white. Of several classes it is the first.
     """
     classes = multi_hot(label, observed.prediction.scores.shape[1]).argmax(dim=1)
-    found = []
+    maps = []
     for coefficients in observed.coefficients_to(classes) if observed.layers else []:
         heat = coefficients.float().mean(dim=-1)[:, None]  # [1, 1, H, W]
         if heat.shape[-1] > 1:
             heat = (heat - heat.amin()) / (heat.amax() - heat.amin()).clamp(min=1e-12)
-            found.append(nn.functional.interpolate(heat, size=(size, size), mode="nearest")[0])
-    return [torch.cat(found, dim=1)] if found else []
+            maps.append(nn.functional.interpolate(heat, size=(size, size), mode="nearest")[0])
+    return [torch.cat(maps, dim=1)] if maps else []
 
 
 def _titled(picture: Tensor, labels: Tensor, size: int) -> Figure:
@@ -274,11 +274,11 @@ def _titled(picture: Tensor, labels: Tensor, size: int) -> Figure:
     figure = Figure(figsize=(width / 100, height / 100), dpi=100)
     axis = figure.add_axes((MARGIN / width, MARGIN / height, 1 - MARGIN / width, 1 - 2 * MARGIN / height))
     axis.imshow(picture.cpu(), cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect="auto")
-    places = [size * (number + 0.5) - 0.5 for number in range(max(rows, columns))]
+    ticks = [size * (number + 0.5) - 0.5 for number in range(max(rows, columns))]
     names = ["image", *(f"layer {layer}" if rows > 2 else "children" for layer in range(1, rows))]
     classes = labels if labels.ndim == 1 else labels.argmax(dim=1)
-    axis.set_xticks(places[:columns], [str(label) for label in classes.tolist()], fontsize=8)
-    axis.set_yticks(places[:rows], names, fontsize=8)
+    axis.set_xticks(ticks[:columns], [str(label) for label in classes.tolist()], fontsize=8)
+    axis.set_yticks(ticks[:rows], names, fontsize=8)
     axis.set_xlabel("class", fontsize=8)
     axis.set_title("coefficients to the class, mean over types of children, black: least, white: greatest", fontsize=7)
     return figure

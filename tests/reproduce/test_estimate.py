@@ -48,7 +48,7 @@ def test_runs_that_differ_in_seed_and_epochs_cost_the_same_an_epoch(tmp_path: Pa
     ]
     costs = estimate.recorded([alike, *others])
     assert costs == {alike.planned.name: Cost(60.0, 1000.0)}
-    assert estimate.lines([alike, *others], costs, at_a_time=1) == [
+    assert [*estimate.lines([alike, *others], costs, at_a_time=1)] == [
         "1 run: about 7 min on this device, 1 at a time",
         "up to 1,000 MB a run",
         "3 runs: time not known, no finished run is alike (--measure times some steps)",

@@ -105,7 +105,7 @@ def test_a_failed_run_is_left_alone_unless_it_is_to_be_tried_again(
     assert reproduce(tmp_path, *diverges, "--jobs=1", "--retry=1", "--stop-at-failure") == 1
     screen = capsys.readouterr()
     assert screen.out.count("begins") == 2  # the first one, twice
-    assert "to be tried again attention=none" in screen.out
+    assert "tries again attention=none" in screen.out
     assert screen.err.count("the training loss is nan") == 1
 
 

@@ -26,10 +26,9 @@ Curves = dict[str, dict[int, float]]  # by name and step
 
 def curves_of(record: Record) -> Curves:
     """A record's numbers as curves."""
-    split = "heldout" if record.heldout_accuracy is not None else "test"
     curves: Curves = {}
     for row in record.epochs:
-        for name, value in scalars(row, split).items():
+        for name, value in scalars(row).items():
             curves.setdefault(name, {})[row["epoch"]] = value
     for name, value in final_scalars(record).items():
         assert record.first_epoch_to_max is not None
