@@ -1,6 +1,5 @@
 """Checkpoints that survive a kill at any moment and load without running code from them."""
 
-import copy
 import io
 import os
 import re
@@ -13,6 +12,7 @@ from typing import Any, BinaryIO
 
 import pytorch_lightning as pl
 import torch
+from lightning_utilities.core.apply_func import apply_to_collection
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
@@ -41,8 +41,8 @@ class HeldCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
-        """Holds a copy."""
-        self.held[Path(path)] = copy.deepcopy(checkpoint)
+        """Holds a copy, in the host's memory."""
+        self.held[Path(path)] = apply_to_collection(checkpoint, torch.Tensor, lambda one: one.to("cpu", copy=True))
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """See `load`."""

@@ -1,11 +1,15 @@
 """The benchmark times the steps of runs, and on a GPU it ends."""
 
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 from support import ROOT, Program
+
+from capsexp.config.schema import Config
 
 
 @pytest.fixture
@@ -81,6 +85,39 @@ def test_a_routing_that_does_not_fit_the_memory_is_left_out(bench: ModuleType, m
     assert "7.5" in page
     monkeypatch.setattr(bench, "_memory", lambda index, way, options: None)
     assert bench._case(0, bench._options([])) == []
+
+
+@pytest.mark.parametrize(("too_large", "ways"), [("reference", ["fast"]), ("fast", [])])
+def test_a_way_that_does_not_fit_a_gpu_loses_nothing_else(
+    too_large: str, ways: list[str], bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(case: str, way: str, options: object) -> tuple[Callable[[], None], Config]:
+        if way == too_large:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return lambda: None, bench._config(case, [])
+
+    monkeypatch.setattr(bench, "find_device", lambda config: (torch.device("cuda"), "bf16"))
+    monkeypatch.setattr(bench, "_step", step)
+    monkeypatch.setattr(bench, "_start_peak", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 10**9)
+    assert [steps.way for steps in bench._case(0, bench._options([]))] == ways
+
+
+def test_what_is_measured_is_written_before_the_next_case(
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def case(index: int, options: object) -> list[Any]:
+        if index == 1:
+            raise RuntimeError("the device is gone")
+        return [bench.Steps("first", "fast", [1.0], 1.0, 1.0, 1e9, 2)]
+
+    monkeypatch.setattr(bench, "CASES", [("first", "data=mnist_sample"), ("second", "data=mnist_sample")])
+    monkeypatch.setattr(bench, "_ceilings", lambda device, precision: {})
+    monkeypatch.setattr(bench, "_case", case)
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        bench.main(["trainer=cpu", "--cases", "0", "1", f"--output={tmp_path}"])
+    (page,) = tmp_path.glob("*.md")
+    assert "| first | 1 (1 – 1) |" in page.read_text()
 
 
 def test_variants_reach_the_network_and_the_processes(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

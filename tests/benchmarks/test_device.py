@@ -1,5 +1,7 @@
 """The check of a device finds what is wrong with it, and goes on."""
 
+from subprocess import CalledProcessError
+
 import pytest
 import torch
 from support import Program
@@ -40,3 +42,14 @@ def test_what_is_wrong_is_said(program: Program, monkeypatch: pytest.MonkeyPatch
     assert found[:3] == ["compiler", "float32", "inverted routing, float32"]
     assert set(found[3:]) <= {"inverted routing, bf16"}  # where the device has it
     assert len(lines) == 14
+
+
+def test_an_error_of_any_kind_fails_its_line_alone(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*arguments: object, **options: object) -> Tensor:
+        raise CalledProcessError(1, ["cc"])
+
+    monkeypatch.setattr(torch.nn.functional, "conv2d", failing)
+    code, lines, errors = program("benchmarks/device.py", *NARROW)
+    assert (code, errors, len(lines)) == (1, [], 14)
+    assert "FAIL  float32: CalledProcessError: Command '['cc']' returned non-zero exit status 1." in lines[3]
+    assert lines[-1].startswith("ok    memory")

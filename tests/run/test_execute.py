@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
 from support import Trained, composed_config, copy_of, folders, numbers, train
+from torch._subclasses import FakeTensorMode
 
 from capsexp.config.schema import Config
 from capsexp.data import module as data_module
@@ -26,7 +28,7 @@ from capsexp.data.source import load
 from capsexp.errors import InputError, RunError
 from capsexp.evaluate.evaluation import evaluate_split
 from capsexp.run import checkpoints, environment, execute, records
-from capsexp.run.checkpoints import EpochCheckpoint
+from capsexp.run.checkpoints import EpochCheckpoint, HeldCheckpointIO
 from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import BEFORE, BEST, LAST, plan
@@ -275,6 +277,16 @@ def test_the_best_weights_are_written_before_the_history_that_has_their_accuracy
     assert written == [Path(BEST), Path(LAST)]
 
 
+def test_checkpoints_of_a_gpu_are_kept_in_the_hosts_memory_and_as_they_were() -> None:
+    files, state = HeldCheckpointIO(), torch.zeros(3)
+    with FakeTensorMode():
+        weights = torch.empty(3, device="cuda")
+    files.save_checkpoint({"optimizer_states": [{"state": {0: {"exp_avg": weights, "step": state}}}]}, LAST)
+    state += 1
+    kept = files.held[Path(LAST)]["optimizer_states"][0]["state"][0]
+    assert (kept["exp_avg"].device.type, kept["step"].sum()) == ("cpu", 0)
+
+
 def test_a_kill_between_two_renames_leaves_no_temporary_file_for_ever(trained: Trained, tmp_path: Path) -> None:
     shutil.copy(trained.folder / LAST, tmp_path)
     os.link(tmp_path / LAST, tmp_path / BEFORE)  # killed before LAST was replaced
@@ -313,6 +325,39 @@ def test_a_run_that_fails_is_recorded_and_resumed(
     failed = records.read(plan(config).path)
     assert (failed.status, failed.error, len(failed.epochs)) == ("failed", "out of something", 1)
     assert run(config).status == "finished"
+
+
+class OutOfResources(Exception):
+    """As Triton's, which is no RuntimeError."""
+
+    __module__ = "triton.runtime.errors"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (CalledProcessError(1, ["cc"]), r"Command '\['cc'\]' returned non-zero exit status 1"),
+        (OutOfResources("out of resource: shared memory"), "out of resource: shared memory"),
+        (MemoryError(), "MemoryError"),
+    ],
+    ids=["compiler", "Triton", "memory"],
+)
+def test_an_error_of_a_compiler_or_a_device_fails_the_run(
+    error: Exception, said: str, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = composed_config(*tiny)
+    stop_after(0, error, monkeypatch)
+    with pytest.raises(RunError, match=f"failed: {said}"):
+        run(config)
+    assert records.read(plan(config).path).status == "failed"
+
+
+def test_a_bug_is_no_failed_run(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = composed_config(*tiny)
+    stop_after(0, KeyError("a bug"), monkeypatch)
+    with pytest.raises(KeyError, match="a bug"):
+        run(config)
+    assert not plan(config).path.exists()
 
 
 def test_a_rerun_that_fails_leaves_the_finished_record(

@@ -38,6 +38,13 @@ def test_an_arm_processor_gets_what_torch_offers(
     assert plan.find_device(composed_config("trainer=cpu"))[1] == precision
 
 
+def test_an_arm_mac_without_onednn_gets_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its wheels lack the operator: torch raises AttributeError for its name."""
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(torch.ops, "mkldnn", torch.ops.no_such_library)
+    assert plan.find_device(composed_config("trainer=cpu"))[1] == "float32"
+
+
 @pytest.mark.parametrize(
     ("words", "precision"),
     [
