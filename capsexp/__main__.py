@@ -142,7 +142,7 @@ def _run(words: list[str]) -> int:
         if "ray" in sys.modules:  # Ray's way to end on a signal
             raise KeyboardInterrupt from None
         raise
-    return _exit_code(returned[-1] if returned else None)
+    return _summarised(returned[-1] if returned else None)
 
 
 def _refuse(message: str) -> NoReturn:
@@ -172,8 +172,8 @@ def _returned_by_hydra() -> Iterator[list[Any]]:
         hydra_utils.run_and_report = before
 
 
-def _exit_code(returned: Any) -> int:
-    """The exit code of a run or a sweep, which ends with a table of its runs and a list of those that failed."""
+def _summarised(returned: Any) -> int:
+    """The exit code of a run, or of a sweep, of which a table and a list of the failed runs are printed."""
     jobs = [returned] if isinstance(returned, JobReturn) else []
     if isinstance(returned, list):
         jobs = [job for batch in returned for job in batch]
@@ -187,16 +187,10 @@ def _exit_code(returned: Any) -> int:
         print_table(sweep.table([(job.overrides or (), job.return_value) for job in jobs]))
     if failed and isinstance(returned, list):
         print(f"error: {len(failed)} of {len(jobs)} runs failed", file=sys.stderr)
-        for job in failed:
-            print(f"error: {job.return_value}{_distinction(job, jobs)}", file=sys.stderr)
+        for job, words in zip(jobs, compose.distinguishing([job.overrides or () for job in jobs]), strict=True):
+            if job in failed:
+                print(f"error: {job.return_value}" + (f" ({words})" if words else ""), file=sys.stderr)
     return min((job.return_value.exit_code for job in failed), default=DONE)  # FAILED goes before WRONG_INPUT
-
-
-def _distinction(job: JobReturn, jobs: list[JobReturn]) -> str:
-    """The overrides that not all runs of the sweep have, in brackets."""
-    common = set.intersection(*(set(other.overrides or ()) for other in jobs))
-    own = " ".join(override for override in job.overrides or () if override not in common)
-    return f" ({own})" if own else ""
 
 
 def _wait_for_ray() -> None:

@@ -166,6 +166,12 @@ def _without_place(word: str) -> str:
     return for_hydra(f"{key}={searchpath.without_place(str(parsed.value()))}")
 
 
+def distinguishing(commands: Sequence[Sequence[str]]) -> list[str]:
+    """Of each of several command lines, the words that not all of them have."""
+    common = set[str].intersection(*map(set, commands)) if len(commands) > 1 else set()
+    return [" ".join(word for word in words if word not in common) for words in commands]
+
+
 def explained(error: Exception, overrides: list[str]) -> Exception:
     """An error of Hydra, OmegaConf, a launcher or the system as one of ours, with one line; any other unchanged."""
     if isinstance(error, MissingConfigException):

@@ -58,7 +58,7 @@ def launch(jobs: Sequence[Job], options: Options) -> None:
                 if _can_start(job, workers, retries, options):
                     _start(job, workers, retries[job], options)
             monitor.update()
-            if not workers and not any(job.state in ("waiting", "elsewhere") for job in jobs):
+            if not workers and not any(job.state in ("waiting", "busy") for job in jobs):
                 return
             wait([part for worker in workers for part in worker.waitables], timeout=_INTERVAL)
             for worker in list(workers):
@@ -71,7 +71,7 @@ def launch(jobs: Sequence[Job], options: Options) -> None:
 def _can_start(job: Job, workers: Sequence[Worker], retries: Mapping[Job, Retry], options: Options) -> bool:
     alone = [retries[each].alone for each in [job, *(worker.job for worker in workers)] if each in retries]
     return (
-        job.state in ("waiting", "elsewhere")
+        job.state in ("waiting", "busy")
         and (job not in retries or retries[job].not_before <= time.monotonic())
         and len(workers) < options.at_a_time
         and not (workers and any(alone))
@@ -82,7 +82,7 @@ def _start(job: Job, workers: list[Worker], retry: Retry, options: Options) -> N
     if finished(job.planned):  # by another launcher, meanwhile
         job.read_record()
     elif is_locked(job.planned.folder):
-        job.state, retry.not_before = "elsewhere", time.monotonic() + _LOCKED
+        job.state, retry.not_before = "busy", time.monotonic() + _LOCKED
     else:
         slot = min(set(range(options.at_a_time)) - {worker.slot for worker in workers})
         device = slot % options.devices if options.devices else None
@@ -97,8 +97,8 @@ def _finish(job: Job, result: Result, retry: Retry, options: Options) -> None:
     job.outcome = result.text
     if result.state == "finished":
         job.state, job.progress = "finished", Progress(job.planned.epochs)
-    elif result.state == "elsewhere":
-        job.state, retry.not_before = "elsewhere", time.monotonic() + _LOCKED
+    elif result.state == "busy":
+        job.state, retry.not_before = "busy", time.monotonic() + _LOCKED
     elif full and options.at_a_time > 1 and not retry.alone:
         job.state, job.progress, retry.alone = "waiting", Progress(), True
     else:

@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from capsexp.config.compose import distinguishing
 from capsexp.errors import plural
 from capsexp.reproduce.planning import Job, count
 from capsexp.run.execute import is_locked
@@ -84,7 +85,7 @@ class Monitor:
         """3 of 8 finished, 2 running, 3 waiting, 20 min left."""
         numbers = {
             "running": count(self.jobs, "running"),
-            "waiting": count(self.jobs, "waiting", "elsewhere"),
+            "waiting": count(self.jobs, "waiting", "busy"),
             "failed": count(self.jobs, "failed"),
         }
         words = [f"{count(self.jobs, 'finished')} of {len(self.jobs)} finished"]
@@ -126,7 +127,7 @@ def _in_words(job: Job) -> str:
 
 def print_end(jobs: Sequence[Job], problems: Sequence[str]) -> None:
     """Prints what was done; the errors come last."""
-    left = count(jobs, "waiting", "elsewhere", "running")
+    left = count(jobs, "waiting", "busy", "running")
     print(
         f"{count(jobs, 'finished')} of {plural(len(jobs), 'run')} finished"
         + (f", {left} left: run the same command again to continue" if left else "")
@@ -147,7 +148,7 @@ def event(job: Job, name: str) -> str:
     match job.state:
         case "running":
             return f"begins {name}" + (f" after epoch {job.progress.epoch}" if job.progress.epoch else "")
-        case "elsewhere":
+        case "busy":
             return f"waits for {name}: another process trains it"
         case "waiting":
             return f"tries again {name}: {job.outcome}"
@@ -157,9 +158,8 @@ def event(job: Job, name: str) -> str:
 
 def short_names(jobs: Sequence[Job]) -> dict[str, str]:
     """Each run, by its full name, in a few words: the overrides that not all runs have."""
-    given = {job.planned.name: job.words for job in jobs}
-    common = set[str].intersection(*map(set, given.values())) if len(given) > 1 else set()
-    return {name: " ".join(word for word in words if word not in common) or name for name, words in given.items()}
+    words = distinguishing([job.words for job in jobs])
+    return {job.planned.name: own or job.planned.name for job, own in zip(jobs, words, strict=True)}
 
 
 def remaining(jobs: Sequence[Job], at_a_time: int) -> float | None:

@@ -15,7 +15,7 @@ from capsexp.run.plan import Plan, find_device, with_precision
 from capsexp.study.selection import Selection, select
 from capsexp.study.studies import Study, published_number
 
-State = Literal["waiting", "running", "finished", "failed", "elsewhere"]
+State = Literal["waiting", "running", "finished", "failed", "busy"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Job:
     studies: list[str]  # that need it
     words: tuple[str, ...] = ()  # its overrides, without those of this machine
     published: str = ""  # accuracy of its row, if it is the paper's experiment
-    state: State = "waiting"  # elsewhere: another process trains it
+    state: State = "waiting"  # busy: another process trains it
     outcome: str = ""  # of a finished run its accuracies, else the error of the last attempt
     progress: Progress = Progress()
 

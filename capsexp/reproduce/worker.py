@@ -33,9 +33,9 @@ _NO_SERVER = 255  # multiprocessing's exit code of a process whose fork server h
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended; elsewhere: another process trains it."""
+    """How a run ended; busy: another process trains it."""
 
-    state: Literal["finished", "failed", "elsewhere"]
+    state: Literal["finished", "failed", "busy"]
     text: str = ""  # the accuracies, or the error
     out_of_memory: bool = False
 
@@ -129,7 +129,7 @@ def _train(planned: Plan, device: int | None, threads: int, messages: Connection
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except BusyError:
-        messages.send(Result("elsewhere"))
+        messages.send(Result("busy"))
     except CapsexpError as error:
         _log(f"error: {error}")
         cause = error.__cause__ if isinstance(error, RunError) else None  # of a training that failed

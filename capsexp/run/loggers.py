@@ -101,7 +101,7 @@ def final_scalars(record: records.Record) -> dict[str, float]:
     return {tag: value for tag, value in values.items() if value is not None}
 
 
-def run_name(planned: Plan) -> str:
+def display_name(planned: Plan) -> str:
     """A run's name in every logger, which begins with what differs between runs: `cbam r3 s0 · capsnet mnist · 047117`.
 
     r3: three routing iterations. Options of the network and the routing are named where they are not at their defaults.
@@ -175,14 +175,14 @@ def _wandb(planned: Plan, options: Any) -> Logger:
     key = None if planned.config.rerun else records.key_of(planned.identity)
     config = hyperparameters(planned)
     folder = Path(planned.config.paths.logs).absolute()
-    return WandbLogger(run_name(planned), save_dir=folder, id=key, project=options.project, config=config)
+    return WandbLogger(display_name(planned), save_dir=folder, id=key, project=options.project, config=config)
 
 
 def _mlflow(planned: Plan, options: Any) -> Logger:
     """A new run in MLflow, or the last one of this key if that hasn't finished."""
     uri = options.tracking_uri or f"sqlite:///{Path(planned.config.paths.logs).absolute()}/mlflow.db"
     tags = {"capsexp.key": records.key_of(planned.identity)}
-    new = MLFlowLogger(options.experiment, run_name(planned), uri, tags)
+    new = MLFlowLogger(options.experiment, display_name(planned), uri, tags)
     client = new._mlflow_client  # `experiment`, the public property, would make a run
     experiment = client.get_experiment_by_name(options.experiment)
     if experiment is None:

@@ -41,7 +41,7 @@ from capsexp.routing import fast
 from capsexp.run import records
 from capsexp.run.capture import Capture, capture, entropy
 from capsexp.run.environment import peak_memory_mb
-from capsexp.run.loggers import final_scalars, hyperparameters, run_name, scalars
+from capsexp.run.loggers import display_name, final_scalars, hyperparameters, scalars
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
 
@@ -151,7 +151,7 @@ class TensorBoard(Callback):
     def _write_configuration(self, writer: SummaryWriter, module: CapsuleModule) -> None:
         """Hyperparameters, command, parameters, the network's graph."""
         shown = {key: str(one) if type(one) is int else one for key, one in hyperparameters(self.planned).items()}
-        sessions = hparams.hparams_pb(shown, trial_id=run_name(self.planned))  # whole numbers as 3, not 3.0000
+        sessions = hparams.hparams_pb(shown, trial_id=display_name(self.planned))  # whole numbers as 3, not 3.0000
         _events(writer).add_summary(sessions)
         if self.planned.command:
             writer.add_text("command", f"`{self.planned.command}`")
@@ -165,7 +165,7 @@ class TensorBoard(Callback):
 
 def folder_of(planned: Plan) -> Path:
     """Where a run's event files are: its name, without blanks."""
-    return planned.folder.parent / FOLDER / run_name(planned).replace(" · ", "_").replace(" ", "-")
+    return planned.folder.parent / FOLDER / display_name(planned).replace(" · ", "_").replace(" ", "-")
 
 
 def event_folders(logs: Path, key: str) -> list[Path]:

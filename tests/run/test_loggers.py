@@ -16,7 +16,7 @@ from support import Trained, at, composed_config, copy_of, numbers, train
 from capsexp.config.schema import Logger
 from capsexp.errors import InputError
 from capsexp.run import execute, records
-from capsexp.run.loggers import final_scalars, run_name, scalars
+from capsexp.run.loggers import display_name, final_scalars, scalars
 from capsexp.run.plan import plan
 from capsexp.run.records import Record
 from capsexp.run.tensorboard import folder_of
@@ -83,7 +83,7 @@ def test_what_is_not_chosen_writes_nothing(logged: Trained, trained: Trained) ->
 )
 def test_a_runs_name_says_what_differs(words: str, expected: str) -> None:
     planned = plan(composed_config(*words.split()))
-    assert run_name(planned) == f"{expected} · {records.key_of(planned.identity)[:6]}"
+    assert display_name(planned) == f"{expected} · {records.key_of(planned.identity)[:6]}"
     assert folder_of(planned).parent == planned.folder.parent / "tensorboard"
     assert " " not in folder_of(planned).name
 
