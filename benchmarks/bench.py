@@ -14,7 +14,6 @@ import ctypes
 import json
 import os
 import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -34,7 +33,14 @@ from capsexp.cli import Parser, end_with
 from capsexp.config.schema import Config
 from capsexp.data.loader import Batch
 from capsexp.run.build import build
-from capsexp.run.environment import forbid_tf32, host_peak, keep_freed_memory, processor
+from capsexp.run.environment import (
+    forbid_tf32,
+    host_peak,
+    is_out_of_memory,
+    keep_freed_memory,
+    processor,
+    within_free_memory,
+)
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import WARM_UP, make_optimizer, make_step
 from capsexp.run.plan import Plan, find_device
@@ -267,14 +273,12 @@ def _memory(index: int, way: str, options: argparse.Namespace) -> float | None:
 
 
 def _peak(options: argparse.Namespace) -> float | None:
-    """Peak memory of this process after one step on the CPU, in 10⁹ bytes; None if more than 78 % of what is free."""
-    status = Path("/proc/meminfo")
-    if found := re.search(r"MemAvailable:\s+(\d+) kB", status.read_text() if status.exists() else ""):
-        resource.setrlimit(resource.RLIMIT_DATA, (int(found[1]) * 800, resource.RLIM_INFINITY))  # of 1024
+    """Peak memory of this process after one step on the CPU, in 10⁹ bytes; None if more than is free."""
     try:
-        _step(CASES[options.alone][1], options.way, options)[0]()
-    except (RuntimeError, MemoryError) as error:
-        if not re.search("DefaultCPUAllocator|bad_alloc|could not create a memory", str(error)):
+        with within_free_memory():
+            _step(CASES[options.alone][1], options.way, options)[0]()
+    except Exception as error:
+        if not is_out_of_memory(error):
             raise
         return None
     return host_peak() / 1e9

@@ -26,11 +26,13 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
     Every command takes --config-dir=DIR and trust=PACKAGE: see capsexp.config.searchpath. SIGTERM, SIGHUP and SIGUSR1
     have the effect of Ctrl-C. HYDRA_FULL_ERROR=1 adds a traceback to an error.
     """
-    handle_signals(_interrupt)
     words = sys.argv[1:]
     if "TORCHELASTIC_RUN_ID" in os.environ and os.environ["RANK"] != "0":
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the first of torchrun's processes prints
     try:
+        if sys.platform == "win32":
+            raise InputError("commands run on Linux, macOS and WSL; on Windows itself, networks can be imported")
+        handle_signals(_interrupt)
         code = _exit_code(main, _without_search_path(words))
         sys.stdout.flush()
     except KeyboardInterrupt:

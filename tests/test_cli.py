@@ -125,6 +125,15 @@ def test_unknown_options(command: str, program: Program) -> None:
     assert program(command, "--nope") == (2, [], ["error: unrecognized arguments: --nope; keys are written nope=VALUE"])
 
 
+def test_on_windows_a_command_ends_in_one_line(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    for name in ("SIGHUP", "SIGUSR1"):  # which Windows lacks
+        monkeypatch.delattr(signal, name)
+    code, _, errors = program("capsexp", "data=mnist_sample")
+    assert (code, len(errors)) == (2, 1)
+    assert "WSL" in errors[0]
+
+
 def test_a_signal_that_nohup_ignores_stays_ignored(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -133,7 +133,8 @@ def _train(planned: Plan, device: int | None, threads: int, messages: Connection
     except CapsexpError as error:
         _log(f"error: {error}")
         cause = error.__cause__ if isinstance(error, RunError) else None  # of a training that failed
-        messages.send(Result("failed", first_line(cause or error), is_out_of_memory(cause)))
+        reason = first_line(error).removeprefix(f"{planned.name}: failed: ")
+        messages.send(Result("failed", reason, is_out_of_memory(cause)))
         raise SystemExit(error.exit_code) from None
     except Exception as error:
         named = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else None

@@ -4,10 +4,10 @@ import ctypes
 import os
 import platform
 import re
-import resource
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -70,12 +70,20 @@ def peak_memory_mb(device: torch.device) -> dict[str, float | None]:
 
 def host_peak() -> int:
     """The peak of this process's memory, in bytes."""
-    status = Path("/proc/self/status")
-    found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text() if status.exists() else "")
-    if found:  # getrusage's begins with the peak of the program that started this one
-        return int(found[1]) * 1024
+    if peak := _kilobytes("self/status", "VmHWM"):  # getrusage's begins with that of the program that started this one
+        return peak
+    import resource  # which Windows lacks
+
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes on macOS, in KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _kilobytes(path: str, key: str) -> int | None:
+    """A number of a file in /proc that is given in kB, in bytes; None on other systems."""
+    with suppress(OSError):
+        if found := re.search(rf"{key}:\s+(\d+) kB", Path("/proc", path).read_text()):
+            return int(found[1]) * 1024
+    return None
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
@@ -83,9 +91,29 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
     Torch's allocator on the host and a CUDA context that can't be made raise errors without a class of their own.
     """
-    texts = "can't allocate memory|bad_alloc|CUDA error: out of memory"
+    texts = "can't allocate memory|bad_alloc|could not create a memory|CUDA error: out of memory"
     named = isinstance(error, RuntimeError) and re.search(texts, str(error))
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(named)
+
+
+@contextmanager
+def within_free_memory() -> Iterator[None]:
+    """Within a block, an operation that takes more than four fifths of the host's free memory raises an error: Linux
+    promises more memory than it has, and kills who uses it.
+    """
+    free, used = (_kilobytes(path, key) for path, key in (("meminfo", "MemAvailable"), ("self/status", "VmData")))
+    if free is None or used is None:
+        yield
+        return
+    import resource  # which Windows lacks
+
+    before = soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = used + free * 4 // 5
+    resource.setrlimit(resource.RLIMIT_DATA, (limit if soft == resource.RLIM_INFINITY else min(limit, soft), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 def forbid_tf32() -> None:

@@ -119,7 +119,7 @@ def find_device(config: Config) -> tuple[torch.device, str]:
     precision = config.trainer.precision
     if precision == "auto":
         # For one or two iterations too, so that all numbers of iterations can be compared.
-        precision = "bf16" if _has_bfloat16(device) and not _is_em_with_sum(config.routing) else "float32"
+        precision = "bf16" if has_bfloat16(device) and not _is_em_with_sum(config.routing) else "float32"
     return device, precision
 
 
@@ -138,7 +138,7 @@ def _is_em_with_sum(routing: Component) -> bool:
     return import_target(routing, "routing") is EMRouting and routing.get("density", "sum") == "sum"
 
 
-def _has_bfloat16(device: torch.device) -> bool:
+def has_bfloat16(device: torch.device) -> bool:
     """Whether the device has bfloat16 instructions. Elsewhere torch emulates them, slower than float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)

@@ -2,9 +2,12 @@
 
 import logging
 import os
+import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from subprocess import CalledProcessError
 
 import pytorch_lightning as pl
@@ -12,9 +15,12 @@ import torch
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import DDPStrategy, Strategy
+from torch import Tensor
 
 from capsexp import Log
+from capsexp.config.schema import is_multilabel
 from capsexp.data import source
+from capsexp.data.loader import Batch
 from capsexp.data.module import CapsuleData, constant_guess
 from capsexp.errors import InputError, RunError, first_line
 from capsexp.files import naming
@@ -23,8 +29,10 @@ from capsexp.run import environment, records
 from capsexp.run.build import build
 from capsexp.run.checkpoints import EpochCheckpoint, best_epoch, drop_optimizer, load, resumable
 from capsexp.run.distributed import OwnSignals, check_splittable
+from capsexp.run.environment import is_out_of_memory, within_free_memory
 from capsexp.run.loggers import EpochLogger, make_loggers
 from capsexp.run.module import CapsuleModule
+from capsexp.run.optimization import EagerStep, make_optimizer
 from capsexp.run.plan import BEST, Plan, finished, is_first, torchrun
 from capsexp.run.progress import make_progress
 from capsexp.run.tensorboard import TensorBoard, folder_of
@@ -77,13 +85,14 @@ def train(
             raise
         error = failure
     routing_path = fast.paths(module.network)
+    reason = f"{first_line(error)}{_what_fits(module, error)}" if error else None
     maximum, first, last, seconds = records.summary(module.history, planned.eval_split)
     chosen_on_test = config.protocol == "paper"
     judged = error is None and config.budget.steps is None
     record = records.Record(
         key=records.key_of(planned.identity),
         status="failed" if error else "finished",
-        error=first_line(error) if error else None,
+        error=reason,
         identity=planned.identity,
         config=records.stored_config(config),
         epochs=[_finite(row) for row in module.history],
@@ -106,7 +115,7 @@ def train(
     if first_process and not (error and config.rerun and _has_finished(planned)):  # which stays then
         records.write(record, planned.path)
     if error:
-        raise RunError(f"{planned.name}: failed: {record.error}") from error
+        raise RunError(f"{planned.name}: failed: {reason}") from error
     with naming(planned.folder):
         for board in tensorboard:
             board.finish(record)
@@ -124,6 +133,40 @@ def _is_of_device(error: Exception) -> bool:
     """Whether it is the failure of a run or of its device, and no bug: Triton's errors have no common base."""
     known = (RunError, RuntimeError, MemoryError, CalledProcessError)
     return isinstance(error, known) or type(error).__module__.partition(".")[0] == "triton"
+
+
+def _what_fits(module: CapsuleModule, error: Exception) -> str:
+    """The largest batch that fits the memory, in words, after an error for lack of it; measured by trying."""
+    planned, config = module.planned, module.planned.config
+    if planned.processes > 1 or not is_out_of_memory(error):
+        return ""
+    traceback.clear_frames(error.__traceback__)  # they refer to the tensors of the step that failed
+    vars(module).pop("step", None)  # and this to its CUDA graph
+
+    def lacks(act: Callable[[Batch], object], images: int) -> bool:
+        side, classes = config.data.size, [config.data.classes] * is_multilabel(config.data)
+        pixels = torch.zeros(images, config.data.channels, side, side, device=planned.device)
+        labels = torch.zeros(images, *classes, dtype=torch.int64, device=planned.device)
+        try:
+            with torch.autocast(planned.device.type, torch.bfloat16, enabled=planned.precision == "bf16"):
+                act(Batch(pixels, labels))
+        except Exception as failure:
+            if not is_out_of_memory(failure):
+                raise
+            return True
+        return False
+
+    with suppress(Exception), within_free_memory():
+        module.to(planned.device).train()  # Lightning has moved it to the CPU
+        step = EagerStep(module.loss_and_scores, Tensor.backward, make_optimizer(module.parameters(), config.optim))
+        for key, batch, act in (
+            ("optim.batch_size", config.optim.batch_size, step),
+            ("trainer.eval_batch_size", config.trainer.eval_batch_size, torch.no_grad()(module.loss_and_scores)),
+        ):
+            largest = bisect_left(range(1, batch + 1), True, key=partial(lacks, act))
+            if largest < batch:
+                return f"; {key}={largest} fits" if largest else "; no batch fits, of one image neither"
+    return ""
 
 
 def _has_finished(planned: Plan) -> bool:

@@ -65,11 +65,8 @@ def test_only_a_cpu_measures_memory_in_processes(bench: ModuleType, monkeypatch:
 
 
 def test_a_step_that_does_not_fit_the_memory_has_no_peak(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits: list[tuple[int, int]] = []
-    monkeypatch.setattr(bench.resource, "setrlimit", lambda kind, limit: limits.append(limit))
     monkeypatch.setattr(bench, "_step", lambda case, way, options: (lambda: torch.empty(10**15), None))
     assert bench._peak(bench._options(["--alone=0", "--way=reference"])) is None
-    assert limits[0][0] > 10**8
     monkeypatch.setattr(bench, "_step", lambda case, way, options: (lambda: torch.empty(10), None))
     assert bench._peak(bench._options(["--alone=0", "--way=reference"])) > 0.1
 

@@ -23,6 +23,7 @@ from torch._subclasses import FakeTensorMode
 
 from capsexp.config.schema import Config
 from capsexp.data import module as data_module
+from capsexp.data.loader import Batch
 from capsexp.data.module import constant_guess
 from capsexp.data.source import load
 from capsexp.errors import InputError, RunError
@@ -31,6 +32,7 @@ from capsexp.run import checkpoints, environment, execute, records
 from capsexp.run.checkpoints import EpochCheckpoint, HeldCheckpointIO
 from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.module import CapsuleModule
+from capsexp.run.optimization import StepOutput
 from capsexp.run.plan import BEFORE, BEST, LAST, plan
 from capsexp.run.restore import restore
 from capsexp.run.tensorboard import TensorBoard, folder_of
@@ -350,6 +352,38 @@ def test_an_error_of_a_compiler_or_a_device_fails_the_run(
     with pytest.raises(RunError, match=f"failed: {said}"):
         run(config)
     assert records.read(plan(config).path).status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("words", "most", "said"),
+    [
+        ((), 40, "; optim.batch_size=40 fits"),
+        (("trainer.precision=bf16", "data=mnist_sample"), 0, "; no batch fits, of one image neither"),
+        (("optim.batch_size=16", "protocol=heldout"), 16, "; trainer.eval_batch_size=16 fits"),
+    ],
+    ids=["training", "neither", "evaluation"],
+)
+def test_where_memory_is_short_the_largest_batch_that_fits_is_named(
+    words: tuple[str, ...], most: int, said: str, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def limited(self: CapsuleModule, batch: Batch) -> StepOutput:
+        if len(batch.labels) > most:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+        return loss_and_scores(self, batch)
+
+    loss_and_scores = CapsuleModule.loss_and_scores
+    config = composed_config(*tiny, *words)
+    monkeypatch.setattr(CapsuleModule, "loss_and_scores", limited)
+    with pytest.raises(RunError, match=f"you tried to allocate 8 bytes{said}$"):
+        run(config)
+    assert records.read(plan(config).path).error.endswith(said)
+
+
+def test_a_shortage_of_memory_is_no_kill(tmp_path: Path) -> None:
+    """Linux promises memory beyond what is free, and kills who uses it: the trials of batches must not."""
+    with environment.within_free_memory(), pytest.raises(RuntimeError) as raised:
+        [torch.empty(2**28) for _ in range(10**4)]
+    assert environment.is_out_of_memory(raised.value)
 
 
 def test_a_bug_is_no_failed_run(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:

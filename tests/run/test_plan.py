@@ -58,7 +58,7 @@ def test_an_arm_mac_without_onednn_gets_float32(monkeypatch: pytest.MonkeyPatch)
 def test_auto_is_float32_for_em_routing_with_the_sum(
     words: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "_has_bfloat16", lambda device: True)
+    monkeypatch.setattr(plan, "has_bfloat16", lambda device: True)
     assert plan.find_device(composed_config(*words.split()))[1] == precision
 
 
