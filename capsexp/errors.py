@@ -23,6 +23,14 @@ class RunError(CapsexpError):
     """A failure in spite of correct input."""
 
 
+class TrainingError(RunError):
+    """A training that failed; `reason` is the message without the run's name."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: failed: {reason}")
+        self.reason = reason
+
+
 class BusyError(RunError):
     """Another process trains the run."""
 

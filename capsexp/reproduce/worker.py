@@ -19,7 +19,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 
 from capsexp.data.loader import BatchGroups
-from capsexp.errors import INTERRUPTED, BusyError, CapsexpError, RunError, first_line
+from capsexp.errors import INTERRUPTED, BusyError, CapsexpError, RunError, TrainingError, first_line
 from capsexp.reproduce.planning import Job, Progress
 from capsexp.run.environment import is_out_of_memory
 from capsexp.run.execute import execute
@@ -132,9 +132,8 @@ def _train(planned: Plan, device: int | None, threads: int, messages: Connection
         messages.send(Result("busy"))
     except CapsexpError as error:
         _log(f"error: {error}")
-        cause = error.__cause__ if isinstance(error, RunError) else None  # of a training that failed
-        reason = first_line(error).removeprefix(f"{planned.name}: failed: ")
-        messages.send(Result("failed", reason, is_out_of_memory(cause)))
+        reason = error.reason if isinstance(error, TrainingError) else str(error)
+        messages.send(Result("failed", reason, is_out_of_memory(error.__cause__)))
         raise SystemExit(error.exit_code) from None
     except Exception as error:
         named = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else None

@@ -22,7 +22,7 @@ from capsexp.config.schema import is_multilabel
 from capsexp.data import source
 from capsexp.data.loader import Batch
 from capsexp.data.module import CapsuleData, constant_guess
-from capsexp.errors import InputError, RunError, first_line
+from capsexp.errors import InputError, RunError, TrainingError, first_line
 from capsexp.files import naming
 from capsexp.routing import fast
 from capsexp.run import environment, records
@@ -85,14 +85,14 @@ def train(
             raise
         error = failure
     routing_path = fast.paths(module.network)
-    reason = f"{first_line(error)}{_what_fits(module, error)}" if error else None
+    reason = f"{first_line(error)}{_what_fits(module, error)}" if error else ""
     maximum, first, last, seconds = records.summary(module.history, planned.eval_split)
     chosen_on_test = config.protocol == "paper"
     judged = error is None and config.budget.steps is None
     record = records.Record(
         key=records.key_of(planned.identity),
         status="failed" if error else "finished",
-        error=reason,
+        error=reason or None,
         identity=planned.identity,
         config=records.stored_config(config),
         epochs=[_finite(row) for row in module.history],
@@ -115,7 +115,7 @@ def train(
     if first_process and not (error and config.rerun and _has_finished(planned)):  # which stays then
         records.write(record, planned.path)
     if error:
-        raise RunError(f"{planned.name}: failed: {reason}") from error
+        raise TrainingError(planned.name, reason) from error
     with naming(planned.folder):
         for board in tensorboard:
             board.finish(record)
