@@ -27,8 +27,11 @@ class TrainingError(RunError):
     """A training that failed; `reason` is the message without the run's name."""
 
     def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"{name}: failed: {reason}")
+        super().__init__(name, reason)  # launchers pickle it
         self.reason = reason
+
+    def __str__(self) -> str:
+        return "{}: failed: {}".format(*self.args)
 
 
 class BusyError(RunError):

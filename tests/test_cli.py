@@ -2,6 +2,7 @@
 
 import io
 import os
+import pickle
 import signal
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 from support import ROOT, Program
 
 from capsexp.cli import end_with
-from capsexp.errors import InputError, RunError
+from capsexp.errors import InputError, RunError, TrainingError
 
 Main = Callable[[list[str]], int | None]
 
@@ -56,6 +57,11 @@ def end(main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         (raising(SystemExit(3)), 3, []),
         (raising(InputError("seed=x: wrong")), 2, ["error: seed=x: wrong"]),
         (raising(RunError("it diverged")), 1, ["error: it diverged"]),
+        (
+            raising(pickle.loads(pickle.dumps(TrainingError("a", "nan")))),
+            1,
+            ["error: a: failed: nan"],
+        ),  # as launchers do
         (raising(NotADirectoryError(20, "Not a directory", "a/b")), 1, ["error: a/b: Not a directory"]),
         (raising(OSError(28, "No space left on device")), 1, ["error: output: No space left on device"]),
         (raising(BrokenPipeError()), 1, ["error: output pipe closed; try again"]),
