@@ -61,7 +61,7 @@ def end(main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
             raising(pickle.loads(pickle.dumps(TrainingError("a", "nan")))),
             1,
             ["error: a: failed: nan"],
-        ),  # as launchers do
+        ),  # launchers do
         (raising(NotADirectoryError(20, "Not a directory", "a/b")), 1, ["error: a/b: Not a directory"]),
         (raising(OSError(28, "No space left on device")), 1, ["error: output: No space left on device"]),
         (raising(BrokenPipeError()), 1, ["error: output pipe closed; try again"]),
