@@ -83,10 +83,10 @@ def test_the_defaults_are_those_of_the_configuration(name: str) -> None:
     parameters = sum(p.numel() for p in network.parameters())
     config = composed_config(*words.split())
     assert parameters == count_parameters(config)
-    if "iterations" in config.routing:
+    if "iterations" in config.routing.arguments:
         (procedure, *_) = [module for module in network.modules() if isinstance(module, Routing)]
-        assert procedure.iterations == config.routing["iterations"]
-        assert type(procedure).__name__ == config.routing["_target_"].rpartition(".")[2]
+        assert procedure.iterations == config.routing.arguments["iterations"]
+        assert type(procedure).__name__ == config.routing.target.rpartition(".")[2]
 
 
 @pytest.mark.parametrize("network", [CapsNet, DACapsNet, DynamicCapsNet, EMCapsNet, InvertedCapsNet])

@@ -15,7 +15,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from capsexp.config.searchpath import is_trusted
@@ -23,8 +23,29 @@ from capsexp.errors import InputError, first_line
 
 TARGET, NAME = "_target_", "name"
 
-#: A node with the dotted path of a class under `_target_`, its `name`, and the class's arguments.
-Component = Annotated[dict[str, Any], TARGET]
+
+@dataclasses.dataclass(frozen=True)
+class Component:
+    """A class that a configuration chooses, and the arguments that it is made with."""
+
+    name: str
+    target: str  # the class, dotted; under `_target_`
+    arguments: dict[str, Any]
+
+    @cached_property
+    def cls(self) -> Any:
+        """The class, imported; raises what its module raises, or ValueError or AttributeError if there is none."""
+        module, _, name = self.target.rpartition(".")
+        return getattr(importlib.import_module(module), name)
+
+    @property
+    def node(self) -> dict[str, Any]:
+        """As in a configuration."""
+        return {NAME: self.name, TARGET: self.target, **self.arguments}
+
+    def make(self, *positional: Any) -> Any:
+        """An instance, from these arguments and the configured ones."""
+        return self.cls(*positional, **self.arguments)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,31 +85,27 @@ def check_dataclass(schema: type, node: object, where: str = "") -> Any:
     return schema(**_check_mapping(node, schema, where))
 
 
-def check_component(node: Component, where: str) -> Component:
-    """`node` with its arguments checked against the signature of its `_target_`.
+def check_component(component: Component, key: str, base: str) -> Component:
+    """`component` with its arguments checked against the signature of its class, which is imported.
 
-    Raises InputError for a target of a package that the user hasn't named, without importing it, for one that can't be
-    imported, and for arguments that it doesn't take.
+    Raises InputError for a class of a package that the user hasn't named, without importing it, for one that can't be
+    imported or isn't derived from `base`, dotted, and for arguments that it doesn't take.
     """
-    if not is_trusted(node[TARGET]):
-        raise InputError(f"{where}.{TARGET}={node[TARGET]}: not a class of capsexp{trust_hint(node[TARGET])}")
-    target = import_target(node, where)
+    where = f"{key}.{TARGET}={component.target}"
+    if not is_trusted(component.target):
+        raise InputError(f"{where}: not a class of capsexp{trust_hint(component.target)}")
     try:
-        _arguments(target)
-    except (TypeError, ValueError, KeyError, NameError):
-        raise InputError(f"{where}.{TARGET}={node[TARGET]}: must be a class or function with annotations") from None
-    checked = _check_mapping(arguments(node), target, where)
-    return {NAME: node[NAME], TARGET: node[TARGET], **checked}
-
-
-def import_target(node: Component, where: str) -> Any:
-    """The class or function under `_target_`; raises InputError when there is none."""
-    target = node[TARGET]
-    module, _, attribute = target.rpartition(".")
+        cls = component.cls
+    except Exception as error:  # the module may be the user's
+        raise InputError(f"{where}: can't be imported: {first_line(error)}") from error
+    derived = inspect.isclass(cls) and issubclass(cls, Component("", base, {}).cls)
+    if not derived:
+        raise InputError(f"{where}: must be a class derived from {base}")
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InputError(f"{where}.{TARGET}={target}: can't be imported: {first_line(error)}") from None
+        _arguments(cls)
+    except (TypeError, ValueError, NameError) as error:
+        raise InputError(f"{where}: {first_line(error)}") from error
+    return dataclasses.replace(component, arguments=_check_mapping(component.arguments, cls, key))
 
 
 def trust_hint(target: str) -> str:
@@ -98,27 +115,14 @@ def trust_hint(target: str) -> str:
     return f"; if {package} is your own package, add trust={package}" if own else ""
 
 
-def make(node: Component, where: str, *positional: Any, base: type = object) -> Any:
-    """An instance of a component, from these arguments and the configured ones; raises InputError if it's no `base`."""
-    made = import_target(node, where)(*positional, **arguments(node))
-    if not isinstance(made, base):
-        raise InputError(f"{where}.{TARGET}={node[TARGET]}: must be a {base.__module__}.{base.__name__}")
-    return made
-
-
-def arguments(node: Component) -> dict[str, Any]:
-    """The configured arguments of a component."""
-    return {key: value for key, value in node.items() if key not in (TARGET, NAME)}
-
-
 def check_value(value: object, annotation: Any, key: str) -> Any:
     """`value`, normalised to `annotation` (an int given for a float becomes one); raises InputError."""
     if annotation is Any:
         return value
+    if annotation is Component:
+        return _component(value, key)
     if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
         return check_dataclass(annotation, value, key)
-    if annotation == Component:
-        return _check_component_shape(value, key)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in _LISTS and isinstance(value, list):
         return [check_value(item, arguments[0], f"{key}[{index}]") for index, item in enumerate(value)]
@@ -168,7 +172,7 @@ def _forms(annotation: Any) -> list[Matches]:
 
 
 def _is_nested(annotation: Any) -> bool:
-    return dataclasses.is_dataclass(annotation) or get_origin(annotation) in (*_LISTS, dict) or annotation == Component
+    return dataclasses.is_dataclass(annotation) or get_origin(annotation) in (*_LISTS, dict)
 
 
 _MISFIT = object()
@@ -215,12 +219,15 @@ def _arguments(target: Any) -> tuple[dict[str, Any], set[str]]:
     schema = dataclasses.is_dataclass(target)
     hints = get_type_hints(target.__init__ if inspect.isclass(target) and not schema else target, include_extras=True)
     parameters = [p for p in inspect.signature(target).parameters.values() if schema or p.kind is p.KEYWORD_ONLY]
+    if bare := [p.name for p in parameters if p.name not in hints]:
+        raise TypeError(f"its argument {bare[0]} must have an annotation, such as {bare[0]}: int")
     return {p.name: hints[p.name] for p in parameters}, {p.name for p in parameters if p.default is not p.empty}
 
 
-def _check_component_shape(value: object, key: str) -> Component:
+def _component(value: object, key: str) -> Component:
+    """A component that isn't checked against its class yet."""
     if not isinstance(value, dict) or not {TARGET, NAME} <= value.keys():
         raise InputError(f"{key}={value}: must be a group of keys with {NAME} and {TARGET}; choose one with {key}=…")
-    check_value(value[TARGET], str, f"{key}.{TARGET}")
-    check_value(value[NAME], Name, f"{key}.{NAME}")
-    return value
+    arguments = {str(name): argument for name, argument in value.items() if name not in (NAME, TARGET)}
+    target = check_value(value[TARGET], str, f"{key}.{TARGET}")
+    return Component(check_value(value[NAME], Name, f"{key}.{NAME}"), target, arguments)

@@ -22,12 +22,12 @@ from capsexp.config.checks import (
     check_component,
     check_dataclass,
     check_value,
-    import_target,
 )
 from capsexp.errors import InputError
 
 Natural = Annotated[int, Ge(0)]
 Folder = Annotated[str, Matches(r".*\S.*", "a folder")]
+_READER = "capsexp.data.reader.Reader"
 DataFolder = Annotated[str, Matches(r".*\S.*", "a folder (by default CAPSEXP_DATA's)")]
 
 
@@ -205,13 +205,16 @@ def check(node: dict[str, Any]) -> Config:
     for name, values in (("mean", config.data.mean), ("std", config.data.std)):
         if values is not None and len(values) != config.data.channels:
             raise InputError(f"data.{name}={values}: must have one number for each of {config.data.channels} channels")
-    components: dict[str, Any] = {
-        where: check_component(getattr(config, where), where) for where in ("model", "routing", "loss")
-    }
-    reader, synthesis = check_component(config.data.reader, "data.reader"), config.data.synthesis
+    reader, synthesis = check_component(config.data.reader, "data.reader", _READER), config.data.synthesis
     if synthesis is not None:
-        synthesis = check_component(synthesis, "data.synthesis")
-    config = replace(config, data=replace(config.data, reader=reader, synthesis=synthesis), **components)
+        synthesis = check_component(synthesis, "data.synthesis", "capsexp.data.synthesis.Synthesis")
+    config = replace(
+        config,
+        data=replace(config.data, reader=reader, synthesis=synthesis),
+        model=check_component(config.model, "model", "torch.nn.Module"),
+        routing=check_component(config.routing, "routing", "capsexp.nn.Routing"),
+        loss=check_component(config.loss, "loss", "torch.nn.Module"),
+    )
     _check_sets(config)
     _check_milestones(config.optim)
     for wrong, message in _contradictions(config):
@@ -224,8 +227,8 @@ def _completed(data: Any) -> Any:
     """The `data` of a configuration, with what its reader finds at `data.path`, such as the number of classes."""
     if not isinstance(data, dict) or "path" not in data:
         return data
-    reader = check_component(check_value(data.get("reader"), Component, "data.reader"), "data.reader")
-    complete = getattr(import_target(reader, "data.reader"), "completed", None)
+    reader = check_component(check_value(data.get("reader"), Component, "data.reader"), "data.reader", _READER)
+    complete = getattr(reader.cls, "completed", None)
     if complete is None:
         raise InputError(f"data.path={data['path']}: no such key of data={data.get(NAME)}; data=folder has it")
     return complete({**data, "path": check_value(data["path"], str | None, "data.path")})
@@ -238,13 +241,13 @@ def training_preprocess(config: Config) -> Preprocess:
 
 def is_multilabel(data: Data) -> bool:
     """Whether an image's label is a set of classes."""
-    return data.synthesis is not None and getattr(import_target(data.synthesis, "data.synthesis"), "multilabel", False)
+    return data.synthesis is not None and getattr(data.synthesis.cls, "multilabel", False)
 
 
 def _check_sets(config: Config) -> None:
-    if is_multilabel(config.data) and getattr(import_target(config.loss, "loss"), "threshold", None) is None:
+    if is_multilabel(config.data) and getattr(config.loss.cls, "threshold", None) is None:
         raise InputError(
-            f"loss={config.loss[NAME]}: takes one label an image, but data={config.data.name} has sets of labels; "
+            f"loss={config.loss.name}: takes one label an image, but data={config.data.name} has sets of labels; "
             "loss=binary_cross_entropy and loss=margin take them"
         )
 
@@ -263,7 +266,7 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
     """Whether settings contradict each other or can mean nothing, and what to say of it."""
     optim, size = config.optim, config.data.size
     padding = config.preprocess.crop_padding
-    positive, negative = config.loss.get("positive", 1), config.loss.get("negative", 0)
+    positive, negative = config.loss.arguments.get("positive", 1), config.loss.arguments.get("negative", 0)
     yield (
         optim.warmup > 0 and optim.schedule == "plateau",
         f"optim.warmup={optim.warmup}: not before optim.schedule=plateau; constant, cosine and steps have it",
@@ -283,6 +286,11 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
     yield negative >= positive, f"loss.positive={positive}: must be above loss.negative={negative}"
 
 
+def _iterations(config: Config) -> int:
+    """Of the routing; one that has none in its configuration is taken for one with several."""
+    return config.routing.arguments.get("iterations", 2)
+
+
 #: Options that have no effect without another, by key: what they need, and whether a configuration has it.
 _NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     "attention.cbam_reduction": ("attention.cbam=true", lambda config: config.attention.cbam),
@@ -298,8 +306,8 @@ _NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
     ),
     "reconstruction.weight": ("reconstruction.enabled=true", lambda config: config.reconstruction.enabled),
     "reconstruction.hidden": ("reconstruction.enabled=true", lambda config: config.reconstruction.enabled),
-    "routing.logits": ("several routing.iterations", lambda config: config.routing.get("iterations", 2) > 1),
-    "routing.gradient": ("several routing.iterations", lambda config: config.routing.get("iterations", 2) > 1),
+    "routing.logits": ("several routing.iterations", lambda config: _iterations(config) > 1),
+    "routing.gradient": ("several routing.iterations", lambda config: _iterations(config) > 1),
 }
 
 

@@ -20,7 +20,7 @@ class CapsuleData(pl.LightningDataModule):
     """The training batches, and those evaluated after each epoch: test set (protocol paper) or held-out tenth."""
 
     def __init__(self, images: ImageSet, config: Config) -> None:
-        """Raises InputError if `data.synthesis` is no Synthesis, or its images would be smaller than the digits."""
+        """Raises InputError if the images of `data.synthesis` would be smaller than the digits."""
         super().__init__()
         self.images = images
         self.config = config

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capsexp import Log
-from capsexp.config.checks import make
 from capsexp.config.compose import composed
 from capsexp.config.schema import Data, Version
 from capsexp.data.cache import Cache, digest
@@ -74,7 +73,7 @@ def identify(data: Data, log: Log = print, download: bool = True) -> Identity:
     """
     published = next((version for version in data.versions.values() if version.note is None), None)
     if data.download and published and not download:
-        reader: Reader = make(data.reader, "data.reader", base=Reader)
+        reader: Reader = data.reader.make()
         if reader.locate(Path(data.root).expanduser().absolute()).keys() != set(reader.keys):
             return _identity(data, published, published.files)
     return _checked(data, log)[2]
@@ -128,7 +127,7 @@ def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str
     Args:
         read: computes the md5s of files that are about to be decoded, whatever the cache has.
     """
-    reader: Reader = make(data.reader, "data.reader", base=Reader)
+    reader: Reader = data.reader.make()
     root = Path(data.root).expanduser().absolute()
     paths = _located(data, reader, place(data.path) if isinstance(reader, Folder) else root, log)
     md5s = Cache(None if reader.packaged else root / ".capsexp", data.name, log).checksums(paths, reader, read)

@@ -16,7 +16,6 @@ from annotated_types import Ge, Le, Lt
 from torch import Generator, Tensor, nn
 
 from capsexp import NotNegative, UnitInterval
-from capsexp.config.checks import make
 from capsexp.config.schema import Data
 from capsexp.errors import InputError
 from capsexp.nn.losses import multi_hot
@@ -262,5 +261,5 @@ def centred(count: int, device: torch.device) -> Tensor:
 
 
 def make_synthesis(data: Data) -> Synthesis | None:
-    """The synthesis under `data.synthesis`, or None; raises InputError for any other class."""
-    return make(data.synthesis, "data.synthesis", base=Synthesis) if data.synthesis else None
+    """The synthesis under `data.synthesis`, or None."""
+    return data.synthesis.make() if data.synthesis else None

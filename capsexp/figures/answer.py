@@ -79,7 +79,7 @@ def gains(collected: Sequence[Results]) -> list[Gain]:
                 continue
             pairs = [[studies.config_of(rows[name].combinations()[0]) for name in pair] for pair in claim.pairs]
             flags = [[sum((a.cbam, a.conv, a.caps)) for a in (one.attention for one in pair)] for pair in pairs]
-            same = all(without.model["name"] == having.model["name"] for without, having in pairs)
+            same = all(without.model.name == having.model.name for without, having in pairs)
             if not same or any(without or not having for without, having in flags):
                 continue
             kind: Literal["dual", "CBAM"] = "CBAM" if pairs[0][1].attention.cbam else "dual"

@@ -177,4 +177,4 @@ def remaining(jobs: Sequence[Job], at_a_time: int) -> float | None:
 
 def _kind(job: Job) -> tuple[object, ...]:
     config = job.planned.config
-    return config.model["name"], config.data.name, config.routing.get("iterations")
+    return config.model.name, config.data.name, config.routing.arguments.get("iterations")

@@ -2,19 +2,17 @@
 
 import inspect
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from capsexp.config.checks import NAME, Component, arguments, import_target, make
+from capsexp.config.checks import Component
 from capsexp.config.schema import Config
 from capsexp.errors import InputError, first_line
 from capsexp.nn.attention import Attention
 from capsexp.nn.decoder import Decoder
 from capsexp.nn.losses import BinaryCrossEntropyLoss
-from capsexp.nn.routing import Routing
 from capsexp.nn.scores import Prediction, Scores
 from capsexp.routing import fast
 
@@ -41,20 +39,19 @@ def build(config: Config) -> Built:
     image_shape = (config.data.channels, config.data.size, config.data.size)
     given: dict[str, Any] = {"attention": Attention(**asdict(config.attention))}
     if _has_capsules(config):
-        given["routing"] = partial(make, config.routing, "routing", base=Routing)
-    network_of = import_target(config.model, "model")
+        given["routing"] = config.routing.make
     try:
-        network = network_of(image_shape, config.data.classes, **given, **arguments(config.model))
+        network = config.model.cls(image_shape, config.data.classes, **given, **config.model.arguments)
         if config.trainer.routing == "fast":
             fast.enable(network)
         prediction = _predict_zeros(network, image_shape)
     except (ValueError, RuntimeError) as error:
-        name, data = config.model[NAME], config.data
+        name, data = config.model.name, config.data
         raise InputError(f"model={name} on {data.name} ({data.size}×{data.size}): {first_line(error)}") from error
     if not config.reconstruction.enabled:
         return Built(network, None)
     if prediction.poses is None:
-        raise InputError(f"reconstruction.enabled=true: model={config.model[NAME]} has no class capsules to draw from")
+        raise InputError(f"reconstruction.enabled=true: model={config.model.name} has no class capsules to draw from")
     _, capsules, pose = prediction.poses.shape
     return Built(network, Decoder(image_shape, capsules, pose, config.reconstruction.hidden))
 
@@ -65,9 +62,9 @@ def count_parameters(config: Config) -> int:
         return build(config).parameters
 
 
-def make_loss(node: Component, network: nn.Module) -> Any:
+def make_loss(component: Component, network: nn.Module) -> Any:
     """The loss; binary cross-entropy for logits where the network's scores are logits."""
-    loss = make(node, "loss")
+    loss = component.make()
     if isinstance(loss, BinaryCrossEntropyLoss):
         scores = getattr(network, "scores", None)
         loss.logits = not isinstance(scores, Scores) or scores.classifier is not None
@@ -76,8 +73,8 @@ def make_loss(node: Component, network: nn.Module) -> Any:
 
 def _has_capsules(config: Config) -> bool:
     """Whether the network takes a routing; raises InputError where it has to and there is none, and the reverse."""
-    takes = "routing" in inspect.signature(import_target(config.model, "model")).parameters
-    chosen, model = config.routing[NAME], config.model[NAME]
+    takes = "routing" in inspect.signature(config.model.cls).parameters
+    chosen, model = config.routing.name, config.model.name
     if takes and chosen == "none":
         raise InputError(f"routing=none: model={model} has capsules; choose dynamic, em or inverted")
     if not takes and chosen != "none":

@@ -107,7 +107,7 @@ def display_name(planned: Plan) -> str:
     r3: three routing iterations. Options of the network and the routing are named where they are not at their defaults.
     Names of runs that differ only in loss, optimiser, preprocessing or precision differ in the key alone.
     """
-    identity, iterations = planned.identity, planned.config.routing.get("iterations")
+    identity, iterations = planned.identity, planned.config.routing.arguments.get("iterations")
     model, routing, budget = identity["model"], identity["routing"], identity["budget"]
     words = [name for name in ("cbam", "conv", "caps") if identity["attention"].get(name)]
     words += [f"r{iterations}"] if iterations is not None else []
@@ -126,18 +126,17 @@ def display_name(planned: Plan) -> str:
 def hyperparameters(planned: Plan) -> dict[str, bool | float | str]:
     """What runs are compared by: the names of choices, and the numbers that sweeps change."""
     config = planned.config
-    components: dict[str, Mapping[str, Any]] = {"model": config.model, "routing": config.routing}
+    components = {"model": config.model, "routing": config.routing}
     arguments = {
         f"{group}.{key}": value if isinstance(value, bool | int | float | str) else str(value)
-        for group, node in components.items()
-        for key, value in node.items()
-        if key not in (NAME, TARGET)
+        for group, component in components.items()
+        for key, value in component.arguments.items()
     }
     return arguments | {
         "data": config.data.name,
-        "loss": config.loss[NAME],
+        "loss": config.loss.name,
         "reconstruction": config.reconstruction.enabled,
-        **{group: node[NAME] for group, node in components.items()},
+        **{group: component.name for group, component in components.items()},
         "attention": " + ".join(key for key in ("cbam", "conv", "caps") if getattr(config.attention, key)) or "none",
         **{f"optim.{key}": getattr(config.optim, key) for key in ("name", "lr", "batch_size")},
         "epochs": planned.epochs,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from capsexp.config.checks import Component, import_target
+from capsexp.config.checks import Component
 from capsexp.config.schema import Config
 from capsexp.data import source
 from capsexp.errors import InputError
@@ -125,7 +125,7 @@ def find_device(config: Config) -> tuple[torch.device, str]:
 
 def check_precision(config: Config) -> None:
     """Raises InputError for bf16 where the routing can't be trained in it. Checkpoints of such runs can be restored."""
-    iterations = config.routing.get("iterations", 2)
+    iterations = config.routing.arguments.get("iterations", 2)
     if config.trainer.precision == "bf16" and iterations > 2 and _is_em_with_sum(config.routing):
         raise InputError(
             f"trainer.precision=bf16: with routing.iterations={iterations} and routing.density=sum the gradient of EM "
@@ -135,7 +135,7 @@ def check_precision(config: Config) -> None:
 
 def _is_em_with_sum(routing: Component) -> bool:
     """Whether it is EM routing with the procedure's density, see `capsexp.routing.em`."""
-    return import_target(routing, "routing") is EMRouting and routing.get("density", "sum") == "sum"
+    return routing.cls is EMRouting and routing.arguments.get("density", "sum") == "sum"
 
 
 def has_bfloat16(device: torch.device) -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy
 from annotated_types import Ge, Gt, Le
 
-from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, check_value, import_target
+from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, check_value
 from capsexp.config.schema import Attention, Budget, Config, Optim, Preprocess, training_preprocess
 from capsexp.config.searchpath import named_classes
 from capsexp.errors import CapsexpError, InputError, first_line
@@ -172,6 +172,9 @@ def stored_config(config: Config) -> Json:
         del whole[part]
     for part in ("root", "download", "versions", "path", *([] if config.data.path else ["class_names"])):
         del whole["data"][part]
+    whole |= {part: getattr(config, part).node for part in ("model", "routing", "loss")}
+    synthesis = config.data.synthesis
+    whole["data"] |= {"reader": config.data.reader.node, "synthesis": synthesis and synthesis.node}
     return whole
 
 
@@ -368,16 +371,15 @@ def _section(section: Any) -> Json:
     return {name: value for name, default in defaults.items() if (value := getattr(section, name)) != default}
 
 
-def _component(node: Component) -> Json:
+def _component(component: Component) -> Json:
     """A component's name and arguments, without those at a default; and its class's path, unless the name stands for
     this class in capsexp's own files: others can give one name to two classes.
     """
-    parameters = inspect.signature(import_target(node, node[NAME])).parameters
-    defaults = {key: parameter.default for key, parameter in parameters.items()}
-    defaults |= _FORMER_DEFAULTS.get(node[TARGET], {})
-    changed = {key: value for key, value in node.items() if key in defaults and value != defaults[key]}
-    path = {} if (node[NAME], node[TARGET]) in named_classes() else {TARGET: node[TARGET]}
-    return {NAME: node[NAME], **path} | {key: value for key, value in changed.items() if key not in (NAME, TARGET)}
+    defaults = {key: parameter.default for key, parameter in inspect.signature(component.cls).parameters.items()}
+    defaults |= _FORMER_DEFAULTS.get(component.target, {})
+    path = {} if (component.name, component.target) in named_classes() else {TARGET: component.target}
+    changed = {key: value for key, value in component.arguments.items() if value != defaults[key]}
+    return {NAME: component.name, **path, **changed}
 
 
 def _canonical(content: Json) -> bytes:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from capsexp import data
-from capsexp.config.checks import TARGET, check_dataclass, check_value, import_target, trust_hint
+from capsexp.config.checks import TARGET, Component, check_dataclass, check_value, trust_hint
 from capsexp.config.compose import composed
 from capsexp.config.schema import Config, Data, check, is_multilabel
 from capsexp.config.searchpath import choices, is_outside, is_trusted
@@ -201,7 +201,7 @@ def _is_trusted_class(component: Any, key: str) -> bool:
     target = component.get(TARGET) if isinstance(component, dict) else None
     if not (isinstance(target, str) and is_outside(target) and is_trusted(target)):
         return False
-    found = import_target(component, key)
+    found = Component("", target, {}).cls
     return inspect.isclass(found) and found.__module__.partition(".")[0] == target.partition(".")[0]
 
 

@@ -135,10 +135,7 @@ BAD_INPUTS = [
     ("model.kernel=29", "model=capsnet on mnist (28×28): a 29×29 kernel doesn't fit on 28×28 positions"),
     ("loss._target_=builtins.print", "loss._target_=builtins.print: not a class of capsexp"),
     ("loss._target_=torch.nn.L1Loss", "if torch is your own package, add trust=torch"),
-    (
-        "loss._target_=capsexp.files.PROBE",
-        "loss._target_=capsexp.files.PROBE: must be a class or function with annotations",
-    ),
+    ("loss._target_=capsexp.files.PROBE", "loss._target_=capsexp.files.PROBE: must be a class derived from torch.nn"),
     ("loss._target_=5", "loss._target_=5: must be text"),
     # combinations
     ("data.size=12", "model=capsnet on mnist (12×12): a 9×9 kernel doesn't fit on 4×4 positions"),

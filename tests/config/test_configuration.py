@@ -45,7 +45,7 @@ def test_every_choice_can_be_built(group: str, name: str) -> None:
 def test_a_model_brings_its_papers_choices_and_the_command_line_takes_precedence() -> None:
     config = composed_config("model=da_capsnet", "data=cifar10")
     assert (config.attention.conv, config.attention.caps, config.attention.cbam) == (True, True, False)
-    assert (config.optim.epochs, config.preprocess.shift, config.model["squash_constant"]) == (100, 0.1, 0.5)
+    assert (config.optim.epochs, config.preprocess.shift, config.model.arguments["squash_constant"]) == (100, 0.1, 0.5)
     typed = composed_config("model=da_capsnet", "optim=jiao", "attention.conv=false", "preprocess=plain")
     assert (typed.attention.conv, typed.attention.caps) == (False, True)
     assert (typed.optim.epochs, typed.preprocess.shift) == (250, 0.0)
@@ -53,8 +53,8 @@ def test_a_model_brings_its_papers_choices_and_the_command_line_takes_precedence
 
 
 def test_a_reduced_budget_narrows_the_network() -> None:
-    assert composed_config("budget=paper").model["width"] == 1.0
-    assert composed_config("budget=demo").model["width"] == composed_config("budget=demo").budget.width < 1
+    assert composed_config("budget=paper").model.arguments["width"] == 1.0
+    assert composed_config("budget=demo").model.arguments["width"] == composed_config("budget=demo").budget.width < 1
 
 
 @pytest.mark.parametrize(

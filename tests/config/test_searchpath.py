@@ -194,8 +194,8 @@ def test_the_names_of_conf_stand_for_their_classes() -> None:
     """So that they are left out of identities, and keys stay those of older versions."""
     for group in ("model", "routing", "loss"):
         for name in searchpath.choices(group):
-            node = getattr(composed_config(f"{group}={name}"), group)
-            assert (node["name"], node["_target_"]) in searchpath.named_classes()
+            component = getattr(composed_config(f"{group}={name}"), group)
+            assert (component.name, component.target) in searchpath.named_classes()
     for name in searchpath.choices("data"):
         data = composed([f"data={name}"])["data"]
         nodes = [node for node in (data["reader"], data.get("synthesis")) if node]

@@ -5,10 +5,8 @@ from pathlib import Path
 import pytest
 from data_formats import Svhn
 
-from capsexp.config.checks import check_component, make
 from capsexp.config.searchpath import choices
 from capsexp.data import __main__ as prepare_data
-from capsexp.errors import InputError
 
 NAMES = [name for name in choices("data") if name != "folder"]
 
@@ -21,19 +19,13 @@ def test_configuration(name: str, monkeypatch: pytest.MonkeyPatch):
     assert len(data.mean) == len(data.std) == data.channels
     assert any(version.note is None for version in data.versions.values()) or name == "mnist_sample"
     for version in data.versions.values():
-        assert version.files.keys() == set(make(data.reader, "data.reader").keys)
+        assert version.files.keys() == set(data.reader.make().keys)
         assert all(len(md5) == 32 for md5 in version.files.values())
 
 
 def test_the_default_folder_is_data(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("CAPSEXP_DATA", raising=False)
     assert prepare_data.configuration("mnist").root == "data"
-
-
-def test_an_option_that_the_reader_does_not_have_is_refused():
-    reader = prepare_data.configuration("smallnorb").reader
-    with pytest.raises(InputError, match=r"data.reader.camara: no such key; did you mean camera"):
-        check_component(reader | {"camara": "left"}, "data.reader")
 
 
 def test_prepare_data_continues_after_a_set_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -51,8 +51,8 @@ def test_the_paper_choices_come_with_the_model(model: str, data: str, optim: str
     assert chosen.optim.name == optim
     assert (chosen.preprocess.normalize, chosen.preprocess.shift, chosen.preprocess.crop_padding) == preprocess
     assert chosen.attention == Attention(cbam=False, conv=False, caps=False, cbam_reduction=16)
-    assert chosen.model["width"] == 1.0
-    assert composed_config(f"model={model}", f"data={data}", "budget.width=0.125").model["width"] == 0.125
+    assert chosen.model.arguments["width"] == 1.0
+    assert composed_config(f"model={model}", f"data={data}", "budget.width=0.125").model.arguments["width"] == 0.125
 
 
 @pytest.mark.parametrize("model", ["sabour_cnn", "huang_cnn", "tsai_cnn", "tsai_cnn_multimnist", "resnet18"])

@@ -61,10 +61,10 @@ def test_parameters(overrides: list[str], expected: int):
 def test_the_paper_choices_come_with_the_model():
     chosen = checked("data=cifar10")
     assert (chosen.attention.cbam, chosen.attention.conv, chosen.attention.caps) == (False, True, True)
-    assert (chosen.loss["name"], chosen.routing["name"], chosen.routing["iterations"]) == ("margin", "dynamic", 3)
+    assert (chosen.loss.name, chosen.routing.name, chosen.routing.arguments["iterations"]) == ("margin", "dynamic", 3)
     assert (chosen.preprocess.shift, chosen.preprocess.flip, chosen.preprocess.normalize) == (0.1, True, False)
     assert (chosen.optim.epochs, chosen.optim.batch_size, chosen.reconstruction.enabled) == (100, 128, False)
-    assert chosen.model["squash_constant"] == 0.5
+    assert chosen.model.arguments["squash_constant"] == 0.5
     assert checked("data=coil20", "optim=huang_coil20").optim.batch_size == 16
 
 

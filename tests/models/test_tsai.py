@@ -61,18 +61,18 @@ def test_parameters(overrides: list[str], expected: int):
 )
 def test_the_papers_choices_come_with_the_model(model: str, expected: tuple[object, ...]):
     chosen = composed_config(f"model={model}", "data=cifar10")
-    names = (chosen.routing["name"], chosen.loss["name"], chosen.optim.name, chosen.optim.lr)
+    names = (chosen.routing.name, chosen.loss.name, chosen.optim.name, chosen.optim.lr)
     assert (*names, chosen.preprocess.crop_padding) == expected
     assert (chosen.optim.epochs, chosen.optim.milestones, chosen.optim.batch_size) == (350, [150, 250], 128)
-    assert chosen.model["name"] == model
+    assert chosen.model.name == model
 
 
 def test_multimnist_has_no_augmentation_and_one_optimiser():
     for model in NETWORKS[5:]:
         chosen = composed_config(f"model={model}", *MULTIMNIST)
         assert (chosen.preprocess.crop_padding, chosen.preprocess.flip, chosen.optim.name) == (0, False, "sgd")
-        assert chosen.loss["name"] == "binary_cross_entropy"
-    assert composed_config("model=dynamic_capsnet_multimnist", *MULTIMNIST).routing["name"] == "dynamic"
+        assert chosen.loss.name == "binary_cross_entropy"
+    assert composed_config("model=dynamic_capsnet_multimnist", *MULTIMNIST).routing.name == "dynamic"
 
 
 @pytest.mark.parametrize(

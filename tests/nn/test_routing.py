@@ -9,6 +9,7 @@ from annotated_types import Ge
 from support import composed_config
 from torch import Tensor, nn
 
+from capsexp.config.checks import Component
 from capsexp.models import CapsNet, DACapsNet
 from capsexp.nn import Capsules, Routing, squash
 from capsexp.run.build import build
@@ -47,16 +48,13 @@ class SquashingRouting(MeanRouting):
         return Capsules(squash(super().forward(votes).poses, self.squash_constant))
 
 
-def node(procedure: type[Routing], **options: Any) -> dict[str, Any]:
-    """The configuration of a procedure."""
-    return {"name": "mine", "_target_": f"{__name__}.{procedure.__name__}", **options}
-
-
 def network(model: str, procedure: type[Routing], **options: Any) -> nn.Module:
     """A small network with the procedure in all layers."""
     torch.manual_seed(0)
     config = composed_config(f"model={model}", "data=mnist_sample", "model.width=0.1", "data.classes=2")
-    return build(dataclasses.replace(config, routing=node(procedure, **options))).network.double()
+    return build(
+        dataclasses.replace(config, routing=Component("mine", f"{__name__}.{procedure.__name__}", options))
+    ).network.double()
 
 
 @pytest.mark.parametrize("model", ["capsnet", "da_capsnet", "inverted_capsnet"])
