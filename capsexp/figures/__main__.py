@@ -21,42 +21,39 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--list", action="store_true", help="print the names of all figures")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a figure would be changed")
     options = parser.parse_words(arguments)
-    results, logs = _paths(options.overrides)
-    from capsexp.figures import catalogue  # matplotlib, pandas and torch take seconds to import
+    for word in options.overrides:
+        if not word.startswith("paths."):
+            raise InputError(f"{word.partition('=')[0]}: not used here; paths.results and paths.logs are")
+    from capsexp.figures import catalogue  # with matplotlib, pandas and torch: seconds
     from capsexp.figures.sources import Sources
+    from capsexp.results import runs
 
     if options.list:
-        for name, what in catalogue.FIGURES.items():
-            print(f"{name:<{max(map(len, catalogue.FIGURES))}}  {what}")
+        for name, figure in catalogue.FIGURES.items():
+            print(f"{name:<{max(map(len, catalogue.FIGURES))}}  {figure.what}")
         return
-    chosen = {name: catalogue.find(name) for name in options.names or catalogue.FIGURES}
-    sources, folder = Sources(results, logs, options.overrides), results / "figures"
+    names = [name for name in options.names or catalogue.FIGURES if catalogue.find(name)]
+    paths = check(composed(options.overrides)).paths
+    folder = Path(paths.results) / "figures"
+    every, problems = runs.read(folder.parent)
+    sources = Sources(every, Path(paths.logs), options.overrides)
     if options.check:
-        different = [name for name in chosen if not catalogue.matches(name, sources, folder)]
+        different = [name for name in names if not catalogue.matches(name, sources, folder)]
         if different:
             raise RunError(f"not what the records give: {', '.join(different)}; make figures")
         return
     failed = []
-    for name in chosen:
+    for name in names:
         drawn, lines = catalogue.draw(name, sources, folder)
         failed += [] if drawn else [name]
         for line in lines:
             print(f"{name}: {line}", flush=True)
-    for line in sources.problems:
+    for line in problems:
         print(f"error: {line}", file=sys.stderr)
     if options.names and failed:
         raise RunError(f"not drawn: {', '.join(failed)}")
-    if sources.problems:
-        raise RunError(f"{plural(len(sources.problems), 'record')} can't be used")
-
-
-def _paths(overrides: list[str]) -> tuple[Path, Path]:
-    """The folders of results and logs; raises InputError for any other key."""
-    for word in overrides:
-        if not word.startswith("paths."):
-            raise InputError(f"{word.partition('=')[0]}: not used here; paths.results and paths.logs are")
-    paths = check(composed(overrides)).paths
-    return Path(paths.results), Path(paths.logs)
+    if problems:
+        raise RunError(f"{plural(len(problems), 'record')} can't be used")
 
 
 if __name__ == "__main__":

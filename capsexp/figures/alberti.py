@@ -1,11 +1,9 @@
 """alberti, "Affine Transformation Robustness": accuracy against rotation, shear and scale, one at a time."""
 
-import pandas as pd
-
 from capsexp.evaluate.robustness import robustness
 from capsexp.figures.curves import Drawing, published_accuracies
 from capsexp.figures.networks import trained
-from capsexp.figures.sources import Missing, Sources
+from capsexp.figures.sources import Sources, UndrawnError
 from capsexp.figures.style import STYLES, WIDTH, PaperFigure, draw_published, legend
 
 STUDY = "alberti_affine"
@@ -21,30 +19,33 @@ MAPS = {
 
 def affine_maps(sources: Sources) -> Drawing:
     """A plot per map, both networks, and the published accuracies under all maps together."""
-    lines = sources.lines(STUDY)
-    missing = sources.missing(lines, STUDY)
+    lines, missing = sources.rows(STUDY)
     figure = PaperFigure("alberti: robustness to affine maps, trained on shifted digits", (WIDTH, 4.5), (1, len(MAPS)))
-    drawn = False
+    axes = dict(zip(MAPS, figure.axes[0], strict=True))
+    undrawn = 0
     for line, style in zip(lines, STYLES, strict=False):
         name = line.row.name
-        network = trained(sources, line, f"budget.test_images={IMAGES}", device=None) if line.runs else None
-        if network is None or isinstance(network, Missing):
-            missing += [network] if network else []
+        try:
+            network = trained(sources, line, f"budget.test_images={IMAGES}", device=None)
+        except UndrawnError as error:
+            undrawn += 1
+            missing += error.missing
             figure.note(f"Without {name}.")
-            for axis in figure.axes[0]:
+            for axis in axes.values():
                 axis.plot([], [], label=f"{name} (not drawn)", **style.curve)
             continue
-        drawn = True
         print(f"{STUDY}: {name}: {IMAGES} images under {len(MAPS) * 5} maps …", flush=True)
         accuracies = robustness(network, {kind: values for kind, (_, values) in MAPS.items()})
-        for axis, kind in zip(figure.axes[0], MAPS, strict=True):
-            of_kind = accuracies[accuracies["map"] == kind]
-            axis.plot(of_kind.value, of_kind.accuracy, label=f"{name} (n = 1)", **style.curve)
-        figure.describe(_described(name, accuracies))
+        ends = []
+        for kind, of_kind in accuracies.groupby("map", sort=False):
+            axes[str(kind)].plot(of_kind.value, of_kind.accuracy, label=f"{name} (n = 1)", **style.curve)
+            first, *_, last = shown = of_kind.accuracy.tolist()
+            ends.append(f"{kind} {first:.1f}, {shown[len(shown) // 2]:.1f}, {last:.1f} %")
+        figure.describe(f"{name} at the lower end, in the middle and at the upper end: {'; '.join(ends)}.")
         figure.note(f"{name}: after epoch {network.epoch}: {line.setting}; one run (seed {network.config.seed}).")
-    if not drawn:
-        return None, missing
-    for axis, (label, values) in zip(figure.axes[0], MAPS.values(), strict=True):
+    if undrawn == len(lines):
+        raise UndrawnError(*missing)
+    for axis, (label, values) in zip(axes.values(), MAPS.values(), strict=True):
         axis.axvspan(values[1], values[3], color="0.93", zorder=0)
         axis.set(xlabel=label, ylabel=f"accuracy on {IMAGES:,} test digits, %", ylim=(0, 100))
         draw_published(axis, published_accuracies(lines))
@@ -53,12 +54,3 @@ def affine_maps(sources: Sources) -> Drawing:
         "Grey: as far as affNIST goes. Dotted levels and the numbers at the right: published, under all maps together."
     )
     return figure, missing
-
-
-def _described(name: str, accuracies: pd.DataFrame) -> str:
-    """For the alt text: the accuracy at the ends and in the middle of each map."""
-    ends = []
-    for kind in MAPS:
-        first, *_, last = shown = accuracies[accuracies["map"] == kind].accuracy.tolist()
-        ends.append(f"{kind} {first:.1f}, {shown[len(shown) // 2]:.1f}, {last:.1f} %")
-    return f"{name} at the lower end, in the middle and at the upper end: {'; '.join(ends)}."

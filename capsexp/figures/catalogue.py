@@ -1,13 +1,12 @@
 """All figures by name, and how to draw one into files."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Protocol
+from pkgutil import resolve_name
+from typing import Any, NamedTuple, Protocol
 
 from capsexp.config.checks import nearest
 from capsexp.errors import InputError
-from capsexp.figures.sources import Missing, Sources
+from capsexp.figures.sources import Missing, Sources, UndrawnError
 from capsexp.files import write_file
 
 
@@ -18,54 +17,51 @@ class Drawn(Protocol):
         """The files by suffix, the alt text as .txt."""
 
 
-Draw = Callable[[Sources], tuple[Drawn | None, list[Missing]]]
+class Entry(NamedTuple):
+    """What a figure shows, and the function here that draws it, with its first arguments; its import takes seconds."""
 
-#: The figures' descriptions.
+    what: str
+    function: str
+    arguments: tuple[Any, ...] = ()
+
+
 FIGURES = {
-    "answer": "what attention adds, published and measured",
-    "jiao_table2": "accuracy and first epoch, published and measured",
-    "huang_fig3": "two squash functions",
-    "huang_fig7": "sample images of the data sets",
-    "huang_fig8": "seven epochs of reconstructions, CapsNet and DA-CapsNet (Figs. 8 and 9)",
-    "huang_fig10": "epochs to the top on MNIST",
-    "huang_fig11": "accuracy on CIFAR-10 by epoch",
-    "huang_fig12": "accuracy on Fashion-MNIST by epoch",
-    "huang_fig13": "accuracy on SVHN by epoch",
-    "huang_fig14": "COIL-20 reconstructed",
-    "tsai_fig4": "routing iterations, ablations, memory, time",
-    "tsai_fig5": "overlaid digits",
-    "alberti_affine": "accuracy under rotation, shear, scale",
-    "ou_traversal_mnist": "each dimension of a digit's capsule",
-    "ou_traversal_fashion_mnist": "each dimension of a garment's capsule",
-    "ou_backprop": "routing with and without back-propagation",
+    "answer": Entry("what attention adds, published and measured", "answer.answer"),
+    "jiao_table2": Entry("accuracy and first epoch, published and measured", "jiao.table2"),
+    "huang_fig3": Entry("two squash functions", "huang.squash_functions"),
+    "huang_fig7": Entry("sample images of the data sets", "huang.sample_images"),
+    "huang_fig8": Entry(
+        "seven epochs of reconstructions, CapsNet and DA-CapsNet (Figs. 8 and 9)", "reconstructions.epoch_by_epoch"
+    ),
+    "huang_fig10": Entry("epochs to the top on MNIST", "huang.epochs_to_maximum"),
+    "huang_fig11": Entry("accuracy on CIFAR-10 by epoch", "huang.accuracy_by_epoch", (11, "cifar10")),
+    "huang_fig12": Entry("accuracy on Fashion-MNIST by epoch", "huang.accuracy_by_epoch", (12, "fashion_mnist")),
+    "huang_fig13": Entry("accuracy on SVHN by epoch", "huang.accuracy_by_epoch", (13, "svhn")),
+    "huang_fig14": Entry("COIL-20 reconstructed", "reconstructions.objects"),
+    "tsai_fig4": Entry("routing iterations, ablations, memory, time", "tsai.iterations"),
+    "tsai_fig5": Entry("overlaid digits", "tsai.overlaid"),
+    "alberti_affine": Entry("accuracy under rotation, shear, scale", "alberti.affine_maps"),
+    "ou_traversal_mnist": Entry("each dimension of a digit's capsule", "ou.traversal", ("mnist",)),
+    "ou_traversal_fashion_mnist": Entry("each dimension of a garment's capsule", "ou.traversal", ("fashion_mnist",)),
+    "ou_backprop": Entry("routing with and without back-propagation", "ou.routing_against_backpropagation"),
 }
 
 
-def find(name: str) -> Draw:
-    """The function that draws a figure; raises InputError for an unknown name."""
+def find(name: str) -> Entry:
+    """The entry of a figure; raises InputError for an unknown name."""
     if name not in FIGURES:
         raise InputError(f"{name}: no such figure{nearest(name, list(FIGURES))} (there are {', '.join(FIGURES)})")
-    from capsexp.figures import alberti, answer, huang, jiao, ou, reconstructions, tsai  # with Lightning: only to draw
+    return FIGURES[name]
 
-    functions: dict[str, Draw] = {
-        "answer": answer.answer,
-        "jiao_table2": jiao.table2,
-        "huang_fig3": huang.squash_functions,
-        "huang_fig7": huang.sample_images,
-        "huang_fig8": reconstructions.epoch_by_epoch,
-        "huang_fig10": huang.epochs_to_maximum,
-        "huang_fig11": partial(huang.accuracy_by_epoch, 11, "cifar10"),
-        "huang_fig12": partial(huang.accuracy_by_epoch, 12, "fashion_mnist"),
-        "huang_fig13": partial(huang.accuracy_by_epoch, 13, "svhn"),
-        "huang_fig14": reconstructions.objects,
-        "tsai_fig4": tsai.iterations,
-        "tsai_fig5": tsai.overlaid,
-        "alberti_affine": alberti.affine_maps,
-        "ou_traversal_mnist": partial(ou.traversal, "mnist"),
-        "ou_traversal_fashion_mnist": partial(ou.traversal, "fashion_mnist"),
-        "ou_backprop": ou.routing_against_backpropagation,
-    }
-    return functions[name]
+
+def drawing(name: str, sources: Sources) -> tuple[Drawn | None, list[Missing]]:
+    """A figure, None where nothing of it can be drawn, and what it lacks; raises InputError for unusable files."""
+    _, function, arguments = find(name)
+    try:
+        drawn: tuple[Drawn, list[Missing]] = resolve_name(f"capsexp.figures.{function}")(*arguments, sources)
+    except UndrawnError as error:
+        return None, error.missing
+    return drawn
 
 
 def draw(name: str, sources: Sources, folder: Path) -> tuple[bool, list[str]]:
@@ -101,7 +97,7 @@ def _files(name: str, sources: Sources) -> tuple[dict[str, bytes], list[str]]:
 
     with default_style():
         try:
-            figure, missing = find(name)(sources)
+            figure, missing = drawing(name, sources)
         except InputError as error:  # a checkpoint that can't be used, missing data
             return {}, [str(error)]
         return {} if figure is None else figure.files(), [*map(str, missing)]

@@ -1,4 +1,4 @@
-"""Accuracy by epoch, with the published numbers: the plot that figures of huang and tsai share."""
+"""Accuracy by epoch, with the published numbers: the plot that figures of huang, ou and tsai share."""
 
 from collections.abc import Sequence
 
@@ -7,15 +7,38 @@ from matplotlib.axes import Axes
 
 from capsexp.errors import plural
 from capsexp.figures.sources import Missing, Trainings
-from capsexp.figures.style import STYLES, PaperFigure, SeriesStyle, count_along
+from capsexp.figures.style import STYLES, PaperFigure, SeriesStyle, count_along, legend
 from capsexp.results.collect import Line
 from capsexp.study.studies import published_number
 
-#: A figure, None where nothing of it can be drawn, and what it lacks.
-Drawing = tuple[PaperFigure | None, list[Missing]]
+#: A figure, and what it was drawn without.
+Drawing = tuple[PaperFigure, list[Missing]]
 
 BAND = "Lines: mean over seeds (n), band: ± standard deviation; n = 1: one run, no band."
 CUT = 20  # epochs: the first tenth of longer curves may lie below the plot, so that the rest can be told apart
+
+
+def draw_accuracy(
+    figure: PaperFigure, axis: Axes, lines: Sequence[Line], *notes: str, names: Sequence[str] = (), columns: int = 2
+) -> None:
+    """The curves of rows with a legend below, their sentences of the alt text and notes of the caption.
+
+    Args:
+        notes: in the caption between those on the curves and on their training.
+        names: of the rows in the legend, in place of their own.
+        columns: of the legend.
+    """
+    trainings = Trainings(lines)
+    draw_curves(axis, lines, trainings, names)
+    legend(axis, columns)
+    for name, line in zip(names or [line.row.name for line in lines], lines, strict=True):
+        parts = [f"published {text}" for text in (published_accuracy(line),) if text]
+        if line.runs:
+            first, last = (sum(run.curve[at] for run in line.runs) / len(line.runs) for at in (0, -1))
+            epochs, seeds = len(line.runs[0].curve), plural(len(line.runs), "seed")
+            parts.insert(0, f"{first:.1f} % after epoch 1, {last:.1f} % after epoch {epochs} ({seeds})")
+        figure.describe(*[f"{name}: {'; '.join(parts)}."] * bool(parts))
+    figure.note(band(lines), *notes, *trainings.notes())
 
 
 def draw_curves(
@@ -25,11 +48,7 @@ def draw_curves(
     names: Sequence[str] = (),
     styles: Sequence[SeriesStyle] = STYLES,
 ) -> None:
-    """A curve per row: the mean over seeds and, for several, the standard deviation; rows without runs as legends.
-
-    Args:
-        names: for the legend, in place of the rows' own.
-    """
+    """A curve per row: the mean over seeds and, for several, the standard deviation; rows without runs as legends."""
     late = []
     for index, line in enumerate(lines):
         name, style = names[index] if names else line.row.name, styles[index]
@@ -52,21 +71,6 @@ def draw_curves(
     axis.set_ylabel("accuracy on the test set, %")
 
 
-def described(lines: Sequence[Line], names: Sequence[str] = ()) -> list[str]:
-    """For the alt text: each curve's first and last accuracy, and the published one."""
-    sentences = []
-    for index, line in enumerate(lines):
-        name, published = names[index] if names else line.row.name, published_accuracy(line)
-        parts = [f"published {published}"] if published else []
-        if line.runs:
-            first, last = (sum(run.curve[at] for run in line.runs) / len(line.runs) for at in (0, -1))
-            epochs, seeds = len(line.runs[0].curve), plural(len(line.runs), "seed")
-            parts.insert(0, f"{first:.1f} % after epoch 1, {last:.1f} % after epoch {epochs} ({seeds})")
-        if parts:
-            sentences.append(f"{name}: {'; '.join(parts)}.")
-    return sentences
-
-
 def band(lines: Sequence[Line]) -> str:
     """A note on what is drawn."""
     cut = any(len(run.curve) >= CUT for line in lines for run in line.runs)
@@ -82,9 +86,3 @@ def published_accuracy(line: Line) -> str | None:
 def published_accuracies(lines: Sequence[Line]) -> list[tuple[str, SeriesStyle]]:
     """The rows' published accuracies, where they are numbers, with the rows' styles."""
     return [(text, STYLES[index]) for index, line in enumerate(lines) if (text := published_accuracy(line))]
-
-
-def without(lines: Sequence[Line]) -> str:
-    """A note on the rows without runs."""
-    names = dict.fromkeys(line.row.name for line in lines if not line.runs)
-    return f"No finished runs of {', '.join(names)}." if names else ""

@@ -1,7 +1,5 @@
 """huang, Figs. 3, 7 and 10 to 13: squash, sample images, epochs to the maximum on MNIST, accuracy by epoch."""
 
-from collections.abc import Sequence
-
 import torch
 from matplotlib.axes import Axes
 
@@ -9,10 +7,10 @@ from capsexp.config.compose import composed
 from capsexp.config.schema import check
 from capsexp.data import source
 from capsexp.errors import InputError
-from capsexp.figures.curves import Drawing, band, described, draw_curves, published_accuracies, without
-from capsexp.figures.networks import mosaic, show
-from capsexp.figures.sources import Missing, Sources, Trainings
-from capsexp.figures.style import GREY, STYLES, WIDTH, PaperFigure, draw_published, legend
+from capsexp.figures.curves import Drawing, draw_accuracy, published_accuracies
+from capsexp.figures.networks import first_of_each, mosaic, show
+from capsexp.figures.sources import Missing, Sources, UndrawnError
+from capsexp.figures.style import GREY, STYLES, WIDTH, PaperFigure, SeriesStyle, draw_published, legend
 from capsexp.nn.squash import squash
 from capsexp.results.collect import Line
 from capsexp.study.setting import title
@@ -55,15 +53,12 @@ def sample_images(sources: Sources) -> Drawing:
     for option in SETS:
         data = check(composed([f"data={option}", "data.download=false"])).data
         try:
-            found = source.load(data, lambda line: None)
+            files = source.load(data, lambda line: None)
+            sets[title(option)] = first_of_each(files.test_images, files.test_labels)[0][:10]
         except InputError:
             missing.append(Missing(f"no files of {title(option)}", f"python -m capsexp data {option}"))
-            continue
-        classes = range(min(10, data.classes))
-        first = [int((found.test_labels == label).nonzero()[0]) for label in classes]
-        sets[title(option)] = found.test_images[first].float() / 255
     if missing:
-        return None, missing
+        raise UndrawnError(*missing)
     figure = PaperFigure("huang, Fig. 7: sample images of the data sets", (8.5, 0.75 * len(SETS)), (len(SETS), 1))
     for (axis,), (name, images) in zip(figure.axes, sets.items(), strict=True):
         blank = images.new_ones(10 - len(images), *images.shape[1:])
@@ -76,65 +71,45 @@ def sample_images(sources: Sources) -> Drawing:
 
 def epochs_to_maximum(sources: Sources) -> Drawing:
     """Fig. 10: accuracy by epoch, and the first epoch with the maximum beside the published one."""
-    lines = sources.lines("huang_fig10")
-    missing = sources.missing(lines, "huang_fig10")
-    if not any(line.runs for line in lines):
-        return None, missing
+    lines, missing = sources.rows("huang_fig10")
     if all(all(line.cell("first_epoch").bounds) for line in lines):
-        return None, [*missing, sources.sweep("every maximum is in the last epoch trained", "huang_fig10")]
+        raise UndrawnError(*missing, sources.sweep("every maximum is in the last epoch trained", "huang_fig10"))
     figure = PaperFigure("huang, Fig. 10: accuracy on MNIST's test set, and epochs to the top", (WIDTH, 5), (1, 2))
-    trainings = Trainings(lines)
     left, right = figure.axes[0]
-    draw_curves(left, lines, trainings)
-    legend(left, 2)
-    _draw_first_epochs(right, lines)
-    figure.describe(*described(lines), *map(_first_epoch_described, lines))
-    figure.note(band(lines), BARS, trainings.note, without(lines))
+    draw_accuracy(figure, left, lines, BARS)
+    for index, (line, style) in enumerate(zip(lines, STYLES, strict=False)):
+        ours, published = _draw_first_epochs(right, index, line, style)
+        figure.describe(f"{line.row.name}, epochs to the top: {ours}; published {published}.")
+    right.set_xticks(range(len(lines)), [line.row.name.replace("+", "\n+") for line in lines])
+    right.set_ylabel("epochs to the top")
     return figure, missing
 
 
-def _first_epoch_described(line: Line) -> str:
-    """For the alt text."""
+def _draw_first_epochs(axis: Axes, at: int, line: Line, style: SeriesStyle) -> tuple[str, str]:
+    """Two bars of a row, the measured and the published first epoch; both numbers."""
     cell, published = line.cell("first_epoch"), line.row.published["first_epoch"]
     ours = f"{'≥ ' * any(cell.bounds)}{cell.mean:.3g}" if cell.n else "no runs"
-    return f"{line.row.name}, epochs to the top: {ours}; published {published}."
-
-
-def _draw_first_epochs(axis: Axes, lines: Sequence[Line]) -> None:
-    """Two bars per row: the measured and the published one."""
-    for place, (line, style) in enumerate(zip(lines, STYLES, strict=False)):
-        cell, published = line.cell("first_epoch"), line.row.published["first_epoch"]
-        if line.runs:
-            axis.bar(place - 0.2, cell.mean or 0, 0.36, yerr=cell.sd, capsize=4, **style.bar)
-            if any(cell.bounds):
-                axis.annotate(
-                    f"≥ {cell.mean:.3g}", (place - 0.2, cell.mean or 0), (0, 6), textcoords="offset points", ha="center"
-                )
-            axis.plot([place - 0.2] * cell.n, cell.values, "o", color="white", markeredgecolor="black", markersize=5)
-        axis.bar(place + 0.2, float(published), 0.36, color="white", edgecolor=GREY, linestyle="--")
-        axis.annotate(published, (place + 0.2, float(published)), ha="center", va="bottom", color=GREY)
-    axis.set_xticks(range(len(lines)), [line.row.name.replace("+", "\n+") for line in lines])
-    axis.set_ylabel("epochs to the top")
+    if cell.n:
+        left, top = at - 0.2, cell.mean or 0
+        axis.bar(left, top, 0.36, yerr=cell.sd, capsize=4, **style.bar)
+        if any(cell.bounds):
+            axis.annotate(ours, (left, top), (0, 6), textcoords="offset points", ha="center")
+        axis.plot([left] * cell.n, cell.values, "o", color="white", markeredgecolor="black", markersize=5)
+    axis.bar(at + 0.2, float(published), 0.36, color="white", edgecolor=GREY, linestyle="--")
+    axis.annotate(published, (at + 0.2, float(published)), ha="center", va="bottom", color=GREY)
+    return ours, published
 
 
 def accuracy_by_epoch(number: int, option: str, sources: Sources) -> Drawing:
     """Fig. 11, 12 or 13: the four attention cases on one data set, with Table 2's numbers."""
     data = title(option)
-    lines = sources.lines("huang_table2", data=data)
-    missing = sources.missing(lines, "huang_table2", f"data={option}")
-    if not any(line.runs for line in lines):
-        return None, missing
+    lines, missing = sources.rows("huang_table2", f"data={option}", data=data)
     longest = max(len(line.runs[0].curve) for line in lines if line.runs)
     shorter = [line.row.name for line in lines if line.runs and len(line.runs[0].curve) < longest]
     lines = [line for line in lines if line.row.name not in shorter]
     figure = PaperFigure(f"huang, Fig. {number}: accuracy on the test set of {data} by epoch", (7, 5))
-    trainings = Trainings(lines)
-    ((axis,),) = figure.axes
     names = [line.row.name.removesuffix(f" {data}") for line in lines]
-    draw_curves(axis, lines, trainings, names)
-    draw_published(axis, published_accuracies(lines))
-    legend(axis, 2)
-    figure.describe(*described(lines, names))
-    figure.note(band(lines), MAXIMA, trainings.note, without(lines))
+    draw_accuracy(figure, figure.axes[0][0], lines, MAXIMA, names=names)
+    draw_published(figure.axes[0][0], published_accuracies(lines))
     figure.note(f"Not drawn, as they were trained for fewer epochs: {', '.join(shorter)}." if shorter else "")
     return figure, missing

@@ -1,4 +1,4 @@
-"""Trained networks from their checkpoints, their test images, and pictures of images."""
+"""Trained networks from their checkpoints, and pictures of images."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -6,33 +6,34 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchvision.utils import make_grid
 
-from capsexp.data import source
-from capsexp.data.module import test_split
-from capsexp.figures.sources import Missing, Sources
+from capsexp.figures.sources import Sources
 from capsexp.results.collect import Line
 from capsexp.run.restore import Restored, restore
 
 
-def trained(sources: Sources, line: Line, *overrides: str, device: str | None = "cpu") -> Restored | Missing:
-    """The network of a row's first seed with a checkpoint; raises InputError for one that can't be used.
+def trained(sources: Sources, line: Line, *overrides: str, device: str | None = "cpu") -> Restored:
+    """The network of a row's first seed with a checkpoint.
 
     Args:
         overrides: of its configuration; see `restore`.
         device: None: a GPU where there is one.
+
+    Raises UndrawnError where there is none, InputError for one that can't be used.
     """
     for run in line.runs:
-        folder = sources.folder(run)
+        folder = sources.logs / run.name
         if folder.is_dir() and any(folder.glob("*.ckpt")):
             return restore(folder, device, overrides)
-    return sources.unlogged(line, "checkpoint")
+    raise sources.unlogged(line, "checkpoint")
 
 
-def examples(network: Restored) -> tuple[Tensor, Tensor]:
-    """The first test image of each class, [n, channels, H, W] between 0 and 1, and the labels [n].
+def first_of_each(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The first image of each class, [n, channels, H, W] between 0 and 1, and the labels [n], ascending.
 
-    Raises InputError for missing data.
+    Args:
+        images: uint8, [N, channels, H, W].
+        labels: [N].
     """
-    images, labels = test_split(source.load(network.config.data), network.config)
     first = [int((labels == label).nonzero()[0]) for label in sorted(set(labels.tolist()))]
     return images[first].float() / 255, labels[first]
 
@@ -46,5 +47,10 @@ def mosaic(images: Tensor) -> NDArray[np.float32]:
 def show(axis: Axes, picture: NDArray[np.float32] | NDArray[np.uint8]) -> None:
     """Draws a picture without ticks and without interpolation."""
     axis.imshow(picture, interpolation="none", aspect="equal", vmin=0)
+    hide(axis)
+
+
+def hide(axis: Axes) -> None:
+    """Neither ticks nor a frame."""
     axis.set(xticks=[], yticks=[])
     axis.spines[:].set_visible(False)

@@ -41,13 +41,8 @@ class SeriesStyle:
     @property
     def curve(self) -> dict[str, Any]:
         """Keywords of a plotted line."""
-        return {
-            "color": self.color,
-            "marker": self.marker,
-            "linestyle": self.line,
-            "markersize": self.size,
-            "linewidth": 1.5,
-        }
+        point = {"color": self.color, "marker": self.marker, "markersize": self.size}
+        return point | {"linestyle": self.line, "linewidth": 1.5}
 
     @property
     def bar(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from capsexp.run.module import CapsuleModule
 
 #: What is added to one dimension of the predicted capsule: from −0.25 to 0.25 in steps of 0.05.
 OFFSETS = tuple(step / 20 for step in range(-5, 6))
+MIDDLE = OFFSETS.index(0.0)
 
 
 @torch.no_grad()
@@ -28,10 +29,9 @@ def traverse(module: CapsuleModule, pixels: Tensor) -> Tensor:
     assert poses is not None
     predicted = scores[0].argmax()
     dimensions = poses.shape[-1]
-    offsets = torch.tensor(OFFSETS, device=poses.device, dtype=poses.dtype)
-    steps = torch.eye(dimensions, device=poses.device, dtype=poses.dtype)[:, None] * offsets[:, None]  # [D, 11, D]
+    steps = torch.eye(dimensions)[:, None] * torch.tensor(OFFSETS)[:, None]  # [D, 11, D]
     changed = poses.repeat(dimensions * len(OFFSETS), 1, 1)
-    changed[:, predicted] += steps.flatten(0, 1)
+    changed[:, predicted] += steps.flatten(0, 1).to(poses)
     reconstructions: Tensor = module.decoder(changed, predicted.expand(len(changed)))
     return reconstructions.view(dimensions, len(OFFSETS), *reconstructions.shape[1:])
 
@@ -47,18 +47,17 @@ def draw_traversal(axis: Axes, reconstructions: Tensor, largest: float | None = 
     Returns:
         what a colour bar needs.
     """
-    middle = OFFSETS.index(0.0)
-    unchanged = reconstructions[:, middle]
+    unchanged = reconstructions[:, MIDDLE]
     differences = (reconstructions - unchanged[:, None]).mean(dim=2)  # [D, 11, H, W]
     largest = largest or float(differences.abs().max()) or 1.0
     drawn = ScalarMappable(Normalize(-largest, largest), colormaps["PuOr"].resampled(41))  # few colours: small files
     tiles = torch.from_numpy(drawn.to_rgba(differences.numpy().reshape(-1))[:, :3]).view(*differences.shape, 3)
-    tiles[:, middle] = unchanged.movedim(1, -1).expand(*unchanged.shape[:1], *unchanged.shape[2:], 3)
+    tiles[:, MIDDLE] = unchanged.movedim(1, -1).expand(*unchanged.shape[:1], *unchanged.shape[2:], 3)
     tiles = torch.nn.functional.pad(tiles, (0, 0, 1, 0, 1, 0), value=0.6)  # grey lines between them
     dimensions, offsets, height, width, _ = tiles.shape
     axis.imshow(tiles.transpose(1, 2).reshape(dimensions * height, offsets * width, 3), interpolation="none")
-    ends = {place: f"{OFFSETS[place]:+.2f}".replace("-", "−") for place in (0, offsets - 1)} | {middle: "0"}
-    axis.set_xticks([(place + 0.5) * width for place in ends], list(ends.values()))
+    ends = {0: "−0.25", offsets - 1: "+0.25", MIDDLE: "0"}
+    axis.set_xticks([(column + 0.5) * width for column in ends], [*ends.values()])
     axis.set_yticks([(row + 0.5) * height for row in range(dimensions)], [str(row + 1) for row in range(dimensions)])
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)

@@ -1,15 +1,14 @@
 """tsai, Fig. 4: routing iterations, ablations, memory and time. Fig. 5: overlaid digits."""
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from matplotlib.axes import Axes
 
 from capsexp.errors import plural
-from capsexp.figures.curves import Drawing, band, described, draw_curves, published_accuracies, without
-from capsexp.figures.sources import Sources, Trainings
-from capsexp.figures.style import GREY, STYLES, WIDTH, PaperFigure, SeriesStyle, count_along, draw_published, legend
+from capsexp.figures.curves import Drawing, band, draw_accuracy, draw_curves, published_accuracies
+from capsexp.figures.sources import Sources, Trainings, UndrawnError
+from capsexp.figures.style import GREY, STYLES, WIDTH, PaperFigure, SeriesStyle, count_along, draw_published
 from capsexp.results.collect import Line
 from capsexp.study import studies
 
@@ -36,6 +35,10 @@ POINTS = (
     'each point that is drawn. The axes don\'t begin at 0. A with 5 iterations is published as "a uniform prediction", '
     "10 %."
 )
+OVERLAID = (
+    "Dotted levels and the numbers at the right: as published in the figure's table. Bars: mean over seeds, ± standard "
+    "deviation where there are several."
+)
 #: The labels of measures.
 COSTS = {
     "memory": "peak memory of the device, MB",
@@ -50,58 +53,52 @@ def iterations(sources: Sources) -> Drawing:
     missing = [each for study, of_study in lines.items() for each in sources.missing(of_study, study)]
     shown = [line for of_study in lines.values() for line in of_study]
     if not any(line.runs for line in shown):
-        return None, missing
+        raise UndrawnError(*missing)
     figure = PaperFigure("tsai, Fig. 4: routing iterations on CIFAR-10, simple backbone", (WIDTH, 10.5), (3, 2))
     trainings = Trainings(shown)
     (dynamic, em), (inverted, accuracy), (memory, time) = figure.axes
-    _draw_convergence((dynamic, em, inverted), lines[ROUTINGS], trainings)
-    series = [(f"{kind} routing", _labelled(lines[ROUTINGS], kind)) for kind in KINDS]
-    series += [(name, _labelled(lines[ABLATION], variant)) for variant, name in VARIANTS.items()]
-    for index, ((name, of_series), style) in enumerate(zip(series, STYLES, strict=True)):
-        _draw_points(accuracy, name, of_series, "accuracy", trainings, style, shift=0.06 * (index - 2.5))
+    best = _published_best()
+    _draw_convergence((dynamic, em, inverted), lines[ROUTINGS], trainings, best.values())
+    series = {f"{kind} routing": _labelled(lines[ROUTINGS], kind) for kind in KINDS}
+    series |= {name: _labelled(lines[ABLATION], variant) for variant, name in VARIANTS.items()}
+    for index, ((name, of_series), style) in enumerate(zip(series.items(), STYLES, strict=True)):
+        points = _draw_points(accuracy, name, of_series, "accuracy", trainings, style, shift=0.06 * (index - 2.5))
+        means = [f"{mean:.1f} % with {plural(round(at), 'iteration')}" for at, mean in points.items()]
+        figure.describe(*[f"{name}: {', '.join(means)}."] * bool(means))
+    figure.describe(*(f"Published best: {kind} {text}." for kind, text in best.items()))
     _label(accuracy, "maximum accuracy, %")
-    draw_published(accuracy, list(zip(_published_best().values(), STYLES, strict=False)), FARTHEST)
+    draw_published(accuracy, list(zip(best.values(), STYLES, strict=False)), FARTHEST)
     for axis, measure in ((memory, _memory(lines[COST])), (time, "inference")):
         _draw_points(axis, "inverted routing", lines[COST], measure, trainings, STYLES[2])
         axis.margins(y=0.15)
         _label(axis, COSTS[measure])
     figure.legend(columns=4)
-    figure.describe(
-        *_described(series), *(f"Published best: {kind} {best}." for kind, best in _published_best().items())
-    )
-    figure.note(band(lines[ROUTINGS]), BEST, POINTS, _devices(lines[COST]), trainings.listed, without(shown))
+    figure.note(band(lines[ROUTINGS]), BEST, POINTS, _devices(lines[COST]), *trainings.notes(listed=True))
     return figure, missing
 
 
 def overlaid(sources: Sources) -> Drawing:
     """Fig. 5: convergence, memory and time on DiverseMultiMNIST."""
-    study = "tsai_fig5"
-    lines = [line for line in sources.lines(study) if line.row.run]
-    missing = sources.missing(lines, study)
-    if not any(line.runs for line in lines):
-        return None, missing
+    lines, missing = sources.rows("tsai_fig5")
     figure = PaperFigure("tsai, Fig. 5: overlaid digits (DiverseMultiMNIST), CapsNets and CNNs", (WIDTH, 5), (1, 3))
-    trainings = Trainings(lines)
     curves, memory, time = figure.axes[0]
     names = [f"{line.row.name}, {line.row.published['parameters']}M" for line in lines]
-    draw_curves(curves, lines, trainings, names)
-    count_along(curves, "step (60,000 generated images)")
-    curves.set_ylabel("images with the exact set of digits, %")
+    draw_accuracy(figure, curves, lines, OVERLAID, _devices(lines), names=names, columns=1)
     draw_published(curves, published_accuracies(lines))
-    legend(curves, 1)
+    curves.set(xlabel="step (60,000 generated images)", ylabel="images with the exact set of digits, %")
     for axis, measure in ((memory, _memory(lines)), (time, "inference")):
-        _draw_bars(axis, lines, measure)
+        for at, (line, style) in enumerate(zip(lines, STYLES, strict=False)):
+            cell = line.cell(measure)
+            if cell.n:
+                axis.barh(at, cell.mean or 0, 0.6, xerr=cell.sd, **style.bar)
+        axis.set_yticks(range(len(lines)), [line.row.name.replace(" ", "\n") for line in lines])
+        axis.invert_yaxis()
         axis.set_xlabel(COSTS[measure])
-    figure.describe(*described(lines, names))
-    figure.note(band(lines), "Dotted levels and the numbers at the right: as published in the figure's table.")
-    figure.note("Bars: mean over seeds, ± standard deviation where there are several.")
-    figure.note(_devices(lines), trainings.note, without(lines))
     return figure, missing
 
 
-def _draw_convergence(axes: Sequence[Axes], lines: Sequence[Line], trainings: Trainings) -> None:
-    """A plot per routing, with one scale for all."""
-    published = _published_best()
+def _draw_convergence(axes: Sequence[Axes], lines: Sequence[Line], trainings: Trainings, best: Collection[str]) -> None:
+    """A plot per routing, with its published best, with one scale for all."""
     counts = [plural(number, "iteration") for number in range(1, 6)]
     for axis, kind in zip(axes, KINDS, strict=True):
         axis.set_title(f"{kind} routing")
@@ -110,8 +107,8 @@ def _draw_convergence(axes: Sequence[Axes], lines: Sequence[Line], trainings: Tr
     if limits := [limit for axis in drawn for limit in axis.get_ylim()]:
         low, high = min(limits), max(limits)
         reach = FARTHEST * (high - low)
-        limits += [value for value in map(float, published.values()) if low - reach <= value <= high + reach]
-    for axis, text in zip(axes, published.values(), strict=True):
+        limits += [value for value in map(float, best) if low - reach <= value <= high + reach]
+    for axis, text in zip(axes, best, strict=True):
         if limits:
             axis.set_ylim(min(limits), max(limits))
         draw_published(axis, [(text, SeriesStyle(GREY, "", "-", ""))], farthest=0)
@@ -139,44 +136,27 @@ def _draw_points(
     trainings: Trainings,
     style: SeriesStyle,
     shift: float = 0,
-) -> None:
-    """A measure by iterations. Only points of one setting are joined; each training has its name."""
+) -> dict[float, float]:
+    """Draws a measure by iterations. Only points of one setting are joined; each training has its name.
+
+    Returns:
+        the means by iterations, which are shifted in the plot.
+    """
     cells = {int(line.row.labels[-1]) + shift: line.cell(measure) for line in lines}
-    points = [(x, cell) for x, cell in cells.items() if cell.n]
-    counts = [str(cell.n) for _, cell in points]
-    settings = list(dict.fromkeys(cell.setting for _, cell in points))
-    numbers = f"n = {counts[0] if len(set(counts)) == 1 else ', '.join(counts)}" if points else ""
-    for setting in settings:
-        same = [(x, cell.mean or 0, cell.sd or 0) for x, cell in points if cell.setting == setting]
-        x, means, sds = zip(*same, strict=True)
-        label = trainings.mark(f"{name} ({numbers})", setting)
-        keywords: dict[str, Any] = {**style.curve, "label": label, "capsize": 3}
-        axis.errorbar(x, means, yerr=sds, **keywords)
-
-
-def _described(series: Sequence[tuple[str, Sequence[Line]]]) -> list[str]:
-    """For the alt text: the maximum accuracy of each series by iterations."""
-    described = []
-    for name, lines in series:
-        cells = [(line.row.labels[-1], line.cell("accuracy")) for line in lines]
-        points = [f"{cell.mean:.1f} % with {plural(int(at), 'iteration')}" for at, cell in cells if cell.n]
-        described += [f"{name}: {', '.join(points)}."] if points else []
-    return described
+    points = {x: cell for x, cell in cells.items() if cell.n}
+    counts = [str(cell.n) for cell in points.values()]
+    label = f"{name} (n = {', '.join(counts if len(set(counts)) > 1 else counts[:1])})"
+    for setting in dict.fromkeys(cell.setting for cell in points.values()):
+        same = {x: (cell.mean or 0, cell.sd or 0) for x, cell in points.items() if cell.setting == setting}
+        means, sds = zip(*same.values(), strict=True)
+        axis.errorbar([*same], means, sds, label=trainings.mark(label, setting), capsize=3, **style.curve)
+    return {x: cell.mean or 0 for x, cell in points.items()}
 
 
 def _label(axis: Axes, label: str) -> None:
     count_along(axis, "routing iterations")
     last = axis.dataLim.x1  # which points are shifted a little
     axis.set(xlim=(0.5, (round(last) if math.isfinite(last) else 5) + 0.5), ylabel=label)
-
-
-def _draw_bars(axis: Axes, lines: Sequence[Line], measure: str) -> None:
-    for place, (line, style) in enumerate(zip(lines, STYLES, strict=False)):
-        cell = line.cell(measure)
-        if cell.n:
-            axis.barh(place, cell.mean or 0, 0.6, xerr=cell.sd, **style.bar)
-    axis.set_yticks(range(len(lines)), [line.row.name.replace(" ", "\n") for line in lines])
-    axis.invert_yaxis()
 
 
 def _memory(lines: Sequence[Line]) -> str:

@@ -33,7 +33,7 @@ ANSWERS = {
 def load(folder: Path) -> dict[str, Picture]:
     """All figures that are drawn, and the answer's files, by name."""
     names = FIGURES | dict.fromkeys(ANSWERS.values(), FIGURES["answer"])
-    found = {name: _picture(folder / f"{name}.svg", name, what) for name, what in names.items()}
+    found = {name: _picture(folder / f"{name}.svg", name, entry.what) for name, entry in names.items()}
     return {name: picture for name, picture in found.items() if picture}
 
 

@@ -11,6 +11,7 @@ from matplotlib.text import Text
 from capsexp.figures import catalogue
 from capsexp.figures.sources import Sources
 from capsexp.figures.style import PaperFigure
+from capsexp.results import runs
 from capsexp.run.records import Record, run_name
 from capsexp.study import studies
 
@@ -35,12 +36,12 @@ def sources(where: Path, *records: Record, typed: Sequence[str] = ()) -> Sources
     """A folder with these records and no logs."""
     (where / "results" / "runs").mkdir(parents=True, exist_ok=True)
     write(where / "results", records)
-    return Sources(where / "results", where / "logs", typed)
+    return Sources(runs.read(where / "results")[0], where / "logs", typed)
 
 
 def drawn(name: str, made: Sources) -> PaperFigure:
     """A figure; it can be drawn."""
-    figure, _ = catalogue.find(name)(made)
+    figure, _ = catalogue.drawing(name, made)
     assert figure is not None
     return figure
 

@@ -229,7 +229,7 @@ def test_first_epochs_are_drawn_where_some_are_more_than_bounds(tmp_path: Path) 
     found = seeds("jiao_table2", "CapsNet1", [[98.0, 99.0]], SHORT)
     assert len(drawn("jiao_table2", sources(tmp_path, *found)).axes[0]) == 1
     rising = sources(tmp_path / "b", *seeds("huang_fig10", "CapsNet", [[98.0, 99.0]], SHORT))
-    figure, lacks = catalogue.find("huang_fig10")(rising)
+    figure, lacks = catalogue.drawing("huang_fig10", rising)
     assert (figure, lacks[-1].what) == (None, "every maximum is in the last epoch trained")
 
 
@@ -296,7 +296,7 @@ def test_all_figures_are_in_the_table_above() -> None:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_without_runs_a_figure_names_them_and_a_command_that_makes_them(tmp_path: Path, name: str) -> None:
-    figure, missing = catalogue.find(name)(sources(tmp_path, typed=["paths.results=elsewhere"]))
+    figure, missing = catalogue.drawing(name, sources(tmp_path, typed=["paths.results=elsewhere"]))
     assert figure is None
     assert [lack.command.split("+study=")[1].split()[0] for lack in missing] == STUDIES[name]
     for lack in missing:

@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 from support import ROOT, Trained
 from torch.utils.tensorboard import SummaryWriter
 
-from capsexp.figures import alberti, catalogue, networks, ou
+from capsexp.data import module
+from capsexp.data.source import load
+from capsexp.figures import alberti, catalogue, ou
+from capsexp.figures.networks import first_of_each
 from capsexp.figures.sources import Missing, Sources
 from capsexp.figures.traversal import traverse
 from capsexp.results.collect import Line
@@ -50,7 +53,7 @@ def test_reconstructions_of_both_networks_are_below_their_images_by_epoch(tmp_pa
     made = sources(tmp_path, capsnet, dual)
     log(made, capsnet, {epoch: image(200, epoch) for epoch in range(1, 8)})
     log(made, dual, {epoch: image(200, 10 * epoch) for epoch in range(1, 7)})  # one epoch less
-    figure, missing = catalogue.find("huang_fig8")(made)
+    figure, missing = catalogue.drawing("huang_fig8", made)
     assert figure is not None
     assert missing == []
     assert [axis.get_title() for axis in figure.axes[0]] == [
@@ -91,14 +94,14 @@ def test_the_first_seed_with_images_is_shown(tmp_path: Path) -> None:
 def test_a_run_without_images_is_missing_with_the_command_that_repeats_it(tmp_path: Path, network: str) -> None:
     (record,) = seeds("huang_fig8", network, [[50.0] * 7])
     made = sources(tmp_path, record, typed=["paths.logs=here"])
-    figure, lacks = catalogue.find("huang_fig8")(made)
+    figure, lacks = catalogue.drawing("huang_fig8", made)
     (lack,) = (each for each in lacks if each.what.startswith("no reconstructions"))
     assert figure is None
     assert lack.what == f"no reconstructions of {folder(made, record).name} in {made.logs}"
     assert lack.command == f"{repeated(record)} paths.logs=here"
     with SummaryWriter(str(events(made, record))) as writer:  # the same with files without images
         writer.add_scalar("loss", 1.0, 1)
-    assert lack in catalogue.find("huang_fig8")(made)[1]
+    assert lack in catalogue.drawing("huang_fig8", made)[1]
 
 
 @pytest.mark.parametrize(("other", "names"), [(200, ["image"]), (100, ["image", "image of DA-CapsNet"])])
@@ -118,7 +121,7 @@ def test_what_was_learned_is_not_drawn_after_a_few_epochs(tmp_path: Path, name: 
     (record,) = seeds(study, row, [[50.0] * 2], "budget.epochs=2")
     made = sources(tmp_path, record)
     log(made, record, {2: image(200, 2)})
-    figure, (lack,) = catalogue.find(name)(made)
+    figure, (lack,) = catalogue.drawing(name, made)
     assert figure is None
     assert lack.what.startswith(f"{row} was trained for 2 of ")
     assert f"+study={study}" in lack.command
@@ -128,7 +131,7 @@ def test_one_network_of_two_is_drawn_and_the_other_named(tmp_path: Path) -> None
     (record,) = seeds("huang_fig14", "CapsNet", [[50.0] * 2])
     made = sources(tmp_path, record)
     log(made, record, {2: image(200, 2)})
-    figure, (lack,) = catalogue.find("huang_fig14")(made)
+    figure, (lack,) = catalogue.drawing("huang_fig14", made)
     assert figure is not None
     assert "Without DA-CapsNet." in figure.notes
     assert lack.what == "no finished runs of DA-CapsNet"
@@ -139,14 +142,16 @@ def test_one_network_of_two_is_drawn_and_the_other_named(tmp_path: Path) -> None
 
 @pytest.fixture
 def network(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> Restored:
-    """The network of all rows."""
+    """The network of all rows that have runs."""
     restored = restore(trained.folder)
 
     def found(sources: Sources, line: Line, *overrides: str, device: str | None = "cpu") -> Restored:
+        if not line.runs:
+            raise sources.unlogged(line, "checkpoint")
         return restored
 
-    for module in (ou, alberti):
-        monkeypatch.setattr(module, "trained", found)
+    for drawing in (ou, alberti):
+        monkeypatch.setattr(drawing, "trained", found)
     return restored
 
 
@@ -158,10 +163,10 @@ def tile(picture: NDArray[np.float32], row: int, column: int) -> NDArray[np.floa
 
 def test_every_dimension_is_a_row_and_every_step_a_column(tmp_path: Path, network: Restored) -> None:
     made = sources(tmp_path, *seeds("ou_traversal", "CapsNet MNIST", [[50.0]]))
-    figure, missing = catalogue.find("ou_traversal_mnist")(made)
+    figure, missing = catalogue.drawing("ou_traversal_mnist", made)
     assert figure is not None
     assert missing == []
-    pixels, shown = networks.examples(network)
+    pixels, shown = first_of_each(*module.test_split(load(network.config.data), network.config))
     assert shown.tolist() == list(range(10))
     assert 0.9 < float(pixels.max()) <= 1
     for axis, digit in zip(figure.axes[0], (0, 5, 9), strict=True):
@@ -196,7 +201,7 @@ def test_a_run_without_checkpoint_is_missing(tmp_path: Path) -> None:
     (record,) = seeds("ou_traversal", "CapsNet MNIST", [[50.0]])
     made = sources(tmp_path, record)
     for _ in range(2):  # without the folder, and with an empty one
-        figure, (lack,) = catalogue.find("ou_traversal_mnist")(made)
+        figure, (lack,) = catalogue.drawing("ou_traversal_mnist", made)
         assert figure is None
         assert lack == Missing(f"no checkpoint of {folder(made, record).name} in {made.logs}", repeated(record))
         folder(made, record).mkdir(parents=True, exist_ok=True)
@@ -215,7 +220,7 @@ def test_a_damaged_checkpoint_is_a_line(tmp_path: Path) -> None:
 
 def test_accuracy_under_each_map_beside_the_published_numbers(tmp_path: Path, network: Restored) -> None:
     made = sources(tmp_path, *seeds("alberti_affine", "CapsNet", [[50.0]], "budget.epochs=1"))
-    figure, (lack,) = catalogue.find("alberti_affine")(made)
+    figure, (lack,) = catalogue.drawing("alberti_affine", made)
     assert figure is not None
     assert lack.what == "no finished runs of CNN"
     assert "Without CNN." in figure.notes
@@ -241,13 +246,13 @@ def test_the_command_for_missing_runs_makes_the_figure(tmp_path: Path, name: str
     if "CAPSEXP_DATA" not in os.environ:
         pytest.skip("CAPSEXP_DATA is not set")
     made = sources(tmp_path, typed=[f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs"])
-    figure, missing = catalogue.find(name)(made)
+    figure, missing = catalogue.drawing(name, made)
     assert figure is None
     small = ("budget.epochs=1", "budget.width=0.04", "budget.train_images=64", "trainer=cpu", "seed=0")
     for lack in missing:
         words = [word for word in lack.command.split()[1:] if not word.startswith("seed=")]
         subprocess.run([sys.executable, *words, *small, "budget.test_images=500"], cwd=ROOT, check=True)
-    again = Sources(made.results, made.logs, made.typed)
+    again = sources(tmp_path, typed=made.typed)
     drawn, lines = catalogue.draw(name, again, tmp_path)
     assert drawn
     assert lines == [f"wrote {tmp_path}/{name}.png {tmp_path}/{name}.svg {tmp_path}/{name}.txt"]
