@@ -11,21 +11,12 @@ fields, by layer and routing iteration; the attention maps; and, for a network w
 what changes in it with each dimension of the predicted capsule.
 """
 
-import dataclasses
 import json
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from capsexp.cli import Parser, end_with, folder
-from capsexp.data.folder import pictures
-from capsexp.data.reader import fit
 from capsexp.errors import InputError
 from capsexp.files import write_file
-
-if TYPE_CHECKING:
-    from capsexp.inspect.analysis import InputImage
-    from capsexp.run.restore import Restored
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -40,7 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
             raise InputError(f"{key}: not used here; data=NAME and data.root, data.path are")
     if options.output and options.output.suffix != ".png":
         raise InputError(f"--output={options.output}: must be the name of a .png file")
-    from capsexp.inspect.analysis import analyse, to_json  # torch takes seconds to import
+    from capsexp.inspect.analysis import analyse, input_image, to_json  # torch takes seconds to import
     from capsexp.inspect.picture import picture
     from capsexp.run.restore import restore
 
@@ -53,28 +44,6 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{analysis.image.name}: {analysis.title} ({score})")
     print(f"picture {path}")
     print(f"numbers {path.with_suffix('.json')}")
-
-
-def input_image(restored: "Restored", image: str) -> "InputImage":
-    """A test image by its number, or the image in a file; raises InputError."""
-    import torch
-
-    from capsexp.data import source
-    from capsexp.data.module import test_split
-    from capsexp.inspect.analysis import InputImage
-
-    config, data = restored.config, restored.config.data
-    if not re.fullmatch(r"[+-]?\d+", image):
-        pixels = fit(pictures([Path(image)], data.size, data.channels), data.size, data.channels, data.name)
-        return InputImage(Path(image).name, torch.from_numpy(pixels[0]).float() / 255, None)
-    whole = dataclasses.replace(config, budget=dataclasses.replace(config.budget, test_images=None))
-    images, labels = test_split(source.load(data), whole)
-    number = int(image)
-    if not 0 <= number < len(labels):
-        raise InputError(f"image {number}: must be from 0 to {len(labels) - 1}, the test images of {data.name}")
-    label = labels[number]
-    classes = [int(label)] if label.ndim == 0 else label.nonzero().flatten().tolist()
-    return InputImage(f"{data.name} test image {number}", images[number].float() / 255, classes)
 
 
 if __name__ == "__main__":

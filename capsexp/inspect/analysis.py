@@ -1,13 +1,18 @@
 """A network's results for one image: prediction, contributions of child capsules, attention, reconstructions."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from capsexp.data.source import class_names
-from capsexp.errors import RunError
+from capsexp.data import source
+from capsexp.data.folder import pictures
+from capsexp.data.module import test_split
+from capsexp.data.reader import fit
+from capsexp.errors import InputError, RunError
 from capsexp.figures.traversal import OFFSETS, traverse
 from capsexp.inspect.receptive_field import ReceptiveFields, receptive_fields
 from capsexp.nn.losses import reconstruction_loss
@@ -25,6 +30,22 @@ class InputImage(NamedTuple):
     name: str
     pixels: Tensor  # [channels, H, W], between 0 and 1
     labels: list[int] | None
+
+
+def input_image(restored: Restored, image: str) -> InputImage:
+    """A test image by its number, or the image in a file; raises InputError."""
+    config, data = restored.config, restored.config.data
+    if not re.fullmatch(r"[+-]?\d+", image):
+        pixels = fit(pictures([Path(image)], data.size, data.channels), data.size, data.channels, data.name)
+        return InputImage(Path(image).name, torch.from_numpy(pixels[0]).float() / 255, None)
+    whole = replace(config, budget=replace(config.budget, test_images=None))
+    images, labels = test_split(source.load(data), whole)
+    number = int(image)
+    if not 0 <= number < len(labels):
+        raise InputError(f"image {number}: must be from 0 to {len(labels) - 1}, the test images of {data.name}")
+    label = labels[number]
+    classes = [int(label)] if label.ndim == 0 else label.nonzero().flatten().tolist()
+    return InputImage(f"{data.name} test image {number}", images[number].float() / 255, classes)
 
 
 class ChildCapsule(NamedTuple):
@@ -64,27 +85,24 @@ class LayerAnalysis:
         """The contribution of the children at their receptive fields, [size, size]; NaN where no child has a parent."""
         assert self.fields is not None
         contribution = self.contribution(iteration)
-        height, width = (self._with_parents(size) for size in contribution.shape)
+        height, width = contribution.shape
+        if self.captured.window is not None:  # whose stride may leave out the last rows and columns
+            kernel, stride = self.captured.window
+            height, width = (size - (size - kernel) % stride for size in (height, width))
         fields = ReceptiveFields(self.fields.rows[:height], self.fields.columns[:width])
         return fields.to_pixels(contribution[:height, :width])
-
-    def _with_parents(self, positions: int) -> int:
-        """How many rows, or columns, of so many lie in some window: a stride may leave out the last."""
-        if self.captured.window is None:
-            return positions
-        kernel, stride = self.captured.window
-        return (positions - kernel) // stride * stride + kernel
 
     def strongest(self) -> list[ChildCapsule]:
         """The children with the largest coefficient × presence in the last iteration."""
         contributions = (self.coefficients[-1] * self.presence).flatten()
-        chosen = contributions.topk(min(STRONGEST, len(contributions))).indices
-        return [self._child(*map(int, torch.unravel_index(index, self.presence.shape))) for index in chosen]
-
-    def _child(self, row: int, column: int, kind: int) -> ChildCapsule:
-        at = (row, column, kind)
-        coefficients = [float(each[at]) for each in self.coefficients]
-        return ChildCapsule(*at, float(self.presence[at]), coefficients, self.fields and self.fields.box(row, column))
+        children = []
+        for index in contributions.topk(min(STRONGEST, len(contributions))).indices:
+            row, column, kind = at = tuple(map(int, torch.unravel_index(index, self.presence.shape)))
+            coefficients, box = [float(each[at]) for each in self.coefficients], None
+            if self.fields is not None:
+                box = self.fields.box(row, column)
+            children.append(ChildCapsule(row, column, kind, float(self.presence[at]), coefficients, box))
+        return children
 
 
 @dataclass(frozen=True)
@@ -111,7 +129,7 @@ class Analysis:
     @property
     def class_names(self) -> list[str]:
         """In the order of the labels."""
-        return class_names(self.restored.config.data)
+        return source.class_names(self.restored.config.data)
 
     @property
     def title(self) -> str:

@@ -27,16 +27,13 @@ HEAT = "viridis"  # its lightness grows monotonically, so that it can be printed
 CASED = [withStroke(linewidth=2.5, foreground="white")]  # visible on black, too
 SMALL, TINY = 9, 8  # points
 
-#: A row of the picture: its height in inches, and the function that draws it.
-Row = tuple[float, Callable[[SubFigure], None]]
-
 
 def picture(analysis: Analysis) -> bytes:
     """A PNG file; the same bytes for the same image and checkpoint."""
-    rows: list[Row] = [(2.7, partial(_prediction, analysis))]
-    placed = [layer for layer in analysis.layers if layer.fields is not None]
-    rows += [(2.7, partial(_routing, analysis, layer)) for layer in placed]
-    rows += [(2.9, partial(_strongest, analysis, layer)) for layer in placed[-1:]]
+    rows: list[tuple[float, Callable[[SubFigure], None]]] = [(2.7, partial(_prediction, analysis))]  # heights in inches
+    with_fields = [layer for layer in analysis.layers if layer.fields is not None]
+    rows += [(2.7, partial(_routing, analysis, layer)) for layer in with_fields]
+    rows += [(2.9, partial(_strongest, analysis, layer)) for layer in with_fields[-1:]]
     if analysis.captured.attention:
         rows.append((2.5, partial(_attention, analysis)))
     if analysis.traversal is not None:
@@ -55,15 +52,16 @@ def picture(analysis: Analysis) -> bytes:
 
 def _prediction(analysis: Analysis, part: SubFigure) -> None:
     """The image, the scores, the reconstruction."""
-    image, restored, drawn = analysis.image, analysis.restored, analysis.reconstruction
+    image, restored, reconstructed = analysis.image, analysis.restored, analysis.reconstruction
     _title(part, f"{image.name}: {analysis.title}   ({restored.name}, epoch {restored.epoch})")
-    axes = part.subplots(1, 2 if drawn is None else 4, width_ratios=[1, 2.2] + ([] if drawn is None else [1, 1.2]))
+    widths = [1, 2.2] if reconstructed is None else [1, 2.2, 1, 1.2]
+    axes = part.subplots(1, len(widths), width_ratios=widths)
     _image(axes[0], image.pixels, "input")
     draw_scores(axes[1], analysis)
-    if drawn is not None:
-        _image(axes[2], drawn, "reconstruction")
-        _image(axes[3], torch.zeros_like(drawn), "reconstruction − input")
-        difference = axes[3].imshow((drawn - image.pixels).mean(dim=0), cmap="PuOr", vmin=-1, vmax=1)
+    if reconstructed is not None:
+        _image(axes[2], reconstructed, "reconstruction")
+        _image(axes[3], torch.zeros_like(reconstructed), "reconstruction − input")
+        difference = axes[3].imshow((reconstructed - image.pixels).mean(dim=0), cmap="PuOr", vmin=-1, vmax=1)
         part.colorbar(difference, ax=axes[3], shrink=0.8)
 
 
@@ -147,19 +145,19 @@ def _boxes(axis: Axes, children: Sequence[ChildCapsule]) -> None:
     for number, child in enumerate(children, 1):
         if child.box is not None:
             numbers.setdefault(child.box, []).append(number)
-    for (top, left, bottom, right), here in numbers.items():
-        style = STYLES[here[0] - 1]
+    for (top, left, bottom, right), of_box in numbers.items():
+        style = STYLES[of_box[0] - 1]
         box = Rectangle((left - 0.5, top - 0.5), right - left, bottom - top, fill=False, path_effects=CASED)
         box.set(edgecolor=style.color, linestyle=style.line)
         axis.add_patch(box)
         middle = ((left + right - 1) / 2, (top + bottom - 1) / 2)
-        axis.annotate(",".join(map(str, here)), middle, color=style.color, ha="center", va="center", path_effects=CASED)
+        axis.annotate(
+            ",".join(map(str, of_box)), middle, color=style.color, ha="center", va="center", path_effects=CASED
+        )
 
 
 def _label_iterations(axis: Axes, count: int) -> None:
-    axis.set_xticks(range(1, count + 1))
-    axis.set_xlim(0.5, count + 0.5)
-    axis.set_xlabel("iteration")
+    axis.set(xticks=range(1, count + 1), xlim=(0.5, count + 0.5), xlabel="iteration")
 
 
 def _attention(analysis: Analysis, part: SubFigure) -> None:
@@ -196,9 +194,8 @@ def _enlarged(values: Tensor, size: int) -> Tensor:
     """A feature map [h, h] with each position repeated to the size of its pixels: [size, size], NaN at the border."""
     stride = size // len(values)
     large = values.repeat_interleave(stride, 0).repeat_interleave(stride, 1)
-    before = (size - len(large)) // 2
-    after = size - len(large) - before
-    return torch.nn.functional.pad(large, (before, after, before, after), value=math.nan)
+    before, odd = divmod(size - len(large), 2)
+    return torch.nn.functional.pad(large, (before, before + odd) * 2, value=math.nan)
 
 
 def _traversal(analysis: Analysis, traversal: Tensor, part: SubFigure) -> None:
@@ -219,8 +216,7 @@ def _title(part: SubFigure, text: str) -> None:
 def _image(axis: Axes, pixels: Tensor, title: str) -> None:
     axis.imshow(pixels.movedim(0, -1).squeeze(-1), cmap="gray", vmin=0, vmax=1)
     axis.set_title(title, fontsize=SMALL)
-    axis.set_xticks([])
-    axis.set_yticks([])
+    axis.set(xticks=[], yticks=[])
 
 
 def _heat(axis: Axes, analysis: Analysis, heat: Tensor, title: str, scale: Tensor) -> ScalarMappable:

@@ -18,7 +18,7 @@ from support import Program, Trained, composed_config, train
 from capsexp.data import source
 from capsexp.errors import InputError
 from capsexp.inspect import __main__ as inspect
-from capsexp.inspect.analysis import InputImage, analyse, to_json
+from capsexp.inspect.analysis import InputImage, analyse, input_image, to_json
 from capsexp.inspect.picture import draw_scores, picture
 from capsexp.run.build import build
 from capsexp.run.capture import capture
@@ -165,7 +165,7 @@ def test_an_image_file_is_averaged_down_and_made_grey(
 def test_a_grey_file_for_a_network_on_colour_images(cnn: Restored, tmp_path: Path) -> None:
     Image.fromarray(packaged()[0][0]).save(tmp_path / "grey.png")
     colour = dataclasses.replace(cnn, config=composed_config("data=svhn", "data.size=28"))
-    pixels = inspect.input_image(colour, f"{tmp_path}/grey.png").pixels
+    pixels = input_image(colour, f"{tmp_path}/grey.png").pixels
     assert pixels.shape == (3, 28, 28)
     torch.testing.assert_close(pixels, torch.from_numpy(packaged()[0][0]).expand(3, 28, 28) / 255)
 
@@ -259,7 +259,7 @@ def test_a_wrong_image_is_one_line(
 ) -> None:
     monkeypatch.chdir(bad_files)
     with pytest.raises(InputError) as error:
-        inspect.input_image(cnn, image)
+        input_image(cnn, image)
     assert str(error.value) == expected
 
 
