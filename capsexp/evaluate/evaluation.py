@@ -1,6 +1,8 @@
-"""Accuracy of a trained network on test images, by class, and its confusion matrix."""
+"""A trained network on test images: accuracy, by class too, and confusion matrix; on images in files: their classes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 import torch
@@ -8,30 +10,40 @@ from torch import Tensor
 
 from capsexp import Log
 from capsexp.data import source
+from capsexp.data.folder import pictures
 from capsexp.data.loader import DeviceLoader
 from capsexp.data.module import Split, test_split
-from capsexp.data.source import class_names
+from capsexp.data.reader import fit
 from capsexp.nn.losses import multi_hot
 from capsexp.run.restore import Restored
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A pass over test images. The prediction is the class with the highest score, or all above a threshold."""
+    """A pass over test images. The prediction is the class with the highest score, or all above a threshold.
+
+    Args:
+        images: how many.
+        note: what the data files are, where they aren't the published ones.
+        accuracy: in percent.
+        loss: the mean over the images.
+        confusion: [J, J], images by true class (rows) and prediction (columns); None for sets of classes.
+        classes: [J, 4], a row per class: precision, recall and f1 in percent, NaN where undefined; images of the class.
+    """
 
     images: int
-    note: str | None  # what the data files are, where they aren't the published ones
-    accuracy: float  # percent
+    note: str | None
+    accuracy: float
     loss: float
-    confusion: pd.DataFrame | None  # images by true class (rows) and prediction (columns); None for sets of classes
-    classes: pd.DataFrame  # a row per class: precision, recall, f1 in percent, NaN where undefined; images
+    confusion: pd.DataFrame | None
+    classes: pd.DataFrame
 
 
 def evaluate(restored: Restored, log: Log = print) -> Evaluation:
     """The network on the test images of its configuration; raises InputError for missing data."""
     images = source.load(restored.config.data, log)
     loss, accuracy, scores, labels = evaluate_split(restored, test_split(images, restored.config))
-    names = class_names(restored.config.data)
+    names = source.class_names(restored.config.data)
     true = multi_hot(labels, len(names)).bool()
     threshold = restored.module.eval_metrics.threshold
     predicted = scores > threshold if threshold is not None else multi_hot(scores.argmax(dim=1), len(names)).bool()
@@ -56,8 +68,24 @@ def evaluate_split(restored: Restored, split: Split) -> tuple[float, float, Tens
             output = module.loss_and_scores(batch)
             module.eval_metrics.update(*output, batch.labels)
             scores.append(output.scores.float())
-    found = module.eval_metrics.results("test")
-    return found["test_loss"], found["test_accuracy"], torch.cat(scores).cpu(), labels.cpu()
+    results = module.eval_metrics.results("test")
+    return results["test_loss"], results["test_accuracy"], torch.cat(scores).cpu(), labels.cpu()
+
+
+def predictions(restored: Restored, files: Sequence[Path]) -> pd.DataFrame:
+    """A row a file: file, class, score, next (the next best class), next_score.
+
+    Raises InputError that names the files which are no images.
+    """
+    data, names = restored.config.data, source.class_names(restored.config.data)
+    pixels = fit(pictures(files, data.size, data.channels), data.size, data.channels, data.name)
+    batches = torch.split(torch.from_numpy(pixels), restored.config.trainer.eval_batch_size)
+    scores = torch.cat([restored(batch.to(restored.module.device).float() / 255).scores.float() for batch in batches])
+    best, classes = scores.cpu().topk(2)  # [files, 2]
+    table: dict[str, object] = {"file": files}
+    for at, (name, score) in enumerate((("class", "score"), ("next", "next_score"))):
+        table |= {name: [names[label] for label in classes[:, at].tolist()], score: best[:, at].numpy()}
+    return pd.DataFrame(table)
 
 
 def confusion_matrix(true: Tensor, predicted: Tensor, names: list[str]) -> pd.DataFrame:

@@ -32,7 +32,7 @@ _CHUNK = 250  # images mapped at a time
 
 
 def robustness(restored: Restored, grid: Mapping[str, Sequence[float]] = GRID, log: Log = print) -> pd.DataFrame:
-    """A row a map: map (rotation, shear or scale), value, accuracy in percent, images.
+    """A row per map: map, a kind of `grid`; value, in the unit of GRID; accuracy in percent; images, how many.
 
     The test images are rotated, sheared or scaled about their centre; outside of them is black, and what leaves the
     image is lost. Those of affine MNIST are its digits in the middle of the canvas, without its own maps.

@@ -11,6 +11,7 @@ from support import ROOT, Trained
 
 from capsexp.errors import InputError
 from capsexp.evaluate import __main__ as command
+from capsexp.evaluate import output
 from capsexp.evaluate.evaluation import Evaluation, by_class, confusion_matrix
 from capsexp.evaluate.robustness import GRID
 from capsexp.run.restore import restore
@@ -54,7 +55,7 @@ def hundred() -> Evaluation:
 
 def test_of_a_hundred_classes_the_ten_worst_are_printed(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
     restored = restore(trained.folder)
-    command.print_evaluation(restored, hundred())
+    output.print_evaluation(restored, hundred())
     printed = capsys.readouterr().out
     assert "the ten worst of 100 classes (--output=FILE has all)" in printed
     assert "\nclass9 " in printed
@@ -70,7 +71,7 @@ def test_undefined_numbers_are_null(trained: Trained) -> None:
     never = torch.eye(3).bool()[[0, 0, 1]]  # class c has no image, and is never predicted
     names = ["a", "b", "c"]
     evaluation = Evaluation(3, None, 100.0, float("nan"), None, by_class(never, never, names))
-    numbers = json.loads(json.dumps(command.to_json(restore(trained.folder), evaluation, None), allow_nan=False))
+    numbers = json.loads(json.dumps(output.to_json(restore(trained.folder), evaluation, None), allow_nan=False))
     assert numbers["loss"] is None
     assert numbers["classes"] == [
         {"class": "a", "precision": 100, "recall": 100, "f1": 100, "images": 2},

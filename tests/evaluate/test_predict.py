@@ -10,7 +10,7 @@ from PIL import Image
 from support import Program, Trained, composed_config
 
 from capsexp.data import source
-from capsexp.evaluate.predict import predictions
+from capsexp.evaluate.evaluation import predictions
 from capsexp.run.restore import restore
 
 

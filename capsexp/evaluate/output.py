@@ -1,0 +1,84 @@
+"""An evaluation on the terminal, and as JSON."""
+
+import math
+from typing import Any
+
+import pandas as pd
+
+from capsexp.evaluate.evaluation import Evaluation, most_confused
+from capsexp.run.restore import Restored
+from capsexp.tables.pages import Table
+from capsexp.tables.terminal import print_table
+
+MANY = 20  # classes: of more, the ten worst are printed and no matrix
+
+
+def to_json(restored: Restored, evaluation: Evaluation, maps: pd.DataFrame | None) -> dict[str, Any]:
+    """All numbers of an evaluation; null where they are undefined."""
+    classes = evaluation.classes.astype(object).where(evaluation.classes.notna(), None)
+    return {
+        "checkpoint": str(restored.path),
+        "run": restored.name,
+        "epoch": restored.epoch,
+        "data": restored.config.data.name,
+        "note": evaluation.note,
+        "device": restored.module.device.type,
+        "precision": restored.precision,
+        "images": evaluation.images,
+        "accuracy": evaluation.accuracy,
+        "loss": evaluation.loss if math.isfinite(evaluation.loss) else None,
+        "classes": classes.reset_index(names="class").to_dict("records"),
+        "confusion": None if evaluation.confusion is None else evaluation.confusion.to_numpy().tolist(),
+        "robustness": None if maps is None else maps.to_dict("records"),
+    }
+
+
+def print_evaluation(restored: Restored, evaluation: Evaluation) -> None:
+    """Prints accuracy, loss and the tables of the classes; of many classes only the worst."""
+    note = f" ({evaluation.note})" if evaluation.note else ""
+    device = f"on {restored.module.device.type} in {restored.precision}"
+    right = "accuracy" if evaluation.confusion is not None else "accuracy (exactly the right set of classes)"
+    print(f"{restored.name}, {restored.path.name}, after epoch {restored.epoch}")
+    print(f"{evaluation.images:,} test images of {restored.config.data.name}{note}, {device}")
+    print(f"{right} {evaluation.accuracy:.2f} %, loss {evaluation.loss:.4f}\n")
+    shown, title = evaluation.classes, "by class"
+    if len(shown) > MANY:
+        title = f"the ten worst of {len(shown)} classes (--output=FILE has all)"
+        shown = shown.sort_values("f1", kind="stable", na_position="last").head(10)
+    rows = [
+        [str(name), *("–" if math.isnan(value) else f"{value:.2f}" for value in percents), f"{images:,}"]
+        for name, *percents, images in shown.itertuples()
+    ]
+    _print_table(title, ["class", "precision %", "recall %", "F1 %", "images"], rows)
+    if evaluation.confusion is not None:
+        _print_confusion(evaluation.confusion)
+
+
+def print_robustness(maps: pd.DataFrame) -> None:
+    """Prints the accuracies under affine maps, two columns a kind of map."""
+    titles, columns = [], []
+    for kind, of_kind in maps.groupby("map", sort=False):
+        titles += ["rotation °" if kind == "rotation" else str(kind), "%"]
+        columns += [[f"{value:g}" for value in of_kind.value], [f"{accuracy:.2f}" for accuracy in of_kind.accuracy]]
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    _print_table("accuracy when all images are rotated, sheared or scaled", titles, rows, 0)
+
+
+def _print_confusion(confusion: pd.DataFrame) -> None:
+    names = [str(name) for name in confusion]
+    if len(names) <= MANY:
+        numbers = [str(number) for number in range(len(names))]
+        rows = [
+            [number if name == number else f"{number} {name}", *(str(count or "·") for count in counts)]
+            for number, name, counts in zip(numbers, names, confusion.to_numpy().tolist(), strict=True)
+        ]
+        _print_table("images by true class (rows) and prediction (columns)", ["", *numbers], rows)
+    pairs = [[true, predicted, str(images)] for true, predicted, images in most_confused(confusion, 10)]
+    if pairs:
+        _print_table("most often confused", ["true class", "prediction", "images"], pairs, 2)
+
+
+def _print_table(title: str, columns: list[str], rows: list[list[str]], names: int = 1) -> None:
+    """Prints a table; `names` is the number of columns that are left-aligned."""
+    print_table(Table(title, columns, "l" * names + "r" * (len(columns) - names), rows))
+    print()
