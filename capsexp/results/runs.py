@@ -50,7 +50,7 @@ class Run:
     censored: bool = False  # the maximum is in the last epoch, so that `first_epoch` and `within` are lower bounds
     curve: Sequence[float] = ()  # the test accuracy in percent after each epoch
     curves: Mapping[str, Sequence[float]] = field(default_factory=dict)  # see `_curves`
-    correct: Json | None = None  # a bit a test image: records.packed
+    correct: Json | None = None  # a bit a test image, records.packed, where others would test on other images
     dataset: str  # a digest of the data set and its split
     images: int | None = None  # the test images
     official: bool  # everybody tests on the same images
@@ -79,25 +79,25 @@ def read(results: Path) -> tuple[list[Run], list[str]]:
     """
     if not results.is_dir():
         raise InputError(f"{results}: no such folder; the records are in results/runs")
-    found, problems = [], []
+    runs, problems = dict[Path, Run](), list[str]()
     for path in sorted((results / "runs").glob("*.json")):
         try:
-            found.append((path, read_run(path)))
+            runs[path] = read_run(path)
         except InputError as error:
             problems.append(printable(str(error)))
-    return [*(run for _, run in found), *_beginnings(found)], problems
+    return [*runs.values(), *_beginnings(runs)], problems
 
 
-def _beginnings(found: Sequence[tuple[Path, Run]]) -> Iterator[Run]:
+def _beginnings(runs: Mapping[Path, Run]) -> Iterator[Run]:
     """The first epochs of whole trainings, as runs of so many epochs, where a network was trained so with several seeds
     and these are missing: what a schedule or a loss does in them must not depend on the run's length.
 
     The records are read again: few are needed, and all of them would fill the memory.
     """
-    there = {(run.condition, run.setting, run.seed) for _, run in found}
-    seeds = Counter((run.dataset, run.condition, run.setting) for _, run in found)
+    there = {(run.condition, run.setting, run.seed) for run in runs.values()}
+    seeds = Counter((run.dataset, run.condition, run.setting) for run in runs.values())
     settings = {(dataset, setting) for (dataset, _, setting), count in seeds.items() if count > 1}
-    for path, run in found:
+    for path, run in runs.items():
         if run.state != "finished" or run.protocol != "paper" or run.setting.epochs:
             continue
         wanted = [
@@ -109,8 +109,7 @@ def _beginnings(found: Sequence[tuple[Path, Run]]) -> Iterator[Run]:
             and setting.epochs[0] < len(run.curve)
             and (run.condition, setting, run.seed) not in there
         ]
-        record = records.read(path) if wanted else None
-        if record is not None and not _depends_on_length(record):
+        if wanted and not _depends_on_length(record := records.read(path)):
             yield from (_first(record, epochs) for epochs in wanted)
 
 
@@ -134,11 +133,11 @@ def _first(record: Record, epochs: int) -> Run:
 
 def distinct(runs: Iterable[Run]) -> list[Run]:
     """The finished ones, each training once: of the same under another name of its budget, the one started first."""
-    found: dict[tuple[str, Setting, str, int], Run] = {}
+    first: dict[tuple[str, Setting, str, int], Run] = {}
     for run in sorted(runs, key=lambda run: (run.started, run.key)):
         if run.state == "finished":
-            found.setdefault((run.condition, run.setting, run.protocol, run.seed), run)
-    return [*found.values()]
+            first.setdefault((run.condition, run.setting, run.protocol, run.seed), run)
+    return [*first.values()]
 
 
 def take_in(folder: Path, results: Path) -> tuple[list[Path], list[Path], list[str]]:
@@ -153,8 +152,8 @@ def take_in(folder: Path, results: Path) -> tuple[list[Path], list[Path], list[s
     for path in sorted([*folder.glob("*.json"), *folder.glob("runs/*.json")]):
         target = results / "runs" / path.name
         try:
-            if (found := read_run(path)).selected_by is None:
-                raise InputError(f"{path}: of a failed run ({found.error})")
+            if (run := read_run(path)).selected_by is None:
+                raise InputError(f"{path}: of a failed run ({run.error})")
             if _is_finished(target):
                 kept.append(target)
                 continue
@@ -175,24 +174,27 @@ def _is_finished(path: Path) -> bool:
 def read_run(path: Path) -> Run:
     """The run of a record's file; raises InputError."""
     try:
-        found = run_of(records.read(path))
+        run = run_of(records.read(path))
     except CapsexpError as error:
         raise InputError(str(error)) from None
     except (OSError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not a record ({type(error).__name__}: {first_line(error)}){REMEDY}") from None
-    if path.stem != found.name:
-        raise InputError(f"{path}: is the record of {found.name}; rename or remove it")
-    return found
+    if path.stem != run.name:
+        raise InputError(f"{path}: is the record of {run.name}; rename or remove it")
+    return run
 
 
 def run_of(record: Record) -> Run:
     """The run of a record; raises LookupError, TypeError for a bad one."""
     identity, provenance, finished = record.identity, record.provenance, record.status == "finished"
     paper = identity["protocol"] == "paper"
-    evaluated = [epoch["test_accuracy" if paper else "heldout_accuracy"] for epoch in record.epochs]
+    columns = {name: [epoch[name] for epoch in record.epochs] for name in (record.epochs or [{}])[0]}
+    evaluated = columns.get("test_accuracy" if paper else "heldout_accuracy", [])
+    images = record.data.get("test_images") or tested_images(identity)  # of older records as far as known
+    official = has_official_test_set(identity) and record.config["data"].get("official", True)
     measures: Json = {}
     if finished:
-        measures = _paper_measures(record, evaluated) if paper else {"accuracy": record.heldout_accuracy}
+        measures = _paper_measures(record, columns, images) if paper else {"accuracy": record.heldout_accuracy}
     commits = filter(None, provenance.get("commits") or [provenance.get("commit")])
     return Run(
         name=records.run_name(identity),
@@ -207,19 +209,19 @@ def run_of(record: Record) -> Run:
         measures={name: value for name, value in measures.items() if value is not None},
         selected_by=max(evaluated) if finished else None,
         censored=finished and record.first_epoch_to_max == len(record.epochs),
-        curve=evaluated if paper else [],
-        curves=_curves(record) if finished else {},
-        correct=record.correct,
+        curve=array("d", evaluated if paper else []),
+        curves=_curves(columns) if finished else {},
+        correct=None if official else record.correct,
         dataset=records.key_of({name: part for name, part in identity["data"].items() if name != "note"}),
-        images=_tested(record),
-        official=has_official_test_set(identity) and record.config["data"].get("official", True),
+        images=images,
+        official=official,
         data=identity["data"][NAME],
         network=identity["model"][NAME],
         routing=identity["routing"][NAME],
         iterations=record.config["routing"].get("iterations"),
         attention=" + ".join(ATTENTION[key] for key in ATTENTION if record.config["attention"].get(key)) or "none",
         parameters=record.parameters,
-        hours=sum(map(records.epoch_seconds, record.epochs)) / 3600,
+        hours=sum(sum(values) for name, values in columns.items() if name.endswith("_seconds")) / 3600,
         started=provenance["started"],
         device=provenance["device"],
         cores=provenance.get("cores"),
@@ -231,35 +233,30 @@ def run_of(record: Record) -> Run:
     )
 
 
-def _curves(record: Record) -> dict[str, "array[float]"]:
-    """Accuracy and loss after each epoch, of training and test images, or those held out; NaN where there is none."""
-    found = {}
-    for epoch in record.epochs[:1]:
-        for name in epoch:
-            part, _, quantity = name.rpartition("_")
-            if quantity in ("accuracy", "loss"):
-                values = (one[name] for one in record.epochs)
-                key = f"{'train' if part == 'train' else 'test'} {quantity}"
-                found[key] = array("d", [math.nan if value is None else value for value in values])
-    return found
+def _curves(columns: Mapping[str, Sequence[float | None]]) -> dict[str, "array[float]"]:
+    """Accuracy and loss after each epoch, of training and test images, or those held out; NaN where there is none.
+
+    In single precision, which is enough to draw them: of thousands of runs they take most of the memory.
+    """
+    return {
+        f"{'train' if name.startswith('train') else 'test'} {quantity}": array(
+            "f", [math.nan if value is None else value for value in values]
+        )
+        for name, values in columns.items()
+        if (quantity := name.rpartition("_")[2]) in ("accuracy", "loss")
+    }
 
 
-def _tested(record: Record) -> int | None:
-    """The number of test images; of older records as far as known."""
-    return record.data.get("test_images") or tested_images(record.identity)
-
-
-def _paper_measures(record: Record, accuracies: list[float]) -> Json:
-    images = _tested(record)
-    seconds = median(epoch["test_seconds"] for epoch in record.epochs)
+def _paper_measures(record: Record, columns: Mapping[str, list[float]], images: int | None) -> Json:
+    accuracies, maximum = columns["test_accuracy"], record.max_accuracy or 0.0
     return {
         "accuracy": record.max_accuracy,
         "last": record.last_accuracy,
         "first_epoch": record.first_epoch_to_max,
-        "within": next(i for i, a in enumerate(accuracies, 1) if a >= max(accuracies) - NEAR - ZERO),
+        "within": next(i for i, accuracy in enumerate(accuracies, 1) if accuracy >= maximum - NEAR - ZERO),
         "first_five": mean(accuracies[:5]) if len(accuracies) >= 5 else None,
         "seconds": record.seconds_per_epoch,
         "memory": record.peak_memory_mb["device"],
         "host": record.peak_memory_mb["host"],
-        "inference": images and 1000 * seconds * BATCH / images,
+        "inference": images and 1000 * median(columns["test_seconds"]) * BATCH / images,
     }

@@ -300,6 +300,7 @@ def _check_claim(claim: Claim, rows: set[str]) -> None:
         raise InputError(f"claims: {claim.text}: margin={claim.margin}: must be positive with {needing}, else missing")
 
 
+@cache
 def _read(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -106,7 +106,7 @@ def test_the_first_epochs_of_a_whole_training_are_a_shorter_one_of_its_seed(tmp_
     (part,) = (one for one in found if one.part)  # CBAM has its own seed 0, and three epochs have one seed
     assert part.name == f"first 2 epochs of {whole[0].key}"
     assert [part.measures[name] for name in ("accuracy", "first_epoch", "last")] == [10.2, 2, 10.2]
-    assert part.curve == [10.0, 10.2]
+    assert [*part.curve] == [10.0, 10.2]
     made = results(study(), [*short, *whole])
     assert part.setting == line_of(made, "B", main=False).setting
     assert sum(not one.part for one in found) == 6
