@@ -40,7 +40,7 @@ MEASURES: dict[Measure, str] = {
 #: The verdicts on an increase from A to B, where nothing is claimed.
 WORDS = {"supported": "B is higher", "contradicted": "B is lower"}
 
-NOTE = (
+NOTE = pages.Note(
     "A and B: mean ± standard deviation over seeds (number of seeds). B − A: with its 95 % interval, from the spread "
     "over seeds of all runs of the data set in this setting, unless there are too few seeds; of epochs and costs, the "
     "change from A to B."

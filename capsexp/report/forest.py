@@ -12,7 +12,7 @@ from markupsafe import Markup
 from capsexp.results.claims import MeasuredClaim
 from capsexp.study.studies import Claim, published_number
 from capsexp.tables import summary, texts
-from capsexp.tables.texts import UNITS
+from capsexp.tables.texts import UNITS, Verdict
 
 #: What a verdict means for the published number or claim: it holds, it differs from ours, it is open.
 HOLDS, DIFFERS, OPEN = "holds", "differs", "open"
@@ -29,7 +29,7 @@ HALF = 76  # px from the middle to the edge
 
 def meaning(verdict: str) -> str:
     """What a verdict means, so far or not."""
-    return next((found for name, found in MEANINGS.items() if verdict.startswith(name)), OPEN)
+    return MEANINGS.get(verdict.word if isinstance(verdict, Verdict) else verdict, OPEN)
 
 
 def verdict_of(one: MeasuredClaim) -> str:

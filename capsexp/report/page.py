@@ -142,13 +142,12 @@ def _source(name: str, of_source: Sequence[Results], drawn: Mapping[str, Picture
 def _chapter(results: Results) -> dict[str, Any]:
     """A study: its table as printed, and all its numbers."""
     page, trainings = pages.page(results), shorter(summary.trainings(results))
-    tables = [table for table in page.tables if table.title != "Claims"]
     return {
         "page": page,
         "source": pages.source(results),
         "run": f"{summary.rows_run([results])} rows run" + (f": {trainings}" if trainings else ""),
         "printed": page.short,
-        "tables": [{"table": _without_repetition(results, table), "seeds": strips.seeds(table)} for table in tables],
+        "tables": [{"table": _without_repetition(table), "seeds": strips.seeds(table)} for table in page.tables],
     }
 
 
@@ -174,12 +173,9 @@ def _anchor(results: Results, one: MeasuredClaim) -> str:
     return f"{results.study.name}-claim-{results.claims.index(one) + 1}"
 
 
-def _without_repetition(results: Results, table: Table) -> Table:
-    """A table of a study's rows whose first column leaves out what the other labels say."""
-    labels = len(results.study.columns)
-    if table.columns[:labels] != results.study.columns:
-        return table
-    rows = []
+def _without_repetition(table: Table) -> Table:
+    """The table, its rows' names without what their other labels say."""
+    labels, rows = max(1, table.kinds.count("n")), []
     for name, *others in table.rows:
         left = " ".join(word for word in name.split() if word not in " ".join(others[: labels - 1]).split())
         rows.append([left or name, *others])

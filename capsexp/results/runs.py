@@ -192,7 +192,7 @@ def run_of(record: Record) -> Run:
     evaluated = columns.get("test_accuracy" if paper else "heldout_accuracy", [])
     images = record.data.get("test_images") or tested_images(identity)  # of older records as far as known
     official = has_official_test_set(identity) and record.config["data"].get("official", True)
-    measures: Json = {}
+    curves, measures = _curves(columns), Json()
     if finished:
         measures = _paper_measures(record, columns, images) if paper else {"accuracy": record.heldout_accuracy}
     commits = filter(None, provenance.get("commits") or [provenance.get("commit")])
@@ -209,8 +209,8 @@ def run_of(record: Record) -> Run:
         measures={name: value for name, value in measures.items() if value is not None},
         selected_by=max(evaluated) if finished else None,
         censored=finished and record.first_epoch_to_max == len(record.epochs),
-        curve=array("d", evaluated if paper else []),
-        curves=_curves(columns) if finished else {},
+        curve=curves.get("test accuracy", ()) if paper else (),
+        curves=curves if finished else {},
         correct=None if official else record.correct,
         dataset=records.key_of({name: part for name, part in identity["data"].items() if name != "note"}),
         images=images,
@@ -234,13 +234,10 @@ def run_of(record: Record) -> Run:
 
 
 def _curves(columns: Mapping[str, Sequence[float | None]]) -> dict[str, "array[float]"]:
-    """Accuracy and loss after each epoch, of training and test images, or those held out; NaN where there is none.
-
-    In single precision, which is enough to draw them: of thousands of runs they take most of the memory.
-    """
+    """Accuracy and loss after each epoch, of training and test images, or those held out; NaN where there is none."""
     return {
         f"{'train' if name.startswith('train') else 'test'} {quantity}": array(
-            "f", [math.nan if value is None else value for value in values]
+            "d", [math.nan if value is None else value for value in values]
         )
         for name, values in columns.items()
         if (quantity := name.rpartition("_")[2]) in ("accuracy", "loss")

@@ -4,14 +4,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from capsexp.tables.pages import RULE, Page, Table
+from capsexp.tables.pages import Note, Page, Table
 from capsexp.tables.texts import one_line
-
-#: The tables that go into a document.
-PRINTED = ("Accuracy", "First epoch to the maximum")
-
-#: Columns of the page that a printed line has no room for.
-LEFT_OUT = ("last epoch", "one more run")
 
 #: Characters that TeX takes for commands, and those that its standard fonts lack; pandas escapes only the former.
 SPECIAL = str.maketrans(
@@ -35,44 +29,34 @@ SPECIAL = str.maketrans(
 
 
 def document(page: Page) -> str:
-    """A table environment for each table."""
-    tables = [_narrowed(table) for table in page.tables if table.title in PRINTED]
+    """A table environment for each table that goes into a document."""
+    tables = [_narrowed(table) for table in page.tables if table.in_tex]
     return "\n".join(_environment(page, table, f"{page.name}-{index}") for index, table in enumerate(tables))
 
 
 def _narrowed(table: Table) -> Table:
-    """The table without LEFT_OUT and all labels but the row's name; trainings are letters, or one note for all.
-
-    `alignment` is l for texts, which can have several lines, and r for the rest.
-    """
-    labels = len(table.alignment) - len(table.alignment.lstrip("l"))
-    unneeded = RULE.lower(), *(f"{name}:" for name in LEFT_OUT)
-    notes = [note for note in table.notes if not note.lower().startswith(unneeded)]
-    left_out = {*range(1, labels), *(place for place, name in enumerate(table.columns) if name in LEFT_OUT)}
-    rows, alignment = table.rows, table.alignment
-    if "training" in table.columns:
-        place = table.columns.index("training")
-        trainings = list(dict.fromkeys(row[place] for row in rows if row[place]))
-        if len(trainings) == 1:
-            left_out.add(place)
-            notes.append(f"Training: {trainings[0]}.")
-        else:
-            letters = {text: chr(ord("a") + number) for number, text in enumerate(trainings)}
-            notes.append(f"Training: {'; '.join(f'{letter}: {text}' for text, letter in letters.items())}.")
-            rows = [[*row[:place], letters.get(row[place], ""), *row[place + 1 :]] for row in rows]
-            alignment = f"{alignment[:place]}r{alignment[place + 1 :]}"
-    kept = [place for place in range(len(table.columns)) if place not in left_out]
+    """The table without details and all labels but the row's name; trainings are letters, or one note for all."""
+    kinds, rows, notes = table.kinds, table.rows, [note for note in table.notes if note.in_tex]
+    if (column := kinds.find("t")) >= 0:
+        trainings = list(dict.fromkeys(row[column] for row in rows if row[column]))
+        letters = {text: chr(ord("a") + number) for number, text in enumerate(trainings)}
+        one = len(trainings) == 1
+        kinds = f"{kinds[:column]}{'d' if one else 'r'}{kinds[column + 1 :]}"
+        rows = [[*row[:column], letters.get(row[column], ""), *row[column + 1 :]] for row in rows]
+        listed = trainings[0] if one else "; ".join(f"{letter}: {text}" for text, letter in letters.items())
+        notes.append(Note(f"Training: {listed}."))
+    kept = [place for place, kind in enumerate(kinds) if kind not in "nd" or place == 0]
     return replace(
         table,
         columns=[table.columns[place] for place in kept],
-        alignment="".join(alignment[place] for place in kept),
+        kinds="".join(kinds[place] for place in kept),
         rows=[[row[place] for place in kept] for row in rows],
         notes=notes,
     )
 
 
 def _environment(page: Page, table: Table, label: str) -> str:
-    sentences = [f"{page.title}. {table.title}", *table.notes, *table.remarks]
+    sentences = [f"{page.title}. {table.title}", *(note.text for note in table.notes), *table.remarks]
     caption = " ".join(text if text.endswith((".", "?", "!")) else f"{text}." for text in sentences)
     frame = pd.DataFrame([[*map(_escaped, row)] for row in table.rows], columns=[*map(_escaped, table.columns)])
     columns = table.alignment.replace("l", r">{\raggedright\arraybackslash}X")

@@ -32,8 +32,8 @@ def document(page: Page) -> str:
     parts.append(escaped(f"{page.source.rstrip('.')}. {page.protocol}"))
     if page.short:
         parts += [table(page.short), *below(page.short)]
-    for found in page.tables:
-        parts += [f"## {escaped(found.title)}", table(found), *below(found)]
+    for titled in filter(None, [page.claims, *page.tables]):
+        parts += [f"## {escaped(titled.title)}", table(titled), *below(titled)]
     if page.deviations:
         parts += ["## Known deviations", bullets(page.deviations)]
     parts += ["## Runs", f"{escaped(page.runs)} Records: [runs](../runs)."]
@@ -54,7 +54,7 @@ def bullets(texts: Iterable[str]) -> str:
 
 def below(found: Table) -> Sequence[str]:
     """A table's notes and remarks."""
-    return [part for part in (escaped(" ".join(found.notes)), bullets(found.remarks)) if part]
+    return [part for part in (escaped(" ".join(note.text for note in found.notes)), bullets(found.remarks)) if part]
 
 
 def escaped(text: str) -> str:

@@ -4,8 +4,9 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from capsexp.config import compose
+from capsexp.config import compose, searchpath
 from capsexp.errors import plural
 from capsexp.results.cells import Cell
 from capsexp.results.claims import is_loaded
@@ -29,61 +30,74 @@ from capsexp.tables.texts import (
 )
 
 CAUTION = "This is another experiment than the source's: its verdicts say nothing about the published numbers."
-RULE = "Verdicts: docs/verdicts.md."
-ACCURACY_NOTES = [
-    "Accuracy in percent of the test images, mean ± standard deviation over seeds (number of seeds).",
-    "Maximum: the highest over the epochs, as in the papers.",
-    "Last epoch: without epoch selection.",
-    "One more run: its 95 % prediction interval.",
-    "Difference: maximum − published.",
-]
-SO_FAR_NOTE = "So far: after another training than the paper's, given under training."
-MARK_NOTE = "†: after another training than the paper's."
-LEARNED_NOTE = (
-    "Didn't learn: the odds of the best epoch's accuracy are at most twice those of always guessing the most frequent "
-    "label. Such runs count like others."
-)
-HELDOUT_NOTE = "Held-out: the epoch is selected on a tenth of the training images, and tested once."
-EPOCH_NOTE = (
-    "Mean ± standard deviation over seeds (number of seeds). ≥: the maximum is in the last epoch that was trained. "
-    "Within 0.1 point: the first epoch with at most 0.1 points less than the maximum. Difference: in percent of the "
-    "published epoch."
-)
-COST_NOTE = (
-    "Parameters: of the whole network, counted without a run. Seconds per epoch, training and evaluation: median over "
-    "epochs, then mean ± standard deviation over seeds (number of seeds). MB: peak memory of the device / of the "
-    "process, mean over seeds. Loaded: other work ran on the machine. Machines differ: no verdicts."
-)
-CLAIM_NOTE = (
-    "Printed: what the rows' published numbers give, with our networks' spread, as many runs per row as the source's. "
-    "Measured: the effect and its 95 % interval, unless a network has one run. Verdict: is there an effect, and is it "
-    "as large as printed; after Holm's correction for all claims of the source that were trained as long. p: of the "
-    "effect, in brackets after correction. Seeds that would decide it: with a probability of 80 %, at the claimed size."
-)
+
 #: The measures of the short tables, which have what is printed beside what is measured.
 SHORT = {"accuracy": "maximum %", "first_epoch": "first epoch"}
-SHORT_NOTE = (
+
+
+class Note(NamedTuple):
+    """A sentence below a table."""
+
+    text: str
+    needs: str = ""  # as `Column.needs`, or rows so far, rows marked as trained shorter, runs that didn't learn
+    in_tex: bool = True
+
+
+RULE = Note("Verdicts: docs/verdicts.md.", in_tex=False)
+MARK_NOTE = Note("†: after another training than the paper's.", "shorter")
+SHORT_NOTE = Note(
     "Published → measured, mean ± standard deviation over seeds (number of seeds). Maximum: the highest test accuracy "
     "over the epochs, as in the papers; first epoch: the first that reaches it."
 )
-#: What stands below each table, and what it needs: as `Column.needs`, or rows so far, or runs that didn't learn.
+LEARNED_NOTE = Note(
+    "Didn't learn: the odds of the best epoch's accuracy are at most twice those of always guessing the most frequent "
+    "label. Such runs count like others.",
+    "unlearned",
+)
+HELDOUT_NOTE = Note("Held-out: the epoch is selected on a tenth of the training images, and tested once.", "heldout")
+
+#: What stands below each table, where it has what the note needs.
 NOTES = {
     "Accuracy": [
-        *((note, "") for note in ACCURACY_NOTES),
-        (HELDOUT_NOTE, "heldout"),
-        (MARK_NOTE, "shorter"),
-        (SO_FAR_NOTE, "so far"),
-        (LEARNED_NOTE, "unlearned"),
-        (RULE, ""),
+        Note("Accuracy in percent of the test images, mean ± standard deviation over seeds (number of seeds)."),
+        Note("Maximum: the highest over the epochs, as in the papers."),
+        Note("Last epoch: without epoch selection.", in_tex=False),
+        Note("One more run: its 95 % prediction interval.", in_tex=False),
+        Note("Difference: maximum − published."),
+        HELDOUT_NOTE,
+        MARK_NOTE,
+        Note("So far: after another training than the paper's, given under training.", "so far"),
+        LEARNED_NOTE,
+        RULE,
     ],
-    "Also measured": [(HELDOUT_NOTE, "heldout"), (LEARNED_NOTE, "unlearned")],
+    "Also measured": [HELDOUT_NOTE, LEARNED_NOTE],
     "First epoch to the maximum": [
-        (EPOCH_NOTE, ""),
-        (MARK_NOTE, "shorter"),
-        ("Epochs 1–5: the mean accuracy of the first five epochs.", "first_five"),
+        Note(
+            "Mean ± standard deviation over seeds (number of seeds). ≥: the maximum is in the last epoch that was "
+            "trained. Within 0.1 point: the first epoch with at most 0.1 points less than the maximum. Difference: in "
+            "percent of the published epoch."
+        ),
+        MARK_NOTE,
+        Note("Epochs 1–5: the mean accuracy of the first five epochs.", "first_five"),
     ],
-    "Cost": [(COST_NOTE, "")],
-    "Claims": [(CLAIM_NOTE, ""), (RULE, "")],
+    "Cost": [
+        Note(
+            "Parameters: of the whole network, counted without a run. Seconds per epoch, training and evaluation: "
+            "median over epochs, then mean ± standard deviation over seeds (number of seeds). MB: peak memory of the "
+            "device / of the process, mean over seeds. Loaded: other work ran on the machine. Machines differ: no "
+            "verdicts."
+        )
+    ],
+    "Claims": [
+        Note(
+            "Printed: what the rows' published numbers give, with our networks' spread, as many runs per row as the "
+            "source's. Measured: the effect and its 95 % interval, unless a network has one run. Verdict: is there an "
+            "effect, and is it as large as printed; after Holm's correction for all claims of the source that were "
+            "trained as long. p: of the effect, in brackets after correction. Seeds that would decide it: with a "
+            "probability of 80 %, at the claimed size."
+        ),
+        RULE,
+    ],
 }
 
 
@@ -93,11 +107,17 @@ class Table:
 
     title: str
     columns: list[str]
-    alignment: str  # l or r for each column
+    kinds: str  # of each column: n label of a study's row, l text, v verdict, t training; r number, d left out in TeX
     rows: list[list[str]]
-    notes: list[str] = field(default_factory=list)  # whole sentences
+    notes: list[Note] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)  # on single rows
     cells: list[list[Cell | None]] = field(default_factory=list)  # of each row, behind its labels, where it has means
+    in_tex: bool = False
+
+    @property
+    def alignment(self) -> str:
+        """l or r for each column."""
+        return "".join("r" if kind in "rd" else "l" for kind in self.kinds)
 
 
 @dataclass(frozen=True)
@@ -110,7 +130,8 @@ class Page:
     source: str
     protocol: str
     short: Table | None
-    tables: list[Table]  # the claims first
+    claims: Table | None
+    tables: list[Table]
     deviations: list[str]
     runs: str  # how many, and how long
     commands: dict[str, list[str]]  # that repeat the runs, each with the names of its rows
@@ -126,7 +147,7 @@ class Column:
     name: str
     text: Text
     needs: str = ""
-    alignment: str = "r"
+    kind: str = "r"  # see `Table.kinds`
     marked: bool = False  # after another training than the paper's, in a table of several trainings
     cell: tuple[str, str] | None = None  # protocol and measure of what is a mean over seeds
 
@@ -139,13 +160,15 @@ def _published(measure: str, name: str = "published") -> Column:
     return Column(name, text, measure)
 
 
-def _measured(name: str, measure: str, needs: str = "", protocol: str = "paper", failures: bool = False) -> Column:
+def _measured(
+    name: str, measure: str, needs: str = "", protocol: str = "paper", failures: bool = False, kind: str = "r"
+) -> Column:
     def text(line: Line) -> str:
         cell = line.cell(measure, protocol)
         failed = share("failed", cell.failed, cell.runs)
         return ", ".join(filter(None, [mean_and_spread(cell), *([failed, unlearned(cell)] if failures else [])]))
 
-    return Column(name, text, needs, cell=(protocol, measure))
+    return Column(name, text, needs, kind, cell=(protocol, measure))
 
 
 def _interval(measure: str) -> Column:
@@ -155,7 +178,7 @@ def _interval(measure: str) -> Column:
             return ""
         return f"{decimal(cell.low, digits(cell))} to {decimal(cell.high, digits(cell))}"
 
-    return Column("one more run", text)
+    return Column("one more run", text, kind="d")
 
 
 def _compared(measure: str) -> list[Column]:
@@ -170,7 +193,7 @@ def _compared(measure: str) -> list[Column]:
 
 
 def _verdict(measure: str) -> Column:
-    return Column("verdict", lambda line: verdict(line.cell(measure)), measure, "l")
+    return Column("verdict", lambda line: verdict(line.cell(measure)), measure, "v")
 
 
 def _memory(line: Line) -> str:
@@ -184,11 +207,11 @@ def _device(line: Line) -> str:
     return f"{device}, loaded" if device and loaded else device or ""
 
 
-TRAINING = Column("training", lambda line: line.training, alignment="l")
+TRAINING = Column("training", lambda line: line.training, kind="t")
 ACCURACIES = [
     _measured("maximum", "accuracy", failures=True),
     _interval("accuracy"),
-    _measured("last epoch", "last"),
+    _measured("last epoch", "last", kind="d"),
     _measured("held-out", "accuracy", "heldout", "heldout", failures=True),
 ]
 ACCURACY = [
@@ -217,18 +240,18 @@ COST = [
     _published("memory", "published MB"),
     Column("MB, device / host", _memory),
     _measured("s / epoch", "seconds"),
-    Column("device", _device, alignment="l"),
+    Column("device", _device, kind="l"),
 ]
 
 
 def page(results: Results) -> Page:
     """A study's page."""
     study = results.study
+    accuracy = _table("Accuracy", ACCURACY, results, results.lines, complete=True, in_tex=True)
     tables = [
-        _claims(results),
-        _table("Accuracy", ACCURACY, results, results.lines, complete=True),
+        replace(accuracy, remarks=_remarks(results.lines)),
         _table("Also measured", OTHER_SETTINGS, results, results.other_lines, complete=True),
-        _table("First epoch to the maximum", EPOCHS, results, results.lines),
+        _table("First epoch to the maximum", EPOCHS, results, results.lines, in_tex=True),
         _table("Cost", COST, results, results.lines),
         _checks(results),
     ]
@@ -239,6 +262,7 @@ def page(results: Results) -> Page:
         study.source,
         study.protocol,
         short_table(results),
+        _claims(results),
         [table for table in tables if table.rows],
         study.deviations,
         spent(results.runs),
@@ -279,7 +303,7 @@ def short_table(results: Results) -> Table | None:
         for name, of_line in cells.items()
     ]
     notes = [SHORT_NOTE, *([MARK_NOTE] if marks else [])]
-    return Table("", ["", *columns, "training"], "l" + "r" * len(columns) + "l", rows, notes)
+    return Table("", ["", *columns, "training"], f"n{'r' * len(columns)}t", rows, notes)
 
 
 def position(study: Study, row: Row) -> tuple[str, str]:
@@ -317,7 +341,13 @@ def source(results: Results) -> str:
 
 
 def _table(
-    title: str, columns: Sequence[Column], results: Results, lines: Sequence[Line], complete: bool = False
+    title: str,
+    columns: Sequence[Column],
+    results: Results,
+    lines: Sequence[Line],
+    *,
+    complete: bool = False,
+    in_tex: bool = False,
 ) -> Table:
     """Rows × labels and columns that aren't empty; `complete`: rows without numbers too."""
     has = {"", *results.study.measures, *("heldout" for line in lines if line.cell("accuracy", "heldout").runs)}
@@ -335,10 +365,9 @@ def _table(
     rows = [[*line.row.labels, *(texts[column] for column in shown)] for line, texts in filled]
     names = [*results.study.columns, *(column.name for column in shown)]
     cells = [[line.cells[column.cell] if column.cell else None for column in shown] for line, _ in filled]
-    alignment = "l" * len(results.study.columns) + "".join(column.alignment for column in shown)
-    notes = [text for text, needs in NOTES[title] if needs in has]
-    remarks = _remarks([line for line, _ in filled]) if title == "Accuracy" else []
-    return Table(title, names, alignment, rows, notes, remarks, cells)
+    kinds = "n" * len(results.study.columns) + "".join(column.kind for column in shown)
+    notes = [note for note in NOTES[title] if note.needs in has]
+    return Table(title, names, kinds, rows, notes, cells=cells, in_tex=in_tex)
 
 
 def _marks(lines: Sequence[Line]) -> dict[Setting | None, str]:
@@ -360,10 +389,10 @@ def _remarks(lines: Sequence[Line]) -> list[str]:
     return [*remarks, *(f"{', '.join(dict.fromkeys(names))}: {best}." for best, names in selected.items())]
 
 
-def _claims(results: Results) -> Table:
+def _claims(results: Results) -> Table | None:
     rows = [[one_line(one.claim.text), *claim_texts(one)] for one in results.claims]
     columns = ["claim", "claimed", "printed", "measured", "verdict", "p", "from"]
-    return Table("Claims", columns, "l" * len(columns), rows, [text for text, _ in NOTES["Claims"]])
+    return Table("Claims", columns, "llllvll", rows, NOTES["Claims"]) if rows else None
 
 
 def _checks(results: Results) -> Table:
@@ -375,7 +404,7 @@ def _checks(results: Results) -> Table:
         assert second is not None
         equal = abs(first.value - second.value) <= max(first.resolution, second.resolution)
         rows.append([one_line(check.text), *check.printed, "equal" if equal else "different"])
-    return Table("Printed twice", ["what", "first", "second", "verdict"], "lrrl", rows)
+    return Table("Printed twice", ["what", "first", "second", "verdict"], "lrrv", rows)
 
 
 def spent(runs: Iterable[Run]) -> str:
@@ -414,6 +443,6 @@ def _command(results: Results, line: Line, protocol: str) -> str:
     last = {word.partition("=")[0]: word for word in [*words, *typed]}
     words = [word for word in words if last[word.partition("=")[0]] == word]
     seeds = ",".join(map(str, sorted({run.seed for group in groups for run in group.runs if not run.part}))) or "0,1,2"
-    words = [*dict.fromkeys(shlex.split(compose.command([*words, *typed]))[3:]), f"seed={seeds}"]
+    words = [*dict.fromkeys([*searchpath.for_command(), *compose.portable([*words, *typed])]), f"seed={seeds}"]
     several = ["-m"] if any("," in word for word in words) else []
     return shlex.join(["python", "-m", "capsexp", *several, *words])

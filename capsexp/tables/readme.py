@@ -10,7 +10,7 @@ from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
 from capsexp.tables import markdown, summary
 from capsexp.tables.markdown import Marked
-from capsexp.tables.pages import MARK_NOTE, SHORT_NOTE, Table, short_table, source, spent
+from capsexp.tables.pages import MARK_NOTE, SHORT_NOTE, Note, Table, short_table, source, spent
 from capsexp.tables.summary import Stated
 from capsexp.tables.texts import (
     answers,
@@ -25,7 +25,7 @@ _REFERENCE = re.compile(r'\[([^\]]*)\]\(results/(?:tables/(\w+)|README)\.md "([^
 
 #: After which parts of a whole training the table of what shorter training would have said looks.
 PARTS = (0.1, 0.2, 0.4, 1.0)
-CAPTION = f"{SHORT_NOTE} {MARK_NOTE} How verdicts are reached: [docs/verdicts.md](../docs/verdicts.md)."
+CAPTION = f"{SHORT_NOTE.text} {MARK_NOTE.text} How verdicts are reached: [docs/verdicts.md](../docs/verdicts.md)."
 
 
 def has_references(text: str) -> bool:
@@ -130,7 +130,7 @@ def foretold(claims: Iterable[Stated]) -> Table:
         lines[summary.short(one.claim) + f" ({reduced})" * bool(reduced), setting.paper_epochs] = shown
     rows = [[name, f"{epochs:,}", *shown] for (name, epochs), shown in lines.items()]
     columns = ["claim", "epochs", *(f"after {100 * part:g} %" for part in PARTS)]
-    note = "In points, of the means over seeds; by the maximum until then, of the same runs."
+    note = Note("In points, of the means over seeds; by the maximum until then, of the same runs.")
     return Table("", columns, "lr" + "r" * len(PARTS), rows, [note])
 
 

@@ -11,7 +11,7 @@ from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
 from capsexp.results.statistics import Answer
 from capsexp.study.setting import title
-from capsexp.tables.texts import conjoined, one_line, verdict
+from capsexp.tables.texts import Verdict, conjoined, one_line, verdict
 
 #: Verdicts that are one, in the order in which they are listed.
 ORDER = [*get_args(Answer), *get_args(NumberVerdict), "equal", "different"]
@@ -116,7 +116,7 @@ def trainings(results: Results) -> str:
 
 def rank(verdict: str) -> int:
     """The place of a verdict in ORDER, so far or not; what is none comes last."""
-    return PLACES.get(verdict.removesuffix(" so far"), len(ORDER))
+    return PLACES.get(verdict.word if isinstance(verdict, Verdict) else verdict, len(ORDER))
 
 
 def listed(verdicts: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from statistics import mean, stdev
 
 from capsexp.errors import CapsexpError
 from capsexp.run.records import Record
-from capsexp.tables.pages import Table
+from capsexp.tables.pages import Note, Table
 from capsexp.tables.texts import DIGITS, number, share
 
 Returned = Record | CapsexpError  # by a run
@@ -24,7 +24,7 @@ def table(jobs: Sequence[Job]) -> Table:
     paper = all(one.heldout_accuracy is None for _, one in jobs if isinstance(one, Record))
     columns = [*keys, "maximum test accuracy, %" if paper else "test accuracy, %", "first epoch" if paper else "epoch"]
     rows = [[*values, *_results(returned)] for values, returned in groups.items()]
-    notes = ["Mean ± standard deviation over seeds (number of seeds)."] if "seed" in varied else []
+    notes = [Note("Mean ± standard deviation over seeds (number of seeds).")] if "seed" in varied else []
     return Table(f"{len(jobs)} runs", columns, "l" * len(keys) + "rr", rows, notes)
 
 

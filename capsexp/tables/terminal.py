@@ -38,7 +38,7 @@ def _parts(page: Page, width: int) -> Iterator[RenderableType]:
     if page.caution:
         yield Text(page.caution, style="bold")
     yield Text(one_line(f"{page.source.rstrip('.')}. {page.protocol}"))
-    for table in filter(None, [page.short, *page.tables]):
+    for table in filter(None, [page.short, page.claims, *page.tables]):
         yield from _table(table, width)
     if page.deviations:
         yield Text("Known deviations", style="bold")
@@ -59,7 +59,7 @@ def _table(table: Table, width: int) -> Iterator[RenderableType]:
         yield Text(table.title, style="bold")
     yield from _rows(table, width)
     if table.notes:
-        yield Text(" ".join(table.notes))
+        yield Text(" ".join(note.text for note in table.notes))
     if table.remarks:
         yield _bullets(table.remarks)
 

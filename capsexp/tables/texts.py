@@ -51,6 +51,18 @@ _SHORTER = [
 ]
 
 
+class Verdict(str):
+    """A verdict as tables show it."""
+
+    word: str
+
+    def __new__(cls, text: str, word: str) -> "Verdict":
+        """`text`, and the verdict in it: supported, of "supported so far; smaller than printed"."""
+        made = super().__new__(cls, text)
+        made.word = word
+        return made
+
+
 class ClaimTexts(NamedTuple):
     """What a table of claims says of one, in its columns behind the claim itself."""
 
@@ -113,18 +125,18 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def verdict(one: Cell | MeasuredClaim) -> str:
+def verdict(one: Cell | MeasuredClaim) -> Verdict:
     """The verdict on a number, or after Holm's correction on a claimed effect; so far where the training is another
     than the paper's. Or nothing.
     """
-    found = one.decided if isinstance(one, MeasuredClaim) else one.verdict
-    return f"{found} so far" if one.so_far and found not in (None, *UNDECIDED) else found or ""
+    word = one.decided if isinstance(one, MeasuredClaim) else one.verdict or ""
+    return Verdict(f"{word} so far" if one.so_far and word not in ("", *UNDECIDED) else word, word)
 
 
-def answers(one: MeasuredClaim) -> str:
+def answers(one: MeasuredClaim) -> Verdict:
     """Both answers: supported so far; smaller than printed. Or: open (supported before correction)."""
     before = f" ({one.verdict} before correction)" if one.decided != one.verdict else ""
-    return "; ".join(filter(None, [verdict(one) + before, SIZES.get(one.decided_size or "")]))
+    return Verdict("; ".join(filter(None, [verdict(one) + before, SIZES.get(one.decided_size or "")])), one.decided)
 
 
 def claim_texts(one: MeasuredClaim) -> ClaimTexts:

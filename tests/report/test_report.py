@@ -18,10 +18,11 @@ from support import Program
 from capsexp.figures.catalogue import FIGURES
 from capsexp.report import curves, pictures
 from capsexp.report.forest import DIFFERS, HOLDS, OPEN, meaning
-from capsexp.report.page import VERDICTS, shorter
+from capsexp.report.page import VERDICTS
 from capsexp.report.pictures import Picture
 from capsexp.study.studies import Row
 from capsexp.tables import pages, summary
+from capsexp.tables.texts import Verdict, shorter
 
 VOID = {"meta", "link", "img", "input", "br"}
 
@@ -78,16 +79,16 @@ def test_all_of_a_studys_page_is_in_its_section() -> None:
     shown = pages.page(results(made, found))
     text = Reader(page(found, made)).text
     assert [table.title for table in shown.tables] == [
-        "Claims",
         "Accuracy",
         "Also measured",
         "First epoch to the maximum",
         "Cost",
     ]
     expected = [shown.title, shown.source, shown.protocol, shown.runs, *shown.deviations]
-    expected += [shorter(cell) for line in shown.tables[0].rows for cell in line[1:2] + line[3:]]
-    for table in shown.tables[1:]:
-        expected += [table.title, *table.columns, *table.notes, *table.remarks]
+    assert shown.claims is not None
+    expected += [shorter(cell) for line in shown.claims.rows for cell in line[1:2] + line[3:]]
+    for table in shown.tables:
+        expected += [table.title, *table.columns, *(note.text for note in table.notes), *table.remarks]
         expected += [shorter(cell) for line in table.rows for cell in line]
     for command, names in shown.commands.items():
         expected += [f"{', '.join(names)} {command}"]
@@ -117,7 +118,8 @@ def test_the_answers_files_stand_in_the_page_for_each_width_and_theme() -> None:
 
 def test_every_explanation_stands_once() -> None:
     text = Reader(page(runs(PLAIN, [99.0]), *(study(name=name, claims=[claim()]) for name in ("one", "two")))).text
-    for explanation in (*pages.ACCURACY_NOTES, pages.EPOCH_NOTE, pages.COST_NOTE, pages.CLAIM_NOTE, *VERDICTS.values()):
+    notes = [note.text for below in pages.NOTES.values() for note in below if not note.needs]
+    for explanation in {*notes, *VERDICTS.values()}:
         assert text.count(explanation) == 1
 
 
@@ -327,7 +329,7 @@ def test_every_verdict_has_a_meaning() -> None:
     differs = {"contradicted", "ours is higher", "ours is lower", "different"}
     for verdict in [*summary.ORDER, "not run", "untested"]:
         expected = HOLDS if verdict in holds else DIFFERS if verdict in differs else OPEN
-        assert meaning(verdict) == meaning(f"{verdict} so far") == expected
+        assert meaning(verdict) == meaning(Verdict(f"{verdict} so far", verdict)) == expected
 
 
 # The file

@@ -20,6 +20,7 @@ from capsexp.tables import summary
 from capsexp.tables.pages import Table, position, short_table
 from capsexp.tables.readme import filled, foretold, has_references, index
 from capsexp.tables.summary import stated
+from capsexp.tables.texts import Verdict
 
 NEAR = [98.9, 99.0, 99.1]  # s = 0.1
 WHOLE = [*runs(PLAIN, NEAR), *runs(CBAM, [99.4, 99.5, 99.6])]
@@ -273,7 +274,8 @@ def test_the_answer_tells_counts_whole_and_shorter_trainings_apart() -> None:
 
 
 def test_verdicts_are_listed_in_their_order() -> None:
-    counts = {"open": 2, "contradicted": 1, "supported so far": 3, "supported": 1200, "not run": 1}
+    so_far = Verdict("supported so far", "supported")
+    counts = {"open": 2, "contradicted": 1, so_far: 3, "supported": 1200, "not run": 1}
     texts = summary.listed(Counter(counts).elements()).split(", ")
     assert set(texts[:2]) == {"1,200 supported", "3 supported so far"}
     assert texts[2:] == ["1 contradicted", "2 open", "1 not run"]

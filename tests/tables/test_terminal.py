@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from capsexp.tables import markdown
-from capsexp.tables.pages import Page, Table
+from capsexp.tables.pages import Note, Page, Table
 from capsexp.tables.terminal import print_page, print_table
 
 COLUMNS = ["network", "iterations", "published", "maximum", "verdict"]
@@ -23,11 +23,11 @@ PAGE = Page(
     caution="",
     source="made, Table 1.",
     protocol="Their words",
-    short=Table("", ["", "all", "training"], "lrl", [["maximum %", "97.70 → 97.64", "2 epochs"]], ["A short caption."]),
-    tables=[
-        Table("Claims", ["claim", "claimed", "measured", "verdict"], "llll", [CLAIM]),
-        Table("Accuracy", COLUMNS, "lrrrl", ROWS, ["A caption."], ["CapsNet5: a [remark]."]),
-    ],
+    short=Table(
+        "", ["", "all", "training"], "lrl", [["maximum %", "97.70 → 97.64", "2 epochs"]], [Note("A short caption.")]
+    ),
+    claims=Table("Claims", ["claim", "claimed", "measured", "verdict"], "lllv", [CLAIM]),
+    tables=[Table("Accuracy", COLUMNS, "nrrrv", ROWS, [Note("A caption.")], ["CapsNet5: a [remark]."])],
     deviations=["Another optimiser."],
     runs="5 runs.",
     commands={"python -m capsexp folded": ["CapsNet5"]},
@@ -56,7 +56,7 @@ def test_no_word_is_lost_or_cut(width: int, drawn: Draw) -> None:
     assert max(map(len, lines)) <= width
     words = Counter(re.split(r"[\s:,]+", " ".join(lines)))
     texts = [*ROWS[0], *ROWS[1], *CLAIM, PAGE.title, PAGE.source, PAGE.protocol, *PAGE.deviations, PAGE.runs]
-    texts += [*PAGE.tables[1].notes, *PAGE.tables[1].remarks]
+    texts += ["A caption.", *PAGE.tables[0].remarks]
     assert not Counter(re.split(r"[\s:,]+", " ".join(texts))) - words
     assert "folded" not in words
 
@@ -81,7 +81,7 @@ def test_a_narrow_one_has_wrapped_cells_then_a_list_a_row(drawn: Draw) -> None:
 
 
 def test_a_page_without_claims_and_deviations_has_no_such_headings(drawn: Draw) -> None:
-    lines = [line.strip() for line in drawn(80, replace(PAGE, tables=PAGE.tables[1:], deviations=[]))]
+    lines = [line.strip() for line in drawn(80, replace(PAGE, claims=None, deviations=[]))]
     assert "Accuracy" in lines
     assert not {"Claims", "Known deviations"} & set(lines)
 
