@@ -105,11 +105,11 @@ def main() -> NoReturn:
 
 
 def _place_of_command(words: list[str]) -> int | None:
-    """Where one of COMMANDS stands, at the beginning or behind --config-dir and trust=; None for a training."""
+    """Where one of COMMANDS stands, at the beginning or behind --config-dir; None for a training."""
     for place, word in enumerate(words[1:], 1):
         if word in COMMANDS and words[place - 1] not in searchpath.OPTIONS:
             return place
-        if not word.startswith((*searchpath.OPTIONS, "trust=")) and words[place - 1] not in searchpath.OPTIONS:
+        if not word.startswith(searchpath.OPTIONS) and words[place - 1] not in searchpath.OPTIONS:
             return None
     return None
 
@@ -133,7 +133,8 @@ def _run(words: list[str]) -> int:
         print(help_page.page([compose.for_hydra(word) for word in options.overrides]))
         return DONE
     rest = [word for word in words if word not in options.overrides]  # for Hydra, overrides must stand together
-    sys.argv[1:] = [*searchpath.for_hydra(), *rest, *searchpath.for_jobs(), *map(compose.for_hydra, options.overrides)]
+    overrides = [*searchpath.as_environment(), *map(compose.for_hydra, options.overrides)]
+    sys.argv[1:] = [*searchpath.as_option(), *rest, *overrides]
     logging.raiseExceptions = False  # no traceback for a log line that Hydra can't write to a closed pipe
     try:
         with _returned_by_hydra() as returned:

@@ -23,8 +23,8 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
         main: returns an exit code, or None for 0.
         resume: how to continue after an interruption, for its message.
 
-    Every command takes --config-dir=DIR and trust=PACKAGE: see capsexp.config.searchpath. SIGTERM, SIGHUP and SIGUSR1
-    have the effect of Ctrl-C. HYDRA_FULL_ERROR=1 adds a traceback to an error.
+    Every command takes --config-dir=DIR: see capsexp.config.searchpath. SIGTERM, SIGHUP and SIGUSR1 have the effect of
+    Ctrl-C. HYDRA_FULL_ERROR=1 adds a traceback to an error.
     """
     words = sys.argv[1:]
     if "TORCHELASTIC_RUN_ID" in os.environ and os.environ["RANK"] != "0":
@@ -44,20 +44,18 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
 
 
 def _without_search_path(words: list[str]) -> list[str]:
-    """The other words; --config-dir and trust= are put into effect."""
-    folder, trust, rest, left = None, None, [], iter(words)
+    """The other words; --config-dir is put into effect."""
+    rest, left = [], iter(words)
     for word in left:
         key, equals, value = word.partition("=")
         if key in searchpath.OPTIONS:
-            folder = value if equals else next(left, "")
+            searchpath.use(value if equals else next(left, ""))
         elif key == "trust":
-            trust = value
+            raise InputError(f"{word}: no longer needed; the files in --config-dir=DIR name your classes")
         elif key == "hydra.searchpath":
             raise InputError(f"{key}: --config-dir=DIR adds a folder here")
         else:
             rest.append(word)
-    if folder is not None or trust is not None:
-        searchpath.use(folder, trust)
     return rest
 
 
@@ -96,7 +94,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, documentation: str | None, prog: str | None = None) -> None:
         kind = argparse.RawDescriptionHelpFormatter
-        epilog = "--config-dir=DIR and trust=PACKAGE add files and classes of your own: docs/extending.md"
+        epilog = "--config-dir=DIR adds files and classes of your own: docs/extending.md"
         super().__init__(prog, description=documentation, formatter_class=kind, allow_abbrev=False, epilog=epilog)
 
     def parse_words(self, arguments: list[str] | None, *required: str, named: bool = True) -> argparse.Namespace:

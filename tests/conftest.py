@@ -61,8 +61,7 @@ def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     monkeypatch.setattr(logging, "raiseExceptions", logging.raiseExceptions)
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in ("CAPSEXP_CONFIG_DIR", "CAPSEXP_TRUST"):  # which a command sets
-        monkeypatch.setenv(name, os.environ.get(name, ""))
+    monkeypatch.setenv("CAPSEXP_CONFIG_DIR", os.environ.get("CAPSEXP_CONFIG_DIR", ""))  # which a command sets
 
     def call(command: str, *arguments: str) -> Ended:
         monkeypatch.setattr(sys, "argv", [command, *arguments])

@@ -18,10 +18,12 @@ from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from capsexp.config.searchpath import is_trusted
+from capsexp.config import searchpath
 from capsexp.errors import InputError, first_line
 
 TARGET, NAME = "_target_", "name"
+
+OWN_FILES = "--config-dir=DIR adds a folder of your own files"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,12 +90,12 @@ def check_dataclass(schema: type, node: object, where: str = "") -> Any:
 def check_component(component: Component, key: str, base: str) -> Component:
     """`component` with its arguments checked against the signature of its class, which is imported.
 
-    Raises InputError for a class of a package that the user hasn't named, without importing it, for one that can't be
-    imported or isn't derived from `base`, dotted, and for arguments that it doesn't take.
+    Raises InputError for a class that no file of the group names, without importing it, for one that can't be imported
+    or isn't derived from `base`, dotted, and for arguments that it doesn't take.
     """
-    where = f"{key}.{TARGET}={component.target}"
-    if not is_trusted(component.target):
-        raise InputError(f"{where}: not a class of capsexp{trust_hint(component.target)}")
+    where, group = f"{key}.{TARGET}={component.target}", key.partition(".")[0]
+    if component.target not in searchpath.classes(group):
+        raise InputError(f"{where}: no file of conf/{group} names this class; {OWN_FILES}")
     try:
         cls = component.cls
     except Exception as error:  # the module may be the user's
@@ -106,13 +108,6 @@ def check_component(component: Component, key: str, base: str) -> Component:
     except (TypeError, ValueError, NameError) as error:
         raise InputError(f"{where}: {first_line(error)}") from error
     return dataclasses.replace(component, arguments=_check_mapping(component.arguments, cls, key))
-
-
-def trust_hint(target: str) -> str:
-    """`; if PACKAGE is your own package, add trust=PACKAGE`, or nothing for what can't be."""
-    package = target.partition(".")[0]
-    own = package.isidentifier() and package not in (*sys.stdlib_module_names, "capsexp")
-    return f"; if {package} is your own package, add trust={package}" if own else ""
 
 
 def check_value(value: object, annotation: Any, key: str) -> Any:

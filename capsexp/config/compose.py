@@ -122,7 +122,7 @@ def by_hydra(overrides: Sequence[str], own_part: bool = False) -> DictConfig:
     running, instance.hydra = instance.hydra, None  # while Hydra runs a command line, it refuses to compose another
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            return compose("config", [*overrides, *searchpath.for_compose()], return_hydra_config=own_part)
+            return compose("config", [*overrides, *searchpath.as_override()], return_hydra_config=own_part)
     finally:
         instance.hydra = running
 
@@ -136,7 +136,7 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 def command(overrides: Sequence[str]) -> str:
     """The command that repeats a run anywhere."""
-    return shlex.join(["python", "-m", "capsexp", *searchpath.for_command(), *portable(overrides)])
+    return shlex.join(["python", "-m", "capsexp", *searchpath.as_portable_option(), *portable(overrides)])
 
 
 def portable(overrides: Sequence[str]) -> list[str]:

@@ -1,8 +1,8 @@
 """Where configuration files and classes come from: from this package, and from outside what the user names.
 
 From outside come the files in the folder of Hydra's `--config-dir`, and those of installed packages with a search path
-plug-in of Hydra's. A class is made only if its package is this one, has such a plug-in, or is named by `trust=PACKAGE`.
-What is typed stands in the environment, so that every process that a command starts has it, too.
+plug-in of Hydra's. A class is imported only if a file names it, of the group that it is chosen from. What is typed
+stands in the environment, so that every process that a command starts has it, too.
 """
 
 import os
@@ -32,39 +32,32 @@ ROOT = CONF.parent
 #: Hydra's names of the option.
 OPTIONS = ("--config-dir", "-cd")
 
-_DIR, _TRUST = "CAPSEXP_CONFIG_DIR", "CAPSEXP_TRUST"
+_DIR = "CAPSEXP_CONFIG_DIR"
 
 
-def use(config_dir: str | None, trust: str | None) -> None:
+def use(config_dir: str) -> None:
     """Sets what was typed, and makes the modules in the working folder importable, after all others.
 
-    Raises InputError for a folder that doesn't exist, or has a choice that this package has too, and for a package of
-    Python's own.
+    Raises InputError for a folder that doesn't exist, or has a choice that this package has too.
     """
-    if config_dir is not None:
-        folder = Path(config_dir).expanduser()
-        if not config_dir or not folder.is_dir():
-            raise InputError(f"--config-dir={config_dir}: no such folder")
-        os.environ[_DIR] = str(folder.absolute())
-    if trust is not None:
-        for package in trust.split(","):
-            if not package.isidentifier() or package in sys.stdlib_module_names:
-                raise InputError(f"trust={trust}: must be the name of your package, without the modules in it")
-        os.environ[_TRUST] = trust
+    folder = Path(config_dir).expanduser()
+    if not config_dir or not folder.is_dir():
+        raise InputError(f"--config-dir={config_dir}: no such folder")
+    os.environ[_DIR] = str(folder.absolute())
     folders()
     import_from(os.getcwd())
 
 
 def import_from(folder: str) -> None:
-    """Makes modules in a folder importable, after all others, if files or classes from outside are used."""
-    if (os.environ.get(_DIR) or os.environ.get(_TRUST)) and folder not in sys.path:
+    """Makes modules in a folder importable, after all others, if files from outside are used."""
+    if os.environ.get(_DIR) and folder not in sys.path:
         sys.path.append(folder)
 
 
 def folders() -> tuple[Path, ...]:
     """The folders of configuration files; the first that has a file counts. Raises InputError as `use` does."""
     typed = os.environ.get(_DIR)
-    return (CONF, *_installed().values(), *([_checked(Path(typed))] if typed else []))
+    return (CONF, *_installed(), *([_checked(Path(typed))] if typed else []))
 
 
 def choices(group: str) -> dict[str, Path]:
@@ -73,15 +66,15 @@ def choices(group: str) -> dict[str, Path]:
     return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
 
 
-def is_trusted(target: str) -> bool:
-    """Whether a class, named with its module, is of this package or of one that the user has named or installed."""
-    package = target.partition(".")[0]
-    return package in ("capsexp", *filter(None, os.environ.get(_TRUST, "").split(","))) or package in _installed()
+def classes(group: str) -> frozenset[str]:
+    """The classes, dotted, that the files of a group name; no other one is imported for it."""
+    return _classes(tuple(choices(group).values()))
 
 
-def is_outside(target: str) -> bool:
-    """Whether a class, named with its module, isn't of this package."""
-    return target.partition(".")[0] != "capsexp"
+@cache
+def _classes(paths: tuple[Path, ...]) -> frozenset[str]:
+    texts = [path.read_text(encoding="utf-8") for path in paths]
+    return frozenset(target for text in texts for target in re.findall(r"""\b_target_: *["']?([\w.]+)""", text))
 
 
 @cache
@@ -106,29 +99,28 @@ def named_classes() -> frozenset[tuple[str, str]]:
     return frozenset(found)
 
 
-def for_hydra() -> list[str]:
+def as_option() -> list[str]:
     """What was typed, as Hydra's own option."""
     typed = os.environ.get(_DIR)
     return [f"--config-dir={typed}"] if typed else []
 
 
-def for_jobs() -> list[str]:
-    """What was typed, as overrides that set the environment of a launcher's jobs."""
-    given = {name: value for name in (_DIR, _TRUST) if (value := os.environ.get(name))}
-    return [f"++hydra.job.env_set.{name}={_quoted(value)}" for name, value in given.items()]
+def as_environment() -> list[str]:
+    """What was typed, as an override that sets the environment of a launcher's jobs."""
+    typed = os.environ.get(_DIR)
+    return [f"++hydra.job.env_set.{_DIR}={_quoted(typed)}"] if typed else []
 
 
-def for_compose() -> list[str]:
+def as_override() -> list[str]:
     """What was typed, as an override for Hydra's Compose API, which has no such option."""
     typed = os.environ.get(_DIR)
     return [f"hydra.searchpath=[{_quoted(f'file://{typed}')}]"] if typed else []
 
 
-def for_command() -> list[str]:
+def as_portable_option() -> list[str]:
     """What was typed, for the command in a record."""
-    folder, trust = os.environ.get(_DIR), os.environ.get(_TRUST)
-    option = [f"--config-dir={without_place(folder)}"] if folder else []
-    return option + ([f"trust={trust}"] if trust else [])
+    typed = os.environ.get(_DIR)
+    return [f"--config-dir={without_place(typed)}"] if typed else []
 
 
 def without_place(path: str) -> str:
@@ -142,13 +134,13 @@ def _quoted(value: str) -> str:
 
 
 @cache
-def _installed() -> dict[str, Path]:
-    """The folders of installed packages with a search path plug-in, by package."""
+def _installed() -> list[Path]:
+    """The folders of installed packages with a search path plug-in."""
     path = ConfigSearchPathImpl()
     for plugin in Plugins.instance().discover(SearchPathPlugin):
         plugin().manipulate_search_path(path)  # type: ignore[attr-defined]
     names = [entry.path.removeprefix("pkg://") for entry in path.get_path() if (entry.path or "").startswith("pkg://")]
-    return {name.partition(".")[0]: _checked(folder) for name in names for folder in _folder(name)}
+    return [_checked(folder) for name in names for folder in _folder(name)]
 
 
 def _folder(package: str) -> Iterable[Path]:

@@ -1,13 +1,12 @@
 """From a checkpoint to its configuration and its trained network, without running code from the file.
 
-A checkpoint is read as tensors and plain containers only. Its configuration names classes: only those are instantiated
-that the files of the same group name, in conf/ and in a folder that the user gives, and classes of a package that the
-user trusts (see capsexp.config.searchpath). The data folder, the accepted versions of the data files, and where to
-compute come from this machine's configuration, not from the file.
+A checkpoint is read as tensors and plain containers only. Of the classes in its configuration only those are imported that
+files of their group name, too, in conf/ or in a folder that the user gives (see capsexp.config.searchpath). The data
+folder, the accepted versions of the data files, and where to compute come from this machine's configuration, not from
+the file.
 """
 
 import dataclasses
-import inspect
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -20,10 +19,10 @@ import torch
 from torch import Tensor
 
 from capsexp import data
-from capsexp.config.checks import TARGET, Component, check_dataclass, check_value, trust_hint
+from capsexp.config.checks import OWN_FILES, check_dataclass, check_value
 from capsexp.config.compose import composed
 from capsexp.config.schema import Config, Data, check, is_multilabel
-from capsexp.config.searchpath import choices, is_outside, is_trusted
+from capsexp.config.searchpath import choices
 from capsexp.errors import DamagedError, InputError, printable
 from capsexp.nn.scores import Prediction
 from capsexp.run import records
@@ -34,9 +33,6 @@ from capsexp.run.plan import BEST, LAST, Plan, find_device
 
 SAMPLE = Path("sample")  # names the trained network in the package; the folder that it is in:
 DATA = Path(data.__file__).parent
-
-#: Keys of the configuration that name a class, and the folder of conf/ that lists the allowed ones.
-_COMPONENTS = {"model": "model", "routing": "routing", "loss": "loss", "data.reader": "data", "data.synthesis": "data"}
 
 #: Keys of `data` that are never read from a checkpoint.
 _LOCAL_DATA = ("root", "download", "versions", "path", "class_names")
@@ -120,7 +116,8 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
         raise InputError(f"{error}{_REMEDY if path.exists() else ''}") from None
     header = _header(path, checkpoint)
     with _in_errors(f"{path}: its configuration can't be used here: "):
-        _check_names(header.config)
+        if (name := _at(header.config, "data.name")) not in list(choices("data")):
+            raise InputError(f"data.name={name}: no such data set here; {OWN_FILES}")
         _check_sizes(header.config)
     keys = [override.lstrip("+~").partition("=")[0] for override in overrides]
     for key in keys:
@@ -176,33 +173,6 @@ def _header(path: Path, checkpoint: Any) -> Header:
     with _in_errors(f"{path}: damaged: ", _REMEDY):
         checked: Header = check_dataclass(Header, header)
     return checked
-
-
-def _check_names(node: records.Json) -> None:
-    """Raises InputError for a class that neither the group's files name nor the user trusts, and for unknown data."""
-    name = _at(node, "data.name")
-    known = name in list(choices("data"))
-    for key, group in _COMPONENTS.items():
-        component = _at(node, key)
-        target = component.get(TARGET) if isinstance(component, dict) else None
-        files = choices(group).values()
-        allowed = [name for path in files for name in re.findall(r"_target_: *([\w.]+)", path.read_text("utf-8"))]
-        missing = component is None and key == "data.synthesis"
-        if not (missing or target in allowed or _is_trusted_class(component, key)):
-            hint = trust_hint(target) if isinstance(target, str) else ""
-            hint += " and --config-dir=DIR, the folder of its files" if hint and not known else ""
-            raise InputError(f"{key}.{TARGET}={target}: conf/{group} names no such class{hint}")
-    if not known:
-        raise InputError(f"data.name={name}: no such data set here; --config-dir=DIR adds those of your own")
-
-
-def _is_trusted_class(component: Any, key: str) -> bool:
-    """Whether a checkpoint's class is defined in a package of the user's, which is imported only if it is trusted."""
-    target = component.get(TARGET) if isinstance(component, dict) else None
-    if not (isinstance(target, str) and is_outside(target) and is_trusted(target)):
-        return False
-    found = Component("", target, {}).cls
-    return inspect.isclass(found) and found.__module__.partition(".")[0] == target.partition(".")[0]
 
 
 def _check_sizes(node: records.Json) -> None:
