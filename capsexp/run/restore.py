@@ -1,9 +1,9 @@
 """From a checkpoint to its configuration and its trained network, without running code from the file.
 
-A checkpoint is read as tensors and plain containers only. Of the classes in its configuration only those are imported that
-files of their group name, too, in conf/ or in a folder that the user gives (see capsexp.config.searchpath). The data
-folder, the accepted versions of the data files, and where to compute come from this machine's configuration, not from
-the file.
+A checkpoint is read as tensors and plain containers only. Of the classes in its configuration only those are imported
+that a file of their group names, too, in conf/ or in a folder that the user gives (see capsexp.config.searchpath). The
+data folder, the accepted versions of the data files, and where to compute come from this machine's configuration, not
+from the file.
 """
 
 import dataclasses

@@ -443,6 +443,6 @@ def _command(results: Results, line: Line, protocol: str) -> str:
     last = {word.partition("=")[0]: word for word in [*words, *typed]}
     words = [word for word in words if last[word.partition("=")[0]] == word]
     seeds = ",".join(map(str, sorted({run.seed for group in groups for run in group.runs if not run.part}))) or "0,1,2"
-    words = [*dict.fromkeys([*searchpath.for_command(), *compose.portable([*words, *typed])]), f"seed={seeds}"]
+    words = [*dict.fromkeys([*searchpath.as_portable_option(), *compose.portable([*words, *typed])]), f"seed={seeds}"]
     several = ["-m"] if any("," in word for word in words) else []
     return shlex.join(["python", "-m", "capsexp", *several, *words])
