@@ -153,7 +153,7 @@ class _Card:
         self.narrow = narrow
         self.width = 360 if narrow else 830
         self.left, self.right = (14, 346) if narrow else (190, 440)  # of the axis
-        self.columns = (272, 346) if narrow else (505, 568)  # right ends of the numbers
+        self.columns = (272, 346) if narrow else (497, 568)  # right ends of the numbers
         self.figure = Figure(dpi=72, facecolor="none")
         self.axis: Axes = self.figure.add_axes((0, 0, 1, 1))
         self.y = -10.0

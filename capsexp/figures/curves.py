@@ -15,7 +15,7 @@ from capsexp.study.studies import published_number
 Drawing = tuple[PaperFigure, list[Missing]]
 
 BAND = "Lines: mean over seeds (n), band: ± standard deviation; n = 1: one run, no band."
-CUT = 20  # epochs: the first tenth of longer curves may lie below the plot, so that the rest can be told apart
+CUT = 20  # epochs: the first quarter of longer curves may lie below the plot, so that the rest can be told apart
 
 
 def draw_accuracy(
@@ -61,12 +61,13 @@ def draw_curves(
             if len(curves) > 1:
                 sd = curves.std(axis=0, ddof=1)
                 axis.fill_between(epochs, mean - sd, mean + sd, color=style.color, alpha=0.2, linewidth=0)
-            late.append(curves[:, len(epochs) // 10 if len(epochs) >= CUT else 0 :])
+            late.append(curves[:, len(epochs) // 4 if len(epochs) >= CUT else 0 :])
         elif published_accuracy(line):
             axis.plot([], [], label=f"{name} (no runs)", **style.curve)
     if late:
         low, high = min(curves.min() for curves in late), max(curves.max() for curves in late)
-        axis.set_ylim(bottom=low - 0.05 * (high - low) - 0.1)
+        edge = 0.05 * (high - low) + 0.1
+        axis.set_ylim(low - edge, high + edge)
     count_along(axis, "epoch")
     axis.set_ylabel("accuracy on the test set, %")
 
@@ -74,7 +75,7 @@ def draw_curves(
 def band(lines: Sequence[Line]) -> str:
     """A note on what is drawn."""
     cut = any(len(run.curve) >= CUT for line in lines for run in line.runs)
-    return BAND + " The first tenth of the epochs may lie below the plot." * cut
+    return BAND + " The first quarter of the epochs may lie below the plot." * cut
 
 
 def published_accuracy(line: Line) -> str | None:

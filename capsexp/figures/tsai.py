@@ -43,7 +43,7 @@ OVERLAID = (
 COSTS = {
     "memory": "peak memory of the device, MB",
     "host": "peak memory of the process (no GPU), MB",
-    "inference": "inference, ms a batch of 128 images",
+    "inference": "inference, ms per batch of 128 images",
 }
 
 

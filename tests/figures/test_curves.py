@@ -99,7 +99,7 @@ def test_a_curve_has_one_setting_and_one_protocol(tmp_path: Path) -> None:
 
 
 def test_long_curves_may_begin_below_the_plot(tmp_path: Path) -> None:
-    found = seeds("huang_table2", "CapsNet SVHN", [[1.0] * 10 + [80.0] * 90])
+    found = seeds("huang_table2", "CapsNet SVHN", [[1.0] * 25 + [80.0] * 75])
     figure = drawn("huang_fig13", sources(tmp_path, *found))
     assert only(figure).get_ylim()[0] > 75
     assert "may lie below the plot" in everything(figure)
