@@ -13,12 +13,12 @@ from capsexp.config.checks import nearest
 from capsexp.errors import InputError
 from capsexp.results import cells, runs
 from capsexp.results.cells import Matched
-from capsexp.results.claims import MeasuredClaim
-from capsexp.results.collect import Results, measure
+from capsexp.results.collect import Line, Results, measure
 from capsexp.results.runs import Run, distinct
 from capsexp.results.spread import Pools
 from capsexp.study import studies
 from capsexp.study.selection import Selection, select
+from capsexp.study.setting import Setting
 from capsexp.study.studies import Measure, Study
 from capsexp.tables import pages
 from capsexp.tables.pages import Table
@@ -43,7 +43,7 @@ WORDS = {"supported": "B is higher", "contradicted": "B is lower"}
 NOTE = pages.Note(
     "A and B: mean ± standard deviation over seeds (number of seeds). B − A: with its 95 % interval, from the spread "
     "over seeds of all runs of the data set in this setting, unless there are too few seeds; of epochs and costs, the "
-    "change from A to B."
+    "change from A to B. Seconds: only of runs with equal threads on the same, quiet machine."
 )
 
 
@@ -204,14 +204,18 @@ def _results(study: Study, matched: Mapping[str, Matched], pools: Pools) -> Resu
 def differences(found: Comparison) -> Table:
     """A line a pair and measure: A, B, B − A, and the verdict."""
     several, rows = len(found.pairs) > 1, []
-    for pair, claim in zip([pair for pair in found.pairs for _ in MEASURES], found.results.claims, strict=True):
-        if claim.measured is None and claim.verdict == "not run":
-            continue  # memory on the device, of runs on a CPU
-        sides = [_number(found.results, name, claim) for name in (pair.a, pair.b)]
-        shown = claim_texts(claim)
-        word = WORDS.get(claim.verdict, shown.verdict) if claim.claim.claimed == "increase" else shown.verdict
-        what = [pair.what] if several else []
-        rows.append([*what, MEASURES[claim.claim.measure], *sides, shown.measured, word, shown.p_value, shown.origin])
+    for pair in found.pairs:
+        claims = [claim for claim in found.results.claims if claim.claim.pairs == [[pair.a, pair.b]]]
+        setting = next((claim.setting for claim in claims if claim.setting), None)
+        lines = [_line(found.results, name, setting) for name in (pair.a, pair.b)]
+        different = _different_settings(*lines)
+        for claim in claims:
+            if claim.verdict == "not run":
+                continue  # memory on the device, of runs on a CPU
+            sides, shown = [mean_and_spread(line.cell(claim.claim.measure)) for line in lines], claim_texts(claim)
+            word = WORDS.get(claim.verdict, shown.verdict) if claim.claim.claimed == "increase" else shown.verdict
+            named = [*([pair.what] if several else []), MEASURES[claim.claim.measure], *sides]
+            rows.append([*named, shown.measured, word, shown.p_value, different or shown.origin])
     common, *heads = _heads(*found.sides)
     columns = [*(["what"] if several else []), "measure", *heads, "B − A", "verdict", "p", "from"]
     return Table(common, columns, "l" * len(columns), rows, [NOTE, pages.RULE])
@@ -229,9 +233,16 @@ def _heads(a: str, b: str) -> tuple[str, str, str]:
     return "", f"A: {a}", f"B: {b}"
 
 
-def _number(results: Results, row: str, claim: MeasuredClaim) -> str:
-    """A side's mean and spread, in the setting in which the sides are compared."""
-    for line in [*results.lines, *results.other_lines]:
-        if line.row.name == row and line.setting == claim.setting:
-            return mean_and_spread(line.cell(claim.claim.measure))
-    return ""
+def _line(results: Results, row: str, setting: Setting | None) -> Line:
+    """A side in this setting, or in its main one."""
+    lines = [line for line in [*results.lines, *results.other_lines] if line.row.name == row]
+    return next((line for line in lines if line.setting == setting), lines[0])
+
+
+def _different_settings(a: Line, b: Line) -> str:
+    """budget.epochs differs: 2 of 250 epochs, bf16, and all 250 epochs, bf16. Nothing for one setting."""
+    if a.setting == b.setting:
+        return ""
+    words, others = ({*line.setting.overrides} if line.setting else set() for line in (a, b))
+    keys = sorted({word.partition("=")[0] for word in words ^ others}) or ["data.note"]
+    return f"{' and '.join(keys)} {'differ' if len(keys) > 1 else 'differs'}: {a.setting}, and {b.setting}"

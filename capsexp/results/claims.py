@@ -14,7 +14,7 @@ import numpy as np
 
 from capsexp.results import statistics
 from capsexp.results.cells import Best, Group, counted, so_far
-from capsexp.results.runs import COSTS, Run
+from capsexp.results.runs import TIMES, Run
 from capsexp.results.spread import EPOCHS, PERCENT, Pools, scaled
 from capsexp.results.statistics import Answer, Estimate, Interval, Pool, Term
 from capsexp.run.records import unpacked
@@ -22,7 +22,6 @@ from capsexp.study.selection import Selection
 from capsexp.study.setting import Setting
 from capsexp.study.studies import Claim, Published, Row, Study, published_number
 
-TIMES = ("inference", "seconds")
 SHOWN = ("supported", "no difference, shown", "contradicted")
 BITS = {"accuracy": "max_accuracy", "last": "last_accuracy"}  # where a record has a measure's test images
 
@@ -150,37 +149,49 @@ def _measure(
     found = replace(found, printed=_printed(claim, rows))
     if claim.measure == "parameters":
         return _counted(found, selection)
-    places: dict[tuple[Setting, str], dict[str, list[Best]]] = {}
-    for group in groups:
-        known = [one for one in group.best if claim.measure in one.run.measures]
-        for one in known if group.protocol == "paper" and group.row.name in claim.compared else []:
-            place = one.run.setting, one.run.device if claim.measure in COSTS else ""
-            places.setdefault(place, {}).setdefault(group.row.name, []).append(one)
-    candidates = [_compare(found, selection, place, by_row, pools) for place, by_row in places.items()]
+    measured = [
+        (group.row.name, one)
+        for group in groups
+        if group.protocol == "paper" and group.row.name in claim.compared
+        for one in group.best
+        if claim.measure in one.run.measures
+    ]
+    comparable: dict[tuple[Setting, str], dict[str, list[Best]]] = {}
+    for name, one in measured:
+        if (machine := one.run.machine(claim.measure)) is not None:
+            comparable.setdefault((one.run.setting, machine), {}).setdefault(name, []).append(one)
+    candidates = [_compare(found, selection, *place, by_row, pools) for place, by_row in comparable.items()]
     if ranked := [(order, one) for order, one in filter(None, candidates)]:
         return max(ranked, key=lambda candidate: candidate[0])[1]
-    runs = [one.run for by_row in places.values() for of_row in by_row.values() for one in of_row]
-    missing = [name for name in claim.compared if not any(name in by_row for by_row in places.values())]
-    if missing:
+    if missing := [name for name in claim.compared if name not in dict(measured)]:
         return replace(found, verdict="not run", reason=_listed(missing) if len(missing) < len(claim.compared) else "")
-    rising = claim.measure in EPOCHS and any(run.censored for run in runs)
-    busy = claim.measure in TIMES and any(map(is_loaded, runs))
-    why = "still rising in the last epoch" if rising else "no two rows in one setting"
-    return replace(found, verdict="open", reason="times were measured on a busy machine only" if busy else why)
+    return replace(found, verdict="open", reason=_why_incomparable(claim, [one.run for _, one in measured]))
+
+
+def _why_incomparable(claim: Claim, runs: Sequence[Run]) -> str:
+    """Why no two of a claim's rows can be compared, all of which have runs."""
+    if claim.measure in EPOCHS and any(run.censored for run in runs):
+        return "still rising in the last epoch"
+    if claim.measure in TIMES and any(run.busy for run in runs):
+        return "times were measured on a busy machine only"
+    machines = [run.machine(claim.measure) for run in runs]
+    if None in machines:
+        return "whether the machine was busy isn't known"
+    if len({run.setting for run in runs}) == 1:
+        return f"measured on different machines: {_listed(sorted({*filter(None, machines)}))}"
+    return "no two rows in one setting"
 
 
 def _compare(
     found: MeasuredClaim,
     selection: Selection,
-    place: tuple[Setting, str],
+    setting: Setting,
+    machine: str,
     best: Mapping[str, Sequence[Best]],
     pools: Pools,
 ) -> tuple[tuple[Any, ...], MeasuredClaim] | None:
     """The claim in one setting, and how good that setting is; None where no pair, or not two rows, can be compared."""
-    (setting, device), claim = place, found.claim
-    if claim.measure in TIMES:  # a time beside other work says nothing
-        best = {name: [one for one in of_row if not is_loaded(one.run)] for name, of_row in best.items()}
-        best = {name: of_row for name, of_row in best.items() if of_row}
+    claim = found.claim
     by_row = {name: [one.run for one in of_row] for name, of_row in best.items()}
     rising = {name for name, runs in by_row.items() if claim.measure in EPOCHS and any(run.censored for run in runs)}
     compared = [name for name in by_row if name not in rising]
@@ -190,14 +201,14 @@ def _compare(
         return None
     used = [run for name in weights for run in by_row[name]]
     at = used[0].dataset, setting, "paper"
-    pool = pools.pool(at, claim.measure, device, _is_ratio(claim))
+    pool = pools.pool(at, claim.measure, machine, _is_ratio(claim))
     values = {
         name: [scaled(claim.measure, run.measures[claim.measure], _is_ratio(claim)) for run in by_row[name]]
         for name in weights
     }
     networks = {name: {run.condition for run in by_row[name]} for name in weights}
     spreads = {
-        name: pools.spread(at, claim.measure, values[name], networks[name], device, _is_ratio(claim))
+        name: pools.spread(at, claim.measure, values[name], networks[name], machine, _is_ratio(claim))
         for name in weights
     }
     terms = {name: Term(weights[name], values[name], spread) for name, spread in spreads.items() if spread}
@@ -212,7 +223,7 @@ def _compare(
     notes += [f"{name} unstable, by its own spread" for name in weights if networks[name] <= pool.unstable]
     enough = not setting.reduced(claim.measure)  # then more training says nothing more of the claim, but more seeds do
     trained = 1.0 if enough else setting.fraction
-    order = enough, len(weights), trained, len(used), setting.precision == "bf16", str(setting), device
+    order = enough, len(weights), trained, len(used), setting.precision == "bf16", str(setting), machine
     rows = {row.name: row for row in selection.study.rows}
     differs = so_far(selection, claim.measure, setting, [one for name in weights for one in best[name]])
     found = replace(
@@ -418,11 +429,6 @@ def _part(claim: Claim, rows: Collection[str]) -> str:
     run, kind = (_pairs(claim, rows), "comparisons") if claim.pairs else (rows, "rows")
     whole = len(claim.pairs or claim.rows)
     return f"{len(run)} of {whole} {kind}" if len(run) < whole else ""
-
-
-def is_loaded(run: Run) -> bool:
-    """Whether the machine had other work beside a run: its load average was above the run's own threads."""
-    return run.load is not None and run.threads is not None and run.load > run.threads + 0.5
 
 
 def _listed(texts: list[str]) -> str:

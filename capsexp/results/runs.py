@@ -19,7 +19,8 @@ from capsexp.run.records import REMEDY, Json, Record
 from capsexp.study import studies
 from capsexp.study.setting import Setting, has_official_test_set, tested_images
 
-#: Measures that depend on the machine: never averaged over two devices.
+#: Measures that depend on the machine: never averaged over two devices; times are also of its threads and other work.
+TIMES = ("seconds", "inference")
 COSTS = ("seconds", "memory", "host", "inference")
 #: Measures of a finished run; of protocol heldout only `accuracy`, of the one test.
 MEASURES = ("accuracy", "last", "first_epoch", "within", "first_five", *COSTS)
@@ -70,6 +71,19 @@ class Run:
     commit: str | None = None
     tree: str = ""  # clean, changed or not known
     part: bool = False  # the first epochs of a longer run
+
+    @property
+    def busy(self) -> bool | None:
+        """Whether the machine had other work: its load average was above the run's own threads. None: not known."""
+        return None if self.load is None or self.threads is None else self.load > self.threads + 0.5
+
+    def machine(self, measure: str) -> str | None:
+        """What the values of a measure must have in common to be compared: of memory the device, of times its cores
+        and the threads too, of others nothing; None for a time that isn't known to be one on a quiet machine.
+        """
+        if measure in TIMES:
+            return f"{self.device}, cores={self.cores}, threads={self.threads}" if self.busy is False else None
+        return self.device if measure in COSTS else ""
 
 
 def read(results: Path) -> tuple[list[Run], list[str]]:

@@ -1,6 +1,6 @@
 """The spread over seeds in each data set and setting, whatever study the runs belong to: runs → pools.
 
-Accuracies are pooled in percent, first epochs as natural logarithms, costs of one device as they are compared.
+Accuracies are pooled in percent, first epochs as natural logarithms, costs of one machine as they are compared.
 """
 
 import math
@@ -27,9 +27,9 @@ class Pools:
             self._runs.setdefault((run.dataset, run.setting, run.protocol), []).append(run)
         self._made: dict[tuple[Place, str, str, bool], Pool] = {}
 
-    def pool(self, place: Place, measure: str, device: str = "", logarithms: bool = False) -> Pool:
-        """The pool of a measure; of first epochs always of their logarithms. `device`: of costs, the only one."""
-        key = place, measure, device, logarithms
+    def pool(self, place: Place, measure: str, machine: str = "", logarithms: bool = False) -> Pool:
+        """The pool of a measure; of first epochs always of their logarithms. `machine`: see `Run.machine`."""
+        key = place, measure, machine, logarithms
         if key not in self._made:
             self._made[key] = self._pool(*key) if place in self._runs else Pool({})
         return self._made[key]
@@ -40,19 +40,19 @@ class Pools:
         measure: str,
         values: Sequence[float],
         networks: Collection[str],
-        device: str = "",
+        machine: str = "",
         logarithms: bool = False,
     ) -> Spread | None:
         """The spread of these networks' values, which are scaled; None if nothing is known of it."""
         least = self._least(place, measure, values)
-        return self.pool(place, measure, device, logarithms).spread(values, least, networks)
+        return self.pool(place, measure, machine, logarithms).spread(values, least, networks)
 
-    def _pool(self, place: Place, measure: str, device: str, logarithms: bool) -> Pool:
+    def _pool(self, place: Place, measure: str, machine: str, logarithms: bool) -> Pool:
         """Lower bounds of epochs are left out."""
         cells: dict[str, list[float]] = {}
         for run in self._runs[place]:
             bound = measure in EPOCHS and run.censored
-            if measure in run.measures and not bound and device in ("", run.device):
+            if measure in run.measures and not bound and run.machine(measure) == machine:
                 cells.setdefault(run.condition, []).append(scaled(measure, run.measures[measure], logarithms))
         return pool(cells, {name: self._least(place, measure, values) for name, values in cells.items()})
 

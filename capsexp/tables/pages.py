@@ -9,7 +9,6 @@ from typing import NamedTuple
 from capsexp.config import compose, searchpath
 from capsexp.errors import plural
 from capsexp.results.cells import Cell
-from capsexp.results.claims import is_loaded
 from capsexp.results.collect import Line, Results
 from capsexp.results.runs import Run
 from capsexp.study.selection import essential
@@ -203,7 +202,7 @@ def _memory(line: Line) -> str:
 
 def _device(line: Line) -> str:
     device = line.cell("seconds").device if line.row.run else None
-    loaded = any(is_loaded(run) for run in line.runs if run.device == device)
+    loaded = any(run.busy for run in line.runs if run.device == device)
     return f"{device}, loaded" if device and loaded else device or ""
 
 

@@ -1,6 +1,7 @@
 """Two sides of runs: what a side can be, and that the verdict is the tables' own."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made import CBAM, PLAIN, claim, project, results, run, runs, study, write
@@ -59,14 +60,50 @@ def test_a_claimed_difference_has_the_verdict_of_a_claim(
     assert lines(compared(recorded, PLAIN, CBAM, claimed, margin))["maximum accuracy, %"][3].startswith(verdict)
 
 
-def test_costs_are_compared_by_their_ratio(tmp_path: Path) -> None:
-    slow = [
-        run(CBAM, seed, [90.0], seconds_per_epoch=120.0, peak_memory_mb={"device": 500.0, "host": 1.0})
-        for seed in (0, 1)
-    ]
-    for one in slow:
+QUIET = {"load": 1.0, "threads": 2}
+
+
+def slow(**changed: Any) -> list[Record]:
+    """Two runs with CBAM that take twice as long as others, and half of the memory."""
+    memory = {"device": 500.0, "host": 1.0}
+    made = [run(CBAM, seed, [90.0], seconds_per_epoch=120.0, peak_memory_mb=memory, **changed) for seed in (0, 1)]
+    for one in made:
         one.epochs[0].update(train_seconds=110.0)
-    write(tmp_path, [*runs(PLAIN, [90.0, 90.1]), *slow])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("fast", "changed", "why"),
+    [
+        ({"load": 1.0, "threads": 1}, QUIET, "threads=1, NVIDIA H200, "),
+        (QUIET, {"load": 2.6, "threads": 2}, "times were measured on a busy machine only"),
+        (QUIET, QUIET | {"device": "NVIDIA H100"}, "different machines: NVIDIA H100, "),
+        (QUIET, {"load": None, "threads": 2}, "whether the machine was busy isn't known"),
+    ],
+)
+def test_seconds_of_unlike_or_busy_machines_have_no_verdict(
+    fast: dict[str, Any], changed: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    """Both means stand there, and why they are not compared."""
+    write(tmp_path, [*runs(PLAIN, [90.0, 90.1], **fast), *slow(**changed)])
+    *shown, origin = lines(compared(tmp_path, PLAIN, CBAM))["seconds an epoch"]
+    assert shown == ["60.0 ± 0.0 (2)", "120.0 ± 0.0 (2)", "", "open", ""]
+    assert why in origin
+
+
+def test_sides_of_different_settings_have_their_means_and_the_key_that_differs(tmp_path: Path) -> None:
+    short = runs(f"{CBAM} budget.epochs=2", MAXIMA[1], precision="float32")
+    write(tmp_path, [*runs(PLAIN, MAXIMA[0]), *short, *runs(f"{PLAIN} routing.iterations=1", [97.0], note="a part")])
+    trained = "all 250 epochs, bf16, and 2 of 250 epochs, float32"
+    why = f"budget.epochs and trainer.precision differ: {trained}"
+    means = ["99.10 ± 0.10 (3)", "99.60 ± 0.10 (3)", "", "open", ""]
+    assert lines(compared(tmp_path, PLAIN, CBAM))["maximum accuracy, %"] == [*means, why]
+    part = lines(compared(tmp_path, PLAIN, f"{PLAIN} routing.iterations=1"))["maximum accuracy, %"]
+    assert part[-1] == "data.note differs: all 250 epochs, bf16, and a part, bf16"
+
+
+def test_costs_are_compared_by_their_ratio(tmp_path: Path) -> None:
+    write(tmp_path, [*runs(PLAIN, [90.0, 90.1], **QUIET), *slow(**QUIET)])
     found = lines(compared(tmp_path, PLAIN, CBAM))
     assert found["seconds an epoch"][:2] == ["60.0 ± 0.0 (2)", "120.0 ± 0.0 (2)"]
     assert found["seconds an epoch"][2].startswith("+100.0 %")
