@@ -2,10 +2,13 @@
 
 | routing  | fast path                                             | where                                           |
 |----------|-------------------------------------------------------|-------------------------------------------------|
-| dynamic  | without votes, see `dynamic`                          | linear layers of vector poses with C ≤ D        |
+| dynamic  | C loops on a CPU, see `dynamic`                       | everywhere                                      |
+|          | products on a GPU, see `products`                     | linear layers of vector poses with C ≤ D        |
 | EM       | C loops on a CPU, Triton on a GPU, see `em`           | children with activations                       |
 | inverted | C loops on a CPU, Triton on a GPU, see `inverted`     | without `activations`                           |
-| the two  | the reference in chunks, votes recomputed, see `layers` | elsewhere; the loops need a compiler, `cc`    |
+| the two  | the reference in chunks, votes recomputed, see `layers` | elsewhere                                     |
+
+The loops need a compiler, `cc`, and a batch with many votes.
 
 Layers with attention on their votes, and routings of other classes, run as they are. A fast path proves itself before
 it is used, see `proof`.

@@ -1,208 +1,91 @@
-"""Dynamic routing without materialised votes, in value and gradient; the procedure is in capsexp.routing.dynamic.
+"""Dynamic routing without stored votes: on a CPU by the loops of `loops`, elsewhere by the products of `products`.
 
-A vote û_ij = W_ij u_i occurs in two expressions only, and both can be computed without it:
+All agreements of a child with a parent, b_ij = Σ_t û_ij · v_j, are one product, û_ij · q_j, with a query
+q_j = Σ_t v_j; with logits=replace it is v_j of the iteration before. So an iteration reads children, matrices and
+queries only:
 
-s_j = Σ_i c_ij û_ij = Σ_(c,i) (c_ij u_ic) W_ij·c        for each parent a product of [B, C·I] and [C·I, D]
-û_ij · x_j          = Σ_c u_ic (W_ijᵀ x_j)_c            for each parent a product of [B, D] and [D, C·I]
+s_j = Σ_i c_ij û_ij,  c_i = softmax_j(û_ij · q_j)       q_j = 0 in the first
 
-The products are large enough for matrix units. Their intermediate results on the CPU, [B, C·I] of one parent, fit its
-cache; in CapsNet the votes [B, I, J, D] are 20 times as large. The backward pass uses the same two expressions and is
-written out, since automatic differentiation would keep the intermediate results of all iterations. I is innermost, so
-that sums over the C components run along contiguous memory. Logits, coefficients and parents are in float32 at least.
-`by_x` is the gradient of the loss by x.
+The backward pass computes the votes again. With g_j = ∂L/∂s_j:
+
+∂b_ij = c_ij (g_j · û_ij − Σ_k c_ik g_k · û_ik),  ∂û_ij = c_ij g_j + ∂b_ij q_j,  ∂q_j = Σ_i ∂b_ij û_ij
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from capsexp.nn.precision import full_precision
+from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules
 from capsexp.nn.squash import squash
 from capsexp.routing.dynamic import DynamicRouting
-from capsexp.routing.fast.votes import FastRouting, LazyVotes
+from capsexp.routing.fast import products
+from capsexp.routing.fast.loops import LanesLoops, compiled_path, dynamic_backward, dynamic_forward, library_for
+from capsexp.routing.fast.votes import FastRouting, LazyVotes, factor
 
 
 class FastDynamicRouting(FastRouting, DynamicRouting):
-    """DynamicRouting, without votes in a linear layer of vector poses.
-
-    Its cost grows with C, that of the procedure on votes with D.
-    """
+    """DynamicRouting, without stored votes."""
 
     chunked = False
 
     def applies(self, votes: LazyVotes) -> bool:
-        """Not in convolutional layers, for matrix poses and for C > D."""
-        rows, columns = votes.weight.shape[-2:]
-        return not votes.places and votes.poses.shape[-1] == columns <= rows
+        """On a CPU where there are loops, which take longer than stored votes for children with much longer poses."""
+        if votes.poses.device.type != "cpu":
+            return products.applies(votes)
+        rows, columns = votes.weight.shape[2:]
+        few = columns <= 2 * rows
+        return few and library_for(votes.poses, votes.weight, votes.kernel, votes.stride) is not None
 
     def path(self, device: torch.device) -> str:
         """See `FastRouting`."""
-        return "products without votes"
+        return compiled_path(self, device) if device.type == "cpu" else "products without votes"
 
     def forward(self, votes: Tensor | LazyVotes, activations: Tensor | None = None) -> Capsules:
-        """All iterations: -> poses [B, J, D]."""
+        """All iterations: -> poses [..., J, D]."""
         if not isinstance(votes, LazyVotes):
             return super().forward(votes, activations)
         options = self.iterations, self.squash_constant, self.accumulate, self.detach
-        return Capsules(routed(votes.poses[:, 0, 0], votes.weight, *options))
+        if votes.poses.device.type != "cpu":
+            return Capsules(products.routed(votes.poses[:, 0, 0], votes.weight, *options))
+        weight = factor(votes.weight)
+        with full_precision(weight):
+            inputs = at_least_float32(votes.poses), weight, votes.kernel, votes.stride
+            total: Tensor = _LastTotal.apply(*inputs, *options)  # type: ignore[no-untyped-call]
+            poses = squash(total, self.squash_constant)
+        return Capsules(poses.reshape(len(poses), *votes.places, *poses.shape[3:]))
 
 
-def routed(
-    poses: Tensor, weight: Tensor, iterations: int, squash_constant: float, accumulate: bool, detach: bool
-) -> Tensor:
-    """Child poses [B, I, C] and vector matrices [I, J, D, C] -> parent poses [B, J, D], after all iterations.
-
-    `accumulate` and `detach` are those of DynamicRouting. Under autocast the products are in its type on CUDA only: on
-    a CPU the operations between the products take most of the time, and are no slower in float32.
-    """
-    if poses.is_cuda and torch.is_autocast_enabled("cuda"):
-        kind = torch.get_autocast_dtype("cuda")
-        poses, weight = poses.to(kind), weight.to(kind)
-    poses = poses.to(weight.dtype)  # a convolution under autocast gives bfloat16 on a CPU, too
-    with full_precision(poses):
-        children = poses.transpose(1, 2).contiguous()
-        matrices = weight.permute(1, 2, 3, 0).flatten(2).contiguous()
-        options = iterations, squash_constant, accumulate, detach
-        totals: Tensor = _LastTotals.apply(children, matrices, *options)  # type: ignore[no-untyped-call]
-        return squash(totals.transpose(0, 1), squash_constant)
-
-
-class _LastTotals(torch.autograd.Function):
-    """`route` and `gradients` as one operation of autograd: [B, C, I] and [J, D, C·I] -> [J, B, D]."""
+class _LastTotal(torch.autograd.Function):
+    """All iterations: [B, H, W, I, C] and [K · I, J, Z, Y] -> s of the last one, [B, H', W', J, D]."""
 
     @staticmethod
-    def forward(ctx: Any, children: Tensor, matrices: Tensor, iterations: int, *options: Any) -> Tensor:
-        last, totals, logits = route(children, matrices, iterations, *options)
-        ctx.save_for_backward(children, matrices, totals, logits)
-        ctx.options = options
-        return last
+    def forward(ctx: Any, children: Tensor, weight: Tensor, kernel: int, stride: int, *options: Any) -> Tensor:
+        iterations, squash_constant, accumulate, _ = options
+        loops = LanesLoops.of(children, weight, kernel, stride)
+        assert loops is not None
+        query, queries, totals = None, list[Tensor](), [dynamic_forward(loops, None)]
+        for _ in range(iterations - 1):
+            parents = squash(totals[-1], squash_constant)
+            query = parents if query is None or not accumulate else query + parents
+            queries.append(query)
+            totals.append(dynamic_forward(loops, query))
+        ctx.save_for_backward(weight, *queries, *totals[:-1])
+        ctx.loops, ctx.options = loops, options
+        return totals[-1]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_total: Tensor) -> tuple[Tensor | None, ...]:
-        trains = ctx.needs_input_grad[1]
-        by_children, by_matrices = gradients(ctx.saved_tensors, by_total.contiguous(), *ctx.options, trains=trains)
-        return by_children, by_matrices if trains else None, None, None, None, None
-
-
-def route(
-    children: Tensor, matrices: Tensor, iterations: int, squash_constant: float, accumulate: bool, detach: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """[B, C, I] and [J, D, C·I] -> s of the last iteration, [J, B, D]; and, for the backward pass, s of the iterations
-    before it, [r − 1, J, B, D], and the logits that follow from each, [r − 1, J, B, I].
-    """
-    transposed = matrices.mT.contiguous()
-    totals, logits = [_weighted(children, transposed, None)], list[Tensor]()
-    for _ in range(iterations - 1):
-        agreement = _agreement(children, matrices, squash(totals[-1], squash_constant))
-        logits.append(logits[-1] + agreement if logits and accumulate else agreement)
-        totals.append(_weighted(children, transposed, logits[-1].softmax(dim=0)))
-    last = totals.pop()
-    shape = _logits_shape(children, matrices)
-    return last, _stacked(totals, last.shape, last), _stacked(logits, shape, last)
-
-
-def gradients(
-    saved: tuple[Tensor, ...], by_total: Tensor, squash_constant: float, accumulate: bool, detach: bool, *, trains: bool
-) -> tuple[Tensor, Tensor]:
-    """The gradients by children and, if `trains`, by matrices, from `by_total`, that by the last s.
-
-    `saved` are children, matrices, and the s and logits of the iterations, as `route` takes and returns them.
-    """
-    children, matrices, totals, logits = saved
-    sums, transposed = _Gradients(children, matrices, trains), matrices.mT.contiguous()
-    by_logits: Tensor | None = None
-    for before, b in zip(reversed(totals), reversed(logits), strict=True):
-        c = b.softmax(dim=0)
-        by_c = sums.add(c, by_total, agreement=not detach)  # of s_j = Σ_i c_ij û_ij
-        if detach:
-            return sums.children.to(children.dtype), sums.matrices.to(matrices.dtype)
-        assert by_c is not None
-        change = c * (by_c - (c * by_c).sum(dim=0))
-        by_logits = change if by_logits is None or not accumulate else change + by_logits
-        sums.add(by_logits, squash(before, squash_constant), agreement=False)  # of û_ij · v_j
-        by_parents = _weighted(children, transposed, by_logits)
-        by_total = _through_squash(before, by_parents, squash_constant)
-    first = by_total.new_full(_logits_shape(children, matrices), 1 / len(matrices))
-    sums.add(first, by_total, agreement=False)
-    return sums.children.to(children.dtype), sums.matrices.to(matrices.dtype)
-
-
-class _Gradients:
-    """The gradients by children and matrices, summed over all occurrences of the votes, in float32 at least."""
-
-    def __init__(self, children: Tensor, matrices: Tensor, trains: bool) -> None:
-        self.u, self.w, self.trains = children, matrices, trains
-        self.children = children.new_zeros(children.shape, dtype=_wide(children))
-        self.matrices = matrices.new_zeros(matrices.shape if trains else 0, dtype=_wide(children))
-
-    def add(self, scale: Tensor, x: Tensor, agreement: bool) -> Tensor | None:
-        """Adds those of Σ_ij scale_ij û_ij · x_j; with `agreement` returns that by the scale, û_ij · x_j, [J, B, I]."""
-        agreements = []
-        for j in _tiles(self.w):
-            a, weights = x[j].to(self.w.dtype), scale[j, :, None].to(self.u.dtype)
-            down = _components(a @ self.w[j], self.u)
-            if agreement:
-                agreements.append(_summed(down * self.u))
-            if len(down) == 1:
-                self.children.addcmul_(down[0], weights[0])
-            else:
-                self.children += (down * weights.to(self.children.dtype)).sum(dim=0)
-            if self.trains:
-                self.matrices[j] += a.mT @ (self.u * weights).flatten(2)
-        return torch.cat(agreements) if agreement else None
-
-
-def _weighted(children: Tensor, matrices: Tensor, coefficients: Tensor | None) -> Tensor:
-    """s_j = Σ_i c_ij û_ij, [J, B, D], with c of [J, B, I], or 1/J, and matrices of [J, C·I, D]."""
-    if coefficients is None:
-        totals = [children.flatten(1)[None] @ matrices[j] for j in _tiles(matrices)]
-        return torch.cat(totals).to(_wide(children)) / len(matrices)
-    scaled = (children * coefficients[j, :, None].to(children.dtype) for j in _tiles(matrices))
-    totals = [z.flatten(2) @ matrices[j] for z, j in zip(scaled, _tiles(matrices), strict=True)]
-    return torch.cat(totals).to(_wide(children))
-
-
-def _agreement(children: Tensor, matrices: Tensor, parents: Tensor) -> Tensor:
-    """û_ij · v_j, [J, B, I], with v of [J, B, D]."""
-    v = parents.to(matrices.dtype)
-    return torch.cat([_summed(_components(v[j] @ matrices[j], children) * children) for j in _tiles(matrices)])
-
-
-def _through_squash(s: Tensor, by_squashed: Tensor, constant: float) -> Tensor:
-    """The gradient by s, from that by squash(s) = ‖s‖ s / (k + ‖s‖²); 0 at s = 0."""
-    length = torch.linalg.vector_norm(s, dim=-1, keepdim=True)
-    below = constant + length.square()
-    along = (s * by_squashed).sum(dim=-1, keepdim=True) * (constant - length.square()) / below.square()
-    return by_squashed * length / below + s * torch.where(length > 0, along / length, 0)
-
-
-def _tiles(matrices: Tensor) -> Iterator[slice]:
-    """The parents in tiles: one at a time on a CPU, for its cache; all at once on a GPU, to fill it."""
-    size = 1 if matrices.device.type == "cpu" else len(matrices)
-    return (slice(first, first + size) for first in range(0, len(matrices), size))
-
-
-def _components(product: Tensor, children: Tensor) -> Tensor:
-    return product.view(*product.shape[:-1], *children.shape[1:])
-
-
-def _summed(products: Tensor) -> Tensor:
-    return products.sum(dim=-2, dtype=_wide(products))
-
-
-def _wide(tensor: Tensor) -> torch.dtype:
-    return torch.promote_types(tensor.dtype, torch.float32)
-
-
-def _logits_shape(children: Tensor, matrices: Tensor) -> tuple[int, int, int]:
-    return len(matrices), len(children), children.shape[-1]
-
-
-def _stacked(tensors: list[Tensor], shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """The tensors stacked along a new dimension; of an empty list, an empty tensor [0, *shape]."""
-    return torch.stack(tensors) if tensors else like.new_empty(0, *shape)
+        iterations, squash_constant, accumulate, detach = ctx.options
+        (weight, *rest), loops = ctx.saved_tensors, ctx.loops
+        queries, totals = [None, *rest[: iterations - 1]], rest[iterations - 1 :]
+        sums, by_parents = loops.zeros(), None
+        while True:
+            *_, by_query = dynamic_backward(loops, queries.pop(), by_total.contiguous(), sums, detach or not totals)
+            if by_query is None:
+                return sums[0], loops.summed(sums[1], weight), *[None] * 6
+            by_parents = by_query if by_parents is None or not accumulate else by_parents + by_query
+            by_total = products.through_squash(totals.pop(), by_parents, squash_constant)

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -35,18 +36,24 @@ FLAGS = "-O3 -march=native -fno-math-errno -fno-trapping-math -fno-signed-zeros 
 #: Min vote elements of a batch: below, compiling takes longer than hundreds of steps.
 WORTHWHILE = 2**21
 
-#: Max vote elements of a child, J · D: a thread has several such arrays on its stack, which on macOS is half a MB.
+#: Max vote elements of a child, J · D, numbers of a matrix, D · C, and of two poses, 2 C: a thread has such arrays on its
+#: stack, which on macOS is half a MB.
 MOST_ELEMENTS = 2**12
 
 #: Seconds that a compiler may take.
 PATIENCE = 60
 
-FUNCTIONS = ("inverted_forward", "inverted_backward", "em_forward", "em_backward")
+FUNCTIONS = (
+    "inverted_forward", "inverted_backward", "em_forward", "em_backward", "dynamic_forward", "dynamic_backward",
+)  # fmt: skip
 
 log = logging.getLogger("capsexp")
 
 #: Positions of a kernel that are handled together.
 PLACES = 8
+
+#: The most numbers in a vector of votes.c.
+LANES = 16
 
 
 class Grid(ctypes.Structure):
@@ -59,7 +66,7 @@ class Grid(ctypes.Structure):
 
 
 class Loops:
-    """The loops for one layer and batch, and their layouts: parents are innermost.
+    """The loops for one layer and batch, and their layouts: parents are innermost, in `order` [K · I, Y, Z, J].
 
     Args:
         library: made for J, Z, Y and X.
@@ -67,6 +74,8 @@ class Loops:
         weight: [K · I, J, Z, Y].
         kernel, stride: of the layer.
     """
+
+    order: tuple[int, ...] = (0, 3, 2, 1)
 
     def __init__(self, library: ctypes.CDLL, children: Tensor, weight: Tensor, kernel: int, stride: int) -> None:
         self.library = library
@@ -77,10 +86,10 @@ class Loops:
         self.sizes = height, width, types, *self.places, kernel, stride
         self.threads = min(torch.get_num_threads(), images)
         self.children = children.to(weight.dtype).to(children.dtype).contiguous()
-        self.matrices = weight.to(children.dtype).permute(0, 3, 2, 1).contiguous()  # [K · I, Y, Z, J]
+        self.matrices = weight.to(children.dtype).permute(self.order).contiguous()
 
     @classmethod
-    def of(cls, children: Tensor, weight: Tensor, kernel: int, stride: int) -> "Loops | None":
+    def of(cls, children: Tensor, weight: Tensor, kernel: int, stride: int) -> Self | None:
         """The loops, or None; children are in float32 or float64, the factors of products in the weight's type."""
         library = library_for(children, weight, kernel, stride)
         return None if library is None else cls(library, children, weight, kernel, stride)
@@ -126,9 +135,20 @@ class Loops:
         """[B, H', W', X, Z, J] -> [B, H', W', J, D]."""
         return poses.permute(0, 1, 2, 5, 4, 3).flatten(4)
 
+    def zeros(self) -> tuple[Tensor, Tensor]:
+        """Zeros to which the loops add the gradients by children and, [threads, ...], by matrices."""
+        return torch.zeros_like(self.children), torch.zeros_like(self.repeated(), memory_format=torch.contiguous_format)
+
     def summed(self, by_matrices: Tensor, weight: Tensor) -> Tensor:
-        """[threads, K · I, Y, Z, J] -> the gradient by the weight, [K · I, J, Z, Y]."""
-        return by_matrices.sum(dim=0).permute(0, 3, 2, 1).to(weight.dtype).contiguous()
+        """[threads, K · I, Y, …] -> the gradient by the weight, [K · I, J, Z, Y]."""
+        inverse = [self.order.index(dimension) for dimension in range(4)]
+        return by_matrices.sum(dim=0).permute(inverse).to(weight.dtype).contiguous()
+
+
+class LanesLoops(Loops):
+    """The loops of dynamic routing: a vector is over images, matrices are [K · I, Y, J, Z]."""
+
+    order = (0, 3, 1, 2)
 
 
 @cache
@@ -159,7 +179,7 @@ def library_for(children: Tensor, weight: Tensor, kernel: int, stride: int) -> c
 @cache
 def _library(kind: torch.dtype, parents: int, rows: int, columns: int, inner: int) -> ctypes.CDLL | None:
     """votes.c compiled for these sizes, or None."""
-    if parents * rows * inner > MOST_ELEMENTS:
+    if max(parents * rows * inner, columns * max(rows, 2 * inner)) > MOST_ELEMENTS:
         return None
     sizes = {"J": parents, "Z": rows, "Y": columns, "X": inner, "FLOOR": f"(NUMBER){WEIGHT_FLOOR}", "PLACES": PLACES}
     defined = [f"-D{name}={value}" for name, value in sizes.items()] + ["-DDOUBLE"] * (kind == torch.float64)
@@ -242,8 +262,7 @@ def inverted_backward(gradient: Tensor, loops: Loops, weight: Tensor, parents: T
     """The gradients by children, weight and parents, from that by s."""
     root = parents.shape[-1] ** 0.5
     queries, by_total = loops.pack(parents) / root, loops.pack(gradient)
-    by_children, by_queries = torch.zeros_like(loops.children), torch.empty_like(queries)
-    by_matrices = torch.zeros_like(loops.repeated(), memory_format=torch.contiguous_format)
+    (by_children, by_matrices), by_queries = loops.zeros(), torch.empty_like(queries)
     split = [loops.children, queries, by_total, by_children, by_queries]
     loops.run("inverted_backward", [loops.repeated(), by_matrices], split)
     return by_children, loops.summed(by_matrices, weight), loops.unpack(by_queries) / root
@@ -271,8 +290,7 @@ def em_backward(
     packed = _packed(loops, assignment)
     mean, constant, linear, quadratic = moments
     reads = [*packed, loops.pack(mean), constant, loops.pack(linear), loops.pack(quadratic)]
-    by_children, by_activations = torch.zeros_like(loops.children), torch.zeros_like(activations.contiguous())
-    by_matrices = torch.zeros_like(loops.repeated(), memory_format=torch.contiguous_format)
+    (by_children, by_matrices), by_activations = loops.zeros(), torch.zeros_like(activations.contiguous())
     by_assignment = [None if part is None else torch.empty_like(part) for part in packed]
     split = [loops.children, activations.contiguous(), *reads, by_children, by_activations, *by_assignment]
     loops.run("em_backward", [loops.repeated(), by_matrices], split)
@@ -281,6 +299,33 @@ def em_backward(
     if by_old is None or by_precision is None:
         return *gradients, None, None, None
     return *gradients, loops.unpack(by_old), loops.unpack(by_precision), by_offset
+
+
+def dynamic_forward(loops: LanesLoops, queries: Tensor | None) -> Tensor:
+    """s of dynamic routing, [B, H', W', J, D], from the queries of `dynamic`, or from None: they are 0."""
+    total = loops.new(loops.parents, loops.rows * loops.inner).zero_()
+    loops.run("dynamic_forward", [loops.repeated(), _room(loops)], [loops.children, queries, total])
+    return total
+
+
+def dynamic_backward(
+    loops: LanesLoops, queries: Tensor | None, by_total: Tensor, sums: tuple[Tensor, Tensor], constant: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The gradients by children and matrices, which are added to `sums`, and by the queries.
+
+    With `constant`, the coefficients are constants, and there is no gradient by the queries.
+    """
+    by_queries = None if constant else torch.zeros_like(by_total)
+    split = [loops.children, queries, by_total, sums[0], by_queries]
+    loops.run("dynamic_backward", [loops.repeated(), sums[1], _room(loops)], split)
+    return *sums, by_queries
+
+
+def _room(loops: LanesLoops) -> Tensor:
+    """Room for the vectors of `dynamic_backward` in votes.c."""
+    pose = loops.inner * loops.columns
+    vectors = loops.parents * (4 * loops.rows * loops.inner + 2) + 2 * pose
+    return loops.children.new_empty(loops.threads, vectors * LANES)
 
 
 def _packed(loops: Loops, assignment: Sequence[Tensor | None]) -> list[Tensor | None]:

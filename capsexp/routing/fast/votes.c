@@ -7,7 +7,7 @@ DOUBLE: else numbers are single. J parents; W_ij is Z x Y, a child Y x X, a vote
 PLACES: positions of the kernel that are handled together, one child after the other, so that its matrix is read once.
 
 Parents' tensors are [place][X * Z][J], matrices [K * I][Y][Z * J], children [H][W][I][Y][X] of each image, activations
-[H][W][I].
+[H][W][I]. Dynamic routing has its own layouts, see below.
 */
 #include <math.h>
 #include <stdint.h>
@@ -261,5 +261,152 @@ void em_backward(const Grid *g, const NUMBER *matrices, NUMBER *by_matrices, con
             }
             unvote(matrices + matrix * M, children + at * C, by_votes, by_matrices + matrix * M, by_children + at * C);
         }
+    }
+}
+
+/* Dynamic routing has fewer parents than a vector has numbers, so that here a vector is over LANES places, of which some
+   are beyond the last image; parents' tensors are [place][J][Z * X], matrices [K * I][Y][J * Z]. */
+#if defined __AVX512F__
+#define BYTES 64
+#elif defined __AVX__
+#define BYTES 32
+#else
+#define BYTES 16
+#endif
+
+enum { LANES = BYTES / sizeof(NUMBER), WIDTH = (Z + LANES - 1) / LANES /* of a matrix's row, in vectors */ };
+typedef NUMBER VECTOR __attribute__((vector_size(BYTES), may_alias));
+
+/* Where the parents' numbers at the places from n on begin. */
+static inline void parents(long n, long *starts) {
+    for (int lane = 0; lane < LANES; lane++) starts[lane] = (n + lane) * V;
+}
+
+/* vectors[v][lane] = numbers[starts[lane] + v], 0 beyond `count` lanes */
+static inline void load(const NUMBER *restrict numbers, const long *starts, int count, int size, VECTOR *restrict vectors) {
+    NUMBER *restrict loaded = (NUMBER *)vectors;
+    for (int lane = 0; lane < LANES; lane++)
+        for (int v = 0; v < size; v++) loaded[v * LANES + lane] = lane < count ? numbers[starts[lane] + v] : 0;
+}
+
+/* The inverse of `load`, adding. */
+static inline void add(const VECTOR *restrict vectors, const long *starts, int count, int size, NUMBER *restrict numbers) {
+    for (int lane = 0; lane < count; lane++)
+        for (int v = 0; v < size; v++) numbers[starts[lane] + v] += vectors[v][lane];
+}
+
+/* The votes, and r_j = softmax of votes_j . query_j; with by_total also by_r_j = votes_j . by_total_j */
+static inline void route(const NUMBER *restrict matrix, const VECTOR *restrict pose, const VECTOR *restrict query,
+                         const VECTOR *restrict by_total, VECTOR *restrict votes, VECTOR *restrict r,
+                         VECTOR *restrict by_r) {
+    for (int j = 0; j < J; j++) {
+        VECTOR agreement = {0}, by = {0};
+        for (int v = j * D; v < (j + 1) * D; v++) {
+            VECTOR vote = {0};
+            for (int y = 0; y < Y; y++) vote += matrix[y * J * Z + v / X] * pose[y * X + v % X];
+            votes[v] = vote;
+            agreement += vote * query[v];
+            if (by_total) by += vote * by_total[v];
+        }
+        r[j] = agreement;
+        if (by_total) by_r[j] = by;
+    }
+    VECTOR largest = r[0], sum = {0};
+    for (int j = 1; j < J; j++)
+        for (int lane = 0; lane < LANES; lane++) largest[lane] = r[j][lane] > largest[lane] ? r[j][lane] : largest[lane];
+    for (int j = 0; j < J; j++) r[j] -= largest;
+    for (int n = 0; n < J * LANES; n++) ((NUMBER *)r)[n] = power(((NUMBER *)r)[n]);
+    for (int j = 0; j < J; j++) sum += r[j];
+    for (int j = 0; j < J; j++) r[j] /= sum;
+}
+
+#define FOR_EACH_LANES(first, count) \
+    for (long first = 0, rest, count; (rest = g->images * g->out_height * g->out_width - first) > 0 && \
+                                      (count = rest < LANES ? rest : LANES); first += LANES)
+
+/* The children i under all places of a vector, their poses beginning at `starts`. */
+#define FOR_EACH_POSES(first, starts, matrix) \
+    for (long k = 0, matrix = 0; k < g->kernel * g->kernel; k++) \
+        for (long i = -1; ++i < g->types; matrix++) \
+            if (next(g, first, k, i, starts), 1)
+
+/* Where the poses of the children i under position k of the kernel begin, from those of the children before. */
+static inline void next(const Grid *g, long n, long k, long i, long *starts) {
+    for (int lane = 0; lane < LANES; lane++) starts[lane] = i ? starts[lane] + C : child(g, n + lane, k) * C;
+}
+
+/* Adds to totals; without queries they are 0. `room` is that of dynamic_backward. */
+void dynamic_forward(const Grid *g, const NUMBER *matrices, NUMBER *room, const NUMBER *children, const NUMBER *queries,
+                     NUMBER *totals) {
+    VECTOR *votes = (VECTOR *)room, *query = votes + V, *total = query + V, *r = total + V, *pose = r + J;
+    long starts[LANES];
+    FOR_EACH_LANES(first, count) {
+        parents(first, starts);
+        if (queries) load(queries, starts, count, V, query);
+        else memset(query, 0, V * sizeof *query);
+        memset(total, 0, V * sizeof *total);
+        FOR_EACH_POSES(first, starts, matrix) {
+            load(children, starts, count, C, pose);
+            route(matrices + matrix * M, pose, query, 0, votes, r, 0);
+            for (int v = 0; v < V; v++) total[v] += r[v / D] * votes[v];
+        }
+        parents(first, starts);
+        add(total, starts, count, V, totals);
+    }
+}
+
+/* Adds to by_children, by_matrices and by_queries; without by_queries the coefficients r are constant, without queries
+   1/J. `room` has room for 4 V + 2 J + 2 C vectors. */
+void dynamic_backward(const Grid *g, const NUMBER *matrices, NUMBER *by_matrices, NUMBER *room, const NUMBER *children,
+                      const NUMBER *queries, const NUMBER *by_totals, NUMBER *by_children, NUMBER *by_queries) {
+    VECTOR *votes = (VECTOR *)room, *query = votes + V, *by_total = query + V, *by_query = by_total + V;
+    VECTOR *r = by_query + V, *a = r + J, *pose = a + J;
+    NUMBER *poses = (NUMBER *)(pose + C); /* [lane][Y][X], near to each other, unlike those of `children` */
+    long starts[LANES];
+    FOR_EACH_LANES(first, count) {
+        parents(first, starts);
+        if (queries) load(queries, starts, count, V, query);
+        else memset(query, 0, V * sizeof *query);
+        for (int j = 0; j < J; j++) r[j] = (VECTOR){0} + (NUMBER)1 / J;
+        load(by_totals, starts, count, V, by_total);
+        memset(by_query, 0, V * sizeof *by_query);
+        FOR_EACH_POSES(first, starts, matrix) {
+            const NUMBER *restrict w = matrices + matrix * M;
+            VECTOR mean = {0}, by_pose[C] = {{0}};
+            load(children, starts, count, C, pose);
+            for (int lane = 0; lane < count; lane++) memcpy(poses + lane * C, children + starts[lane], C * sizeof *poses);
+            if (queries) route(w, pose, query, by_total, votes, r, a);
+            if (by_queries) {
+                for (int j = 0; j < J; j++) mean += r[j] * a[j];
+                for (int j = 0; j < J; j++) a[j] = r[j] * (a[j] - mean);
+                for (int v = 0; v < V; v++) by_query[v] += a[v / D] * votes[v];
+            } else
+                memset(a, 0, J * sizeof *a);
+            for (int j = 0; j < J; j++)
+                for (int z = j * Z; z < (j + 1) * Z; z++)
+                    for (int x = 0, v = z * X; x < X; x++, v++) {
+                        VECTOR by_vote = r[j] * by_total[v] + a[j] * query[v];
+                        for (int y = 0; y < Y; y++) by_pose[y * X + x] += w[y * J * Z + z] * by_vote;
+                    }
+            add(by_pose, starts, count, C, by_children);
+            for (int j = 0; j < J; j++) { /* a vector is over the rows z here: no sum is over its numbers */
+                VECTOR sum[Y][WIDTH] = {{{0}}}, by_vote[X][WIDTH] = {{{0}}};
+                for (int lane = 0; lane < count; lane++) {
+                    const NUMBER *restrict by = by_totals + (first + lane) * V + j * D;
+                    const NUMBER *restrict q = (queries ? queries : by_totals) + (first + lane) * V + j * D;
+                    for (int x = 0; x < X; x++)
+                        for (int z = 0; z < Z; z++)
+                            ((NUMBER *)by_vote[x])[z] = r[j][lane] * by[z * X + x] + a[j][lane] * q[z * X + x];
+                    for (int y = 0; y < Y; y++)
+                        for (int x = 0; x < X; x++)
+                            for (int z = 0; z < WIDTH; z++) sum[y][z] += by_vote[x][z] * poses[lane * C + y * X + x];
+                }
+                for (int y = 0; y < Y; y++)
+                    for (int z = 0; z < Z; z++)
+                        by_matrices[matrix * M + (y * J + j) * Z + z] += ((NUMBER *)sum[y])[z];
+            }
+        }
+        parents(first, starts);
+        if (by_queries) add(by_query, starts, count, V, by_queries);
     }
 }

@@ -11,11 +11,19 @@ from torch import Tensor
 from capsexp.errors import RunError
 from capsexp.nn.capsules import ConvCapsules
 from capsexp.nn.routing import Capsules, Routing
-from capsexp.routing import EMRouting, InvertedRouting, fast
-from capsexp.routing.fast import em, inverted, loops, proof
+from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
+from capsexp.routing.fast import dynamic, em, inverted, loops, proof
 
-ROUTINGS: dict[str, Callable[[], Routing]] = {"inverted": lambda: InvertedRouting(5, 4), "em": lambda: EMRouting(5, 4)}
-OPERATIONS = {"inverted": (inverted, "inverted_forward", "inverted_backward"), "em": (em, "em_forward", "em_backward")}
+ROUTINGS: dict[str, Callable[[], Routing]] = {
+    "inverted": lambda: InvertedRouting(5, 4),
+    "em": lambda: EMRouting(5, 4),
+    "dynamic": lambda: DynamicRouting(5, 4),
+}
+OPERATIONS = {
+    "inverted": (inverted, "inverted_forward", "inverted_backward"),
+    "em": (em, "em_forward", "em_backward"),
+    "dynamic": (dynamic, "dynamic_forward", "dynamic_backward"),
+}
 
 
 @pytest.fixture(autouse=True)

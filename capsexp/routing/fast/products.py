@@ -1,0 +1,167 @@
+"""Dynamic routing on a GPU by matrix products without votes, in value and gradient; the procedure is in
+capsexp.routing.dynamic.
+
+A vote û_ij = W_ij u_i occurs in two expressions only, and both can be computed without it:
+
+s_j = Σ_i c_ij û_ij = Σ_(c,i) (c_ij u_ic) W_ij·c        for each parent a product of [B, C·I] and [C·I, D]
+û_ij · x_j          = Σ_c u_ic (W_ijᵀ x_j)_c            for each parent a product of [B, D] and [D, C·I]
+
+The products are large enough for matrix units; their cost grows with C, that of the procedure on votes with D. The
+backward pass uses the same two expressions and is written out, since automatic differentiation would keep the
+intermediate results of all iterations. I is innermost, so that sums over the C components run along contiguous memory.
+Logits, coefficients and parents are in float32 at least. `by_x` is the gradient of the loss by x.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from capsexp.nn.precision import full_precision
+from capsexp.nn.squash import squash
+from capsexp.routing.fast.votes import LazyVotes, factor
+
+
+def applies(votes: LazyVotes) -> bool:
+    """Not in convolutional layers, for matrix poses and for C > D."""
+    rows, columns = votes.weight.shape[-2:]
+    return not votes.places and votes.poses.shape[-1] == columns <= rows
+
+
+def routed(
+    poses: Tensor, weight: Tensor, iterations: int, squash_constant: float, accumulate: bool, detach: bool
+) -> Tensor:
+    """Child poses [B, I, C] and vector matrices [I, J, D, C] -> parent poses [B, J, D], after all iterations.
+
+    `accumulate` and `detach` are those of DynamicRouting. Under autocast the products are in its type.
+    """
+    weight = factor(weight)
+    poses = poses.to(weight.dtype)
+    with full_precision(poses):
+        children = poses.transpose(1, 2).contiguous()
+        matrices = weight.permute(1, 2, 3, 0).flatten(2).contiguous()
+        options = iterations, squash_constant, accumulate, detach
+        totals: Tensor = _LastTotals.apply(children, matrices, *options)  # type: ignore[no-untyped-call]
+        return squash(totals.transpose(0, 1), squash_constant)
+
+
+class _LastTotals(torch.autograd.Function):
+    """`route` and `gradients` as one operation of autograd: [B, C, I] and [J, D, C·I] -> [J, B, D]."""
+
+    @staticmethod
+    def forward(ctx: Any, children: Tensor, matrices: Tensor, iterations: int, *options: Any) -> Tensor:
+        last, totals, logits = route(children, matrices, iterations, *options)
+        ctx.save_for_backward(children, matrices, totals, logits)
+        ctx.options = options
+        return last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_total: Tensor) -> tuple[Tensor | None, ...]:
+        trains = ctx.needs_input_grad[1]
+        by_children, by_matrices = gradients(ctx.saved_tensors, by_total.contiguous(), *ctx.options, trains=trains)
+        return by_children, by_matrices if trains else None, None, None, None, None
+
+
+def route(
+    children: Tensor, matrices: Tensor, iterations: int, squash_constant: float, accumulate: bool, detach: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """[B, C, I] and [J, D, C·I] -> s of the last iteration, [J, B, D]; and, for the backward pass, s of the iterations
+    before it, [r − 1, J, B, D], and the logits that follow from each, [r − 1, J, B, I].
+    """
+    transposed = matrices.mT.contiguous()
+    totals, logits = [_weighted(children, transposed, None)], list[Tensor]()
+    for _ in range(iterations - 1):
+        agreement = _agreement(children, matrices, squash(totals[-1], squash_constant))
+        logits.append(logits[-1] + agreement if logits and accumulate else agreement)
+        totals.append(_weighted(children, transposed, logits[-1].softmax(dim=0)))
+    last = totals.pop()
+    shape = _logits_shape(children, matrices)
+    return last, _stacked(totals, last.shape, last), _stacked(logits, shape, last)
+
+
+def gradients(
+    saved: tuple[Tensor, ...], by_total: Tensor, squash_constant: float, accumulate: bool, detach: bool, *, trains: bool
+) -> tuple[Tensor, Tensor]:
+    """The gradients by children and, if `trains`, by matrices, from `by_total`, that by the last s.
+
+    `saved` are children, matrices, and the s and logits of the iterations, as `route` takes and returns them.
+    """
+    children, matrices, totals, logits = saved
+    sums, transposed = _Gradients(children, matrices, trains), matrices.mT.contiguous()
+    by_logits: Tensor | None = None
+    for before, b in zip(reversed(totals), reversed(logits), strict=True):
+        c = b.softmax(dim=0)
+        by_c = sums.add(c, by_total, agreement=not detach)  # of s_j = Σ_i c_ij û_ij
+        if detach:
+            return sums.children.to(children.dtype), sums.matrices.to(matrices.dtype)
+        assert by_c is not None
+        change = c * (by_c - (c * by_c).sum(dim=0))
+        by_logits = change if by_logits is None or not accumulate else change + by_logits
+        sums.add(by_logits, squash(before, squash_constant), agreement=False)  # of û_ij · v_j
+        by_parents = _weighted(children, transposed, by_logits)
+        by_total = through_squash(before, by_parents, squash_constant)
+    first = by_total.new_full(_logits_shape(children, matrices), 1 / len(matrices))
+    sums.add(first, by_total, agreement=False)
+    return sums.children.to(children.dtype), sums.matrices.to(matrices.dtype)
+
+
+class _Gradients:
+    """The gradients by children and matrices, summed over all occurrences of the votes, in float32 at least."""
+
+    def __init__(self, children: Tensor, matrices: Tensor, trains: bool) -> None:
+        self.u, self.w, self.trains = children, matrices, trains
+        self.children = children.new_zeros(children.shape, dtype=_wide(children))
+        self.matrices = matrices.new_zeros(matrices.shape if trains else 0, dtype=_wide(children))
+
+    def add(self, scale: Tensor, x: Tensor, agreement: bool) -> Tensor | None:
+        """Adds those of Σ_ij scale_ij û_ij · x_j; with `agreement` returns that by the scale, û_ij · x_j, [J, B, I]."""
+        x, weights = x.to(self.w.dtype), scale[:, :, None].to(self.u.dtype)
+        down = _components(x @ self.w, self.u)
+        self.children += (down * weights.to(self.children.dtype)).sum(dim=0)
+        if self.trains:
+            self.matrices += x.mT @ (self.u * weights).flatten(2)
+        return _summed(down * self.u) if agreement else None
+
+
+def _weighted(children: Tensor, matrices: Tensor, coefficients: Tensor | None) -> Tensor:
+    """s_j = Σ_i c_ij û_ij, [J, B, D], with c of [J, B, I], or 1/J, and matrices of [J, C·I, D]."""
+    if coefficients is None:
+        return (children.flatten(1)[None] @ matrices).to(_wide(children)) / len(matrices)
+    scaled = children * coefficients[:, :, None].to(children.dtype)
+    return (scaled.flatten(2) @ matrices).to(_wide(children))
+
+
+def _agreement(children: Tensor, matrices: Tensor, parents: Tensor) -> Tensor:
+    """û_ij · v_j, [J, B, I], with v of [J, B, D]."""
+    return _summed(_components(parents.to(matrices.dtype) @ matrices, children) * children)
+
+
+def through_squash(s: Tensor, by_squashed: Tensor, constant: float) -> Tensor:
+    """The gradient by s, from that by squash(s) = ‖s‖ s / (k + ‖s‖²); 0 at s = 0."""
+    length = torch.linalg.vector_norm(s, dim=-1, keepdim=True)
+    below = constant + length.square()
+    along = (s * by_squashed).sum(dim=-1, keepdim=True) * (constant - length.square()) / below.square()
+    return by_squashed * length / below + s * torch.where(length > 0, along / length, 0)
+
+
+def _components(product: Tensor, children: Tensor) -> Tensor:
+    return product.view(*product.shape[:-1], *children.shape[1:])
+
+
+def _summed(products: Tensor) -> Tensor:
+    return products.sum(dim=-2, dtype=_wide(products))
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def _logits_shape(children: Tensor, matrices: Tensor) -> tuple[int, int, int]:
+    return len(matrices), len(children), children.shape[-1]
+
+
+def _stacked(tensors: list[Tensor], shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """The tensors stacked along a new dimension; of an empty list, an empty tensor [0, *shape]."""
+    return torch.stack(tensors) if tensors else like.new_empty(0, *shape)
