@@ -48,6 +48,8 @@ def for_hydra(word: str) -> str:
         raise InputError(f"{word}: not of the form key=value")
     if value.startswith("~"):
         value = os.path.expanduser(value)
+    if value.startswith("~") and key in _PATHS:
+        raise InputError(f"{word}: no such user")
     parsed = _parsed(f"{key}={value}")
     if parsed is None or (key in _PATHS and not isinstance(parsed.value(), str | None)):
         quoted = f"{key}={QuotedString(value, Quote.single).with_quotes()}"

@@ -26,6 +26,7 @@ from capsexp.config.checks import (
 from capsexp.errors import InputError
 
 Natural = Annotated[int, Ge(0)]
+PixelMean, PixelDeviation = Annotated[float, Ge(0), Le(1)], Annotated[float, Ge(0.001), Le(1)]  # of values in [0, 1]
 Folder = Annotated[str, Matches(r".*\S.*", "a folder")]
 _READER = "capsexp.data.reader.Reader"
 DataFolder = Annotated[str, Matches(r".*\S.*", "a folder (by default CAPSEXP_DATA's)")]
@@ -55,8 +56,8 @@ class Data:
     channels: Literal[1, 3]
     classes: Count
     flips: bool
-    mean: list[float] | None  # None: computed from the training images
-    std: list[Positive] | None
+    mean: list[PixelMean] | None  # None: computed from the training images
+    std: list[PixelDeviation] | None
     versions: dict[str, Version]
     class_names: list[str] = field(default_factory=list)  # in the order of the labels, for display; empty: numbers
     synthesis: Component | None = None  # makes images from the reader's; see capsexp.data.synthesis
@@ -104,7 +105,7 @@ class Optim:
     name: Literal["adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "nadam", "radam", "rmsprop", "rprop", "sgd"]
     lr: Positive
     momentum: Annotated[float, Ge(0), Lt(1)]
-    weight_decay: NotNegative
+    weight_decay: Annotated[float, Ge(0), Le(1)]
     batch_size: Count
     epochs: Count
     schedule: Literal["constant", "cosine", "plateau", "steps"]

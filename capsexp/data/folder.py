@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from capsexp.config.schema import Data
-from capsexp.data.reader import Images, Reader, SourceFile, random_split
+from capsexp.data.reader import Images, Reader, SourceFile, host_memory, random_split
 from capsexp.errors import InputError, first_line, plural, printable
 
 _KEY = "images"
@@ -172,8 +172,7 @@ def _check_memory(images: Sequence[Picture], data: Data) -> None:
     """Raises InputError for images that don't fit into memory, before any is decoded."""
     stored = sum(image.nbytes for image in images if not isinstance(image, Path))
     needed = stored + 2 * len(images) * data.channels * data.size**2  # as decoded, and in the networks' layout
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > memory:
+    if needed > (memory := host_memory()):
         sizes = f"{needed / 1e9:,.1f} GB of memory, and this machine has {memory / 1e9:,.1f}"
         raise InputError(f"data.size={data.size}: {len(images):,} images take {sizes}; smaller ones take less")
 

@@ -124,6 +124,8 @@ def _check_counts(images: ImageSet, config: Config) -> None:
     _check_count("budget.test_images", config.budget.test_images, test, "test images", config)
     _check_count("optim.batch_size", config.optim.batch_size, train, "training images", config)
     _check_count("data.classes", config.data.classes, classes, "classes", config)
+    if config.protocol == "heldout" and min(train, config.budget.train_images or train) < 2:
+        raise InputError("protocol=heldout: needs two training images at least, one to train and one held out")
 
 
 def _check_count(key: str, asked: int | None, count: int, what: str, config: Config) -> None:

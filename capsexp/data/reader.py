@@ -112,6 +112,11 @@ def check_bytes(count: int) -> None:
         raise ValueError(f"more than {MOST_BYTES:,} bytes, unpacked")
 
 
+def host_memory() -> int:
+    """This machine's memory, in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 @contextmanager
 def decoding(path: Path) -> Iterator[None]:
     """A context that turns any exception of a decoder into an InputError of one line with the file's name."""

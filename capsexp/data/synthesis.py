@@ -15,7 +15,7 @@ import torch
 from annotated_types import Ge, Le, Lt
 from torch import Generator, Tensor, nn
 
-from capsexp import NotNegative, UnitInterval
+from capsexp import UnitInterval
 from capsexp.config.schema import Data
 from capsexp.errors import InputError
 from capsexp.nn.losses import multi_hot
@@ -118,7 +118,7 @@ class AffineMNIST(Synthesis):
         self,
         *,
         rotation: Annotated[float, Ge(0), Le(180)] = 20.0,
-        shear: NotNegative = 0.2,
+        shear: Annotated[float, Ge(0), Le(10)] = 0.2,
         scale: Annotated[float, Ge(0), Lt(1)] = 0.2,
     ) -> None:
         self.rotation, self.shear, self.scale = rotation, shear, scale

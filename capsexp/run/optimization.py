@@ -33,6 +33,9 @@ log = logging.getLogger("capsexp")
 #: of Adam by some percent.
 AGREEING = 0.1
 
+#: Arguments of optimisers that say how they compute, which is the device's affair; maximize unlearns.
+NOT_OPTIONS = ("foreach", "capturable", "fused", "differentiable", "maximize")
+
 WARM_UP = 3  # eager steps before the capture, in which libraries and the optimiser allocate their state
 
 
@@ -221,7 +224,7 @@ def make_step(
 def make_optimizer(parameters: Iterable[nn.Parameter], optim: Optim) -> torch.optim.Optimizer:
     """The optimiser of torch.optim with its arguments; raises InputError for those that it doesn't take."""
     kind = next(one for name, one in vars(torch.optim).items() if name.lower() == optim.name and isinstance(one, type))
-    takes = [*inspect.signature(kind).parameters][2:]  # behind the parameters and the learning rate
+    takes = [name for name in [*inspect.signature(kind).parameters][2:] if name not in NOT_OPTIONS]  # nor lr
     given = {"momentum": optim.momentum, "weight_decay": optim.weight_decay}
     arguments: dict[str, Any] = {name: value for name, value in given.items() if value or name in takes}
     keys = {name: f"optim.{name}" for name in given} | {name: f"optim.options.{name}" for name in optim.options}

@@ -280,7 +280,7 @@ def _contradiction(record: Record) -> str | None:
     _check_types(record)
     if record.key != key_of(identity):
         return f"its identity doesn't match its key {record.key}"
-    if different := _different(identity, _identified(record)):
+    if different := _different(identity, _identified(record)) or _left_out(record):
         return f"its configuration doesn't match its identity in {different}"
     paper, done = identity["protocol"] == "paper", record.status == "finished"
     split = "test" if paper else "heldout"
@@ -358,6 +358,16 @@ def _different(part: Json, whole: Json, where: str = "") -> str | None:
                 return found
         elif value != other:
             return where + key
+    return None
+
+
+def _left_out(record: Record) -> str | None:
+    """A key of the configuration, dotted, that isn't at its default, and that the identity lacks."""
+    sections = {"attention": Attention, "budget": Budget, "optim": Optim, "preprocess": Preprocess}
+    config = _identified(record)
+    for name, kind in sections.items():
+        if missing := _section(check_dataclass(kind, config[name], name)).keys() - record.identity[name].keys():
+            return f"{name}.{min(missing)}"
     return None
 
 

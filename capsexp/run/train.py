@@ -22,11 +22,12 @@ from capsexp.config.schema import is_multilabel
 from capsexp.data import source
 from capsexp.data.loader import Batch
 from capsexp.data.module import CapsuleData, constant_guess
+from capsexp.data.reader import host_memory
 from capsexp.errors import InputError, RunError, TrainingError, first_line
 from capsexp.files import naming
 from capsexp.routing import fast
 from capsexp.run import environment, records
-from capsexp.run.build import build
+from capsexp.run.build import build, count_parameters
 from capsexp.run.checkpoints import EpochCheckpoint, best_epoch, drop_optimizer, load, resumable
 from capsexp.run.distributed import OwnSignals, check_splittable
 from capsexp.run.environment import is_out_of_memory, within_free_memory
@@ -44,6 +45,7 @@ def prepare(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
     Raises InputError: for a network that can't be built, before any data are downloaded or read.
     """
     config = planned.config
+    _check_parameters(planned)
     environment.keep_freed_memory()
     environment.forbid_tf32()
     if threads := config.trainer.threads or int(os.environ.get("SLURM_CPUS_PER_TASK", "0")):
@@ -59,6 +61,15 @@ def prepare(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
         mean, std = source.normalization(config.data, images.train_images)
         module.mean, module.std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
     return module, CapsuleData(images, config)
+
+
+def _check_parameters(planned: Plan) -> None:
+    """Raises InputError for a network whose weights and gradients, in float32, are more than the device's memory."""
+    parameters, device = count_parameters(planned.config), planned.device
+    memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else host_memory()
+    if (needed := 8 * parameters) > memory:
+        sizes = f"take {needed / 1e9:,.0f} GB in training at least; this device has {memory / 1e9:,.0f}"
+        raise InputError(f"{parameters:,} parameters {sizes}")
 
 
 def train(

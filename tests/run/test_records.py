@@ -158,6 +158,11 @@ def test_damage_is_named(damage: Any, reason: str, record: records.Record, tmp_p
     assert str(path) in str(raised.value)
 
 
+def _as_if_trained_whole(node: dict[str, Any]) -> None:
+    del node["identity"]["budget"]["epochs"]
+    node["key"] = records.key_of(node["identity"])
+
+
 def _first_epoch_only(node: dict[str, Any]) -> None:
     del node["epochs"][1]
     node |= {"max_accuracy": 99.1, "first_epoch_to_max": 1, "last_accuracy": 99.1, "seconds_per_epoch": 1.5}
@@ -177,6 +182,7 @@ CONTRADICTIONS = [
     (put("epochs/1/test_accuracy", 101.0), "an accuracy isn't between 0 and 100 %"),
     (put("epochs/0/epoch", 2), "its epochs aren't the 2 of its configuration"),
     (_first_epoch_only, "its epochs aren't the 2 of its configuration"),
+    (_as_if_trained_whole, "its configuration doesn't match its identity in budget.epochs"),
     (put("config/seed", 1), "its configuration doesn't match its identity in seed"),
     (put("config/optim/lr", 1.0), "its configuration doesn't match its identity in optim.lr"),
     (put("config/data/name", "svhn"), "its configuration doesn't match its identity in data.name"),
