@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from capsexp import Count, Fraction, NotNegative, Positive
+from capsexp import Count, Fraction, NotNegative, Positive, UnitInterval
 from capsexp.config.checks import (
     NAME,
     Component,
@@ -26,7 +26,7 @@ from capsexp.config.checks import (
 from capsexp.errors import InputError
 
 Natural = Annotated[int, Ge(0)]
-PixelMean, PixelDeviation = Annotated[float, Ge(0), Le(1)], Annotated[float, Ge(0.001), Le(1)]  # of values in [0, 1]
+PixelDeviation = Annotated[float, Ge(0.001), Le(1)]  # of values between 0 and 1
 Folder = Annotated[str, Matches(r".*\S.*", "a folder")]
 _READER = "capsexp.data.reader.Reader"
 DataFolder = Annotated[str, Matches(r".*\S.*", "a folder (by default CAPSEXP_DATA's)")]
@@ -56,7 +56,7 @@ class Data:
     channels: Literal[1, 3]
     classes: Count
     flips: bool
-    mean: list[PixelMean] | None  # None: computed from the training images
+    mean: list[UnitInterval] | None  # None: computed from the training images
     std: list[PixelDeviation] | None
     versions: dict[str, Version]
     class_names: list[str] = field(default_factory=list)  # in the order of the labels, for display; empty: numbers

@@ -182,7 +182,7 @@ BAD_COMBINATIONS = [
     ("data=coil20 data.reader.test_fraction=1", "data.reader.test_fraction=1: must be a number above 0 and below 1"),
     (
         "data=mnist_sample protocol=heldout budget.train_images=1",
-        "protocol=heldout: needs two training images at least",
+        "protocol=heldout: needs two training images",
     ),
     (
         "data=mnist_sample reconstruction.enabled=true reconstruction.hidden=[100000000]",
