@@ -13,8 +13,8 @@ import operator
 import re
 import sys
 import types
-import typing
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cache, cached_property
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -58,7 +58,16 @@ class Matches:
     words: str
 
 
-_LISTS = (list, Sequence)
+#: What the class of a component is derived from, by the component's key.
+BASES = {
+    "model": "torch.nn.Module",
+    "routing": "capsexp.nn.Routing",
+    "loss": "torch.nn.Module",
+    "data.reader": "capsexp.data.reader.Reader",
+    "data.synthesis": "capsexp.data.synthesis.Synthesis",
+}
+
+_LISTS: tuple[Any, ...] = (list, Sequence)
 
 #: A name in names of files.
 Name = Annotated[str, Matches(r"[A-Za-z0-9][\w-]{0,63}", "a name of at most 64 letters, digits, - and _")]
@@ -70,16 +79,16 @@ _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 def nearest(name: str, names: Iterable[str]) -> str:
     """`; did you mean NAME?` with the most similar name in small letters, or nothing."""
     written = {one.lower(): one for one in names}
-    found = difflib.get_close_matches(name.lower(), list(written), n=1, cutoff=0.6)
-    return f"; did you mean {written[found[0]]}?" if found else ""
+    similar = difflib.get_close_matches(name.lower(), list(written), n=1, cutoff=0.6)
+    return f"; did you mean {written[similar[0]]}?" if similar else ""
 
 
 def unknown_key(key: str, allowed: Iterable[str], where: str) -> InputError:
     """The error for a key that `where` does not have."""
     names = sorted(allowed)
     prefix = f"{where}." if where else ""
-    hint = nearest(key, names)
-    return InputError(f"{prefix}{key}: no such key{hint} ({where or 'the configuration'} has {', '.join(names)})")
+    whole = f"{where or 'the configuration'} has {', '.join(names) or 'none'}"
+    return InputError(f"{prefix}{key}: no such key{nearest(key, names)} ({whole})")
 
 
 def check_dataclass(schema: type, node: object, where: str = "") -> Any:
@@ -87,11 +96,11 @@ def check_dataclass(schema: type, node: object, where: str = "") -> Any:
     return schema(**_check_mapping(node, schema, where))
 
 
-def check_component(component: Component, key: str, base: str) -> Component:
+def check_component(component: Component, key: str) -> Component:
     """`component` with its arguments checked against the signature of its class, which is imported.
 
     Raises InputError for a class that no file of the group names, without importing it, for one that can't be imported
-    or isn't derived from `base`, dotted, and for arguments that it doesn't take.
+    or isn't derived from the class in BASES, and for arguments that it doesn't take.
     """
     where, group = f"{key}.{TARGET}={component.target}", key.partition(".")[0]
     if component.target not in searchpath.classes(group):
@@ -100,9 +109,8 @@ def check_component(component: Component, key: str, base: str) -> Component:
         cls = component.cls
     except Exception as error:  # the module may be the user's
         raise InputError(f"{where}: can't be imported: {first_line(error)}") from error
-    derived = inspect.isclass(cls) and issubclass(cls, Component("", base, {}).cls)
-    if not derived:
-        raise InputError(f"{where}: must be a class derived from {base}")
+    if not (isinstance(cls, type) and issubclass(cls, Component("", BASES[key], {}).cls)):
+        raise InputError(f"{where}: must be a class derived from {BASES[key]}")
     try:
         _arguments(cls)
     except (TypeError, ValueError, NameError) as error:
@@ -112,28 +120,15 @@ def check_component(component: Component, key: str, base: str) -> Component:
 
 def check_value(value: object, annotation: Any, key: str) -> Any:
     """`value`, normalised to `annotation` (an int given for a float becomes one); raises InputError."""
-    if annotation is Any:
-        return value
-    if annotation is Component:
-        return _component(value, key)
-    if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
-        return check_dataclass(annotation, value, key)
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin in _LISTS and isinstance(value, list):
-        return [check_value(item, arguments[0], f"{key}[{index}]") for index, item in enumerate(value)]
-    if origin is dict and isinstance(value, dict):
-        if arguments[1] is Any:  # nothing to check: records hold thousands of epochs
-            return {str(name): item for name, item in value.items()}
-        return {str(name): check_value(item, arguments[1], f"{key}.{name}") for name, item in value.items()}
-    if origin in (Union, types.UnionType) and value is not None:
-        nested = [kind for kind in arguments if _is_nested(kind)]
-        if nested:
-            return check_value(value, nested[0], key)
-    fitted = _fit(value, annotation)
-    if fitted is _MISFIT:
-        shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
-        raise InputError(f"{key}={shown}: must be {describe(annotation)}")
-    return fitted
+    try:
+        return _fitted(value, annotation, key)
+    except ValueError:
+        raise InputError(f"{key}={shown(value)}: must be {describe(annotation)}") from None
+
+
+def shown(value: object) -> str:
+    """A value as it is typed."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def describe(annotation: Any) -> str:
@@ -147,11 +142,13 @@ def describe(annotation: Any) -> str:
     if origin is Literal:
         return "one of " + ", ".join(str(choice) for choice in arguments)
     if origin in (Union, types.UnionType):
-        return " or ".join(describe(kind) for kind in arguments)
+        return " or ".join(describe(kind) for kind in sorted(arguments, key=lambda kind: get_origin(kind) in _LISTS))
     if origin in _LISTS:
         return f"a list, each {describe(arguments[0])}"
+    if origin is dict or dataclasses.is_dataclass(annotation):
+        return "a group of keys"
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
-    return words.get(annotation, "a group of keys")
+    return words.get(annotation, str(annotation))
 
 
 def _bounds(annotation: Any) -> list[tuple[str, float]]:
@@ -168,38 +165,44 @@ def _forms(annotation: Any) -> list[Matches]:
     return [mark for mark in get_args(annotation)[1:] if isinstance(mark, Matches)]
 
 
-def _is_nested(annotation: Any) -> bool:
-    return dataclasses.is_dataclass(annotation) or get_origin(annotation) in (*_LISTS, dict)
-
-
-_MISFIT = object()
-
-
-def _fit(value: object, annotation: Any) -> Any:
-    """`value` as a scalar of the annotated kind, or _MISFIT."""
+def _fitted(value: Any, annotation: Any, key: str) -> Any:
+    """As `check_value`, but that it raises ValueError where `value` itself is wrong and nothing inside of it."""
     origin, arguments = get_origin(annotation), get_args(annotation)
+    if annotation is Any or (value is None and type(None) in arguments):
+        return value
+    if annotation is Component:
+        return _component(value, key)
+    if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
+        return check_dataclass(annotation, value, key)
     if origin is Annotated:
-        fitted = _fit(value, arguments[0])
-        if fitted is _MISFIT:
-            return _MISFIT
+        fitted = _fitted(value, arguments[0], key)
         formed = all(re.fullmatch(form.pattern, fitted, re.ASCII | re.DOTALL) for form in _forms(annotation))
-        bounded = all(getattr(operator, name)(fitted, limit) for name, limit in _bounds(annotation))
-        return fitted if formed and bounded else _MISFIT
-    if origin is Literal:
-        return next((c for c in arguments if value == c and type(value) is type(c)), _MISFIT)
-    if origin in (Union, types.UnionType):
-        return next((fitted for kind in arguments if (fitted := _fit(value, kind)) is not _MISFIT), _MISFIT)
-    if annotation is float:
-        number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-        return float(typing.cast(float, value)) if number else _MISFIT
-    return value if type(value) is annotation else _MISFIT
+        if formed and all(getattr(operator, name)(fitted, limit) for name, limit in _bounds(annotation)):
+            return fitted
+    elif origin is Literal and any(value == choice and type(value) is type(choice) for choice in arguments):
+        return value
+    elif origin in (Union, types.UnionType):
+        for kind in arguments:
+            with suppress(ValueError):
+                return _fitted(value, kind, key)
+    elif origin in _LISTS and isinstance(value, list):
+        return [check_value(item, arguments[0], f"{key}[{index}]") for index, item in enumerate(value)]
+    elif origin is dict and isinstance(value, dict):
+        if arguments[1] is Any:  # nothing to check: records hold thousands of epochs
+            return {str(name): item for name, item in value.items()}
+        return {str(name): check_value(item, arguments[1], f"{key}.{name}") for name, item in value.items()}
+    elif annotation is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
+        return float(value)
+    elif annotation is not float and type(value) is annotation:
+        return value
+    raise ValueError
 
 
 def _check_mapping(node: object, target: Any, where: str) -> dict[str, Any]:
     """Arguments of `target`, by name."""
     hints, optional = _arguments(target)
     if not isinstance(node, dict):
-        raise InputError(f"{where}={node}: must be a group of keys ({', '.join(sorted(hints))})")
+        raise InputError(f"{where}={shown(node)}: must be a group of keys ({', '.join(sorted(hints))})")
     for key in node:
         if key not in hints:
             raise unknown_key(str(key), hints, where)
@@ -224,7 +227,9 @@ def _arguments(target: Any) -> tuple[dict[str, Any], set[str]]:
 def _component(value: object, key: str) -> Component:
     """A component that isn't checked against its class yet."""
     if not isinstance(value, dict) or not {TARGET, NAME} <= value.keys():
-        raise InputError(f"{key}={value}: must be a group of keys with {NAME} and {TARGET}; choose one with {key}=…")
+        raise InputError(
+            f"{key}={shown(value)}: must be a group of keys with {NAME} and {TARGET}; choose one with {key}=…"
+        )
     arguments = {str(name): argument for name, argument in value.items() if name not in (NAME, TARGET)}
     target = check_value(value[TARGET], str, f"{key}.{TARGET}")
     return Component(check_value(value[NAME], Name, f"{key}.{NAME}"), target, arguments)

@@ -29,6 +29,12 @@ from capsexp.errors import InputError, RunError, first_line
 _EXTRAS = {f"hydra/launcher={name}": "cluster" for name in ("submitit_local", "submitit_slurm", "ray", "ray_aws")}
 _EXTRAS["hydra/sweeper=optuna"] = "optuna"
 
+#: Beginnings of words that a run's command does without: where and how it computes, and where it writes.
+_LOCAL = (
+    *("trainer=", "trainer.accelerator=", "trainer.progress=", "trainer.threads=", "hydra", "logger", "rerun="),
+    *("paths.", "data.root=", "data.download=", "study="),
+)
+
 #: Groups of which several can be chosen, or none: logger=[tensorboard,csv].
 SEVERAL = ("logger",)
 
@@ -143,29 +149,14 @@ def command(overrides: Sequence[str]) -> str:
 
 def portable(overrides: Sequence[str]) -> list[str]:
     """The overrides that repeat a run anywhere: without folders, device, progress display and launchers."""
-    local = (
-        "trainer=",
-        "trainer.accelerator=",
-        "paths.",
-        "data.root=",
-        "data.download=",
-        "trainer.progress=",
-        "trainer.threads=",
-        "hydra",
-        "rerun=",
-        "logger",
-        "study=",
-    )
-    return [_without_place(word) for word in overrides if not word.lstrip("+~").startswith(local)]
+    kept = [word for word in overrides if not word.lstrip("+~").startswith(_LOCAL)]
+    return [_portable_images(word) if re.match("data.path=.", word) else word for word in kept]
 
 
-def _without_place(word: str) -> str:
-    """`word`; of data.path=PATH, without the folders of this machine."""
-    key, _, value = word.partition("=")
+def _portable_images(word: str) -> str:
+    """data.path=PATH without the folders of this machine."""
     parsed = _parsed(word)
-    if key != "data.path" or parsed is None or not value:
-        return word
-    return for_hydra(f"{key}={searchpath.without_place(str(parsed.value()))}")
+    return for_hydra(f"data.path={searchpath.portable_path(str(parsed.value()))}") if parsed else word
 
 
 def distinguishing(commands: Sequence[Sequence[str]]) -> list[str]:
@@ -182,10 +173,8 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
             return InputError(" ".join(str(error).split()))
         if extra := _EXTRAS.get(f"{group}={choice}"):
             return InputError(f"{group}={choice}: not installed; pip install 'capsexp[{extra}]' brings it")
-        options = sorted(error.options or searchpath.choices(group))
-        return InputError(
-            f"{group}={choice}: no such choice{nearest(choice, options)} ({group} has {', '.join(options)})"
-        )
+        names = sorted(error.options or searchpath.choices(group))
+        return InputError(f"{group}={choice}: no such choice{nearest(choice, names)} ({group} has {', '.join(names)})")
     if isinstance(error, OverrideParseException):
         return InputError(f"{error.override}: not of the form key=value")
     if several := re.match(r"Ambiguous value for argument '(.*)'\n", str(error)):
@@ -224,11 +213,10 @@ def _explained_of_launcher(error: Exception) -> Exception:
 def _explained_of_composition(error: ConfigCompositionException, overrides: list[str]) -> InputError:
     """The error for a key that doesn't exist, or for a value where there can be none."""
     text = f"{error} {error.__cause__ or ''}"
-    found = re.search(r"Could not (?:override|delete|append)[^']*'([^']+)'", text)
-    if not found:
-        raised = [str(one) for one in (error, error.__cause__) if one and str(one)]
-        return InputError(": ".join(first_line(Exception(one)) for one in raised))
-    key = found.group(1).partition("@")[0]
+    matched = re.search(r"Could not (?:override|delete|append)[^']*'([^']+)'", text)
+    if not matched:
+        return InputError(": ".join(first_line(one) for one in (error, error.__cause__) if one and str(one)))
+    key = matched[1].partition("@")[0]
     if key == "study":
         return InputError("study: say +study=NAME")
     if "reference_type=Dict" in text:
@@ -236,19 +224,17 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
     if key.startswith("hydra/"):
         return InputError(f"{key}: no such group{nearest(key, ('hydra/launcher', 'hydra/sweeper'))}")
     # Which keys there are depends on the choices of data set, model and others.
-    choices = [override for override in overrides if re.fullmatch(r"[\w/]+=([\w-]+|\[[\w,-]*\])", override)]
-    choices = [choice for choice in choices if choice.startswith("hydra/") or (CONF / choice.split("=")[0]).is_dir()]
+    chosen = [word for word in overrides if re.fullmatch(r"[\w/]+=([\w-]+|\[[\w,-]*\])", word)]
+    chosen = [word for word in chosen if word.startswith("hydra/") or (CONF / word.partition("=")[0]).is_dir()]
     parts = key.split(".")
-    node: Any = OmegaConf.to_container(by_hydra(choices, own_part=parts[0] == "hydra"))
+    node: Any = OmegaConf.to_container(by_hydra(chosen, own_part=parts[0] == "hydra"))
     for depth, part in enumerate(parts):
         if not isinstance(node, dict):
             return InputError(f"{key}: {'.'.join(parts[:depth])} holds a value, not a group of keys")
         if part not in node:
-            groups = [name for name, group in node.items() if isinstance(group, dict) and part in group]
-            if depth == 0 and groups:
-                return InputError(
-                    f"{key}: no such key; did you mean {' or '.join(f'{name}.{key}' for name in groups)}?"
-                )
+            inside = [f"{name}.{key}" for name, group in node.items() if isinstance(group, dict) and part in group]
+            if depth == 0 and inside:
+                return InputError(f"{key}: no such key; did you mean {' or '.join(inside)}?")
             return unknown_key(part, node, ".".join(parts[:depth]))
         node = node[part]
     return InputError(f"{key}: {first_line(error)}")

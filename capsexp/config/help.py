@@ -14,7 +14,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from capsexp.config import searchpath
-from capsexp.config.checks import NAME, TARGET
+from capsexp.config.checks import NAME, TARGET, shown
 from capsexp.config.compose import composed
 
 _NARROWEST, _WIDEST, _COLUMN = 60, 100, 34
@@ -25,19 +25,17 @@ Comments = dict[str, str]  # by key, from the root of the configuration on
 def page(overrides: Sequence[str]) -> str:
     """What --help prints: of the typed choices, as in `--help model=da_capsnet`, or else of everything."""
     config = composed(list(overrides))
-    typed = [word.partition("=") for word in overrides]
     chosen = [
-        (group, name) for group, _, names in typed for name in re.findall(r"[\w-]+", names) if _is_choice(group, name)
+        "\n".join(_choice(group, name, config))
+        for group, _, names in (word.partition("=") for word in overrides)
+        for name in re.findall(r"[\w-]+", names)
+        if group in _groups() and name in searchpath.choices(group)
     ]
     if chosen:
-        return "\n\n".join("\n".join(_choice(group, name, config)) for group, name in chosen)
+        return "\n\n".join(chosen)
     texts = OmegaConf.load(searchpath.CONF / "help.yaml")
     sections = ["\n".join(_group(group, config)) for group in [*_groups(), ""]]
     return "\n\n".join([texts.header.strip(), *sections, texts.footer.strip()])
-
-
-def _is_choice(group: str, name: str) -> bool:
-    return group in _groups() and name in searchpath.choices(group)
 
 
 def _choice(group: str, name: str, config: dict[str, Any]) -> Iterator[str]:
@@ -47,8 +45,7 @@ def _choice(group: str, name: str, config: dict[str, Any]) -> Iterator[str]:
     yield from _filled(description(path), "  ")
     brought: dict[str, Any] = {}
     for line in (line for one in _included(group, name) for line in _defaults(searchpath.choices(group)[one])):
-        if isinstance(line, dict):
-            brought |= {key: value for key, value in line.items() if key not in brought}
+        brought |= line | brought if isinstance(line, dict) else {}
     yield from (f"  brings {key.removeprefix('override /')}={value}" for key, value in brought.items())
     yield from _keys(config.get(group, {}), group, comments(group, name))
 
@@ -84,7 +81,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         text = f"[{','.join(map(_shown, value))}]"
         return text if len(text) <= _COLUMN else f"{text[: _COLUMN - 4]}...]"
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return shown(value)
 
 
 def _filled(text: str, indent: str, first: str | None = None) -> list[str]:
@@ -95,13 +92,12 @@ def _filled(text: str, indent: str, first: str | None = None) -> list[str]:
 
 def comments(group: str, name: str | None) -> Comments:
     """The comments on a choice's keys: its file's, then those of the files that it includes, then of any other."""
-    files = searchpath.choices(group)
-    usual = _groups()[group]
+    files, usual = searchpath.choices(group), _groups()[group]
     first = [*(_included(group, name) if name else []), usual if isinstance(usual, str) else None]
-    found: Comments = {}
+    texts: Comments = {}
     for choice in dict.fromkeys(choice for choice in [*first, *files] if choice in files):
-        found = _of_file(files[choice], group) | found
-    return found
+        texts = _of_file(files[choice], group) | texts
+    return texts
 
 
 def _included(group: str, name: str) -> list[str]:
@@ -116,7 +112,7 @@ def _of_file(path: Path, group: str) -> Comments:
     """The comments in a YAML file, beside its keys and continued on the lines below."""
     text = path.read_text(encoding="utf-8")
     parents = [(-1, "" if "@package _global_" in text else group)]
-    found: Comments = {}
+    texts: Comments = {}
     key = ""
     for line in text.splitlines():
         if matched := re.fullmatch(r"( *)([\w-]+):(?: .*?)??(?:\s+# (.*))?", line):
@@ -125,12 +121,12 @@ def _of_file(path: Path, group: str) -> Comments:
             key = f"{parents[-1][1]}.{name}".lstrip(".")
             parents.append((indent, key))
             if comment:
-                found[key] = comment
-        elif (more := re.fullmatch(r" *# (.*)", line)) and key in found:
-            found[key] += f" {more[1]}"
+                texts[key] = comment
+        elif (more := re.fullmatch(r" *# (.*)", line)) and key in texts:
+            texts[key] += f" {more[1]}"
         else:
             key = ""
-    return found
+    return texts
 
 
 def description(path: Path) -> str:

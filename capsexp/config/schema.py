@@ -13,22 +13,13 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from capsexp import Count, Fraction, NotNegative, Positive, UnitInterval
-from capsexp.config.checks import (
-    NAME,
-    Component,
-    Matches,
-    Name,
-    check_component,
-    check_dataclass,
-    check_value,
-)
+from capsexp import Count, Fraction, NotNegative, Positive
+from capsexp.config.checks import NAME, Component, Matches, Name, check_component, check_dataclass, check_value
 from capsexp.errors import InputError
 
 Natural = Annotated[int, Ge(0)]
 PixelDeviation = Annotated[float, Ge(0.001), Le(1)]  # of values between 0 and 1
 Folder = Annotated[str, Matches(r".*\S.*", "a folder")]
-_READER = "capsexp.data.reader.Reader"
 DataFolder = Annotated[str, Matches(r".*\S.*", "a folder (by default CAPSEXP_DATA's)")]
 
 
@@ -206,18 +197,15 @@ def check(node: dict[str, Any]) -> Config:
     for name, values in (("mean", config.data.mean), ("std", config.data.std)):
         if values is not None and len(values) != config.data.channels:
             raise InputError(f"data.{name}={values}: must have one number for each of {config.data.channels} channels")
-    reader, synthesis = check_component(config.data.reader, "data.reader", _READER), config.data.synthesis
-    if synthesis is not None:
-        synthesis = check_component(synthesis, "data.synthesis", "capsexp.data.synthesis.Synthesis")
+    reader, synthesis = check_component(config.data.reader, "data.reader"), config.data.synthesis
+    checked = synthesis and check_component(synthesis, "data.synthesis")
     config = replace(
         config,
-        data=replace(config.data, reader=reader, synthesis=synthesis),
-        model=check_component(config.model, "model", "torch.nn.Module"),
-        routing=check_component(config.routing, "routing", "capsexp.nn.Routing"),
-        loss=check_component(config.loss, "loss", "torch.nn.Module"),
+        data=replace(config.data, reader=reader, synthesis=checked),
+        model=check_component(config.model, "model"),
+        routing=check_component(config.routing, "routing"),
+        loss=check_component(config.loss, "loss"),
     )
-    _check_sets(config)
-    _check_milestones(config.optim)
     for wrong, message in _contradictions(config):
         if wrong:
             raise InputError(message)
@@ -225,10 +213,10 @@ def check(node: dict[str, Any]) -> Config:
 
 
 def _completed(data: Any) -> Any:
-    """The `data` of a configuration, with what its reader finds at `data.path`, such as the number of classes."""
+    """The `data` of a configuration, with what its reader reads from `data.path`, such as the number of classes."""
     if not isinstance(data, dict) or "path" not in data:
         return data
-    reader = check_component(check_value(data.get("reader"), Component, "data.reader"), "data.reader", _READER)
+    reader = check_component(check_value(data.get("reader"), Component, "data.reader"), "data.reader")
     complete = getattr(reader.cls, "completed", None)
     if complete is None:
         raise InputError(f"data.path={data['path']}: no such key of data={data.get(NAME)}; data=folder has it")
@@ -245,78 +233,66 @@ def is_multilabel(data: Data) -> bool:
     return data.synthesis is not None and getattr(data.synthesis.cls, "multilabel", False)
 
 
-def _check_sets(config: Config) -> None:
-    if is_multilabel(config.data) and getattr(config.loss.cls, "threshold", None) is None:
-        raise InputError(
-            f"loss={config.loss.name}: takes one label an image, but data={config.data.name} has sets of labels; "
-            "loss=binary_cross_entropy and loss=margin take them"
-        )
-
-
-def _check_milestones(optim: Optim) -> None:
-    if optim.milestones != sorted(set(optim.milestones)):
-        raise InputError(f"optim.milestones={optim.milestones}: must grow")
-    if optim.milestones and optim.schedule != "steps":
-        raise InputError(
-            f"optim.milestones={optim.milestones}: optim.schedule={optim.schedule} has none; "
-            "optim.schedule=steps takes them, optim.milestones=[] leaves them out"
-        )
-
-
 def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
-    """Whether settings contradict each other or can mean nothing, and what to say of it."""
-    optim, size = config.optim, config.data.size
-    padding = config.preprocess.crop_padding
-    positive, negative = config.loss.arguments.get("positive", 1), config.loss.arguments.get("negative", 0)
+    """Settings that contradict each other or can mean nothing: whether they do, and the error."""
+    optim, size, padding = config.optim, config.data.size, config.preprocess.crop_padding
+    milestones, schedule = f"optim.milestones={optim.milestones}", f"optim.schedule={optim.schedule}"
+    yield (
+        is_multilabel(config.data) and getattr(config.loss.cls, "threshold", None) is None,
+        f"loss={config.loss.name}: takes one label an image, but data={config.data.name} has sets of labels; "
+        "loss=binary_cross_entropy and loss=margin take them",
+    )
+    yield optim.milestones != sorted(set(optim.milestones)), f"{milestones}: must grow"
+    yield (
+        bool(optim.milestones) and optim.schedule != "steps",
+        f"{milestones}: {schedule} has none; optim.schedule=steps takes them, optim.milestones=[] leaves them out",
+    )
     yield (
         optim.warmup > 0 and optim.schedule == "plateau",
-        f"optim.warmup={optim.warmup}: not before optim.schedule=plateau; constant, cosine and steps have it",
+        f"optim.warmup={optim.warmup}: not before {schedule}; constant, cosine and steps have it",
     )
     yield (
         optim.schedule == "steps" and not optim.milestones,
-        "optim.milestones=[]: optim.schedule=steps needs some; optim.schedule=constant needs none",
+        f"{milestones}: {schedule} needs some; optim.schedule=constant needs none",
     )
-    yield (
-        max(optim.milestones, default=0) >= optim.epochs,
-        f"optim.milestones={optim.milestones}: must be below optim.epochs={optim.epochs}",
-    )
+    yield max(optim.milestones, default=0) >= optim.epochs, f"{milestones}: must be below optim.epochs={optim.epochs}"
     yield padding >= size, f"preprocess.crop_padding={padding}: must be below the image's side, data.size={size}"
     for name, typed in (("results", config.paths.results), ("logs", config.paths.logs)):
-        there = next((str(one) for one in (Path(typed), *Path(typed).parents) if os.path.exists(one)), "")
-        yield bool(there) and not os.path.isdir(there), f"paths.{name}={typed}: must be a folder, and {there} is a file"
+        existing = next((str(one) for one in (Path(typed), *Path(typed).parents) if os.path.exists(one)), ".")
+        yield not os.path.isdir(existing), f"paths.{name}={typed}: must be a folder, and {existing} is a file"
+    positive, negative = config.loss.arguments.get("positive", 1), config.loss.arguments.get("negative", 0)
     yield negative >= positive, f"loss.positive={positive}: must be above loss.negative={negative}"
 
 
-def _iterations(config: Config) -> int:
-    """Of the routing; one that has none in its configuration is taken for one with several."""
-    return config.routing.arguments.get("iterations", 2)
-
-
-#: Options that have no effect without another, by key: what they need, and whether a configuration has it.
-_NEEDS: dict[str, tuple[str, Callable[[Config], bool]]] = {
-    "attention.cbam_reduction": ("attention.cbam=true", lambda config: config.attention.cbam),
-    "attention.cbam_momentum": ("attention.cbam=true", lambda config: config.attention.cbam),
-    "optim.factor": (
-        "optim.schedule=plateau or steps",
-        lambda config: config.optim.schedule in ("plateau", "steps"),
-    ),
-    "optim.patience": ("optim.schedule=plateau", lambda config: config.optim.schedule == "plateau"),
-    "preprocess.fill": (
+#: Options that have no effect without another: their keys, what they need, and whether a configuration has it. Routings
+#: without a number of iterations count as with several.
+_NEEDS: list[tuple[tuple[str, ...], str, Callable[[Config], bool]]] = [
+    (("attention.cbam_reduction", "attention.cbam_momentum"), "attention.cbam=true", lambda c: c.attention.cbam),
+    (("optim.factor",), "optim.schedule=plateau or steps", lambda c: c.optim.schedule in ("plateau", "steps")),
+    (("optim.patience",), "optim.schedule=plateau", lambda c: c.optim.schedule == "plateau"),
+    (
+        ("preprocess.fill",),
         "preprocess.shift or crop_padding",
-        lambda config: config.preprocess.shift > 0 or config.preprocess.crop_padding > 0,
+        lambda c: c.preprocess.shift > 0 or c.preprocess.crop_padding > 0,
     ),
-    "reconstruction.weight": ("reconstruction.enabled=true", lambda config: config.reconstruction.enabled),
-    "reconstruction.hidden": ("reconstruction.enabled=true", lambda config: config.reconstruction.enabled),
-    "routing.logits": ("several routing.iterations", lambda config: _iterations(config) > 1),
-    "routing.gradient": ("several routing.iterations", lambda config: _iterations(config) > 1),
-}
+    (
+        ("reconstruction.weight", "reconstruction.hidden"),
+        "reconstruction.enabled=true",
+        lambda c: c.reconstruction.enabled,
+    ),
+    (
+        ("routing.logits", "routing.gradient"),
+        "several routing.iterations",
+        lambda c: c.routing.arguments.get("iterations", 2) > 1,
+    ),
+]
 
 
 def without_effect(config: Config, overrides: Sequence[str]) -> list[str]:
     """A line for each typed option that changes the run's key and nothing else."""
-    found = []
-    for word in overrides:
-        needed, has = _NEEDS.get(word.partition("=")[0], ("", None))
-        if has and not has(config):
-            found.append(f"{word}: no effect without {needed}")
-    return found
+    return [
+        f"{word}: no effect without {needed}"
+        for word in overrides
+        for keys, needed, has in _NEEDS
+        if word.partition("=")[0] in keys and not has(config)
+    ]

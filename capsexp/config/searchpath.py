@@ -8,7 +8,6 @@ stands in the environment, so that every process that a command starts has it, t
 import os
 import re
 import sys
-from collections.abc import Iterable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +31,7 @@ ROOT = CONF.parent
 #: Hydra's names of the option.
 OPTIONS = ("--config-dir", "-cd")
 
-_DIR = "CAPSEXP_CONFIG_DIR"
+_VARIABLE = "CAPSEXP_CONFIG_DIR"
 
 
 def use(config_dir: str) -> None:
@@ -43,27 +42,26 @@ def use(config_dir: str) -> None:
     folder = Path(config_dir).expanduser()
     if not config_dir or not folder.is_dir():
         raise InputError(f"--config-dir={config_dir}: no such folder")
-    os.environ[_DIR] = str(folder.absolute())
+    os.environ[_VARIABLE] = str(folder.absolute())
     folders()
     import_from(os.getcwd())
 
 
 def import_from(folder: str) -> None:
     """Makes modules in a folder importable, after all others, if files from outside are used."""
-    if os.environ.get(_DIR) and folder not in sys.path:
+    if _typed() and folder not in sys.path:
         sys.path.append(folder)
 
 
 def folders() -> tuple[Path, ...]:
     """The folders of configuration files; the first that has a file counts. Raises InputError as `use` does."""
-    typed = os.environ.get(_DIR)
-    return (CONF, *_installed(), *([_checked(Path(typed))] if typed else []))
+    return (CONF, *_installed(), *(_checked(Path(folder)) for folder in _typed()))
 
 
 def choices(group: str) -> dict[str, Path]:
     """The files of a group of choices, by name."""
-    found = [path for folder in reversed(folders()) for path in (folder / group).glob("*.yaml")]
-    return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
+    paths = [path for folder in reversed(folders()) for path in (folder / group).glob("*.yaml")]
+    return {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
 
 
 def classes(group: str) -> frozenset[str]:
@@ -80,53 +78,49 @@ def _classes(paths: tuple[Path, ...]) -> frozenset[str]:
 @cache
 def named_classes() -> frozenset[tuple[str, str]]:
     """The names of components in this package's files, each with the class that it stands for."""
-    found: set[tuple[str, str]] = set()
-    parents: dict[str, str] = {}  # of a network's file without a class, the file that it begins with
-    for path in [path for group in ("data", "loss", "model", "routing") for path in (CONF / group).glob("*.yaml")]:
-        nodes = [yaml.safe_load(path.read_text(encoding="utf-8"))]
-        for node in nodes:
-            nodes += [value for value in node.values() if isinstance(value, dict)]
-        here = {(node["name"], node["_target_"]) for node in nodes if {"name", "_target_"} <= node.keys()}
-        found |= here
-        if path.parent.name == "model" and not here:
-            parents[path.stem] = nodes[0]["defaults"][0]
-    classes = dict(found)
-    for name in parents:
-        first = name
-        while first in parents:
-            first = parents[first]
-        found.add((name, classes[first]))
-    return frozenset(found)
+    files = [path for group in ("data", "loss", "model", "routing") for path in (CONF / group).glob("*.yaml")]
+    return frozenset(named for path in files for named in _named(path))
+
+
+def _named(path: Path) -> list[tuple[str, str]]:
+    """The name and the class of each component in a file; a network's without a class has that of its first default."""
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    nodes = [content, *(node for node in content.values() if isinstance(node, dict))]
+    named = [(node["name"], node["_target_"]) for node in nodes if {"name", "_target_"} <= node.keys()]
+    if named or path.parent.name != "model":
+        return named
+    return [(path.stem, target) for _, target in _named(path.with_name(f"{content['defaults'][0]}.yaml"))]
 
 
 def as_option() -> list[str]:
     """What was typed, as Hydra's own option."""
-    typed = os.environ.get(_DIR)
-    return [f"--config-dir={typed}"] if typed else []
+    return [f"--config-dir={folder}" for folder in _typed()]
 
 
 def as_environment() -> list[str]:
     """What was typed, as an override that sets the environment of a launcher's jobs."""
-    typed = os.environ.get(_DIR)
-    return [f"++hydra.job.env_set.{_DIR}={_quoted(typed)}"] if typed else []
+    return [f"++hydra.job.env_set.{_VARIABLE}={_quoted(folder)}" for folder in _typed()]
 
 
 def as_override() -> list[str]:
     """What was typed, as an override for Hydra's Compose API, which has no such option."""
-    typed = os.environ.get(_DIR)
-    return [f"hydra.searchpath=[{_quoted(f'file://{typed}')}]"] if typed else []
+    return [f"hydra.searchpath=[{_quoted(f'file://{folder}')}]" for folder in _typed()]
 
 
 def as_portable_option() -> list[str]:
     """What was typed, for the command in a record."""
-    typed = os.environ.get(_DIR)
-    return [f"--config-dir={without_place(typed)}"] if typed else []
+    return [f"--config-dir={portable_path(folder)}" for folder in _typed()]
 
 
-def without_place(path: str) -> str:
+def portable_path(path: str) -> str:
     """A path for a record: from the working folder on; of what isn't below it only the name."""
     whole, here = Path(os.path.abspath(os.path.expanduser(path))), Path.cwd()
     return str(whole.relative_to(here)) if whole.is_relative_to(here) else whole.name
+
+
+def _typed() -> list[str]:
+    """The folder of --config-dir, or none."""
+    return [folder for folder in [os.environ.get(_VARIABLE)] if folder]
 
 
 def _quoted(value: str) -> str:
@@ -135,21 +129,20 @@ def _quoted(value: str) -> str:
 
 @cache
 def _installed() -> list[Path]:
-    """The folders of installed packages with a search path plug-in."""
+    """The folders of installed packages with a search path plug-in, with or without __init__.py."""
     path = ConfigSearchPathImpl()
     for plugin in Plugins.instance().discover(SearchPathPlugin):
         plugin().manipulate_search_path(path)  # type: ignore[attr-defined]
-    names = [entry.path.removeprefix("pkg://") for entry in path.get_path() if (entry.path or "").startswith("pkg://")]
-    return [_checked(folder) for name in names for folder in _folder(name)]
-
-
-def _folder(package: str) -> Iterable[Path]:
-    """The folder of a package, with or without __init__.py; none if there is no such package."""
-    try:
-        spec = find_spec(package.replace("/", "."))
-    except ImportError:
-        spec = None
-    return [Path(place) for place in (spec.submodule_search_locations or [] if spec else [])][:1]
+    roots: list[Path] = []
+    for package in [entry.path or "" for entry in path.get_path()]:
+        if not package.startswith("pkg://"):
+            continue
+        try:
+            spec = find_spec(package.removeprefix("pkg://").replace("/", "."))
+        except ImportError:  # no such package
+            continue
+        roots += [Path(folder) for folder in (spec.submodule_search_locations or [] if spec else [])][:1]
+    return [_checked(folder) for folder in roots]
 
 
 @cache
