@@ -188,9 +188,10 @@ def _fitted(value: Any, annotation: Any, key: str) -> Any:
     elif origin in _LISTS and isinstance(value, list):
         return [check_value(item, arguments[0], f"{key}[{index}]") for index, item in enumerate(value)]
     elif origin is dict and isinstance(value, dict):
-        if arguments[1] is Any:  # nothing to check: records hold thousands of epochs
-            return {str(name): item for name, item in value.items()}
-        return {str(name): check_value(item, arguments[1], f"{key}.{name}") for name, item in value.items()}
+        free = arguments[1] is Any  # nothing to check: records hold thousands of epochs
+        return {
+            str(name): one if free else check_value(one, arguments[1], f"{key}.{name}") for name, one in value.items()
+        }
     elif annotation is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
     elif annotation is not float and type(value) is annotation:

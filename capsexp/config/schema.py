@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from capsexp import Count, Fraction, NotNegative, Positive
+from capsexp import Count, Fraction, NotNegative, Positive, UnitInterval
 from capsexp.config.checks import NAME, Component, Matches, Name, check_component, check_dataclass, check_value
 from capsexp.errors import InputError
 

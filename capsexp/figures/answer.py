@@ -7,20 +7,19 @@ light and dark, wide and narrow.
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from capsexp.config.schema import Config
 from capsexp.figures.sources import Missing, Sources, UndrawnError
-from capsexp.figures.style import rendered
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results
 from capsexp.study import studies
 from capsexp.study.setting import title
 from capsexp.study.studies import published_number
 from capsexp.tables.texts import conjoined, decimal, effect, shorter, training
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TITLE = "Does attention help a capsule network?"
 AXIS = "accuracy with attention minus without, percentage points"
@@ -112,6 +111,8 @@ class Answer:
 
     def files(self) -> dict[str, bytes]:
         """By suffix: an SVG file per width and theme, and the alt text."""
+        from capsexp.figures.style import rendered  # matplotlib takes 30 MB: not for the report
+
         files = {
             f"{width}_{theme}.svg": rendered(_Card(self.gains, theme, narrow).figure, "svg")
             for width, narrow in (("", False), ("_narrow", True))
@@ -149,6 +150,8 @@ class _Card:
     """One file, in px from the upper left corner; `y` is the base line of the last text."""
 
     def __init__(self, shown: Sequence[Gain], theme: str, narrow: bool) -> None:
+        from matplotlib.figure import Figure
+
         self.ink, self.soft, self.rule, self.paper, self.blue = COLOURS[theme]
         self.narrow = narrow
         self.width = 360 if narrow else 830

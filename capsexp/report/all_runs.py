@@ -1,7 +1,7 @@
 """Tables of all runs: each in a line, for the table that the page sorts and filters; and how many were made where."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 from urllib.parse import quote
@@ -44,7 +44,7 @@ class RunColumn:
     kind: Literal["text", "choice", "number"] = "text"
 
 
-def entries(runs: Iterable[Run], studies: Sequence[Results], folder: str) -> list[dict[str, Entry]]:
+def entries(runs: Iterable[Run], studies: Sequence[Results], folder: str) -> Iterator[dict[str, Entry]]:
     """An entry per column for each run, in the order of studies, then as they were started.
 
     Args:
@@ -64,7 +64,7 @@ def entries(runs: Iterable[Run], studies: Sequence[Results], folder: str) -> lis
         for run in runs
     ]
     shown.sort(key=lambda one: (not one.studies, one.studies, one.run.started, one.run.key))
-    return [{name: column.entry(one) for name, column in COLUMNS.items()} for one in shown]
+    return ({name: column.entry(one) for name, column in COLUMNS.items()} for one in shown)
 
 
 def _text(name: str, kind: Literal["text", "choice"] = "text") -> RunColumn:

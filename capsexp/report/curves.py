@@ -12,7 +12,7 @@ from capsexp.results.collect import Results
 from capsexp.study.setting import Setting, title
 from capsexp.tables.texts import shorter
 
-MOST = 120_000  # numbers in the page; of more, every second, third … epoch is left out
+MOST = 100_000  # numbers in the page; of more, every second, third … epoch is left out
 
 
 def data(studies: Sequence[Results], first: MeasuredClaim | None = None) -> Markup:

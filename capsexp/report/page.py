@@ -100,6 +100,8 @@ def document(
     bar = forest.bar([one.claim for one in summary.stated(collected)])
     style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     style += "\n".join(f".bar li:nth-child({place}) {{ flex-grow: {one[2]}; }}" for place, one in enumerate(bar, 1))
+    right = (place for place, column in enumerate(all_runs.COLUMNS.values(), 1) if column.kind == "number")
+    style += "".join(f"\n.runs td:nth-child({place}) {{ text-align: right; }}" for place in right)
     return _template().render(
         style=Markup(style),
         script=Markup(script),

@@ -6,13 +6,14 @@ from capsexp.results.cells import Cell
 from capsexp.tables.pages import Table
 
 WIDE = 64  # px
+MOST = 40  # seeds; the dots of more are a bar
 
 
 def seeds(table: Table) -> list[list[Markup]]:
     """For each text of a table of a study's rows the dots of its seeds, or nothing. A column has one scale."""
     columns = []
     for cells in zip(*table.cells, strict=True):
-        several = [cell for cell in cells if cell and cell.n > 1]
+        several = [cell for cell in cells if cell and 1 < cell.n <= MOST]
         half = max((_deviation(cell) for cell in several if not cell.unstable), default=0.0)
         columns.append([_dots(cell, half) if cell in several else Markup() for cell in cells])
     labels = [Markup()] * (len(table.columns) - len(columns))

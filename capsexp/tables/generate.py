@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from capsexp.config.searchpath import ROOT
 from capsexp.files import write_file
 from capsexp.results import runs
@@ -103,6 +101,8 @@ def csv(results: Results) -> str:
 
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """
+    import pandas as pd  # takes 35 MB: not for the report
+
     study, labels = results.study, results.study.columns[1:]
     own = [f"{name} (label)" if name in CELL else name for name in labels]
     rows = {row.name: dict(zip(own, row.labels[1:], strict=True)) for row in study.rows}

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pandas as pd
-
 from capsexp.tables.pages import Note, Page, Table
 from capsexp.tables.texts import one_line
 
@@ -56,6 +54,8 @@ def _narrowed(table: Table) -> Table:
 
 
 def _environment(page: Page, table: Table, label: str) -> str:
+    import pandas as pd  # see generate.csv
+
     sentences = [f"{page.title}. {table.title}", *(note.text for note in table.notes), *table.remarks]
     caption = " ".join(text if text.endswith((".", "?", "!")) else f"{text}." for text in sentences)
     frame = pd.DataFrame([[*map(_escaped, row)] for row in table.rows], columns=[*map(_escaped, table.columns)])
