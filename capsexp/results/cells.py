@@ -39,7 +39,7 @@ NumberVerdict = Literal[
     "unstable",
     "not comparable",
 ]
-_WORDS: dict[statistics.Place, NumberVerdict] = {
+_WORDS: dict[statistics.Position, NumberVerdict] = {
     "within": "reproduced",
     "around": "compatible, imprecise",
     "above": "ours is higher",
@@ -49,7 +49,7 @@ _WORDS: dict[statistics.Place, NumberVerdict] = {
 #: The measures of each protocol.
 MEASURES_OF = {"paper": (*MEASURES, "parameters"), "heldout": ("accuracy",)}
 
-Place = tuple[str, Setting, str]  # row, setting, protocol
+GroupKey = tuple[str, Setting, str]  # row, setting, protocol
 
 
 class Matched(NamedTuple):
@@ -132,11 +132,11 @@ def by_condition(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """The runs of each condition, without trials; finished ones before failed ones, then as they were started, so that
     which of two is taken doesn't depend on its numbers.
     """
-    found: dict[str, list[Run]] = {}
+    trained: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: (run.state != "finished", run.started, run.key)):
         if run.state != "trial":
-            found.setdefault(run.condition, []).append(run)
-    return found
+            trained.setdefault(run.condition, []).append(run)
+    return trained
 
 
 def match(selection: Selection, trained: Mapping[str, Sequence[Run]]) -> dict[str, Matched]:
@@ -146,35 +146,33 @@ def match(selection: Selection, trained: Mapping[str, Sequence[Run]]) -> dict[st
         trained: the runs of each condition; see `by_condition`.
     """
     options = Counter(wanted.row for wanted in selection.runs)
-    found = {row.name: Matched(options[row.name], []) for row in selection.study.rows}
+    matched = {row.name: Matched(options[row.name], []) for row in selection.study.rows}
     for option, wanted in enumerate(selection.runs):
         runs = trained.get(wanted.condition or "", ())
-        found[wanted.row].runs.extend((option, run) for run in runs if wanted.admits(run.setting))
+        matched[wanted.row].runs.extend((option, run) for run in runs if wanted.admits(run.setting))
     for row, run in elsewhere.runs(selection.study) if not essential(selection.replacing) else []:
-        found[row] = Matched(1, [*found[row].runs, (0, run)])
-    return found
+        matched[row] = Matched(1, [*matched[row].runs, (0, run)])
+    return matched
 
 
 def group(rows: Sequence[Row], matched: Mapping[str, Matched]) -> list[Group]:
     """The runs of each row by setting and protocol, its main setting first; empty groups for a row without runs."""
-    made: dict[Place, dict[tuple[int, int], Run]] = {}  # by combination and seed
-    repeated: dict[Place, list[Run]] = {}
+    made: dict[GroupKey, dict[tuple[int, int], Run]] = {}  # by combination and seed
+    repeated: dict[GroupKey, list[Run]] = {}
     for name, of_row in matched.items():
         for option, run in of_row.runs:
-            place = name, run.setting, run.protocol
-            if made.setdefault(place, {}).setdefault((option, run.seed), run) is not run:
-                repeated.setdefault(place, []).append(run)
-    best = {place: _best(runs, matched[place[0]].options) for place, runs in made.items()}
-    settings = _settings({place: len(of_place) for place, of_place in best.items()})
+            key = name, run.setting, run.protocol
+            if made.setdefault(key, {}).setdefault((option, run.seed), run) is not run:
+                repeated.setdefault(key, []).append(run)
+    best = {key: _best(runs, matched[key[0]].options) for key, runs in made.items()}
+    settings = _settings({key: len(of_group) for key, of_group in best.items()})
     groups = []
     for row in rows:
         groups += [Group(row, None, True, protocol) for protocol in MEASURES_OF if row.name not in settings]
         for rank, setting in enumerate(settings.get(row.name, ())):
-            for protocol in MEASURES_OF:
-                place = row.name, setting, protocol
-                runs = [*made.get(place, {}).values()]
-                several = repeated.get(place, ()), best.get(place, ())
-                groups.append(Group(row, setting, rank == 0, protocol, runs, *several))
+            for key in ((row.name, setting, protocol) for protocol in MEASURES_OF):
+                runs = [*made.get(key, {}).values()]
+                groups.append(Group(row, setting, rank == 0, key[2], runs, repeated.get(key, ()), best.get(key, ())))
     return groups
 
 
@@ -190,26 +188,26 @@ def _best(runs: Mapping[tuple[int, int], Run], options: int) -> list[Best]:
     ]
 
 
-def _settings(seeds: Mapping[Place, int]) -> dict[str, list[Setting]]:
+def _settings(seeds: Mapping[GroupKey, int]) -> dict[str, list[Setting]]:
     """The settings of each row, the one for the main tables first.
 
     That is the paper's training, even if all runs failed; else one of as many epochs, as claims prefer it; else that of
     most rows, which can then be compared; else the most of the paper's training; else that of most seeds.
 
     Args:
-        seeds: how many finished in each place.
+        seeds: how many finished in each group.
     """
     rows = Counter(setting for (_, setting, protocol), number in seeds.items() if number and protocol == "paper")
 
-    def rank(place: tuple[str, Setting]) -> tuple[Any, ...]:
-        setting, number = place[1], seeds.get((*place, "paper"), 0)
+    def rank(of_row: tuple[str, Setting]) -> tuple[Any, ...]:
+        setting, number = of_row[1], seeds.get((*of_row, "paper"), 0)
         trained = number > 0, setting.epochs is None, rows[setting], setting.fraction, number
-        return (*place, "paper") in seeds, setting.whole, *trained, setting.precision == "bf16", str(setting)
+        return (*of_row, "paper") in seeds, setting.whole, *trained, setting.precision == "bf16", str(setting)
 
-    found: dict[str, list[Setting]] = {}
-    for row, setting in sorted({place[:2] for place in seeds}, key=rank, reverse=True):
-        found.setdefault(row, []).append(setting)
-    return found
+    settings: dict[str, list[Setting]] = {}
+    for row, setting in sorted({key[:2] for key in seeds}, key=rank, reverse=True):
+        settings.setdefault(row, []).append(setting)
+    return settings
 
 
 def calculate(selection: Selection, groups: Iterable[Group], pools: Pools) -> list[Cell]:
@@ -258,27 +256,25 @@ def margin_of(study: Study, row: Row, measure: str) -> float:
     """
     if not row.run:
         return MARGINS[measure]
-    key = _data(row), measure
-    gains = [found[key] for found in (_gains(study), *_gains_of_source(study.publication)) if key in found]
+    gains = [gain for one in (study, *_of_source(study.publication)) for gain in _gains(one, measure, _data(row))]
     return min(gains, default=2 * MARGINS[measure]) / 2
 
 
 @cache
-def _gains_of_source(publication: str) -> list[dict[tuple[str, str], float]]:
-    return [_gains(study) for study in map(studies.load, studies.names()) if study.publication == publication]
+def _of_source(publication: str) -> list[Study]:
+    return [study for study in map(studies.load, studies.names()) if study.publication == publication]
 
 
-def _gains(study: Study) -> dict[tuple[str, str], float]:
-    """The smallest gain that a study claims, by data set and measure."""
-    found: dict[tuple[str, str], float] = {}
-    rows = {row.name: row for row in study.rows}
-    for claim in study.claims:
-        size = published_number(claim.claimed)
-        if size and claim.measure in MARGINS and claim.estimate in ("difference", "relative"):
-            gain = abs(math.log1p(size.value / 100) if claim.estimate == "relative" else size.value)
-            for data in {_data(rows[name]) for name in claim.compared if rows[name].run}:
-                found[data, claim.measure] = min(gain, found.get((data, claim.measure), math.inf))
-    return found
+def _gains(study: Study, measure: str, data: str) -> list[float]:
+    """The sizes of the gains in a measure that a study claims on a data set."""
+    commands = {row.name: row for row in study.rows if row.run}
+    return [
+        abs(math.log1p(size.value / 100) if claim.estimate == "relative" else size.value)
+        for claim in study.claims
+        if claim.measure == measure and claim.estimate in ("difference", "relative")
+        if (size := published_number(claim.claimed))
+        if data in {_data(commands[name]) for name in claim.compared if name in commands}
+    ]
 
 
 def _data(row: Row) -> str:

@@ -25,6 +25,7 @@ from capsexp.study.studies import Claim, Published, Row, Study, published_number
 SHOWN = ("supported", "no difference, shown", "contradicted")
 BITS = {"accuracy": "max_accuracy", "last": "last_accuracy"}  # where a record has a measure's test images
 
+Key = tuple[object, ...]
 Size = Literal["as printed", "smaller", "larger", "no gain of that size", "open"]
 
 
@@ -42,7 +43,7 @@ class MeasuredClaim:
     """A claim and its verdict."""
 
     claim: Claim
-    key: tuple[object, ...]  # equal for the same claim in several studies of a source, and for readings of it
+    key: Key  # equal for the same claim in several studies of a source, and for readings of it
     reading: bool  # of rows that read the source in another way
     verdict: Answer | Literal["untested", "not run"]  # whether there is the effect
     so_far: str = ""  # in what the runs differ from the paper's experiment
@@ -80,29 +81,16 @@ class MeasuredClaim:
         return "open" if differs and (self.size_adjusted or 0.0) >= 1 - statistics.LEVEL else self.size
 
 
-def measure_claims(
-    selection: Selection, groups: Sequence[Group], pools: Pools, conditions: Mapping[str, frozenset[str]]
-) -> list[MeasuredClaim]:
-    """All claims of a study, with their verdicts, Holm's correction still missing.
-
-    Args:
-        conditions: of the runs of each row.
-    """
-    return [_measure(claim, selection, groups, pools, conditions) for claim in selection.study.claims]
-
-
 def adjusted(claims: Sequence[MeasuredClaim], of_source: Sequence[MeasuredClaim]) -> list[MeasuredClaim]:
     """The claims with Holm's correction, and the seeds that would decide an open one.
 
     It is over the distinct claims of the source that were trained as long as they need, or over those of shorter
     training, without readings and our own: running more short experiments doesn't weaken what is known of long ones.
     """
-    counted = {one.key: one for one in [*reversed(of_source), *claims] if _is_counted(one)}.values()
-    effects: dict[tuple[object, ...], float] = {}
-    sizes: dict[tuple[object, ...], float] = {}
-    undecided: dict[bool, int] = {}
+    distinct = {one.key: one for one in [*reversed(of_source), *claims] if _is_counted(one)}.values()
+    effects, sizes, undecided = dict[Key, float](), dict[Key, float](), dict[bool, int]()
     for shorter in (False, True):
-        family = [one for one in counted if bool(one.so_far) == shorter]
+        family = [one for one in distinct if bool(one.so_far) == shorter]
         effects |= (corrected := _holm({one.key: one.p_value for one in family}))
         sizes |= _holm({one.key: one.size_p for one in family})
         undecided[shorter] = max(1, sum(p >= 1 - statistics.LEVEL for p in corrected.values()))
@@ -113,7 +101,7 @@ def adjusted(claims: Sequence[MeasuredClaim], of_source: Sequence[MeasuredClaim]
     return [replace(one, seeds=_seeds(one, (1 - statistics.LEVEL) / undecided[bool(one.so_far)])) for one in known]
 
 
-def _holm(p_values: Mapping[tuple[object, ...], float | None]) -> dict[tuple[object, ...], float]:
+def _holm(p_values: Mapping[Key, float | None]) -> dict[Key, float]:
     """The adjusted p-values."""
     known = {key: p_value for key, p_value in p_values.items() if p_value is not None}
     return dict(zip(known, statistics.holm([*known.values()]), strict=True))
@@ -134,21 +122,26 @@ def _seeds(one: MeasuredClaim, level: float) -> int | None:
     return seeds if seeds and seeds > min(len(term.values) for term in one.terms) else None  # more than there are
 
 
-def _measure(
+def measure_claim(
     claim: Claim,
     selection: Selection,
     groups: Sequence[Group],
     pools: Pools,
     conditions: Mapping[str, frozenset[str]],
 ) -> MeasuredClaim:
+    """A claim of a study and its verdict, Holm's correction still missing.
+
+    Args:
+        conditions: of the runs of each row.
+    """
     rows = {row.name: row for row in selection.study.rows}
     key, reading = _key(claim, selection, rows, conditions)
-    found = MeasuredClaim(claim, key, reading, "untested", reason=claim.untested or "")
+    result = MeasuredClaim(claim, key, reading, "untested", reason=claim.untested or "")
     if claim.untested is not None:
-        return found
-    found = replace(found, printed=_printed(claim, rows))
+        return result
+    result = replace(result, printed=_printed(claim, rows))
     if claim.measure == "parameters":
-        return _counted(found, selection)
+        return _counted(result, selection)
     measured = [
         (group.row.name, one)
         for group in groups
@@ -160,12 +153,12 @@ def _measure(
     for name, one in measured:
         if (machine := one.run.machine(claim.measure)) is not None:
             comparable.setdefault((one.run.setting, machine), {}).setdefault(name, []).append(one)
-    candidates = [_compare(found, selection, *place, by_row, pools) for place, by_row in comparable.items()]
+    candidates = [_compare(result, selection, *place, by_row, pools) for place, by_row in comparable.items()]
     if ranked := [(order, one) for order, one in filter(None, candidates)]:
         return max(ranked, key=lambda candidate: candidate[0])[1]
     if missing := [name for name in claim.compared if name not in dict(measured)]:
-        return replace(found, verdict="not run", reason=_listed(missing) if len(missing) < len(claim.compared) else "")
-    return replace(found, verdict="open", reason=_why_incomparable(claim, [one.run for _, one in measured]))
+        return replace(result, verdict="not run", reason=_listed(missing) if len(missing) < len(claim.compared) else "")
+    return replace(result, verdict="open", reason=_why_incomparable(claim, [one.run for _, one in measured]))
 
 
 def _why_incomparable(claim: Claim, runs: Sequence[Run]) -> str:
@@ -183,7 +176,7 @@ def _why_incomparable(claim: Claim, runs: Sequence[Run]) -> str:
 
 
 def _compare(
-    found: MeasuredClaim,
+    result: MeasuredClaim,
     selection: Selection,
     setting: Setting,
     machine: str,
@@ -191,7 +184,7 @@ def _compare(
     pools: Pools,
 ) -> tuple[tuple[Any, ...], MeasuredClaim] | None:
     """The claim in one setting, and how good that setting is; None where no pair, or not two rows, can be compared."""
-    claim = found.claim
+    claim = result.claim
     by_row = {name: [one.run for one in of_row] for name, of_row in best.items()}
     rising = {name for name, runs in by_row.items() if claim.measure in EPOCHS and any(run.censored for run in runs)}
     compared = [name for name in by_row if name not in rising]
@@ -200,18 +193,17 @@ def _compare(
     if not weights:
         return None
     used = [run for name in weights for run in by_row[name]]
-    at = used[0].dataset, setting, "paper"
-    pool = pools.pool(at, claim.measure, machine, _is_ratio(claim))
+    at, ratio = (used[0].dataset, setting, "paper"), _is_ratio(claim)
+    pool = pools.pool(at, claim.measure, machine, ratio)
     values = {
-        name: [scaled(claim.measure, run.measures[claim.measure], _is_ratio(claim)) for run in by_row[name]]
-        for name in weights
+        name: [scaled(claim.measure, run.measures[claim.measure], ratio) for run in by_row[name]] for name in weights
     }
     networks = {name: {run.condition for run in by_row[name]} for name in weights}
-    spreads = {
-        name: pools.spread(at, claim.measure, values[name], networks[name], machine, _is_ratio(claim))
+    terms = {
+        name: Term(weights[name], values[name], spread)
         for name in weights
+        if (spread := pools.spread(at, claim.measure, values[name], networks[name], machine, ratio))
     }
-    terms = {name: Term(weights[name], values[name], spread) for name, spread in spreads.items() if spread}
     drawn = claim.measure in PERCENT and not all(run.official for run in used)
     comparable = len(terms) == len(weights) and len({run.dataset for run in used}) == 1
     known = comparable and not (drawn and used[0].images is None)
@@ -226,8 +218,8 @@ def _compare(
     order = enough, len(weights), trained, len(used), setting.precision == "bf16", str(setting), machine
     rows = {row.name: row for row in selection.study.rows}
     differs = so_far(selection, claim.measure, setting, [one for name in weights for one in best[name]])
-    found = replace(
-        found,
+    result = replace(
+        result,
         verdict="open (one run)" if single & weights.keys() else "open",
         so_far=", ".join(filter(None, [differs, part])),
         reason=_listed(notes),
@@ -239,15 +231,15 @@ def _compare(
         unlearned=sum(run.learned is False for run in used),
     )
     if not known:
-        return order, found
+        return order, result
     pairs, percent = _pairs(claim, means), claim.measure in PERCENT
     room = 100 - mean(means[a] for a, _ in pairs) if percent and pairs else math.inf
     image = 100 / (used[0].images or math.inf)
-    return order, _answered(found, terms, images, pool, selection.study, room, image)
+    return order, _answered(result, terms, images, pool, selection.study, room, image)
 
 
 def _answered(
-    found: MeasuredClaim, terms: Mapping[str, Term], images: float, pool: Pool, study: Study, room: float, image: float
+    result: MeasuredClaim, terms: Mapping[str, Term], images: float, pool: Pool, study: Study, room: float, image: float
 ) -> MeasuredClaim:
     """The claim with both answers.
 
@@ -255,49 +247,49 @@ def _answered(
         images: the variance that the test images add.
         room: what the baseline leaves to 100 %; image: what one test image is.
     """
-    claim, of_rows, size = found.claim, [*terms.values()], published_number(found.claim.claimed)
+    claim, of_rows, size = result.claim, [*terms.values()], published_number(result.claim.claimed)
     estimate = statistics.effect(of_rows, images=images)
-    found = replace(found, terms=tuple(of_rows), images=images)
+    result = replace(result, terms=tuple(of_rows), images=images)
     low, high = estimate.interval()
     shown = (low > 0 or high < 0) and abs(estimate.value) > statistics.ONE_RUN * pool.largest
-    if not shown and found.verdict == "open (one run)":
-        return found
+    if not shown and result.verdict == "open (one run)":
+        return result
     verdict, p_value = _judged(claim, estimate, room < (size.value if size else image) - statistics.ZERO)
-    found = replace(
-        found,
+    result = replace(
+        result,
         verdict=verdict,
         p_value=None if verdict == "ceiling" else p_value,  # nothing is tested
-        measured=_with_interval(claim, found.measured, estimate),
-        printed=_with_interval(claim, found.printed, _printed_estimate(claim, found.printed, terms, images, study)),
+        measured=_with_interval(claim, result.measured, estimate),
+        printed=_with_interval(claim, result.printed, _printed_estimate(claim, result.printed, terms, images, study)),
     )
     if size is None:
-        return found
+        return result
     predicted = statistics.effect(of_rows, study.printed_runs, 2 * images)
     answer, size_p = _size(claim, size, predicted, abs(_on_scale(claim, size.value)) / 2)
     if answer == "smaller" and verdict != "supported":
         answer = "no gain of that size"
-    return found if verdict == "ceiling" else replace(found, size=answer, size_p=size_p)
+    return result if verdict == "ceiling" else replace(result, size=answer, size_p=size_p)
 
 
 def _size(claim: Claim, size: Published, predicted: Estimate, margin: float) -> tuple[Size, float]:
     """Whether an effect is as large as printed, and the p-value of their difference."""
     ends = [_on_scale(claim, size.value + sign * size.resolution) for sign in (-1, 1)]
-    place, p_value = statistics.judge_printed(predicted, (min(ends), max(ends)), margin)
-    less: statistics.Place = "below" if _on_scale(claim, size.value) > 0 else "above"
-    return {"within": "as printed", "around": "open", less: "smaller"}.get(place, "larger"), p_value  # type: ignore[return-value]
+    position, p_value = statistics.judge_printed(predicted, (min(ends), max(ends)), margin)
+    less: statistics.Position = "below" if _on_scale(claim, size.value) > 0 else "above"
+    return {"within": "as printed", "around": "open", less: "smaller"}.get(position, "larger"), p_value  # type: ignore[return-value]
 
 
-def _counted(found: MeasuredClaim, selection: Selection) -> MeasuredClaim:
+def _counted(result: MeasuredClaim, selection: Selection) -> MeasuredClaim:
     """A claim on numbers of parameters, which needs no run."""
-    claim, size = found.claim, published_number(found.claim.claimed)
+    claim, size = result.claim, published_number(result.claim.claimed)
     overrides = {run.row: run.overrides for run in reversed(selection.runs) if run.identity}
     if missing := [name for name in claim.compared if name not in overrides]:
-        return replace(found, verdict="not run", reason=_listed(missing))
+        return replace(result, verdict="not run", reason=_listed(missing))
     values = {name: scaled(claim.measure, counted(overrides[name]), _is_ratio(claim)) for name in claim.compared}
     exact = Estimate(_sum(claim, values), 0.0, math.inf)
     verdict, _ = _judged(claim, exact, False)
-    found = replace(found, verdict=verdict, measured=_effect(claim, values), so_far=selection.substitution)
-    return replace(found, size=_size(claim, size, exact, 0.0)[0]) if size else found
+    result = replace(result, verdict=verdict, measured=_effect(claim, values), so_far=selection.substitution)
+    return replace(result, size=_size(claim, size, exact, 0.0)[0]) if size else result
 
 
 def _printed(claim: Claim, rows: Mapping[str, Row]) -> Measured | None:
@@ -327,9 +319,9 @@ def _images(claim: Claim, terms: Sequence[Term], runs: Sequence[Sequence[Run]]) 
     known = [[(run.correct or {}).get(bits) for run in of_row] for of_row in runs]
     if not all(map(all, known)):
         return statistics.independent_images(terms, images)
-    shares = [np.mean([unpacked(text or "", images) for text in of_row], axis=0) for of_row in known]
-    differences = np.dot([term.weight for term in terms], shares)
-    return statistics.paired_images(differences.tolist(), [term.weight for term in terms])
+    right = [np.mean([unpacked(text or "", images) for text in of_row], axis=0) for of_row in known]  # of the seeds
+    weights = [term.weight for term in terms]
+    return statistics.paired_images(np.dot(weights, right).tolist(), weights)
 
 
 def _last(claim: Claim, runs: Mapping[str, Sequence[Run]], rows: Collection[str]) -> Measured | None:
@@ -376,7 +368,7 @@ def _judged(claim: Claim, estimate: Estimate, ceiling: bool) -> tuple[Answer, fl
 def _weights(claim: Claim, rows: Collection[str]) -> dict[str, float]:
     """The weight of each row in the effect, of those that are there; nothing where it isn't defined."""
     if claim.estimate == "slope":
-        points = {name: place for place, name in enumerate(claim.rows, start=1) if name in rows}
+        points = {name: x for x, name in enumerate(claim.rows, start=1) if name in rows}
         return dict(zip(points, statistics.slope_weights([*points.values()]), strict=True)) if len(points) > 1 else {}
     weights: dict[str, float] = {}
     pairs = _pairs(claim, rows)
@@ -412,7 +404,7 @@ def _in_unit(claim: Claim, value: float) -> float:
 
 def _key(
     claim: Claim, selection: Selection, rows: Mapping[str, Row], conditions: Mapping[str, frozenset[str]]
-) -> tuple[tuple[object, ...], bool]:
+) -> tuple[Key, bool]:
     """What is claimed, in terms of what its rows train where they don't read the text in another way."""
     base = {name: name if claim.ours else rows[name].reading_of or name for name in claim.compared}
     reading = any(base[name] != name for name in base)
@@ -426,9 +418,9 @@ def _key(
 
 def _part(claim: Claim, rows: Collection[str]) -> str:
     """How much of a claim was measured, where that isn't all."""
-    run, kind = (_pairs(claim, rows), "comparisons") if claim.pairs else (rows, "rows")
+    part, kind = (_pairs(claim, rows), "comparisons") if claim.pairs else (rows, "rows")
     whole = len(claim.pairs or claim.rows)
-    return f"{len(run)} of {whole} {kind}" if len(run) < whole else ""
+    return f"{len(part)} of {whole} {kind}" if len(part) < whole else ""
 
 
 def _listed(texts: list[str]) -> str:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from capsexp.results import cells
 from capsexp.results.cells import Best, Cell, Group, Matched
-from capsexp.results.claims import MeasuredClaim, adjusted, measure_claims
+from capsexp.results.claims import MeasuredClaim, adjusted, measure_claim
 from capsexp.results.runs import Run
 from capsexp.results.spread import Pools
 from capsexp.study import studies
@@ -88,9 +88,9 @@ def collect_by_source(chosen: Sequence[Study], runs: Sequence[Run], typed: Seque
     measured = _measured(chosen, runs, typed)
     sources = {one.study.publication for one in measured if not one.replaced}
     there = {study.name for study in chosen} if not typed else set()
-    others = [study for study in map(studies.load, studies.names()) if study.name not in there]
+    others = [studies.load(name) for name in studies.names() if name not in there]
     others = [study for study in others if study.publication in sources]
-    return _corrected(measured, [*measured, *(_measured(others, runs) if others else [])])
+    return _corrected(measured, [*measured, *_measured(others, runs)])
 
 
 def collect(chosen: Sequence[Study], runs: Sequence[Run], typed: Sequence[str] = ()) -> list[Results]:
@@ -109,12 +109,8 @@ def _corrected(chosen: Sequence[Results], every: Sequence[Results]) -> list[Resu
 
 def _measured(chosen: Sequence[Study], runs: Sequence[Run], typed: Sequence[str] = ()) -> list[Results]:
     """The studies without Holm's correction."""
-    trained, pools = cells.by_condition(runs), Pools(runs)
-    found = []
-    for selection in [select(study, typed) for study in chosen]:
-        matched = cells.match(selection, trained)
-        found.append(measure(selection, matched, _conditions(selection), pools, typed))
-    return found
+    trained, pools, selections = cells.by_condition(runs), Pools(runs), [select(study, typed) for study in chosen]
+    return [measure(one, cells.match(one, trained), _conditions(one), pools, typed) for one in selections]
 
 
 def measure(
@@ -131,20 +127,22 @@ def measure(
     """
     groups = cells.group(selection.study.rows, matched)
     numbers = cells.calculate(selection, groups, pools)
-    claims = measure_claims(selection, groups, pools, conditions)
+    claims = [measure_claim(claim, selection, groups, pools, conditions) for claim in selection.study.claims]
     return Results(selection.study, typed, selection.replaced, groups, numbers, claims, conditions)
 
 
 def _of_source(results: Results, collected: Sequence[Results]) -> list[MeasuredClaim]:
     """The claims of all studies of the same source; of a replaced experiment, its own."""
+    if results.replaced:
+        return results.claims
     same = [one for one in collected if one.study.publication == results.study.publication and not one.replaced]
-    return [claim for one in ([results] if results.replaced else same) for claim in one.claims]
+    return [claim for one in same for claim in one.claims]
 
 
 def _conditions(selection: Selection) -> dict[str, frozenset[str]]:
     """What the runs of each row train."""
-    found: dict[str, set[str]] = {}
+    conditions: dict[str, set[str]] = {}
     for run in selection.runs:
         if run.condition:
-            found.setdefault(run.row, set()).add(run.condition)
-    return {name: frozenset(conditions) for name, conditions in found.items()}
+            conditions.setdefault(run.row, set()).add(run.condition)
+    return {name: frozenset(of_row) for name, of_row in conditions.items()}

@@ -56,18 +56,18 @@ def _accuracies(path: Path, row: Row) -> dict[int, float]:
             read = [(number, line) for number, line in enumerate(table, 2)]
     except (OSError, ValueError, csv.Error) as error:
         raise InputError(f"{path}: {first_line(error)}") from None
-    found: dict[int, float] = {}
+    accuracies: dict[int, float] = {}
     for number, line in read:
         if line["name"] == row.name:
             try:
                 seed, accuracy = int(line["seed"]), float(line["accuracy"])
-                if seed < 0 or seed in found or not 0 <= accuracy <= 100:
+                if seed < 0 or seed in accuracies or not 0 <= accuracy <= 100:
                     raise ValueError(line)
             except (TypeError, ValueError):
                 wrong = "must have an accuracy in percent and a seed of its own"
                 raise InputError(f"{path}: line {number}: {wrong}") from None
-            found[seed] = accuracy
-    if not found:
+            accuracies[seed] = accuracy
+    if not accuracies:
         names = {str(line["name"]) for _, line in read}
         raise InputError(f"{path}: no {row.name}{nearest(row.name, names)}")
-    return found
+    return accuracies

@@ -14,29 +14,34 @@ from capsexp.study.setting import Setting
 PERCENT = ("accuracy", "last", "first_five")
 EPOCHS = ("first_epoch", "within")
 
-#: Data set and split, setting, protocol.
-Place = tuple[str, Setting, str]
+#: Digest of data set and split (`Run.dataset`), setting, protocol: networks of one pool spread alike.
+PoolKey = tuple[str, Setting, str]
 
 
 class Pools:
     """The pools of all runs, each calculated once. A network is what was trained; a seed counts once."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
-        self._runs: dict[Place, list[Run]] = {}
+        self._runs: dict[PoolKey, list[Run]] = {}
         for run in distinct(runs):
             self._runs.setdefault((run.dataset, run.setting, run.protocol), []).append(run)
-        self._made: dict[tuple[Place, str, str, bool], Pool] = {}
+        self._made: dict[tuple[PoolKey, str, str, bool], Pool] = {}
 
-    def pool(self, place: Place, measure: str, machine: str = "", logarithms: bool = False) -> Pool:
-        """The pool of a measure; of first epochs always of their logarithms. `machine`: see `Run.machine`."""
-        key = place, measure, machine, logarithms
-        if key not in self._made:
-            self._made[key] = self._pool(*key) if place in self._runs else Pool({})
-        return self._made[key]
+    def pool(self, key: PoolKey, measure: str, machine: str = "", logarithms: bool = False) -> Pool:
+        """The pool of a measure, in the unit of `scaled`.
+
+        Args:
+            machine: of costs; see `Run.machine`.
+            logarithms: pools logarithms, of first epochs always.
+        """
+        asked = key, measure, machine, logarithms
+        if asked not in self._made:
+            self._made[asked] = self._pool(*asked)
+        return self._made[asked]
 
     def spread(
         self,
-        place: Place,
+        key: PoolKey,
         measure: str,
         values: Sequence[float],
         networks: Collection[str],
@@ -44,21 +49,21 @@ class Pools:
         logarithms: bool = False,
     ) -> Spread | None:
         """The spread of these networks' values, which are scaled; None if nothing is known of it."""
-        least = self._least(place, measure, values)
-        return self.pool(place, measure, machine, logarithms).spread(values, least, networks)
+        least = self._least(key, measure, values)
+        return self.pool(key, measure, machine, logarithms).spread(values, least, networks)
 
-    def _pool(self, place: Place, measure: str, machine: str, logarithms: bool) -> Pool:
+    def _pool(self, key: PoolKey, measure: str, machine: str, logarithms: bool) -> Pool:
         """Lower bounds of epochs are left out."""
         cells: dict[str, list[float]] = {}
-        for run in self._runs[place]:
+        for run in self._runs.get(key, ()):
             bound = measure in EPOCHS and run.censored
             if measure in run.measures and not bound and run.machine(measure) == machine:
                 cells.setdefault(run.condition, []).append(scaled(measure, run.measures[measure], logarithms))
-        return pool(cells, {name: self._least(place, measure, values) for name, values in cells.items()})
+        return pool(cells, {name: self._least(key, measure, values) for name, values in cells.items()})
 
-    def _least(self, place: Place, measure: str, values: Sequence[float]) -> float:
+    def _least(self, key: PoolKey, measure: str, values: Sequence[float]) -> float:
         """The least variance of scaled values: of accuracies by the test images, of epochs that of rounding to one."""
-        images = self._runs[place][0].images if place in self._runs else None
+        images = self._runs[key][0].images if key in self._runs else None
         if measure in PERCENT and images:
             return least_variance(mean(values), images)
         return math.exp(-2 * mean(values)) / 12 if measure in EPOCHS else 0.0

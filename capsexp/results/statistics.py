@@ -71,7 +71,9 @@ ZERO = 1e-10  # what double precision leaves of a difference of 0 between number
 Interval = tuple[float, float]
 Direction = Literal["increase", "decrease"]
 Answer = Literal["supported", "no difference, shown", "contradicted", "ceiling", "open (one run)", "open"]
-Place = Literal["within", "around", "below", "above"]  # of ours beside what is printed: at most the margin wide, wider
+Position = Literal[
+    "within", "around", "below", "above"
+]  # of ours beside what is printed: at most the margin wide, wider
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,8 @@ def effect(terms: Sequence[Term], runs: int | None = None, images: float = 0.0) 
         images: the variance that the test images add.
     """
     value = sum(term.weight * mean(term.values) for term in terms)
-    parts = [(term.weight**2 * term.spread.variance * _share(term, runs), term.spread.degrees) for term in terms]
+    printed = 1 / runs if runs else 0.0
+    parts = [(t.weight**2 * t.spread.variance * (1 / len(t.values) + printed), t.spread.degrees) for t in terms]
     seeds = sum(part for part, _ in parts)
     if not seeds:
         return Estimate(value, images, math.inf)
@@ -182,10 +185,8 @@ def paired_images(differences: Sequence[float], weights: Sequence[float]) -> flo
 
 def independent_images(terms: Sequence[Term], images: int) -> float:
     """The variance, in percent², that N test images a network give to an effect."""
-    shares = [(mean(term.values) * images / 100 + 1) / (images + 2) for term in terms]
-    return sum(
-        100**2 * term.weight**2 * share * (1 - share) / (images + 2) for term, share in zip(terms, shares, strict=True)
-    )
+    right = [(mean(term.values) * images / 100 + 1) / (images + 2) for term in terms]
+    return sum(100**2 * t.weight**2 * p * (1 - p) / (images + 2) for t, p in zip(terms, right, strict=True))
 
 
 def slope_weights(xs: Sequence[float]) -> list[float]:
@@ -200,7 +201,7 @@ def slope_weights(xs: Sequence[float]) -> list[float]:
     return [(x - centre) / total for x in xs]
 
 
-def judge_printed(predicted: Estimate, printed: Interval, margin: float) -> tuple[Place, float]:
+def judge_printed(predicted: Estimate, printed: Interval, margin: float) -> tuple[Position, float]:
     """Where ours is beside a printed number, which was rounded to this interval; and the p-value of their difference.
 
     Args:
@@ -277,9 +278,9 @@ def seeds_to_decide(size: float, terms: Sequence[Term], images: float, level: fl
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjusted p-values: p_(i) times the number of hypotheses from the i-th smallest on, monotone, at most 1."""
     adjusted, largest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        adjusted[place] = largest
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
     return adjusted
 
 
@@ -313,10 +314,6 @@ def _is_unstable(own: Spread, shared: Spread | None) -> bool:
         return False
     ratio = own.variance / shared.variance if shared.variance else math.inf
     return bool(fdtrc(own.degrees, shared.degrees, ratio) < UNSTABLE)
-
-
-def _share(term: Term, runs: int | None) -> float:
-    return 1 / len(term.values) + (1 / runs if runs else 0)
 
 
 def _towards(interval: Interval, sign: float) -> Interval:
