@@ -203,7 +203,8 @@ def _check_mapping(node: object, target: Any, where: str) -> dict[str, Any]:
     """Arguments of `target`, by name."""
     hints, optional = _arguments(target)
     if not isinstance(node, dict):
-        raise InputError(f"{where}={shown(node)}: must be a group of keys ({', '.join(sorted(hints))})")
+        given = f"{where}={shown(node)}" if where else shown(node)
+        raise InputError(f"{given}: must be a group of keys ({', '.join(sorted(hints))})")
     for key in node:
         if key not in hints:
             raise unknown_key(str(key), hints, where)

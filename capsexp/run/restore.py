@@ -46,11 +46,6 @@ _OVERRIDABLE = re.compile(
     r"trainer(\.accelerator|\.precision|\.eval_batch_size|\.routing|\.threads)?"
 )
 
-_OVERRIDABLE_KEYS = (
-    "data=NAME, data.root, data.path, data.download, data.versions, budget.test_images, trainer=NAME and its "
-    "accelerator, precision, eval_batch_size, routing, threads"
-)
-
 _REMEDY = "; delete it if it was one: rerun=true on its run makes it again"  # a file that is no checkpoint, or damaged
 
 _MOST_LAYERS, _MOST_ITERATIONS = 100, 1000  # of a network; to build and run more takes for ever
@@ -114,27 +109,31 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
         checkpoint = load(path)
     except DamagedError as error:
         raise InputError(f"{error}{_REMEDY if path.exists() else ''}") from None
-    header = _header(path, checkpoint)
-    with _in_errors(f"{path}: its configuration can't be used here: "):
+    header, unusable = _header(path, checkpoint), f"{path}: its configuration can't be used here: "
+    with _in_errors(unusable):
         if (name := _at(header.config, "data.name")) not in list(choices("data")):
             raise InputError(f"data.name={name}: no such data set here; {OWN_FILES}")
         _check_sizes(header.config)
     keys = [override.lstrip("+~").partition("=")[0] for override in overrides]
     for key in keys:
         if not (_OVERRIDABLE.fullmatch(key) or ("data" in keys and key.startswith("data."))):
-            raise InputError(f"{key}: is set by the checkpoint; what can be given is {_OVERRIDABLE_KEYS}")
+            raise InputError(
+                f"{key}: is set by the checkpoint; what can be given is data=NAME, data.root, data.path, "
+                "data.download, data.versions, budget.test_images, trainer=NAME and its accelerator, precision, "
+                "eval_batch_size, routing, threads"
+            )
     local = composed([*([] if "data" in keys else [f"data={header.config['data']['name']}"]), *overrides])
     if "data" not in keys and "path" in local["data"]:
-        with _in_errors(f"{path}: its configuration can't be used here: "):
+        with _in_errors(unusable):
             local["data"] = _own_images(header.config["data"], local["data"])
     checked = check(local)
-    with _in_errors(f"{path}: its configuration can't be used here: "):
+    with _in_errors(unusable):
         trained = _trained(header, local, keys)
     config = _evaluated(trained, checked, keys)
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)
-    place, precision = find_device(config)
-    module = _module(path, Plan(trained, place, precision, header.note, None, header.unlisted), checkpoint)
+    configured, precision = find_device(config)
+    module = _module(path, Plan(trained, configured, precision, header.note, None, header.unlisted), checkpoint)
     return Restored(
         path=path,
         name=_printable(header.name),
@@ -142,7 +141,7 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
         identity=records.identity(trained, header.precision, header.note, header.unlisted),
         config=config,
         precision=precision,
-        module=module.to(place if device is None else device).eval(),
+        module=module.to(configured if device is None else device).eval(),
     )
 
 
@@ -167,9 +166,8 @@ def _header(path: Path, checkpoint: Any) -> Header:
             f"{path}: without a configuration: not of capsexp, or of an older one (rerun=true trains again)"
         )
     header = checkpoint["capsexp"]
-    found = header.get("format") if isinstance(header, dict) else None
-    if found != FORMAT:
-        raise InputError(f"{path}: of format {_printable(found)}; this capsexp reads format {FORMAT}")
+    if (number := _at(header, "format")) != FORMAT:
+        raise InputError(f"{path}: of format {_printable(number)}; this capsexp reads format {FORMAT}")
     with _in_errors(f"{path}: damaged: ", _REMEDY):
         checked: Header = check_dataclass(Header, header)
     return checked
@@ -212,11 +210,11 @@ def _evaluated(trained: Config, local: Config, keys: Sequence[str]) -> Config:
     """The configuration with the test images to evaluate on; raises InputError where they don't fit the network."""
     if "data" not in keys and "budget.test_images" not in keys:
         return trained
-    data = local.data if "data" in keys else trained.data
-    if (found := _shape_of(data)) != (wanted := _shape_of(trained.data)):
+    data, needed = local.data if "data" in keys else trained.data, _shape_of(trained.data)
+    if _shape_of(data) != needed:
         resized = _shape_of(dataclasses.replace(data, size=trained.data.size))
-        hint = f" (data.size={trained.data.size} makes them so)" if resized == wanted else ""
-        raise InputError(f"data={data.name}: has {found}; the network is made for {wanted}{hint}")
+        hint = f" (data.size={trained.data.size} makes them so)" if resized == needed else ""
+        raise InputError(f"data={data.name}: has {_shape_of(data)}; the network is made for {needed}{hint}")
     budget = dataclasses.replace(trained.budget, test_images=local.budget.test_images)
     return dataclasses.replace(trained, data=data, budget=budget)
 
@@ -244,13 +242,13 @@ def _compare(expected: dict[str, Tensor], state: dict[str, Any]) -> None:
     """Raises InputError for the first weight that is missing, unexpected, of another shape or no tensor."""
     problem = "its weights are of another network than its configuration"
     for name, tensor in expected.items():
-        found = state.get(name)
-        if not isinstance(found, Tensor):
+        stored = state.get(name)
+        if not isinstance(stored, Tensor):
             raise InputError(f"{problem}: {name} is missing")
-        if found.shape != tensor.shape:
-            shapes = ["×".join(map(str, shape)) or "a number" for shape in (found.shape, tensor.shape)]
+        if stored.shape != tensor.shape:
+            shapes = ["×".join(map(str, shape)) or "a number" for shape in (stored.shape, tensor.shape)]
             raise InputError(f"{problem}: {name} is {shapes[0]}, not {shapes[1]}")
-        if found.isnan().any():
+        if stored.isnan().any():
             raise InputError(f"{name} holds NaN: its training diverged, or it was edited")
     if unexpected := [name for name in state if name not in expected]:
         raise InputError(f"{problem}, which has no {unexpected[0]}")

@@ -18,17 +18,8 @@ from capsexp.study.studies import Claim, Row, Study
 
 #: Beginnings of words that don't change which experiment it is: a budget or a width is another setting of the same.
 INCIDENTAL = (
-    "seed",
-    "budget",
-    "protocol",
-    "trainer",
-    "paths",
-    "hydra",
-    "rerun",
-    "logger",
-    "data.root",
-    "data.download",
-    "data.path",
+    *("seed", "budget", "protocol", "trainer", "paths", "hydra", "rerun", "logger"),
+    *("data.root", "data.download", "data.path"),
 )
 
 
@@ -106,8 +97,7 @@ class Selection:
             return studies.config_of(run.overrides)
         except InputError as error:
             typed = self.replacing and not any(other.identity for other in self.runs)  # it isn't the row that is wrong
-            place = "" if typed else f"{self.study.name}, {run.row}: "
-            raise InputError(f"{place}{error}") from None
+            raise InputError(f"{error}" if typed else f"{self.study.name}, {run.row}: {error}") from None
 
 
 def select(study: Study, typed: Sequence[str] = ()) -> Selection:

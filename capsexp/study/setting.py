@@ -31,19 +31,18 @@ class Setting:
     def of(cls, identity: Json) -> "Setting":
         """The setting of a run; raises KeyError for what isn't a run's identity."""
         budget, optim, paper = identity["budget"], identity["optim"], identity["optim"]["epochs"]
-        epochs, width, note = budget["epochs"] or paper, identity["model"].get("width", 1.0), _note(identity["data"])
+        epochs, width = budget["epochs"] or paper, identity["model"].get("width", 1.0)
+        scaled = optim["schedule"] in ("steps", "cosine") or optim.get("warmup")  # to the number of epochs
         return cls(
-            None if epochs == paper else (epochs, paper),
-            budget["train_images"],
-            budget["test_images"],
-            width,
-            note,
-            identity["precision"],
-            epochs / paper * width * _fraction_of_images(identity),
-            epochs >= 5
-            and optim["schedule"] not in ("steps", "cosine")
-            and not optim.get("warmup"),  # scaled to epochs
-            paper,
+            epochs=None if epochs == paper else (epochs, paper),
+            train_images=budget["train_images"],
+            test_images=budget["test_images"],
+            width=width,
+            note=_note(identity["data"]),
+            precision=identity["precision"],
+            fraction=epochs / paper * width * _fraction_of_images(identity),
+            same_start=epochs >= 5 and not scaled,
+            paper_epochs=paper,
         )
 
     @property
@@ -124,8 +123,8 @@ def title(name: str) -> str:
 @cache
 def _described(name: str) -> Json:
     """What conf/data says of a data set; nothing for one that is in no folder of configurations any more."""
-    found: Json = composed([f"data={name}"])["data"] if name in choices("data") else {}
-    return found
+    described: Json = composed([f"data={name}"])["data"] if name in choices("data") else {}
+    return described
 
 
 def _note(data: Json) -> str | None:
@@ -156,5 +155,5 @@ def _images(data: Json) -> tuple[int, int] | None:
         views = 72 * data["classes"]
         tested = round(views * data["reader"].get("test_fraction", 0.1))
         return views - tested, tested
-    found = _described(data[NAME]).get("images")
-    return (found[0], found[1]) if found else None
+    images = _described(data[NAME]).get("images")
+    return (images[0], images[1]) if images else None

@@ -6,12 +6,11 @@ records by what they trained, not by a name: see `condition`.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
 from itertools import chain, product
-from pathlib import Path
 from typing import Any, Literal
 
 import yaml
@@ -71,7 +70,7 @@ class Row:
             for word in words:
                 key, _, value = word.partition("=")
                 values.setdefault(key, {})[value] = None
-        return " ".join(f"{key}={','.join(found)}" for key, found in values.items() if len(found) > 1)
+        return " ".join(f"{key}={','.join(several)}" for key, several in values.items() if len(several) > 1)
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Check:
+class PrintedTwice:
     """Two numbers that a source prints of the same thing."""
 
     text: str
@@ -121,7 +120,7 @@ class Study:
     deviations: list[str] = field(default_factory=list)  # of our runs from the source's, as far as known
     differs: str | None = None  # in what all runs differ from the source's, so that no verdict is on its own experiment
     claims: list[Claim] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
+    checks: list[PrintedTwice] = field(default_factory=list)
     figures: list[str] = field(default_factory=list)  # in capsexp.figures, beside the one of the study's name
     across: str | None = None  # the column whose labels head the columns of the README's short table
     epochs_given: list[str] | None = None  # the data sets for which the source gives the number of epochs; null: all
@@ -162,11 +161,18 @@ def load(name: str) -> Study:
     if name not in names():
         raise InputError(f"{name}: no such study{nearest(name, names())} (there are {', '.join(names())})")
     path = choices("study")[name]
-    content = _read(path)
     try:
-        return checked(name, check_dataclass(_File, content).sweeper.study)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        return checked(name, check_dataclass(_File, _content(path)).sweeper.study)
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise InputError(f"{path}: {line}{error.problem}") from None
+    except (InputError, OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: {first_line(error)}") from None
+
+
+@cache
+def _content(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def checked(name: str, content: dict[str, Any]) -> Study:
@@ -175,7 +181,9 @@ def checked(name: str, content: dict[str, Any]) -> Study:
     for row, given in zip(study.rows, content["rows"], strict=True):
         if not {"run", "elsewhere"} & given.keys():
             raise InputError(f"rows.{row.name}: must have run, a command or null, or elsewhere, a CSV file")
-    _check_rows(study)
+    for wrong, message in _problems(study):
+        if wrong:
+            raise InputError(message)
     return study
 
 
@@ -237,78 +245,53 @@ def published_number(text: str | None) -> Published | None:
     return Published(text, float(text), float(Decimal(5).scaleb(-decimals - 1)))
 
 
-def _check_rows(study: Study) -> None:
+def _problems(study: Study) -> Iterator[tuple[bool, str]]:
+    """What must hold in a study: whether it doesn't, and the error."""
     rows = {row.name for row in study.rows}
-    if len(rows) < len(study.rows):
-        raise InputError("rows: their first labels must differ")
+    yield len(rows) < len(study.rows), "rows: their first labels must differ"
     for row in study.rows:
-        _check_row(row, study, rows)
+        where = f"rows.{row.name}"
+        yield len(row.labels) != len(study.columns), f"{where}: must have {len(study.columns)} labels"
+        unknown = set(row.published) - set(study.measures)
+        yield bool(unknown), f"{where}.published: {', '.join(unknown)} is not among the study's measures"
+        for measure, text in row.published.items():
+            neither = published_number(text) is None and text not in REASONS
+            yield neither, f"{where}.published.{measure}={text}: must be a number or one of {', '.join(REASONS)}"
+        others = rows - {row.name}
+        yield row.reading_of not in (None, *others), f"{where}.reading_of={row.reading_of}: no such row"
+        yield row.run is not None and row.elsewhere is not None, f"{where}: has run or elsewhere, not both"
+        assigned = all("=" in word for word in (row.run or "").split())
+        yield not assigned, f"{where}.run={row.run}: must be words of the form key=value"
     for claim in study.claims:
-        _check_claim(claim, rows)
-    for one in study.checks:
-        if len(one.printed) != 2 or None in map(published_number, one.printed):
-            raise InputError(f"checks: {one.text}: printed must be two numbers")
-    if study.across is not None and study.across not in study.columns[1:]:
-        raise InputError(f"across={study.across}: must be one of the columns but the first")
+        yield from ((wrong, f"claims: {claim.text}: {error}") for wrong, error in _problems_of_claim(claim, rows))
+    for twice in study.checks:
+        numbers = [published_number(text) for text in twice.printed]
+        yield len(numbers) != 2 or None in numbers, f"checks: {twice.text}: printed must be two numbers"
+    other = study.across not in (None, *study.columns[1:])
+    yield other, f"across={study.across}: must be one of the columns but the first"
 
 
-def _check_row(row: Row, study: Study, rows: set[str]) -> None:
-    if len(row.labels) != len(study.columns):
-        raise InputError(f"rows.{row.name}: must have {len(study.columns)} labels")
-    if unknown := set(row.published) - set(study.measures):
-        raise InputError(f"rows.{row.name}.published: {', '.join(unknown)} is not among the study's measures")
-    for measure, text in row.published.items():
-        if published_number(text) is None and text not in REASONS:
-            allowed = ", ".join(REASONS)
-            raise InputError(f"rows.{row.name}.published.{measure}={text}: must be a number or one of {allowed}")
-    if row.reading_of is not None and row.reading_of not in rows - {row.name}:
-        raise InputError(f"rows.{row.name}.reading_of={row.reading_of}: no such row")
-    if row.run is not None and row.elsewhere is not None:
-        raise InputError(f"rows.{row.name}: has run or elsewhere, not both")
-    if not all("=" in word for word in (row.run or "").split()):
-        raise InputError(f"rows.{row.name}.run={row.run}: must be words of the form key=value")
-
-
-def _check_claim(claim: Claim, rows: set[str]) -> None:
+def _problems_of_claim(claim: Claim, rows: set[str]) -> Iterator[tuple[bool, str]]:
     if claim.untested is not None:
-        if claim != Claim(claim.text, untested=claim.untested, ours=claim.ours):
-            raise InputError(f"claims: {claim.text}: untested, so without measure, claimed, pairs and rows")
+        alone = claim == Claim(claim.text, untested=claim.untested, ours=claim.ours)
+        yield not alone, "untested, so without measure, claimed, pairs and rows"
         return
-    slope = claim.estimate == "slope"
-    if bool(claim.rows) != slope or bool(claim.pairs) == slope:
-        raise InputError(f"claims: {claim.text}: a slope needs rows, anything else pairs")
-    if any(len(pair) != 2 for pair in claim.pairs):
-        raise InputError(f"claims: {claim.text}: pairs must be of two rows")
-    if unknown := set(claim.compared) - rows:
-        raise InputError(f"claims: {claim.text}: no row {', '.join(sorted(unknown))}")
-    size = published_number(claim.claimed)
-    if size is None and claim.claimed not in CLAIMED:
-        allowed = ", ".join(CLAIMED)
-        raise InputError(f"claims: {claim.text}: claimed={claim.claimed}: must be a number or one of {allowed}")
+    slope, factor = claim.estimate == "slope", claim.estimate == "factor"
+    yield bool(claim.rows) != slope or bool(claim.pairs) == slope, "a slope needs rows, anything else pairs"
+    yield any(len(pair) != 2 for pair in claim.pairs), "pairs must be of two rows"
+    unknown = sorted(set(claim.compared) - rows)
+    yield bool(unknown), f"no row {', '.join(unknown)}"
+    size, claimed = published_number(claim.claimed), f"claimed={claim.claimed}"
+    allowed = ", ".join(CLAIMED)
+    yield size is None and claim.claimed not in CLAIMED, f"{claimed}: must be a number or one of {allowed}"
     least = {"relative": -100.0, "factor": 0.0}.get(claim.estimate, -math.inf)
-    if size is not None and (size.value == (1 if claim.estimate == "factor" else 0) or size.value <= least):
-        raise InputError(
-            f"claims: {claim.text}: claimed={claim.claimed}: must be an effect, by estimate={claim.estimate}"
-        )
-    if claim.measure == "first_epoch" and claim.estimate != "relative":
-        raise InputError(f"claims: {claim.text}: first epochs are compared by estimate=relative")
-    if claim.measure in ("accuracy", "first_five") and claim.estimate in ("relative", "factor"):
-        raise InputError(f"claims: {claim.text}: accuracies are compared in points, by estimate=difference or slope")
-    margin = published_number(claim.margin)
-    if (claim.claimed in CLAIMED[2:]) != (margin is not None and margin.value > 0):
-        needing = ", ".join(CLAIMED[2:])
-        raise InputError(f"claims: {claim.text}: margin={claim.margin}: must be positive with {needing}, else missing")
-
-
-@cache
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise InputError(f"{path}: {line}{error.problem}") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: {first_line(error)}") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: must be a mapping")
-    return content
+    effect = size is None or (size.value != (1 if factor else 0) and size.value > least)
+    yield not effect, f"{claimed}: must be an effect, by estimate={claim.estimate}"
+    relative = claim.estimate == "relative"
+    yield claim.measure == "first_epoch" and not relative, "first epochs are compared by estimate=relative"
+    points = claim.measure in ("accuracy", "first_five")
+    yield points and (relative or factor), "accuracies are compared in points, by estimate=difference or slope"
+    margin, needing = published_number(claim.margin), CLAIMED[2:]
+    positive = margin is not None and margin.value > 0
+    needed = f"margin={claim.margin}: must be positive with {', '.join(needing)}, else missing"
+    yield (claim.claimed in needing) != positive, needed

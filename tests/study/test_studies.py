@@ -344,7 +344,7 @@ def test_a_claim_may_have_only_the_reason_why_it_is_untested(path: Path) -> None
 def test_no_file_and_no_mapping_are_one_line(path: Path) -> None:
     assert error("huang_table") == "huang_table: no such study; did you mean huang_table1? (there are huang_table1)"
     path.write_text("- 1")
-    assert error() == f"{path}: must be a mapping"
+    assert error() == f"{path}: [1]: must be a group of keys (mode, sweeper)"
     path.write_bytes(b"\xff\xfe")
     assert error().startswith(f"{path}: ")
 

@@ -17,7 +17,7 @@ from support import ROOT
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.runs import MEASURES
 from capsexp.run.records import Record
-from capsexp.study.studies import Check, Row, Study
+from capsexp.study.studies import PrintedTwice, Row, Study
 from capsexp.tables import latex, markdown, pages
 from capsexp.tables.generate import csv
 from capsexp.tables.pages import HELDOUT_NOTE, LEARNED_NOTE, Table, commands, page
@@ -188,9 +188,9 @@ def test_the_mean_of_the_first_five_epochs() -> None:
 
 def test_what_a_source_prints_twice_has_a_table() -> None:
     checks = [
-        Check("The CNN's parameters", ["34.4", "35.4"]),
-        Check("CapsNet on CIFAR-10", ["82.95", "83"]),
-        Check("The gain", ["+0.50", ".50"]),
+        PrintedTwice("The CNN's parameters", ["34.4", "35.4"]),
+        PrintedTwice("CapsNet on CIFAR-10", ["82.95", "83"]),
+        PrintedTwice("The gain", ["+0.50", ".50"]),
     ]
     text = printed(study(checks=checks), [])
     assert cells(text, "The CNN's parameters", "Printed twice") == {
