@@ -22,7 +22,6 @@ from capsexp.report import all_runs, curves, forest, pictures, strips
 from capsexp.report.forest import MARKS, meaning
 from capsexp.report.pictures import Picture
 from capsexp.results import runs
-from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import Results, collect_by_source
 from capsexp.results.runs import Run
 from capsexp.study import studies
@@ -155,24 +154,13 @@ def _chapter(results: Results) -> dict[str, Any]:
 
 def _claims(of_source: Sequence[Results]) -> dict[str, list[dict[str, Any]]]:
     """A source's claims, each once and followed by its readings: those that were tested, by verdict, and the others."""
-    stated = summary.stated(of_source)
     rows: dict[str, list[dict[str, Any]]] = {"tested": [], "untested": []}
-    for one in sorted(stated, key=lambda one: summary.rank(one.claim.decided)):
-        for results, claim in [(one.results, one.claim), *one.readings]:
-            if claim is one.claim or claim.measured:
-                row = {
-                    "claim": claim,
-                    "texts": claim_texts(claim),
-                    "effect": forest.effect(claim),
-                    "id": _anchor(results, claim),
-                }
-                rows["tested" if one.tested else "untested"].append(row)
+    for one in sorted(summary.stated(of_source), key=lambda one: summary.rank(one.claim.decided)):
+        for results, claim in one.shown:
+            anchor = f"{results.study.name}-claim-{results.claims.index(claim) + 1}"
+            row = {"claim": claim, "texts": claim_texts(claim), "effect": forest.effect(claim), "id": anchor}
+            rows["tested" if one.tested else "untested"].append(row)
     return rows
-
-
-def _anchor(results: Results, one: MeasuredClaim) -> str:
-    """The claim's place in the page."""
-    return f"{results.study.name}-claim-{results.claims.index(one) + 1}"
 
 
 def _without_repetition(table: Table) -> Table:

@@ -41,10 +41,10 @@ def document(page: Page) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def table(found: Table) -> str:
+def table(shown: Table) -> str:
     """A table of GitHub's Markdown."""
-    rules: list[str] = [Marked("---" if letter == "l" else "--:") for letter in found.alignment]
-    return "\n".join("| " + " | ".join(map(escaped, cells)) + " |" for cells in [found.columns, rules, *found.rows])
+    rules: list[str] = [Marked("---" if letter == "l" else "--:") for letter in shown.alignment]
+    return "\n".join("| " + " | ".join(map(escaped, cells)) + " |" for cells in [shown.columns, rules, *shown.rows])
 
 
 def bullets(texts: Iterable[str]) -> str:
@@ -52,9 +52,9 @@ def bullets(texts: Iterable[str]) -> str:
     return "\n".join(f"- {escaped(text)}" for text in texts)
 
 
-def below(found: Table) -> Sequence[str]:
+def below(shown: Table) -> Sequence[str]:
     """A table's notes and remarks."""
-    return [part for part in (escaped(" ".join(note.text for note in found.notes)), bullets(found.remarks)) if part]
+    return [part for part in (escaped(" ".join(note.text for note in shown.notes)), bullets(shown.remarks)) if part]
 
 
 def escaped(text: str) -> str:

@@ -14,19 +14,8 @@ from capsexp.results.runs import Run
 from capsexp.study.selection import essential
 from capsexp.study.setting import Setting
 from capsexp.study.studies import Row, Study, published_number
-from capsexp.tables.texts import (
-    DIGITS,
-    claim_texts,
-    decimal,
-    digits,
-    hours,
-    mean_and_spread,
-    one_line,
-    share,
-    shorter,
-    unlearned,
-    verdict,
-)
+from capsexp.tables import texts
+from capsexp.tables.texts import claim_texts, decimal, digits, mean_and_spread, one_line, shorter, unlearned
 
 CAUTION = "This is another experiment than the source's: its verdicts say nothing about the published numbers."
 
@@ -164,7 +153,7 @@ def _measured(
 ) -> Column:
     def text(line: Line) -> str:
         cell = line.cell(measure, protocol)
-        failed = share("failed", cell.failed, cell.runs)
+        failed = texts.share("failed", cell.failed, cell.runs)
         return ", ".join(filter(None, [mean_and_spread(cell), *([failed, unlearned(cell)] if failures else [])]))
 
     return Column(name, text, needs, kind, cell=(protocol, measure))
@@ -192,7 +181,7 @@ def _compared(measure: str) -> list[Column]:
 
 
 def _verdict(measure: str) -> Column:
-    return Column("verdict", lambda line: verdict(line.cell(measure)), measure, "v")
+    return Column("verdict", lambda line: texts.verdict(line.cell(measure)), measure, "v")
 
 
 def _memory(line: Line) -> str:
@@ -294,9 +283,7 @@ def short_table(results: Results) -> Table | None:
                 if line.setting and not mark:
                     trained.setdefault(name, {})[line.training] = None
     filled = {across for of_line in cells.values() for across in of_line}
-    columns = [
-        across for across in dict.fromkeys(position(study, line.row)[1] for line in results.lines) if across in filled
-    ]
+    columns = [name for name in dict.fromkeys(position(study, line.row)[1] for line in results.lines) if name in filled]
     rows = [
         [name, *(of_line.get(across, "") for across in columns), "; ".join(trained.get(name, {}))]
         for name, of_line in cells.items()
@@ -317,8 +304,8 @@ def _cell(line: Line, measure: str) -> str:
     cell = line.cell(measure)
     number = published_number(cell.published)
     published = number.text if number else ""
-    if number and len(published.partition(".")[2]) > DIGITS[measure]:  # 99.70999908, after single precision
-        published = decimal(number.value, DIGITS[measure])
+    if number and len(published.partition(".")[2]) > texts.DIGITS[measure]:  # 99.70999908, after single precision
+        published = decimal(number.value, texts.DIGITS[measure])
     measured = mean_and_spread(cell)
     return " ".join(filter(None, [published, measured and f"→ {measured}"]))
 
@@ -335,8 +322,7 @@ def title(results: Results) -> str:
 
 def source(results: Results) -> str:
     """Which table or figure of which source, without remarks."""
-    found = re.match(r'("[^"]*"|Fig\.|[^".;(])*', one_line(results.study.source))
-    return found[0].strip() if found else ""
+    return re.sub(r'^((?:"[^"]*"|Fig\.|[^".;(])*).*', r"\1", one_line(results.study.source)).strip()
 
 
 def _table(
@@ -356,12 +342,12 @@ def _table(
     columns = [column for column in columns if column.needs in has]
     filled = []
     for line in lines:
-        texts = {column: column.text(line) for column in columns}
+        row = {column: column.text(line) for column in columns}
         mark = marks.get(line.setting, "")
-        filled.append((line, {one: text + mark if text and one.marked else text for one, text in texts.items()}))
-    filled = [(line, texts) for line, texts in filled if complete or any(texts.values())]
-    shown = [column for column in columns if any(texts[column] for _, texts in filled)]
-    rows = [[*line.row.labels, *(texts[column] for column in shown)] for line, texts in filled]
+        filled.append((line, {one: text + mark if text and one.marked else text for one, text in row.items()}))
+    filled = [(line, row) for line, row in filled if complete or any(row.values())]
+    shown = [column for column in columns if any(row[column] for _, row in filled)]
+    rows = [[*line.row.labels, *(row[column] for column in shown)] for line, row in filled]
     names = [*results.study.columns, *(column.name for column in shown)]
     cells = [[line.cells[column.cell] if column.cell else None for column in shown] for line, _ in filled]
     kinds = "n" * len(results.study.columns) + "".join(column.kind for column in shown)
@@ -398,9 +384,7 @@ def _checks(results: Results) -> Table:
     """What the source prints twice."""
     rows = []
     for check in results.study.checks:
-        first, second = (published_number(text) for text in check.printed)
-        assert first is not None
-        assert second is not None
+        first, second = filter(None, map(published_number, check.printed))  # checked in the study's file
         equal = abs(first.value - second.value) <= max(first.resolution, second.resolution)
         rows.append([one_line(check.text), *check.printed, "equal" if equal else "different"])
     return Table("Printed twice", ["what", "first", "second", "verdict"], "lrrv", rows)
@@ -412,8 +396,8 @@ def spent(runs: Iterable[Run]) -> str:
     every = {run.key: run for run in runs}.values()
     for run in sorted(every, key=lambda run: run.device):
         times[run.device] = times.get(run.device, 0.0) + run.hours
-    spent = ", ".join(f"{hours(time)} on {device}" for device, time in times.items())
-    return f"{plural(len(every), 'run')}, {spent}." if times else "No runs."
+    listed = ", ".join(f"{texts.hours(time)} on {device}" for device, time in times.items())
+    return f"{plural(len(every), 'run')}, {listed}." if times else "No runs."
 
 
 def commands(results: Results) -> dict[str, list[str]]:
@@ -422,13 +406,12 @@ def commands(results: Results) -> dict[str, list[str]]:
     There is one for each row in its main setting and each protocol. It names its precision: `auto` can be another on
     another device.
     """
-    found: dict[str, list[str]] = {}
+    rows: dict[str, list[str]] = {}
     for line in results.lines:
         protocols = [protocol for protocol in ("paper", "heldout") if line.cell("accuracy", protocol).runs]
-        for protocol in protocols or ["paper"]:
-            if line.row.run:
-                found.setdefault(_command(results, line, protocol), []).append(line.row.name)
-    return found
+        for protocol in (protocols or ["paper"]) if line.row.run else []:
+            rows.setdefault(_command(results, line, protocol), []).append(line.row.name)
+    return rows
 
 
 def _command(results: Results, line: Line, protocol: str) -> str:

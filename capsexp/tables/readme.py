@@ -12,13 +12,7 @@ from capsexp.tables import markdown, summary
 from capsexp.tables.markdown import Marked
 from capsexp.tables.pages import MARK_NOTE, SHORT_NOTE, Note, Table, short_table, source, spent
 from capsexp.tables.summary import Stated
-from capsexp.tables.texts import (
-    answers,
-    claim_texts,
-    decimal,
-    effect,
-    verdict,
-)
+from capsexp.tables.texts import answers, claim_texts, decimal, effect, verdict
 
 #: [number](results/tables/STUDY.md "CLAIM: FIELD; VERDICT"), or [number](results/README.md "NAME")
 _REFERENCE = re.compile(r'\[([^\]]*)\]\(results/(?:tables/(\w+)|README)\.md "([^"]+)"\)')
@@ -42,42 +36,33 @@ def filled(readme: Path, studies: Sequence[Results]) -> tuple[str, list[str]]:
     claims = {(one.study.name, summary.short(claim)): claim for one in studies for claim in one.claims}
     counts, problems = _counts(studies), list[str]()
 
-    def fill(found: re.Match[str]) -> str:
-        text, study, title = found.groups()
-        if study is None:
-            number = counts.get(title)
-        else:
-            about, _, rest = title.rpartition(": ")
-            field, _, stated = rest.partition("; ")
-            claim = claims.get((study, about))
-            number = _number(claim, field, text) if claim else None
-            if claim and stated and answers(claim) != stated:
-                told = f"{about}: it is called {stated}, and is {answers(claim)}"
-                problems.append(f"{readme}: {told}; write the sentence and its reference again")
+    def fill(reference: re.Match[str]) -> str:
+        text, study, title = reference.groups()
+        about, _, rest = title.rpartition(": ")
+        field, _, stated = rest.partition("; ")
+        claim = claims.get((study, about))
+        number = _number(claim, field, text) if claim else None if study else counts.get(title)
+        if claim and stated and answers(claim) != stated:
+            change = f"{about}: it is called {stated}, and is {answers(claim)}"
+            problems.append(f"{readme}: {change}; write the sentence and its reference again")
         if number is None:
             problems.append(f"{readme}: {title}: no such claim or number")
-        return found[0] if number is None else found[0].replace(f"[{text}]", f"[{number}]", 1)
+        return reference[0] if number is None else reference[0].replace(f"[{text}]", f"[{number}]", 1)
 
     return _REFERENCE.sub(fill, readme.read_text(encoding="utf-8")), problems
 
 
 def _number(claim: MeasuredClaim, field: str, text: str) -> str | None:
     """A number of a claim; None for one that it doesn't have."""
-    if field == "measured":
-        return effect(claim.claim, claim.measured) if claim.measured else None
-    printed = {"claimed": claim.claim.claimed.replace("-", "−"), "verdict": text}
-    return printed.get(field)
+    measured = effect(claim.claim, claim.measured) if claim.measured else None
+    return {"measured": measured, "claimed": claim.claim.claimed.replace("-", "−"), "verdict": text}.get(field)
 
 
 def _counts(studies: Sequence[Results]) -> dict[str, str]:
     """How many claims there are, and how many were tested in which way."""
-    claims = [one.claim for one in summary.stated(studies)]
-    tested = [claim for claim in claims if claim.measured]
-    whole = [claim for claim in tested if claim.runs and not claim.so_far]
-    shorter = [claim for claim in tested if claim.runs and claim.so_far]
-    counted = len(tested) - len(whole) - len(shorter)
-    numbers = {"claims": len(claims), "tested": len(tested), "counted": counted}
-    return {name: f"{count:,}" for name, count in {**numbers, "whole": len(whole), "shorter": len(shorter)}.items()}
+    kinds = {kind: len(claims) for kind, claims in summary.tested(studies).items()}
+    numbers = {"claims": len(summary.stated(studies)), "tested": sum(kinds.values()), **kinds}
+    return {name: f"{count:,}" for name, count in numbers.items()}
 
 
 def index(studies: Sequence[Results], unassigned: int) -> str:
@@ -94,14 +79,14 @@ def index(studies: Sequence[Results], unassigned: int) -> str:
         for results in of_source:
             described = f"{source(results)}: {results.study.title}. {spent(results.runs)}"
             parts.append(f"**{_link(results)}** {markdown.escaped(described)}")
-            if (found := short_table(results)) is not None:
-                parts.append(markdown.table(found))
+            if short := short_table(results):
+                parts.append(markdown.table(short))
         if (claims := _claims(summary.stated(of_source))).rows:
             summed = f"<details><summary>Claims of {markdown.escaped(name)} that were tested</summary>"
             parts += [summed, markdown.table(claims), "</details>"]
     parts.append(CAPTION)
-    if (found := foretold(summary.stated(studies))).rows:
-        parts += ["## What shorter training would have said", markdown.table(found), *markdown.below(found)]
+    if (table := foretold(summary.stated(studies))).rows:
+        parts += ["## What shorter training would have said", markdown.table(table), *markdown.below(table)]
     return "\n\n".join([*parts, "## What was run", markdown.table(_overview(studies))]) + "\n"
 
 
@@ -136,25 +121,21 @@ def foretold(claims: Iterable[Stated]) -> Table:
 
 def _claims(claims: Sequence[Stated]) -> Table:
     """Claims with runs or counts, by verdict, each followed by its readings."""
-    rows = []
-    for one in sorted((one for one in claims if one.tested), key=lambda one: summary.rank(one.claim.decided)):
-        rows.append([_link(one.results), summary.short(one.claim), *claim_texts(one.claim)])
-        for results, reading in one.readings:
-            if reading.measured:
-                rows.append([_link(results), f"reading: {summary.short(reading)}", *claim_texts(reading)])
+    rows = [
+        [_link(results), "reading: " * claim.reading + summary.short(claim), *claim_texts(claim)]
+        for one in sorted((one for one in claims if one.tested), key=lambda one: summary.rank(one.claim.decided))
+        for results, claim in one.shown
+    ]
     columns = ["study", "claim", "claimed", "printed", "measured", "verdict", "p", "from"]
     return Table("", columns, "l" * len(columns), rows)
 
 
 def _overview(studies: Sequence[Results]) -> Table:
     """A line a study: how much of it was run, and its verdicts."""
-    rows = [
-        [
-            *(_link(results), source(results), results.study.title, summary.rows_run([results])),
-            *(summary.trainings(results), summary.conclusion([results])),
-        ]
-        for results in studies
-    ]
+    rows = []
+    for results in studies:
+        run = summary.rows_run([results]), summary.trainings(results)
+        rows.append([_link(results), source(results), results.study.title, *run, summary.conclusion([results])])
     return Table("", ["study", "source", "what", "rows run", "training (rows)", "verdicts"], "lllrll", rows)
 
 

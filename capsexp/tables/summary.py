@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from capsexp.results.cells import JUDGED, Cell, NumberVerdict
-from capsexp.results.claims import MeasuredClaim
+from capsexp.results.claims import Key, MeasuredClaim
 from capsexp.results.collect import Results
 from capsexp.results.statistics import Answer
 from capsexp.study.setting import title
@@ -15,7 +15,14 @@ from capsexp.tables.texts import Verdict, conjoined, one_line, verdict
 
 #: Verdicts that are one, in the order in which they are listed.
 ORDER = [*get_args(Answer), *get_args(NumberVerdict), "equal", "different"]
-PLACES = {name: place for place, name in enumerate(ORDER)}  # `open`, of claims and numbers, comes behind both
+RANKS = {name: rank for rank, name in enumerate(ORDER)}  # `open`, of claims and numbers, comes behind both
+
+#: How claims are tested, as `tested` names it.
+TESTED = {
+    "counted": "By counting parameters",
+    "whole": "After training as long as the claims need",
+    "shorter": "After shorter training, “so far”",
+}
 
 
 @dataclass
@@ -29,48 +36,59 @@ class Stated:
     @property
     def tested(self) -> bool:
         """Whether it or a reading of it was measured."""
-        return self.claim.measured is not None or any(reading.measured for _, reading in self.readings)
+        return any(claim.measured for _, claim in self.shown)
+
+    @property
+    def shown(self) -> list[tuple[Results, MeasuredClaim]]:
+        """The claim, and its readings as far as they were measured, each with its study."""
+        return [(self.results, self.claim), *((results, one) for results, one in self.readings if one.measured)]
 
 
 def stated(studies: Sequence[Results]) -> list[Stated]:
     """Every claim of the sources, once; claims of ours are left out."""
-    found: dict[tuple[object, ...], Stated] = {}
+    claims: dict[Key, Stated] = {}
     several = [(results, claim) for results in studies for claim in results.claims if not claim.claim.ours]
     for results, claim in sorted(several, key=lambda one: one[1].reading):  # what is no reading first, else in order
         if not claim.reading:
-            found.setdefault(claim.key, Stated(results, claim))
-        elif claim.key in found:
-            found[claim.key].readings.append((results, claim))
-    return list(found.values())
+            claims.setdefault(claim.key, Stated(results, claim))
+        elif claim.key in claims:
+            claims[claim.key].readings.append((results, claim))
+    return list(claims.values())
+
+
+def tested(studies: Sequence[Results]) -> dict[str, list[MeasuredClaim]]:
+    """The claims that were measured: counted without a run, after as long a training as they need, after a shorter."""
+    measured = [one.claim for one in stated(studies) if one.claim.measured]
+    return {
+        "counted": [claim for claim in measured if not claim.runs],
+        "whole": [claim for claim in measured if claim.runs and not claim.so_far],
+        "shorter": [claim for claim in measured if claim.runs and claim.so_far],
+    }
 
 
 def numbers(studies: Sequence[Results]) -> list[Cell]:
     """Every published accuracy or epoch with a verdict, once, in its main setting; readings of it are left out."""
-    found: dict[tuple[object, ...], Cell] = {}
+    cells: dict[tuple[object, ...], Cell] = {}
     for results in studies:
         for line in results.lines:
             for cell in line.cells.values():
                 judged = cell.verdict and cell.verdict != "not comparable" and cell.measure in JUDGED
                 if judged and not line.row.reading_of:
                     trained = results.conditions.get(cell.row)
-                    found.setdefault((results.study.publication, cell.measure, cell.published, trained), cell)
-    return list(found.values())
+                    cells.setdefault((results.study.publication, cell.measure, cell.published, trained), cell)
+    return list(cells.values())
 
 
 def answer(studies: Sequence[Results]) -> list[str]:
     """What is known, in a few sentences."""
-    claims = [one.claim for one in stated(studies)]
-    tested = [claim for claim in claims if claim.measured]
-    if not tested:
+    kinds = tested(studies)
+    if not (number := sum(map(len, kinds.values()))):
         return ["No claim has been tested yet."]
-    kinds = {
-        "By counting parameters": [claim for claim in tested if not claim.runs],
-        "After training as long as the claims need": [claim for claim in tested if claim.runs and not claim.so_far],
-        "After shorter training, “so far”": [claim for claim in tested if claim.runs and claim.so_far],
-    }
     corrected = "Verdicts are those after correction for all claims of a source with as long a training."
-    sentences = [f"Of {len(claims)} claims, {len(tested)} {'is' if len(tested) == 1 else 'are'} tested. {corrected}"]
-    sentences += [f"{kind}: {listed(one.decided for one in of_kind)}." for kind, of_kind in kinds.items() if of_kind]
+    sentences = [f"Of {len(stated(studies))} claims, {number} {'is' if number == 1 else 'are'} tested. {corrected}"]
+    sentences += [
+        f"{TESTED[kind]}: {listed(one.decided for one in of_kind)}." for kind, of_kind in kinds.items() if of_kind
+    ]
     lines = [line for results in studies if results.study.differs is None for line in results.lines]
     data = dict.fromkeys(title(run.data) for line in lines if line.setting and line.setting.whole for run in line.runs)
     trained = (
@@ -83,19 +101,19 @@ def answer(studies: Sequence[Results]) -> list[str]:
 
 def by_source(studies: Sequence[Results]) -> dict[str, list[Results]]:
     """The studies of each source."""
-    found: dict[str, list[Results]] = {}
+    sources: dict[str, list[Results]] = {}
     for results in studies:
-        found.setdefault(results.study.publication, []).append(results)
-    return found
+        sources.setdefault(results.study.publication, []).append(results)
+    return sources
 
 
 def conclusion(studies: Sequence[Results]) -> str:
     """The verdicts on the claims and published numbers of some studies, in a line."""
     claims = [one.claim for one in stated(studies)]
-    tested = [claim for claim in claims if claim.measured]
+    measured = [claim for claim in claims if claim.measured]
     judged = numbers(studies)
     parts = [
-        f"{len(tested)} of {len(claims)} claims tested" + (f": {listed(map(verdict, tested))}" if tested else ""),
+        f"{len(measured)} of {len(claims)} claims tested" + (f": {listed(map(verdict, measured))}" if measured else ""),
         f"{len(judged)} published numbers: {listed(map(verdict, judged))}" if judged else "",
     ]
     return "; ".join(filter(None, parts)) if claims or judged else "nothing to test"
@@ -116,7 +134,7 @@ def trainings(results: Results) -> str:
 
 def rank(verdict: str) -> int:
     """The place of a verdict in ORDER, so far or not; what is none comes last."""
-    return PLACES.get(verdict.word if isinstance(verdict, Verdict) else verdict, len(ORDER))
+    return RANKS.get(verdict.word if isinstance(verdict, Verdict) else verdict, len(ORDER))
 
 
 def listed(verdicts: Iterable[str]) -> str:

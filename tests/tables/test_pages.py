@@ -21,7 +21,7 @@ from capsexp.study.studies import PrintedTwice, Row, Study
 from capsexp.tables import latex, markdown, pages
 from capsexp.tables.generate import csv
 from capsexp.tables.pages import HELDOUT_NOTE, LEARNED_NOTE, Table, commands, page
-from capsexp.tables.texts import decimal
+from capsexp.tables.texts import decimal, verdict
 
 SHORT = f"{PLAIN} budget.epochs=2"
 WHOLE = "all 250 epochs, bf16"
@@ -478,5 +478,5 @@ def test_another_experiment_is_called_so_first() -> None:
     [("open", "open"), ("unstable", "unstable"), ("ceiling", "ceiling"), ("contradicted", "contradicted so far")],
 )
 def test_only_what_more_training_can_change_is_so_far(word: str, shown: str) -> None:
-    assert pages.verdict(MeasuredClaim(claim(), (), False, word, so_far="2 of 250 epochs")) == shown
-    assert pages.verdict(MeasuredClaim(claim(), (), False, word)) == word
+    assert verdict(MeasuredClaim(claim(), (), False, word, so_far="2 of 250 epochs")) == shown
+    assert verdict(MeasuredClaim(claim(), (), False, word)) == word
