@@ -5,7 +5,6 @@ What a side can be: see `capsexp.compare.__main__`. Of two folders, all that bot
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -83,21 +82,21 @@ def compare(
     if any(folders) and not all(folders):
         raise InputError(f"{sides[folders.index(True)]}: a folder is compared with a folder")
     if all(folders):
-        read = [runs.read(Path(side)) for side in sides]
-        problems = [problem for _, found in read for problem in found]
-        frames = [_of_side(found, side) for (found, _), side in zip(read, sides, strict=True)]
-        pairs, matched = _pairs(sides, [found for found, _ in read])
+        (of_a, problems), (of_b, problems_of_b) = (runs.read(Path(side)) for side in sides)
+        problems += problems_of_b
+        recorded = [*_of_side(of_a, sides[0]), *_of_side(of_b, sides[1])]
+        pairs, matched = _pairs(sides, [of_a, of_b])
     else:
-        found, problems = runs.read(results)
-        pairs, matched, frames = [Pair("", *sides)], {side: _side(side, found) for side in sides}, [found]
+        recorded, problems = runs.read(results)
+        pairs, matched = [Pair("", *sides)], {side: _side(side, recorded) for side in sides}
         names = [{(run.name, run.started) for _, run in of_side.runs} for of_side in matched.values()]
         if common := set.intersection(*names):
             raise InputError(f"{sides[0]} and {sides[1]}: have runs in common, {min(common)[0]}")
     study = _study(pairs, claimed, margin)
-    return Comparison(sides, pairs, _results(study, matched, Pools(chain(*frames)))), problems
+    return Comparison(sides, pairs, _results(study, matched, Pools(recorded))), problems
 
 
-def _side(text: str, found: Sequence[Run]) -> Matched:
+def _side(text: str, recorded: Sequence[Run]) -> Matched:
     """The finished runs of one side; raises InputError."""
     study, colon, name = text.partition(":")
     if Path(text).suffix == ".json" and Path(text).is_file():
@@ -105,15 +104,15 @@ def _side(text: str, found: Sequence[Run]) -> Matched:
     elif "=" in text:
         for words in studies.expand(text.split()):
             studies.config_of(words)  # raises what is wrong
-        matched = _of_command(text, found)
+        matched = _of_command(text, recorded)
     elif colon and study in studies.names():
         rows = studies.load(study).rows
         row = next((row for row in rows if row.name == name), None)
         if row is None:
             raise InputError(f"{text}: {study} has no row {name}{nearest(name, [row.name for row in rows])}")
-        matched = _of_command(row.run, found)
+        matched = _of_command(row.run, recorded)
     else:
-        named = [run for run in found if run.name.startswith(text) or run.key.startswith(text)]
+        named = [run for run in recorded if run.name.startswith(text) or run.key.startswith(text)]
         matched = _alone([run for run in named if run.state == "finished"])
         if len(matched.runs) > 1:
             raise InputError(f"{text}: {len(matched.runs)} runs begin like that")
@@ -125,19 +124,19 @@ def _side(text: str, found: Sequence[Run]) -> Matched:
     return Matched(matched.options, finished)
 
 
-def _of_command(command: str | None, found: Sequence[Run]) -> Matched:
+def _of_command(command: str | None, recorded: Sequence[Run]) -> Matched:
     """The runs of a command line."""
-    return cells.match(select(_of_rows({NAME: command})), cells.by_condition(found))[NAME]
+    return cells.match(select(_of_rows({NAME: command})), cells.by_condition(recorded))[NAME]
 
 
-def _alone(found: Sequence[Run]) -> Matched:
+def _alone(recorded: Sequence[Run]) -> Matched:
     """Runs that are of no study."""
-    return Matched(1, [(0, run) for run in found])
+    return Matched(1, [(0, run) for run in recorded])
 
 
-def _pairs(sides: Sequence[str], found: Sequence[Sequence[Run]]) -> tuple[list[Pair], dict[str, Matched]]:
+def _pairs(sides: Sequence[str], recorded: Sequence[Sequence[Run]]) -> tuple[list[Pair], dict[str, Matched]]:
     """All that both folders have trained, a pair each, and the runs; raises InputError where that is nothing."""
-    parts = [[run for run in distinct(of_side) if run.protocol == "paper"] for of_side in found]
+    parts = [[run for run in distinct(of_side) if run.protocol == "paper"] for of_side in recorded]
     there = {run.condition for run in parts[0]}
     named = {run.condition: _what(run) for run in parts[1] if run.condition in there}
     if not named:
@@ -153,9 +152,9 @@ def _pairs(sides: Sequence[str], found: Sequence[Sequence[Run]]) -> tuple[list[P
     return pairs, matched
 
 
-def _of_side(found: Iterable[Run], side: str) -> list[Run]:
+def _of_side(recorded: Iterable[Run], side: str) -> list[Run]:
     """The runs with another condition than those of the other folder, so that each folder has cells of its own."""
-    return [replace(run, condition=f"{run.condition} {side}") for run in found]
+    return [replace(run, condition=f"{run.condition} {side}") for run in recorded]
 
 
 def _what(run: Run) -> str:
@@ -201,13 +200,13 @@ def _results(study: Study, matched: Mapping[str, Matched], pools: Pools) -> Resu
     return measure(Selection(study, [], []), matched, conditions, pools)
 
 
-def differences(found: Comparison) -> Table:
+def differences(comparison: Comparison) -> Table:
     """A line a pair and measure: A, B, B − A, and the verdict."""
-    several, rows = len(found.pairs) > 1, []
-    for pair in found.pairs:
-        claims = [claim for claim in found.results.claims if claim.claim.pairs == [[pair.a, pair.b]]]
+    several, rows = len(comparison.pairs) > 1, []
+    for pair in comparison.pairs:
+        claims = [claim for claim in comparison.results.claims if claim.claim.pairs == [[pair.a, pair.b]]]
         setting = next((claim.setting for claim in claims if claim.setting), None)
-        lines = [_line(found.results, name, setting) for name in (pair.a, pair.b)]
+        lines = [_line(comparison.results, name, setting) for name in (pair.a, pair.b)]
         different = _different_settings(*lines)
         for claim in claims:
             if claim.verdict == "not run":
@@ -216,7 +215,7 @@ def differences(found: Comparison) -> Table:
             word = WORDS.get(claim.verdict, shown.verdict) if claim.claim.claimed == "increase" else shown.verdict
             named = [*([pair.what] if several else []), MEASURES[claim.claim.measure], *sides]
             rows.append([*named, shown.measured, word, shown.p_value, different or shown.origin])
-    common, *heads = _heads(*found.sides)
+    common, *heads = _heads(*comparison.sides)
     columns = [*(["what"] if several else []), "measure", *heads, "B − A", "verdict", "p", "from"]
     return Table(common, columns, "l" * len(columns), rows, [NOTE, pages.RULE])
 

@@ -29,13 +29,13 @@ def main(arguments: list[str]) -> None:
     from capsexp.compare import compare, differences  # pandas takes seconds to import
     from capsexp.tables.terminal import print_table
 
-    found, problems = compare((options.a, options.b), options.results, options.claimed, options.margin)
-    print_table(differences(found))
+    comparison, problems = compare((options.a, options.b), options.results, options.claimed, options.margin)
+    print_table(differences(comparison))
     if options.plot:
         from capsexp.compare.curves import draw
         from capsexp.files import write_file
 
-        write_file(options.plot, draw(found)[options.plot.suffix])
+        write_file(options.plot, draw(comparison)[options.plot.suffix])
         print(f"wrote {options.plot}")
     for line in problems:
         print(f"error: {line}", file=sys.stderr)

@@ -7,17 +7,14 @@ from capsexp.figures.sources import Trainings
 from capsexp.figures.style import STYLES, PaperFigure, default_style, legend
 
 
-def draw(found: Comparison) -> dict[str, bytes]:
+def draw(comparison: Comparison) -> dict[str, bytes]:
     """The figure by suffix; raises InputError for more curves than can be told apart."""
-    lines = [line for line in found.results.lines if line.runs]
+    lines = [line for line in comparison.results.lines if line.runs]
     if len(lines) > len(STYLES):
         raise InputError(f"{len(lines)} curves: {len(STYLES)} can be told apart; compare fewer runs")
     with default_style():
-        figure, trainings = (
-            PaperFigure("Accuracy by epoch: mean over seeds (n) ± standard deviation", (8, 4.5)),
-            Trainings(lines),
-        )
+        figure = PaperFigure("Accuracy by epoch: mean over seeds (n) ± standard deviation", (8, 4.5))
         axis = figure.axes[0][0]
-        draw_curves(axis, lines, trainings)
+        draw_curves(axis, lines, Trainings(lines))
         legend(axis)
         return figure.files()

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, get_args
 from urllib.parse import quote
 
@@ -57,12 +58,10 @@ def entries(runs: Iterable[Run], studies: Sequence[Results], folder: str) -> Ite
             names.setdefault(key, {})[cell.study] = None
             if cell.verdict and cell.measure in JUDGED:
                 verdicts.setdefault(key, set()).add(cell.verdict)
-    shown = [
-        Shown(
-            run, f"{folder}/{quote(run.name)}.json", (*names.get(run.key, ()),), (*sorted(verdicts.get(run.key, ())),)
-        )
-        for run in runs
-    ]
+    shown = []
+    for run in runs:
+        of_studies = (*names.get(run.key, ()),), (*sorted(verdicts.get(run.key, ())),)
+        shown.append(Shown(run, f"{folder}/{quote(run.name)}.json", *of_studies))
     shown.sort(key=lambda one: (not one.studies, one.studies, one.run.started, one.run.key))
     return ({name: column.entry(one) for name, column in COLUMNS.items()} for one in shown)
 
@@ -71,19 +70,19 @@ def _text(name: str, kind: Literal["text", "choice"] = "text") -> RunColumn:
     return RunColumn(lambda one: Entry(getattr(one.run, name) or ""), kind)
 
 
-def _number(name: str, places: int) -> RunColumn:
-    return RunColumn(lambda one: Entry(_decimal(getattr(one.run, name), places)), "number")
+def _number(name: str, digits: int) -> RunColumn:
+    return RunColumn(lambda one: Entry(_decimal(getattr(one.run, name), digits)), "number")
 
 
-def _measure(name: str, places: int, protocol: str = "paper") -> RunColumn:
+def _measure(name: str, digits: int, protocol: str = "paper") -> RunColumn:
     def entry(one: Shown) -> Entry:
-        return Entry(_decimal(one.run.measures.get(name) if one.run.protocol == protocol else None, places))
+        return Entry(_decimal(one.run.measures.get(name) if one.run.protocol == protocol else None, digits))
 
     return RunColumn(entry, "number")
 
 
-def _decimal(value: float | None, places: int) -> str:
-    return "" if value is None else decimal(value, places)
+def _decimal(value: float | None, digits: int) -> str:
+    return "" if value is None else decimal(value, digits)
 
 
 COLUMNS = {
@@ -125,13 +124,15 @@ def environments(runs: Iterable[Run]) -> list[Table]:
     counted = ["runs", *STATES, "time", "first", "last"]
     return [
         _grouped("Devices", {"device": lambda run: run.device, "cores": lambda run: run.cores}, runs, counted),
-        _grouped("Versions", {name: _version(name) for name in ("Python", *LIBRARIES)}, runs, ["runs"]),
+        _grouped(
+            "Versions", {name: partial(_version, name.lower()) for name in ("Python", *LIBRARIES)}, runs, ["runs"]
+        ),
         _grouped("Code", {"commit": lambda run: _short(run.commit), "tree": lambda run: run.tree}, runs, counted),
     ]
 
 
-def _version(name: str) -> Callable[[Run], str | None]:
-    return lambda run: run.versions.get(name.lower())
+def _version(name: str, run: Run) -> str | None:
+    return run.versions.get(name)
 
 
 def _grouped(
@@ -147,10 +148,7 @@ def _grouped(
         states = Counter(run.state for run in group)
         numbers = {"runs": len(group), **{state: states[state] for state in STATES}}
         texts = {name: f"{number:,}" if number else "" for name, number in numbers.items()}
-        texts |= {
-            "time": hours(sum(run.hours for run in group)),
-            "first": group[0].started[:10],
-            "last": group[-1].started[:10],
-        }
+        texts |= {"first": group[0].started[:10], "last": group[-1].started[:10]}
+        texts["time"] = hours(sum(run.hours for run in group))
         rows.append([*own, *(texts[name] for name in counted)])
     return Table(title, [*columns, *counted], "l" * len(columns) + "r" * len(counted), rows)

@@ -22,20 +22,20 @@ def data(studies: Sequence[Results], first: MeasuredClaim | None = None) -> Mark
         first: the claim whose rows are chosen at first.
     """
     sets: dict[str, dict[tuple[int, ...], tuple[str, str, list[list[int]]]]] = {}
-    places, shown = dict[str, int](), list[Mapping[str, Sequence[float]]]()
+    indices, shown = dict[str, int](), list[Mapping[str, Sequence[float]]]()
     chosen: tuple[str, list[tuple[int, ...]]] = ("", [])
     for results in studies:
         lines: dict[tuple[str, str, Setting, str], list[list[int]]] = {}
         for group in results.groups:
             for run in group.runs:
                 if not run.part and len(run.curves.get("train accuracy", ())) > 1:
-                    place = places.setdefault(run.name, len(places))
-                    shown += [run.curves] if place == len(shown) else []
+                    index = indices.setdefault(run.name, len(indices))
+                    shown += [run.curves] if index == len(shown) else []
                     line = title(run.data), group.row.name, run.setting, run.protocol
-                    lines.setdefault(line, []).append([run.seed, place])
+                    lines.setdefault(line, []).append([run.seed, index])
         for (name, row, setting, protocol), seeds in lines.items():
             training = shorter(str(setting)) + (", held-out" if protocol == "heldout" else "")
-            key = tuple(place for _, place in seeds)
+            key = tuple(index for _, index in seeds)
             label = f"{results.study.publication}: {row}"
             known = sets.setdefault(name, {}).get(key)
             if known is None or len(label) < len(known[0]):  # the same runs of several studies stand once
@@ -43,22 +43,22 @@ def data(studies: Sequence[Results], first: MeasuredClaim | None = None) -> Mark
             if first in results.claims and first and row in first.claim.compared and setting == first.setting:
                 chosen = name, [*(chosen[1] if chosen[0] == name else []), key]
     every = max(1, math.ceil(4 * sum(len(curves["train accuracy"]) for curves in shown) / MOST))
-    found = {
+    content = {
         "sets": [[name, [*lines.values()]] for name, lines in sets.items()],
         "first": [*sets].index(chosen[0]) if chosen[0] else 0,
-        "rows": [place for place, key in enumerate(sets.get(chosen[0], ())) if key in chosen[1]],
+        "rows": [index for index, key in enumerate(sets.get(chosen[0], ())) if key in chosen[1]],
         "every": every,
         "runs": [_thinned(curves, every) for curves in shown],
     }
-    return Markup(json.dumps(found, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"))
+    return Markup(json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"))
 
 
 def _thinned(curves: Mapping[str, Sequence[float]], every: int) -> dict[str, Any]:
     """Every so many epochs and the last: accuracies with two digits behind the point, losses with three digits."""
     epochs = len(curves["train accuracy"])
     shown = [*range(0, epochs - 1, every), epochs - 1]
-    found: dict[str, Any] = {"epochs": epochs}
+    content: dict[str, Any] = {"epochs": epochs}
     for name, values in curves.items():
         digits = (lambda value: round(value, 2)) if name.endswith("accuracy") else (lambda value: float(f"{value:.3g}"))
-        found[name] = [None if math.isnan(values[place]) else digits(values[place]) for place in shown]
-    return found
+        content[name] = [None if math.isnan(values[index]) else digits(values[index]) for index in shown]
+    return content

@@ -66,20 +66,20 @@ def regenerate(names: Sequence[str] = (), *, results: Path, output: Path, check:
     Raises InputError where there is no such folder.
     """
     chosen = [studies.load(name) for name in names or studies.names()]
-    found, problems = runs.read(results)
-    collected = collect_by_source(chosen, found)
-    found = [run for run in found if not run.part]
+    recorded, problems = runs.read(results)
+    collected = collect_by_source(chosen, recorded)
+    recorded = [run for run in recorded if not run.part]
     folder = quote(Path(os.path.relpath(results / "runs", output.parent)).as_posix())
     drawn = pictures.load(results / "figures")
     if check and not output.exists():
         return Generated(problems=problems)
-    page = document(collected, found, drawn, folder, problems)
+    page = document(collected, recorded, drawn, folder, problems)
     return Generated(problems=problems, changed=update({output: page}, check))
 
 
 def document(
     collected: Sequence[Results],
-    found: Sequence[Run],
+    recorded: Sequence[Run],
     drawn: Mapping[str, Picture],
     folder: str,
     problems: Sequence[str],
@@ -87,7 +87,7 @@ def document(
     """The page.
 
     Args:
-        found: all runs.
+        recorded: all runs.
         drawn: the figures, by name.
         folder: of the records, relative to the page.
         problems: a line for each record that can't be used.
@@ -115,14 +115,14 @@ def document(
         notes=pages.NOTES,
         rule=pages.RULE,
         sources=sources,
-        spent=pages.spent(found),
-        states=summary.listed(run.state for run in found),
+        spent=pages.spent(recorded),
+        states=summary.listed(run.state for run in recorded),
         curves=curves.data(collected, answer.gains[0].one if answer.gains else None),
-        environments=all_runs.environments(found),
+        environments=all_runs.environments(recorded),
         problems=problems,
         others=[picture for name, picture in drawn.items() if name not in (*shown, *pictures.ANSWERS.values())],
         columns=all_runs.COLUMNS,
-        runs=all_runs.entries(found, collected, folder),
+        runs=all_runs.entries(recorded, collected, folder),
     )
 
 

@@ -33,8 +33,8 @@ ANSWERS = {
 def load(folder: Path) -> dict[str, Picture]:
     """All figures that are drawn, and the answer's files, by name."""
     names = FIGURES | dict.fromkeys(ANSWERS.values(), FIGURES["answer"])
-    found = {name: _picture(folder / f"{name}.svg", name, entry.what) for name, entry in names.items()}
-    return {name: picture for name, picture in found.items() if picture}
+    drawn = {name: _picture(folder / f"{name}.svg", name, entry.what) for name, entry in names.items()}
+    return {name: picture for name, picture in drawn.items() if picture}
 
 
 def _picture(path: Path, name: str, what: str) -> Picture | None:

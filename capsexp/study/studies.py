@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
 from itertools import chain, product
+from pathlib import Path
 from typing import Any, Literal
 
 import yaml

@@ -33,17 +33,17 @@ def main(arguments: list[str] | None = None) -> int:
     )
     for page in generated.pages if len(options.names) == 1 and not options.check else []:
         print_page(page)
-    for path in generated.changed if not options.check else []:
-        print(f"wrote {path}")
-    for path in generated.removed if not options.check else []:
-        print(f"removed {path}")
+    if not options.check:
+        sys.stdout.writelines(f"wrote {path}\n" for path in generated.changed)
+        sys.stdout.writelines(f"removed {path}\n" for path in generated.removed)
+    trials = f"{plural(generated.trials, 'trial')} of a few steps"
     if not options.names:
-        counts = (
-            f"{plural(generated.unassigned, 'record')} of no study, {plural(generated.trials, 'trial')} of a few steps"
-        )
-        print(f"{options.results / 'runs'}: {counts}")
-    if not generated.shown:
-        print(_no_runs(options.results), file=sys.stderr)
+        print(f"{options.results / 'runs'}: {plural(generated.unassigned, 'record')} of no study, {trials}")
+    if not generated.shown:  # which data sets are the records of?
+        sets = {f"data={printable(run.data)}" for run in generated.runs if run.state != "trial"}
+        hint = f"; none belongs to these tables (with {' or '.join(sorted(sets))} they may)" if sets else ""
+        counts = f"{plural(len(generated.runs) - generated.trials, 'record')}, without {trials}"
+        print(f"{options.results / 'runs'}: {counts}{hint}", file=sys.stderr)
     sys.stdout.flush()
     different = [*generated.changed, *generated.removed] if options.check else []
     wrong = [f"{path}: not what the records give; make tables" for path in different]
@@ -63,18 +63,6 @@ def _take_in(options: argparse.Namespace) -> list[str]:
         f"{plural(len(taken), 'record')} taken in from {options.take_in}, {len(kept)} were here, {len(refused)} refused"
     )
     return refused
-
-
-def _no_runs(results: Path) -> str:
-    """Why a table may be empty: which data sets the records are of."""
-    from capsexp.results import runs
-
-    found = [run for run in runs.read(results)[0] if not run.part]
-    trials = sum(run.state == "trial" for run in found)
-    sets = " or ".join(f"data={printable(name)}" for name in sorted({r.data for r in found if r.state != "trial"}))
-    hint = f"; none belongs to these tables (with {sets} they may)" if sets else ""
-    counts = f"{plural(len(found) - trials, 'record')}, without {plural(trials, 'trial')} of a few steps"
-    return f"{results / 'runs'}: {counts}{hint}"
 
 
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:

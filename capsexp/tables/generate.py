@@ -10,6 +10,7 @@ from capsexp.files import write_file
 from capsexp.results import runs
 from capsexp.results.cells import Cell
 from capsexp.results.collect import Results, collect_by_source
+from capsexp.results.runs import Run
 from capsexp.study import studies
 from capsexp.study.setting import Setting
 from capsexp.study.studies import published_number
@@ -34,9 +35,14 @@ class Generated:
     changed: list[Path] = field(default_factory=list)  # written or, of a check, to be written
     removed: list[Path] = field(default_factory=list)  # of studies that no longer exist
     problems: list[str] = field(default_factory=list)  # a line for each record that can't be used
-    unassigned: int = 0  # records that belong to no study
-    trials: int = 0  # records of a few steps, which are left out
+    runs: list[Run] = field(default_factory=list)  # of all records
+    unassigned: int = 0  # of them, those that belong to no study
     shown: int = 0  # runs on the pages
+
+    @property
+    def trials(self) -> int:
+        """How many of the runs are of a few steps, which are left out."""
+        return sum(run.state == "trial" for run in self.runs)
 
 
 def regenerate(
@@ -61,9 +67,10 @@ def regenerate(
     Raises InputError for a study or a folder that doesn't exist, and for typed words that make no sense.
     """
     chosen = [studies.load(name) for name in names or studies.names()]
-    found, problems = runs.read(results)
-    collected = collect_by_source(chosen, found, typed)
-    made = Generated([pages.page(one) for one in collected], problems=problems)
+    recorded, problems = runs.read(results)
+    collected = collect_by_source(chosen, recorded, typed)
+    own = [run for run in recorded if not run.part]
+    made = Generated([pages.page(one) for one in collected], problems=problems, runs=own)
     made.shown = sum(len(one.runs) for one in collected)
     files: dict[Path, str] = {}
     if output is not None:
@@ -71,8 +78,7 @@ def regenerate(
             texts = markdown.document(page), csv(one), latex.document(page)
             files |= {output / f"{page.name}{suffix}": text for suffix, text in zip(SUFFIXES, texts, strict=True)}
     if not (names or typed):
-        made.trials = sum(run.state == "trial" for run in found)
-        keys = {run.key for run in found if run.state != "trial" and not run.part}
+        keys = {run.key for run in own if run.state != "trial"}
         made.unassigned = len(keys - {run.key for one in collected for run in one.runs})
         if readme is not None:
             files[readme], stale = filled(readme, collected)

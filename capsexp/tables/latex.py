@@ -29,7 +29,7 @@ SPECIAL = str.maketrans(
 def document(page: Page) -> str:
     """A table environment for each table that goes into a document."""
     tables = [_narrowed(table) for table in page.tables if table.in_tex]
-    return "\n".join(_environment(page, table, f"{page.name}-{index}") for index, table in enumerate(tables))
+    return "\n".join(_environment(page, table, f"{page.name}-{number}") for number, table in enumerate(tables))
 
 
 def _narrowed(table: Table) -> Table:
@@ -43,12 +43,12 @@ def _narrowed(table: Table) -> Table:
         rows = [[*row[:column], letters.get(row[column], ""), *row[column + 1 :]] for row in rows]
         listed = trainings[0] if one else "; ".join(f"{letter}: {text}" for text, letter in letters.items())
         notes.append(Note(f"Training: {listed}."))
-    kept = [place for place, kind in enumerate(kinds) if kind not in "nd" or place == 0]
+    kept = [index for index, kind in enumerate(kinds) if kind not in "nd" or index == 0]
     return replace(
         table,
-        columns=[table.columns[place] for place in kept],
-        kinds="".join(kinds[place] for place in kept),
-        rows=[[row[place] for place in kept] for row in rows],
+        columns=[table.columns[index] for index in kept],
+        kinds="".join(kinds[index] for index in kept),
+        rows=[[row[index] for index in kept] for row in rows],
         notes=notes,
     )
 

@@ -153,7 +153,7 @@ def _measured(
 ) -> Column:
     def text(line: Line) -> str:
         cell = line.cell(measure, protocol)
-        failed = texts.share("failed", cell.failed, cell.runs)
+        failed = texts.part_of("failed", cell.failed, cell.runs)
         return ", ".join(filter(None, [mean_and_spread(cell), *([failed, unlearned(cell)] if failures else [])]))
 
     return Column(name, text, needs, kind, cell=(protocol, measure))
@@ -364,7 +364,7 @@ def _marks(lines: Sequence[Line]) -> dict[Setting | None, str]:
 
 
 def _remarks(lines: Sequence[Line]) -> list[str]:
-    """What is to be said of single rows: the study's notes, and how the best of several runs was selected."""
+    """Remarks on single rows: the study's notes, and how the best of several runs was selected."""
     remarks = [f"{line.row.name}: {one_line(line.row.note)}" for line in lines if line.row.note]
     selected: dict[str, list[str]] = {}
     for line in lines:

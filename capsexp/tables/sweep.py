@@ -1,4 +1,4 @@
-"""What a sweep has found: a line for each combination of what it varies, with its seeds together."""
+"""The results of a sweep: a line for each combination of what it varies, with its seeds together."""
 
 from collections.abc import Sequence
 from statistics import mean, stdev
@@ -6,7 +6,7 @@ from statistics import mean, stdev
 from capsexp.errors import CapsexpError
 from capsexp.run.records import Record
 from capsexp.tables.pages import Note, Table
-from capsexp.tables.texts import DIGITS, number, share
+from capsexp.tables.texts import DIGITS, number, part_of
 
 Returned = Record | CapsexpError  # by a run
 Job = tuple[Sequence[str], Returned]  # the KEY=VALUE of a run, and what it returned
@@ -34,8 +34,8 @@ def _results(returned: Sequence[Returned]) -> tuple[str, str]:
     accuracies = [value for one in finished for value in (one.max_accuracy, one.heldout_accuracy) if value is not None]
     epochs = [one.first_epoch_to_max for one in finished if one.first_epoch_to_max is not None]
     bounds = [one.first_epoch_to_max == len(one.epochs) for one in finished]
-    failed = share("failed", len(returned) - len(finished), len(returned))
-    unlearned = share("didn't learn", sum(one.learned is False for one in finished), len(returned))
+    failed = part_of("failed", len(returned) - len(finished), len(returned))
+    unlearned = part_of("didn't learn", sum(one.learned is False for one in finished), len(returned))
     if not finished:
         return failed, ""
     sds = [stdev(values) if len(values) > 1 else None for values in (accuracies, epochs)]

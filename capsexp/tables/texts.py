@@ -107,10 +107,10 @@ def number(mean: float, sd: float | None, values: Sequence[float], digits: int, 
 
 def unlearned(cell: Cell) -> str:
     """didn't learn (1 of 5), or nothing."""
-    return share("didn't learn", cell.unlearned, cell.runs)
+    return part_of("didn't learn", cell.unlearned, cell.runs)
 
 
-def share(what: str, number: int, whole: int) -> str:
+def part_of(what: str, number: int, whole: int) -> str:
     """failed (1 of 5), or nothing for none."""
     return f"{what} ({number} of {whole})" if number else ""
 
@@ -208,9 +208,9 @@ def shorter(text: str) -> str:
     return text
 
 
-def _fraction(found: re.Match[str]) -> str:
-    part, whole = (int(found[number].replace(",", "")) for number in (1, 2))
-    return f"{100 * part / whole:.0f} % of images"
+def _fraction(part: re.Match[str]) -> str:
+    images, whole = (int(part[number].replace(",", "")) for number in (1, 2))
+    return f"{100 * images / whole:.0f} % of images"
 
 
 def conjoined(names: Sequence[str]) -> str:
