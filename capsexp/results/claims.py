@@ -123,11 +123,7 @@ def _seeds(one: MeasuredClaim, level: float) -> int | None:
 
 
 def measure_claim(
-    claim: Claim,
-    selection: Selection,
-    groups: Sequence[Group],
-    pools: Pools,
-    conditions: Mapping[str, frozenset[str]],
+    claim: Claim, selection: Selection, groups: Sequence[Group], pools: Pools, conditions: Mapping[str, frozenset[str]]
 ) -> MeasuredClaim:
     """A claim of a study and its verdict, Holm's correction still missing.
 
