@@ -16,7 +16,8 @@ from made import report_page as page
 from support import Program
 
 from capsexp.figures.catalogue import FIGURES
-from capsexp.report import curves, pictures
+from capsexp.report import curves, pictures, strips
+from capsexp.report.all_runs import COLUMNS
 from capsexp.report.forest import DIFFERS, HOLDS, OPEN, meaning
 from capsexp.report.page import VERDICTS
 from capsexp.report.pictures import Picture
@@ -127,11 +128,14 @@ def test_the_legend_has_every_verdict_in_order() -> None:
     assert [verdict for verdict in VERDICTS if verdict in summary.ORDER] == list(dict.fromkeys(summary.ORDER))
 
 
-def test_a_mean_has_a_dot_for_each_seed_and_a_single_run_none() -> None:
-    text = page([*runs(PLAIN, [99.0, 99.2, 99.4]), *runs(CBAM, [99.0])])
+def test_a_mean_has_a_dot_for_each_seed_and_a_single_run_or_too_many_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strips, "MOST", 3)
+    other = PLAIN.replace("mnist", "svhn")
+    made = study(*study().rows, row("C", other))
+    text = page([*runs(PLAIN, [99.0, 99.2, 99.4]), *runs(CBAM, [99.0]), *runs(other, [9.0, 9.1, 9.2, 9.3])], made)
     rows = re.findall(r"<tr>(.*?)</tr>", text.partition("<h4>Accuracy</h4>")[2].partition("</table>")[0], re.DOTALL)
     maxima = [re.search(r'data-name="maximum">(.*?)</td>', line, re.DOTALL) for line in rows[1:]]
-    assert [found[1].count("<circle") for found in maxima if found] == [3, 0]
+    assert [found[1].count("<circle") for found in maxima if found] == [3, 0, 0]
     assert "seed 0: 99, seed 1: 99.2, seed 2: 99.4" in str(maxima[0] and maxima[0][1])
 
 
@@ -191,6 +195,13 @@ def test_it_counts_the_runs_of_each_device_version_and_commit() -> None:
     assert "AMD EPYC 2 1 1 1 minute 2026-02-03 2026-02-03" in text
     assert "3.13.1 2.13.0 1" in text
     assert "dddddddddd, cccccccccc changed 1 1" in text
+
+
+def test_numbers_of_runs_stand_on_the_right() -> None:
+    style = page(runs(PLAIN, [99.0])).partition("<style>")[2].partition("</style>")[0]
+    right = {int(number) for number in re.findall(r"\.runs td:nth-child\((\d+)\) { text-align: right; }", style)}
+    kinds = enumerate(COLUMNS.values(), 1)
+    assert right == {number for number, column in kinds if column.kind == "number"}
 
 
 def test_every_run_has_a_line() -> None:
