@@ -36,8 +36,8 @@ FLAGS = "-O3 -march=native -fno-math-errno -fno-trapping-math -fno-signed-zeros 
 #: Min vote elements of a batch: below, compiling takes longer than hundreds of steps.
 WORTHWHILE = 2**21
 
-#: Max vote elements of a child, J · D, numbers of a matrix, D · C, and of two poses, 2 C: a thread has such arrays on
-#: its stack, which on macOS is half a MB.
+#: Max vote elements of a child, J · D, numbers of a matrix, and twice those of a pose: a thread has such arrays on its
+#: stack, which on macOS is half a MB.
 MOST_ELEMENTS = 2**12
 
 #: Seconds that a compiler may take.
