@@ -8,6 +8,7 @@ stands in the environment, so that every process that a command starts has it, t
 import os
 import re
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -152,7 +153,13 @@ def _checked(folder: Path) -> Path:
         group, name = path.parent.name, path.stem
         if (CONF / group / path.name).exists():
             raise InputError(f"{path}: capsexp has a {group}={name} of its own; choose another name")
+        try:
+            text = path.read_text(encoding="utf-8")
+            with suppress(yaml.YAMLError):  # of which Hydra says where it is
+                yaml.safe_load(text)
+        except (UnicodeDecodeError, RecursionError) as error:
+            raise InputError(f"{path}: can't be read: {error}") from None
         named = rf"^name: *(['\"]?){re.escape(name)}\1 *(#.*)?$"
-        if group == "data" and not re.search(named, path.read_text(encoding="utf-8"), re.MULTILINE):
+        if group == "data" and not re.search(named, text, re.MULTILINE):
             raise InputError(f"{path}: name: must be {name}, as the file's")
     return folder

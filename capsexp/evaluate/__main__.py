@@ -32,6 +32,8 @@ def main(arguments: list[str] | None = None) -> None:
 
     forbid_tf32()
     restored = restore(folder(options.names[0]), None, options.overrides)
+    if options.output and options.output.resolve() == restored.path.resolve():
+        raise InputError(f"--output={options.output}: is read here; must be another file")
     evaluation = evaluate(restored, _log)
     print_evaluation(restored, evaluation)
     maps = None

@@ -6,7 +6,7 @@ brought to the network's size and channels as data=folder brings those that it i
 """
 
 from capsexp.cli import Parser, end_with, folder
-from capsexp.errors import printable
+from capsexp.errors import InputError, printable
 from capsexp.files import write_file
 
 
@@ -21,7 +21,10 @@ def main(arguments: list[str]) -> None:
     from capsexp.evaluate.evaluation import predictions  # torch takes seconds to import
     from capsexp.run.restore import restore
 
-    table = predictions(restore(options.run, None), options.files)
+    restored = restore(options.run, None)
+    if options.output and options.output.resolve() in [path.resolve() for path in (restored.path, *options.files)]:
+        raise InputError(f"--output={options.output}: is read here; must be another file")
+    table = predictions(restored, options.files)
     shown = table.assign(file=[printable(str(file)) for file in table.file])
     print(shown.to_string(index=False, float_format="{:.4f}".format))
     if options.output:

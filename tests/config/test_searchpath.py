@@ -124,6 +124,12 @@ def test_a_mistake_is_one_line(typed: str, line: str, package: Path, program: Pr
         ("model/capsnet.yaml", "", "conf/model/capsnet.yaml: capsexp has a model=capsnet of its own"),
         ("data/mine.yaml", "defaults: [mnist_sample]", "conf/data/mine.yaml: name: must be mine"),
         ("model/small_capsnet.yaml", "a: [", "conf/model/small_capsnet.yaml: line 1: "),
+        ("model/other.yaml", "\xff", "conf/model/other.yaml: can't be read: 'utf-8' codec"),
+        (
+            "model/other.yaml",
+            "a: " + "[" * 5000 + "]" * 5000,
+            "conf/model/other.yaml: can't be read: maximum recursion",
+        ),
         (
             "model/small_capsnet.yaml",
             "name: x\n",
@@ -132,7 +138,7 @@ def test_a_mistake_is_one_line(typed: str, line: str, package: Path, program: Pr
     ],
 )
 def test_a_wrong_file_is_one_line(name: str, content: str, line: str, package: Path, program: Program) -> None:
-    (package / "mine" / "conf" / name).write_text(content)
+    (package / "mine" / "conf" / name).write_bytes(content.encode("latin-1"))
     code, _, (error,) = program("capsexp", MINE, *RUN)
     assert code == 2
     assert line in error

@@ -1,13 +1,14 @@
 """python -m capsexp.evaluate: what it prints and writes, and one line for wrong input."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from support import ROOT, Trained
+from support import ROOT, Program, Trained
 
 from capsexp.errors import InputError
 from capsexp.evaluate import __main__ as command
@@ -95,6 +96,14 @@ def test_wrong_input_is_one_line(words: list[str], line: str) -> None:
     with pytest.raises(InputError) as raised:
         command.main(words)
     assert str(raised.value) == line
+
+
+@pytest.mark.parametrize("name", ["evaluate", "predict"])
+def test_what_is_read_is_not_overwritten(name: str, trained: Trained, tmp_path: Path, program: Program) -> None:
+    path = Path(shutil.copy(trained.folder / "last.ckpt", tmp_path))
+    words = [str(path), *["image.png"] * (name == "predict"), f"--output={path}"]
+    assert program("capsexp", name, *words) == (2, [], [f"error: --output={path}: is read here; must be another file"])
+    assert path.read_bytes() == (trained.folder / "last.ckpt").read_bytes()
 
 
 def test_missing_data_are_one_line(trained: Trained, tmp_path: Path) -> None:
