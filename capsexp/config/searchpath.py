@@ -11,6 +11,7 @@ import sys
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 
 import yaml
@@ -18,6 +19,7 @@ from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
+from yaml import CollectionEndEvent, CollectionStartEvent
 
 from capsexp.errors import InputError
 
@@ -33,6 +35,7 @@ ROOT = CONF.parent
 OPTIONS = ("--config-dir", "-cd")
 
 _VARIABLE = "CAPSEXP_CONFIG_DIR"
+_MOST_NESTED = 50  # groups and lists in each other; Hydra fails at 150
 
 
 def use(config_dir: str) -> None:
@@ -155,10 +158,14 @@ def _checked(folder: Path) -> Path:
             raise InputError(f"{path}: capsexp has a {group}={name} of its own; choose another name")
         try:
             text = path.read_text(encoding="utf-8")
-            with suppress(yaml.YAMLError):  # of which Hydra says where it is
-                yaml.safe_load(text)
-        except (UnicodeDecodeError, RecursionError) as error:
+        except UnicodeDecodeError as error:
             raise InputError(f"{path}: can't be read: {error}") from None
+        with suppress(yaml.YAMLError):  # of which Hydra says where it is
+            begun = (
+                isinstance(at, CollectionStartEvent) - isinstance(at, CollectionEndEvent) for at in yaml.parse(text)
+            )
+            if max(accumulate(begun)) > _MOST_NESTED:
+                raise InputError(f"{path}: has groups or lists more than {_MOST_NESTED} deep in each other")
         named = rf"^name: *(['\"]?){re.escape(name)}\1 *(#.*)?$"
         if group == "data" and not re.search(named, text, re.MULTILINE):
             raise InputError(f"{path}: name: must be {name}, as the file's")
