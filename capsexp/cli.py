@@ -93,9 +93,8 @@ class Parser(argparse.ArgumentParser):
     """argparse, but that wrong arguments raise InputError, and that KEY=VALUE may stand among names and options."""
 
     def __init__(self, documentation: str | None, prog: str | None = None) -> None:
-        kind = argparse.RawDescriptionHelpFormatter
         epilog = "--config-dir=DIR adds files and classes of your own: docs/extending.md"
-        super().__init__(prog, description=documentation, formatter_class=kind, allow_abbrev=False, epilog=epilog)
+        super().__init__(prog, description=documentation, formatter_class=_Help, allow_abbrev=False, epilog=epilog)
 
     def parse_words(self, arguments: list[str] | None, *required: str, named: bool = True) -> argparse.Namespace:
         """The options, with the `names` and the `overrides` (KEY=VALUE) among the `words`, in any order.
@@ -130,6 +129,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raises InputError."""
         raise wrong_option(message)
+
+
+class _Help(argparse.HelpFormatter):
+    """The documentation as wide as the terminal; paragraphs with indented lines as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        return "\n\n".join(part if "\n " in part else fill(part, width, indent) for part in text.split("\n\n"))
 
 
 def folder(text: str) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import ROOT, Program
 
-from capsexp.cli import end_with
+from capsexp.cli import Parser, end_with
 from capsexp.errors import InputError, RunError, TrainingError
 
 Main = Callable[[list[str]], int | None]
@@ -146,3 +146,11 @@ def test_a_signal_that_nohup_ignores_stays_ignored(
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     assert end(killed_by(signal.SIGHUP), monkeypatch, capsys) == (0, [])
     signal.signal(signal.SIGHUP, before)
+
+
+def test_help_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    listed = "names:\n  a   " + "what it is " * 5
+    lines = Parser("Words of a sentence. " * 9 + "\n\n" + listed.strip()).format_help().splitlines()
+    assert max(len(line) for line in lines if not line.startswith("  a ")) <= 50
+    assert listed.splitlines()[1].rstrip() in lines

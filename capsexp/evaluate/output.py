@@ -35,11 +35,12 @@ def to_json(restored: Restored, evaluation: Evaluation, maps: pd.DataFrame | Non
 
 def print_evaluation(restored: Restored, evaluation: Evaluation) -> None:
     """Prints accuracy, loss and the tables of the classes; of many classes only the worst."""
-    note = f" ({evaluation.note})" if evaluation.note else ""
     device = f"on {restored.module.device.type} in {restored.precision}"
     right = "accuracy" if evaluation.confusion is not None else "accuracy (exactly the right set of classes)"
     print(f"{restored.name}, {restored.path.name}, after epoch {restored.epoch}")
-    print(f"{evaluation.images:,} test images of {restored.config.data.name}{note}, {device}")
+    print(f"{evaluation.images:,} test images of {restored.config.data.name}, {device}")
+    if evaluation.note:
+        print(f"data files: {evaluation.note}")
     print(f"{right} {evaluation.accuracy:.2f} %, loss {evaluation.loss:.4f}\n")
     shown, title = evaluation.classes, "by class"
     if len(shown) > MANY:

@@ -30,9 +30,7 @@ FIGURES = {
     "jiao_table2": Entry("accuracy and first epoch, published and measured", "jiao.table2"),
     "huang_fig3": Entry("two squash functions", "huang.squash_functions"),
     "huang_fig7": Entry("sample images of the data sets", "huang.sample_images"),
-    "huang_fig8": Entry(
-        "seven epochs of reconstructions, CapsNet and DA-CapsNet (Figs. 8 and 9)", "reconstructions.epoch_by_epoch"
-    ),
+    "huang_fig8": Entry("reconstructions epoch by epoch (Figs. 8 and 9)", "reconstructions.epoch_by_epoch"),
     "huang_fig10": Entry("epochs to the top on MNIST", "huang.epochs_to_maximum"),
     "huang_fig11": Entry("accuracy on CIFAR-10 by epoch", "huang.accuracy_by_epoch", (11, "cifar10")),
     "huang_fig12": Entry("accuracy on Fashion-MNIST by epoch", "huang.accuracy_by_epoch", (12, "fashion_mnist")),

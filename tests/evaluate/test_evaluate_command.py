@@ -24,9 +24,9 @@ def test_the_command_prints_and_writes_everything(
     folder, output = trained.folder, tmp_path / "new" / "numbers.json"
     command.main([f"{folder}/last.ckpt", "--robustness", "budget.test_images=50", f"--output={output}"])
     printed, numbers = capsys.readouterr().out, json.loads(output.read_text())
-    assert f"{folder.name}, last.ckpt, after epoch 3\n50 test images of mnist_sample (sample of 5,000" in printed
+    assert f"{folder.name}, last.ckpt, after epoch 3\n50 test images of mnist_sample, on cpu in float32\n" in printed
     assert f"accuracy {numbers['accuracy']:.2f} %" in printed
-    assert "on cpu in float32" in printed
+    assert "\ndata files: sample of 5,000 training and 1,000 test images\n" in printed
     assert "images by true class" in printed
     assert "most often confused" in printed
     assert printed.endswith(f"wrote {output}\n")
