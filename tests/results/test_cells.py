@@ -424,6 +424,14 @@ def test_one_of_a_rows_combinations_is_not_the_best_of_them() -> None:
     assert accuracy.so_far == "1 of 3 combinations"
 
 
+@pytest.mark.parametrize(("measure", "counted"), [("accuracy", 0), ("parameters", 1)])
+def test_parameters_are_counted_where_the_study_prints_them_or_a_claim_is_about_them(
+    measure: str, counted: int
+) -> None:
+    made = study(claims=[claim(measure=measure)])
+    assert cell(results(made, []), "A", "parameters").n == counted
+
+
 def test_on_other_data_parameters_are_not_the_papers() -> None:
     made = study(row("A", PLAIN, parameters="6.8"), measures=["parameters"])
     found = cell(results(made, [], ["data=fashion_mnist"]), "A", "parameters")

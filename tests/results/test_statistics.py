@@ -239,6 +239,13 @@ def test_no_increase_and_no_decrease_have_a_margin_on_both_sides(value: float, a
     assert judge_absence(exact(-value), "decrease", 1)[0] == answer
 
 
+def test_no_increase_is_tested_by_one_side_and_its_contrary_by_two() -> None:
+    """Both values are 1.5 from the margin of 1."""
+    for value, sides in ((-0.5, 1), (2.5, 2)):
+        expected = sides * stats.norm.sf(1.5 / math.sqrt(exact(value).variance))
+        assert judge_absence(exact(value), "increase", 1)[1] == pytest.approx(expected)
+
+
 def test_holm_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])  # 3 · 0.01, 2 · 0.03, then not less
     assert holm([]) == []
