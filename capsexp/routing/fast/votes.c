@@ -264,8 +264,8 @@ void em_backward(const Grid *g, const NUMBER *matrices, NUMBER *by_matrices, con
     }
 }
 
-/* Dynamic routing has fewer parents than a vector has numbers, so that here a vector is over LANES places, of which some
-   are beyond the last image; parents' tensors are [place][J][Z * X], matrices [K * I][Y][J * Z]. */
+/* Dynamic routing: CapsNet's parents are fewer than a vector's numbers, so that a vector is over LANES places here, of
+   which some may be beyond the last. Parents' tensors are [place][J][Z * X], matrices [K * I][Y][J * Z]. */
 #if defined __AVX512F__
 #define BYTES 64
 #elif defined __AVX__
@@ -282,15 +282,18 @@ static inline void parents(long n, long *starts) {
     for (int lane = 0; lane < LANES; lane++) starts[lane] = (n + lane) * V;
 }
 
-/* vectors[v][lane] = numbers[starts[lane] + v], 0 beyond `count` lanes */
-static inline void load(const NUMBER *restrict numbers, const long *starts, int count, int size, VECTOR *restrict vectors) {
+/* vectors[v][lane] = numbers[starts[lane] + v]; 0 beyond `count` lanes, and without numbers */
+static inline void load(const NUMBER *restrict numbers, const long *starts, int count, int size,
+                        VECTOR *restrict vectors) {
     NUMBER *restrict loaded = (NUMBER *)vectors;
     for (int lane = 0; lane < LANES; lane++)
-        for (int v = 0; v < size; v++) loaded[v * LANES + lane] = lane < count ? numbers[starts[lane] + v] : 0;
+        for (int v = 0; v < size; v++)
+            loaded[v * LANES + lane] = numbers && lane < count ? numbers[starts[lane] + v] : 0;
 }
 
 /* The inverse of `load`, adding. */
-static inline void add(const VECTOR *restrict vectors, const long *starts, int count, int size, NUMBER *restrict numbers) {
+static inline void add(const VECTOR *restrict vectors, const long *starts, int count, int size,
+                       NUMBER *restrict numbers) {
     for (int lane = 0; lane < count; lane++)
         for (int v = 0; v < size; v++) numbers[starts[lane] + v] += vectors[v][lane];
 }
@@ -313,7 +316,7 @@ static inline void route(const NUMBER *restrict matrix, const VECTOR *restrict p
     }
     VECTOR largest = r[0], sum = {0};
     for (int j = 1; j < J; j++)
-        for (int lane = 0; lane < LANES; lane++) largest[lane] = r[j][lane] > largest[lane] ? r[j][lane] : largest[lane];
+        for (int n = 0; n < LANES; n++) largest[n] = r[j][n] > largest[n] ? r[j][n] : largest[n];
     for (int j = 0; j < J; j++) r[j] -= largest;
     for (int n = 0; n < J * LANES; n++) ((NUMBER *)r)[n] = power(((NUMBER *)r)[n]);
     for (int j = 0; j < J; j++) sum += r[j];
@@ -324,16 +327,15 @@ static inline void route(const NUMBER *restrict matrix, const VECTOR *restrict p
     for (long first = 0, rest, count; (rest = g->images * g->out_height * g->out_width - first) > 0 && \
                                       (count = rest < LANES ? rest : LANES); first += LANES)
 
-/* The children i under all places of a vector, their poses beginning at `starts`. */
-#define FOR_EACH_POSES(first, starts, matrix) \
-    for (long k = 0, matrix = 0; k < g->kernel * g->kernel; k++) \
-        for (long i = -1; ++i < g->types; matrix++) \
-            if (next(g, first, k, i, starts), 1)
-
 /* Where the poses of the children i under position k of the kernel begin, from those of the children before. */
 static inline void next(const Grid *g, long n, long k, long i, long *starts) {
     for (int lane = 0; lane < LANES; lane++) starts[lane] = i ? starts[lane] + C : child(g, n + lane, k) * C;
 }
+
+/* The children i under all places of a vector; their poses begin at `starts`. */
+#define FOR_EACH_POSES(first, starts, matrix) \
+    for (long k = 0, matrix = 0; k < g->kernel * g->kernel; k++) \
+        for (long i = 0; i < g->types && (next(g, first, k, i, starts), 1); i++, matrix++)
 
 /* Adds to totals; without queries they are 0. `room` is that of dynamic_backward. */
 void dynamic_forward(const Grid *g, const NUMBER *matrices, NUMBER *room, const NUMBER *children, const NUMBER *queries,
@@ -342,8 +344,7 @@ void dynamic_forward(const Grid *g, const NUMBER *matrices, NUMBER *room, const 
     long starts[LANES];
     FOR_EACH_LANES(first, count) {
         parents(first, starts);
-        if (queries) load(queries, starts, count, V, query);
-        else memset(query, 0, V * sizeof *query);
+        load(queries, starts, count, V, query);
         memset(total, 0, V * sizeof *total);
         FOR_EACH_POSES(first, starts, matrix) {
             load(children, starts, count, C, pose);
@@ -365,8 +366,7 @@ void dynamic_backward(const Grid *g, const NUMBER *matrices, NUMBER *by_matrices
     long starts[LANES];
     FOR_EACH_LANES(first, count) {
         parents(first, starts);
-        if (queries) load(queries, starts, count, V, query);
-        else memset(query, 0, V * sizeof *query);
+        load(queries, starts, count, V, query);
         for (int j = 0; j < J; j++) r[j] = (VECTOR){0} + (NUMBER)1 / J;
         load(by_totals, starts, count, V, by_total);
         memset(by_query, 0, V * sizeof *by_query);
@@ -374,7 +374,7 @@ void dynamic_backward(const Grid *g, const NUMBER *matrices, NUMBER *by_matrices
             const NUMBER *restrict w = matrices + matrix * M;
             VECTOR mean = {0}, by_pose[C] = {{0}};
             load(children, starts, count, C, pose);
-            for (int lane = 0; lane < count; lane++) memcpy(poses + lane * C, children + starts[lane], C * sizeof *poses);
+            for (int n = 0; n < count; n++) memcpy(poses + n * C, children + starts[n], C * sizeof *poses);
             if (queries) route(w, pose, query, by_total, votes, r, a);
             if (by_queries) {
                 for (int j = 0; j < J; j++) mean += r[j] * a[j];
