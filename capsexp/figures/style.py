@@ -26,6 +26,7 @@ SUFFIXES = (".png", ".svg")
 WIDTH = 10.0  # inches, at most
 FONT_SIZE = 9  # the smallest text, in points
 GREY = "0.4"
+LEGEND: dict[str, Any] = {"frameon": False, "fontsize": FONT_SIZE, "handlelength": 4}
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,7 @@ class PaperFigure:
         for axis in self.figure.axes:
             for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
                 handles.setdefault(name.partition(" (n = ")[0], handle)
-        place: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": FONT_SIZE}
-        self.figure.legend([*handles.values()], [*handles], ncols=columns, handlelength=4, **place)
+        self.figure.legend([*handles.values()], [*handles], ncols=columns, loc="outside lower center", **LEGEND)
 
     def files(self) -> dict[str, bytes]:
         """The figure by suffix, and as .txt its alt text, then its caption, a line each; the same bytes every time.
@@ -144,8 +144,7 @@ def legend(axis: Axes, columns: int = 1) -> None:
     width = int(14.5 * figure.get_figwidth() / grid.ncols / columns) - 10
     handles, names = axis.get_legend_handles_labels()
     wrapped = ["\n".join(textwrap.wrap(name, max(16, width))) for name in names]
-    place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16)}
-    axis.legend(handles, wrapped, **place, ncols=columns, frameon=False, fontsize=FONT_SIZE, handlelength=4)
+    axis.legend(handles, wrapped, ncols=columns, loc="upper center", bbox_to_anchor=(0.5, -0.16), **LEGEND)
 
 
 def count_along(axis: Axes, what: str) -> None:
@@ -176,19 +175,19 @@ def draw_published(axis: Axes, published: Sequence[tuple[str, SeriesStyle]], far
     axis.set_ylim(low, high)
     heights = np.clip((values - low) / (high - low), 0.03, 0.97)
     outside: dict[str, Any] = {"transform": axis.transAxes, "clip_on": False}
-    for (text, style), height, place in zip(ordered, heights, spaced(heights, 0.05), strict=True):
+    for (text, style), height, moved in zip(ordered, heights, spaced(heights, 0.05), strict=True):
         value, arrow = float(text), ""
         if value in near:
-            axis.plot([1, 1.02], [height, place], color=style.color, linewidth=0.8, **outside)
+            axis.plot([1, 1.02], [height, moved], color=style.color, linewidth=0.8, **outside)
         else:
             arrow = " ↑" if value > high else " ↓"
-        axis.plot(1.03, place, color=style.color, marker=style.marker, markersize=4, **outside)
-        axis.text(1.06, place, f"{text}{arrow}", va="center", fontsize=FONT_SIZE, **outside)
+        axis.plot(1.03, moved, color=style.color, marker=style.marker, markersize=4, **outside)
+        axis.text(1.06, moved, f"{text}{arrow}", va="center", fontsize=FONT_SIZE, **outside)
 
 
-def spaced(places: Sequence[float], gap: float) -> Sequence[float]:
-    """Ascending places, moved as little as possible (least squares) to be at least `gap` apart."""
+def spaced(values: Sequence[float], gap: float) -> Sequence[float]:
+    """Ascending values, changed as little as possible (least squares) to be at least `gap` apart."""
     from scipy.optimize import isotonic_regression  # takes half a second to import
 
-    shifts = gap * np.arange(len(places))
-    return isotonic_regression(np.asarray(places) - shifts).x + shifts if len(places) else []
+    shifts = gap * np.arange(len(values))
+    return isotonic_regression(np.asarray(values) - shifts).x + shifts if len(values) else []

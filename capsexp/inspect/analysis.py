@@ -98,9 +98,10 @@ class LayerAnalysis:
         children = []
         for index in contributions.topk(min(STRONGEST, len(contributions))).indices:
             row, column, kind = at = tuple(map(int, torch.unravel_index(index, self.presence.shape)))
-            coefficients, box = [float(each[at]) for each in self.coefficients], None
-            if self.fields is not None:
-                box = self.fields.box(row, column)
+            coefficients, box = (
+                [float(each[at]) for each in self.coefficients],
+                self.fields and self.fields.box(*at[:2]),
+            )
             children.append(ChildCapsule(row, column, kind, float(self.presence[at]), coefficients, box))
         return children
 
