@@ -73,7 +73,7 @@ def evaluate_split(restored: Restored, split: Split) -> tuple[float, float, Tens
 
 
 def predictions(restored: Restored, files: Sequence[Path]) -> pd.DataFrame:
-    """A row a file: file, class, score, next (the next best class), next_score.
+    """A row per file: file, class, score, next (the next best class), next_score.
 
     Raises InputError that names the files which are no images.
     """

@@ -56,7 +56,7 @@ def print_evaluation(restored: Restored, evaluation: Evaluation) -> None:
 
 
 def print_robustness(maps: pd.DataFrame) -> None:
-    """Prints the accuracies under affine maps, two columns a kind of map."""
+    """Prints the accuracies under affine maps, two columns per kind of map."""
     titles, columns = [], []
     for kind, of_kind in maps.groupby("map", sort=False):
         titles += ["rotation °" if kind == "rotation" else str(kind), "%"]

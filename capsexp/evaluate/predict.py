@@ -1,6 +1,6 @@
 """Classifies images in files by a trained network: `capsexp predict logs/RUN new/*.png --output=classes.csv`.
 
-Prints a line a file: the class with the highest score, the next best, and their scores. RUN is a run's folder below
+Prints a line per file: the class with the highest score, the next best, and their scores. RUN is a run's folder below
 paths.logs (its best.ckpt, else its last.ckpt), or one of the files in it. Images of any size, grey or in colour, are
 brought to the network's size and channels as data=folder brings those that it is trained on.
 """

@@ -66,7 +66,7 @@ def _prediction(analysis: Analysis, part: SubFigure) -> None:
 
 
 def draw_scores(axis: Axes, analysis: Analysis) -> None:
-    """A bar a class; of many classes those with the highest scores, in the order of the labels."""
+    """A bar per class; of many classes those with the highest scores, in the order of the labels."""
     scores, true = analysis.scores, analysis.image.labels or []
     shown = scores.topk(min(MAX_CLASSES, len(scores))).indices.sort().values.tolist()
     colors = [STYLES[2].color if label == analysis.predicted else "0.8" for label in shown]
