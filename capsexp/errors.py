@@ -1,6 +1,13 @@
 """Errors that end the program with one line, and exit codes."""
 
+import re
+from pathlib import Path
+from traceback import walk_tb
+
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+#: Beginnings of the names of files that are not the user's, as a regular expression.
+_LIBRARIES = rf"^(<|{re.escape(str(Path(__file__).parent))}/)|/lib/python3"
 
 
 class CapsexpError(Exception):
@@ -42,6 +49,13 @@ def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its type where it has none."""
     lines = str(error).strip().splitlines()
     return lines[0].strip() if lines else type(error).__name__
+
+
+def located(error: BaseException) -> str:
+    """An error with the last line outside of this package and of libraries: NameError: … (mine/networks.py, line 3)."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    own = [f" ({file}, line {line})" for file, line in frames if not re.search(_LIBRARIES, file)]
+    return f"{type(error).__name__}: {first_line(error)}{''.join(own[-1:])}"
 
 
 def printable(text: str) -> str:

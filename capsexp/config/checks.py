@@ -19,7 +19,7 @@ from functools import cache, cached_property
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from capsexp.config import searchpath
-from capsexp.errors import InputError, first_line
+from capsexp.errors import InputError, first_line, located
 
 TARGET, NAME = "_target_", "name"
 
@@ -108,9 +108,11 @@ def check_component(component: Component, key: str) -> Component:
     try:
         cls = component.cls
     except Exception as error:  # the module may be the user's
-        raise InputError(f"{where}: can't be imported: {first_line(error)}") from error
+        raise InputError(f"{where}: can't be imported: {located(error)}") from error
     if not (isinstance(cls, type) and issubclass(cls, Component("", BASES[key], {}).cls)):
         raise InputError(f"{where}: must be a class derived from {BASES[key]}")
+    if unwritten := getattr(cls, "__abstractmethods__", None):
+        raise InputError(f"{where}: must define {', '.join(sorted(unwritten))}")
     try:
         _arguments(cls)
     except (TypeError, ValueError, NameError) as error:
@@ -228,10 +230,13 @@ def _arguments(target: Any) -> tuple[dict[str, Any], set[str]]:
 
 def _component(value: object, key: str) -> Component:
     """A component that isn't checked against its class yet."""
-    if not isinstance(value, dict) or not {TARGET, NAME} <= value.keys():
+    if not isinstance(value, dict):
         raise InputError(
             f"{key}={shown(value)}: must be a group of keys with {NAME} and {TARGET}; choose one with {key}=…"
         )
+    for needed, what in ((NAME, "the name of its file"), (TARGET, "its class, dotted")):
+        if needed not in value:
+            raise InputError(f"{key}.{needed}: missing; must be {what}")
     arguments = {str(name): argument for name, argument in value.items() if name not in (NAME, TARGET)}
     target = check_value(value[TARGET], str, f"{key}.{TARGET}")
     return Component(check_value(value[NAME], Name, f"{key}.{NAME}"), target, arguments)

@@ -216,7 +216,9 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
     matched = re.search(r"Could not (?:override|delete|append)[^']*'([^']+)'", text)
     if not matched:
         return InputError(": ".join(first_line(one) for one in (error, error.__cause__) if one and str(one)))
-    key = matched[1].partition("@")[0]
+    key, _, package = matched[1].partition("@")
+    if package and (file := re.search(r"In '([^']+)'", text)):
+        return InputError(f"{file[1]}.yaml: overrides {key}; must begin with the line # @package _global_")
     if key == "study":
         return InputError("study: say +study=NAME")
     if "reference_type=Dict" in text:

@@ -193,6 +193,8 @@ def check(node: dict[str, Any]) -> Config:
 
     Cheap checks come first: a wrong number is an error before torch is imported.
     """
+    if "study" in node:
+        raise InputError("study: its file must begin with the line # @package hydra")
     config: Config = check_dataclass(Config, {**node, "data": _completed(node.get("data"))})
     for name, values in (("mean", config.data.mean), ("std", config.data.std)):
         if values is not None and len(values) != config.data.channels:
@@ -237,6 +239,11 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
     """Settings that contradict each other or can mean nothing: whether they do, and the error."""
     optim, size, padding = config.optim, config.data.size, config.preprocess.crop_padding
     milestones, schedule = f"optim.milestones={optim.milestones}", f"optim.schedule={optim.schedule}"
+    images = config.data.images
+    yield (
+        images is not None and len(images) != 2,
+        f"data.images={images}: must be two numbers, of training and test images",
+    )
     yield (
         is_multilabel(config.data) and getattr(config.loss.cls, "threshold", None) is None,
         f"loss={config.loss.name}: takes one label an image, but data={config.data.name} has sets of labels; "

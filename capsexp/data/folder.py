@@ -98,9 +98,6 @@ class Folder(Reader):
         numbers = np.array([labels[name] for name, _ in every], np.int64)
         return Images(pixels[:count], numbers[:count]), Images(pixels[count:], numbers[count:])
 
-    def download(self, root: Path) -> None:
-        """Does nothing: `place` has found the images."""
-
 
 def place(typed: str | None) -> Path:
     """The absolute path that `data.path` names; raises InputError for none."""

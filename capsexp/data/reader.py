@@ -47,7 +47,7 @@ class SourceFile:
 
 
 class Reader(ABC):
-    """Base of all readers; a subclass gives `keys` and `places`, and writes `read` and `download`."""
+    """Base of all readers; a subclass gives `keys` and `places`, and writes `read`; also `download`, where it can."""
 
     #: The files' names, as listed by the versions of the data set.
     keys: tuple[str, ...]
@@ -62,9 +62,9 @@ class Reader(ABC):
     def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
         """The training and the test split of a configured set; raises InputError with the name of the damaged file."""
 
-    @abstractmethod
     def download(self, root: Path) -> None:
         """Downloads the files into the first of `places` below `root`; raises the network's errors."""
+        raise RuntimeError("the reader knows no address")
 
     def locate(self, root: Path) -> dict[str, Path]:
         """The existing files by key, from the first place that has all of them, else from the one that has most."""

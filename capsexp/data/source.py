@@ -26,7 +26,7 @@ from capsexp.config.schema import Data, Version
 from capsexp.data.cache import Cache, digest
 from capsexp.data.folder import Folder, place
 from capsexp.data.reader import Reader, SourceFile, fit
-from capsexp.errors import InputError
+from capsexp.errors import CapsexpError, InputError, located
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,10 +91,15 @@ def load(data: Data, log: Log = print) -> ImageSet:
     if not reader.packaged:
         log(f"{data.name}: decoding …")
     size = data.size if data.synthesis is None else None  # a synthesis uses images in their own size
-    train, test = (
-        (torch.from_numpy(fit(split.images, size, data.channels, data.name)), torch.from_numpy(split.labels))
-        for split in reader.read(files, data)
-    )
+    try:
+        train, test = (
+            (torch.from_numpy(fit(split.images, size, data.channels, data.name)), torch.from_numpy(split.labels))
+            for split in reader.read(files, data)
+        )
+    except (CapsexpError, MemoryError):
+        raise
+    except Exception as error:  # the reader may be the user's
+        raise InputError(f"{data.name}: {data.reader.target}: {located(error)}") from error
     return ImageSet(*train, *test, identity.note, identity.checksum, identity.unlisted)
 
 

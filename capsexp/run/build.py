@@ -9,7 +9,7 @@ from torch import nn
 
 from capsexp.config.checks import Component
 from capsexp.config.schema import Config
-from capsexp.errors import InputError, first_line
+from capsexp.errors import InputError, first_line, located
 from capsexp.nn.attention import Attention
 from capsexp.nn.decoder import Decoder
 from capsexp.nn.losses import BinaryCrossEntropyLoss
@@ -44,10 +44,11 @@ def build(config: Config) -> Built:
         network = config.model.cls(image_shape, config.data.classes, **given, **config.model.arguments)
         if config.trainer.routing == "fast":
             fast.enable(network)
-        prediction = _predict_zeros(network, image_shape)
-    except (ValueError, RuntimeError) as error:
+        prediction = _predict_zeros(network, image_shape, config.data.classes)
+    except Exception as error:  # of networks here ValueError or RuntimeError, of the user's any
         name, data = config.model.name, config.data
-        raise InputError(f"model={name} on {data.name} ({data.size}×{data.size}): {first_line(error)}") from error
+        reason = first_line(error) if isinstance(error, ValueError | RuntimeError) else located(error)
+        raise InputError(f"model={name} on {data.name} ({data.size}×{data.size}): {reason}") from error
     if not config.reconstruction.enabled:
         return Built(network, None)
     if prediction.poses is None:
@@ -82,10 +83,15 @@ def _has_capsules(config: Config) -> bool:
     return takes
 
 
-def _predict_zeros(network: nn.Module, image_shape: tuple[int, int, int]) -> Prediction:
-    """The network's output for two empty images; on the meta device nothing is computed."""
+def _predict_zeros(network: nn.Module, image_shape: tuple[int, int, int], classes: int) -> Prediction:
+    """The network's output for two empty images; on the meta device nothing is computed.
+
+    Raises ValueError for an output that is none.
+    """
     with torch.no_grad():
         training = network.training
-        prediction: Prediction = network.eval()(torch.zeros(2, *image_shape))
+        prediction = network.eval()(torch.zeros(2, *image_shape))
         network.train(training)
+    if not isinstance(prediction, Prediction) or prediction.scores.shape != (2, classes):
+        raise ValueError(f"must return a capsexp.nn.Prediction with scores of {classes} classes")
     return prediction

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from support import ROOT, Program, composed_config, train
+from support import ROOT, Program, composed_config, folders, train
 
 from capsexp.config import searchpath
 from capsexp.config.compose import composed
@@ -21,6 +22,7 @@ from capsexp.errors import InputError
 from capsexp.results import elsewhere
 from capsexp.results.collect import collect
 from capsexp.run import records
+from capsexp.run.execute import run
 from capsexp.run.restore import restore
 from capsexp.study import studies
 
@@ -71,8 +73,8 @@ def words(command: str, folder: Path) -> list[str]:
 
 def test_the_documentation_is_small() -> None:
     lines = [line for text in FILES.values() for line in text.splitlines() if line.strip()]
-    assert len(FILES) == 8
-    assert len(lines) <= 70
+    assert len(FILES) == 14
+    assert len(lines) <= 125
 
 
 def test_the_documentation_from_a_folder(package: Path, program: Program) -> None:
@@ -92,6 +94,70 @@ def test_the_documentation_from_a_folder(package: Path, program: Program) -> Non
     assert "| SVM |  | 91.35 ± 0.21 (2) |" in page
     assert page.count("run by other code") == 2  # as printed and measured, and with all numbers
     assert "SVM" in (package / "results" / "report.html").read_text()
+
+
+def test_a_routing_a_loss_and_a_reader_of_ones_own(used: Path) -> None:
+    (used / "data" / "stripes").mkdir(parents=True)
+    for split in ("train", "test"):
+        labels = np.arange(256) % 2
+        images = np.zeros((256, 20, 20), np.uint8)
+        images[labels == 1, ::4] = 255
+        np.savez(used / "data" / "stripes" / f"{split}.npz", images=images, labels=labels)
+    words = ["model=small_capsnet", "data=stripes", "routing=mean", "loss=squared", "budget=smoke", *folders(used)]
+    with pytest.raises(InputError, match="is not accepted") as raised:
+        run(composed_config(*words))
+    (version,) = re.findall(r"append '(.*)'$", str(raised.value))
+    record = run(composed_config(*words, version))
+    assert [record.identity[part]["name"] for part in ("data", "routing", "loss")] == ["stripes", "mean", "squared"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "old", "new", "line"),
+    [
+        ("conf/model/small_capsnet.yaml", "types:", "typs:", "model.typs: no such key; did you mean types?"),
+        ("conf/model/small_capsnet.yaml", "  name: small_capsnet\n", "", "model.name: missing"),
+        ("conf/model/small_capsnet.yaml", "# @package _global_", "", "model/small_capsnet.yaml: overrides optim; must"),
+        (
+            "conf/model/small_capsnet.yaml",
+            "SmallCaps",
+            "SmalCaps",
+            "model._target_=mine.networks.SmalCapsNet: can't be",
+        ),
+        (
+            "conf/data/dark_digits.yaml",
+            "name: dark_digits\n",
+            "images: []\nname: dark_digits\n",
+            "data.images=[]: must",
+        ),
+        (
+            "networks.py",
+            "(nn.Module)",
+            "",
+            "model._target_=mine.networks.SmallCapsNet: must be a class derived from torch",
+        ),
+        ("networks.py", "(nn.Module)", "(nm.Module)", "NameError: name 'nm' is not defined ("),
+        ("networks.py", "types: Count", "types", "its argument types must have an annotation, such as types: int"),
+        ("networks.py", "attention, *", "*", "TypeError: SmallCapsNet.__init__() got an unexpected keyword argument"),
+        ("networks.py", "return Prediction", "return len", "(28×28): TypeError: len() takes exactly one argument (2"),
+        ("networks.py", "classes.poses)", "classes.poses).scores", "must return a capsexp.nn.Prediction"),
+        (
+            "digits.py",
+            "(Sample)",
+            "",
+            "data.reader._target_=mine.digits.Inverted: must be a class derived from capsexp",
+        ),
+        ("digits.py", "255 - images", "images.x", "dark_digits: mine.digits.Inverted: AttributeError: 'numpy"),
+    ],
+)
+def test_a_mistake_in_ones_own_files_is_one_line(changed: str, old: str, new: str, line: str, used: Path) -> None:
+    text = (used / "mine" / changed).read_text()
+    assert old in text
+    (used / "mine" / changed).write_text(text.replace(old, new))
+    searchpath._classes.cache_clear()
+    with pytest.raises(InputError) as raised:
+        run(composed_config(*RUN, "budget=smoke", *folders(used)))
+    assert line in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +199,7 @@ def test_a_mistake_is_one_line(typed: str, line: str, package: Path, program: Pr
         (
             "model/small_capsnet.yaml",
             "name: x\n",
-            "model={'name': 'x'}: must be a group of keys with name and _target_",
+            "model._target_: missing; must be its class, dotted",
         ),
     ],
 )

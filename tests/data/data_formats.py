@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
+from capsexp.config.checks import Component
 from capsexp.config.schema import Data, Version
 
 RNG_SEED = 7
@@ -79,7 +80,7 @@ def configuration(root: Path, kind: str, files: dict[str, bytes], **changes: Any
     options = changes.pop("options", {})
     fields: dict[str, Any] = {
         "name": "little",
-        "reader": {"name": kind, "_target_": TARGETS[kind], **options},
+        "reader": Component(kind, TARGETS[kind], options),
         "root": str(root),
         "download": False,
         "size": 4,

@@ -142,11 +142,6 @@ def test_a_version_must_name_the_readers_files(svhn: Svhn, files: dict[str, str]
     assert message.startswith("data.versions.odd.files: must give an md5 for each of train_32x32.mat, test_32x32.mat")
 
 
-def test_a_reader_must_be_one(svhn: Svhn):
-    message = refusal(svhn.data(reader={"name": "x", "_target_": "collections.OrderedDict"}))
-    assert message.startswith("data.reader._target_=collections.OrderedDict: must be")
-
-
 # Missing files and downloads
 
 

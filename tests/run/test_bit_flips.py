@@ -12,6 +12,7 @@ import pytest
 import torch
 from support import Trained, committed_records
 
+from capsexp.config.checks import Component
 from capsexp.config.schema import Data, Version
 from capsexp.data import cache
 from capsexp.data.sample import FILE, Sample
@@ -86,7 +87,7 @@ def test_in_a_record(count: int, tmp_path: Path) -> None:
 def cached(tmp_path: Path) -> Data:
     """The sample, in a folder with cached checksums."""
     shutil.copy(FILE, tmp_path)
-    reader = {"name": "sample", "_target_": f"{__name__}.Unpackaged"}
+    reader = Component("sample", f"{__name__}.Unpackaged", {})
     files = {FILE.name: Sample().digest(FILE)}
     data = Data("little", reader, str(tmp_path), False, 28, 1, 10, False, [0.5], [0.5], {"a": Version("a", files)})
     load(data)
