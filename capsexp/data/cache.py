@@ -17,64 +17,55 @@ _CHECKSUMS = "checksums.json"
 _known: dict[tuple[str, str], str] = {}
 
 
-class Cache:
-    """The cache of a data set.
+def checksums(
+    files: Mapping[str, Path], reader: Reader, folder: Path | None, log: Log, read: bool = False
+) -> dict[str, str]:
+    """Key → md5. A file is read only if `read`, or if its size or modification time isn't the cached one.
+
+    Both stay as they are when a disk loses bits, or `cp -p` replaces a file.
 
     Args:
-        folder: of its files; None disables the cache on disk.
-        name: the data set's, for messages.
+        folder: of the cache's files; None: nothing is cached on disk.
         log: is called with a line for each step that takes time, and for each failure.
     """
+    states = {key: (str(path.absolute()), _state(path, reader)) for key, path in files.items()}
+    if folder and any(state not in _known for state in states.values()):
+        _known.update(_stored(folder / _CHECKSUMS, log))
+    unknown = [key for key, state in states.items() if state not in _known]
+    if unknown and folder:
+        log(f"checking {files[unknown[0]].parent.absolute()} …")
+    before = dict(_known)
+    for key in files if read else unknown:
+        with decoding(files[key]):
+            _known[states[key]] = reader.digest(files[key])
+    new = {state: _known[state] for state in states.values() if _known[state] != before.get(state)}
+    if new and folder:
+        _store(new, folder / _CHECKSUMS, log)
+    return {key: _known[state] for key, state in states.items()}
 
-    def __init__(self, folder: Path | None, name: str, log: Log) -> None:
-        self.folder, self.name, self.log = folder, name, log
 
-    def checksums(self, files: Mapping[str, Path], reader: Reader, read: bool = False) -> dict[str, str]:
-        """Key → md5. A file is read only if `read`, or if its size or modification time isn't the cached one.
+def _stored(path: Path, log: Log) -> dict[tuple[str, str], str]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        entries = content["entries"]
+        if content["digest"] != digest(entries):  # a flipped bit in an md5 would make good files unknown
+            raise ValueError
+        return {(str(path), str(state)): str(md5) for path, state, md5 in entries}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+        log(f"{path} is damaged or of another version; it's made again")
+        return {}
 
-        Both stay as they are when a disk loses bits, or `cp -p` replaces a file.
-        """
-        states = {key: (str(path.absolute()), _state(path, reader)) for key, path in files.items()}
-        if any(state not in _known for state in states.values()):
-            _known.update(self._stored_checksums())
-        unknown = [key for key, state in states.items() if state not in _known]
-        if unknown and self.folder:
-            self.log(f"{self.name}: checking {files[unknown[0]].parent.absolute()} …")
-        before = dict(_known)
-        for key in files if read else unknown:
-            with decoding(files[key]):
-                _known[states[key]] = reader.digest(files[key])
-        if new := {state: _known[state] for state in states.values() if _known[state] != before.get(state)}:
-            self._store_checksums(new)
-        return {key: _known[state] for key, state in states.items()}
 
-    def _stored_checksums(self) -> dict[tuple[str, str], str]:
-        if self.folder is None:
-            return {}
-        try:
-            content = json.loads((self.folder / _CHECKSUMS).read_text(encoding="utf-8"))
-            entries = content["entries"]
-            if content["digest"] != digest(entries):  # a flipped bit in an md5 would make good files unknown
-                raise ValueError
-            return {(str(path), str(state)): str(md5) for path, state, md5 in entries}
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, TypeError, LookupError, RecursionError):
-            self.log(f"{self.name}: {self.folder / _CHECKSUMS} is damaged or of another version; it's made again")
-            return {}
-
-    def _store_checksums(self, new: dict[tuple[str, str], str]) -> None:
-        if self.folder is None:
-            return
-        paths = {path for path, _ in new}
-        kept = {key: md5 for key, md5 in self._stored_checksums().items() if key[0] not in paths}
-        entries = [[path, state, md5] for (path, state), md5 in sorted((kept | new).items())]
-        text = json.dumps({"digest": digest(entries), "entries": entries}, indent=1)
-        path = self.folder / _CHECKSUMS
-        try:
-            write_file(path, text)
-        except OSError as error:
-            self.log(f"{self.name}: {path} can't be written ({error.strerror}); going on without")
+def _store(new: dict[tuple[str, str], str], path: Path, log: Log) -> None:
+    paths = {path for path, _ in new}
+    kept = {key: md5 for key, md5 in _stored(path, log).items() if key[0] not in paths}
+    entries = [[path, state, md5] for (path, state), md5 in sorted((kept | new).items())]
+    try:
+        write_file(path, json.dumps({"digest": digest(entries), "entries": entries}, indent=1))
+    except OSError as error:
+        log(f"{path} can't be written ({error.strerror}); going on without")
 
 
 def digest(entries: object) -> str:

@@ -32,7 +32,8 @@ class CIFAR(Reader):
 
     def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
         train = [_batch(files[key].path, data.classes) for key in self.train]
-        return _joined(train), _batch(files[self.test].path, data.classes)
+        images, labels = map(np.concatenate, zip(*train, strict=True))
+        return Images(images, labels), _batch(files[self.test].path, data.classes)
 
     def download(self, root: Path) -> None:
         import torchvision.datasets
@@ -93,8 +94,3 @@ class _Type:
 def _encoded(text: str, encoding: str) -> bytes:
     """Bytes, as Python 3 pickles them for Python 2."""
     return text.encode("latin1")
-
-
-def _joined(batches: list[Images]) -> Images:
-    images, labels = zip(*batches, strict=True)
-    return Images(np.concatenate(images), np.concatenate(labels))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from capsexp import Log
 from capsexp.config.compose import composed
 from capsexp.config.schema import Data, Version
-from capsexp.data.cache import Cache, digest
+from capsexp.data.cache import checksums, digest
 from capsexp.data.folder import Folder, place
 from capsexp.data.reader import Reader, SourceFile, fit
 from capsexp.errors import CapsexpError, InputError, located
@@ -135,7 +135,8 @@ def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str
     reader: Reader = data.reader.make()
     root = Path(data.root).expanduser().absolute()
     paths = _located(data, reader, place(data.path) if isinstance(reader, Folder) else root, log)
-    md5s = Cache(None if reader.packaged else root / ".capsexp", data.name, log).checksums(paths, reader, read)
+    folder = None if reader.packaged else root / ".capsexp"
+    md5s = checksums(paths, reader, folder, lambda line: log(f"{data.name}: {line}"), read)
     if reader.packaged and md5s not in [version.files for version in data.versions.values()]:
         raise InputError(f"{next(iter(paths.values()))}: damaged or edited; install capsexp again")
     version = Version(reader.note(*paths.values()), md5s) if isinstance(reader, Folder) else match(data, paths, md5s)

@@ -27,8 +27,8 @@ from capsexp.run.plan import BEFORE, BEST, LAST, Plan
 INTERVAL = 30.0
 
 
-class HeldCheckpointIO(TorchCheckpointIO):
-    """Holds checkpoints in memory until they are written; reads tensors and plain containers only.
+class PendingCheckpointIO(TorchCheckpointIO):
+    """Keeps checkpoints in memory until they are written; reads tensors and plain containers only.
 
     Lightning's own writes to the system's temporary folder and moves from there: never flushed to disk, and copied,
     which a kill can interrupt, where that folder is on another file system.
@@ -36,32 +36,32 @@ class HeldCheckpointIO(TorchCheckpointIO):
 
     def __init__(self) -> None:
         super().__init__()
-        self.held: dict[Path, dict[str, Any]] = {}
+        self.pending: dict[Path, dict[str, Any]] = {}
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
-        """Holds a copy, in the host's memory."""
-        self.held[Path(path)] = apply_to_collection(checkpoint, torch.Tensor, lambda one: one.to("cpu", copy=True))
+        """Keeps a copy, in the host's memory."""
+        self.pending[Path(path)] = apply_to_collection(checkpoint, torch.Tensor, lambda one: one.to("cpu", copy=True))
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """See `load`."""
         return load(Path(path), map_location)
 
     def write(self) -> None:
-        """Writes what is held, once: not again where that fails. Each file is replaced whole, or left as it was.
+        """Writes the pending ones, once: not again where that fails. Each file is replaced whole, or left as it was.
 
         BEST first: from LAST on, no epoch is repeated. Of LAST, the one before it is kept.
         """
-        held, self.held = self.held, {}
-        for path in sorted(held, key=lambda path: path.name == LAST):
+        pending, self.pending = self.pending, {}
+        for path in sorted(pending, key=lambda path: path.name == LAST):
             if path.name == LAST:
                 _keep_before(path)
-            _save(held[path], path)
+            _save(pending[path], path)
 
 
 class EpochCheckpoint(Checkpoint):
-    """Holds `last.ckpt` after every epoch, and `best.ckpt` of the most accurate so far, and writes them by time.
+    """Keeps `last.ckpt` after every epoch, and `best.ckpt` of the most accurate so far, and writes them by time.
 
     They are written at the end of the first epoch, of the last one, and of each that ends INTERVAL seconds or more
     after the last writing, and when the run is interrupted: a kill loses the current epoch and less than INTERVAL
@@ -75,11 +75,11 @@ class EpochCheckpoint(Checkpoint):
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.files = folder, HeldCheckpointIO()
+        self.folder, self.files = folder, PendingCheckpointIO()
         self.written: float | None = None  # when
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Holds the epoch's checkpoints, after its evaluation, and writes them if it is time."""
+        """Keeps the epoch's checkpoints, after its evaluation, and writes them if it is time."""
         assert isinstance(module, CapsuleModule)
         accuracies = [row[f"{module.planned.eval_split}_accuracy"] for row in module.history]
         if accuracies[-1] > max(accuracies[:-1], default=-1):
@@ -91,7 +91,7 @@ class EpochCheckpoint(Checkpoint):
             self.written = time.monotonic()
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """Writes what is held: an interrupted run continues after its last whole epoch."""
+        """Writes what is pending: an interrupted run continues after its last whole epoch."""
         self.files.write()
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def provenance(
         "ended": _now(),
         "resumed_after_epochs": resumed,
         "python": platform.python_version(),
-        "libraries": {name: found for name in LIBRARIES if (found := _version(name))},
+        "libraries": {name: version(name) for name in LIBRARIES},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
         "processes": processes,
         "threads": torch.get_num_threads(),
@@ -54,12 +54,7 @@ def provenance(
 
 def processor() -> str:
     """The name of the processor, where the system has it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    return _listed("cpuinfo", "model name") or platform.processor() or platform.machine()
 
 
 def peak_memory_mb(device: torch.device) -> dict[str, float | None]:
@@ -70,7 +65,7 @@ def peak_memory_mb(device: torch.device) -> dict[str, float | None]:
 
 def host_peak() -> int:
     """The peak of this process's memory, in bytes."""
-    if peak := _kilobytes("self/status", "VmHWM"):  # getrusage's begins with that of the program that started this one
+    if peak := _bytes("self/status", "VmHWM"):  # getrusage's begins with that of the program that started this one
         return peak
     import resource  # which Windows lacks
 
@@ -78,12 +73,17 @@ def host_peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _kilobytes(path: str, key: str) -> int | None:
-    """A number of a file in /proc that is given in kB, in bytes; None on other systems."""
+def _listed(path: str, key: str) -> str:
+    """The first value of a key in a file in /proc; empty on systems without."""
     with suppress(OSError):
-        if found := re.search(rf"{key}:\s+(\d+) kB", Path("/proc", path).read_text()):
-            return int(found[1]) * 1024
-    return None
+        if match := re.search(rf"^{key}\s*: *(.*)", Path("/proc", path).read_text(), re.MULTILINE):
+            return match[1].strip()
+    return ""
+
+
+def _bytes(path: str, key: str) -> int:
+    """The same, given in kB, in bytes; 0 on systems without."""
+    return 1024 * int(_listed(path, key).removesuffix(" kB") or 0)
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
@@ -101,8 +101,8 @@ def within_free_memory() -> Iterator[None]:
     """Within a block, an operation that takes more than four fifths of the host's free memory raises an error: Linux
     promises more memory than it has, and kills who uses it.
     """
-    free, used = (_kilobytes(path, key) for path, key in (("meminfo", "MemAvailable"), ("self/status", "VmData")))
-    if free is None or used is None:
+    free, used = _bytes("meminfo", "MemAvailable"), _bytes("self/status", "VmData")
+    if not free:
         yield
         return
     import resource  # which Windows lacks
@@ -137,13 +137,6 @@ def keep_freed_memory() -> None:
 def _now() -> str:
     """The time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _commit() -> tuple[str | None, bool | None]:

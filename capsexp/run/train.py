@@ -5,8 +5,8 @@ import os
 import traceback
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from functools import partial
 from subprocess import CalledProcessError
 
@@ -30,7 +30,6 @@ from capsexp.run import environment, records
 from capsexp.run.build import build, count_parameters
 from capsexp.run.checkpoints import EpochCheckpoint, best_epoch, drop_optimizer, load, resumable
 from capsexp.run.distributed import OwnSignals, check_splittable
-from capsexp.run.environment import is_out_of_memory, within_free_memory
 from capsexp.run.loggers import EpochLogger, make_loggers
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import EagerStep, make_optimizer
@@ -91,6 +90,8 @@ def train(
         if first_process:
             with naming(planned.folder):
                 drop_optimizer(planned.folder)  # before the record, after which nothing looks here again
+    except SystemExit:  # Lightning's answer to Ctrl-C
+        raise KeyboardInterrupt from None
     except Exception as failure:
         if not _is_of_device(failure):
             raise
@@ -149,7 +150,7 @@ def _is_of_device(error: Exception) -> bool:
 def _what_fits(module: CapsuleModule, error: Exception) -> str:
     """The largest batch that fits the memory, in words, after an error for lack of it; measured by trying."""
     planned, config = module.planned, module.planned.config
-    if planned.processes > 1 or not is_out_of_memory(error):
+    if planned.processes > 1 or not environment.is_out_of_memory(error):
         return ""
     traceback.clear_frames(error.__traceback__)  # they refer to the tensors of the step that failed
     vars(module).pop("step", None)  # and this to its CUDA graph
@@ -162,12 +163,12 @@ def _what_fits(module: CapsuleModule, error: Exception) -> str:
             with torch.autocast(planned.device.type, torch.bfloat16, enabled=planned.precision == "bf16"):
                 act(Batch(pixels, labels))
         except Exception as failure:
-            if not is_out_of_memory(failure):
+            if not environment.is_out_of_memory(failure):
                 raise
             return True
         return False
 
-    with suppress(Exception), within_free_memory():
+    with suppress(Exception), environment.within_free_memory():
         module.to(planned.device).train()  # Lightning has moved it to the CPU
         step = EagerStep(module.loss_and_scores, Tensor.backward, make_optimizer(module.parameters(), config.optim))
         for key, batch, act in (
@@ -227,7 +228,7 @@ def _fit_and_test(
     loggers: Sequence[Logger] = (),
 ) -> float | None:
     """Trains; gives, under protocol heldout, the test accuracy of the best epoch in percent."""
-    with naming(planned.folder), _interruptible(), warnings.catch_warnings():
+    with naming(planned.folder), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="pytorch_lightning")
         trainer = make_trainer(planned, callbacks, loggers)
         _fit(planned, trainer, module, data, log)
@@ -262,15 +263,6 @@ def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: Capsul
             data.place(planned.device)
             return
     trainer.fit(module, datamodule=data, ckpt_path=path)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Turns SystemExit, with which Lightning answers Ctrl-C, back into KeyboardInterrupt."""
-    try:
-        yield
-    except SystemExit:
-        raise KeyboardInterrupt from None
 
 
 def _finite(row: records.Json) -> records.Json:

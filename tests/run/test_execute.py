@@ -29,7 +29,7 @@ from capsexp.data.source import load
 from capsexp.errors import InputError, RunError
 from capsexp.evaluate.evaluation import evaluate_split
 from capsexp.run import checkpoints, environment, execute, records
-from capsexp.run.checkpoints import EpochCheckpoint, HeldCheckpointIO
+from capsexp.run.checkpoints import EpochCheckpoint, PendingCheckpointIO
 from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import StepOutput
@@ -280,12 +280,12 @@ def test_the_best_weights_are_written_before_the_history_that_has_their_accuracy
 
 
 def test_checkpoints_of_a_gpu_are_kept_in_the_hosts_memory_and_as_they_were() -> None:
-    files, state = HeldCheckpointIO(), torch.zeros(3)
+    files, state = PendingCheckpointIO(), torch.zeros(3)
     with FakeTensorMode():
         weights = torch.empty(3, device="cuda")
     files.save_checkpoint({"optimizer_states": [{"state": {0: {"exp_avg": weights, "step": state}}}]}, LAST)
     state += 1
-    kept = files.held[Path(LAST)]["optimizer_states"][0]["state"][0]
+    kept = files.pending[Path(LAST)]["optimizer_states"][0]["state"][0]
     assert (kept["exp_avg"].device.type, kept["step"].sum()) == ("cpu", 0)
 
 
