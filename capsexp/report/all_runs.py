@@ -100,7 +100,7 @@ COLUMNS = {
         lambda one: Entry(one.run.state, note=one.run.error or "didn't learn" * (one.run.learned is False)), "choice"
     ),
     "verdict": RunColumn(lambda one: Entry(parts=one.verdicts), "choice"),
-    "training": RunColumn(lambda one: Entry(str(one.run.setting))),
+    "training": RunColumn(lambda one: Entry(str(one.run.setting)), "choice"),
     "protocol": _text("protocol", "choice"),
     "parameters": _number("parameters", 0),
     "s / epoch": _measure("seconds", 1),

@@ -291,6 +291,7 @@ def test_the_filters_narrow_the_runs_together(open_page: Any, made: Path) -> Non
         "attention",
         "state",
         "verdict",
+        "training",
         "protocol",
     ]
     page.locator("#runs").get_by_label("study").select_option("made_table1")
