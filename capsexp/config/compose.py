@@ -112,6 +112,16 @@ def composed(overrides: list[str]) -> dict[str, Any]:
         raise explained(error, overrides) from error
 
 
+def described(name: str) -> dict[str, Any]:
+    """What conf/data says of a data set; nothing for one that is in no folder of configurations any more."""
+    return _described(searchpath.folders(), name)
+
+
+@cache
+def _described(folders: tuple[Path, ...], name: str) -> dict[str, Any]:
+    return composed([f"data={name}"])["data"] if name in searchpath.choices("data") else {}
+
+
 def _is_value(word: Override) -> bool:
     """Whether a word sets one key to one value, and neither adds nor chooses anything."""
     single = word.type is OverrideType.CHANGE and not word.is_sweep_override() and not word.package

@@ -15,13 +15,13 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capsexp import Log
-from capsexp.config.compose import composed
+from capsexp.config.compose import described
 from capsexp.config.schema import Data, Version
 from capsexp.data.cache import checksums, digest
 from capsexp.data.folder import Folder, place
@@ -114,16 +114,14 @@ def normalization(data: Data, images: "Tensor") -> tuple[list[float], list[float
     import torch
 
     values = torch.arange(256, dtype=torch.float64) / 255
-    shares = torch.stack([plane.flatten().bincount(minlength=256) for plane in images.unbind(1)]).double()
-    shares /= shares.sum(dim=1, keepdim=True)
-    mean = shares @ values
-    found = {"mean": mean.tolist(), "std": (shares @ values.square() - mean.square()).sqrt().tolist()}
-    for key, numbers in found.items():
-        typed = getattr(data, key) or numbers
-        if data.path and max(abs(a - b) for a, b in zip(typed, numbers, strict=True)) > _ROUNDING:
-            raise InputError(f"data.{key}={typed}: must be null, or {[round(number, 4) for number in numbers]}")
-        found[key] = typed
-    return found["mean"], found["std"]
+    counts = torch.stack([plane.flatten().bincount(minlength=256) for plane in images.unbind(1)]).double()
+    frequencies = counts / counts.sum(dim=1, keepdim=True)
+    mean = frequencies @ values
+    std = (frequencies @ values.square() - mean.square()).sqrt()
+    for key, typed, computed in (("mean", data.mean, mean.tolist()), ("std", data.std, std.tolist())):
+        if data.path and typed and max(abs(a - b) for a, b in zip(typed, computed, strict=True)) > _ROUNDING:
+            raise InputError(f"data.{key}={typed}: must be null, or {[round(number, 4) for number in computed]}")
+    return data.mean or mean.tolist(), data.std or std.tolist()
 
 
 def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str, SourceFile], Identity]:
@@ -150,9 +148,9 @@ def _identity(data: Data, version: Version, md5s: Mapping[str, str]) -> Identity
 
 def _located(data: Data, reader: Reader, root: Path, log: Log) -> dict[str, Path]:
     """The path of each of the reader's files; missing ones are downloaded if `data.download` allows it."""
-    found = reader.locate(root)
-    if found.keys() == set(reader.keys):
-        return found
+    files = reader.locate(root)
+    if files.keys() == set(reader.keys):
+        return files
     reason = "data.download is false"
     if data.download:
         log(f"{data.name}: downloading into {root} …")
@@ -161,13 +159,13 @@ def _located(data: Data, reader: Reader, root: Path, log: Log) -> dict[str, Path
             return reader.locate(root)
         except InputError as error:
             reason = str(error)
-    raise InputError(f"{data.name}: {_missing(reader, found, root)}; {reason}")
+    raise InputError(f"{data.name}: {_missing(reader, files, root)}; {reason}")
 
 
-def _missing(reader: Reader, found: Mapping[str, Path], root: Path) -> str:
+def _missing(reader: Reader, files: Mapping[str, Path], root: Path) -> str:
     suffix = f" (or {reader.packed_suffix})" if reader.packed_suffix else ""
-    names = ", ".join(key + suffix for key in reader.keys if key not in found)
-    folder = next(iter(found.values())).parent if found else root / reader.places[0]
+    names = ", ".join(key + suffix for key in reader.keys if key not in files)
+    folder = next(iter(files.values())).parent if files else root / reader.places[0]
     return f"put {names} into {folder} (data.root or CAPSEXP_DATA names the data folder, here {root})"
 
 
@@ -232,9 +230,7 @@ def match(data: Data, paths: Mapping[str, Path], md5s: Mapping[str, str]) -> Ver
 
 def _is_listed(name: str, version: Version) -> bool:
     """Whether conf/ lists a data set's version: its note then stands for these files and no others."""
-    with suppress(InputError):
-        return dataclasses.asdict(version) in composed([f"data={name}"])["data"]["versions"].values()
-    return False
+    return dataclasses.asdict(version) in described(name).get("versions", {}).values()
 
 
 def _names_with(data: Data, key: str, md5: str) -> str:
@@ -246,9 +242,6 @@ def _how_to_accept(data: Data, md5s: Mapping[str, str]) -> str:
     name = next(name for name in ("mine", *(f"mine{i}" for i in range(2, 99))) if name not in data.versions)
     files = ", ".join(f'{key}: "{md5}"' for key, md5 in md5s.items())
     override = f'+data.versions.{name}={{note: "what they are", files: {{{files}}}}}'
-    again = (
-        "delete the set's files to download them again"
-        if data.download
-        else "replace the set's files by the published ones"
-    )
+    fetched = "delete the set's files to download them again"
+    again = fetched if data.download else "replace the set's files by the published ones"
     return f"{again}; or, to use these files as they are, append {shlex.quote(override)}"

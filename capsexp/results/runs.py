@@ -211,7 +211,7 @@ def run_of(record: Record) -> Run:
         measures = _paper_measures(record, columns, images) if paper else {"accuracy": record.heldout_accuracy}
     commits = filter(None, provenance.get("commits") or [provenance.get("commit")])
     return Run(
-        name=records.run_name(identity),
+        name=records.name_of(identity),
         key=record.key,
         condition=studies.condition_of(identity),
         setting=Setting.of(identity),

@@ -38,7 +38,7 @@ class Plan:
     @cached_property  # a sweep compares the names of all its runs twice a second
     def name(self) -> str:
         """`model-data-key`."""
-        return records.run_name(self.identity)
+        return records.name_of(self.identity)
 
     @property
     def path(self) -> Path:

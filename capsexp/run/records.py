@@ -157,7 +157,7 @@ def key_of(identity: Json) -> str:
     return hashlib.sha256(_canonical(identity)).hexdigest()[:16]
 
 
-def run_name(identity: Json) -> str:
+def name_of(identity: Json) -> str:
     """`model-data-key`: the name of a run's record and of its folder."""
     return f"{identity['model'][NAME]}-{identity['data'][NAME]}-{key_of(identity)}"
 
@@ -200,10 +200,9 @@ def read(path: Path) -> Record:
                 raise ValueError(f"more than {_MOST_BYTES:,} bytes")
             text = stream.read()  # reading at most so many would allocate them, where memory may be short
         content = json.loads(text.decode(), parse_int=_whole_number)
-        digest = content.pop("digest")
-        found = _digest(content)
+        intact = content.pop("digest") == _digest(content)
         record: Record = check_dataclass(Record, content)
-        problem = "its contents don't match its digest" if digest != found else _contradiction(record)
+        problem = _contradiction(record) if intact else "its contents don't match its digest"
     except FileNotFoundError:
         raise InputError(f"{path}: no such record") from None
     except OSError as error:
@@ -293,8 +292,8 @@ def _contradiction(record: Record) -> str | None:
     accuracies = [value for epoch in epochs for name, value in epoch.items() if name.endswith("_accuracy")]
     if not all(0 <= accuracy <= 100 for accuracy in (*accuracies, tested or 0.0, chance or 0.0)):
         return "an accuracy isn't between 0 and 100 %"
-    said = record.max_accuracy, record.first_epoch_to_max, record.last_accuracy, record.seconds_per_epoch
-    if said != (maximum if paper else None, first, last if paper else None, seconds):
+    stored = record.max_accuracy, record.first_epoch_to_max, record.last_accuracy, record.seconds_per_epoch
+    if stored != (maximum if paper else None, first, last if paper else None, seconds):
         return "its maximum, last or seconds aren't those of its epochs"
     if (tested is not None) != (done and not paper) or (record.error is None) != done:
         return f"its results aren't those of a {record.status} run of protocol {identity['protocol']}"
@@ -354,8 +353,8 @@ def _different(part: Json, whole: Json, where: str = "") -> str | None:
     for key, value in part.items():
         other = whole.get(key)
         if isinstance(value, dict) and isinstance(other, dict):
-            if found := _different(value, other, f"{where}{key}."):
-                return found
+            if different := _different(value, other, f"{where}{key}."):
+                return different
         elif value != other:
             return where + key
     return None
@@ -373,11 +372,8 @@ def _left_out(record: Record) -> str | None:
 
 def _section(section: Any) -> Json:
     """A dataclass's values, without those at a default."""
-    made = dataclasses.MISSING
-    defaults = {
-        field.name: field.default if field.default_factory is made else field.default_factory()
-        for field in dataclasses.fields(section)
-    }
+    fields, none = dataclasses.fields(section), dataclasses.MISSING
+    defaults = {one.name: one.default if one.default_factory is none else one.default_factory() for one in fields}
     return {name: value for name, default in defaults.items() if (value := getattr(section, name)) != default}
 
 

@@ -5,11 +5,9 @@ Numbers of two settings never stand in one cell.
 
 import re
 from dataclasses import dataclass, field
-from functools import cache
 
 from capsexp.config.checks import NAME
-from capsexp.config.compose import composed
-from capsexp.config.searchpath import choices
+from capsexp.config.compose import described
 from capsexp.run.records import Json
 
 
@@ -112,19 +110,12 @@ def tested_images(identity: Json) -> int | None:
 def has_official_test_set(identity: Json) -> bool:
     """Whether everybody tests on the same images; otherwise another experimenter's would be others."""
     own = _note(identity["data"]) or identity["budget"]["test_images"] is not None
-    return not own and _described(identity["data"][NAME]).get("official") is True
+    return not own and described(identity["data"][NAME]).get("official") is True
 
 
 def title(name: str) -> str:
     """A data set's name in tables."""
-    return _described(name).get("title") or name
-
-
-@cache
-def _described(name: str) -> Json:
-    """What conf/data says of a data set; nothing for one that is in no folder of configurations any more."""
-    described: Json = composed([f"data={name}"])["data"] if name in choices("data") else {}
-    return described
+    return described(name).get("title") or name
 
 
 def _note(data: Json) -> str | None:
@@ -155,5 +146,5 @@ def _images(data: Json) -> tuple[int, int] | None:
         views = 72 * data["classes"]
         tested = round(views * data["reader"].get("test_fraction", 0.1))
         return views - tested, tested
-    images = _described(data[NAME]).get("images")
+    images = described(data[NAME]).get("images")
     return (images[0], images[1]) if images else None

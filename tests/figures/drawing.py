@@ -12,7 +12,7 @@ from capsexp.figures import catalogue
 from capsexp.figures.sources import Sources
 from capsexp.figures.style import PaperFigure
 from capsexp.results import runs
-from capsexp.run.records import Record, run_name
+from capsexp.run.records import Record, name_of
 from capsexp.study import studies
 
 UNDRAWN = ("(no runs)", "(not drawn)")
@@ -48,7 +48,7 @@ def drawn(name: str, made: Sources) -> PaperFigure:
 
 def folder(made: Sources, record: Record) -> Path:
     """The logs of a run."""
-    return made.logs / run_name(record.identity)
+    return made.logs / name_of(record.identity)
 
 
 def labels(axis: Axes) -> list[str]:

@@ -265,7 +265,7 @@ def test_a_missing_record_is_named(tmp_path: Path) -> None:
 def test_the_committed_records_are_whole() -> None:
     for path in committed_records():
         record = records.read(path)
-        assert path.stem == records.run_name(record.identity)
+        assert path.stem == records.name_of(record.identity)
         assert record.max_accuracy == max(row["test_accuracy"] for row in record.epochs)
 
 
