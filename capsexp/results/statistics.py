@@ -221,7 +221,7 @@ def judge_printed(predicted: Estimate, printed: Interval, margin: float) -> tupl
 
 def judge_direction(estimate: Estimate, direction: Direction, *, ceiling: bool = False) -> tuple[Answer, float]:
     """Whether there is the claimed increase or decrease, and the p-value of the test that the effect is 0."""
-    low, high = _towards(estimate.interval(), 1 if direction == "increase" else -1)
+    low, high = _towards(estimate, direction).interval()
     undecided: Answer = "ceiling" if ceiling else "open"
     return "supported" if low > ZERO else "contradicted" if high < -ZERO else undecided, estimate.p_value(0)
 
@@ -248,11 +248,11 @@ def judge_absence(estimate: Estimate, excluded: Direction, margin: float) -> tup
     Raises ValueError for a margin that isn't positive.
     """
     _check_margin(margin)
-    sign = 1 if excluded == "increase" else -1
-    p_value = estimate.p_value(sign * margin)
-    if _towards(estimate.interval(ONE_SIDED), sign)[1] < margin:
+    towards = _towards(estimate, excluded)
+    p_value = towards.p_value(margin)
+    if towards.interval(ONE_SIDED)[1] < margin:
         return "supported", p_value / 2
-    return "contradicted" if _towards(estimate.interval(), sign)[0] > margin else "open", p_value
+    return "contradicted" if towards.interval()[0] > margin else "open", p_value
 
 
 def seeds_to_decide(size: float, terms: Sequence[Term], images: float, level: float) -> int | None:
@@ -316,10 +316,9 @@ def _is_unstable(own: Spread, shared: Spread | None) -> bool:
     return bool(fdtrc(own.degrees, shared.degrees, ratio) < UNSTABLE)
 
 
-def _towards(interval: Interval, sign: float) -> Interval:
-    """An interval of an effect, seen in the direction of the sign."""
-    low, high = interval
-    return (low, high) if sign > 0 else (-high, -low)
+def _towards(estimate: Estimate, direction: Direction) -> Estimate:
+    """An effect, positive in this direction."""
+    return estimate if direction == "increase" else replace(estimate, value=-estimate.value)
 
 
 @cache

@@ -57,11 +57,9 @@ def _take_in(options: argparse.Namespace) -> list[str]:
     from capsexp.results import runs
 
     taken, kept, refused = runs.take_in(options.take_in, options.results)
-    for path in taken:
-        print(f"took {path}")
-    print(
-        f"{plural(len(taken), 'record')} taken in from {options.take_in}, {len(kept)} were here, {len(refused)} refused"
-    )
+    sys.stdout.writelines(f"took {path}\n" for path in taken)
+    others = f"{len(kept)} were here, {len(refused)} refused"
+    print(f"{plural(len(taken), 'record')} taken in from {options.take_in}, {others}")
     return refused
 
 
