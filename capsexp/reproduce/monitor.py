@@ -163,7 +163,7 @@ def short_names(jobs: Sequence[Job]) -> dict[str, str]:
 
 
 def remaining(jobs: Sequence[Job], at_a_time: int) -> float | None:
-    """Seconds left, from the seconds an epoch of runs of the same network and data, or of all; None: unknown."""
+    """Seconds left, from the seconds per epoch of runs of the same network and data, or of all; None: unknown."""
     measured: dict[object, list[float]] = defaultdict(list)
     for job in jobs:
         if job.progress.seconds is not None:

@@ -1,4 +1,4 @@
-"""A run's progress: a bar on a terminal, a plain line an epoch elsewhere."""
+"""A run's progress: a bar on a terminal, a plain line per epoch elsewhere."""
 
 import sys
 import time
@@ -22,7 +22,7 @@ from capsexp.run.records import epoch_seconds
 
 
 class EpochLines(Callback):
-    """A line on the training images, and one an epoch: loss, accuracy, the maximum so far, seconds, time left."""
+    """A line on the training images, and one per epoch: loss, accuracy, the maximum so far, seconds, time left."""
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Prints how much is trained: the images of an epoch can be fewer than the data set has."""

@@ -260,7 +260,7 @@ def _accuracies(record: Record) -> str:
 
 
 def summary(epochs: list[Json], split: str) -> tuple[float | None, int | None, float | None, float | None]:
-    """Maximum accuracy on a split, the first epoch that reaches it, the last accuracy, the median seconds an epoch."""
+    """Maximum accuracy on a split, the first epoch that reaches it, the last accuracy, the median seconds per epoch."""
     if not epochs:
         return None, None, None, None
     accuracies = [epoch[f"{split}_accuracy"] for epoch in epochs]
