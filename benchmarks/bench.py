@@ -10,7 +10,6 @@ same work, so that the TFLOP/s compare times. Then epochs with their evaluation,
 """
 
 import argparse
-import ctypes
 import json
 import os
 import re
@@ -19,7 +18,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -39,6 +37,7 @@ from capsexp.run.environment import (
     is_out_of_memory,
     keep_freed_memory,
     processor,
+    return_freed_memory,
     within_free_memory,
 )
 from capsexp.run.module import CapsuleModule
@@ -241,14 +240,8 @@ def _case(index: int, options: argparse.Namespace) -> list[Steps]:
     batch = steps["fast"][1].optim.batch_size
     operations = counter.get_total_flops()
     steps.clear()
-    _return_freed_memory()
+    return_freed_memory()
     return [Steps(name, way, seconds[way], first[way], memory[way], operations, batch) for way in ways]
-
-
-def _return_freed_memory() -> None:
-    """Gives the system the freed memory back that malloc keeps."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _timed(act: Callable[[], object]) -> float:

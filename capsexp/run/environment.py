@@ -91,7 +91,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
     Torch's allocator on the host and a CUDA context that can't be made raise errors without a class of their own.
     """
-    texts = "can't allocate memory|bad_alloc|could not create a memory|CUDA error: out of memory"
+    texts = "can't allocate memory|bad_alloc|could not create a (memory|primitive)|CUDA error: out of memory"
     named = isinstance(error, RuntimeError) and re.search(texts, str(error))
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(named)
 
@@ -132,6 +132,12 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def return_freed_memory() -> None:
+    """Returns the freed memory that malloc keeps to the system."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _now() -> str:

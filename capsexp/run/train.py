@@ -156,15 +156,14 @@ def _what_fits(module: CapsuleModule, error: Exception) -> str:
     vars(module).pop("step", None)  # and this to its CUDA graph
 
     def lacks(act: Callable[[Batch], object], images: int) -> bool:
+        environment.return_freed_memory()  # of a larger batch, in pieces that this one may not fit
         side, classes = config.data.size, [config.data.classes] * is_multilabel(config.data)
         pixels = torch.zeros(images, config.data.channels, side, side, device=planned.device)
         labels = torch.zeros(images, *classes, dtype=torch.int64, device=planned.device)
         try:
             with torch.autocast(planned.device.type, torch.bfloat16, enabled=planned.precision == "bf16"):
                 act(Batch(pixels, labels))
-        except Exception as failure:
-            if not environment.is_out_of_memory(failure):
-                raise
+        except (RuntimeError, MemoryError):  # oneDNN's has no word of memory
             return True
         return False
 
@@ -177,7 +176,7 @@ def _what_fits(module: CapsuleModule, error: Exception) -> str:
         ):
             largest = bisect_left(range(1, batch + 1), True, key=partial(lacks, act))
             if largest < batch:
-                return f"; {key}={largest} fits" if largest else "; no batch fits, of one image neither"
+                return f"; {key}={largest} fits" if largest else ""
     return ""
 
 
