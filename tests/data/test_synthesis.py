@@ -21,7 +21,6 @@ from capsexp.data.synthesis import (
     Placement,
     Synthesis,
     free_shifts,
-    make_synthesis,
     overlaid,
     transformed,
 )
@@ -369,9 +368,8 @@ def test_a_canvas_smaller_than_the_digits_is_refused() -> None:
 
 def test_a_class_that_is_no_synthesis_is_refused() -> None:
     target = "capsexp.data.sample.Sample"
-    config = composed_config("data=mnist_sample", f"+data.synthesis={{name: sample, _target_: {target}}}")
-    with pytest.raises(InputError, match=r"must be a capsexp.data.synthesis.Synthesis"):
-        make_synthesis(config.data)
+    with pytest.raises(InputError, match=r"must be a class derived from capsexp.data.synthesis.Synthesis"):
+        composed_config("data=mnist_sample", f"+data.synthesis={{name: sample, _target_: {target}}}")
 
 
 @pytest.mark.parametrize(
