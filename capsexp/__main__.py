@@ -19,7 +19,7 @@ from hydra.core.utils import JobReturn
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from capsexp.cli import end_with, handle_signals, report, wrong_option
+from capsexp.cli import end_with, handle_signals, print_line, report, wrong_option
 from capsexp.config import compose, searchpath
 from capsexp.config.checks import nearest
 from capsexp.config.schema import Config, check, without_effect
@@ -61,7 +61,7 @@ def task(composed: DictConfig) -> "Record | CapsexpError | float | None":
         if _is_optimised(hydra_config) and (problem := _problem_of_objective(config, hydra_config)):
             raise SystemExit(report(InputError(problem), overrides).exit_code)  # an error would be one trial's alone
         for line in without_effect(config, overrides):
-            print(line, flush=True)
+            print_line(line)
         from capsexp.run.execute import run, wait_until_free  # torch takes seconds to import: only for what is valid
 
         if hydra_config.mode is RunMode.MULTIRUN:

@@ -3,8 +3,10 @@
 import argparse
 import os
 import re
+import shutil
 import signal
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -137,6 +139,12 @@ class _Help(argparse.HelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         fill = super()._fill_text
         return "\n\n".join(part if "\n " in part else fill(part, width, indent) for part in text.split("\n\n"))
+
+
+def print_line(line: str) -> None:
+    """Prints a line for the user at once, on a terminal broken between words."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    print(textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False), flush=True)
 
 
 def folder(text: str) -> Path:

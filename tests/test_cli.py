@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import ROOT, Program
 
-from capsexp.cli import Parser, end_with
+from capsexp.cli import Parser, end_with, print_line
 from capsexp.errors import InputError, RunError, TrainingError
 
 Main = Callable[[list[str]], int | None]
@@ -154,3 +154,15 @@ def test_help_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     lines = Parser("Words of a sentence. " * 9 + "\n\n" + listed.strip()).format_help().splitlines()
     assert max(len(line) for line in lines if not line.startswith("  a ")) <= 50
     assert listed.splitlines()[1].rstrip() in lines
+
+
+def test_a_line_is_broken_between_words_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "capsnet-mnist-047117: finished already, maximum test accuracy 99.50 %"
+    print_line(line)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    print_line(line)
+    whole, *parts = capsys.readouterr().out.splitlines()
+    assert (whole, " ".join(parts), len(parts)) == (line, line, 2)

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 
+from capsexp.cli import print_line
 from capsexp.data.loader import BatchGroups
 from capsexp.errors import INTERRUPTED, BusyError, CapsexpError, RunError, TrainingError, first_line
 from capsexp.reproduce.planning import Job, Progress
@@ -124,14 +125,14 @@ def _train(planned: Plan, device: int | None, threads: int, messages: Connection
     trainer = replace(planned.config.trainer, threads=threads, progress="lines")
     try:
         planned = replace(planned, config=replace(planned.config, trainer=trainer))
-        record = execute(planned, _log, [_Reporter(messages)])
+        record = execute(planned, callbacks=[_Reporter(messages)])
         messages.send(Result("finished", result_line(record)))
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except BusyError:
         messages.send(Result("busy"))
     except CapsexpError as error:
-        _log(f"error: {error}")
+        print_line(f"error: {error}")
         reason = error.reason if isinstance(error, TrainingError) else str(error)
         messages.send(Result("failed", reason, is_out_of_memory(error.__cause__)))
         raise SystemExit(error.exit_code) from None
@@ -175,10 +176,6 @@ def _redirect_output(path: Path) -> None:
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     os.close(descriptor)
-
-
-def _log(line: str) -> None:
-    print(line, flush=True)
 
 
 def _cause(exit_code: int) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from capsexp import Log
+from capsexp.cli import print_line
 from capsexp.config.schema import Config
 from capsexp.errors import BusyError, InputError
 from capsexp.files import check_writable, naming, remove_parts
@@ -24,7 +25,7 @@ _LOCKED = 2.0  # seconds until a lock is checked again
 def run(
     config: Config,
     command: str | None = None,
-    log: Log = print,
+    log: Log = print_line,
     callbacks: "Sequence[Callback]" = (),
 ) -> records.Record:
     """The record of a run: see `execute`.
@@ -38,7 +39,7 @@ def run(
     return execute(plan(config, command), log, callbacks)
 
 
-def execute(planned: Plan, log: Log = print, callbacks: "Sequence[Callback]" = ()) -> records.Record:
+def execute(planned: Plan, log: Log = print_line, callbacks: "Sequence[Callback]" = ()) -> records.Record:
     """The record of a planned run, which is trained, resumed, or finished already.
 
     Raises InputError for what the user can correct before the training, BusyError when another process trains the run,
@@ -89,7 +90,7 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def wait_until_free(config: Config, log: Log = print) -> None:
+def wait_until_free(config: Config, log: Log = print_line) -> None:
     """Waits while another process trains the run."""
     planned = plan(config)
     if is_locked(planned.folder):

@@ -16,6 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from capsexp.cli import print_line
 from capsexp.data.loader import Batch, BatchGroups
 from capsexp.run.module import CapsuleModule
 from capsexp.run.records import epoch_seconds
@@ -39,7 +40,7 @@ class EpochLines(Callback):
 
     def show(self, line: str) -> None:
         """Prints a line."""
-        print(line, flush=True)
+        print_line(line)
 
 
 class EpochBar(EpochLines):
@@ -116,12 +117,14 @@ def epoch_line(module: CapsuleModule) -> str:
 
 
 def duration(seconds: float) -> str:
-    """45 s, 12 min, 3 h 20 min."""
+    """45 s, 12 min, 3 h 20 min, 51 days."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:
         return f"{seconds / 60:.0f} min"
-    return time.strftime(f"{int(seconds // 3600)} h %M min", time.gmtime(seconds))
+    if seconds < 48 * 3600:
+        return time.strftime(f"{int(seconds // 3600)} h %M min", time.gmtime(seconds))
+    return f"{seconds / 86400:.0f} days"
 
 
 def _description(module: CapsuleModule) -> str:

@@ -11,7 +11,7 @@ from capsexp.data.loader import BatchGroups, DeviceLoader
 from capsexp.run.build import build
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import plan
-from capsexp.run.progress import make_progress
+from capsexp.run.progress import duration, make_progress
 
 
 @pytest.mark.parametrize("kind", ["lines", "bar"])
@@ -32,3 +32,10 @@ def test_a_run_prints_how_much_it_trains(
     callback.on_train_start(trainer, module)
     callback.on_exception(trainer, module, KeyboardInterrupt())
     assert f"trains {built.parameters:,} parameters on {expected} batches an epoch" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(89, "89 s"), (5399, "90 min"), (172_740, "47 h 59 min"), (4_406_400, "51 days")]
+)
+def test_durations_are_in_the_unit_that_says_most(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
