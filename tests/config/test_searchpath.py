@@ -194,7 +194,7 @@ def test_a_mistake_is_one_line(typed: str, line: str, package: Path, program: Pr
         (
             "model/other.yaml",
             "a: " + "[" * 5000 + "]" * 5000,
-            "conf/model/other.yaml: can't be read: maximum recursion",
+            "conf/model/other.yaml: has groups or lists more than 50 deep in each other",
         ),
         (
             "model/small_capsnet.yaml",
