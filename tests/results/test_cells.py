@@ -49,6 +49,14 @@ def test_a_single_run_has_the_spread_of_other_networks_and_no_verdict() -> None:
     assert (found.degrees, found.verdict) == (pytest.approx(degrees), "open (one run)")
 
 
+def test_equal_first_epochs_spread_as_much_as_their_rounding() -> None:
+    """An epoch is rounded to a whole one: a variance of 1/12, on the scale of logarithms 1 / (12 · 2²)."""
+    twice = [run(PLAIN, seed, [1.0, 9.0, 2.0]) for seed in range(2)]
+    found = cell(results(study(measures=["accuracy", "first_epoch"]), twice), "A", "first_epoch")
+    half = stats.t.ppf(0.975, 1) * sqrt(1 / 48) * sqrt(1 + 1 / 2)
+    assert (found.mean, found.high) == (2, pytest.approx(2 * exp(half)))
+
+
 @pytest.mark.parametrize("other", [[], [99.8]])
 def test_single_runs_have_no_spread(other: list[float]) -> None:
     found = cell(results(study(), [*runs(PLAIN, [99.7]), *runs(CBAM, other)]), "A")
