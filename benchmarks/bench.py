@@ -222,9 +222,10 @@ def _case(index: int, options: argparse.Namespace) -> list[Steps]:
         before = _start_peak() if cuda else 0
         try:
             steps[way] = _step(case, way, options)
-            with FlopCounterMode(display=False) as counter:  # the last
-                first[way] = _timed(steps[way][0])
-            for _ in range(WARM_UP + 1 if cuda else 1):
+            first[way] = _timed(steps[way][0])
+            with FlopCounterMode(display=False) as counter:  # of the last way; its hooks would fail a fast path's proof
+                steps[way][0]()
+            for _ in range(WARM_UP if cuda else 0):
                 steps[way][0]()
         except torch.OutOfMemoryError:
             print(f"{name}, {way}: doesn't fit the memory", file=sys.stderr)

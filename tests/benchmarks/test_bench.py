@@ -84,6 +84,21 @@ def test_a_routing_that_does_not_fit_the_memory_is_left_out(bench: ModuleType, m
     assert bench._case(0, bench._options([])) == []
 
 
+def test_operations_are_counted_in_another_step_than_the_first(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under a counter's hooks autograd refuses the proof of a fast path: the reference would be timed in its place."""
+    hooked: list[bool] = []
+
+    def step(case: str, way: str, options: object) -> tuple[Callable[[], None], Config]:
+        return lambda: hooked.append(bool(torch.nn.modules.module._global_forward_pre_hooks)), bench._config(case, [])
+
+    monkeypatch.setattr(bench, "_memory", lambda index, way, options: {"fast": 1.0}.get(way))
+    monkeypatch.setattr(bench, "_step", step)
+    bench._case(0, bench._options(["--rounds=1"]))
+    assert hooked == [False, True, False]
+
+
 @pytest.mark.parametrize(("too_large", "ways"), [("reference", ["fast"]), ("fast", [])])
 def test_a_way_that_does_not_fit_a_gpu_loses_nothing_else(
     too_large: str, ways: list[str], bench: ModuleType, monkeypatch: pytest.MonkeyPatch
