@@ -25,10 +25,10 @@ def made() -> Results:
     claims = [
         claim(text="ours", claimed="+9", ours=True),
         claim(text="on SVHN", pairs=[["S", "T"]]),  # no size: what the rows' numbers give
+        claim(text="another network", claimed="+1.5", pairs=[["N", "B"]]),
         claim(text="unsized"),
         claim(text="sized", claimed="+1.5"),
         claim(text="the reverse", claimed="+1.5", pairs=[["B", "A"]]),
-        claim(text="another network", claimed="+1.5", pairs=[["N", "B"]]),
         claim(text="epochs", measure="first_epoch", estimate="relative"),
         claim(text="larger", claimed="+2.5", pairs=[["F", "G"]]),
     ]
