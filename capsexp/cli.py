@@ -143,8 +143,10 @@ class _Help(argparse.HelpFormatter):
 
 def print_line(line: str) -> None:
     """Prints a line for the user at once, on a terminal broken between words."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    print(textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False), flush=True)
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+    print(line, flush=True)
 
 
 def folder(text: str) -> Path:

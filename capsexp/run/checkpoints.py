@@ -81,8 +81,7 @@ class EpochCheckpoint(Checkpoint):
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Keeps the epoch's checkpoints, after its evaluation, and writes them if it is time."""
         assert isinstance(module, CapsuleModule)
-        accuracies = [row[f"{module.planned.eval_split}_accuracy"] for row in module.history]
-        if accuracies[-1] > max(accuracies[:-1], default=-1):
+        if module.accuracies[-1] > max(module.accuracies[:-1], default=-1):
             trainer.save_checkpoint(self.folder / BEST, weights_only=True)
         trainer.save_checkpoint(self.folder / LAST)
         due = self.written is None or time.monotonic() - self.written >= INTERVAL
