@@ -201,7 +201,7 @@ def _results(study: Study, matched: Mapping[str, Matched], pools: Pools) -> Resu
 
 
 def differences(comparison: Comparison) -> Table:
-    """A line a pair and measure: A, B, B − A, and the verdict."""
+    """A line per pair and measure: A, B, B − A, and the verdict."""
     several, rows = len(comparison.pairs) > 1, []
     for pair in comparison.pairs:
         claims = [claim for claim in comparison.results.claims if claim.claim.pairs == [[pair.a, pair.b]]]

@@ -51,7 +51,7 @@ class Run:
     censored: bool = False  # the maximum is in the last epoch, so that `first_epoch` and `within` are lower bounds
     curve: Sequence[float] = ()  # the test accuracy in percent after each epoch
     curves: Mapping[str, Sequence[float]] = field(default_factory=dict)  # see `_curves`
-    correct: Json | None = None  # a bit a test image, records.packed, where others would test on other images
+    correct: Json | None = None  # a bit per test image, records.packed, where others would test on other images
     dataset: str  # a digest of the data set and its split
     images: int | None = None  # the test images
     official: bool  # everybody tests on the same images

@@ -71,9 +71,8 @@ ZERO = 1e-10  # what double precision leaves of a difference of 0 between number
 Interval = tuple[float, float]
 Direction = Literal["increase", "decrease"]
 Answer = Literal["supported", "no difference, shown", "contradicted", "ceiling", "open (one run)", "open"]
-Position = Literal[
-    "within", "around", "below", "above"
-]  # of ours beside what is printed: at most the margin wide, wider
+#: Of our interval beside what is printed; the first two contain it: at most the margin wide, wider.
+Position = Literal["within", "around", "below", "above"]
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,7 @@ def percent(right: int, images: int) -> float:
 
 
 def packed(correct: Sequence[bool]) -> str:
-    """A bit a test image, in the order of the images, the first the highest of the first byte: base64."""
+    """A bit per test image, in the order of the images, the first the highest of the first byte: base64."""
     return base64.b64encode(numpy.packbits(correct).tobytes()).decode()
 
 

@@ -103,7 +103,7 @@ def update(files: Mapping[Path, str], check: bool) -> list[Path]:
 
 
 def csv(results: Results) -> str:
-    """A line a row, setting, protocol and measure, with unrounded numbers; lists are separated by blanks.
+    """A line per row, setting, protocol and measure, with unrounded numbers; lists are separated by blanks.
 
     A text that a spreadsheet would take for a formula begins with an apostrophe.
     """

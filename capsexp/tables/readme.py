@@ -131,7 +131,7 @@ def _claims(claims: Sequence[Stated]) -> Table:
 
 
 def _overview(studies: Sequence[Results]) -> Table:
-    """A line a study: how much of it was run, and its verdicts."""
+    """A line per study: how much of it was run, and its verdicts."""
     rows = []
     for results in studies:
         run = summary.rows_run([results]), summary.trainings(results)

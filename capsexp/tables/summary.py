@@ -1,4 +1,4 @@
-"""All studies together: the answer in two sentences, claims and published numbers by verdict, a line a source."""
+"""All studies together: the answer in two sentences, claims and published numbers by verdict, a line per source."""
 
 import re
 from collections import Counter
