@@ -8,10 +8,11 @@
 | inverted | C loops on a CPU, Triton on a GPU, see `inverted`     | without `activations`                           |
 | the two  | the reference in chunks, votes recomputed, see `layers` | elsewhere                                     |
 
-The loops need a compiler, `cc`, and a batch with many votes.
+The loops need a compiler, `cc`, and a batch with many votes. Large convolutions of float32 on a CPU are products of
+discrete Fourier transforms, see `convolution`.
 
-Layers with attention on their votes, and routings of other classes, run as they are. A fast path proves itself before
-it is used, see `proof`.
+Layers with attention on their votes, and routings of other classes, run as they are. A fast path of a routing
+proves itself before it is used, see `proof`.
 """
 
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from capsexp.routing.fast.convolution import FastConv2d
 from capsexp.routing.fast.dynamic import FastDynamicRouting
 from capsexp.routing.fast.em import FastEMRouting
 from capsexp.routing.fast.inverted import FastInvertedRouting
@@ -28,6 +30,7 @@ from capsexp.routing.fast.layers import FastConvCapsules, FastHierarchy, FastLay
 _FAST: dict[type[nn.Module], type[nn.Module]] = {
     fast.__bases__[-1]: fast
     for fast in (
+        FastConv2d,
         FastConvCapsules,
         FastDynamicRouting,
         FastEMRouting,

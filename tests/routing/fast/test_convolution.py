@@ -1,0 +1,89 @@
+"""Convolutions by the transform: the numbers and gradients of nn.Conv2d, and where they are used."""
+
+import pytest
+import torch
+from torch import nn
+
+from capsexp.routing import fast
+from capsexp.routing.fast import convolution
+
+# channels, outputs, kernel, stride, padding, side of the map
+SHAPES = [
+    (3, 5, 9, 2, 0, 20),
+    (2, 3, 9, 2, 0, 21),
+    (4, 6, 5, 1, 2, 11),
+    (3, 4, 4, 3, 1, 14),
+    (2, 3, 3, 3, 0, 11),
+    (2, 3, 2, 3, 0, 11),
+    (1, 1, 1, 1, 0, 5),
+]
+
+
+@pytest.mark.parametrize(("channels", "outputs", "kernel", "stride", "padding", "side"), SHAPES)
+@pytest.mark.parametrize("bias", [True, False])
+def test_numbers_and_gradients_are_the_convolutions(
+    channels: int,
+    outputs: int,
+    kernel: int,
+    stride: int,
+    padding: int,
+    side: int,
+    bias: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(convolution, "WORTHWHILE", 0.0)
+    layer = nn.Conv2d(channels, outputs, kernel, stride, padding, bias=bias)
+    maps = torch.randn(4, channels, side, side, requires_grad=True)
+    read = [maps, *layer.parameters()]
+    expected = layer(maps)
+    by_output = torch.randn_like(expected)
+    gradients = torch.autograd.grad(expected, read, by_output)
+    fast.enable(layer)
+    found = layer(maps)
+    assert by_transform(found)
+    for one, other in zip((found, *torch.autograd.grad(found, read, by_output)), (expected, *gradients), strict=True):
+        assert one.shape == other.shape
+        assert (one - other).norm() < 1e-5 * other.norm()
+
+
+def by_transform(output: torch.Tensor) -> bool:
+    """Whether it is the transform's, without or with a bias."""
+    last = output.grad_fn
+    assert last is not None
+    return "_ConvolutionBackward" in [last.name(), *(one.name() for one, _ in last.next_functions if one is not None)]
+
+
+def transformed(layer: nn.Conv2d, maps: torch.Tensor) -> bool:
+    """Whether the layer, switched to its fast path, computes by the transform."""
+    fast.enable(layer)
+    return by_transform(layer(maps))
+
+
+def test_only_large_kernels_on_many_channels_and_images_are_transformed() -> None:
+    maps = torch.rand(64, 64, 20, 20)
+    assert transformed(nn.Conv2d(64, 256, 9, 2), maps)
+    assert not transformed(nn.Conv2d(64, 256, 9, 2), maps[:1])
+    assert not transformed(nn.Conv2d(64, 256, 1), maps)
+    assert not transformed(nn.Conv2d(1, 256, 9), maps[:, :1])
+
+
+def test_other_convolutions_and_types_are_computed_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolution, "WORTHWHILE", 1e-9)
+    maps = torch.rand(2, 4, 9, 9)
+    assert transformed(nn.Conv2d(4, 4, 3), maps)
+    others = [
+        nn.Conv2d(4, 4, 3, groups=2),
+        nn.Conv2d(4, 4, 3, dilation=2),
+        nn.Conv2d(4, 4, 3, padding="same"),
+        nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect"),
+        nn.Conv2d(4, 4, (3, 1)),
+        nn.Conv2d(4, 4, 3, (1, 2)),
+    ]
+    assert not any(transformed(layer, maps) for layer in others)
+    assert not transformed(nn.Conv2d(4, 4, 3), maps[..., :8])
+    assert not transformed(nn.Conv2d(4, 4, 3), maps[0])
+    assert not transformed(nn.Conv2d(4, 4, 3).double(), maps.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not transformed(nn.Conv2d(4, 4, 3), maps)
+    with pytest.raises(RuntimeError, match="Kernel size"):
+        transformed(nn.Conv2d(4, 4, 11), maps)
