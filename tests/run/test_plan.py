@@ -15,15 +15,23 @@ from capsexp.run import environment, plan
 
 
 @pytest.mark.parametrize(
-    ("machine", "instructions", "precision"),
-    [("x86_64", True, "bf16"), ("x86_64", False, "float32"), ("AMD64", False, "float32")],
+    ("machine", "name", "instructions", "tiles", "precision"),
+    [
+        ("x86_64", "AMD EPYC", True, False, "bf16"),
+        ("x86_64", "Intel(R) Xeon(R) Processor", True, True, "bf16"),
+        ("x86_64", "Intel(R) Xeon(R) Processor", True, False, "float32"),
+        ("x86_64", "AMD EPYC", False, False, "float32"),
+        ("AMD64", "AMD64 Family 25", False, False, "float32"),
+    ],
 )
-def test_an_x86_processor_without_bfloat16_gets_float32(
-    machine: str, instructions: bool, precision: str, monkeypatch: pytest.MonkeyPatch
+def test_an_x86_processor_gets_bfloat16_where_it_is_faster(
+    machine: str, name: str, instructions: bool, tiles: bool, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For torch, every processor with AVX-512 supports bfloat16: without AVX512-BF16 it is emulated."""
     monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(plan, "processor", lambda: name)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
     assert plan.find_device(composed_config("trainer=cpu")) == (torch.device("cpu"), precision)
     assert plan.find_device(composed_config("trainer=cpu", "trainer.precision=bf16"))[1] == "bf16"
@@ -58,7 +66,7 @@ def test_an_arm_mac_without_onednn_gets_float32(monkeypatch: pytest.MonkeyPatch)
 def test_auto_is_float32_for_em_routing_with_the_sum(
     words: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "has_bfloat16", lambda device: True)
+    monkeypatch.setattr(plan, "is_faster_in_bfloat16", lambda device: True)
     assert plan.find_device(composed_config(*words.split()))[1] == precision
 
 
