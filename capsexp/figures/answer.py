@@ -165,19 +165,20 @@ class _Card:
         self._numbers("published", "measured", self.ink, 12)
         if not narrow:
             self.text(582, "trained here", self.soft, 12)
-        top = self.y + 8
         for long in (True, False):
             part = [gain for gain in shown if bool(gain.one.so_far) != long]
-            if part:
-                self.y += 32
-                for line in textwrap.wrap(LONG if long else SHORT, 42 if narrow else 110):
-                    self.text(4, line, self.ink if long else self.soft, weight="bold")
-                    self.y += 16
-                self.y -= 8
+            if not part:
+                continue
+            self.y += 32
+            for line in textwrap.wrap(LONG if long else SHORT, 42 if narrow else 110):
+                self.text(4, line, self.ink if long else self.soft, weight="bold")
+                self.y += 16
+            self.y -= 8
+            top = self.y
             for gain in part:
                 self._row(gain, long)
-        if not narrow:
-            self._grid(top, self.y + 14)
+            if not narrow:
+                self._grid(top, self.y + 2)
         self.y += 30
         for tick in TICKS:
             self.text(self.x(tick), decimal(tick, 0, signed=True), self.soft, 12, "center")
