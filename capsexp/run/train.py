@@ -133,7 +133,7 @@ def train(
             board.finish(record)
         epochs.finish(record)
     if routing_path not in ("reference", "products without votes", "stored votes"):  # nothing compiled
-        log(f"routed by: {routing_path}")
+        log(f"fast paths: {routing_path}")
     log(records.result_line(record))
     log(f"record {planned.path}")
     if tensorboard:

@@ -11,8 +11,8 @@
 The loops need a compiler, `cc`, and a batch with many votes. Large convolutions of float32 on a CPU are products of
 discrete Fourier transforms, see `convolution`.
 
-Layers with attention on their votes, and routings of other classes, run as they are. A fast path of a routing
-proves itself before it is used, see `proof`.
+Layers with attention on their votes, and routings of other classes, run as they are. A fast path proves itself before
+it is used, see `proof`.
 """
 
 from collections.abc import Iterator
@@ -55,8 +55,8 @@ def disable(network: nn.Module) -> None:
 
 
 def paths(network: nn.Module) -> str:
-    """How the network's layers routed their last batches in training mode: C loops, cc 12.2.0; or reference."""
-    found = {module.path for module in network.modules() if isinstance(module, FastLayer)}
+    """How the network computed its last batches in training mode: C loops, cc 12.2.0; or reference."""
+    found = {module.path for module in network.modules() if isinstance(module, FastLayer | FastConv2d)}
     return "; ".join(sorted(found - {""})) or "reference"
 
 

@@ -6,6 +6,7 @@ product at each frequency, and of a real map's n² frequencies about n²/2 are i
 9 × 9 of stride 2 on 20 × 20, take 832 multiplications for a pair of channels in place of 2,916.
 """
 
+import logging
 import math
 from functools import cache
 from typing import Any
@@ -15,15 +16,28 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+log = logging.getLogger("capsexp")
+
+#: Max relative difference of outputs and gradients from those of nn.Conv2d.
+TOLERANCE = 1e-4
+
 #: Min ratio of a convolution's multiplications to those by the transform, whose tensors are larger than a cache.
 WORTHWHILE = 2.0
 
 
 class FastConv2d(nn.Conv2d):
-    """nn.Conv2d, by the transform where that takes less time."""
+    """nn.Conv2d, by the transform where that takes less time and gives the same numbers.
+
+    `path` says how the last batch in training mode was computed: convolutions by Fourier transform, or nothing.
+    """
+
+    path: str = ""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if not self._applies(input):
+        applies = self._applies(input)
+        if self.training:
+            self.path = "convolutions by Fourier transform" if applies else ""
+        if not applies:
             return super()._conv_forward(input, weight, bias)
         output: Tensor = _Convolution.apply(input, weight, self.stride[0], self.padding[0])  # type: ignore[no-untyped-call]
         return output if bias is None else output + bias[:, None, None]
@@ -38,7 +52,30 @@ class FastConv2d(nn.Conv2d):
         if maps.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
             return False
         side, types = _side(sizes[0], kernel[0], stride[0], padding[0]), {maps.dtype, self.weight.dtype}
-        return types == {torch.float32} and _gain(self.weight.shape, len(maps), stride[0], side) >= WORTHWHILE
+        if types != {torch.float32} or _gain(self.weight.shape, len(maps), stride[0], side) < WORTHWHILE:
+            return False
+        return _holds(self.weight.shape, sizes[0], stride[0], padding[0])
+
+
+@cache
+def _holds(weight: torch.Size, size: int, stride: int, padding: int) -> bool:
+    """Whether the transform gives the outputs and gradients of a direct convolution, for two random maps.
+
+    It doesn't where torch was told to multiply matrices in less than float32.
+    """
+    source = torch.Generator().manual_seed(0)
+    with torch.inference_mode(False), torch.enable_grad():
+        shapes = (2, weight[1], size, size), weight
+        read = maps, kernels = tuple(torch.randn(shape, generator=source).requires_grad_() for shape in shapes)
+        direct = functional.conv2d(maps, kernels, stride=stride, padding=padding)
+        found = _Convolution.apply(*read, stride, padding)  # type: ignore[no-untyped-call]
+        by_output = torch.randn(direct.shape, generator=source)
+        wanted, given = ([output, *torch.autograd.grad(output, read, by_output)] for output in (direct, found))
+    error = max(((one - other).norm() / one.norm()).item() for one, other in zip(wanted, given, strict=True))
+    if holds := error <= TOLERANCE:
+        return holds
+    log.warning(f"convolution {[*weight]} by Fourier transform: differs by {error:.1e}; the direct one is used")
+    return False
 
 
 def _side(side: int, kernel: int, stride: int, padding: int) -> int:

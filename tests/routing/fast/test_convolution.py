@@ -67,6 +67,22 @@ def test_only_large_kernels_on_many_channels_and_images_are_transformed() -> Non
     assert not transformed(nn.Conv2d(1, 256, 9), maps[:, :1])
 
 
+def test_a_transform_with_other_numbers_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    layer, maps = nn.Conv2d(64, 256, 9, 2), torch.rand(64, 64, 20, 20)
+    assert transformed(layer, maps)
+    assert fast.paths(layer) == "convolutions by Fourier transform"
+    monkeypatch.setattr(convolution, "TOLERANCE", 1e-9)
+    convolution._holds.cache_clear()
+    assert not transformed(layer, maps)
+    assert not transformed(layer, maps)
+    assert fast.paths(layer) == "reference"
+    assert [record.message for record in caplog.records if "the direct one is used" in record.message] != []
+    assert len(caplog.records) == 1
+    convolution._holds.cache_clear()
+
+
 def test_other_convolutions_and_types_are_computed_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolution, "WORTHWHILE", 1e-9)
     maps = torch.rand(2, 4, 9, 9)
