@@ -54,27 +54,29 @@ class FastConv2d(nn.Conv2d):
         side, types = _side(sizes[0], kernel[0], stride[0], padding[0]), {maps.dtype, self.weight.dtype}
         if types != {torch.float32} or _gain(self.weight.shape, len(maps), stride[0], side) < WORTHWHILE:
             return False
-        return _holds(self.weight.shape, sizes[0], stride[0], padding[0])
+        return _holds(kernel[0], sizes[0], stride[0], padding[0])
 
 
 @cache
-def _holds(weight: torch.Size, size: int, stride: int, padding: int) -> bool:
-    """Whether the transform gives the outputs and gradients of a direct convolution, for two random maps.
+def _holds(kernel: int, size: int, stride: int, padding: int) -> bool:
+    """Whether the transform gives a direct convolution's outputs and gradients, for two random maps of 16 channels.
 
     It doesn't where torch was told to multiply matrices in less than float32.
     """
     source = torch.Generator().manual_seed(0)
     with torch.inference_mode(False), torch.enable_grad():
-        shapes = (2, weight[1], size, size), weight
-        read = maps, kernels = tuple(torch.randn(shape, generator=source).requires_grad_() for shape in shapes)
-        direct = functional.conv2d(maps, kernels, stride=stride, padding=padding)
+        shapes = (2, 16, size, size), (16, 16, kernel, kernel)
+        read = maps, weight = tuple(torch.randn(shape, generator=source).requires_grad_() for shape in shapes)
+        direct = functional.conv2d(maps, weight, stride=stride, padding=padding)
         found = _Convolution.apply(*read, stride, padding)  # type: ignore[no-untyped-call]
         by_output = torch.randn(direct.shape, generator=source)
         wanted, given = ([output, *torch.autograd.grad(output, read, by_output)] for output in (direct, found))
     error = max(((one - other).norm() / one.norm()).item() for one, other in zip(wanted, given, strict=True))
     if holds := error <= TOLERANCE:
         return holds
-    log.warning(f"convolution {[*weight]} by Fourier transform: differs by {error:.1e}; the direct one is used")
+    log.warning(
+        f"convolutions of {kernel}×{kernel} by Fourier transform: {error:.1e} from the direct ones, which are used"
+    )
     return False
 
 
