@@ -132,7 +132,7 @@ def train(
         for board in tensorboard:
             board.finish(record)
         epochs.finish(record)
-    if routing_path not in ("reference", "products without votes", "stored votes"):  # nothing compiled
+    if routing_path not in ("reference", "products without votes", "stored votes"):  # neither compiled nor transformed
         log(f"fast paths: {routing_path}")
     log(records.result_line(record))
     log(f"record {planned.path}")

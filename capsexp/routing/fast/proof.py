@@ -83,7 +83,7 @@ def _failure(layer: CapsuleLayer, votes: LazyVotes, images: int) -> str | None:
             assert poses is not None
             reference = _parents_and_gradients(slow, Capsules(poses, activations), range(len(places)))
             found = _parents_and_gradients(quick, children, places)
-            return _difference(found, reference, TOLERANCES[_factors(votes)])
+            return difference(found, reference, TOLERANCES[_factors(votes)])
     except Exception as error:  # of a compiler, a driver, a device: each raises its own
         if "illegal memory access" in str(error) or "device-side assert" in str(error):
             raise RunError(f"{first_line(error)}: no more can run on this device; trainer.routing=reference") from error
@@ -127,7 +127,7 @@ def _parents_and_gradients(layer: CapsuleLayer, children: Capsules, places: Sequ
     return [*parents, *(one if one is None or at >= of_children else one[index] for at, one in enumerate(gradients))]
 
 
-def _difference(found: Sequence[Tensor | None], reference: Sequence[Tensor | None], tolerance: float) -> str | None:
+def difference(found: Sequence[Tensor | None], reference: Sequence[Tensor | None], tolerance: float) -> str | None:
     """The largest relative difference in words, where it is above the tolerance or no number."""
     for one, other in zip(found, reference, strict=True):
         if other is None or one is None:
