@@ -14,7 +14,7 @@ from capsexp.config.schema import Config
 from capsexp.errors import BusyError, InputError
 from capsexp.files import check_writable, naming, remove_parts
 from capsexp.run import records
-from capsexp.run.plan import Plan, check_precision, finished, is_faster_in_bfloat16, is_first, plan
+from capsexp.run.plan import Plan, check_precision, finished, is_first, plan
 
 if TYPE_CHECKING:
     from pytorch_lightning.callbacks import Callback
@@ -49,9 +49,8 @@ def execute(planned: Plan, log: Log = print_line, callbacks: "Sequence[Callback]
     if record := _finished(planned, log):
         return record
     check_precision(planned.config)
-    slow = planned.config.trainer.precision != "float32" and not is_faster_in_bfloat16(planned.device)
-    notes = ["float32 takes less time on this device"] * slow + ([planned.note] if planned.note else [])
-    log("; ".join([f"{planned.name}: on {planned.device.type} in {planned.precision}", *notes]))
+    note = f"; {planned.note}" if planned.note else ""
+    log(f"{planned.name}: on {planned.device.type} in {planned.precision}{note}")
     from capsexp.run.optimization import check_optimizer
     from capsexp.run.train import prepare, train  # Lightning takes seconds to import, which a finished run doesn't need
 

@@ -1,7 +1,6 @@
 """A run before it starts: its name, device, precision and files, and whether it is finished already."""
 
 import os
-import platform
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +12,8 @@ from capsexp.config.schema import Config
 from capsexp.data import source
 from capsexp.errors import InputError
 from capsexp.routing.em import EMRouting
+from capsexp.routing.fast.convolution import is_faster_in_bfloat16
 from capsexp.run import records
-from capsexp.run.environment import processor
 
 #: In a run's folder. BEFORE: the one before LAST, while it trains; OUTPUT: of a run of the launcher.
 LAST, BEFORE, BEST, OUTPUT = "last.ckpt", "before.ckpt", "best.ckpt", "output.txt"
@@ -137,22 +136,3 @@ def check_precision(config: Config) -> None:
 def _is_em_with_sum(routing: Component) -> bool:
     """Whether it is EM routing with the procedure's density, see `capsexp.routing.em`."""
     return routing.cls is EMRouting and routing.arguments.get("density", "sum") == "sum"
-
-
-def is_faster_in_bfloat16(device: torch.device) -> bool:
-    """Whether it has bfloat16 instructions, which torch emulates elsewhere, that make convolutions faster.
-
-    Intel's AVX512-BF16 doesn't without AMX, which virtual machines may hide: DA-CapsNet's step on CIFAR-10 takes 1.5
-    times as long as in float32.
-    """
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    # Private functions: for x86, torch.cpu.get_capabilities is public (https://github.com/pytorch/pytorch/pull/173433),
-    # but newer than some torch that is allowed here; for oneDNN on ARM there is none.
-    if platform.machine() in ("x86_64", "AMD64"):
-        fast = "Intel" not in processor() or torch.cpu._is_amx_tile_supported()
-        return fast and torch.cpu._is_avx512_bf16_supported()
-    try:
-        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    except (AttributeError, RuntimeError):  # the wheels for macOS are built without oneDNN
-        return False

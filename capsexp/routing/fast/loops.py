@@ -186,7 +186,7 @@ def _library(kind: torch.dtype, parents: int, rows: int, columns: int, inner: in
     try:
         command, compiler = _compiler()
         command = [*command, *FLAGS.split(), *defined, str(SOURCE), "-lm", "-o"]
-        content = repr((command, compiler, _processor())).encode() + SOURCE.read_bytes()
+        content = repr((command, compiler, instructions())).encode() + SOURCE.read_bytes()
         name = f"votes-{hashlib.sha256(content).hexdigest()[:32]}.so"
         try:
             return _loaded(_cache() / name, command)
@@ -234,7 +234,7 @@ def _compiler() -> tuple[list[str], str]:
 
 
 @cache
-def _processor() -> str:
+def instructions() -> str:
     """What the instructions of this processor depend on."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
