@@ -8,8 +8,8 @@
 | inverted | C loops on a CPU, Triton on a GPU, see `inverted`     | without `activations`                           |
 | the two  | the reference in chunks, votes recomputed, see `layers` | elsewhere                                     |
 
-The loops need a compiler, `cc`, and a batch with many votes. Large convolutions of float32 on a CPU are products of
-discrete Fourier transforms, see `convolution`.
+The loops need a compiler, `cc`, and a batch with many votes. On a CPU, large convolutions of float32 are products of
+discrete Fourier transforms, and those of bfloat16 are computed in float32 where that takes less time: `convolution`.
 
 Layers with attention on their votes, and routings of other classes, run as they are. A fast path proves itself before
 it is used, see `proof`.
