@@ -32,8 +32,8 @@ def _no_data_of_this_machine(monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> tuple[str, ...]:
-    """TINY, writing below the test's own folder."""
-    return (*TINY, *folders(tmp_path))
+    """TINY, without TensorBoard, which takes longer than its training, writing below the test's own folder."""
+    return (*TINY, "logger=[]", *folders(tmp_path))
 
 
 @pytest.fixture(scope="session")

@@ -151,8 +151,9 @@ def test_a_killed_sweep_ends_in_one_line_and_the_same_command_continues(
     assert len(list((tmp_path / "results" / "runs").iterdir())) == 2
 
 
-def test_a_closed_pipe_ends_a_run_in_one_line(tiny: tuple[str, ...]) -> None:
-    line = f"{sys.executable} -m capsexp {' '.join(tiny)} budget=smoke | head -1; exit ${{PIPESTATUS[0]}}"
+def test_a_closed_pipe_ends_a_run_in_one_line(tmp_path: Path) -> None:
+    words = " ".join((*TINY, *folders(tmp_path)))
+    line = f"{sys.executable} -m capsexp {words} budget=smoke | head -1; exit ${{PIPESTATUS[0]}}"
     ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
     assert ended.returncode == 1
     (error,) = ended.stderr.splitlines()

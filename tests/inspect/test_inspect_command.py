@@ -31,7 +31,7 @@ from capsexp.run.restore import Restored, restore
 @pytest.fixture(scope="module")
 def folders(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folders of a run of CapsNet, of a hierarchy with concurrent routing, and of a network without capsules."""
-    short = ("budget.epochs=1", "budget.train_images=64")
+    short = ("budget.epochs=1", "budget.train_images=64", "logger=[]")
     inverted = ("model=inverted_capsnet", "budget.width=0.1", "attention=dual", *short)
     cnn = ("model=huang_cnn", "attention=cbam", *short)
     return {

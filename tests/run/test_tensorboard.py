@@ -293,7 +293,7 @@ def test_an_interrupted_run_has_no_epoch_twice_and_none_missing(
     epochs: int, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It dies after TensorBoard's file and before the checkpoint is written, when the one is an epoch ahead."""
-    config = composed_config(*tiny, *OPTIONS)
+    config = composed_config(*tiny, *OPTIONS, "logger=tensorboard")
     saved = EpochCheckpoint.on_train_epoch_end
 
     def dying(self: EpochCheckpoint, trainer: Any, module: Any) -> None:
@@ -467,7 +467,7 @@ def test_a_full_disk_ends_in_one_line(tiny: tuple[str, ...], monkeypatch: pytest
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(RecordWriter, "write", refusing)
-    config = composed_config(*tiny)
+    config = composed_config(*tiny, "logger=tensorboard")
     with pytest.raises(OSError, match="No space left on device") as refused:
         run(config)
     assert Path(refused.value.filename) == plan(config).folder
