@@ -32,7 +32,10 @@ def table2(sources: Sources) -> Drawing:
     for axis, measure in zip(figure.axes[0], measures, strict=True):
         limits = _limits(lines, measure)
         for at, line in enumerate(lines):
-            _draw_row(axis, line, measure, at, limits)
+            _draw_row(axis, line, measure, at, limits[0])
+        if measure == "first_epoch":  # compared as logarithms, too
+            axis.set_xscale("log")
+            axis.xaxis.set_major_formatter("{x:g}")
         axis.set(xlim=limits, ylim=(len(lines) - 0.5, -0.5), xlabel=MEASURES[measure])
         axis.set_yticks(range(len(lines)), [])
         axis.grid(axis="x", color="0.9")
@@ -43,22 +46,20 @@ def table2(sources: Sources) -> Drawing:
     return figure, missing
 
 
-def _draw_row(axis: Axes, line: Line, measure: str, at: int, limits: tuple[float, float]) -> None:
+def _draw_row(axis: Axes, line: Line, measure: str, at: int, low: float) -> None:
     """Published; mean, interval and seeds; of an unstable cell the seeds, those beyond the plot as numbers at its edge.
 
     Args:
         at: the row's y.
-        limits: of the x axis.
+        low: where the x axis begins.
     """
-    cell, (low, high), style = line.cell(measure), limits, CBAM if line.row.labels[2] == "yes" else PLAIN
+    cell, style = line.cell(measure), CBAM if line.row.labels[2] == "yes" else PLAIN
+    beside: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
     if printed := published_number(line.row.published.get(measure)):
         axis.plot(printed.value, at, style.marker, color=style.color, markerfacecolor="white", markersize=7)
     if any(cell.bounds):
-        end = (cell.mean or 0) + 0.09 * (high - low)
-        arrow = {"arrowstyle": "->", "color": style.color}
-        axis.annotate("", (end, at), (cell.mean, at), arrowprops=arrow, annotation_clip=False)
-        beside: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
-        axis.annotate(f"≥ {cell.mean:.3g}", (end, at), (3, 0), annotation_clip=False, **beside)
+        arrow = {"arrowstyle": "<-", "color": style.color}
+        axis.annotate(f"≥ {cell.mean:.3g}", (cell.mean, at), (28, 0), arrowprops=arrow, **beside)
     elif cell.low is not None and cell.high is not None:
         axis.plot([cell.low, cell.high], [at, at], color=style.color, linewidth=1)
     if cell.mean is not None and not cell.unstable:
@@ -67,21 +68,21 @@ def _draw_row(axis: Axes, line: Line, measure: str, at: int, limits: tuple[float
         shown = [value for value in cell.values if value >= low]
         axis.plot(shown, [at + 0.25] * len(shown), "o", color=style.color, markersize=3)
     if below := [f"{value:.2f}" for value in cell.values if value < low]:
-        beside = {"textcoords": "offset points", "va": "center", "fontsize": FONT_SIZE, "color": GREY}
-        axis.annotate(f"← {', '.join(below)}", (low, at), (4, 0), **beside)
+        axis.annotate(f"← {', '.join(below)}", (low, at), (4, 0), fontsize=FONT_SIZE, color=GREY, **beside)
 
 
 def _limits(lines: Sequence[Line], measure: str) -> tuple[float, float]:
-    """Of the x axis: all but the seeds of unstable cells below their median; from 0 for epochs."""
+    """Of the x axis: all but the seeds of unstable cells below their median; from the first epoch."""
     values: list[float | None] = []
     for line in lines:
         cell, printed = line.cell(measure), published_number(line.row.published.get(measure))
         values += [printed.value if printed else None, cell.mean, cell.low, cell.high, max(cell.values, default=None)]
         values += [] if cell.unstable else cell.values
     known = [value for value in values if value is not None]
-    low, high = (0 if measure == "first_epoch" else min(known)), max(known)
-    edge = 0.06 * (high - low) or 0.1
-    return low - edge * (measure != "first_epoch"), high + edge
+    if measure == "first_epoch":
+        return 0.8, 1.3 * max(known)
+    edge = 0.06 * (max(known) - min(known)) or 0.1
+    return min(known) - edge, max(known) + edge
 
 
 def _described(line: Line) -> str:
