@@ -6,7 +6,8 @@ product at each frequency, and of a real map's n² frequencies about n²/2 are i
 9 × 9 of stride 2 on 20 × 20, take 832 multiplications for a pair of channels in place of 2,916, besides the transforms.
 
 A convolution of bfloat16 rounds its input, multiplies and adds in float32, and rounds the sums. Where the processor has
-no fast instructions for that, the middle is a convolution of float32: the same numbers but for the order of the sums.
+no fast instructions for that, the middle is torch's convolution of float32, or the transform: the same numbers but for
+the order of the sums. Only the transform has to prove itself.
 """
 
 import logging

@@ -235,7 +235,7 @@ def _compiler() -> tuple[list[str], str]:
 
 @cache
 def instructions() -> str:
-    """What the instructions of this processor depend on."""
+    """The processor's model and instruction sets, as /proc/cpuinfo lists them; elsewhere the architecture alone."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

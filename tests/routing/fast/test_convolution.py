@@ -125,5 +125,9 @@ def test_other_convolutions_and_types_are_computed_as_they_are(monkeypatch: pyte
     monkeypatch.setattr(convolution, "is_faster_in_bfloat16", lambda device: True)
     with torch.autocast("cpu", torch.bfloat16):
         assert not transformed(nn.Conv2d(4, 4, 3), maps)
+        monkeypatch.setattr(convolution, "is_faster_in_bfloat16", lambda device: False)
+        double = nn.Conv2d(4, 4, 3).double()
+        fast.enable(double)
+        assert double(maps.double()).dtype == torch.float64  # which autocast leaves alone
     with pytest.raises(RuntimeError, match="Kernel size"):
         transformed(nn.Conv2d(4, 4, 11), maps)
