@@ -42,8 +42,12 @@ class TransformationMatrices(nn.Module):
 
     def forward(self, poses: Tensor) -> Tensor:
         """[..., I, C] -> [..., I, J, D]."""
+        return self.product(poses, self.weight)
+
+    def product(self, poses: Tensor, weight: Tensor) -> Tensor:
+        """`forward` with these matrices."""
         if not self.matrix:
-            return torch.einsum("...ic,ijdc->...ijd", poses, self.weight)
-        side = self.weight.shape[-1]
+            return torch.einsum("...ic,ijdc->...ijd", poses, weight)
+        side = weight.shape[-1]
         squares = poses.reshape(*poses.shape[:-1], side, side)
-        return torch.einsum("...iyx,ijzy->...ijzx", squares, self.weight).flatten(-2)
+        return torch.einsum("...iyx,ijzy->...ijzx", squares, weight).flatten(-2)

@@ -12,7 +12,7 @@ from capsexp.config.schema import Config
 from capsexp.data import source
 from capsexp.errors import InputError
 from capsexp.routing.em import EMRouting
-from capsexp.routing.fast.convolution import is_faster_in_bfloat16
+from capsexp.routing.fast.bfloat16 import is_faster_in_bfloat16
 from capsexp.run import records
 
 #: In a run's folder. BEFORE: the one before LAST, while it trains; OUTPUT: of a run of the launcher.

@@ -9,7 +9,8 @@
 | the two  | the reference in chunks, votes recomputed, see `layers` | elsewhere                                     |
 
 The loops need a compiler, `cc`, and a batch with many votes. On a CPU, large convolutions of float32 are products of
-discrete Fourier transforms, and those of bfloat16 are computed in float32 where that takes less time: `convolution`.
+discrete Fourier transforms, see `convolution`; convolutions, linear layers and stored votes of bfloat16 are computed in
+float32 where that takes less time, see `bfloat16`.
 
 Layers with attention on their votes, and routings of other classes, run as they are. A fast path proves itself before
 it is used, see `proof`.
@@ -20,6 +21,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from capsexp.routing.fast.bfloat16 import FastLinear, FastMatrices
 from capsexp.routing.fast.convolution import FastConv2d
 from capsexp.routing.fast.dynamic import FastDynamicRouting
 from capsexp.routing.fast.em import FastEMRouting
@@ -36,7 +38,9 @@ _FAST: dict[type[nn.Module], type[nn.Module]] = {
         FastEMRouting,
         FastHierarchy,
         FastInvertedRouting,
+        FastLinear,
         FastLinearCapsules,
+        FastMatrices,
     )
 }
 _REFERENCE = {fast: reference for reference, fast in _FAST.items()}
@@ -56,7 +60,8 @@ def disable(network: nn.Module) -> None:
 
 def paths(network: nn.Module) -> str:
     """How the network computed its last batches in training mode: C loops, cc 12.2.0; or reference."""
-    found = {module.path for module in network.modules() if isinstance(module, FastLayer | FastConv2d)}
+    kinds = FastLayer | FastConv2d | FastLinear | FastMatrices
+    found = {path for module in network.modules() if isinstance(module, kinds) for path in module.path.split("; ")}
     return "; ".join(sorted(found - {""})) or "reference"
 
 

@@ -1,18 +1,13 @@
-"""Convolutions on a CPU in less time: large kernels by the discrete Fourier transform, bfloat16 computed in float32.
+"""Convolutions on a CPU in less time: large kernels by the discrete Fourier transform, bfloat16 in float32.
 
 A convolution of stride s is the sum of s² convolutions of stride 1, each of the kernel's and the map's every s-th rows
 and columns. Over n × n points, where n is the output's side plus that of such a part of the kernel minus 1, each is a
 product at each frequency, and of a real map's n² frequencies about n²/2 are independent. CapsNet's primary capsules,
 9 × 9 of stride 2 on 20 × 20, take 832 multiplications for a pair of channels in place of 2,916, besides the transforms.
-
-A convolution of bfloat16 rounds its input, multiplies and adds in float32, and rounds the sums. Where the processor has
-no fast instructions for that, the middle is torch's convolution of float32, or the transform: the same numbers but for
-the order of the sums. Only the transform has to prove itself.
 """
 
 import logging
 import math
-import platform
 from functools import cache
 from typing import Any
 
@@ -22,8 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from capsexp.nn.precision import full_precision
-from capsexp.routing.fast import proof
-from capsexp.routing.fast.loops import instructions
+from capsexp.routing.fast import bfloat16, proof
 
 log = logging.getLogger("capsexp")
 
@@ -41,12 +35,10 @@ class FastConv2d(nn.Conv2d):
     path: str = ""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if _is_slow_in_bfloat16(input):
-            with full_precision(input):
-                rounded = [None if part is None else part.bfloat16().float() for part in (input, weight, bias)]
-                output = self._conv_forward(*rounded).bfloat16()  # type: ignore[arg-type]
+        if bfloat16.is_slow(input):
+            output = bfloat16.in_float32(self._conv_forward, input, weight, bias)
             if self.training:
-                self.path = f"bfloat16 {self.path or 'convolutions'} in float32"
+                self.path = "; ".join(filter(None, (bfloat16.PATH, self.path)))
             return output
         applies = self._applies(input)
         if self.training:
@@ -69,32 +61,6 @@ class FastConv2d(nn.Conv2d):
         if types != {torch.float32} or _gain(self.weight.shape, len(maps), stride[0], side) < WORTHWHILE:
             return False
         return _holds(kernel[0], sizes[0], stride[0], padding[0])
-
-
-def _is_slow_in_bfloat16(maps: Tensor) -> bool:
-    """Whether autocast makes the convolution one of bfloat16, on a CPU that takes more time for it."""
-    if maps.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or maps.dtype == torch.float64:
-        return False
-    return torch.get_autocast_dtype("cpu") == torch.bfloat16 and not is_faster_in_bfloat16(maps.device)
-
-
-def is_faster_in_bfloat16(device: torch.device) -> bool:
-    """Whether it has bfloat16 instructions, which torch emulates elsewhere, that make convolutions faster.
-
-    Intel's AVX512-BF16 doesn't without AMX, which virtual machines may hide: DA-CapsNet's step on CIFAR-10 takes 1.5
-    times as long as in float32.
-    """
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    # Private functions: for x86, torch.cpu.get_capabilities is public (https://github.com/pytorch/pytorch/pull/173433),
-    # but newer than some torch that is allowed here; for oneDNN on ARM there is none.
-    if platform.machine() in ("x86_64", "AMD64"):
-        fast = "Intel" not in instructions() or torch.cpu._is_amx_tile_supported()
-        return fast and torch.cpu._is_avx512_bf16_supported()
-    try:
-        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    except (AttributeError, RuntimeError):  # the wheels for macOS are built without oneDNN
-        return False
 
 
 @cache
@@ -176,23 +142,29 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, ...]:
-        x, w, of_maps, of_weight, of_outputs = ctx.saved_tensors
-        stride, padding, size, kernel = ctx.sizes
-        batch, outputs = by_output.shape[:2]
-        given = of_outputs @ by_output.permute(2, 3, 0, 1).reshape(-1, batch * outputs)
-        given = given.view(-1, 2 * batch, outputs)
-        by_maps = by_weight = None
-        if ctx.needs_input_grad[0]:
-            by_x, by_imaginary = given @ w[:, 0], given @ w[:, 1]
-            by_x[:, :batch] += by_imaginary[:, batch:]
-            by_x[:, batch:] -= by_imaginary[:, :batch]
-            by_maps = _whole(of_maps.mT @ by_x.view(len(of_maps), -1), batch, stride, size, padding)
-        if ctx.needs_input_grad[1]:
-            turned = torch.cat((given[:, batch:], -given[:, :batch]), dim=1)
-            by_taps = of_weight[0::2].mT @ (given.mT @ x).view(len(x), -1)
-            by_taps.addmm_(of_weight[1::2].mT, (turned.mT @ x).view(len(x), -1))
-            by_weight = _whole(by_taps, outputs, stride, kernel)
-        return by_maps, by_weight, None, None
+        with full_precision(by_output):  # for a backward pass within a region of autocast
+            return _gradients(ctx, by_output)
+
+
+def _gradients(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, ...]:
+    """By the maps and the weight, where they are needed."""
+    x, w, of_maps, of_weight, of_outputs = ctx.saved_tensors
+    stride, padding, size, kernel = ctx.sizes
+    batch, outputs = by_output.shape[:2]
+    given = of_outputs @ by_output.permute(2, 3, 0, 1).reshape(-1, batch * outputs)
+    given = given.view(-1, 2 * batch, outputs)
+    by_maps = by_weight = None
+    if ctx.needs_input_grad[0]:
+        by_x, by_imaginary = given @ w[:, 0], given @ w[:, 1]
+        by_x[:, :batch] += by_imaginary[:, batch:]
+        by_x[:, batch:] -= by_imaginary[:, :batch]
+        by_maps = _whole(of_maps.mT @ by_x.view(len(of_maps), -1), batch, stride, size, padding)
+    if ctx.needs_input_grad[1]:
+        turned = torch.cat((given[:, batch:], -given[:, :batch]), dim=1)
+        by_taps = of_weight[0::2].mT @ (given.mT @ x).view(len(x), -1)
+        by_taps.addmm_(of_weight[1::2].mT, (turned.mT @ x).view(len(x), -1))
+        by_weight = _whole(by_taps, outputs, stride, kernel)
+    return by_maps, by_weight, None, None
 
 
 def _parts(maps: Tensor, stride: int, points: int, padding: int = 0) -> Tensor:

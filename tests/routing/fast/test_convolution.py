@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from capsexp.routing import fast
-from capsexp.routing.fast import convolution, proof
+from capsexp.routing.fast import bfloat16, convolution, proof
 
 # channels, outputs, kernel, stride, padding, side of the map
 SHAPES = [
@@ -59,30 +59,6 @@ def transformed(layer: nn.Conv2d, maps: torch.Tensor) -> bool:
     return by_transform(layer(maps))
 
 
-@pytest.mark.parametrize(("channels", "computed"), [(3, "convolutions"), (64, "convolutions by Fourier transform")])
-def test_bfloat16_without_fast_instructions_is_rounded_as_autocast_rounds(
-    channels: int, computed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In another order, a sum may be rounded to the next bfloat16 number, 2⁻⁷ apart; few are."""
-    layer, maps = nn.Conv2d(channels, 256, 9, 2), torch.rand(64, channels, 20, 20, requires_grad=True)
-    by_output = torch.randn(64, 256, 6, 6).bfloat16()
-
-    def numbers() -> list[torch.Tensor]:
-        with torch.autocast("cpu", torch.bfloat16):
-            output = layer(maps)
-        return [output, *torch.autograd.grad(output, [maps, *layer.parameters()], by_output)]
-
-    expected = numbers()
-    fast.enable(layer)
-    for faster, path in ((True, "reference"), (False, f"bfloat16 {computed} in float32")):
-        monkeypatch.setattr(convolution, "is_faster_in_bfloat16", lambda device, faster=faster: faster)
-        found = numbers()
-        assert fast.paths(layer) == path
-        for one, other in zip(found, expected, strict=True):
-            assert one.dtype == other.dtype
-            assert (one - other).norm() <= (0 if faster else 1e-3) * other.norm()
-
-
 def test_only_large_kernels_on_many_channels_and_images_are_transformed() -> None:
     maps = torch.rand(64, 64, 20, 20)
     assert transformed(nn.Conv2d(64, 256, 9, 2), maps)
@@ -122,12 +98,8 @@ def test_other_convolutions_and_types_are_computed_as_they_are(monkeypatch: pyte
     assert not transformed(nn.Conv2d(4, 4, 3), maps[..., :8])
     assert not transformed(nn.Conv2d(4, 4, 3), maps[0])
     assert not transformed(nn.Conv2d(4, 4, 3).double(), maps.double())
-    monkeypatch.setattr(convolution, "is_faster_in_bfloat16", lambda device: True)
+    monkeypatch.setattr(bfloat16, "is_faster_in_bfloat16", lambda device: True)
     with torch.autocast("cpu", torch.bfloat16):
         assert not transformed(nn.Conv2d(4, 4, 3), maps)
-        monkeypatch.setattr(convolution, "is_faster_in_bfloat16", lambda device: False)
-        double = nn.Conv2d(4, 4, 3).double()
-        fast.enable(double)
-        assert double(maps.double()).dtype == torch.float64  # which autocast leaves alone
     with pytest.raises(RuntimeError, match="Kernel size"):
         transformed(nn.Conv2d(4, 4, 11), maps)

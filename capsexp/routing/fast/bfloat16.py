@@ -1,0 +1,75 @@
+"""Products of bfloat16 on a CPU without fast instructions for them, computed in float32 from the same numbers.
+
+A product of bfloat16 rounds its factors, multiplies and adds in float32, and rounds the sums. Where torch emulates
+that, it takes many times as long as a product of float32 between the same two roundings, which differs in the order of
+the sums only. (On AVX2, torch's gradients of a convolution are off by another 0.5 to 1 % of their norm, these are not.)
+"""
+
+import platform
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from capsexp.nn.matrices import TransformationMatrices
+from capsexp.nn.precision import full_precision
+from capsexp.routing.fast.loops import instructions
+
+#: What `path` of a layer says.
+PATH = "bfloat16 in float32"
+
+
+def is_faster_in_bfloat16(device: torch.device) -> bool:
+    """Whether it has bfloat16 instructions, which torch emulates elsewhere, that make convolutions faster.
+
+    Intel's AVX512-BF16 doesn't without AMX, which virtual machines may hide: DA-CapsNet's step on CIFAR-10 takes 1.5
+    times as long as in float32.
+    """
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    # Private functions: for x86, torch.cpu.get_capabilities is public (https://github.com/pytorch/pytorch/pull/173433),
+    # but newer than some torch that is allowed here; for oneDNN on ARM there is none.
+    if platform.machine() in ("x86_64", "AMD64"):
+        fast = "Intel" not in instructions() or torch.cpu._is_amx_tile_supported()
+        return fast and torch.cpu._is_avx512_bf16_supported()
+    try:
+        return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    except (AttributeError, RuntimeError):  # the wheels for macOS are built without oneDNN
+        return False
+
+
+def is_slow(factor: Tensor) -> bool:
+    """Whether autocast makes its product one of bfloat16, on a CPU that takes more time for it."""
+    if factor.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or factor.dtype == torch.float64:
+        return False
+    return torch.get_autocast_dtype("cpu") == torch.bfloat16 and not is_faster_in_bfloat16(factor.device)
+
+
+def in_float32(product: Callable[..., Tensor], *factors: Tensor | None) -> Tensor:
+    """The product of the rounded factors, computed in float32 and rounded; gradients likewise."""
+    assert factors[0] is not None
+    with full_precision(factors[0]):
+        return product(*(None if factor is None else factor.bfloat16().float() for factor in factors)).bfloat16()
+
+
+class FastLinear(nn.Linear):
+    """nn.Linear, in float32 where bfloat16 takes more time; `path` is `PATH` then."""
+
+    path: str = ""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """[..., inputs] -> [..., outputs]."""
+        self.path = PATH if is_slow(input) else ""
+        return in_float32(functional.linear, input, self.weight, self.bias) if self.path else super().forward(input)
+
+
+class FastMatrices(TransformationMatrices):
+    """TransformationMatrices, in float32 where bfloat16 takes more time; `path` is `PATH` then."""
+
+    path: str = ""
+
+    def product(self, poses: Tensor, weight: Tensor) -> Tensor:
+        """See `TransformationMatrices`."""
+        self.path = PATH if is_slow(poses) else ""
+        return in_float32(super().product, poses, weight) if self.path else super().product(poses, weight)

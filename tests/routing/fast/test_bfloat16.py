@@ -1,0 +1,76 @@
+"""Products of bfloat16 on a CPU without fast instructions for them: rounded as autocast rounds, computed in float32."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from capsexp.nn.matrices import TransformationMatrices
+from capsexp.routing import fast
+from capsexp.routing.fast import bfloat16
+
+CONVOLVED = "convolutions by Fourier transform"
+
+# a layer, the shape that it reads, what else its path says
+LAYERS = [
+    (nn.Conv2d(3, 256, 9, 2), (64, 3, 20, 20), ""),
+    (nn.Conv2d(64, 256, 9, 2), (64, 64, 20, 20), f"; {CONVOLVED}"),
+    (nn.Linear(160, 30), (64, 5, 160), ""),
+    (nn.Linear(160, 30, bias=False), (64, 160), ""),
+    (TransformationMatrices(1, 10, 128, 16), (8, 100, 1, 128), ""),
+    (TransformationMatrices(32, 10, 16, 16, "matrix"), (8, 3, 32, 16), ""),
+]
+
+
+def numbers(layer: nn.Module, inputs: torch.Tensor) -> list[torch.Tensor]:
+    """The output and the gradients, rounded to bfloat16."""
+    inputs = inputs.detach().requires_grad_()
+    output = layer(inputs)
+    by_output = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).bfloat16()
+    gradients = torch.autograd.grad(output, [inputs, *layer.parameters()], by_output.to(output.dtype))
+    return [number.bfloat16() for number in (output, *gradients)]
+
+
+@pytest.mark.parametrize(("layer", "shape", "also"), LAYERS)
+def test_without_fast_instructions_only_factors_and_sums_are_rounded(
+    layer: nn.Module, shape: tuple[int, ...], also: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sums are float64's, but for few that are rounded to the next bfloat16 number, 2⁻⁷ apart."""
+    exact, inputs = copy.deepcopy(layer).bfloat16().double(), torch.randn(shape).bfloat16().float()
+    expected = numbers(exact, inputs.double())
+    fast.enable(layer)
+    monkeypatch.setattr(bfloat16, "is_faster_in_bfloat16", lambda device: False)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(inputs).dtype == torch.bfloat16
+        found = numbers(layer, inputs)
+    assert fast.paths(layer) == f"{bfloat16.PATH}{also}"
+    for one, other in zip(found, expected, strict=True):
+        assert (one - other).norm() < 1e-3 * other.norm()
+
+
+@pytest.mark.parametrize(("layer", "shape", "also"), LAYERS)
+def test_with_fast_instructions_it_is_torchs_own(
+    layer: nn.Module, shape: tuple[int, ...], also: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = torch.randn(shape)
+    monkeypatch.setattr(bfloat16, "is_faster_in_bfloat16", lambda device: True)
+    fast.disable(layer)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = layer(inputs)
+        fast.enable(layer)
+        assert torch.equal(layer(inputs), expected)
+    assert fast.paths(layer) == "reference"
+
+
+@pytest.mark.parametrize(("layer", "shape", "also"), LAYERS)
+def test_float64_stays_float64(
+    layer: nn.Module, shape: tuple[int, ...], also: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Autocast leaves it alone."""
+    monkeypatch.setattr(bfloat16, "is_faster_in_bfloat16", lambda device: False)
+    layer.double()
+    fast.enable(layer)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(torch.rand(shape, dtype=torch.float64)).dtype == torch.float64
+    layer.float()
