@@ -9,7 +9,7 @@
 | the two  | the reference in chunks, votes recomputed, see `layers` | elsewhere                                     |
 
 The loops need a compiler, `cc`, and a batch with many votes. On a CPU, large convolutions of float32 are products of
-discrete Fourier transforms, see `convolution`; convolutions, linear layers and stored votes of bfloat16 are computed in
+discrete Fourier transforms, see `convolution`; convolutions, linear layers and votes of bfloat16 are computed in
 float32 where that takes less time, see `bfloat16`.
 
 Layers with attention on their votes, and routings of other classes, run as they are. A fast path proves itself before

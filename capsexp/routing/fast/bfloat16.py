@@ -46,9 +46,11 @@ def is_slow(factor: Tensor) -> bool:
     return torch.get_autocast_dtype("cpu") == torch.bfloat16 and not is_faster_in_bfloat16(factor.device)
 
 
-def in_float32(product: Callable[..., Tensor], *factors: Tensor | None) -> Tensor:
-    """The product of the rounded factors, computed in float32 and rounded; gradients likewise."""
+def computed(product: Callable[..., Tensor], *factors: Tensor | None) -> Tensor:
+    """The product of these factors; in float32 where bfloat16 takes more time, gradients likewise."""
     assert factors[0] is not None
+    if not is_slow(factors[0]):
+        return product(*factors)
     with full_precision(factors[0]):
         return product(*(None if factor is None else factor.bfloat16().float() for factor in factors)).bfloat16()
 
@@ -61,7 +63,7 @@ class FastLinear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """[..., inputs] -> [..., outputs]."""
         self.path = PATH if is_slow(input) else ""
-        return in_float32(functional.linear, input, self.weight, self.bias) if self.path else super().forward(input)
+        return computed(functional.linear, input, self.weight, self.bias)
 
 
 class FastMatrices(TransformationMatrices):
@@ -72,4 +74,4 @@ class FastMatrices(TransformationMatrices):
     def product(self, poses: Tensor, weight: Tensor) -> Tensor:
         """See `TransformationMatrices`."""
         self.path = PATH if is_slow(poses) else ""
-        return in_float32(super().product, poses, weight) if self.path else super().product(poses, weight)
+        return computed(super().product, poses, weight)

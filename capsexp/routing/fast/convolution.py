@@ -36,7 +36,7 @@ class FastConv2d(nn.Conv2d):
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if bfloat16.is_slow(input):
-            output = bfloat16.in_float32(self._conv_forward, input, weight, bias)
+            output = bfloat16.computed(self._conv_forward, input, weight, bias)
             if self.training:
                 self.path = "; ".join(filter(None, (bfloat16.PATH, self.path)))
             return output

@@ -13,6 +13,7 @@ from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.routing import Capsules
 from capsexp.routing.fast import proof
+from capsexp.routing.fast.bfloat16 import computed
 from capsexp.routing.fast.votes import FastRouting, LazyVotes, factor, places_of
 
 #: Max vote elements per chunk of images on a CPU. More no longer stay in its cache between two passes over them.
@@ -88,11 +89,11 @@ class FastLinearCapsules(FastLayer, LinearCapsules):
         if positions > 1:
             weight = weight.repeat(positions, 1, 1, 1)
         present = None if activations is None else activations[:, None, None]
-        return LazyVotes(poses[:, None, None], present, weight, 1, 1, partial(self.vote_sum, poses), ())
+        total = partial(computed, self.vote_sum, poses, self.matrices.weight)
+        return LazyVotes(poses[:, None, None], present, weight, 1, 1, total, ())
 
-    def vote_sum(self, poses: Tensor) -> Tensor:
+    def vote_sum(self, poses: Tensor, weight: Tensor) -> Tensor:
         """[B, all children, C] -> Σ_i v_ij, [B, J, D]."""
-        weight = self.matrices.weight
         grouped = poses.reshape(len(poses), -1, self.group, poses.shape[-1])
         if not self.matrices.matrix:
             return torch.einsum("...ic,ijdc->...jd", grouped, weight).sum(dim=1)
@@ -107,13 +108,12 @@ class FastConvCapsules(FastLayer, ConvCapsules):
         """Poses [B, H, W, I, C], activations [B, H, W, I]."""
         poses, activations = children
         window = self.kernel, self.stride
-        total = partial(self.vote_sum, poses)
+        total = partial(computed, self.vote_sum, poses, self.matrices.weight)
         return LazyVotes(poses, activations, self.matrices.weight, *window, total, places_of(poses, *window))
 
-    def vote_sum(self, poses: Tensor) -> Tensor:
+    def vote_sum(self, poses: Tensor, weight: Tensor) -> Tensor:
         """[B, H, W, I, C] -> Σ_i v_ij, [B, H', W', J, D], a convolution; columns of matrix poses are its images."""
-        weight = self.matrices.weight  # [K · I, J, Z, Y]; a child is Y × X, a vote Z × X
-        parents, rows, columns = weight.shape[1:]
+        parents, rows, columns = weight.shape[1:]  # [K · I, J, Z, Y]; a child is Y × X, a vote Z × X
         inner = poses.shape[-1] // columns
         maps = factor(poses).reshape(*poses.shape[:4], columns, inner).movedim(-1, 1)
         maps = maps.flatten(4).flatten(0, 1).movedim(-1, 1)

@@ -5,9 +5,11 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
+from capsexp.nn import Capsules, ConvCapsules
 from capsexp.nn.matrices import TransformationMatrices
-from capsexp.routing import fast
+from capsexp.routing import InvertedRouting, fast
 from capsexp.routing.fast import bfloat16
 
 CONVOLVED = "convolutions by Fourier transform"
@@ -74,3 +76,19 @@ def test_float64_stays_float64(
     with torch.autocast("cpu", torch.bfloat16):
         assert layer(torch.rand(shape, dtype=torch.float64)).dtype == torch.float64
     layer.float()
+
+
+def test_the_sum_of_votes_is_of_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bfloat16, "is_faster_in_bfloat16", lambda device: False)
+    layer = ConvCapsules(2, 3, 16, 16, 3, 2, InvertedRouting(3, 16))
+    children = Capsules(torch.randn(2, 5, 5, 2, 16).bfloat16())
+    exact = copy.deepcopy(layer).bfloat16().double().votes(Capsules(children.poses.double())).poses.sum(dim=-3)
+    fast.enable(layer)
+    convolved, types = functional.conv2d, list[torch.dtype]()
+    monkeypatch.setattr(
+        functional, "conv2d", lambda maps, *rest, **k: types.append(maps.dtype) or convolved(maps, *rest, **k)
+    )
+    with torch.autocast("cpu", torch.bfloat16):
+        found = layer.lazy_votes(children).sum()
+    assert (found.dtype, types) == (torch.bfloat16, [torch.float32])
+    assert (found - exact).norm() < 2**-8 * exact.norm()

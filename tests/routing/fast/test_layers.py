@@ -66,7 +66,7 @@ def test_enable_and_disable_switch_every_layer_and_routing_and_no_parameter() ->
     kinds, names = [type(module) for module in network.modules()], list(network.state_dict())
     fast.enable(network)
     switched = [module for module in network.modules() if "Fast" in type(module).__name__]
-    assert len(switched) == 1 + 3 + 3 + 2  # the hierarchy, layers, routings, convolutions
+    assert len(switched) == 1 + 3 * 3 + 2 + 1  # hierarchy; layers, matrices, routings; convolutions; classifier
     assert list(network.state_dict()) == names
     copied = copy.deepcopy(network)
     with fast.disabled(network):
