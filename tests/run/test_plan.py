@@ -11,7 +11,7 @@ from support import composed_config
 
 from capsexp.data.svhn import SVHN
 from capsexp.errors import InputError
-from capsexp.routing.fast import convolution
+from capsexp.routing.fast import bfloat16
 from capsexp.run import environment, plan
 
 
@@ -30,7 +30,7 @@ def test_an_x86_processor_gets_bfloat16_where_it_is_faster(
 ) -> None:
     """For torch, every processor with AVX-512 supports bfloat16: without AVX512-BF16 it is emulated."""
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    monkeypatch.setattr(convolution, "instructions", lambda: name)
+    monkeypatch.setattr(bfloat16, "instructions", lambda: name)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
