@@ -28,8 +28,8 @@ WORTHWHILE = 2.0
 class FastConv2d(nn.Conv2d):
     """nn.Conv2d, by the transform or in float32 where that takes less time and gives the same numbers.
 
-    `path` says how the last batch in training mode was computed: convolutions by Fourier transform, bfloat16
-    convolutions in float32, or nothing for nn.Conv2d's own.
+    `path` says how the last batch in training mode was computed: convolutions by Fourier transform, bfloat16 in
+    float32, both, or nothing for nn.Conv2d's own.
     """
 
     path: str = ""
