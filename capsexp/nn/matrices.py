@@ -45,7 +45,7 @@ class TransformationMatrices(nn.Module):
         return self.product(poses, self.weight)
 
     def product(self, poses: Tensor, weight: Tensor) -> Tensor:
-        """`forward` with these matrices."""
+        """`forward` with these matrices in place of its own, [I, J, D, C]; matrix poses: [I, J, √D, √D]."""
         if not self.matrix:
             return torch.einsum("...ic,ijdc->...ijd", poses, weight)
         side = weight.shape[-1]

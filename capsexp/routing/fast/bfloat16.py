@@ -2,7 +2,8 @@
 
 A product of bfloat16 rounds its factors, multiplies and adds in float32, and rounds the sums. Where torch emulates
 that, it takes many times as long as a product of float32 between the same two roundings, which differs in the order of
-the sums only. (On AVX2, torch's gradients of a convolution are off by another 0.5 to 1 % of their norm, these are not.)
+the sums only. (On AVX2, torch's own gradients of a convolution of 9 × 9 by its input and weight were 0.5 and 0.9 % of
+their norm off the exact ones after the same roundings, these less than 0.01 %.)
 """
 
 import platform
@@ -56,22 +57,24 @@ def computed(product: Callable[..., Tensor], *factors: Tensor | None) -> Tensor:
 
 
 class FastLinear(nn.Linear):
-    """nn.Linear, in float32 where bfloat16 takes more time; `path` is `PATH` then."""
+    """nn.Linear, in float32 where bfloat16 takes more time; `path` is as in FastConv2d."""
 
     path: str = ""
 
     def forward(self, input: Tensor) -> Tensor:
         """[..., inputs] -> [..., outputs]."""
-        self.path = PATH if is_slow(input) else ""
+        if self.training:
+            self.path = PATH if is_slow(input) else ""
         return computed(functional.linear, input, self.weight, self.bias)
 
 
 class FastMatrices(TransformationMatrices):
-    """TransformationMatrices, in float32 where bfloat16 takes more time; `path` is `PATH` then."""
+    """TransformationMatrices, in float32 where bfloat16 takes more time; `path` is as in FastConv2d."""
 
     path: str = ""
 
     def product(self, poses: Tensor, weight: Tensor) -> Tensor:
         """See `TransformationMatrices`."""
-        self.path = PATH if is_slow(poses) else ""
+        if self.training:
+            self.path = PATH if is_slow(poses) else ""
         return computed(super().product, poses, weight)

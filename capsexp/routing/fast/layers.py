@@ -93,7 +93,7 @@ class FastLinearCapsules(FastLayer, LinearCapsules):
         return LazyVotes(poses[:, None, None], present, weight, 1, 1, total, ())
 
     def vote_sum(self, poses: Tensor, weight: Tensor) -> Tensor:
-        """[B, all children, C] -> Σ_i v_ij, [B, J, D]."""
+        """Poses [B, all children, C] and the matrices -> Σ_i v_ij, [B, J, D]."""
         grouped = poses.reshape(len(poses), -1, self.group, poses.shape[-1])
         if not self.matrices.matrix:
             return torch.einsum("...ic,ijdc->...jd", grouped, weight).sum(dim=1)
@@ -112,7 +112,7 @@ class FastConvCapsules(FastLayer, ConvCapsules):
         return LazyVotes(poses, activations, self.matrices.weight, *window, total, places_of(poses, *window))
 
     def vote_sum(self, poses: Tensor, weight: Tensor) -> Tensor:
-        """[B, H, W, I, C] -> Σ_i v_ij, [B, H', W', J, D], a convolution; columns of matrix poses are its images."""
+        """Poses and matrices -> Σ_i v_ij, [B, H', W', J, D], a convolution; columns of matrix poses are its images."""
         parents, rows, columns = weight.shape[1:]  # [K · I, J, Z, Y]; a child is Y × X, a vote Z × X
         inner = poses.shape[-1] // columns
         maps = factor(poses).reshape(*poses.shape[:4], columns, inner).movedim(-1, 1)

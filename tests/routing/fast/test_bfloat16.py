@@ -71,11 +71,10 @@ def test_float64_stays_float64(
 ) -> None:
     """Autocast leaves it alone."""
     monkeypatch.setattr(bfloat16, "is_faster_in_bfloat16", lambda device: False)
-    layer.double()
-    fast.enable(layer)
+    double = copy.deepcopy(layer).double()
+    fast.enable(double)
     with torch.autocast("cpu", torch.bfloat16):
-        assert layer(torch.rand(shape, dtype=torch.float64)).dtype == torch.float64
-    layer.float()
+        assert double(torch.rand(shape, dtype=torch.float64)).dtype == torch.float64
 
 
 def test_the_sum_of_votes_is_of_float32(monkeypatch: pytest.MonkeyPatch) -> None:
