@@ -45,10 +45,10 @@ def test_a_file_gets_whole_lines(tmp_path: Path) -> None:
     monitor = Monitor(jobs, 2, Console(file=screen))
     jobs[0].state = "running"
     monitor.update()
-    jobs[0].state, jobs[0].outcome = "finished", 50 * "word"
+    jobs[0].state, jobs[0].outcome = "finished", " ".join(50 * ["word"])
     monitor.update()
     name = monitor.names[jobs[0].planned.name]
     assert screen.getvalue().splitlines() == [
         f"0 of 4 finished, 1 running, 3 waiting: begins {name}",
-        f"1 of 4 finished, 3 waiting: finished {name}: {50 * 'word'}",
+        f"1 of 4 finished, 3 waiting: finished {name}: {jobs[0].outcome}",
     ]
