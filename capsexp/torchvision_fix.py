@@ -10,20 +10,20 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-#: The operators for which torchvision registers a fake implementation when it is imported, and their schema.
+#: The operators for which torchvision registers a fake implementation whenever it is imported, and their one schema.
 _OPERATORS = "nms", "qnms"
 _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
 def install() -> None:
-    """Installs a hook that defines the operators that are missing when torchvision is first imported."""
+    """Installs a hook that defines the missing operators when torchvision is first imported."""
     if "torchvision" not in sys.modules and not any(isinstance(finder, _ImportHook) for finder in sys.meta_path):
         sys.meta_path.insert(0, _ImportHook())
 
 
 class _ImportHook:
-    """A finder that finds nothing, but defines the operators when the module that reads them is searched for, and
-    removes itself. By then torchvision has tried to load its extension, whose name differs between versions.
+    """A finder that finds nothing, but defines the missing operators before the module is imported that registers fake
+    implementations, and removes itself. By then torchvision has tried to load its extension, whatever its file's name.
     """
 
     def find_spec(self, module: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:

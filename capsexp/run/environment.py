@@ -43,7 +43,8 @@ def provenance(
         "ended": _now(),
         "resumed_after_epochs": resumed,
         "python": platform.python_version(),
-        "libraries": {name: version(name) for name in LIBRARIES} | {"torch": str(torch.__version__)},  # with its CUDA
+        # torch's own version names its build, 2.14.1+cu130; its wheel's may not.
+        "libraries": {name: version(name) for name in LIBRARIES} | {"torch": str(torch.__version__)},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
         "processes": processes,
         "threads": torch.get_num_threads(),
