@@ -49,15 +49,20 @@ class PendingCheckpointIO(TorchCheckpointIO):
         return load(Path(path), map_location)
 
     def write(self) -> None:
-        """Writes the pending ones, once: not again where that fails. Each file is replaced whole, or left as it was.
+        """Writes the pending ones; not again where that fails. Each file is replaced whole, or left as it was.
 
-        BEST first: from LAST on, no epoch is repeated. Of LAST, the one before it is kept.
+        BEST first: from LAST on, no epoch is repeated. Of LAST, the one before it is kept. After a KeyboardInterrupt
+        all are still pending.
         """
         pending, self.pending = self.pending, {}
-        for path in sorted(pending, key=lambda path: path.name == LAST):
-            if path.name == LAST:
-                _keep_before(path)
-            _save(pending[path], path)
+        try:
+            for path in sorted(pending, key=lambda path: path.name == LAST):
+                if path.name == LAST:
+                    _keep_before(path)
+                _save(pending[path], path)
+        except KeyboardInterrupt:
+            self.pending = pending
+            raise
 
 
 class EpochCheckpoint(Checkpoint):

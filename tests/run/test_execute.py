@@ -307,6 +307,24 @@ def test_an_interruption_between_two_writings_loses_no_whole_epoch(
     assert len(checkpoints.load(plan(config).folder / LAST)["history"]) == 2
 
 
+@pytest.mark.parametrize("file", [BEST, LAST])
+def test_an_interruption_of_a_writing_loses_no_whole_epoch(
+    file: str, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(checkpoint: dict[str, Any], path: Path) -> None:
+        if path.name == file:
+            monkeypatch.setattr(checkpoints, "_save", save)
+            raise KeyboardInterrupt
+        save(checkpoint, path)
+
+    config, save = composed_config(*tiny), checkpoints._save
+    monkeypatch.setattr(checkpoints, "_save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(config)
+    for name in (BEST, LAST):
+        assert len(checkpoints.load(plan(config).folder / name)["history"]) == 1
+
+
 @pytest.mark.parametrize("protocol", ["paper", "heldout"])
 def test_a_run_whose_record_is_missing_only_writes_it(
     protocol: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
