@@ -47,6 +47,21 @@ class Gain:
     published: float
 
     @property
+    def name(self) -> str:
+        """The data set, with an attention that isn't dual."""
+        return self.data if self.attention == "dual" else f"{self.data} with {self.attention}"
+
+    @property
+    def is_corrected(self) -> bool:
+        """Whether Holm's correction leaves it, as a claim of a gain: that nothing is lost can hold without one."""
+        return self.one.holds and not self.one.claim.margin
+
+    @property
+    def is_above_0(self) -> bool:
+        """Whether the interval is."""
+        return bool(self.one.measured and self.one.measured.interval and self.one.measured.interval[0] > 0)
+
+    @property
     def value(self) -> float:
         """In points."""
         assert self.one.measured is not None
@@ -128,14 +143,18 @@ class Answer:
 
     @property
     def sentences(self) -> list[str]:
-        """Where a gain is shown."""
-        supported = [gain for gain in self.gains if gain.one.verdict == "supported"]
-        shown = [gain.data for gain in supported if gain.one.holds]
-        before = [gain.data for gain in supported if not gain.one.holds]
-        parts = [f"On {conjoined(shown)} yes." if shown else ""]
-        parts.append(f"On {conjoined(before)} yes before Holm's correction, not after it." if before else "")
-        elsewhere = "Elsewhere no" if supported else "No"
-        return [*filter(None, parts), f"{elsewhere} gain is shown."]
+        """Where a gain is shown, and where only its interval lies above 0."""
+        above = [gain for gain in self.gains if gain.is_above_0]
+        so_far = [gain.name for gain in above if gain.one.so_far]
+        shown = [gain.name for gain in above if not gain.one.so_far and gain.is_corrected]
+        rest = [gain.name for gain in above if not gain.one.so_far and not gain.is_corrected]
+        parts = [
+            f"On {conjoined(shown)} yes." if shown else "",
+            f"On {conjoined(rest)} only before Holm's correction." if rest else "",
+            f"On {conjoined(so_far)} so far, before correction." if so_far else "",
+            f"{'Elsewhere no' if above else 'No'} gain is shown.",
+        ]
+        return [*filter(None, parts)]
 
 
 def answer(sources: Sources) -> tuple[Answer, list[Missing]]:

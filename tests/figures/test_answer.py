@@ -48,12 +48,16 @@ def test_a_row_is_the_sized_claim_of_a_data_set_and_trained_ones_come_first() ->
     assert second.training == "2/250 ep"
 
 
-def test_the_sentences_follow_the_verdicts() -> None:
-    _, *found = gains([made()])
-    assert Answer(found).sentences == ["On MNIST yes.", "Elsewhere no gain is shown."]
-    before = dataclasses.replace(found[0], one=dataclasses.replace(found[0].one, adjusted=0.2))
-    assert Answer([before]).sentences[0] == "On MNIST yes before Holm's correction, not after it."
-    assert Answer(found[1:]).sentences == ["No gain is shown."]
+def test_the_sentences_say_where_a_gain_is_shown() -> None:
+    _, mnist, svhn = gains([made()])
+    assert Answer([mnist, svhn]).sentences == ["On MNIST with CBAM yes.", "Elsewhere no gain is shown."]
+    assert Answer([svhn]).sentences == ["No gain is shown."]
+    lossless = dataclasses.replace(mnist.one.claim, claimed="no decrease", margin="0.5")
+    for change in ({"adjusted": 0.2}, {"claim": lossless}):
+        changed = dataclasses.replace(mnist, attention="dual", one=dataclasses.replace(mnist.one, **change))
+        assert Answer([changed]).sentences[0] == "On MNIST only before Holm's correction."
+    so_far = dataclasses.replace(mnist, one=dataclasses.replace(mnist.one, so_far="2 of 250 epochs"))
+    assert Answer([so_far]).sentences[0] == "On MNIST with CBAM so far, before correction."
 
 
 def test_there_is_a_file_for_each_width_and_theme_with_texts_and_its_own_colours() -> None:
