@@ -48,17 +48,17 @@ class Gain:
 
     @property
     def name(self) -> str:
-        """The data set, with an attention that isn't dual."""
+        """The data set, and the attention where it isn't dual."""
         return self.data if self.attention == "dual" else f"{self.data} with {self.attention}"
 
     @property
     def is_corrected(self) -> bool:
-        """Whether Holm's correction leaves it, as a claim of a gain: that nothing is lost can hold without one."""
+        """Whether a gain is claimed, which "no decrease" isn't, and the claim holds after Holm's correction."""
         return self.one.holds and not self.one.claim.margin
 
     @property
     def is_above_0(self) -> bool:
-        """Whether the interval is."""
+        """Whether the whole interval lies above 0."""
         return bool(self.one.measured and self.one.measured.interval and self.one.measured.interval[0] > 0)
 
     @property
