@@ -1,4 +1,4 @@
-"""What tests of several folders share: configurations small enough to train in a second."""
+"""What several test files share: configurations small enough to train in a second, and interruptions."""
 
 import dataclasses
 import shutil
@@ -7,10 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+import torch
+
 from capsexp.config import compose
 from capsexp.config.schema import Config, Paths, check
 from capsexp.run import records
 from capsexp.run.execute import run
+from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import plan
 
 ROOT = Path(__file__).parents[1]
@@ -97,3 +101,22 @@ def put(where: str, value: Any) -> Callable[[dict[str, Any]], None]:
         node[last] = value
 
     return change
+
+
+def stop_after(epochs: int, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes trainings raise the error in the middle of the epoch after so many."""
+
+    def stopping(self: CapsuleModule, batch: Any, index: int) -> torch.Tensor:
+        if self.current_epoch == epochs and index == 1:
+            raise error
+        return training_step(self, batch, index)
+
+    training_step = CapsuleModule.training_step
+    monkeypatch.setattr(CapsuleModule, "training_step", stopping)
+
+
+def interrupt_after(epochs: int, config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trains until Ctrl-C in the middle of the epoch after so many."""
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        stop_after(epochs, KeyboardInterrupt(), patched)
+        run(config)

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from launching import records_in, reproduce
-from support import ROOT, composed_config, folders, numbers
-from test_execute import interrupt_after
+from support import ROOT, composed_config, folders, interrupt_after, numbers
 
 from capsexp.config.schema import Preprocess
 from capsexp.data.loader import Batch, TrainingLoader, moved

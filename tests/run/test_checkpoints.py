@@ -1,0 +1,359 @@
+"""Checkpoints: when they are written, what an interrupted run continues from, which are refused."""
+
+import dataclasses
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import pytest
+import torch
+from support import Trained, composed_config, copy_of, folders, interrupt_after, numbers, stop_after, train
+from torch._subclasses import FakeTensorMode
+
+from capsexp.errors import InputError, RunError
+from capsexp.run import checkpoints, environment, records
+from capsexp.run.checkpoints import EpochCheckpoint, PendingCheckpointIO
+from capsexp.run.execute import run
+from capsexp.run.module import CapsuleModule
+from capsexp.run.plan import BEFORE, BEST, LAST, plan
+from capsexp.run.tensorboard import TensorBoard
+
+SCHEDULES = {
+    "steps": ("optim.schedule=steps", "optim.milestones=[168]", "optim.factor=0.5"),  # of 250 epochs: 2 of these 3
+    "plateau": ("optim.schedule=plateau", "optim.patience=0", "optim.factor=0.5", "optim.lr=0.2"),
+    "constant": ("optim.schedule=constant", "trainer.precision=bf16"),
+}
+RATES = {"steps": [0.001, 0.001, 0.0005], "plateau": [0.2, 0.2, 0.1], "constant": [0.001] * 3}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], records.Record]:
+    """The record of a run with a schedule, trained once."""
+    words = ("preprocess.shift=0.1", "logger=[]")
+    return cache(lambda name: train(tmp_path_factory.mktemp(name), *words, *SCHEDULES[name]).record)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "interruptions"), [("steps", [0]), ("steps", [1, 2]), ("plateau", [1]), ("constant", [1])]
+)
+def test_an_interrupted_run_ends_in_the_same_numbers(
+    schedule: str,
+    interruptions: list[int],
+    uninterrupted: Callable[[str], records.Record],
+    tiny: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = composed_config(*tiny, *SCHEDULES[schedule], "preprocess.shift=0.1")
+    for epochs in interruptions:
+        with monkeypatch.context() as patched:
+            patched.setattr(environment, "_commit", lambda at=epochs: (f"before {at}", True))
+            interrupt_after(epochs, config, patched)
+    assert not list(tmp_path.glob("results/runs/*"))
+    lines: list[str] = []
+    continued, whole = run(config, None, lines.append), uninterrupted(schedule)
+    assert (numbers(continued), continued.correct) == (numbers(whole), whole.correct)
+    assert continued.key == whole.key
+    assert [row["learning_rate"] for row in continued.epochs] == RATES[schedule]
+    completed = [epochs for epochs in interruptions if epochs]
+    assert continued.provenance["resumed_after_epochs"] == completed
+    last = continued.provenance["commit"]
+    assert continued.provenance["commits"] == [*(f"before {epochs}" for epochs in completed), last]
+    assert any(f"continues after epoch {interruptions[-1]}" in line for line in lines) is bool(completed)
+
+
+def test_an_interrupted_run_continues_where_its_folder_was_moved(
+    uninterrupted: Callable[[str], records.Record],
+    tiny: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = [*tiny, "preprocess.shift=0.1", *SCHEDULES["steps"]]
+    interrupt_after(1, composed_config(*words), monkeypatch)
+    shutil.move(tmp_path / "logs", tmp_path / "there" / "logs")
+    moved = composed_config(*words, *folders(tmp_path / "there"))
+    continued = run(moved)
+    assert continued.provenance["resumed_after_epochs"] == [1]
+    assert numbers(continued) == numbers(uninterrupted("steps"))
+
+
+def test_a_checkpoint_from_a_gpu_is_resumed(
+    uninterrupted: Callable[[str], records.Record],
+    tiny: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = composed_config(*tiny, *SCHEDULES["steps"], "preprocess.shift=0.1")
+    interrupt_after(1, config, monkeypatch)
+    path = plan(config).folder / LAST
+    checkpoint = checkpoints.load(path)
+    checkpoint["optimizer_states"][0]["param_groups"][0]["capturable"] = True
+    torch.save(checkpoint, path)
+    assert numbers(run(config)) == numbers(uninterrupted("steps"))
+
+
+@pytest.mark.parametrize(("interval", "written"), [(1e9, [1, 3]), (0.0, [1, 2, 3])])
+def test_checkpoints_are_written_by_time(
+    interval: float, written: list[int], tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "INTERVAL", interval)
+    epochs: dict[str, list[int]] = {BEST: [], LAST: []}
+    save = checkpoints._save
+
+    def counted(checkpoint: dict[str, Any], path: Path) -> None:
+        if "optimizer_states" in checkpoint or path.name == BEST:
+            epochs[path.name].append(checkpoint["capsexp"]["epoch"])
+        save(checkpoint, path)
+
+    monkeypatch.setattr(checkpoints, "_save", counted)
+    record = run(composed_config(*tiny))
+    assert epochs[LAST] == written
+    assert epochs[BEST][-1] == record.first_epoch_to_max
+
+
+def test_the_best_weights_are_written_before_the_history_that_has_their_accuracy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a kill between the two leaves best.ckpt as it was: the resumed run doesn't reach a new maximum there."""
+    written: list[Path] = []
+    monkeypatch.setattr(checkpoints, "_save", lambda checkpoint, path: written.append(path))
+    files = EpochCheckpoint(Path()).files
+    for name in (LAST, BEST):  # the second epoch of two was the better one
+        files.save_checkpoint({}, name)
+    files.write()
+    assert written == [Path(BEST), Path(LAST)]
+
+
+def test_checkpoints_of_a_gpu_are_kept_in_the_hosts_memory_and_as_they_were() -> None:
+    files, state = PendingCheckpointIO(), torch.zeros(3)
+    with FakeTensorMode():
+        weights = torch.empty(3, device="cuda")
+    files.save_checkpoint({"optimizer_states": [{"state": {0: {"exp_avg": weights, "step": state}}}]}, LAST)
+    state += 1
+    kept = files.pending[Path(LAST)]["optimizer_states"][0]["state"][0]
+    assert (kept["exp_avg"].device.type, kept["step"].sum()) == ("cpu", 0)
+
+
+def test_a_kill_between_two_renames_leaves_no_temporary_file_for_ever(trained: Trained, tmp_path: Path) -> None:
+    shutil.copy(trained.folder / LAST, tmp_path)
+    os.link(tmp_path / LAST, tmp_path / BEFORE)  # killed before LAST was replaced
+    checkpoints._keep_before(tmp_path / LAST)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [BEFORE, LAST]
+
+
+def test_an_interruption_between_two_writings_loses_no_whole_epoch(
+    tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "INTERVAL", 1e9)
+    config = composed_config(*tiny)
+    interrupt_after(2, config, monkeypatch)
+    assert len(checkpoints.load(plan(config).folder / LAST)["history"]) == 2
+
+
+@pytest.mark.parametrize("file", [BEST, LAST])
+def test_an_interruption_of_a_writing_loses_no_whole_epoch(
+    file: str, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(checkpoint: dict[str, Any], path: Path) -> None:
+        if path.name == file:
+            monkeypatch.setattr(checkpoints, "_save", save)
+            raise KeyboardInterrupt
+        save(checkpoint, path)
+
+    config, save = composed_config(*tiny), checkpoints._save
+    monkeypatch.setattr(checkpoints, "_save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(config)
+    for name in (BEST, LAST):
+        assert len(checkpoints.load(plan(config).folder / name)["history"]) == 1
+
+
+@pytest.mark.parametrize("protocol", ["paper", "heldout"])
+def test_a_run_whose_record_is_missing_only_writes_it(
+    protocol: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: Trained = request.getfixturevalue("trained" if protocol == "paper" else "trained_heldout")
+    stop_after(0, AssertionError(), monkeypatch)
+    record = run(copy_of(trained, tmp_path, recorded=False))
+    assert (numbers(record), record.correct) == (numbers(trained.record), trained.record.correct)
+    assert (record.learned, record.chance_accuracy) == (trained.record.learned, trained.record.chance_accuracy)
+    assert record.heldout_accuracy == trained.record.heldout_accuracy
+
+
+@pytest.mark.parametrize(
+    ("damaged", "said"),
+    [([LAST], "continues after epoch 1"), ([LAST, BEFORE], "no checkpoint is left; starts over")],
+    ids=["last", "both"],
+)
+@pytest.mark.parametrize("rerun", [False, True])
+def test_an_interrupted_run_with_a_damaged_checkpoint_goes_on(
+    damaged: list[str],
+    said: str,
+    rerun: bool,
+    uninterrupted: Callable[[str], records.Record],
+    tiny: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = composed_config(*tiny, "preprocess.shift=0.1", *SCHEDULES["constant"], f"rerun={rerun}".lower())
+    interrupt_after(2, config, monkeypatch)
+    for name in damaged:
+        path = plan(config).folder / name
+        path.write_bytes(path.read_bytes()[:-1000])
+    lines: list[str] = []
+    assert numbers(run(config, None, lines.append)) == numbers(uninterrupted("constant"))
+    renamed = f"{plan(config).folder / LAST}: not a checkpoint, or damaged; renamed to last.ckpt.damaged"
+    assert renamed in lines[1]
+    assert all(plan(config).folder.joinpath(f"{name}.damaged").exists() for name in damaged)
+    assert lines[1 + len(damaged)].endswith(said)
+
+
+def test_a_run_without_the_checkpoint_that_it_tests_at_the_end_starts_over(
+    trained_heldout: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = copy_of(trained_heldout, tmp_path, recorded=False)
+    last, best = plan(config).folder / LAST, plan(config).folder / BEST
+    best.write_bytes(b"text")
+    lines: list[str] = []
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        stop_after(0, KeyboardInterrupt(), patched)
+        run(config, None, lines.append)
+    assert [line.partition(": ")[2] for line in lines[1:]] == [
+        f"{best}: not a checkpoint, or damaged; renamed to best.ckpt.damaged",
+        "no checkpoint is left; starts over",
+    ]
+    assert checkpoints.load(last)["history"] == checkpoints.load(trained_heldout.folder / LAST)["history"]
+    assert run(config).heldout_accuracy == trained_heldout.record.heldout_accuracy
+
+
+def test_the_best_weights_of_another_epoch_are_not_tested(trained_heldout: Trained, tmp_path: Path) -> None:
+    config = copy_of(trained_heldout, tmp_path, recorded=False)
+    best = checkpoints.load(plan(config).folder / BEST)
+    other = 1 if len(best["history"]) > 1 else 2
+    history = checkpoints.load(plan(config).folder / LAST)["history"]
+    torch.save(best | {"history": history[:other]}, plan(config).folder / BEST)
+    lines: list[str] = []
+    assert run(config, None, lines.append).heldout_accuracy == trained_heldout.record.heldout_accuracy
+    assert any("starts over" in line for line in lines)
+
+
+def test_a_checkpoint_of_another_run_is_left_alone(trained: Trained, tiny: tuple[str, ...]) -> None:
+    config = composed_config(*tiny)
+    shutil.copytree(trained.folder, plan(config).folder)
+    with pytest.raises(InputError, match=f"{LAST}: not of this run; rerun=true starts over"):
+        run(config)
+    assert (plan(config).folder / LAST).read_bytes() == (trained.folder / LAST).read_bytes()
+    assert run(dataclasses.replace(config, rerun=True)).status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("raised", "error"),
+    [
+        (MemoryError(), RunError),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), RunError),
+        (pickle.UnpicklingError("Unsupported global: GLOBAL torch.new.\x1b[2J was not an allowed global"), InputError),
+        (RuntimeError("Attempted to read a PyTorch file with version 99"), InputError),
+    ],
+    ids=["memory", "torch's memory", "a newer global", "a newer format"],
+)
+def test_whole_checkpoints_are_kept_where_they_cannot_be_loaded(
+    raised: Exception, error: type[Exception], trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*arguments: Any, **options: Any) -> None:
+        raise raised
+
+    config = copy_of(trained, tmp_path, recorded=False)
+    shutil.copy(plan(config).folder / LAST, plan(config).folder / BEFORE)
+    with monkeypatch.context() as patched, pytest.raises(error) as ended:
+        patched.setattr(torch, "load", failing)
+        run(config)
+    assert str(plan(config).folder / LAST) in str(ended.value)
+    assert str(ended.value).isprintable()
+    for name in (LAST, BEFORE):
+        assert (plan(config).folder / name).read_bytes() == (trained.folder / LAST).read_bytes()
+    assert run(config).status == "finished"
+
+
+def test_a_repetition_continues_after_its_own_interruption_only(
+    uninterrupted: Callable[[str], records.Record], tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = composed_config(*tiny, "preprocess.shift=0.1", *SCHEDULES["constant"])
+    again = dataclasses.replace(config, rerun=True)
+    interrupt_after(2, config, monkeypatch)
+    interrupt_after(1, again, monkeypatch)
+    assert len(checkpoints.load(plan(config).folder / LAST)["history"]) == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(environment, "_commit", lambda: ("of another code", True))
+        interrupt_after(2, again, patched)
+    with monkeypatch.context() as patched:
+        patched.setattr(environment, "_commit", lambda: ("of another code", True))
+        record = run(again)
+    assert record.provenance["resumed_after_epochs"] == [2]
+    assert record.provenance["commits"] == ["of another code"] * 2
+    assert numbers(record) == numbers(uninterrupted("constant"))
+
+
+def test_a_flipped_bit_in_the_weights_is_found(trained: Trained, tmp_path: Path) -> None:
+    weight = checkpoints.load(trained.folder / LAST)["state_dict"]["network.primary.convolution.weight"]
+    content = bytearray((trained.folder / LAST).read_bytes())
+    content[content.index(bytes(weight.untyped_storage().tolist())) + 100] ^= 1
+    (tmp_path / LAST).write_bytes(content)
+    torch.load(tmp_path / LAST, weights_only=True)  # sees nothing
+    with pytest.raises(InputError, match="not a checkpoint, or damaged"):
+        checkpoints.load(tmp_path / LAST)
+
+
+def test_a_packed_checkpoint_is_not_unpacked(trained: Trained, tmp_path: Path) -> None:
+    with ZipFile(trained.folder / LAST) as whole, ZipFile(tmp_path / LAST, "w", ZIP_DEFLATED) as packed:
+        for name in whole.namelist():
+            packed.writestr(name, whole.read(name))
+    with pytest.raises(InputError, match="not a checkpoint, or damaged"):
+        checkpoints.load(tmp_path / LAST)
+
+
+def test_a_kill_after_the_record_leaves_nothing_to_tidy(
+    trained: Trained, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    config = composed_config(*tiny, "budget.epochs=2", "logger=tensorboard")
+    monkeypatch.setattr(TensorBoard, "finish", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(config)
+    assert records.read(plan(config).path).status == "finished"
+    assert "optimizer_states" not in checkpoints.load(plan(config).folder / LAST)
+    assert not (plan(config).folder / BEFORE).exists()
+
+
+def test_checkpoints_hold_no_code(trained: Trained) -> None:
+    for name in (LAST, BEST):
+        loaded = torch.load(trained.folder / name, weights_only=True)
+        assert len(loaded["history"]) >= trained.record.first_epoch_to_max
+        assert "optimizer_states" not in loaded
+
+
+def test_an_interruption_of_the_final_test_is_one_of_the_run(
+    trained_heldout: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopping(self: CapsuleModule, batch: Any, index: int) -> None:
+        raise KeyboardInterrupt
+
+    config = copy_of(trained_heldout, tmp_path, recorded=False)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(CapsuleModule, "test_step", stopping)
+        run(config)
+    assert run(config).heldout_accuracy == trained_heldout.record.heldout_accuracy
+
+
+def test_what_killed_writers_left_is_removed(trained: Trained, tmp_path: Path) -> None:
+    planned = plan(copy_of(trained, tmp_path, recorded=False))
+    left = [planned.path.parent / f".{planned.name}.json.abc.part", planned.folder / ".last.ckpt.abc.part"]
+    other = planned.path.parent / ".another-run.json.abc.part"
+    for path in (*left, other):
+        path.write_text("half")
+    run(planned.config)
+    assert [path.exists() for path in (*left, other)] == [False, False, True]
