@@ -118,7 +118,7 @@ def _run(words: list[str]) -> int:
     """Runs what Hydra makes of the command line; the exit code."""
     handle_signals(_interrupt)
     parser = hydra_utils.get_args_parser()
-    parser.error = _refuse  # type: ignore[method-assign]
+    parser.error = wrong_option  # type: ignore[method-assign]
     options = parser.parse_intermixed_args(words)
     if options.resolve and not options.cfg:
         raise InputError("--resolve: only with --cfg")
@@ -133,8 +133,8 @@ def _run(words: list[str]) -> int:
         print(help_page.page([compose.for_hydra(word) for word in options.overrides]))
         return DONE
     rest = [word for word in words if word not in options.overrides]  # for Hydra, overrides must stand together
-    overrides = [*searchpath.as_environment(), *map(compose.for_hydra, options.overrides)]
-    sys.argv[1:] = [*searchpath.as_option(), *rest, *overrides]
+    overrides = [*searchpath.as_overrides(), *map(compose.for_hydra, options.overrides)]
+    sys.argv[1:] = [*rest, *overrides]
     logging.raiseExceptions = False  # no traceback for a log line that Hydra can't write to a closed pipe
     try:
         with _returned_by_hydra() as returned:
@@ -144,11 +144,6 @@ def _run(words: list[str]) -> int:
             raise KeyboardInterrupt from None
         raise
     return _summarised(returned[-1] if returned else None)
-
-
-def _refuse(message: str) -> NoReturn:
-    """In place of argparse's own lines on usage."""
-    raise wrong_option(message)
 
 
 @contextmanager

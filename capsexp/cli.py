@@ -52,8 +52,6 @@ def _without_search_path(words: list[str]) -> list[str]:
         key, equals, value = word.partition("=")
         if key in searchpath.OPTIONS:
             searchpath.use(value if equals else next(left, ""))
-        elif key == "trust":
-            raise InputError(f"{word}: no longer needed; the files in --config-dir=DIR name your classes")
         elif key == "hydra.searchpath":
             raise InputError(f"{key}: --config-dir=DIR adds a folder here")
         else:
@@ -98,12 +96,11 @@ class Parser(argparse.ArgumentParser):
         epilog = "--config-dir=DIR adds files and classes of your own: docs/extending.md"
         super().__init__(prog, description=documentation, formatter_class=_Help, allow_abbrev=False, epilog=epilog)
 
-    def parse_words(self, arguments: list[str] | None, *required: str, named: bool = True) -> argparse.Namespace:
+    def parse_words(self, arguments: list[str] | None, *required: str) -> argparse.Namespace:
         """The options, with the `names` and the `overrides` (KEY=VALUE) among the `words`, in any order.
 
         Args:
             required: what the names are, where their number is fixed.
-            named: whether there can be names.
         """
         options = self.parse_intermixed_args(arguments)
         options.names = [word for word in options.words if "=" not in word]
@@ -112,11 +109,11 @@ class Parser(argparse.ArgumentParser):
             key, _, value = word.partition("=")
             if key.lstrip("+") == "study":
                 raise InputError(f"{word}: here a study's name stands alone: {value}")
-            if hasattr(options, key.replace("-", "_")):
+            if f"--{key}" in self._option_string_actions:
                 raise InputError(f"{word}: an option of this command: --{word}")
         if missing := required[len(options.names) :]:
             raise InputError(f"missing: {' '.join(missing)}; {self.prog} --help says more")
-        if (required or not named) and (rest := options.names[len(required) :]):
+        if required and (rest := options.names[len(required) :]):
             raise InputError(f"{rest[0]}: not of the form key=value")
         options.overrides = [for_hydra(word) for word in words]
         return options
@@ -130,7 +127,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises InputError."""
-        raise wrong_option(message)
+        wrong_option(message)
 
 
 class _Help(argparse.HelpFormatter):
@@ -154,10 +151,16 @@ def folder(text: str) -> Path:
     return Path(os.path.expanduser(text))
 
 
-def wrong_option(message: str) -> InputError:
-    """The error for argparse's message; an unknown option may be meant as a key of the configuration."""
+def check_output(written: Path | None, *read: Path) -> None:
+    """Raises InputError for a file that a command would read and then write."""
+    if written and written.resolve() in [path.resolve() for path in read]:
+        raise InputError(f"--output={written}: is read here; must be another file")
+
+
+def wrong_option(message: str) -> NoReturn:
+    """Raises InputError for argparse's message; an unknown option may be meant as a key of the configuration."""
     typed = re.match(r"unrecognized arguments: -+([\w.]+)(=\S*)?", message)
-    return InputError(f"{message}; keys are written {typed[1]}{typed[2] or '=VALUE'}" if typed else message)
+    raise InputError(f"{message}; keys are written {typed[1]}{typed[2] or '=VALUE'}" if typed else message)
 
 
 def handle_signals(handler: Callable[[int, FrameType | None], object]) -> None:

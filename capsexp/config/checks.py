@@ -139,7 +139,7 @@ def describe(annotation: Any) -> str:
     if origin is Annotated:
         if forms := _forms(annotation):
             return forms[0].words
-        bounds = " and ".join(f"{_BOUNDS[name]} {_number(limit)}" for name, limit in _bounds(annotation))
+        bounds = " and ".join(f"{_BOUNDS[name]} {limit:,}" for name, limit in _bounds(annotation))
         return f"{describe(arguments[0])} {bounds}".strip()
     if origin is Literal:
         return "one of " + ", ".join(str(choice) for choice in arguments)
@@ -157,10 +157,6 @@ def _bounds(annotation: Any) -> list[tuple[str, float]]:
     """Operator and limit of each bound of an Annotated type."""
     marks = get_args(annotation)[1:]
     return [(name, limit) for mark in marks for name in _BOUNDS if (limit := getattr(mark, name, None)) is not None]
-
-
-def _number(limit: float) -> str:
-    return f"{limit:,}" if isinstance(limit, int) else f"{limit:g}"
 
 
 def _forms(annotation: Any) -> list[Matches]:

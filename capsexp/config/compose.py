@@ -140,7 +140,7 @@ def by_hydra(overrides: Sequence[str], own_part: bool = False) -> DictConfig:
     running, instance.hydra = instance.hydra, None  # while Hydra runs a command line, it refuses to compose another
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            return compose("config", [*overrides, *searchpath.as_override()], return_hydra_config=own_part)
+            return compose("config", [*overrides, *searchpath.as_overrides()], return_hydra_config=own_part)
     finally:
         instance.hydra = running
 
@@ -160,7 +160,7 @@ def command(overrides: Sequence[str]) -> str:
 def portable(overrides: Sequence[str]) -> list[str]:
     """The overrides that repeat a run anywhere: without folders, device, progress display and launchers."""
     kept = [word for word in overrides if not word.lstrip("+~").startswith(_LOCAL)]
-    return [_portable_images(word) if re.match("data.path=.", word) else word for word in kept]
+    return [_portable_images(word) if re.match(r"\+*data\.path=.", word) else word for word in kept]
 
 
 def _portable_images(word: str) -> str:

@@ -96,19 +96,10 @@ def _named(path: Path) -> list[tuple[str, str]]:
     return [(path.stem, target) for _, target in _named(path.with_name(f"{content['defaults'][0]}.yaml"))]
 
 
-def as_option() -> list[str]:
-    """What was typed, as Hydra's own option."""
-    return [f"--config-dir={folder}" for folder in _typed()]
-
-
-def as_environment() -> list[str]:
-    """What was typed, as an override that sets the environment of a launcher's jobs."""
-    return [f"++hydra.job.env_set.{_VARIABLE}={_quoted(folder)}" for folder in _typed()]
-
-
-def as_override() -> list[str]:
-    """What was typed, as an override for Hydra's Compose API, which has no such option."""
-    return [f"hydra.searchpath=[{_quoted(f'file://{folder}')}]" for folder in _typed()]
+def as_overrides() -> list[str]:
+    """What was typed, as overrides: where Hydra searches for files, and the environment of a launcher's jobs."""
+    search = [f"hydra.searchpath=[{_quoted(f'file://{folder}')}]" for folder in _typed()]
+    return [*search, *(f"++hydra.job.env_set.{_VARIABLE}={_quoted(folder)}" for folder in _typed())]
 
 
 def as_portable_option() -> list[str]:

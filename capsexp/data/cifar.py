@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from capsexp.config.schema import Data
-from capsexp.data.reader import Images, Reader, SourceFile, contents, decoding, labelled
+from capsexp.data.reader import Images, Reader, contents, decoding, labelled
 
 #: Folder, training files, test file, file with the classes' names: those of torchvision's classes.
 _LAYOUTS = {
@@ -30,10 +30,10 @@ class CIFAR(Reader):
         self.places = (folder,)
         self.keys = (*self.train, self.test, self.meta)
 
-    def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
-        train = [_batch(files[key].path, data.classes) for key in self.train]
+    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
+        train = [_batch(files[key], data.classes) for key in self.train]
         images, labels = map(np.concatenate, zip(*train, strict=True))
-        return Images(images, labels), _batch(files[self.test].path, data.classes)
+        return Images(images, labels), _batch(files[self.test], data.classes)
 
     def download(self, root: Path) -> None:
         import torchvision.datasets

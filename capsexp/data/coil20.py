@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from capsexp.config.schema import Data
-from capsexp.data.reader import Images, Reader, SourceFile, check_bytes, decoding, labelled, random_split
+from capsexp.data.reader import Images, Reader, check_bytes, decoding, labelled, random_split
 from capsexp.errors import InputError
 
 _FOLDER = "coil-20-proc"
@@ -50,8 +50,8 @@ class COIL20(Reader):
             md5.update(name.encode() + b"\0" + contents)
         return md5.hexdigest()
 
-    def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
-        path = files[_FOLDER].path
+    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
+        path = files[_FOLDER]
         pixels, labels = [], []
         for name, label, contents in _views(path):
             if label < data.classes:

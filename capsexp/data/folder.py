@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from capsexp.config.schema import Data
-from capsexp.data.reader import Images, Reader, SourceFile, host_memory, random_split
+from capsexp.data.reader import Images, Reader, host_memory, random_split
 from capsexp.errors import InputError, first_line, plural, printable
 
 _KEY = "images"
@@ -43,7 +43,6 @@ class Folder(Reader):
     """Reads the images at `data.path`. The md5 is that of classes and contents, whatever the files' names."""
 
     keys = (_KEY,)
-    places = (".",)
 
     def __init__(self, *, test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1, split_seed: int = 0) -> None:
         self.test_fraction, self.split_seed = test_fraction, split_seed  # where the images aren't split
@@ -84,9 +83,9 @@ class Folder(Reader):
                 md5.update(f"{number} {len(contents)} ".encode() + os.fsencode(name) + b"\0" + contents)
         return md5.hexdigest()
 
-    def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
+    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
         """The images in the configured size, [N, size, size] or [N, size, size, 3]."""
-        path = files[_KEY].path
+        path = files[_KEY]
         _check_memory([image for split in _listed(path, pixels=False) for _, image in split], data)
         train, test = _listed(path)
         labels = {name: label for label, name in enumerate(_classes(train))}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capsexp.config.schema import Data
-from capsexp.data.reader import Images, Reader, SourceFile, contents, decoding, labelled
+from capsexp.data.reader import Images, Reader, contents, decoding, labelled
 
 
 class MNIST(Reader):
@@ -31,8 +31,8 @@ class MNIST(Reader):
         self.dataset = dataset
         self.places = (f"{dataset}/raw", dataset)
 
-    def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
-        train, train_labels, test, test_labels = (files[key].path for key in self.keys)
+    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
+        train, train_labels, test, test_labels = (files[key] for key in self.keys)
         return self._split(train, train_labels, data.classes), self._split(test, test_labels, data.classes)
 
     def download(self, root: Path) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 from capsexp.config.schema import Config, training_preprocess
 from capsexp.data.loader import BatchGroups, DeviceLoader, ProcessSlice, TrainingLoader, derived_seed
 from capsexp.data.source import ImageSet
-from capsexp.data.synthesis import Digits, make_synthesis
+from capsexp.data.synthesis import Digits, Synthesis
 from capsexp.errors import InputError
 
 HELDOUT_FRACTION = 0.1
@@ -24,7 +24,7 @@ class CapsuleData(pl.LightningDataModule):
         super().__init__()
         self.images = images
         self.config = config
-        self.synthesis = make_synthesis(config.data)
+        self.synthesis: Synthesis | None = config.data.synthesis.make() if config.data.synthesis else None
         side = images.train_images.shape[-1]
         if self.synthesis is not None and config.data.size < side:
             raise InputError(f"data.size={config.data.size}: must be at least {side}, the side of the digits' images")
@@ -103,9 +103,9 @@ def constant_guess(labels: Tensor) -> float:
 def test_split(images: ImageSet, config: Config) -> Split:
     """The images and labels that a run is tested on; raises InputError if it asks for more than the set has."""
     _check_count("budget.test_images", config.budget.test_images, len(images.test_labels), "test images", config)
-    split, synthesis = (images.test_images, images.test_labels), make_synthesis(config.data)
+    split, synthesis = (images.test_images, images.test_labels), config.data.synthesis
     if synthesis is not None:
-        split = synthesis.test(Digits(*split, config.data.classes), config.data.size)
+        split = synthesis.make().test(Digits(*split, config.data.classes), config.data.size)
     return _first(split, config.budget.test_images)
 
 

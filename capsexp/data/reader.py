@@ -14,7 +14,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -38,14 +37,6 @@ class Images(NamedTuple):
     labels: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class SourceFile:
-    """A file on disk, and the md5 of its contents."""
-
-    path: Path
-    md5: str
-
-
 class Reader(ABC):
     """Base of all readers; a subclass gives `keys` and `places`, and writes `read`; also `download`, where it can."""
 
@@ -59,7 +50,7 @@ class Reader(ABC):
     packaged: bool = False
 
     @abstractmethod
-    def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
+    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
         """The training and the test split of a configured set; raises InputError with the name of the damaged file."""
 
     def download(self, root: Path) -> None:

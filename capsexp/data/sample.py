@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capsexp.config.schema import Data
-from capsexp.data.reader import Images, Reader, SourceFile, decoding, labelled
+from capsexp.data.reader import Images, Reader, decoding, labelled
 
 FILE = Path(__file__).with_name("mnist_sample.npz")
 TRAIN_IMAGES, TEST_IMAGES = 5_000, 1_000
@@ -20,23 +20,17 @@ class Sample(Reader):
     keys = (FILE.name,)
     packaged = True
 
-    def __init__(self) -> None:
-        """Takes no options."""
-
     def locate(self, root: Path) -> dict[str, Path]:
         return {FILE.name: FILE}
 
-    def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
-        path = files[FILE.name].path
+    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
+        path = files[FILE.name]
         with decoding(path), np.load(path, allow_pickle=False) as arrays:
             train, test = (
                 labelled(arrays[f"{split}_images"], arrays[f"{split}_labels"], data.classes, path)
                 for split in ("train", "test")
             )
         return train, test
-
-    def download(self, root: Path) -> None:
-        raise FileNotFoundError(f"{FILE} is missing; install the program again")
 
 
 def write(stream: BinaryIO, train: Images, test: Images) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capsexp.config.schema import Data
-from capsexp.data.reader import REMEDY, Images, Reader, SourceFile, contents, decoding, labelled
+from capsexp.data.reader import REMEDY, Images, Reader, contents, decoding, labelled
 from capsexp.errors import InputError
 
 _URL = "https://cs.nyu.edu/~ylclab/data/norb-v1.0-small/"
@@ -40,8 +40,8 @@ class SmallNORB(Reader):
     def __init__(self, *, camera: Literal["left", "right"]) -> None:
         self.camera = camera
 
-    def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
-        train, train_labels, test, test_labels = (files[key].path for key in self.keys)
+    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
+        train, train_labels, test, test_labels = (files[key] for key in self.keys)
         return self._split(train, train_labels, data.classes), self._split(test, test_labels, data.classes)
 
     def download(self, root: Path) -> None:

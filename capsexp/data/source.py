@@ -14,8 +14,8 @@ import tarfile
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from capsexp.config.compose import described
 from capsexp.config.schema import Data, Version
 from capsexp.data.cache import checksums, digest
 from capsexp.data.folder import Folder, place
-from capsexp.data.reader import Reader, SourceFile, fit
+from capsexp.data.reader import Reader, fit
 from capsexp.errors import CapsexpError, InputError, located
 
 if TYPE_CHECKING:
@@ -117,14 +117,14 @@ def normalization(data: Data, images: "Tensor") -> tuple[list[float], list[float
     counts = torch.stack([plane.flatten().bincount(minlength=256) for plane in images.unbind(1)]).double()
     frequencies = counts / counts.sum(dim=1, keepdim=True)
     mean = frequencies @ values
-    std = (frequencies @ values.square() - mean.square()).sqrt()
+    std = (frequencies @ values.square() - mean.square()).clamp(min=1e-6).sqrt()  # a channel can be constant
     for key, typed, computed in (("mean", data.mean, mean.tolist()), ("std", data.std, std.tolist())):
         if data.path and typed and max(abs(a - b) for a, b in zip(typed, computed, strict=True)) > _ROUNDING:
             raise InputError(f"data.{key}={typed}: must be null, or {[round(number, 4) for number in computed]}")
     return data.mean or mean.tolist(), data.std or std.tolist()
 
 
-def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str, SourceFile], Identity]:
+def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str, Path], Identity]:
     """The reader of a data set, its files, which are located or downloaded, and which version they are.
 
     Args:
@@ -138,7 +138,7 @@ def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str
     if reader.packaged and md5s not in [version.files for version in data.versions.values()]:
         raise InputError(f"{next(iter(paths.values()))}: damaged or edited; install capsexp again")
     version = Version(reader.note(*paths.values()), md5s) if isinstance(reader, Folder) else match(data, paths, md5s)
-    return reader, {key: SourceFile(paths[key], md5s[key]) for key in reader.keys}, _identity(data, version, md5s)
+    return reader, paths, _identity(data, version, md5s)
 
 
 def _identity(data: Data, version: Version, md5s: Mapping[str, str]) -> Identity:
@@ -178,10 +178,13 @@ def _download(data: Data, reader: Reader, root: Path) -> None:
     """
     beside = next(folder for folder in (root, *root.parents) if os.path.isdir(folder))
     for left in beside.glob(f"{_DOWNLOAD}*"):  # by a process that was killed
-        if time.time() - left.stat().st_mtime > _ABANDONED:
-            shutil.rmtree(left, ignore_errors=True)
+        with suppress(FileNotFoundError):  # one that runs has just removed it
+            if time.time() - left.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(left, ignore_errors=True)
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_TIMEOUT)  # torchvision sets none for its connections
     try:
-        with tempfile.TemporaryDirectory(dir=beside, prefix=_DOWNLOAD) as name, _timeout():
+        with tempfile.TemporaryDirectory(dir=beside, prefix=_DOWNLOAD) as name:
             temporary = Path(name)
             reader.download(temporary)
             files = reader.locate(temporary)
@@ -197,15 +200,6 @@ def _download(data: Data, reader: Reader, root: Path) -> None:
     except _FAILURES as error:
         reason = " ".join(str(error).split()) or type(error).__name__  # torchvision's message has a line a mirror
         raise InputError(f"the download failed: {reason}") from error
-
-
-@contextmanager
-def _timeout() -> Iterator[None]:
-    """A context with a time limit for new sockets, since torchvision sets none for its connections."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(_TIMEOUT)
-    try:
-        yield
     finally:
         socket.setdefaulttimeout(before)
 

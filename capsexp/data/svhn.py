@@ -11,38 +11,33 @@ from pathlib import Path
 import numpy as np
 
 from capsexp.config.schema import Data
-from capsexp.data.reader import Images, Reader, SourceFile, check_bytes, decoding, labelled
-
-_FILES = {"train": "train_32x32.mat", "test": "test_32x32.mat"}
+from capsexp.data.reader import Images, Reader, check_bytes, decoding, labelled
 
 
 class SVHN(Reader):
     """Reads the .mat files with SciPy."""
 
-    keys = tuple(_FILES.values())
+    keys = ("train_32x32.mat", "test_32x32.mat")
     places = (".", "svhn", "SVHN", "svhn-part")
 
-    def __init__(self) -> None:
-        """Takes no options."""
-
-    def read(self, files: Mapping[str, SourceFile], data: Data) -> tuple[Images, Images]:
-        train, test = (self._split(split, files[key], data.classes) for split, key in _FILES.items())
+    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
+        train, test = (self._split(files[key], data.classes) for key in self.keys)
         return train, test
 
     def download(self, root: Path) -> None:
         import torchvision.datasets
 
-        for split in _FILES:
+        for split in ("train", "test"):
             torchvision.datasets.SVHN(root, split=split, download=True)
 
     @staticmethod
-    def _split(split: str, file: SourceFile, classes: int) -> Images:
+    def _split(path: Path, classes: int) -> Images:
         """X is [H, W, 3, N], y [N, 1]; their sizes are read, and bounded, before they are."""
         from scipy.io import loadmat, whosmat
 
-        with decoding(file.path):
-            shapes = {name: shape for name, shape, _ in whosmat(file.path)}
+        with decoding(path):
+            shapes = {name: shape for name, shape, _ in whosmat(path)}
             check_bytes(math.prod(shapes["X"]) + 8 * math.prod(shapes["y"]))
-            found = loadmat(file.path, variable_names=["X", "y"])
+            found = loadmat(path, variable_names=["X", "y"])
             labels = found["y"].astype(np.int64).reshape(-1)
-            return labelled(found["X"].transpose(3, 0, 1, 2), np.where(labels == 10, 0, labels), classes, file.path)
+            return labelled(found["X"].transpose(3, 0, 1, 2), np.where(labels == 10, 0, labels), classes, path)

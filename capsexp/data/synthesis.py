@@ -16,7 +16,6 @@ from annotated_types import Ge, Le, Lt
 from torch import Generator, Tensor, nn
 
 from capsexp import UnitInterval
-from capsexp.config.schema import Data
 from capsexp.errors import InputError
 from capsexp.nn.losses import multi_hot
 
@@ -258,8 +257,3 @@ def transformed(images: Tensor, maps: Tensor, shifts: Tensor, size: int) -> Tens
 def centred(count: int, device: torch.device) -> Tensor:
     """The coordinates of the pixels of a side, from its centre: [count]."""
     return torch.arange(count, device=device) - (count - 1) / 2
-
-
-def make_synthesis(data: Data) -> Synthesis | None:
-    """The synthesis under `data.synthesis`, or None."""
-    return data.synthesis.make() if data.synthesis else None

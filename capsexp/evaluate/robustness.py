@@ -17,7 +17,7 @@ from capsexp.config.schema import Config
 from capsexp.data import source
 from capsexp.data.module import Split, test_split
 from capsexp.data.source import ImageSet
-from capsexp.data.synthesis import AffineMNIST, affine_maps, make_synthesis, transformed
+from capsexp.data.synthesis import AffineMNIST, affine_maps, transformed
 from capsexp.evaluate.evaluation import evaluate_split
 from capsexp.run.restore import Restored
 
@@ -52,7 +52,7 @@ def robustness(restored: Restored, grid: Mapping[str, Sequence[float]] = GRID, l
 
 def unmapped(images: ImageSet, config: Config) -> Split:
     """The test images without any map."""
-    if isinstance(make_synthesis(config.data), AffineMNIST):
+    if config.data.synthesis and issubclass(config.data.synthesis.cls, AffineMNIST):
         config = replace(config, data=replace(config.data, synthesis=None))
     return test_split(images, config)
 

@@ -265,6 +265,13 @@ def test_means_and_deviations_are_those_of_the_training_images(photos: Path) -> 
         normalization(data(photos, "data.mean=[0.9]"), images)
 
 
+def test_a_channel_may_be_constant(photos: Path) -> None:
+    images = load(data(photos)).train_images.expand(-1, 3, -1, -1).clone()
+    images[:, 2] = 7
+    mean, std = normalization(data(photos), images)
+    assert (mean[2], std[2]) == (pytest.approx(7 / 255), pytest.approx(0.001))
+
+
 def test_the_command_in_a_record_names_images_without_the_folders_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,8 +282,9 @@ def test_the_command_in_a_record_names_images_without_the_folders_of_the_machine
         ("../photos", "photos"),
         ("photos.npz", "photos.npz"),
     ):
-        words = ["data=folder", compose.for_hydra(f"data.path={typed}")]
-        assert compose.command(words).endswith(kept if "=" in kept else f" data.path={kept}")
+        for plus in ("", "++"):
+            words = ["data=folder", compose.for_hydra(f"{plus}data.path={typed}")]
+            assert compose.command(words).endswith(kept if "=" in kept else f" data.path={kept}")
 
 
 def test_a_run_from_images_to_evaluation(photos: Path, tmp_path: Path) -> None:
@@ -291,7 +299,7 @@ def test_a_run_from_images_to_evaluation(photos: Path, tmp_path: Path) -> None:
     moved = photos.rename(tmp_path / "moved")
     assert run(composed_config(*words, f"data.path={moved}")) == record  # finished already
     restored = restore(folder, overrides=[f"data.path={moved}"])
-    assert records.key_of(restored.identity) == record.key
+    assert records.key_of(restored.module.planned.identity) == record.key
     evaluation = evaluate(restored)
     assert evaluation.accuracy == record.max_accuracy
     assert list(evaluation.classes.index) == ["ant", "bee"]
