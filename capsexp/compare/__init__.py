@@ -76,7 +76,7 @@ def compare(
 
     Raises InputError for sides that make no sense or have no runs.
     """
-    if sides[0] == sides[1]:
+    if Path(sides[0]).resolve() == Path(sides[1]).resolve():
         raise InputError(f"{sides[0]}: both sides are the same")
     folders = [Path(side).is_dir() for side in sides]
     if any(folders) and not all(folders):
@@ -93,7 +93,9 @@ def compare(
         if common := set.intersection(*names):
             raise InputError(f"{sides[0]} and {sides[1]}: have runs in common, {min(common)[0]}")
     study = _study(pairs, claimed, margin)
-    return Comparison(sides, pairs, _results(study, matched, Pools(recorded))), problems
+    conditions = {name: frozenset(run.condition for _, run in made.runs) for name, made in matched.items()}
+    found = measure(Selection(study, [], []), matched, conditions, Pools(recorded))  # as `collect`, already matched
+    return Comparison(sides, pairs, found), problems
 
 
 def _side(text: str, recorded: Sequence[Run]) -> Matched:
@@ -102,7 +104,7 @@ def _side(text: str, recorded: Sequence[Run]) -> Matched:
     if Path(text).suffix == ".json" and Path(text).is_file():
         matched = _alone([runs.read_run(Path(text))])
     elif "=" in text:
-        for words in studies.expand(text.split()):
+        for words in studies.expand(tuple(text.split())):
             studies.config_of(words)  # raises what is wrong
         matched = _of_command(text, recorded)
     elif colon and study in studies.names():
@@ -192,12 +194,6 @@ def _of_rows(commands: Mapping[str, str | None], claims: Sequence[dict[str, Any]
         "claims": [*claims],
     }
     return studies.checked(NAME, content)
-
-
-def _results(study: Study, matched: Mapping[str, Matched], pools: Pools) -> Results:
-    """What `collect` gives for a study, of runs that are already matched with its rows."""
-    conditions = {name: frozenset(run.condition for _, run in made.runs) for name, made in matched.items()}
-    return measure(Selection(study, [], []), matched, conditions, pools)
 
 
 def differences(comparison: Comparison) -> Table:

@@ -9,7 +9,7 @@ first so many; null: all), trainer.accelerator, trainer.precision, trainer.eval_
 import json
 import sys
 
-from capsexp.cli import Parser, end_with, folder
+from capsexp.cli import Parser, check_output, end_with, folder
 from capsexp.errors import InputError
 from capsexp.files import write_file
 
@@ -32,8 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     forbid_tf32()
     restored = restore(folder(options.names[0]), None, options.overrides)
-    if options.output and options.output.resolve() == restored.path.resolve():
-        raise InputError(f"--output={options.output}: is read here; must be another file")
+    check_output(options.output, restored.path)
     evaluation = evaluate(restored, _log)
     print_evaluation(restored, evaluation)
     maps = None

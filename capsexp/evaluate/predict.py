@@ -5,8 +5,8 @@ paths.logs (its best.ckpt, else its last.ckpt), or one of the files in it. Image
 brought to the network's size and channels as data=folder brings those that it is trained on.
 """
 
-from capsexp.cli import Parser, end_with, folder
-from capsexp.errors import InputError, printable
+from capsexp.cli import Parser, check_output, end_with, folder
+from capsexp.errors import printable
 from capsexp.files import write_file
 
 
@@ -22,8 +22,7 @@ def main(arguments: list[str]) -> None:
     from capsexp.run.restore import restore
 
     restored = restore(options.run, None)
-    if options.output and options.output.resolve() in [path.resolve() for path in (restored.path, *options.files)]:
-        raise InputError(f"--output={options.output}: is read here; must be another file")
+    check_output(options.output, restored.path, *options.files)
     table = predictions(restored, options.files)
     shown = table.assign(file=[printable(str(file)) for file in table.file])
     print(shown.to_string(index=False, float_format="{:.4f}".format))

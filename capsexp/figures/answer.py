@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from capsexp.config.schema import Config
 from capsexp.figures.sources import Missing, Sources, UndrawnError
-from capsexp.results.claims import MeasuredClaim
+from capsexp.results.claims import Measured, MeasuredClaim
 from capsexp.results.collect import Results
 from capsexp.study import studies
 from capsexp.study.setting import title
@@ -44,6 +44,7 @@ class Gain:
     data: str  # its title
     attention: str  # dual, CBAM
     one: MeasuredClaim
+    measured: Measured
     published: float
 
     @property
@@ -59,28 +60,20 @@ class Gain:
     @property
     def is_above_0(self) -> bool:
         """Whether the whole interval lies above 0."""
-        return bool(self.one.measured and self.one.measured.interval and self.one.measured.interval[0] > 0)
-
-    @property
-    def value(self) -> float:
-        """In points."""
-        assert self.one.measured is not None
-        return self.one.measured.value
+        return self.measured.interval is not None and self.measured.interval[0] > 0
 
     @property
     def runs(self) -> list[float]:
         """Of each run with attention, or of each pair of networks where the claim has several, in points."""
-        terms = {term.weight > 0: term.values for term in self.one.terms}
-        if len(self.one.claim.pairs) > 1 or len(terms) < 2:
-            return list(self.one.measured.pairs) if self.one.measured and len(self.one.claim.pairs) > 1 else []
-        without = sum(terms[False]) / len(terms[False])
-        return [value - without for value in terms[True]]
+        if len(self.one.claim.pairs) > 1:
+            return [*self.measured.pairs]
+        terms = {term.weight > 0: term.values for term in self.one.terms}  # none where no spread is known
+        return [value - sum(terms[False]) / len(terms[False]) for value in terms.get(True, ())]
 
     @property
     def described(self) -> str:
         """Published and measured, and how trained, for the alt text."""
-        assert self.one.measured is not None
-        published, measured = decimal(self.published, 2, signed=True), effect(self.one.claim, self.one.measured)
+        published, measured = decimal(self.published, 2, signed=True), effect(self.one.claim, self.measured)
         return f"published {published}, measured {measured}; {self.training}"
 
     @property
@@ -109,7 +102,7 @@ def gains(collected: Sequence[Results]) -> list[Gain]:
             data, kind = with_attention.data.name, "CBAM" if with_attention.attention.cbam else "dual"
             key, order = (results.study.publication, data), (_flags(with_attention), size is not None)
             if key not in best or order > best[key][0]:
-                best[key] = order, Gain(title(data), kind, one, published)
+                best[key] = order, Gain(title(data), kind, one, one.measured, published)
     return sorted((gain for _, gain in best.values()), key=lambda gain: (bool(gain.one.so_far), -gain.published))
 
 
@@ -253,7 +246,7 @@ class _Card:
         decided = long and gain.one.verdict != "ceiling"
         ink, weight = (self.ink, "bold") if decided else (self.soft, "normal")
         name, name_weight = (self.ink, "bold") if long else (self.soft, "normal")
-        numbers = (decimal(gain.published, 2, signed=True), decimal(gain.value, 2, signed=True), ink)
+        numbers = (decimal(gain.published, 2, signed=True), decimal(gain.measured.value, 2, signed=True), ink)
         self.y += 26
         if self.narrow:
             self.text(4, f"{gain.data}, {gain.attention}", name, weight=name_weight)
@@ -267,10 +260,11 @@ class _Card:
             self.text(582, gain.training, self.soft, 11)
             plot = self.y - 5
         self.line([self.x(gain.published)] * 2, (plot - 12, plot + 10), self.blue, 6)
-        if gain.one.measured and gain.one.measured.interval:
-            self.line([*map(self.x, gain.one.measured.interval)], (plot, plot), ink, 3 if decided else 1.5, 2)
-        beyond = ">" if gain.value > LIMIT else "<" if gain.value < -LIMIT else "o"
-        self.mark(self.x(gain.value), plot, long, beyond, soft=not decided)
+        value, interval = gain.measured.value, gain.measured.interval
+        if interval:
+            self.line([*map(self.x, interval)], (plot, plot), ink, 3 if decided else 1.5, 2)
+        beyond = ">" if value > LIMIT else "<" if value < -LIMIT else "o"
+        self.mark(self.x(value), plot, long, beyond, soft=not decided)
         for value in gain.runs:
             if abs(value) <= LIMIT:
                 self.axis.plot(self.x(value), plot + 13, "o", markersize=4, color=self.soft, markeredgewidth=0)

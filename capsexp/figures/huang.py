@@ -2,13 +2,14 @@
 
 import torch
 from matplotlib.axes import Axes
+from torchvision.utils import make_grid
 
 from capsexp.config.compose import composed
 from capsexp.config.schema import check
 from capsexp.data import source
 from capsexp.errors import InputError
 from capsexp.figures.curves import Drawing, draw_accuracy, published_accuracies
-from capsexp.figures.networks import first_of_each, mosaic, show
+from capsexp.figures.networks import first_of_each, show
 from capsexp.figures.sources import Missing, Sources, UndrawnError
 from capsexp.figures.style import GREY, STYLES, WIDTH, PaperFigure, SeriesStyle, draw_published, legend
 from capsexp.nn.squash import squash
@@ -62,7 +63,7 @@ def sample_images(sources: Sources) -> Drawing:
     figure = PaperFigure("huang, Fig. 7: sample images of the data sets", (8.5, 0.75 * len(SETS)), (len(SETS), 1))
     for (axis,), (name, images) in zip(figure.axes, sets.items(), strict=True):
         blank = images.new_ones(10 - len(images), *images.shape[1:])
-        show(axis, mosaic(torch.cat([images, blank])[None]))
+        show(axis, make_grid(torch.cat([images, blank]), 10, padding=1, pad_value=1).movedim(0, -1).numpy())
         axis.set_ylabel(name, rotation=0, ha="right", va="center")
         figure.describe(f"{name}: {len(images)} images of {images.shape[-1]}×{images.shape[-2]} pixels.")
     figure.note("The first test image of each of up to ten classes, in the size and the colours that the networks get.")
@@ -103,7 +104,7 @@ def _draw_first_epochs(axis: Axes, at: int, line: Line, style: SeriesStyle) -> t
 def accuracy_by_epoch(number: int, option: str, sources: Sources) -> Drawing:
     """Fig. 11, 12 or 13: the four attention cases on one data set, with Table 2's numbers."""
     data = title(option)
-    lines, missing = sources.rows("huang_table2", f"data={option}", data=data)
+    lines, missing = sources.rows("huang_table2", option)
     longest = max(len(line.runs[0].curve) for line in lines if line.runs)
     shorter = [line.row.name for line in lines if line.runs and len(line.runs[0].curve) < longest]
     lines = [line for line in lines if line.row.name not in shorter]

@@ -4,7 +4,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from torch import Tensor
-from torchvision.utils import make_grid
 
 from capsexp.figures.sources import Sources
 from capsexp.results.collect import Line
@@ -36,12 +35,6 @@ def first_of_each(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """
     first = [int((labels == label).nonzero()[0]) for label in sorted(set(labels.tolist()))]
     return images[first].float() / 255, labels[first]
-
-
-def mosaic(images: Tensor) -> NDArray[np.float32]:
-    """[rows, columns, channels, H, W] -> one picture, with a white line around each image."""
-    grid: NDArray[np.float32] = make_grid(images.flatten(0, 1), images.shape[1], padding=1, pad_value=1).numpy()
-    return grid.transpose(1, 2, 0)
 
 
 def show(axis: Axes, picture: NDArray[np.float32] | NDArray[np.uint8]) -> None:

@@ -16,13 +16,12 @@ from capsexp.study import setting
 
 def traversal(option: str, sources: Sources) -> Drawing:
     """Every dimension of the predicted capsule of three test images: of the first class, a middle one and the last."""
-    data = setting.title(option)
-    (line,), _ = sources.rows("ou_traversal", f"data={option}", learned=True, data=data)
+    (line,), _ = sources.rows("ou_traversal", option, learned=True)
     network = trained(sources, line)
     config = network.config
     names = source.class_names(config.data)
     pixels, labels = first_of_each(*test_split(source.load(config.data), config))
-    title = f"ou, after Sabour et al. 2017, Fig. 4: each dimension of the winning capsule, {data}"
+    title = f"ou, after Sabour et al. 2017, Fig. 4: each dimension of the winning capsule, {setting.title(option)}"
     figure = PaperFigure(title, (WIDTH, 5.3), (1, 3))
     shown = (0, len(labels) // 2, len(labels) - 1)
     traversals = [traverse(network.module, pixels[index]) for index in shown]

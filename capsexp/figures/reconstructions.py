@@ -27,8 +27,8 @@ def epoch_by_epoch(sources: Sources) -> Drawing:
     logged, notes, missing = _logged(sources, "huang_fig8")
     columns: dict[str, dict[str, Picture]] = {}
     for line, images in logged:
-        strips = {"image": _upper(images[max(images)])}
-        strips |= {f"epoch {epoch}": _lower(images[epoch]) for epoch in sorted(images)}
+        strips = {"image": images[max(images)][0]}
+        strips |= {f"epoch {epoch}": images[epoch][1] for epoch in sorted(images)}
         columns[f"{line.row.name}: {line.setting}"] = strips
     figure = _figure("huang, Figs. 8 and 9: Fashion-MNIST reconstructed, epoch by epoch", columns)
     figure.note(f"Test images, one of each class. {BELOW}", *notes)
@@ -40,10 +40,10 @@ def objects(sources: Sources) -> Drawing:
     logged, notes, missing = _logged(sources, "huang_fig14", learned=True)
     strips: dict[str, Picture] = {}
     for line, images in logged:
-        image = images[max(images)]
-        if not any(np.array_equal(_upper(image), strip) for strip in strips.values()):
-            strips["image" if not strips else f"image of {line.row.name}"] = _upper(image)
-        strips[line.row.name] = _lower(image)
+        inputs, reconstructed = images[max(images)]
+        if not any(np.array_equal(inputs, strip) for strip in strips.values()):
+            strips["image" if not strips else f"image of {line.row.name}"] = inputs
+        strips[line.row.name] = reconstructed
     figure = _figure("huang, Fig. 14: COIL-20, reconstructed by CapsNet and DA-CapsNet", {"": strips})
     figure.note(f"Test images, one of each object. {BELOW}", *notes)
     return figure, missing
@@ -51,7 +51,7 @@ def objects(sources: Sources) -> Drawing:
 
 def _logged(
     sources: Sources, study: str, learned: bool = False
-) -> tuple[list[tuple[Line, Mapping[int, Picture]]], list[str], list[Missing]]:
+) -> tuple[list[tuple[Line, Mapping[int, list[Picture]]]], list[str], list[Missing]]:
     """The rows with logged images, each with these by epoch, of its first seed that has any; a note per row; what is
     missing. Raises UndrawnError where no row has images.
     """
@@ -71,23 +71,16 @@ def _logged(
     return logged, notes, missing
 
 
-def logged_images(folder: Path) -> Mapping[int, Picture]:
-    """The images by epoch in a folder of event files."""
+def logged_images(folder: Path) -> Mapping[int, list[Picture]]:
+    """By epoch the inputs and the reconstructions in a folder of event files."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # takes a second to import
 
     events = EventAccumulator(str(folder), size_guidance={"images": 0})
     events.Reload()
     if TAG not in events.Tags()["images"]:
         return {}
-    return {event.step: np.asarray(Image.open(io.BytesIO(event.encoded_image_string))) for event in events.Images(TAG)}
-
-
-def _upper(image: Picture) -> Picture:
-    return image[: len(image) // 2]
-
-
-def _lower(image: Picture) -> Picture:
-    return image[len(image) // 2 :]
+    images = {event.step: Image.open(io.BytesIO(event.encoded_image_string)) for event in events.Images(TAG)}
+    return {epoch: np.split(np.asarray(image), 2) for epoch, image in images.items()}
 
 
 def _figure(title: str, columns: Mapping[str, Mapping[str, Picture]]) -> PaperFigure:

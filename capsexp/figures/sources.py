@@ -11,7 +11,7 @@ from capsexp.results.cells import COMPARABLE
 from capsexp.results.collect import Line, Results, collect, collect_by_source
 from capsexp.results.runs import Run
 from capsexp.study import studies
-from capsexp.study.setting import Setting
+from capsexp.study.setting import Setting, title
 
 
 class Missing(NamedTuple):
@@ -53,25 +53,19 @@ class Sources:
         """What the records give for all studies."""
         return collect_by_source([studies.load(name) for name in studies.names()], self.runs)
 
-    def lines(self, study: str, **labels: str) -> list[Line]:
-        """The rows of a study that are trained here, in their main settings; `labels`: those with such, by column."""
+    def lines(self, study: str, data: str = "") -> list[Line]:
+        """The rows of a study, of all data sets or one, that are trained here, in their main settings."""
         if study not in self._studies:
             (self._studies[study],) = collect([studies.load(study)], self.runs)
-        results = self._studies[study]
-        wanted = {results.study.columns.index(column): label for column, label in labels.items()}
-        trained = [line for line in results.lines if line.row.run]
-        return [line for line in trained if all(line.row.labels[at] == label for at, label in wanted.items())]
+        trained = [line for line in self._studies[study].lines if line.row.run]
+        return [line for line in trained if not data or title(data) in line.row.labels]
 
-    def missing(self, lines: Sequence[Line], study: str, *words: str) -> list[Missing]:
-        """The rows without runs, if any, and the sweep that makes them; finished runs are skipped there.
-
-        Args:
-            words: what restricts the study to the figure.
-        """
+    def missing(self, lines: Sequence[Line], study: str, data: str = "") -> list[Missing]:
+        """The rows without runs, if any, and the sweep that makes them; finished runs are skipped there."""
         names = ", ".join(line.row.name for line in lines if not line.runs)
-        return [self.sweep(f"no finished runs of {names}", study, *words)] if names else []
+        return [self.sweep(f"no finished runs of {names}", study, data)] if names else []
 
-    def rows(self, study: str, *words: str, learned: bool = False, **labels: str) -> tuple[list[Line], list[Missing]]:
+    def rows(self, study: str, data: str = "", learned: bool = False) -> tuple[list[Line], list[Missing]]:
         """`lines`, and what is `missing` of them.
 
         Args:
@@ -79,20 +73,20 @@ class Sources:
 
         Raises UndrawnError if no row has runs, or one was trained too briefly.
         """
-        lines = self.lines(study, **labels)
-        missing = self.missing(lines, study, *words)
+        lines = self.lines(study, data)
+        missing = self.missing(lines, study, data)
         shown = [line for line in lines if line.runs and line.setting]
         short = [one for one in shown if learned and one.setting and one.setting.fraction < COMPARABLE]
         if short:
-            missing = [self.sweep(f"{one.row.name} was trained for {one.setting}", study, *words) for one in short]
+            missing = [self.sweep(f"{one.row.name} was trained for {one.setting}", study, data) for one in short]
         if short or not shown:
             raise UndrawnError(*missing)
         return lines, missing
 
-    def sweep(self, lacks: str, study: str, *words: str) -> Missing:
-        """What a figure lacks, and the sweep of a study that makes it."""
-        words = ("python", "-m", "capsexp", f"+study={study}", *words, "seed=0,1,2", *self.typed)
-        return Missing(lacks, shlex.join(words))
+    def sweep(self, lacks: str, study: str, data: str = "") -> Missing:
+        """What a figure lacks, and the sweep of a study, of all data sets or one, that makes it."""
+        words = ["python", "-m", "capsexp", f"+study={study}", *[f"data={data}"] * bool(data), "seed=0,1,2"]
+        return Missing(lacks, shlex.join([*words, *self.typed]))
 
     def unlogged(self, line: Line, what: str) -> UndrawnError:
         """What the logs of a row's first run, if it has one, lack, and the command that trains it again: never the

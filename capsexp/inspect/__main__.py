@@ -14,7 +14,7 @@ what changes in it with each dimension of the predicted capsule.
 import json
 from pathlib import Path
 
-from capsexp.cli import Parser, end_with, folder
+from capsexp.cli import Parser, check_output, end_with, folder
 from capsexp.errors import InputError
 from capsexp.files import write_file
 
@@ -36,8 +36,9 @@ def main(arguments: list[str] | None = None) -> None:
     from capsexp.run.restore import restore
 
     restored = restore(folder(run), "cpu", options.overrides)
-    analysis = analyse(restored, input_image(restored, image))
     path = options.output or restored.folder / "inspect" / f"{Path(image).stem}.png"
+    check_output(path, Path(image))
+    analysis = analyse(restored, input_image(restored, image))
     write_file(path, picture(analysis))
     write_file(path.with_suffix(".json"), json.dumps(to_json(analysis), ensure_ascii=False) + "\n")
     score = f"{analysis.score_kind} {analysis.scores[analysis.predicted]:.3f}"

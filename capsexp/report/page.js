@@ -60,7 +60,6 @@ function filter() {
 // Puts a header's text into a button that sorts.
 function sortable(header, column) {
   const button = document.createElement("button");
-  button.type = "button";
   button.append(...header.childNodes);
   button.addEventListener("click", () => sort(column));
   header.append(button);
@@ -81,7 +80,6 @@ function filterable(header, column) {
 // Copies a command; where the browser refuses, selects it.
 function copyable(code) {
   const button = document.createElement("button");
-  button.type = "button";
   button.className = "copy";
   button.textContent = "Copy";
   button.addEventListener("click", async () => {
@@ -221,21 +219,12 @@ function listRows(chosen) {
   boxes.replaceChildren(boxes.firstElementChild, ...labels);
 }
 
-// Boxes that scroll can be focused, to be scrolled by key.
-const reachable = new ResizeObserver((boxes) => {
-  for (const { target } of boxes) {
-    const whole = target.scrollWidth <= target.clientWidth && target.scrollHeight <= target.clientHeight;
-    target.tabIndex = whole ? -1 : 0;
-  }
-});
-
 headers.forEach((header, column) => {
   if ("filter" in header.dataset) filterable(header, column);
   sortable(header, column);
 });
 for (const field of form.elements) if (field.name) field.value = address.get(`runs.${field.name}`) ?? "";
 document.querySelectorAll(".commands code").forEach(copyable);
-document.querySelectorAll(".scroll").forEach((box) => reachable.observe(box));
 form.addEventListener("input", filter);
 form.addEventListener("submit", (event) => event.preventDefault());
 form.hidden = false;
@@ -248,17 +237,10 @@ if (data.sets.length) {
     const kept = address.get(`curves.${field.name}`);
     if ([...field.options].some((option) => option.value === kept)) field.value = kept;
   }
-  listRows(address.get("curves.rows")?.split(" ").map(Number));
+  listRows(address.get("curves.rows")?.split(" ").filter(Boolean).map(Number));
   choice.data.addEventListener("input", () => listRows());
   choice.addEventListener("input", drawCurves);
   boxes.addEventListener("input", drawCurves);
   choice.hidden = plot.hidden = false;
   new ResizeObserver(drawCurves).observe(plot);
 }
-
-// A link into a folded part unfolds it.
-function unfold() {
-  document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest("details")?.setAttribute("open", "");
-}
-addEventListener("hashchange", unfold);
-unfold();

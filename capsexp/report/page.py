@@ -70,7 +70,7 @@ def regenerate(names: Sequence[str] = (), *, results: Path, output: Path, check:
     collected = collect_by_source(chosen, recorded)
     recorded = [run for run in recorded if not run.part]
     folder = quote(Path(os.path.relpath(results / "runs", output.parent)).as_posix())
-    drawn = pictures.load(results / "figures")
+    drawn = pictures.load(results / "figures", answer=not names)
     if check and not output.exists():
         return Generated(problems=problems)
     page = document(collected, recorded, drawn, folder, problems)
@@ -95,7 +95,6 @@ def document(
     answer = Answer(gains(collected))
     by_source = summary.by_source(collected)
     sources = [_source(name, of_source, drawn) for name, of_source in by_source.items()]
-    shown = {picture.name for source in sources for picture in source["pictures"]}
     bar = forest.bar([one.claim for one in summary.stated(collected)])
     style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     style += "\n".join(f".bar li:nth-child({place}) {{ flex-grow: {one[2]}; }}" for place, one in enumerate(bar, 1))
@@ -120,7 +119,6 @@ def document(
         curves=curves.data(collected, answer.gains[0].one if answer.gains else None),
         environments=all_runs.environments(recorded),
         problems=problems,
-        others=[picture for name, picture in drawn.items() if name not in (*shown, *pictures.ANSWERS.values())],
         columns=all_runs.COLUMNS,
         runs=all_runs.entries(recorded, collected, folder),
     )
@@ -147,7 +145,6 @@ def _chapter(results: Results) -> dict[str, Any]:
         "page": page,
         "source": pages.source(results),
         "run": f"{summary.rows_run([results])} rows run" + (f": {trainings}" if trainings else ""),
-        "printed": page.short,
         "tables": [{"table": _without_repetition(table), "seeds": strips.seeds(table)} for table in page.tables],
     }
 
@@ -156,9 +153,8 @@ def _claims(of_source: Sequence[Results]) -> dict[str, list[dict[str, Any]]]:
     """A source's claims, each once and followed by its readings: those that were tested, by verdict, and the others."""
     rows: dict[str, list[dict[str, Any]]] = {"tested": [], "untested": []}
     for one in sorted(summary.stated(of_source), key=lambda one: summary.rank(one.claim.decided)):
-        for results, claim in one.shown:
-            anchor = f"{results.study.name}-claim-{results.claims.index(claim) + 1}"
-            row = {"claim": claim, "texts": claim_texts(claim), "effect": forest.effect(claim), "id": anchor}
+        for _, claim in one.shown:
+            row = {"claim": claim, "texts": claim_texts(claim), "effect": forest.effect(claim)}
             rows["tested" if one.tested else "untested"].append(row)
     return rows
 

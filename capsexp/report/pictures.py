@@ -30,9 +30,9 @@ ANSWERS = {
 }
 
 
-def load(folder: Path) -> dict[str, Picture]:
-    """All figures that are drawn, and the answer's files, by name."""
-    names = FIGURES | dict.fromkeys(ANSWERS.values(), FIGURES["answer"])
+def load(folder: Path, answer: bool = True) -> dict[str, Picture]:
+    """All figures that are drawn, by name, and the answer's files, which are of all studies."""
+    names = FIGURES | (dict.fromkeys(ANSWERS.values(), FIGURES["answer"]) if answer else {})
     drawn = {name: _picture(folder / f"{name}.svg", name, entry.what) for name, entry in names.items()}
     return {name: picture for name, picture in drawn.items() if picture}
 

@@ -17,7 +17,7 @@ def seeds(table: Table) -> list[list[Markup]]:
         half = max((_deviation(cell) for cell in several if not cell.unstable), default=0.0)
         columns.append([_dots(cell, half) if cell in several else Markup() for cell in cells])
     labels = [Markup()] * (len(table.columns) - len(columns))
-    return [[*labels, *row] for row in zip(*columns, strict=True)] or [[*labels] for _ in table.rows]
+    return [[*labels, *row] for row in zip(*columns, strict=True)]
 
 
 def _deviation(cell: Cell) -> float:

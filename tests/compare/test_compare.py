@@ -165,6 +165,11 @@ def test_a_side_that_makes_no_sense_is_one_line(recorded: Path, a: str, message:
         compare((a, CBAM), recorded)
 
 
+def test_a_folder_is_not_compared_with_itself(recorded: Path) -> None:
+    with pytest.raises(InputError, match="both sides are the same"):
+        compare((str(recorded), f"{recorded}/"), recorded)
+
+
 def test_held_out_accuracies_are_not_compared(tmp_path: Path) -> None:
     heldout: list[Record] = [run(f"{PLAIN} protocol=heldout", 0, [90.0], tested=91.0)]
     write(tmp_path, [*heldout, *runs(CBAM, [90.0])])

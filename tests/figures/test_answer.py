@@ -42,9 +42,9 @@ def test_a_row_is_the_sized_claim_of_a_data_set_and_trained_ones_come_first() ->
     larger, first, second = gains([made()])
     assert (larger.data, larger.published) == ("Fashion-MNIST", 2.5)
     assert (first.data, first.attention, first.one.claim.text, first.published) == ("MNIST", "CBAM", "sized", 1.5)
-    assert first.value == pytest.approx(2)
+    assert first.measured.value == pytest.approx(2)
     assert first.runs == pytest.approx([1.95, 2.05])
-    assert (second.data, second.one.claim.text, second.published, second.value) == ("SVHN", "on SVHN", 0.5, -1)
+    assert (second.data, second.one.claim.text, second.published, second.measured.value) == ("SVHN", "on SVHN", 0.5, -1)
     assert second.training == "2/250 ep"
 
 

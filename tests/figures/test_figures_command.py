@@ -67,10 +67,11 @@ def test_without_a_name_all_that_can_be_drawn_is_drawn(folder: Path, capsys: pyt
 def test_a_damaged_record_is_an_error_after_drawing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = folder / "results" / "runs" / "a-b-c.json"
     bad.write_text("{}")
-    with pytest.raises(RunError, match=r"^1 record can't be used$"):
-        main(paths(folder))
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {bad}: not a record ('digest')")
+    for words in ([], ["--check", "huang_fig3"]):
+        with pytest.raises(RunError, match=r"^1 record can't be used$"):
+            main([*words, *paths(folder)])
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"error: {bad}: not a record ('digest')")
     assert (folder / "results" / "figures" / "huang_fig3.svg").exists()
 
 

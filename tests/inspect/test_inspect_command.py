@@ -176,7 +176,7 @@ def test_a_hundred_classes_and_children_without_positions() -> None:
         "model=inverted_capsnet_cifar100", "data=cifar100", "attention.caps=true", "budget.width=0.1"
     )
     module = CapsuleModule(Plan(config, torch.device("cpu"), "float32", None, None), build(config)).eval()
-    restored = Restored(Path("made.ckpt"), "made", 1, {}, config, "float32", module)
+    restored = Restored(Path("made.ckpt"), "made", 1, config, "float32", module)
     found = analyse(restored, InputImage("noise", torch.rand(3, 32, 32), [3]))
     assert [layer.fields is None for layer in found.layers] == [False, False, False, True]
     assert to_json(found)["routing"][-1]["strongest"][0]["box"] is None
@@ -203,6 +203,7 @@ BAD_WORDS = [
     ("text.png 3", "text.png: not a checkpoint"),
     ("cut.ckpt 3", "cut.ckpt: not a checkpoint, or damaged"),
     ("other.ckpt 3", "other.ckpt: its weights are of another network than its configuration: "),
+    ("FOLDER whole.png --output=./whole.png", "--output=whole.png: is read here; must be another file"),
 ]
 
 

@@ -312,14 +312,12 @@ def test_figures_stand_once_with_their_source() -> None:
     drawn = [
         Picture("made_table1", "own", "data:,1", alt="What can be seen", caption="All 250 epochs."),
         Picture("extra", "named", "data:,3"),
-        Picture("free", "of none", "data:,2"),
     ]
     text = page(runs(PLAIN, [99.0]), study(figures=["extra"]), study(name="later", figures=["extra"]), drawn=drawn)
     section = text.partition('<section id="made"')[2].partition("</section>")[0]
     assert 'alt="What can be seen"' in section
     assert "<b>made_table1.</b> All 250 epochs." in section
     assert section.count("data:,3") == text.count("data:,3") == 1
-    assert "<b>free.</b> of none." in text.partition('<section id="figures">')[2]
     assert '<section id="figures">' not in page(runs(PLAIN, [99.0]), drawn=drawn[:1])
 
 

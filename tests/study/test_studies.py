@@ -261,6 +261,8 @@ FIRST = 'published: {accuracy: "82.45"}'
 PAIR = "pairs: [[CapsNet 1.0 CIFAR-10, CapsNet 0.5 CIFAR-10]]"
 AT = " " * 8  # where a claim's keys stand
 DIFFERENCE, SIZE = "estimate: difference", f'{AT}claimed: "+0.50"'
+SLOPE_OF_ONE = f"estimate: slope\n{AT}claimed: increase\n{AT}rows: [CapsNet 1.0 CIFAR-10]"
+FACTOR_WITHIN = f"measure: seconds\n{AT}estimate: factor\n{AT}claimed: same\n{AT}margin: '2'"
 MISTAKES = [
     ("measures: [accuracy]", "measures: [accuracy, speed]", "measures[1]=speed: must be one of accuracy, "),
     (FIRST, "published: {accuarcy: '82.45'}", "accuarcy is not among the study's measures"),
@@ -271,6 +273,9 @@ MISTAKES = [
     (FIRST, f"{FIRST}\n{AT}elsewhere: a.csv", "rows.CapsNet 1.0 CIFAR-10: has run or elsewhere, not both"),
     (PAIR, "pairs: [[CapsNet 1.0 CIFAR-10, CapsNet 2.0]]", "no row CapsNet 2.0"),
     (PAIR, "pairs: [[CapsNet 1.0 CIFAR-10]]", "pairs must be of two rows"),
+    (PAIR, "pairs: [[CapsNet 1.0 CIFAR-10, CapsNet 1.0 CIFAR-10]]", "pairs must be of two rows"),
+    (f"{DIFFERENCE}\n{SIZE}\n{AT}{PAIR}", SLOPE_OF_ONE, "a slope needs two rows at least"),
+    (f"{DIFFERENCE}\n{SIZE}", FACTOR_WITHIN, "no difference is claimed by estimate=relative, in percent"),
     (PAIR, "rows: [CapsNet 1.0 CIFAR-10]", "a slope needs rows, anything else pairs"),
     (PAIR, "", "a slope needs rows, anything else pairs"),
     ("estimate: difference", "estimate: ratio", "claims[0].estimate=ratio: must be one of difference, "),
@@ -314,7 +319,7 @@ MISTAKES = [
     ("title: ", "titel: ", "titel: no such key; did you mean title?"),
     ("columns: [", "columns: ", "columns=network, data, squash constant]: must be a list, each text"),
     ("across: data", "across: date", "across=date: must be one of the columns but the first"),
-    ("columns: [", "columns: [[", "line 29: "),
+    ("columns: [", "columns: [[", "line 30: "),
     ("", "- a list\n", "line 3: "),
     ("mode: MULTIRUN", "", "mode: missing"),
     ("mode: MULTIRUN", "mode: RUN", "mode=RUN: must be "),
@@ -399,14 +404,14 @@ def test_every_axis_makes_another_condition(base: str, change: str) -> None:
 
 
 def test_words_expand_to_all_combinations() -> None:
-    words = ["a=null", "b=True", "c=[1,2]", "d=[1],[2,3]", "e=0.5,1", "f.g=x", "a=none"]
-    assert studies.expand(words) == [
+    words = ("a=null", "b=True", "c=[1,2]", "d=[1],[2,3]", "e=0.5,1", "f.g=x", "a=none")
+    assert [*studies.expand(words)] == [
         ("a=none", "b=True", "c=[1,2]", f"d={d}", f"e={e}", "f.g=x") for d in ("[1]", "[2,3]") for e in ("0.5", "1")
     ]
-    assert studies.expand([]) == [()]
+    assert studies.expand(()) == ((),)
 
 
 @pytest.mark.parametrize("word", ["iterations", "a=[1"])
 def test_a_word_that_cannot_be_parsed_is_one_line(word: str) -> None:
     with pytest.raises(InputError, match="not of the form key=value"):
-        studies.expand([word])
+        studies.expand((word,))
