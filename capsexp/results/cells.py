@@ -308,10 +308,11 @@ def _with_spread(
         return cell, None
     first, networks = best[0].run, {one.run.condition for one in best}
     at = first.dataset, setting, cell.protocol
-    if networks <= pools.pool(at, measure).unstable:
+    pool = pools.pool(at, measure)
+    if networks <= pool.unstable:
         return replace(cell, mean=median(values), unstable=True), None
     on_scale = [scaled(measure, value) for value in values]
-    spread = pools.spread(at, measure, on_scale, networks)
+    spread = pool.spread(on_scale, pools.least(at, measure, on_scale), networks)
     drawn = measure in PERCENT and not first.official  # another experimenter's test images would be others
     if spread is None or (drawn and not first.images):
         return cell, None

@@ -23,7 +23,6 @@ from capsexp.study.setting import Setting
 from capsexp.study.studies import Claim, Published, Row, Study, published_number
 
 SHOWN = ("supported", "no difference, shown", "contradicted")
-BITS = {"accuracy": "max_accuracy", "last": "last_accuracy"}  # where a record has a measure's test images
 
 Key = tuple[object, ...]
 Size = Literal["as printed", "smaller", "larger", "no gain of that size", "open"]
@@ -198,7 +197,7 @@ def _compare(
     terms = {
         name: Term(weights[name], values[name], spread)
         for name in weights
-        if (spread := pools.spread(at, claim.measure, values[name], networks[name], machine, ratio))
+        if (spread := pool.spread(values[name], pools.least(at, claim.measure, values[name]), networks[name]))
     }
     drawn = claim.measure in PERCENT and not all(run.official for run in used)
     comparable = len(terms) == len(weights) and len({run.dataset for run in used}) == 1
@@ -311,7 +310,7 @@ def _printed_estimate(
 
 def _images(claim: Claim, terms: Sequence[Term], runs: Sequence[Sequence[Run]]) -> float:
     """The variance that the test images add to an effect: paired, where each run's record has a bit per image."""
-    images, bits = runs[0][0].images or 0, BITS.get(claim.measure, "")
+    images, bits = runs[0][0].images or 0, "max_accuracy" if claim.measure == "accuracy" else ""
     known = [[(run.correct or {}).get(bits) for run in of_row] for of_row in runs]
     if not all(map(all, known)):
         return statistics.independent_images(terms, images)

@@ -4,7 +4,6 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, median
@@ -17,7 +16,7 @@ from capsexp.results.statistics import ZERO
 from capsexp.run import records
 from capsexp.run.records import REMEDY, Json, Record
 from capsexp.study import studies
-from capsexp.study.setting import Setting, has_official_test_set, tested_images
+from capsexp.study.setting import Setting, depends_on_length, has_official_test_set, tested_images
 
 #: Measures that depend on the machine: never averaged over two devices; times are also of its threads and other work.
 TIMES = ("seconds", "inference")
@@ -108,8 +107,9 @@ def _beginnings(runs: Mapping[Path, Run]) -> Iterator[Run]:
 
     The records are read again: few are needed, and all of them would fill the memory.
     """
-    there = {(run.condition, run.setting, run.seed) for run in runs.values()}
-    seeds = Counter((run.dataset, run.condition, run.setting) for run in runs.values())
+    complete = [run for run in runs.values() if run.state == "finished" and run.protocol == "paper"]
+    there = {(run.condition, run.setting, run.seed) for run in complete}
+    seeds = Counter((run.dataset, run.condition, run.setting) for run in distinct(complete))
     settings = {(dataset, setting) for (dataset, _, setting), count in seeds.items() if count > 1}
     for path, run in runs.items():
         if run.state != "finished" or run.protocol != "paper" or run.setting.epochs:
@@ -123,15 +123,8 @@ def _beginnings(runs: Mapping[Path, Run]) -> Iterator[Run]:
             and setting.epochs[0] < len(run.curve)
             and (run.condition, setting, run.seed) not in there
         ]
-        if wanted and not _depends_on_length(record := records.read(path)):
+        if wanted and not depends_on_length((record := records.read(path)).identity):
             yield from (_first(record, epochs) for epochs in wanted)
-
-
-def _depends_on_length(record: Record) -> bool:
-    """Whether the first epochs of a longer training are others than those of a shorter one."""
-    loss, optim = record.identity["loss"], record.identity["optim"]
-    scaled = optim.get("schedule") in ("steps", "cosine") or optim.get("warmup")
-    return bool(scaled) or (loss[NAME] == "spread" and loss.get("steps", 0) is None)
 
 
 def _first(record: Record, epochs: int) -> Run:
@@ -168,7 +161,7 @@ def take_in(folder: Path, results: Path) -> tuple[list[Path], list[Path], list[s
         try:
             if (run := read_run(path)).selected_by is None:
                 raise InputError(f"{path}: of a failed run ({run.error})")
-            if _is_finished(target):
+            if records.is_finished(target):
                 kept.append(target)
                 continue
             write_file(target, path.read_bytes())
@@ -176,13 +169,6 @@ def take_in(folder: Path, results: Path) -> tuple[list[Path], list[Path], list[s
         except InputError as error:
             refused.append(printable(str(error)))
     return taken, kept, refused
-
-
-def _is_finished(path: Path) -> bool:
-    """Whether it is the record of a finished run; not if it is damaged."""
-    with suppress(InputError):
-        return records.read(path).status == "finished"
-    return False
 
 
 def read_run(path: Path) -> Run:

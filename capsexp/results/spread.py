@@ -4,11 +4,11 @@ Accuracies are pooled in percent, first epochs as natural logarithms, costs of o
 """
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import mean
 
 from capsexp.results.runs import Run, distinct
-from capsexp.results.statistics import Pool, Spread, least_variance, pool
+from capsexp.results.statistics import Pool, least_variance, pool
 from capsexp.study.setting import Setting
 
 PERCENT = ("accuracy", "last", "first_five")
@@ -28,7 +28,7 @@ class Pools:
         self._made: dict[tuple[PoolKey, str, str, bool], Pool] = {}
 
     def pool(self, key: PoolKey, measure: str, machine: str = "", logarithms: bool = False) -> Pool:
-        """The pool of a measure, in the unit of `scaled`.
+        """The pool of a measure, in the unit of `scaled`, without lower bounds of epochs.
 
         Args:
             machine: of costs; see `Run.machine`.
@@ -36,32 +36,15 @@ class Pools:
         """
         asked = key, measure, machine, logarithms
         if asked not in self._made:
-            self._made[asked] = self._pool(*asked)
+            cells: dict[str, list[float]] = {}
+            for run in self._runs.get(key, ()):
+                bound = measure in EPOCHS and run.censored
+                if measure in run.measures and not bound and run.machine(measure) == machine:
+                    cells.setdefault(run.condition, []).append(scaled(measure, run.measures[measure], logarithms))
+            self._made[asked] = pool(cells, {name: self.least(key, measure, values) for name, values in cells.items()})
         return self._made[asked]
 
-    def spread(
-        self,
-        key: PoolKey,
-        measure: str,
-        values: Sequence[float],
-        networks: Collection[str],
-        machine: str = "",
-        logarithms: bool = False,
-    ) -> Spread | None:
-        """The spread of these networks' values, which are scaled; None if nothing is known of it."""
-        least = self._least(key, measure, values)
-        return self.pool(key, measure, machine, logarithms).spread(values, least, networks)
-
-    def _pool(self, key: PoolKey, measure: str, machine: str, logarithms: bool) -> Pool:
-        """Lower bounds of epochs are left out."""
-        cells: dict[str, list[float]] = {}
-        for run in self._runs.get(key, ()):
-            bound = measure in EPOCHS and run.censored
-            if measure in run.measures and not bound and run.machine(measure) == machine:
-                cells.setdefault(run.condition, []).append(scaled(measure, run.measures[measure], logarithms))
-        return pool(cells, {name: self._least(key, measure, values) for name, values in cells.items()})
-
-    def _least(self, key: PoolKey, measure: str, values: Sequence[float]) -> float:
+    def least(self, key: PoolKey, measure: str, values: Sequence[float]) -> float:
         """The least variance of scaled values: of accuracies by the test images, of epochs that of rounding to one."""
         images = self._runs[key][0].images if key in self._runs else None
         if measure in PERCENT and images:

@@ -5,8 +5,9 @@ replaces the rows' own (`data=mnist_sample`), and makes it another experiment th
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import combinations
 
 from capsexp.config.schema import Config
@@ -14,7 +15,7 @@ from capsexp.errors import InputError
 from capsexp.run import records
 from capsexp.study import studies
 from capsexp.study.setting import Setting
-from capsexp.study.studies import Claim, Row, Study
+from capsexp.study.studies import Study
 
 #: Beginnings of words that don't change which experiment it is: a budget or a width is another setting of the same.
 INCIDENTAL = (
@@ -31,10 +32,12 @@ class RowRun:
     overrides: tuple[str, ...]
     selected: bool  # False: its row is selected for another run
 
-    @property
+    @cached_property
     def identity(self) -> records.Json | None:
         """None for a run that isn't selected, or that can't be composed: its routing may lack the typed key."""
-        return _identity(self.overrides) if self.selected else None
+        with suppress(InputError):
+            return studies.identity(self.overrides) if self.selected else None
+        return None
 
     @property
     def condition(self) -> str | None:
@@ -108,7 +111,7 @@ def select(study: Study, typed: Sequence[str] = ()) -> Selection:
     words = [word for word in typed if key(word) != "seed"]
     selecting = [word for word in words if _rows_differ(study, key(word))]
     replacing = [word for word in words if word not in selecting]
-    options = [[word for (word,) in studies.expand([typed])] for typed in selecting]
+    options = [[word for (word,) in studies.expand((typed,))] for typed in selecting]
 
     def matches(overrides: Sequence[str]) -> bool:
         return all(not set(words).isdisjoint(overrides) for words in options)
@@ -119,7 +122,7 @@ def select(study: Study, typed: Sequence[str] = ()) -> Selection:
     runs = [
         RowRun(row.name, overrides, matches(overrides)) for row in rows for overrides in row.combinations(replacing)
     ]
-    claims = [claim for claim in study.claims if _is_about(claim, rows)]
+    claims = [claim for claim in study.claims if {*claim.compared} <= {row.name for row in rows}]
     return Selection(replace(study, rows=rows, claims=claims), runs, replacing)
 
 
@@ -133,20 +136,8 @@ def key(word: str) -> str:
     return word.partition("=")[0].lstrip("+~")
 
 
-@cache
-def _identity(overrides: tuple[str, ...]) -> records.Json | None:
-    try:
-        return studies.identity(overrides)
-    except InputError:
-        return None
-
-
 def _rows_differ(study: Study, name: str) -> bool:
     """Whether the rows' runs have different values of a key, or only some have it."""
     rows = [row.combinations() for row in study.rows if row.run]
     values = [{word for words in row for word in words if key(word) == name} for row in rows]
     return any(value != values[0] for value in values)
-
-
-def _is_about(claim: Claim, rows: Sequence[Row]) -> bool:
-    return set(claim.compared) <= {row.name for row in rows}

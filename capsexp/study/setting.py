@@ -28,9 +28,8 @@ class Setting:
     @classmethod
     def of(cls, identity: Json) -> "Setting":
         """The setting of a run; raises KeyError for what isn't a run's identity."""
-        budget, optim, paper = identity["budget"], identity["optim"], identity["optim"]["epochs"]
+        budget, paper = identity["budget"], identity["optim"]["epochs"]
         epochs, width = budget["epochs"] or paper, identity["model"].get("width", 1.0)
-        scaled = optim["schedule"] in ("steps", "cosine") or optim.get("warmup")  # to the number of epochs
         return cls(
             epochs=None if epochs == paper else (epochs, paper),
             train_images=budget["train_images"],
@@ -39,7 +38,7 @@ class Setting:
             note=_note(identity["data"]),
             precision=identity["precision"],
             fraction=epochs / paper * width * _fraction_of_images(identity),
-            same_start=epochs >= 5 and not scaled,
+            same_start=epochs >= 5 and not depends_on_length(identity),
             paper_epochs=paper,
         )
 
@@ -67,7 +66,7 @@ class Setting:
 
     def training(self, unsaid: bool = False) -> str:
         """2 of 250 epochs, a part; all 250 epochs; `unsaid`: all 100 epochs, the source gives none."""
-        if self.reduced() or not self.paper_epochs:
+        if self.reduced():
             return self.reduced()
         return f"all {self.paper_epochs:,} epochs" + (", the source gives none" if unsaid else "")
 
@@ -132,6 +131,13 @@ def _fraction_of_images(identity: Json) -> float:
         return count / images[0]
     part = _part(data["note"])
     return part[0] / part[1] if part else 1.0
+
+
+def depends_on_length(identity: Json) -> bool:
+    """Whether the first epochs of a longer training are others than those of a shorter one."""
+    loss, optim = identity["loss"], identity["optim"]
+    scaled = optim["schedule"] in ("steps", "cosine") or optim.get("warmup")
+    return bool(scaled) or (loss[NAME] == "spread" and loss.get("steps", 0) is None)
 
 
 def _part(note: str | None) -> tuple[int, int] | None:

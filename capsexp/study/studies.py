@@ -59,9 +59,9 @@ class Row:
         """Its name in claims."""
         return self.labels[0]
 
-    def combinations(self, typed: Sequence[str] = ()) -> list[tuple[str, ...]]:
+    def combinations(self, typed: Sequence[str] = ()) -> tuple[tuple[str, ...], ...]:
         """The overrides of its runs, without seeds, with typed words in place of the row's own."""
-        return [] if self.run is None else expand([*self.run.split(), *typed])
+        return () if self.run is None else expand((*self.run.split(), *typed))
 
     @property
     def swept(self) -> str:
@@ -188,16 +188,12 @@ def checked(name: str, content: dict[str, Any]) -> Study:
     return study
 
 
-def expand(words: Sequence[str]) -> list[tuple[str, ...]]:
+@cache
+def expand(words: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     """All combinations of the words' values: `a=1,2 b=3` has two. A later word replaces an earlier one of its key.
 
     Raises InputError for words that Hydra can't parse.
     """
-    return [*_expanded(tuple(words))]
-
-
-@cache
-def _expanded(words: tuple[str, ...]) -> list[tuple[str, ...]]:
     choices: dict[str, list[str]] = {}
     try:
         for override in OverridesParser.create().parse_overrides(list(words)):
@@ -206,7 +202,7 @@ def _expanded(words: tuple[str, ...]) -> list[tuple[str, ...]]:
             choices[key] = [f"{key}={value}" for value in values]
     except Exception as error:
         raise explained(error, list(words)) from error
-    return list(product(*choices.values()))
+    return tuple(product(*choices.values()))
 
 
 @cache
@@ -279,7 +275,8 @@ def _problems_of_claim(claim: Claim, rows: set[str]) -> Iterator[tuple[bool, str
         return
     slope, factor = claim.estimate == "slope", claim.estimate == "factor"
     yield bool(claim.rows) != slope or bool(claim.pairs) == slope, "a slope needs rows, anything else pairs"
-    yield any(len(pair) != 2 for pair in claim.pairs), "pairs must be of two rows"
+    yield any(len(pair) != 2 or len({*pair}) != 2 for pair in claim.pairs), "pairs must be of two rows"
+    yield slope and len({*claim.rows}) < 2, "a slope needs two rows at least"
     unknown = sorted(set(claim.compared) - rows)
     yield bool(unknown), f"no row {', '.join(unknown)}"
     size, claimed = published_number(claim.claimed), f"claimed={claim.claimed}"
@@ -296,3 +293,4 @@ def _problems_of_claim(claim: Claim, rows: set[str]) -> Iterator[tuple[bool, str
     positive = margin is not None and margin.value > 0
     needed = f"margin={claim.margin}: must be positive with {', '.join(needing)}, else missing"
     yield (claim.claimed in needing) != positive, needed
+    yield factor and claim.margin is not None, "no difference is claimed by estimate=relative, in percent"

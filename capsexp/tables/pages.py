@@ -266,7 +266,8 @@ def short_table(results: Results) -> Table | None:
     number, even if it is missing in our copy.
     """
     study = results.study
-    shown = [measure for measure in SHORT if measure in study.measures and _is_printed(study, measure)]
+    unprinted = {None, "not reported", "not specified"}
+    shown = [measure for measure in SHORT if {row.published.get(measure) for row in study.rows} - unprinted]
     if not any(group.best for group in results.groups) or not shown:
         return None
     marks = _marks(results.lines)
@@ -308,10 +309,6 @@ def _cell(line: Line, measure: str) -> str:
         published = decimal(number.value, texts.DIGITS[measure])
     measured = mean_and_spread(cell)
     return " ".join(filter(None, [published, measured and f"→ {measured}"]))
-
-
-def _is_printed(study: Study, measure: str) -> bool:
-    return bool({row.published.get(measure) for row in study.rows} - {None, "not reported", "not specified"})
 
 
 def title(results: Results) -> str:

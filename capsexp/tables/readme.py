@@ -99,7 +99,7 @@ def foretold(claims: Iterable[Stated]) -> Table:
         claim, setting = one.claim.claim, one.claim.setting
         if (claim.measure, claim.estimate) != ("accuracy", "difference") or one.claim.verdict == "ceiling":
             continue
-        if setting is None or setting.epochs is not None or one.claim.measured is None:
+        if setting is None or setting.epochs or not setting.paper_epochs or one.claim.measured is None:
             continue
         groups = [group for group in one.results.groups if (group.setting, group.protocol) == (setting, "paper")]
         curves = {group.row.name: [best.run.curve for best in group.best] for group in groups if group.best}

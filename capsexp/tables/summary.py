@@ -126,9 +126,8 @@ def rows_run(studies: Sequence[Results]) -> str:
 
 
 def trainings(results: Results) -> str:
-    """How the rows of a study were trained: whole (2); 40 of 100 epochs (3)."""
-    settings = [line.setting for line in results.lines if line.setting and line.row.run]
-    counts = Counter(setting.training() or "whole" for setting in settings)
+    """How the rows of a study were trained: all 100 epochs (2); 40 of 100 epochs (3)."""
+    counts = Counter(line.setting.training() for line in results.lines if line.setting and line.row.run)
     return "; ".join(f"{name} ({count})" if len(counts) > 1 else name for name, count in counts.items())
 
 

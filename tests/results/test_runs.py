@@ -100,13 +100,14 @@ def test_the_first_epochs_of_a_whole_training_are_a_shorter_one_of_its_seed(tmp_
     short = [run(f"{CBAM} budget.epochs=2", seed, [1.0, 2.0]) for seed in (0, 1)]
     whole = [run(PLAIN, 0, curve), run(CBAM, 0, curve), run(f"{PLAIN} optim=tsai_sgd", 0, [*curve, *[60.0] * 100])]
     alone = run(f"{CBAM} budget.epochs=3", 0, [1.0, 2.0, 3.0])
-    write(tmp_path, [*short, *whole, alone])
+    held = [run(f"{CBAM} budget.epochs=4 protocol=heldout", seed, [1.0, 2.0, 3.0, 4.0]) for seed in (0, 1)]
+    write(tmp_path, [*short, *whole, alone, *held])
     found, problems = read(tmp_path)
     assert problems == []
-    (part,) = (one for one in found if one.part)  # CBAM has its own seed 0, and three epochs have one seed
+    (part,) = (one for one in found if one.part)  # CBAM has its own seed 0; three epochs have one seed, four none
     assert part.name == f"first 2 epochs of {whole[0].key}"
     assert [part.measures[name] for name in ("accuracy", "first_epoch", "last")] == [10.2, 2, 10.2]
     assert [*part.curve] == [10.0, 10.2]
     made = results(study(), [*short, *whole])
     assert part.setting == line_of(made, "B", main=False).setting
-    assert sum(not one.part for one in found) == 6
+    assert sum(not one.part for one in found) == 8

@@ -76,12 +76,6 @@ def test_no_spread_is_below_the_floor() -> None:
     assert made([5, 5, 5], [6, 6], floor=0.1).spread([5, 5, 5], 0.1, {"0"}) == Spread(pytest.approx(0.1), 2.8)
 
 
-@pytest.mark.parametrize("value", [NAN, INF, -INF])
-def test_values_are_finite(value: float) -> None:
-    with pytest.raises(ValueError, match="not finite"):
-        made([1, value])
-
-
 def test_a_collapsed_seed_makes_its_network_unstable_and_it_has_its_own_spread() -> None:
     """jiao's CapsNet5."""
     steady, collapsed = [[97.59, 97.68, 97.61], [97.78, 97.7], [97.73, 97.8]], [96.21, 97.01, 17.95]
@@ -134,8 +128,6 @@ def test_a_slope_is_least_squares() -> None:
     ys, xs = np.random.default_rng(5).normal(size=6).tolist(), [1, 2, 4, 5, 7, 8]
     total = sum(weight * y for weight, y in zip(slope_weights(xs), ys, strict=True))
     assert total == pytest.approx(stats.linregress(xs, ys).slope)
-    with pytest.raises(ValueError, match="two different"):
-        slope_weights([2, 2])
 
 
 def test_the_test_images_error_by_hand() -> None:
@@ -218,8 +210,6 @@ def test_the_p_value_is_that_of_the_interval() -> None:
 def test_sameness_needs_a_margin(value: float, answer: str) -> None:
     """The 90 % interval is ± 0.84 where the 95 % interval is ± 1."""
     assert judge_sameness(exact(value), 2)[0] == judge_sameness(exact(-value), 2)[0] == answer
-    with pytest.raises(ValueError, match="not positive"):
-        judge_sameness(exact(value), 0)
 
 
 def test_the_p_value_of_sameness_is_of_the_nearer_bound() -> None:

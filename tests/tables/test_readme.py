@@ -11,6 +11,7 @@ from made import CBAM, PLAIN, SWEPT, claim, results, row, run, runs, study
 from support import ROOT
 
 from capsexp.config.searchpath import CONF
+from capsexp.results import elsewhere
 from capsexp.results.collect import Results, collect
 from capsexp.results.runs import run_of
 from capsexp.run.records import Record
@@ -190,6 +191,15 @@ def test_what_shorter_training_would_have_said() -> None:
     table = foretold(stated([made]))
     assert table.rows == [["B is better", "250", "−20.00", "+5.00", "−5.00", "+10.00"]]
     assert table.columns[2:] == ["after 10 %", "after 20 %", "after 40 %", "after 100 %"]
+
+
+def test_nothing_is_foretold_of_runs_by_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elsewhere, "choices", lambda _: {"made_table1": Path("study/made_table1.yaml")})
+    monkeypatch.setattr(elsewhere, "_accuracies", lambda _, row: {0: 90.0, 1: 90.0 + len(row.name)})
+    rows = [Row([name], elsewhere="others.csv") for name in ("A", "BB")]
+    made = results(study(*rows, claims=[claim(pairs=[["A", "BB"]])]), [])
+    assert made.claims[0].measured is not None
+    assert foretold(stated([made])).rows == []
 
 
 @pytest.mark.parametrize(("measure", "printed"), [("memory", "not in our copy"), ("accuracy", "not reported")])
