@@ -1,6 +1,7 @@
-"""Errors that end the program with one line, and exit codes."""
+"""Errors that end the program with one line, and exit codes; numbers and texts as words of such lines."""
 
 import re
+import time
 from pathlib import Path
 from traceback import walk_tb
 
@@ -66,3 +67,14 @@ def printable(text: str) -> str:
 def plural(number: int, what: str) -> str:
     """1 seed, 2 seeds."""
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """45 s, 12 min, 3 h 20 min, 51 days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return time.strftime(f"{int(seconds // 3600)} h %M min", time.gmtime(seconds))
+    return f"{seconds / 86400:.0f} days"

@@ -134,7 +134,7 @@ def cell(made: Results, name: str, measure: str = "accuracy", protocol: str = "p
 
 def write(results: Path, found: Sequence[Record]) -> list[Path]:
     """The records' files; in a finished one, the last epoch is repeated until all of its configuration are there."""
-    paths = [records.path_of(results, records.name_of(record.identity)) for record in found]
+    paths = [results / "runs" / f"{records.name_of(record.identity)}.json" for record in found]
     for record, path in zip(found, paths, strict=True):
         whole = record.config["budget"]["epochs"] or record.config["optim"]["epochs"]
         more = range(len(record.epochs) + 1, whole + 1) if record.status == "finished" else ()

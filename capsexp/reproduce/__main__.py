@@ -102,6 +102,8 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
         raise InputError("--measure: only with --dry-run")
     if any(word.lstrip("+").startswith("seed=") for word in options.overrides):
         raise InputError("seed: --seeds N runs the seeds 0 to N-1")
+    if any(word.lstrip("+").startswith("rerun=") for word in options.overrides):
+        raise InputError("rerun: not used here; capsexp … rerun=true repeats one run")
     return options
 
 

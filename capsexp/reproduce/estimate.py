@@ -11,8 +11,8 @@ from statistics import median
 
 import torch
 
-from capsexp.config.schema import Paths
-from capsexp.errors import InputError, plural
+from capsexp.config.schema import Logger, Paths
+from capsexp.errors import InputError, duration, plural
 from capsexp.reproduce.planning import Job
 from capsexp.results import runs
 from capsexp.run import records
@@ -70,8 +70,6 @@ def timed(jobs: Sequence[Job]) -> dict[str, Cost]:
 
 def lines(jobs: Sequence[Job], costs: Mapping[str, Cost], at_a_time: int) -> Iterator[str]:
     """What is left to do, in words: hours, memory, and how many runs' cost isn't known."""
-    from capsexp.run.progress import duration
-
     left = [job for job in jobs if job.left]
     known = [(job, costs[job.planned.name]) for job in left if job.planned.name in costs]
     if known:
@@ -93,10 +91,10 @@ def _alike(planned: Plan) -> Alike:
 def _trial(planned: Plan, folder: Path) -> Plan:
     """A run of two short epochs: the first includes what is done once."""
     config = planned.config
-    images = min(IMAGES, config.budget.test_images or IMAGES)
+    images = min(IMAGES, tested_images(planned.identity) or IMAGES)
     budget = replace(config.budget, epochs=2, steps=STEPS, test_images=images)
     paths = Paths(results=str(folder / "results"), logs=str(folder / "logs"))
-    return replace(planned, config=replace(config, budget=budget, paths=paths))
+    return replace(planned, config=replace(config, budget=budget, paths=paths, logger=Logger()))
 
 
 def _cost(planned: Plan, trial: Job) -> Cost | None:

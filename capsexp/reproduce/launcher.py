@@ -5,8 +5,7 @@ last completed epoch. A run that found too little GPU memory beside others is re
 """
 
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -16,8 +15,8 @@ import torch
 from capsexp.reproduce.monitor import Monitor
 from capsexp.reproduce.planning import Job, Progress
 from capsexp.reproduce.worker import Result, Worker
+from capsexp.run import records
 from capsexp.run.execute import is_locked
-from capsexp.run.plan import finished
 
 _LOCKED = 2.0  # seconds until a run that another process trains is checked again
 _GRACE = 10.0  # seconds that runs get to end by themselves
@@ -35,28 +34,19 @@ class Options:
     deadline: float = float("inf")  # on time.monotonic's clock
 
 
-@dataclass
-class Retry:
-    """What the launcher knows of a job beside how far it is."""
-
-    failures: int = 0
-    not_before: float = 0.0  # on time.monotonic's clock
-    alone: bool = False  # beside others it found too little GPU memory
-
-
 def launch(jobs: Sequence[Job], options: Options) -> None:
     """Trains what is waiting, and what failed if there are retries; however it ends, none of its processes remain."""
     for job in jobs:
         if job.state == "failed" and options.retries:
             job.state, job.progress = "waiting", Progress()
-    retries: dict[Job, Retry] = defaultdict(Retry)
-    with Monitor(jobs, options.at_a_time) as monitor, _workers() as workers:
+    monitor = Monitor(jobs, options.at_a_time)
+    with monitor.live, _workers() as workers:
         while time.monotonic() < options.deadline:
-            if options.stop_at_failure and any(job.state == "failed" for job in retries):
+            if options.stop_at_failure and any(job.state == "failed" and job.failures for job in jobs):
                 return
             for job in jobs:
-                if _can_start(job, workers, retries, options):
-                    _start(job, workers, retries[job], options)
+                if _can_start(job, workers, options):
+                    _start(job, workers, options)
             monitor.update()
             if not workers and not any(job.state in ("waiting", "busy") for job in jobs):
                 return
@@ -64,25 +54,24 @@ def launch(jobs: Sequence[Job], options: Options) -> None:
             for worker in list(workers):
                 if result := worker.poll():
                     workers.remove(worker)
-                    _finish(worker.job, result, retries[worker.job], options)
+                    _finish(worker.job, result, options)
             monitor.update()
 
 
-def _can_start(job: Job, workers: Sequence[Worker], retries: Mapping[Job, Retry], options: Options) -> bool:
-    alone = [retries[each].alone for each in [job, *(worker.job for worker in workers)] if each in retries]
+def _can_start(job: Job, workers: Sequence[Worker], options: Options) -> bool:
     return (
         job.state in ("waiting", "busy")
-        and (job not in retries or retries[job].not_before <= time.monotonic())
+        and job.not_before <= time.monotonic()
         and len(workers) < options.at_a_time
-        and not (workers and any(alone))
+        and not (workers and any(each.alone for each in (job, *(worker.job for worker in workers))))
     )
 
 
-def _start(job: Job, workers: list[Worker], retry: Retry, options: Options) -> None:
-    if finished(job.planned):  # by another launcher, meanwhile
+def _start(job: Job, workers: list[Worker], options: Options) -> None:
+    if records.is_finished(job.planned.path):  # by another launcher, meanwhile
         job.read_record()
     elif is_locked(job.planned.folder):
-        job.state, retry.not_before = "busy", time.monotonic() + _LOCKED
+        job.state, job.not_before = "busy", time.monotonic() + _LOCKED
     else:
         slot = min(set(range(options.at_a_time)) - {worker.slot for worker in workers})
         device = slot % options.devices if options.devices else None
@@ -91,19 +80,19 @@ def _start(job: Job, workers: list[Worker], retry: Retry, options: Options) -> N
         job.state = "running"
 
 
-def _finish(job: Job, result: Result, retry: Retry, options: Options) -> None:
+def _finish(job: Job, result: Result, options: Options) -> None:
     """Sets the state of a job whose process has ended."""
     full = job.planned.device.type == "cuda" and result.out_of_memory
     job.outcome = result.text
     if result.state == "finished":
         job.state, job.progress = "finished", Progress(job.planned.epochs)
     elif result.state == "busy":
-        job.state, retry.not_before = "busy", time.monotonic() + _LOCKED
-    elif full and options.at_a_time > 1 and not retry.alone:
-        job.state, job.progress, retry.alone = "waiting", Progress(), True
+        job.state, job.not_before = "busy", time.monotonic() + _LOCKED
+    elif full and options.at_a_time > 1 and not job.alone:
+        job.state, job.progress, job.alone = "waiting", Progress(), True
     else:
-        retry.failures += 1
-        job.state = "waiting" if retry.failures <= options.retries else "failed"
+        job.failures += 1
+        job.state = "waiting" if job.failures <= options.retries else "failed"
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from capsexp.config.compose import distinguishing
-from capsexp.errors import plural
+from capsexp.errors import duration, plural
 from capsexp.reproduce.planning import Job, count
 from capsexp.run.execute import is_locked
 from capsexp.run.plan import LAST, OUTPUT
@@ -34,14 +34,6 @@ class Monitor:
         self.printed = {job.planned.name: job.state for job in jobs}
         self.live = Live(console=console or Console(), auto_refresh=False, transient=True)
         self.drawn = 0.0
-
-    def __enter__(self) -> "Monitor":
-        self.live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Removes the table."""
-        self.live.stop()
 
     def update(self) -> None:
         """Prints the jobs whose state has changed, and draws the table, a few times a second at most."""
@@ -91,8 +83,6 @@ class Monitor:
         words = [f"{count(self.jobs, 'finished')} of {len(self.jobs)} finished"]
         words += [f"{number} {state}" for state, number in numbers.items() if number]
         if seconds := remaining(self.jobs, self.at_a_time):
-            from capsexp.run.progress import duration  # imports Lightning, which a dry run does without
-
             words.append(f"{duration(seconds)} left")
         return ", ".join(words)
 
@@ -172,7 +162,7 @@ def remaining(jobs: Sequence[Job], at_a_time: int) -> float | None:
         return None
     overall = mean(seconds for kind in measured.values() for seconds in kind)
     epochs = ((job.left, mean(measured[_kind(job)]) if _kind(job) in measured else overall) for job in jobs)
-    return sum(left * seconds for left, seconds in epochs) / at_a_time
+    return sum(left * seconds for left, seconds in epochs) / min(at_a_time, max(1, sum(job.left > 0 for job in jobs)))
 
 
 def _kind(job: Job) -> tuple[object, ...]:

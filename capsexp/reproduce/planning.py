@@ -39,6 +39,9 @@ class Job:
     state: State = "waiting"  # busy: another process trains it
     outcome: str = ""  # of a finished run its accuracies, else the error of the last attempt
     progress: Progress = Progress()
+    failures: int = 0  # of this launcher's attempts
+    not_before: float = 0.0  # of the next attempt, on time.monotonic's clock
+    alone: bool = False  # beside others it found too little GPU memory
 
     @property
     def left(self) -> int:
@@ -104,7 +107,7 @@ def _published(selection: Selection) -> dict[tuple[str, ...], str]:
 
 def _identity(data: Data, known: dict[str, Identity | InputError], download: bool) -> Identity:
     """Which version the files are. Each set is looked for, or downloaded, once; raises InputError each time."""
-    name = f"{data.name} {data.path}"
+    name = f"{data.name} {data.path} {data.reader.arguments}"
     if name not in known:
         try:
             known[name] = identify(data, download=download)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
-from pathlib import Path
 from typing import Any, Literal
 
 import pytorch_lightning as pl
@@ -121,7 +120,9 @@ def _train(planned: Plan, device: int | None, threads: int, messages: Connection
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     planned.folder.mkdir(parents=True, exist_ok=True)
-    _redirect_output(planned.folder / OUTPUT)
+    with (planned.folder / OUTPUT).open("ab") as output:
+        for stream in (1, 2):
+            os.dup2(output.fileno(), stream)
     trainer = replace(planned.config.trainer, threads=threads, progress="lines")
     try:
         planned = replace(planned, config=replace(planned.config, trainer=trainer))
@@ -168,14 +169,6 @@ def _visible(device: int) -> str:
     """The system's name of a GPU: the launcher itself may see only some of them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return visible.split(",")[device] if visible else str(device)
-
-
-def _redirect_output(path: Path) -> None:
-    """Appends standard output and errors to a file."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    for stream in (1, 2):
-        os.dup2(descriptor, stream)
-    os.close(descriptor)
 
 
 def _cause(exit_code: int) -> str:

@@ -19,6 +19,7 @@ from pytorch_lightning.plugins.io import TorchCheckpointIO
 from capsexp import Log
 from capsexp.errors import DamagedError, InputError, RunError, first_line, printable
 from capsexp.files import write_file
+from capsexp.run import records
 from capsexp.run.environment import is_out_of_memory
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import BEFORE, BEST, LAST, Plan
@@ -149,12 +150,6 @@ def resumable(planned: Plan, log: Log) -> tuple[Path, dict[str, Any]] | None:
     return None
 
 
-def best_epoch(checkpoint: dict[str, Any], split: str) -> int:
-    """The first of a checkpoint's epochs with the maximum accuracy on a split; 1 is the first."""
-    accuracies = [row[f"{split}_accuracy"] for row in checkpoint["history"]]
-    return accuracies.index(max(accuracies)) + 1
-
-
 def drop_optimizer(folder: Path) -> None:
     """Removes what only a run that goes on needs: the optimiser's state, two thirds of LAST under Adam, and BEFORE."""
     checkpoint = load(folder / LAST)
@@ -184,7 +179,7 @@ def _whole(planned: Plan, path: Path, log: Log) -> dict[str, Any] | None:
 def _fits(best: dict[str, Any], last: dict[str, Any]) -> bool:
     """Whether BEST holds the best of LAST's epochs, or a later one, which a run that goes on from LAST repeats."""
     epoch = len(best["history"])
-    return epoch > len(last["history"]) or epoch == best_epoch(last, "heldout")
+    return epoch > len(last["history"]) or epoch == records.summary(last["history"], "heldout")[1]
 
 
 def _check_crcs(stream: BinaryIO, size: int) -> None:

@@ -14,12 +14,13 @@ from capsexp.config.schema import Config
 from capsexp.errors import BusyError, InputError
 from capsexp.files import check_writable, naming, remove_parts
 from capsexp.run import records
-from capsexp.run.plan import Plan, check_precision, finished, is_first, plan
+from capsexp.run.plan import Plan, check_precision, is_first, plan
 
 if TYPE_CHECKING:
     from pytorch_lightning.callbacks import Callback
 
 _LOCKED = 2.0  # seconds until a lock is checked again
+_INSTANT = 0.1  # seconds that a lock is held by who only checks it, at most
 
 
 def run(
@@ -68,10 +69,13 @@ def execute(planned: Plan, log: Log = print_line, callbacks: "Sequence[Callback]
 
 
 def _finished(planned: Plan, log: Log) -> records.Record | None:
-    """The record that makes training unnecessary."""
-    record = None if planned.config.rerun else finished(planned)
-    if record:
-        log(f"{planned.name}: finished already, {records.result_line(record)} (rerun=true trains again)")
+    """The record that makes training unnecessary, or None; raises InputError for a damaged record."""
+    if planned.config.rerun or not planned.path.exists():
+        return None
+    record = records.read(planned.path)
+    if record.status == "failed":
+        return None
+    log(f"{planned.name}: finished already, {records.result_line(record)} (rerun=true trains again)")
     return record
 
 
@@ -80,7 +84,11 @@ def locked(folder: Path) -> Iterator[None]:
     """Locks a run's folder; raises BusyError when another process has. The system unlocks it when a process dies."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a+") as stream:
-        if not _flock(stream, fcntl.LOCK_EX):
+        free = _flock(stream, fcntl.LOCK_EX)
+        if not free:  # `is_locked` in another process holds it for an instant
+            time.sleep(_INSTANT)
+            free = _flock(stream, fcntl.LOCK_EX)
+        if not free:
             stream.seek(0)
             raise BusyError(f"{folder.name}: already running, in process {stream.read() or 'unknown'}")
         with naming(folder / "lock"):

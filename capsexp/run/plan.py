@@ -43,7 +43,7 @@ class Plan:
     @property
     def path(self) -> Path:
         """The record's file."""
-        return records.path_of(Path(self.config.paths.results), self.name)
+        return Path(self.config.paths.results) / "runs" / f"{self.name}.json"
 
     @property
     def folder(self) -> Path:
@@ -91,14 +91,6 @@ def with_precision(command: str, precision: str) -> str:
     """A run's command that gives the same key on every machine: `auto` may be another precision there."""
     command = command.replace(" trainer.precision=auto", "")
     return command if " trainer.precision=" in command else f"{command} trainer.precision={precision}"
-
-
-def finished(planned: Plan) -> records.Record | None:
-    """The record of a finished run, or None; raises InputError for a damaged record."""
-    if not planned.path.exists():
-        return None
-    record = records.read(planned.path)
-    return record if record.status == "finished" else None
 
 
 def find_device(config: Config) -> tuple[torch.device, str]:

@@ -1,7 +1,6 @@
 """A run's progress: a bar on a terminal, a plain line per epoch elsewhere."""
 
 import sys
-import time
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
@@ -18,6 +17,7 @@ from rich.progress import (
 
 from capsexp.cli import print_line
 from capsexp.data.loader import Batch, BatchGroups
+from capsexp.errors import duration
 from capsexp.run.module import CapsuleModule
 from capsexp.run.records import epoch_seconds
 
@@ -114,17 +114,6 @@ def epoch_line(module: CapsuleModule) -> str:
         f"{module.planned.eval_split} {accuracies[-1]:.2f} % (max {best:.2f} in epoch {accuracies.index(best) + 1})  "
         f"{seconds:.1f} s" + (f"  {duration(left)} left" if left else "")
     )
-
-
-def duration(seconds: float) -> str:
-    """45 s, 12 min, 3 h 20 min, 51 days."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 48 * 3600:
-        return time.strftime(f"{int(seconds // 3600)} h %M min", time.gmtime(seconds))
-    return f"{seconds / 86400:.0f} days"
 
 
 def _description(module: CapsuleModule) -> str:

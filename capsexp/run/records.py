@@ -12,6 +12,7 @@ import json
 import os
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -33,7 +34,7 @@ _MOST_BYTES = 1 << 26  # of a record's file: 64 MiB, those of 500,000 epochs
 _MOST_DIGITS = 18  # of a whole number: more than the largest seed has, and far from what a float can't hold
 _SECONDS = 1e9  # an epoch, at most
 
-_Amount = Annotated[float, Ge(0), Le(1e12)]
+_Amount = Annotated[float, Ge(0), Le(10**12)]
 _Count = Annotated[int, Ge(0), Le(10**12)]
 
 #: What a record's parts must be, by dotted key; one that may be null may also be missing, as in older records.
@@ -178,11 +179,6 @@ def stored_config(config: Config) -> Json:
     return whole
 
 
-def path_of(results: Path, name: str) -> Path:
-    """The file of a run's record."""
-    return results / "runs" / f"{name}.json"
-
-
 def write(record: Record, path: Path) -> None:
     """Writes a record whole, with a digest of its contents; raises OSError with the path when the disk refuses."""
     content = dataclasses.asdict(record)
@@ -212,6 +208,13 @@ def read(path: Path) -> Record:
     if problem:
         raise InputError(f"{path}: damaged or edited: {problem}{REMEDY}")
     return record
+
+
+def is_finished(path: Path) -> bool:
+    """Whether it is the record of a finished run; not if it is missing or damaged."""
+    with suppress(InputError):
+        return read(path).status == "finished"
+    return False
 
 
 def has_learned(accuracy: float, chance: float) -> bool:
@@ -244,18 +247,14 @@ def unpacked(text: str, images: int) -> "NDArray[numpy.bool_]":
 
 def result_line(record: Record) -> str:
     """A record's result as users see it."""
+    epoch, unlearned = record.first_epoch_to_max, ""
     if record.learned is False:
-        return f"{_accuracies(record)}; didn't learn: a constant guess has {record.chance_accuracy:.2f} %"
-    return _accuracies(record)
-
-
-def _accuracies(record: Record) -> str:
+        unlearned = f"; didn't learn: a constant guess has {record.chance_accuracy:.2f} %"
     if record.heldout_accuracy is not None:
-        epoch = record.first_epoch_to_max
-        return f"test accuracy {record.heldout_accuracy:.2f} % in epoch {epoch}, chosen on held-out images"
+        return f"test accuracy {record.heldout_accuracy:.2f} % in epoch {epoch}, chosen on held-out images{unlearned}"
     return (
-        f"maximum test accuracy {record.max_accuracy:.2f} % in epoch {record.first_epoch_to_max} "
-        f"of {len(record.epochs)}, last {record.last_accuracy:.2f} %"
+        f"maximum test accuracy {record.max_accuracy:.2f} % in epoch {epoch} of {len(record.epochs)}, "
+        f"last {record.last_accuracy:.2f} %{unlearned}"
     )
 
 

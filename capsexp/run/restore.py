@@ -71,7 +71,6 @@ class Restored:
     path: Path  # of the file
     name: str  # of the run
     epoch: int  # after which it was written; 1 is the first
-    identity: records.Json  # of its run
     config: Config  # with this machine's data folder, and the overrides
     precision: str  # to compute in: that of the training, unless overridden
     module: CapsuleModule  # in evaluation mode, with the weights and the history
@@ -136,9 +135,8 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
     module = _module(path, Plan(trained, configured, precision, header.note, None, header.unlisted), checkpoint)
     return Restored(
         path=path,
-        name=_printable(header.name),
+        name=printable(header.name),
         epoch=header.epoch,
-        identity=records.identity(trained, header.precision, header.note, header.unlisted),
         config=config,
         precision=precision,
         module=module.to(configured if device is None else device).eval(),
@@ -167,7 +165,7 @@ def _header(path: Path, checkpoint: Any) -> Header:
         )
     header = checkpoint["capsexp"]
     if (number := _at(header, "format")) != FORMAT:
-        raise InputError(f"{path}: of format {_printable(number)}; this capsexp reads format {FORMAT}")
+        raise InputError(f"{path}: of format {printable(str(number))}; this capsexp reads format {FORMAT}")
     with _in_errors(f"{path}: damaged: ", _REMEDY):
         checked: Header = check_dataclass(Header, header)
     return checked
@@ -260,12 +258,7 @@ def _in_errors(prefix: str, remedy: str = "") -> Iterator[None]:
     try:
         yield
     except (InputError, RuntimeError) as error:
-        raise InputError(f"{prefix}{_printable(error)}{remedy}") from None
-
-
-def _printable(text: object) -> str:
-    """Text from a file as one line without control characters of a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
+        raise InputError(f"{prefix}{printable(str(error))}{remedy}") from None
 
 
 def _at(node: Any, key: str) -> Any:

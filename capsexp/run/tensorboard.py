@@ -188,13 +188,11 @@ def examples(loader: DeviceLoader, classes: int) -> tuple[Tensor, Tensor]:
 def parameter_table(module: CapsuleModule) -> str:
     """The network's parameters in Markdown, and the sum of the trainable ones."""
     lines = ["| parameter | shape | number |", "| :-- | --: | --: |"]
-    total = 0
     for name, parameter in module.named_parameters():
         shape = "×".join(map(str, parameter.shape)) or "1"
         fixed = "" if parameter.requires_grad else ", not trained"
         lines.append(f"| {name} | {shape} | {parameter.numel():,}{fixed} |")
-        total += parameter.numel() if parameter.requires_grad else 0
-    return "\n".join([*lines, f"| **together** | | **{total:,}** |"])
+    return "\n".join([*lines, f"| **together** | | **{module.trained_parameters:,}** |"])
 
 
 class TracedNetwork(nn.Module):

@@ -28,12 +28,12 @@ from capsexp.files import naming
 from capsexp.routing import fast
 from capsexp.run import environment, records
 from capsexp.run.build import build, count_parameters
-from capsexp.run.checkpoints import EpochCheckpoint, best_epoch, drop_optimizer, load, resumable
+from capsexp.run.checkpoints import EpochCheckpoint, drop_optimizer, load, resumable
 from capsexp.run.distributed import OwnSignals, check_splittable
 from capsexp.run.loggers import EpochLogger, make_loggers
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import EagerStep, make_optimizer
-from capsexp.run.plan import BEST, Plan, finished, is_first, torchrun
+from capsexp.run.plan import BEST, Plan, is_first, torchrun
 from capsexp.run.progress import make_progress
 from capsexp.run.tensorboard import TensorBoard, folder_of
 
@@ -124,7 +124,7 @@ def train(
         learned=records.has_learned(maximum, chance) if judged and maximum is not None and chance is not None else None,
         correct=None if error else module.correct,
     )
-    if first_process and not (error and config.rerun and _has_finished(planned)):  # which stays then
+    if first_process and not (error and config.rerun and records.is_finished(planned.path)):  # which stays then
         records.write(record, planned.path)
     if error:
         raise TrainingError(planned.name, reason) from error
@@ -180,14 +180,6 @@ def _what_fits(module: CapsuleModule, error: Exception) -> str:
     return ""
 
 
-def _has_finished(planned: Plan) -> bool:
-    """Whether there is a record of the finished run; a damaged one is replaced."""
-    try:
-        return finished(planned) is not None
-    except InputError:
-        return False
-
-
 def make_trainer(
     planned: Plan,
     callbacks: Sequence[Callback] = (),
@@ -235,7 +227,7 @@ def _fit_and_test(
             return None
         trainer.strategy.barrier()  # until the first process has written it
         best = load(planned.folder / BEST)
-        if len(best["history"]) != (epoch := best_epoch({"history": module.history}, "heldout")):
+        if len(best["history"]) != (epoch := records.summary(module.history, "heldout")[1]):
             raise RunError(f"{planned.folder / BEST}: of epoch {len(best['history'])}, not of {epoch}, the best one")
         module.load_state_dict(best["state_dict"])
         trainer.test(module, datamodule=data, verbose=False)

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from made import run, write
 from support import TINY, composed_config
 
+from capsexp.config.schema import Logger
 from capsexp.reproduce import estimate
 from capsexp.reproduce.estimate import Cost
 from capsexp.reproduce.planning import Job
@@ -94,3 +96,10 @@ def test_a_trial_is_scaled_to_the_whole_epoch(tmp_path: Path) -> None:
     cost = estimate._cost(whole, trial)
     assert cost is not None
     assert cost.seconds == pytest.approx(6.4 / (5 * 128) * 5_000 + 0.01 * 1_000)
+
+
+def test_a_trial_tests_no_more_images_than_there_are_and_logs_nothing(tmp_path: Path) -> None:
+    config = composed_config("model=da_capsnet", "data=coil20", "logger=[tensorboard,csv]")
+    trial = estimate._trial(Plan(config, torch.device("cpu"), "float32", None, None), tmp_path)
+    assert trial.config.budget.test_images == 72  # a tenth of ten objects
+    assert trial.config.logger == Logger()

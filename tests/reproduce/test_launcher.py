@@ -1,6 +1,7 @@
 """Running many: each run once and as if alone; skipped, failed, repeated, waited for, stopped."""
 
 import dataclasses
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -107,6 +108,18 @@ def test_a_failed_run_is_left_alone_unless_it_is_to_be_tried_again(
     assert screen.out.count("begins") == 2  # the first one, twice
     assert "tries again attention=none" in screen.out
     assert screen.err.count("the training loss is nan") == 1
+
+
+def test_a_damaged_record_stops_no_other_run(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    damaged, missing, *_ = sorted((tmp_path / "results" / "runs").iterdir())
+    damaged.write_text("[]")
+    missing.unlink()
+    assert reproduce(tmp_path, "--retry=1") == 1
+    assert missing.exists()
+    errors = [line for line in capsys.readouterr().err.splitlines() if "not a record" in line]
+    assert errors
+    assert all(str(damaged) in line for line in errors)
 
 
 def test_a_missing_data_set_stops_only_the_runs_that_need_it(

@@ -6,7 +6,7 @@ from pathlib import Path
 from launching import planned
 from rich.console import Console
 
-from capsexp.reproduce.monitor import Monitor
+from capsexp.reproduce.monitor import Monitor, remaining
 from capsexp.reproduce.planning import Progress
 
 
@@ -38,6 +38,17 @@ def test_a_line_a_run_at_80_columns(tmp_path: Path) -> None:
     assert first.split()[-5].startswith("━")
     assert second.split()[-1] == "0/3"
     assert total.endswith("1 of 4 finished, 2 running, 1 waiting, 4 min left")  # 8 epochs of 60 s
+
+
+def test_the_time_left_is_of_as_many_at_a_time_as_there_are(tmp_path: Path) -> None:
+    first, second, *_ = jobs = planned(tmp_path)
+    for job in jobs:
+        job.state, job.progress = "finished", Progress(3, seconds=60.0)
+    for at_a_time, minutes in ((1, 6), (2, 3), (4, 3)):
+        first.state = second.state = "running"
+        first.progress = second.progress = Progress(0, seconds=60.0)
+        assert remaining(jobs, at_a_time) == 60 * minutes
+    assert remaining(jobs[2:], 4) == 0
 
 
 def test_a_file_gets_whole_lines(tmp_path: Path) -> None:

@@ -351,6 +351,16 @@ def test_a_running_run_is_refused_and_a_dead_processs_lock_is_not(trained: Train
     assert run(config).status == "finished"
 
 
+def test_a_lock_that_is_only_checked_refuses_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `is_locked` of another process holds it, for an instant."""
+    (tmp_path / "lock").touch()
+    with (tmp_path / "lock").open() as checked:
+        fcntl.flock(checked, fcntl.LOCK_SH)
+        monkeypatch.setattr(execute.time, "sleep", lambda seconds: fcntl.flock(checked, fcntl.LOCK_UN))
+        with locked(tmp_path):
+            assert is_locked(tmp_path)
+
+
 def test_a_run_of_a_sweep_waits_for_another_process(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr(execute.time, "sleep", lambda seconds: other.close())

@@ -8,10 +8,11 @@ import torch
 from support import TINY, composed_config
 
 from capsexp.data.loader import BatchGroups, DeviceLoader
+from capsexp.errors import duration
 from capsexp.run.build import build
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import plan
-from capsexp.run.progress import duration, make_progress
+from capsexp.run.progress import make_progress
 
 
 @pytest.mark.parametrize("kind", ["lines", "bar"])
