@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 
@@ -78,7 +79,7 @@ def _config(line: str, overrides: Sequence[str]) -> Config:
 
 
 def _versions() -> str:
-    triton = version("triton") if find_spec("triton") else "none"
+    triton = import_module("triton").__version__ if find_spec("triton") else "none"
     versions = {"Python": platform.python_version(), "torch": version("torch"), "Triton": triton}
     versions |= {"CUDA": torch.version.cuda or "none", "cuDNN": str(torch.backends.cudnn.version())}
     return ", ".join(f"{what} {which}" for what, which in versions.items())

@@ -126,8 +126,19 @@ def test_torch_compiles_every_network_without_a_graph_break(name: str) -> None:
 def test_torch_exports_every_network(name: str) -> None:
     network, images = small(name)
     with torch.no_grad():
-        exported = torch.export.export(network, (images,)).module()
-        torch.testing.assert_close(exported(images)[0], network(images).scores)
+        batch = ({0: torch.export.Dim("batch")},)
+        exported = torch.export.export(network, (images,), dynamic_shapes=batch).module()
+        for some in (images, torch.cat([images, images.flip(0)])):
+            torch.testing.assert_close(exported(some)[0], network(some).scores)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_an_empty_batch_has_no_predictions(name: str) -> None:
+    network, images = small(name)
+    for enabled in (False, True):
+        if enabled:
+            fast.enable(network)
+        assert network(images[:0]).scores.shape == (0, 10)
 
 
 def test_a_trained_run_is_loaded_in_evaluation_mode(trained: Trained) -> None:

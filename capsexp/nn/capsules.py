@@ -67,7 +67,8 @@ class LinearCapsules(CapsuleLayer):
     def votes(self, children: Capsules) -> Capsules:
         """Poses [B, I, C] or [B, H, W, I, C] -> votes [B, all children, J, D], activations [B, all children]."""
         poses, activations = self.numbered(children)
-        grouped = poses.reshape(len(poses), -1, self.group, poses.shape[-1])  # by positions with the same matrices
+        positions = poses.shape[1] // self.group  # with the same matrices
+        grouped = poses.reshape(poses.shape[0], positions, self.group, poses.shape[-1])
         return Capsules(self.attention(self.matrices(grouped)).flatten(1, 2), activations)
 
     def numbered(self, children: Capsules) -> Capsules:

@@ -69,13 +69,13 @@ def _holds(kernel: int, size: int, stride: int, padding: int) -> bool:
 
     It doesn't where torch was told to multiply matrices in less than float32.
     """
-    source = torch.Generator().manual_seed(0)
+    drawn: dict[str, Any] = {"generator": torch.Generator().manual_seed(0), "device": "cpu", "dtype": torch.float32}
     with torch.inference_mode(False), torch.enable_grad():
         shapes = (2, 16, size, size), (16, 16, kernel, kernel)
-        read = maps, weight = tuple(torch.randn(shape, generator=source).requires_grad_() for shape in shapes)
+        read = maps, weight = tuple(torch.randn(shape, **drawn).requires_grad_() for shape in shapes)
         direct = functional.conv2d(maps, weight, stride=stride, padding=padding)
         found = _Convolution.apply(*read, stride, padding)  # type: ignore[no-untyped-call]
-        by_output = torch.randn(direct.shape, generator=source)
+        by_output = torch.randn(direct.shape, **drawn)
         wanted, given = ([output, *torch.autograd.grad(output, read, by_output)] for output in (direct, found))
     failure = proof.difference(given, wanted, proof.TOLERANCES[torch.float32])
     if failure:
@@ -108,8 +108,8 @@ def _transform(points: int) -> tuple[Tensor, Tensor]:
     The two are real and imaginary parts. The inverse counts a frequency for its conjugate, too.
     """
     opposite = [(u, v, -u % points, -v % points) for u in range(points) for v in range(points)]
-    kept = torch.tensor([pair for pair in opposite if pair[:2] <= pair[2:]])
-    place = torch.arange(points, dtype=torch.float64)
+    kept = torch.tensor([pair for pair in opposite if pair[:2] <= pair[2:]], device="cpu")
+    place = torch.arange(points, dtype=torch.float64, device="cpu")
     rows, columns = (2 * math.pi / points * kept[:, at, None] * place for at in (0, 1))
     angles = rows[:, :, None] + columns[:, None, :]
     twice = 1 + (kept[:, :2] != kept[:, 2:]).any(dim=1)
@@ -125,7 +125,7 @@ class _Convolution(torch.autograd.Function):
         side, taps = _side(size, kernel, stride, padding), -(-kernel // stride)
         points = side + taps - 1
         forward, scale = _transform(points)
-        conjugate = forward * torch.tensor([1.0, -1.0])[:, None, None]  # the kernel isn't mirrored
+        conjugate = forward * forward.new_tensor([1.0, -1.0])[:, None, None]  # the kernel isn't mirrored
         of_maps = forward.flatten(2).flatten(0, 1).float()
         of_weight = conjugate[..., :taps, :taps].flatten(2).flatten(0, 1).float()
         of_outputs = (forward * scale)[..., :side, :side].flatten(2).flatten(0, 1).float()

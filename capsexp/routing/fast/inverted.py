@@ -78,7 +78,8 @@ class Iteration(torch.autograd.Function):
             return inverted_forward(loops, parents)
         from capsexp.routing.fast import triton_inverted
 
-        return triton_inverted.forward(children, weight, parents, *window)
+        with torch.cuda.device_of(children):  # type: ignore[no-untyped-call]  # Triton launches on the current one
+            return triton_inverted.forward(children, weight, parents, *window)
 
     @staticmethod
     @once_differentiable

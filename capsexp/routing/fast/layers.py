@@ -94,7 +94,7 @@ class FastLinearCapsules(FastLayer, LinearCapsules):
 
     def vote_sum(self, poses: Tensor, weight: Tensor) -> Tensor:
         """Poses [B, all children, C] and the matrices -> Σ_i v_ij, [B, J, D]."""
-        grouped = poses.reshape(len(poses), -1, self.group, poses.shape[-1])
+        grouped = poses.reshape(poses.shape[0], poses.shape[1] // self.group, self.group, poses.shape[-1])
         if not self.matrices.matrix:
             return torch.einsum("...ic,ijdc->...jd", grouped, weight).sum(dim=1)
         squares = grouped.reshape(*grouped.shape[:-1], *weight.shape[2:])

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from importlib.metadata import version
+from importlib import import_module
 from pathlib import Path
 from typing import Self
 
@@ -99,14 +99,14 @@ class Loops:
 
         Args:
             name: of the function in votes.c.
-            shared: its first arguments, [threads, ...].
+            shared: its first arguments but for the matrices, [threads, ...].
             split: its other arguments, [B, ...]; None for a null pointer.
         """
         images = len(self.children)
 
         def call(part: int) -> None:
             first, last = part * images // self.threads, (part + 1) * images // self.threads
-            tensors: list[Tensor | None] = [tensor[part] for tensor in shared]
+            tensors: list[Tensor | None] = [self.matrices, *(tensor[part] for tensor in shared)]
             tensors += [None if tensor is None else tensor[first:last] for tensor in split]
             kind = self.children.dtype
             assert all(tensor is None or (tensor.is_contiguous() and tensor.dtype == kind) for tensor in tensors)
@@ -118,10 +118,6 @@ class Loops:
             call(0)
             return
         list(_pool(self.threads, os.getpid()).map(call, range(self.threads)))
-
-    def repeated(self) -> Tensor:
-        """The matrices for `shared`."""
-        return self.matrices.expand(self.threads, *self.matrices.shape)
 
     def new(self, *shape: int) -> Tensor:
         """An empty tensor [B, H', W', ...]."""
@@ -137,7 +133,7 @@ class Loops:
 
     def zeros(self) -> tuple[Tensor, Tensor]:
         """Zeros to which the loops add the gradients by children and, [threads, ...], by matrices."""
-        return torch.zeros_like(self.children), torch.zeros_like(self.repeated(), memory_format=torch.contiguous_format)
+        return torch.zeros_like(self.children), self.matrices.new_zeros(self.threads, *self.matrices.shape)
 
     def summed(self, by_matrices: Tensor, weight: Tensor) -> Tensor:
         """[threads, K · I, Y, …] -> the gradient by the weight, [K · I, J, Z, Y]."""
@@ -160,7 +156,7 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
 def compiled_path(_: object, device: torch.device) -> str:
     """What routes by compiled code, with the version of the compiler."""
     if device.type == "cuda":
-        return f"Triton {version('triton')}"
+        return f"Triton {import_module('triton').__version__}"  # its distribution has several names
     return f"C loops, {_compiler()[1]}"
 
 
@@ -190,7 +186,7 @@ def _library(kind: torch.dtype, parents: int, rows: int, columns: int, inner: in
         name = f"votes-{hashlib.sha256(content).hexdigest()[:32]}.so"
         try:
             return _loaded(_cache() / name, command)
-        except OSError:  # a full, read-only or foreign folder, or a damaged file
+        except (AttributeError, OSError):  # no owners (Windows); a full, read-only or foreign folder; a damaged file
             with tempfile.TemporaryDirectory() as folder:
                 return _loaded(Path(folder) / name, command)  # stays mapped when its file is removed
     except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -254,7 +250,7 @@ def inverted_forward(loops: Loops, parents: Tensor) -> Tensor:
     """s of inverted routing, [B, H', W', J, D], from the parents' poses before."""
     total = loops.pack(torch.empty_like(parents))
     queries = loops.pack(parents) / parents.shape[-1] ** 0.5
-    loops.run("inverted_forward", [loops.repeated()], [loops.children, queries, total])
+    loops.run("inverted_forward", [], [loops.children, queries, total])
     return loops.unpack(total)
 
 
@@ -264,7 +260,7 @@ def inverted_backward(gradient: Tensor, loops: Loops, weight: Tensor, parents: T
     queries, by_total = loops.pack(parents) / root, loops.pack(gradient)
     (by_children, by_matrices), by_queries = loops.zeros(), torch.empty_like(queries)
     split = [loops.children, queries, by_total, by_children, by_queries]
-    loops.run("inverted_backward", [loops.repeated(), by_matrices], split)
+    loops.run("inverted_backward", [by_matrices], split)
     return by_children, loops.summed(by_matrices, weight), loops.unpack(by_queries) / root
 
 
@@ -274,7 +270,7 @@ def em_forward(loops: Loops, activations: Tensor, assignment: Sequence[Tensor | 
     mean, variance = (loops.new(loops.inner, loops.rows, loops.parents) for _ in range(2))
     kept = loops.children.new_empty(loops.threads, PLACES * loops.matrices.shape[0] * loops.parents)
     split = [loops.children, activations.contiguous(), *_packed(loops, assignment), total, mean, variance]
-    loops.run("em_forward", [loops.repeated(), kept], split)
+    loops.run("em_forward", [kept], split)
     return total, loops.unpack(mean), loops.unpack(variance)
 
 
@@ -289,11 +285,11 @@ def em_backward(
     """
     packed = _packed(loops, assignment)
     mean, constant, linear, quadratic = moments
-    reads = [*packed, loops.pack(mean), constant, loops.pack(linear), loops.pack(quadratic)]
+    reads = [*packed, loops.pack(mean), constant.contiguous(), loops.pack(linear), loops.pack(quadratic)]
     (by_children, by_matrices), by_activations = loops.zeros(), torch.zeros_like(activations.contiguous())
     by_assignment = [None if part is None else torch.empty_like(part) for part in packed]
     split = [loops.children, activations.contiguous(), *reads, by_children, by_activations, *by_assignment]
-    loops.run("em_backward", [loops.repeated(), by_matrices], split)
+    loops.run("em_backward", [by_matrices], split)
     gradients = by_children, loops.summed(by_matrices, weight), by_activations
     by_old, by_precision, by_offset = by_assignment
     if by_old is None or by_precision is None:
@@ -304,7 +300,7 @@ def em_backward(
 def dynamic_forward(loops: LanesLoops, queries: Tensor | None) -> Tensor:
     """s of dynamic routing, [B, H', W', J, D], from the queries of `dynamic`, or from None: they are 0."""
     total = loops.new(loops.parents, loops.rows * loops.inner).zero_()
-    loops.run("dynamic_forward", [loops.repeated(), _room(loops)], [loops.children, queries, total])
+    loops.run("dynamic_forward", [_room(loops)], [loops.children, queries, total])
     return total
 
 
@@ -317,7 +313,7 @@ def dynamic_backward(
     """
     by_queries = None if constant else torch.zeros_like(by_total)
     split = [loops.children, queries, by_total, sums[0], by_queries]
-    loops.run("dynamic_backward", [loops.repeated(), sums[1], _room(loops)], split)
+    loops.run("dynamic_backward", [sums[1], _room(loops)], split)
     return *sums, by_queries
 
 

@@ -51,8 +51,8 @@ class _LastTotals(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, children: Tensor, matrices: Tensor, iterations: int, *options: Any) -> Tensor:
-        last, totals, logits = route(children, matrices, iterations, *options)
-        ctx.save_for_backward(children, matrices, totals, logits)
+        (*totals, last), logits = route(children, matrices, iterations, *options)
+        ctx.save_for_backward(children, matrices, *totals, *logits)
         ctx.options = options
         return last
 
@@ -66,9 +66,9 @@ class _LastTotals(torch.autograd.Function):
 
 def route(
     children: Tensor, matrices: Tensor, iterations: int, squash_constant: float, accumulate: bool, detach: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """[B, C, I] and [J, D, C·I] -> s of the last iteration, [J, B, D]; and, for the backward pass, s of the iterations
-    before it, [r − 1, J, B, D], and the logits that follow from each, [r − 1, J, B, I].
+) -> tuple[list[Tensor], list[Tensor]]:
+    """[B, C, I] and [J, D, C·I] -> s of each iteration, [J, B, D], and the logits that follow from each but the last,
+    [J, B, I].
     """
     transposed = matrices.mT.contiguous()
     totals, logits = [_weighted(children, transposed, None)], list[Tensor]()
@@ -76,9 +76,7 @@ def route(
         agreement = _agreement(children, matrices, squash(totals[-1], squash_constant))
         logits.append(logits[-1] + agreement if logits and accumulate else agreement)
         totals.append(_weighted(children, transposed, logits[-1].softmax(dim=0)))
-    last = totals.pop()
-    shape = _logits_shape(children, matrices)
-    return last, _stacked(totals, last.shape, last), _stacked(logits, shape, last)
+    return totals, logits
 
 
 def gradients(
@@ -86,9 +84,11 @@ def gradients(
 ) -> tuple[Tensor, Tensor]:
     """The gradients by children and, if `trains`, by matrices, from `by_total`, that by the last s.
 
-    `saved` are children, matrices, and the s and logits of the iterations, as `route` takes and returns them.
+    `saved` are children, matrices, and the s and the logits of all iterations but the last, as `route` takes and
+    returns them.
     """
-    children, matrices, totals, logits = saved
+    children, matrices, *steps = saved
+    totals, logits = steps[: len(steps) // 2], steps[len(steps) // 2 :]
     sums, transposed = _Gradients(children, matrices, trains), matrices.mT.contiguous()
     by_logits: Tensor | None = None
     for before, b in zip(reversed(totals), reversed(logits), strict=True):
@@ -102,7 +102,7 @@ def gradients(
         sums.add(by_logits, squash(before, squash_constant), agreement=False)  # of û_ij · v_j
         by_parents = _weighted(children, transposed, by_logits)
         by_total = through_squash(before, by_parents, squash_constant)
-    first = by_total.new_full(_logits_shape(children, matrices), 1 / len(matrices))
+    first = by_total.new_full((len(matrices), len(children), children.shape[-1]), 1 / len(matrices))
     sums.add(first, by_total, agreement=False)
     return sums.children.to(children.dtype), sums.matrices.to(matrices.dtype)
 
@@ -156,12 +156,3 @@ def _summed(products: Tensor) -> Tensor:
 
 def _wide(tensor: Tensor) -> torch.dtype:
     return torch.promote_types(tensor.dtype, torch.float32)
-
-
-def _logits_shape(children: Tensor, matrices: Tensor) -> tuple[int, int, int]:
-    return len(matrices), len(children), children.shape[-1]
-
-
-def _stacked(tensors: list[Tensor], shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """The tensors stacked along a new dimension; of an empty list, an empty tensor [0, *shape]."""
-    return torch.stack(tensors) if tensors else like.new_empty(0, *shape)

@@ -8,8 +8,7 @@ log `capsexp` says why.
 
 import copy
 import logging
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Sequence
 
 import torch
 from torch import Tensor
@@ -19,7 +18,7 @@ from capsexp.nn.capsules import CapsuleLayer
 from capsexp.nn.routing import Capsules
 from capsexp.routing import fast
 from capsexp.routing.fast.loops import WORTHWHILE
-from capsexp.routing.fast.votes import LazyVotes
+from capsexp.routing.fast.votes import LazyVotes, factor
 
 log = logging.getLogger("capsexp")
 
@@ -37,11 +36,14 @@ def holds(layer: CapsuleLayer, votes: LazyVotes) -> bool:
     device = votes.poses.device
     if _proving or votes.poses.is_meta or (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
         return True  # a capture follows eager steps of the same shape
-    images, (poses, activations, weight, *window) = _images(votes), votes[:5]
+    poses, activations, weight, *window = votes[:5]
+    # All on a GPU, whose kernels are launched by their number; on a CPU as many as the loops need.
+    images = len(poses) if poses.is_cuda else min(len(poses), max(2, -(-WORTHWHILE // votes.elements)))
+    factors = factor(weight[:0]).dtype
     shapes = images, poses.shape[1:], activations is None, weight.shape, *window
-    key = type(layer), type(layer.routing), device, poses.dtype, _factors(votes), *shapes
+    key = type(layer), type(layer.routing), device, poses.dtype, factors, *shapes
     if key not in _found:
-        if failure := _failure(layer, votes, images):
+        if failure := _failure(layer, votes, images, factors):
             name, shape = type(layer.routing).__bases__[-1].__name__, "×".join(map(str, votes.poses.shape))
             failure = f"{name} on children of {shape}: no fast path, {failure}; the reference is used"
             log.warning(failure)
@@ -54,26 +56,17 @@ def failures() -> list[str]:
     return [*filter(None, _found.values())]
 
 
-def _images(votes: LazyVotes) -> int:
-    """How many images the proof has: all on a GPU, whose kernels are launched by their number; on a CPU as many as the
-    loops need.
+def _failure(layer: CapsuleLayer, votes: LazyVotes, images: int, factors: torch.dtype) -> str | None:
+    """Why the fast path can't be used, in words, or None. Raises RunError where the device can't go on.
+
+    Args:
+        images: that are routed.
+        factors: the type of the products' factors.
     """
-    batch = len(votes.poses)
-    return batch if votes.poses.is_cuda else min(batch, max(2, -(-WORTHWHILE // votes.elements)))
-
-
-def _factors(votes: LazyVotes) -> torch.dtype:
-    """The type of the products' factors."""
-    device = votes.poses.device.type
-    if votes.weight.dtype == torch.float64 or not torch.is_autocast_enabled(device):
-        return votes.weight.dtype
-    return torch.get_autocast_dtype(device)
-
-
-def _failure(layer: CapsuleLayer, votes: LazyVotes, images: int) -> str | None:
-    """Why the fast path can't be used, in words, or None. Raises RunError where the device can't go on."""
+    global _proving  # noqa: PLW0603
+    _proving = True  # no further proof within this one
     try:
-        with torch.inference_mode(False), torch.enable_grad(), _alone():
+        with torch.inference_mode(False), torch.enable_grad():
             quick = copy.deepcopy(layer)
             quick.routing.iterations = min(ITERATIONS, layer.routing.iterations)
             slow = copy.deepcopy(quick)
@@ -83,20 +76,11 @@ def _failure(layer: CapsuleLayer, votes: LazyVotes, images: int) -> str | None:
             assert poses is not None
             reference = _parents_and_gradients(slow, Capsules(poses, activations), range(len(places)))
             found = _parents_and_gradients(quick, children, places)
-            return difference(found, reference, TOLERANCES[_factors(votes)])
+            return difference(found, reference, TOLERANCES[factors])
     except Exception as error:  # of a compiler, a driver, a device: each raises its own
         if "illegal memory access" in str(error) or "device-side assert" in str(error):
             raise RunError(f"{first_line(error)}: no more can run on this device; trainer.routing=reference") from error
         return f"{type(error).__name__}: {first_line(error)}"
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Within a block, no further proof."""
-    global _proving  # noqa: PLW0603
-    _proving = True
-    try:
-        yield
     finally:
         _proving = False
 
@@ -132,7 +116,8 @@ def difference(found: Sequence[Tensor | None], reference: Sequence[Tensor | None
     for one, other in zip(found, reference, strict=True):
         if other is None or one is None:
             continue
-        error = ((one.double() - other.double()).norm() / other.double().norm().clamp(min=1e-12)).item()
+        ours, theirs = one.cpu().double(), other.cpu().double()  # some devices have no float64
+        error = ((ours - theirs).norm() / theirs.norm().clamp(min=1e-12)).item()
         if not error <= tolerance:
             return f"its numbers differ from the reference's by {error:.1e} of their size"
     return None

@@ -67,6 +67,16 @@ def test_only_large_kernels_on_many_channels_and_images_are_transformed() -> Non
     assert not transformed(nn.Conv2d(1, 256, 9), maps[:, :1])
 
 
+def test_the_proof_does_not_depend_on_torchs_default_type() -> None:
+    layer, maps = nn.Conv2d(64, 256, 9, 2), torch.rand(64, 64, 20, 20)
+    convolution._holds.cache_clear()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert transformed(layer, maps)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_a_transform_with_other_numbers_is_not_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,7 +14,9 @@ from support import ROOT, composed_config
 from torch import Tensor
 
 from capsexp.nn.capsules import ConvCapsules, LinearCapsules
-from capsexp.routing.fast import em, inverted, loops, proof
+from capsexp.nn.routing import Capsules
+from capsexp.routing.em import EMRouting
+from capsexp.routing.fast import em, enable, inverted, loops, paths, proof
 from capsexp.routing.fast.loops import Loops
 from capsexp.run.build import build
 
@@ -94,6 +96,22 @@ def test_em_without_votes_equals_the_procedure(iterations: int, density: str, mo
         results.append([prediction.scores, prediction.poses, *(p.grad for p in network.parameters())])
     for reference, fast in zip(*results, strict=True):
         torch.testing.assert_close(fast, reference, rtol=1e-6, atol=1e-10)
+
+
+def test_a_gradient_by_activations_may_have_any_strides() -> None:
+    torch.manual_seed(0)
+    layer = ConvCapsules(4, 3, 4, 4, 3, 1, EMRouting(3, 4, iterations=2)).double()
+    children = torch.randn(2, 5, 5, 4, 4, dtype=torch.float64), torch.rand(2, 5, 5, 4, dtype=torch.float64)
+    found = []
+    for enabled in (False, True):
+        if enabled:
+            enable(layer)
+        presence = layer(Capsules(*children)).activations
+        loss = presence.movedim(-1, 1).flatten(1).sin().square().sum()
+        found.append(torch.autograd.grad(loss, [*layer.parameters()]))
+    assert paths(layer).startswith("C loops")
+    for reference, fast in zip(*found, strict=True):
+        torch.testing.assert_close(fast, reference)
 
 
 @pytest.mark.parametrize("name", SHAPES)
