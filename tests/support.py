@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from capsexp.config import compose
 from capsexp.config.schema import Config, Paths, check
 from capsexp.run import records
+from capsexp.run.build import build
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import plan
@@ -57,12 +59,16 @@ def folders(place: Path) -> tuple[str, str]:
 
 
 def copy_of(trained: Trained, place: Path, *, recorded: bool = True) -> Config:
-    """The configuration of a copy of a run; not recorded: as if it had been killed before its record was written."""
+    """The configuration of a copy of a run; not recorded: as if it had been killed before its record was written.
+
+    What then trains again does it without TensorBoard.
+    """
     shutil.copytree(Path(trained.config.paths.logs).parent, place, dirs_exist_ok=True)
     config = at(trained.config, place)
-    if not recorded:
-        plan(config).path.unlink()
-    return config
+    if recorded:
+        return config
+    plan(config).path.unlink()
+    return dataclasses.replace(config, logger=dataclasses.replace(config.logger, tensorboard=False))
 
 
 def at(config: Config, place: Path) -> Config:
@@ -73,6 +79,15 @@ def at(config: Config, place: Path) -> Config:
 def composed_config(*overrides: str) -> Config:
     """The checked configuration of a command line."""
     return check(compose.composed(list(overrides)))
+
+
+def differentiated(*overrides: str) -> tuple[nn.Module, list[Tensor]]:
+    """A network in float64 after a batch of three images of 28×28; its scores, poses and parameters' gradients."""
+    torch.manual_seed(0)
+    network = build(composed_config(*overrides)).network.double()
+    scores, poses = network(torch.rand(3, 1, 28, 28, dtype=torch.float64))
+    (scores.square().sum() + poses.sin().sum()).backward()
+    return network, [scores, poses, *(p.grad for p in network.parameters() if p.grad is not None)]
 
 
 def committed(pattern: str) -> list[Path]:

@@ -23,21 +23,15 @@ _LOCKED = 2.0  # seconds until a lock is checked again
 _INSTANT = 0.1  # seconds that a lock is held by who only checks it, at most
 
 
-def run(
-    config: Config,
-    command: str | None = None,
-    log: Log = print_line,
-    callbacks: "Sequence[Callback]" = (),
-) -> records.Record:
+def run(config: Config, command: str | None = None, log: Log = print_line) -> records.Record:
     """The record of a run: see `execute`.
 
     Args:
         config: checked.
         command: what repeats the run, for the record.
         log: prints a line for the user.
-        callbacks: Lightning's, beside the run's own.
     """
-    return execute(plan(config, command), log, callbacks)
+    return execute(plan(config, command), log)
 
 
 def execute(planned: Plan, log: Log = print_line, callbacks: "Sequence[Callback]" = ()) -> records.Record:

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 from scipy.io import savemat
 
 from capsexp.config.checks import Component
 from capsexp.config.schema import Data, Version
+from capsexp.data.source import load
+from capsexp.errors import InputError
 
 RNG_SEED = 7
 TARGETS = {
@@ -92,6 +95,14 @@ def configuration(root: Path, kind: str, files: dict[str, bytes], **changes: Any
         "versions": {"ours": Version("made up", {key: md5(contents) for key, contents in files.items()})},
     }
     return Data(**(fields | changes))
+
+
+def refusal(data: Data) -> str:
+    """The one line that says why the data set can't be loaded."""
+    with pytest.raises(InputError) as caught:
+        load(data)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 class Svhn:

@@ -23,8 +23,7 @@ def test_configuration(name: str, monkeypatch: pytest.MonkeyPatch):
         assert all(len(md5) == 32 for md5 in version.files.values())
 
 
-def test_the_default_folder_is_data(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("CAPSEXP_DATA", raising=False)
+def test_the_default_folder_is_data():
     assert prepare_data.configuration("mnist").root == "data"
 
 

@@ -290,7 +290,7 @@ def test_the_command_in_a_record_names_images_without_the_folders_of_the_machine
 def test_a_run_from_images_to_evaluation(photos: Path, tmp_path: Path) -> None:
     words = [word for word in TINY if "images" not in word and not word.startswith("data=")]
     words += ["data=folder", "data.size=28", "optim.batch_size=6", "preprocess.normalize=true", *folders(tmp_path)]
-    words += [f"data.root={tmp_path / 'cache'}"]
+    words += ["logger=[]", f"data.root={tmp_path / 'cache'}"]
     config = composed_config(*words, f"data.path={photos}")
     record, folder = run(config), plan(config).folder
     assert "path" not in record.config["data"]

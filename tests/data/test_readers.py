@@ -20,6 +20,7 @@ from data_formats import (
     norb,
     pixels,
     png,
+    refusal,
     write,
     write_zip,
 )
@@ -31,13 +32,6 @@ from capsexp.data.cifar import CIFAR as CIFARReader
 from capsexp.data.reader import REMEDY, fit, random_split
 from capsexp.data.source import ImageSet, identify, load
 from capsexp.errors import InputError
-
-
-def refused(data: Data) -> str:
-    with pytest.raises(InputError) as caught:
-        load(data)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def planes(images: np.ndarray) -> list[Any]:
@@ -80,7 +74,7 @@ def test_idx_damaged(tmp_path: Path):
         files = mnist_files() | {name: contents}
         for other, whole in files.items():
             write(raw / other, whole)
-        assert refused(configuration(tmp_path, "idx", files, options={"dataset": "MNIST"})).startswith(str(raw / name))
+        assert refusal(configuration(tmp_path, "idx", files, options={"dataset": "MNIST"})).startswith(str(raw / name))
 
 
 def test_the_error_for_a_truncated_gzipped_file_names_it(tmp_path: Path):
@@ -89,7 +83,7 @@ def test_the_error_for_a_truncated_gzipped_file_names_it(tmp_path: Path):
         write(tmp_path / "MNIST" / "raw" / f"{name}.gz", contents)
     path = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-9])
-    assert str(path) in refused(configuration(tmp_path, "idx", files, options={"dataset": "MNIST"}))
+    assert str(path) in refusal(configuration(tmp_path, "idx", files, options={"dataset": "MNIST"}))
 
 
 CIFAR = {
@@ -132,10 +126,10 @@ def test_cifar(tmp_path: Path, dataset: str):
 
 
 def test_cifar_damaged(tmp_path: Path):
-    assert "test_batch: label 10 is outside 0..9" in refused(cifar(tmp_path / "a", "CIFAR10", last_label=10))
-    assert "data_batch_3: " in refused(cifar(tmp_path / "b", "CIFAR10", files={"data_batch_3": b"\x80\x02}"}))
+    assert "test_batch: label 10 is outside 0..9" in refusal(cifar(tmp_path / "a", "CIFAR10", last_label=10))
+    assert "data_batch_3: " in refusal(cifar(tmp_path / "b", "CIFAR10", files={"data_batch_3": b"\x80\x02}"}))
     short = cifar_batch(pixels(2, 32, 32, 3), [1])
-    assert "data_batch_2: 2 images, but labels" in refused(
+    assert "data_batch_2: 2 images, but labels" in refusal(
         cifar(tmp_path / "c", "CIFAR10", files={"data_batch_2": short})
     )
 
@@ -144,14 +138,14 @@ def test_a_pickle_of_no_accepted_version_is_never_unpickled(tmp_path: Path):
     data = cifar(tmp_path, "CIFAR100")
     evil = b"cbuiltins\nexec\n(Vopen(%r, 'w')\ntR." % str(tmp_path / "opened").encode()
     write(tmp_path / "cifar-100-python" / "train", evil)
-    assert md5(evil) in refused(data)
+    assert md5(evil) in refusal(data)
     assert not (tmp_path / "opened").exists()
 
 
 @pytest.mark.parametrize("name", ["builtins\nexec", "posix\nsystem", "numpy\nload", "capsexp.data.cifar\npickle.loads"])
 def test_an_accepted_pickle_runs_no_code(tmp_path: Path, name: str):
     evil = b"c%b\n(Vopen(%r, 'w')\ntR." % (name.encode(), str(tmp_path / "opened").encode())
-    message = refused(cifar(tmp_path, "CIFAR100", files={"train": evil}))
+    message = refusal(cifar(tmp_path, "CIFAR100", files={"train": evil}))
     assert f"refused: it holds more than bytes and arrays ({name.replace(chr(10), '.')})" in message
     assert not (tmp_path / "opened").exists()
 
@@ -165,7 +159,7 @@ class Huge:
 
 def test_an_array_takes_no_more_memory_than_its_bytes(tmp_path: Path):
     images = pickle.dumps({"data": Huge(), "fine_labels": [1]}, protocol=2)
-    assert "train: 0 images" in refused(cifar(tmp_path, "CIFAR100", files={"train": images}))
+    assert "train: 0 images" in refusal(cifar(tmp_path, "CIFAR100", files={"train": images}))
 
 
 @pytest.fixture
@@ -180,18 +174,18 @@ def test_too_large_a_file_is_not_unpacked(tmp_path: Path, few_bytes: str, suffix
     for name in mnist_files():
         write(tmp_path / "MNIST" / "raw" / f"{name}{suffix}", bytes(1_000_000))
     data = configuration(tmp_path, "idx", mnist_files(), options={"dataset": "MNIST"})
-    assert f"train-images-idx3-ubyte{suffix}: can't be read, truncated or damaged: {few_bytes}" in refused(data)
+    assert f"train-images-idx3-ubyte{suffix}: can't be read, truncated or damaged: {few_bytes}" in refusal(data)
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_too_large_a_folder_or_zip_is_not_unpacked(tmp_path: Path, few_bytes: str, packed: bool):
-    assert few_bytes in refused(coil(tmp_path, {"obj1__0.png": bytes(1_000_000)}, packed=packed))
+    assert few_bytes in refusal(coil(tmp_path, {"obj1__0.png": bytes(1_000_000)}, packed=packed))
 
 
 def test_too_large_a_picture_is_not_decoded(tmp_path: Path, few_bytes: str):
     picture = png(np.zeros((1000, 1000), np.uint8))
     assert len(picture) < 10_000
-    assert few_bytes in refused(coil(tmp_path, {"obj1__0.png": picture}))
+    assert few_bytes in refusal(coil(tmp_path, {"obj1__0.png": picture}))
 
 
 def test_too_large_a_matrix_is_not_unpacked(tmp_path: Path, few_bytes: str):
@@ -200,7 +194,7 @@ def test_too_large_a_matrix_is_not_unpacked(tmp_path: Path, few_bytes: str):
     savemat(stream, {"X": np.zeros((100, 100, 3, 5), np.uint8), "y": np.ones((5, 1), np.uint8)}, do_compression=True)
     svhn.files["train_32x32.mat"] = stream.getvalue()
     write(svhn.folder / "train_32x32.mat", stream.getvalue())
-    assert few_bytes in refused(svhn.data())
+    assert few_bytes in refusal(svhn.data())
 
 
 @pytest.mark.parametrize("shape", [(2**32 - 1,) * 3, (2**31, 1, 1), (0, 4, 4)])
@@ -208,7 +202,7 @@ def test_the_dimensions_in_an_idx_file_take_no_memory(tmp_path: Path, shape: tup
     files = mnist_files() | {"train-images-idx3-ubyte": bytes([0, 0, 8, 3]) + struct.pack(">3I", *shape)}
     for name, contents in files.items():
         write(tmp_path / "MNIST" / "raw" / name, contents)
-    assert "train-" in refused(configuration(tmp_path, "idx", files, options={"dataset": "MNIST"}))
+    assert "train-" in refusal(configuration(tmp_path, "idx", files, options={"dataset": "MNIST"}))
 
 
 @pytest.mark.parametrize("place", [".", "svhn", "SVHN", "svhn-part"])
@@ -226,12 +220,12 @@ def test_svhn(tmp_path: Path, place: str):
 
 
 def test_svhn_damaged(tmp_path: Path):
-    assert "label 11 is outside 0..9" in refused(Svhn(tmp_path / "a", (1, 2, 11, 3, 4)).data())
-    assert "train_32x32.mat: 5 images, but labels" in refused(Svhn(tmp_path / "b", (1, 2, 3)).data())
+    assert "label 11 is outside 0..9" in refusal(Svhn(tmp_path / "a", (1, 2, 11, 3, 4)).data())
+    assert "train_32x32.mat: 5 images, but labels" in refusal(Svhn(tmp_path / "b", (1, 2, 3)).data())
     svhn = Svhn(tmp_path / "c")
     svhn.files["test_32x32.mat"] = svhn.files["test_32x32.mat"][:200]
     write(svhn.folder / "test_32x32.mat", svhn.files["test_32x32.mat"])
-    assert refused(svhn.data()).startswith(f"{svhn.folder / 'test_32x32.mat'}: can't be read")
+    assert refusal(svhn.data()).startswith(f"{svhn.folder / 'test_32x32.mat'}: can't be read")
 
 
 def norb_files(cameras: int = 2) -> dict[str, bytes]:
@@ -260,7 +254,7 @@ def test_smallnorb(tmp_path: Path, camera: str, index: int, suffix: str):
 
 def test_smallnorb_with_one_camera_has_no_right_one(tmp_path: Path):
     data = norb_set(tmp_path, norb_files(cameras=1), "right")
-    assert refused(data).startswith("data.reader.camera=right: must be left, since ")
+    assert refusal(data).startswith("data.reader.camera=right: must be left, since ")
     assert len(load(norb_set(tmp_path, norb_files(cameras=1))).train_images) == 5
 
 
@@ -278,7 +272,7 @@ def test_smallnorb_with_one_camera_has_no_right_one(tmp_path: Path):
 )
 def test_smallnorb_damaged(tmp_path: Path, contents: bytes):
     data = norb_set(tmp_path, norb_files() | {f"{NORB_TRAIN}-dat.mat": contents})
-    message = refused(data)
+    message = refusal(data)
     assert NORB_TRAIN in message
     assert message.endswith(REMEDY)
 
@@ -344,8 +338,8 @@ def test_coil_options(tmp_path: Path):
     train, test = views(load(coil(tmp_path, options={"test_fraction": 0.5}, classes=2)))
     assert (len(train), len(test)) == (20, 20)
     assert {number for number, _ in train + test} == {1, 2}
-    assert "test_fraction=0.001: leaves a split" in refused(coil(tmp_path, options={"test_fraction": 0.001}))
-    assert "of the objects 1 to 4" in refused(coil(tmp_path, classes=4))
+    assert "test_fraction=0.001: leaves a split" in refusal(coil(tmp_path, options={"test_fraction": 0.001}))
+    assert "of the objects 1 to 4" in refusal(coil(tmp_path, classes=4))
 
 
 def test_coil_damaged(tmp_path: Path):
@@ -356,10 +350,10 @@ def test_coil_damaged(tmp_path: Path):
         "colour": png(pixels(4, 4, 3), "RGB"),
         "large": png(pixels(5, 5)),
     }.items():
-        message = refused(coil(tmp_path / name, whole | {"obj2__3.png": contents}))
+        message = refusal(coil(tmp_path / name, whole | {"obj2__3.png": contents}))
         assert ("one size" if name == "large" else "obj2__3.png: can't be read") in message
     write(tmp_path / "zip" / "coil-20-proc.zip", b"PK nothing")
-    assert "coil-20-proc.zip: can't be read" in refused(
+    assert "coil-20-proc.zip: can't be read" in refusal(
         configuration(tmp_path / "zip", "coil20", {"coil-20-proc": b""})
     )
 

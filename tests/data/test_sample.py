@@ -1,6 +1,5 @@
 """The packaged sample of MNIST."""
 
-from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
@@ -38,15 +37,8 @@ def test_the_file_is_reproducible(monkeypatch: pytest.MonkeyPatch):
     assert first.getvalue() == second.getvalue()
 
 
-@pytest.fixture
-def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working folder without data, and no CAPSEXP_DATA."""
-    monkeypatch.delenv("CAPSEXP_DATA", raising=False)
+def test_the_sample_needs_no_data_folder_and_writes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_the_sample_needs_no_data_folder_and_writes_none(nowhere: Path):
     lines: list[str] = []
     images = prepare_data.load(prepare_data.configuration("mnist_sample"), lines.append)
     assert images.note == "sample of 5,000 training and 1,000 test images"
@@ -56,7 +48,7 @@ def test_the_sample_needs_no_data_folder_and_writes_none(nowhere: Path):
     assert torch.bincount(images.test_labels).tolist() == [98, 114, 103, 101, 98, 89, 96, 103, 97, 101]
     assert images.train_images.double().mean().item() / 255 == pytest.approx(0.1306, abs=1e-4)
     assert lines == []
-    assert list(nowhere.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_damaged_sample_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from data_formats import NORB_TEST, NORB_TRAIN, Svhn, configuration, idx, md5, norb, pixels, write
+from data_formats import NORB_TEST, NORB_TRAIN, Svhn, configuration, idx, md5, norb, pixels, refusal, write
 from support import composed_config
 
-from capsexp.config.schema import Data, Version
+from capsexp.config.schema import Version
 from capsexp.data import cache, smallnorb
 from capsexp.data.reader import Reader
 from capsexp.data.source import identify, load, match
@@ -45,13 +45,6 @@ def svhn(tmp_path: Path) -> Svhn:
 def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test starts without the md5s known to the process."""
     monkeypatch.setattr(cache, "_known", {})
-
-
-def refusal(data: Data) -> str:
-    with pytest.raises(InputError) as caught:
-        load(data)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def override_in(message: str) -> str:

@@ -372,19 +372,10 @@ def test_a_class_that_is_no_synthesis_is_refused() -> None:
         composed_config("data=mnist_sample", f"+data.synthesis={{name: sample, _target_: {target}}}")
 
 
-@pytest.mark.parametrize(
-    ("overrides", "model"),
-    [
-        (("data.size=36", PAIRS, "loss=binary_cross_entropy", "reconstruction.enabled=true"), "capsnet"),
-        (("data.size=36", PAIRS, "protocol=heldout"), "capsnet"),
-        (("data.size=40", AFFINE), "capsnet"),
-    ],
-)
-def test_a_run_from_configuration_to_record(overrides: tuple[str, ...], model: str, tiny: tuple[str, ...]) -> None:
-    config = composed_config(*tiny, f"model={model}", "budget.epochs=2", *overrides)
+def test_a_run_from_configuration_to_record(tiny: tuple[str, ...]) -> None:
+    words = ("data.size=36", PAIRS, "loss=binary_cross_entropy", "reconstruction.enabled=true", "protocol=heldout")
+    config = composed_config(*tiny, "budget.epochs=2", *words)
     record = run(config)
-    assert record.status == "finished"
     assert record.epochs[1]["train_loss"] < record.epochs[0]["train_loss"]
-    assert record.identity["data"]["synthesis"]["name"] in ("diverse_multimnist", "affine_mnist")
-    assert (record.heldout_accuracy is None) is (config.protocol == "paper")
+    assert record.heldout_accuracy is not None
     assert records.read(plan(config).path) == record

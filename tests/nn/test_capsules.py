@@ -39,14 +39,6 @@ def test_the_order_in_which_the_children_of_a_grid_are_numbered(types_first: boo
     assert present[0, number] == activations[0, 0, 1, 2]
 
 
-def test_each_pair_of_capsules_has_its_own_matrix() -> None:
-    layer = LinearCapsules(5, 3, 4, 6, DynamicRouting(3, 6))
-    poses = torch.randn(2, 5, 4)
-    votes = layer.votes(Capsules(poses)).poses
-    assert votes.shape == (2, 5, 3, 6)
-    torch.testing.assert_close(votes[1, 4, 2], layer.matrices.weight[4, 2] @ poses[1, 4])
-
-
 def test_the_decoders_input_is_the_chosen_capsule_at_its_place() -> None:
     poses = torch.randn(2, 10, 16)
     masked = mask(poses, torch.tensor([3, 0])).view(2, 10, 16)

@@ -4,12 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from launching import assert_same, records_in
-from support import TINY, composed_config
+from launching import assert_same, records_in, running, wait_until
+from support import TINY, composed_config, folders
 
 from capsexp.run import records
 from capsexp.run.execute import run
@@ -83,9 +82,8 @@ def sweep(launcher: str, folder: Path, environment: dict[str, str], *more: str) 
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, records.Record]:
     """The records of the same runs, trained alone."""
     folder = tmp_path_factory.mktemp("alone")
-    paths = (f"paths.results={folder}/results", f"paths.logs={folder}/logs")
     for iterations in (1, 2):
-        typed = ("trainer.threads=1", f"routing.iterations={iterations}", *paths)
+        typed = ("trainer.threads=1", f"routing.iterations={iterations}", *folders(folder))
         run(composed_config(*TINY, *typed), None, lambda line: None)
     return records_in(folder)
 
@@ -122,10 +120,7 @@ def test_an_interrupted_sweep_stops_its_runs_and_continues_later(
     process = subprocess.Popen(
         command(launcher, *typed), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=tmp_path
     )
-    deadline = time.monotonic() + 120
-    while len(list(tmp_path.glob("logs/*/last.ckpt"))) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: len(list(tmp_path.glob("logs/*/last.ckpt"))) == 2, 120)
     process.send_signal(how)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -175,11 +170,9 @@ def test_a_killed_job_is_one_line_with_its_log(tmp_path: Path, environment: dict
         text=True,
         cwd=tmp_path,
     )
-    deadline = time.monotonic() + 120
-    while not (locks := list(tmp_path.glob("logs/*/lock"))) or not locks[0].read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.kill(int(locks[0].read_text()), signal.SIGKILL)
+    wait_until(lambda: bool(running(tmp_path)), 120)
+    (trained_by,) = running(tmp_path)
+    os.kill(trained_by, signal.SIGKILL)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 1
     (line,) = errors.splitlines()

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 import torch
 from launching import assert_same, planned, records_in, reproduce
-from support import composed_config
+from support import composed_config, folders
 
 from capsexp.data.svhn import SVHN
 from capsexp.errors import RunError
@@ -34,8 +34,7 @@ def test_a_run_among_many_is_the_same_run_alone(whole: Path, tmp_path: Path) -> 
     record = min(records_in(whole).values(), key=lambda record: record.key)
     words = record.provenance["command"].split()[3:]
     threads = torch.get_num_threads()
-    paths = (f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs")
-    run(composed_config(*words, *paths, f"trainer.threads={record.provenance['threads']}"))
+    run(composed_config(*words, "logger=[]", *folders(tmp_path), f"trainer.threads={record.provenance['threads']}"))
     torch.set_num_threads(threads)
     assert_same(records_in(tmp_path), {record.key: record})
 
@@ -92,7 +91,7 @@ def test_one_run_fails_and_the_others_finish(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_failed_run_is_left_alone_unless_it_is_to_be_tried_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     diverges = ("optim.lr=1e30", "--seeds=1")
     assert reproduce(tmp_path, *diverges) == 1
@@ -103,6 +102,9 @@ def test_a_failed_run_is_left_alone_unless_it_is_to_be_tried_again(
     assert "2 failed before, 0 to do" in screen.out
     assert "begins" not in screen.out
     assert screen.err.count("the training loss is nan") == 2
+    failed = Result("failed", "the training loss is nan")
+    monkeypatch.setattr(launcher, "Worker", FakeWorker)
+    monkeypatch.setattr(FakeWorker, "result", staticmethod(lambda running: failed))
     assert reproduce(tmp_path, *diverges, "--jobs=1", "--retry=1", "--stop-at-failure") == 1
     screen = capsys.readouterr()
     assert screen.out.count("begins") == 2  # the first one, twice

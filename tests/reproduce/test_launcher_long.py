@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 from launching import SCRIPT, records_in
-from support import ROOT, TINY
+from support import ROOT, TINY, folders
 from test_launcher_kills import fork_servers
 
 MANY = int(os.environ.get("CAPSEXP_MANY", "40"))
@@ -28,10 +28,9 @@ class Use(NamedTuple):
 def start(folder: Path) -> "subprocess.Popen[str]":
     """A launcher of MANY runs of two steps, whose output goes to a file."""
     words = [word for word in TINY if not word.startswith(("budget=", "budget.epochs="))]
-    paths = [f"paths.results={folder}/results", f"paths.logs={folder}/logs"]
     options = ["--budget=smoke", f"--seeds={MANY}", "--jobs=2", "routing.iterations=2", "attention=none"]
     with (folder / f"output{len(list(folder.glob('output*')))}").open("w") as output:
-        command = [sys.executable, str(SCRIPT), "jiao_table2", *options, *words, *paths]
+        command = [sys.executable, str(SCRIPT), "jiao_table2", *options, *words, *folders(folder)]
         return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
 
 

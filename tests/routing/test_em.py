@@ -7,7 +7,7 @@ import torch
 from support import composed_config
 from torch import Tensor
 
-from capsexp.routing.em import VARIANCE_FLOOR, Activation, EMRouting, Gaussians, fitted
+from capsexp.routing.em import Activation, EMRouting, Gaussians
 from capsexp.run.build import build
 
 MEAN_OF_THREE = ("routing.iterations=3", "routing.density=mean")
@@ -55,15 +55,6 @@ def test_a_child_with_activation_0_changes_nothing():
     moved[0, 2] += 7
     made = routing(iterations=3)
     torch.testing.assert_close(made(votes, activations), made(moved, activations))
-
-
-def test_the_first_m_step_by_hand():
-    votes = torch.tensor([[[1.0, 2.0]], [[4.0, 2.0]]], dtype=torch.float64)  # I=2, J=1, D=2
-    gaussians = fitted(votes, torch.tensor([[0.5], [0.25]], dtype=torch.float64))
-    torch.testing.assert_close(gaussians.mean, torch.tensor([[2.0, 2.0]], dtype=torch.float64))
-    expected = torch.tensor([[2.0 + VARIANCE_FLOOR, VARIANCE_FLOOR]], dtype=torch.float64)
-    torch.testing.assert_close(gaussians.variance, expected, rtol=1e-6, atol=1e-6)
-    assert gaussians.weight.item() == 0.75 / 2  # of two children for one parent
 
 
 def test_the_activation_by_hand():

@@ -30,12 +30,6 @@ def test_coefficients_sum_to_one_over_the_parents_and_are_uniform_at_first():
     assert later.std() > 0.01
 
 
-def test_no_parents_equal_parents_of_zeros():
-    votes = drawn(2)
-    zeros = torch.zeros(2, 3, 4, dtype=torch.float64)
-    torch.testing.assert_close(made().coefficients(votes, zeros), made().coefficients(votes, None))
-
-
 def test_the_agreement_by_hand():
     votes = torch.zeros(1, 1, 2, 4, dtype=torch.float64)
     votes[0, 0, 0] = torch.tensor([1.0, 2.0, 3.0, 4.0])
@@ -154,11 +148,3 @@ def test_procedure_2_line_by_line():
         new2 = second.routing.iteration(*second.votes(p1), p2.poses)  # from its children before this iteration
         p1, p2 = new1, new2
     torch.testing.assert_close(Hierarchy(layers(3))(primary).poses, p2.poses)
-
-
-def test_concurrent_with_activations():
-    primary = Capsules(torch.randn(1, 5, 5, 2, 4, dtype=torch.float64), torch.rand(1, 5, 5, 2, dtype=torch.float64))
-    classes = Hierarchy(layers(3, activations=True))(primary)
-    assert classes.poses.shape == (1, 2, 4)
-    assert classes.activations is not None
-    assert classes.activations.shape == (1, 2)

@@ -21,6 +21,8 @@ from capsexp.errors import InputError
 from capsexp.run import checkpoints, records
 from capsexp.run.plan import LAST
 
+pytestmark = pytest.mark.slow
+
 Read = Callable[[list[str]], Any]  # what is read; lines of the log are added to the list
 
 
@@ -43,11 +45,11 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def flipped(path: Path, read: Read, count: int, before: Callable[[], None] = lambda: None) -> Counter[str]:
-    """How often a flipped bit of a file was noticed, harmless, or silent; each at a random place of the whole file."""
+def flipped(path: Path, read: Read, before: Callable[[], None] = lambda: None) -> Counter[str]:
+    """How often a flipped bit of a file was noticed, harmless, or silent; 50, each at a random place of the file."""
     whole, luck, outcomes = path.read_bytes(), random.Random(0), Counter[str]()
     right = read([])
-    for _ in range(count):
+    for _ in range(50):
         content = bytearray(whole)
         content[luck.randrange(len(content))] ^= 1 << luck.randrange(8)
         path.write_bytes(content)
@@ -66,21 +68,16 @@ def flipped(path: Path, read: Read, count: int, before: Callable[[], None] = lam
     return outcomes
 
 
-COUNTS = pytest.mark.parametrize("count", [3, pytest.param(50, marks=pytest.mark.slow)])
-
-
-@COUNTS
-def test_in_a_checkpoint(count: int, trained: Trained, tmp_path: Path) -> None:
+def test_in_a_checkpoint(trained: Trained, tmp_path: Path) -> None:
     path = Path(shutil.copy(trained.folder / LAST, tmp_path))
-    assert flipped(path, lambda lines: checkpoints.load(path), count)["silent"] == 0
+    assert flipped(path, lambda lines: checkpoints.load(path))["silent"] == 0
 
 
-@COUNTS
-def test_in_a_record(count: int, tmp_path: Path) -> None:
+def test_in_a_record(tmp_path: Path) -> None:
     if not committed_records():
         pytest.skip("not a checkout")
     path = Path(shutil.copy(committed_records()[0], tmp_path))
-    assert flipped(path, lambda lines: records.read(path), count)["silent"] == 0
+    assert flipped(path, lambda lines: records.read(path))["silent"] == 0
 
 
 @pytest.fixture
@@ -94,13 +91,12 @@ def cached(tmp_path: Path) -> Data:
     return data
 
 
-@COUNTS
-def test_in_cached_checksums(count: int, cached: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_cached_checksums(cached: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     def read(lines: list[str]) -> dict[str, Any]:
         identity = identify(cached, lines.append)
         images: ImageSet = load(cached, lines.append)
         return {**vars(images), "identity": dataclasses.astuple(identity)}
 
     path = Path(cached.root) / ".capsexp" / "checksums.json"
-    outcomes = flipped(path, read, count, before=lambda: monkeypatch.setattr(cache, "_known", {}))
+    outcomes = flipped(path, read, before=lambda: monkeypatch.setattr(cache, "_known", {}))
     assert outcomes["silent"] == 0

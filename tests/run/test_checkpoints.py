@@ -178,18 +178,22 @@ def test_a_run_whose_record_is_missing_only_writes_it(
 ) -> None:
     trained: Trained = request.getfixturevalue("trained" if protocol == "paper" else "trained_heldout")
     stop_after(0, AssertionError(), monkeypatch)
-    record = run(copy_of(trained, tmp_path, recorded=False))
+    config = copy_of(trained, tmp_path, recorded=False)
+    record = run(dataclasses.replace(config, logger=trained.config.logger))  # TensorBoard has its last numbers to write
     assert (numbers(record), record.correct) == (numbers(trained.record), trained.record.correct)
     assert (record.learned, record.chance_accuracy) == (trained.record.learned, trained.record.chance_accuracy)
     assert record.heldout_accuracy == trained.record.heldout_accuracy
 
 
 @pytest.mark.parametrize(
-    ("damaged", "said"),
-    [([LAST], "continues after epoch 1"), ([LAST, BEFORE], "no checkpoint is left; starts over")],
-    ids=["last", "both"],
+    ("damaged", "said", "rerun"),
+    [
+        ([LAST], "continues after epoch 1", False),
+        ([LAST], "continues after epoch 1", True),
+        ([LAST, BEFORE], "no checkpoint is left; starts over", False),
+    ],
+    ids=["last", "last of a repetition", "both"],
 )
-@pytest.mark.parametrize("rerun", [False, True])
 def test_an_interrupted_run_with_a_damaged_checkpoint_goes_on(
     damaged: list[str],
     said: str,

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import ROOT, TINY, composed_config, folders, numbers
+from support import ROOT, TINY, Trained, composed_config, folders, numbers
 
 from capsexp.run import records
 from capsexp.run.execute import run
@@ -23,13 +23,13 @@ SHARED = [
 
 
 def trained(tmp_path: Path, name: str, *options: str) -> records.Record:
-    return run(composed_config(*SHARED, *folders(tmp_path / name), *options))
+    return run(composed_config(*SHARED, "logger=[]", *folders(tmp_path / name), *options))
 
 
-def torchrun(tmp_path: Path, name: str, *options: str) -> "subprocess.Popen[str]":
-    words = ["--standalone", "--nproc-per-node=2", "-m", "capsexp", *SHARED, *folders(tmp_path / name), *options]
+def torchrun(place: Path, *words: str) -> "subprocess.Popen[str]":
+    options = ["--standalone", "--nproc-per-node=2", "-m", "capsexp", *words, *folders(place)]
     return subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", *words],
+        [sys.executable, "-m", "torch.distributed.run", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -38,7 +38,7 @@ def torchrun(tmp_path: Path, name: str, *options: str) -> "subprocess.Popen[str]
 
 
 def trained_by_two(tmp_path: Path, name: str, *options: str) -> records.Record:
-    process = torchrun(tmp_path, name, *options)
+    process = torchrun(tmp_path / name, *SHARED, *options)
     output, errors = process.communicate()
     assert process.returncode == 0, errors
     assert output.count(": on cpu in") == 1  # one process prints
@@ -88,7 +88,7 @@ def test_networks_and_protocols_in_two_processes(options: tuple[str, ...], tmp_p
 @pytest.mark.parametrize("ended", ["SIGINT", "SIGTERM", "one killed", "all killed"])
 def test_an_interrupted_run_goes_on_in_another_number_of_processes(ended: str, tmp_path: Path) -> None:
     whole = trained(tmp_path, "whole", "budget.epochs=30")
-    process = torchrun(tmp_path, "cut", "budget.epochs=30")
+    process = torchrun(tmp_path / "cut", *SHARED, "budget.epochs=30")
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("epoch  5/"):
@@ -117,15 +117,14 @@ def processes_of(parent: int) -> list[int]:
     ],
 )
 def test_what_two_processes_cannot_train_is_one_line(option: str, error: str, tmp_path: Path) -> None:
-    process = torchrun(tmp_path, "wrong", option)
+    process = torchrun(tmp_path / "wrong", *SHARED, option)
     _, errors = process.communicate()
     assert process.returncode
     assert any(line.startswith(f"error: {error}") for line in errors.splitlines())
 
 
-def test_a_finished_run_is_skipped_by_all_processes(tmp_path: Path) -> None:
-    trained(tmp_path, "one")
-    process = torchrun(tmp_path, "one")
+def test_a_finished_run_is_skipped_by_all_processes(trained_heldout: Trained) -> None:
+    process = torchrun(Path(trained_heldout.config.paths.logs).parent, *TINY, "protocol=heldout")
     output, errors = process.communicate()
     assert process.returncode == 0, errors
     assert output.count("finished already") == 1

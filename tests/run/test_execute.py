@@ -303,13 +303,6 @@ def test_heldout_chooses_the_epoch_without_the_test_set(trained_heldout: Trained
     assert records.read(plan(trained_heldout.config).path) == record
 
 
-def test_bf16_trains_too_and_is_another_run(tiny: tuple[str, ...]) -> None:
-    config = composed_config(*tiny, "trainer.precision=bf16")
-    record = run(config)
-    assert record.identity["precision"] == "bf16"
-    assert record.epochs[2]["train_loss"] < record.epochs[0]["train_loss"]
-
-
 def test_the_spread_losss_margin_grows_over_the_run(
     tiny: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Loss curves of the reference path that a change must not change; tests/models show that the fast path equals it.
+"""Loss curves of the reference that a change must not change; tests/routing/fast show that the fast path equals it.
 
 They are in float64, in which processors with other instructions agree to about 1e-10. A change that is meant to change
 them writes the file again with `python tests/run/test_golden.py`, and gives the reason in its commit.

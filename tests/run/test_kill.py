@@ -34,7 +34,7 @@ def assert_same(killed: records.Record, whole: records.Record) -> None:
 
 
 def test_a_killed_run_ends_in_the_same_record(tmp_path: Path) -> None:
-    whole = train(tmp_path / "whole", *OPTIONS).record
+    whole = train(tmp_path / "whole", *OPTIONS, "logger=[]").record
     process = start(tmp_path)
     while not list(tmp_path.glob(f"logs/*/{LAST}")):
         assert process.poll() is None

@@ -9,9 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import pytorch_lightning as pl
-from pytorch_lightning.callbacks import Callback
-from support import Trained, at, composed_config, copy_of, numbers, train
+from support import Trained, at, composed_config, copy_of, interrupt_after, numbers, train
 
 from capsexp.config.schema import Logger
 from capsexp.errors import InputError
@@ -98,18 +96,11 @@ def test_loggers_are_no_part_of_a_run(logged: Trained) -> None:
     assert "logger" not in json.dumps(dataclasses.asdict(logged.record))
 
 
-class InterruptInEpoch3(Callback):
-    """Ctrl-C after two epochs."""
-
-    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if trainer.current_epoch == 2:
-            raise KeyboardInterrupt
-
-
-def test_an_interrupted_run_continues_the_csv_file(logged: Trained, tmp_path: Path) -> None:
+def test_an_interrupted_run_continues_the_csv_file(
+    logged: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = at(logged.config, tmp_path)
-    with pytest.raises(KeyboardInterrupt):
-        execute.run(config, callbacks=[InterruptInEpoch3()])
+    interrupt_after(2, config, monkeypatch)
     folder = plan(config).folder
     assert set(in_csv(folder)["loss/train"]) == {1, 2}
     record = execute.run(config)
@@ -143,8 +134,7 @@ def test_wandb_and_mlflow_hold_the_same_numbers_also_of_a_resumed_run(
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     runs = [train(tmp_path, "logger=[csv,wandb,mlflow]", f"seed={seed}") for seed in (0, 1)]
     resumed = dataclasses.replace(runs[0].config, seed=2)
-    with pytest.raises(KeyboardInterrupt):
-        execute.run(resumed, callbacks=[InterruptInEpoch3()])
+    interrupt_after(2, resumed, monkeypatch)
     runs.append(Trained(resumed, execute.run(resumed), plan(resumed).folder))
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/logs/mlflow.db")
     experiment = client.get_experiment_by_name("capsexp")

@@ -217,21 +217,6 @@ def test_an_optimiser_from_a_checkpoint_of_any_device_suits_this_one(cuda: bool)
     assert optimizer.state[parameter]["step"].dtype == torch.float32
 
 
-@pytest.mark.parametrize("name", ["adam", "sgd"])
-def test_a_fused_update_is_the_update(name: str) -> None:
-    updated = []
-    for fused in (None, True):
-        torch.manual_seed(0)
-        parameter = nn.Parameter(torch.randn(50, dtype=torch.float64))
-        optimizer = make_optimizer([parameter], composed_config(f"optim.name={name}", "optim.weight_decay=0.1").optim)
-        optimizer.param_groups[0]["fused"] = fused
-        for _ in range(3):
-            parameter.grad = parameter.detach().sin()
-            optimizer.step()
-        updated.append(parameter)
-    torch.testing.assert_close(*updated)
-
-
 def test_memory_that_is_exhausted_while_recording_is_reported_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
     class Graph:
         """The end of a capture that failed fails too, and hides why."""

@@ -253,11 +253,7 @@ def test_code_in_a_checkpoint_does_not_run(changed: Callable[[Change], Path], tm
     assert marker.exists()
 
 
-TARGETS = [
-    *("os.system", "subprocess.Popen", "builtins.exec", "capsexp.files.write_atomically", "capsexp.data.source.load"),
-    *("capsexp.models.capsnet.nn", "capsexp.nn.decoder.Decoder", "torch.nn.Linear", "", ".", "os"),
-    *(None, 1, ["os.system"], {"_target_": "os.system"}),
-]
+TARGETS = ["os.system", "capsexp.nn.decoder.Decoder", "", ".", None, {"_target_": "os.system"}]
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)

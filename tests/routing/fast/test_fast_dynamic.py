@@ -109,16 +109,6 @@ def test_bfloat16_children_are_routed_as_if_they_were_float32() -> None:
     assert torch.equal(ours[2], theirs[2])
 
 
-def test_the_order_of_the_children_changes_nothing() -> None:
-    layer, children = made(next(iter(SHAPES)))
-    order = torch.randperm(len(layer.matrices.weight), generator=torch.Generator().manual_seed(1))
-    poses, by_children, by_matrices = results(layer, children)
-    layer.matrices.weight.data = layer.matrices.weight.data[order]
-    shuffled = results(layer, children.detach().flatten(1, 3)[:, order].requires_grad_())
-    for ours, expected in zip(shuffled, [poses, by_children.flatten(1, 3)[:, order], by_matrices[order]], strict=True):
-        torch.testing.assert_close(ours, expected)
-
-
 @pytest.mark.usefixtures("_threads")
 def test_results_repeat_bit_for_bit_and_images_do_not_depend_on_the_threads() -> None:
     """Gradients by matrices are sums over images, which each number of threads adds in an order of its own."""

@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 import torch
-from support import composed_config
+from support import composed_config, differentiated
 from torch import Tensor
 
 from capsexp.models import CapsNet, InvertedCapsNet
@@ -33,12 +33,7 @@ def test_chunks_equal_the_whole_batch(options: tuple[str, ...], kept: int, monke
     results = []
     for way, held in (("fast", 1), ("reference", 2**23)):
         monkeypatch.setattr(layers, "MAX_CHUNK", held)
-        config = composed_config(*options, "data=mnist_sample", "budget=demo", f"trainer.routing={way}")
-        torch.manual_seed(0)
-        network = build(config).network.double()
-        prediction = network(torch.rand(3, 1, 28, 28, dtype=torch.float64))
-        (prediction.scores.square().sum() + prediction.poses.square().sum()).backward()
-        results.append([prediction.scores, *(parameter.grad for parameter in network.parameters())])
+        results.append(differentiated(*options, "data=mnist_sample", "budget=demo", f"trainer.routing={way}")[1])
     for chunks, whole in zip(*results, strict=True):
         torch.testing.assert_close(chunks, whole)
 

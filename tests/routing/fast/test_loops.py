@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import ROOT, composed_config
+from support import ROOT, differentiated
 from torch import Tensor
 
 from capsexp.nn.capsules import ConvCapsules, LinearCapsules
@@ -18,7 +18,6 @@ from capsexp.nn.routing import Capsules
 from capsexp.routing.em import EMRouting
 from capsexp.routing.fast import em, enable, inverted, loops, paths, proof
 from capsexp.routing.fast.loops import Loops
-from capsexp.run.build import build
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -81,19 +80,12 @@ def test_the_gradient_of_an_em_iteration(name: str) -> None:
 def test_em_without_votes_equals_the_procedure(iterations: int, density: str, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for way in ("reference", "fast"):
-        config = composed_config(
-            "model=em_capsnet", "data=mnist_sample", "budget=demo", "budget.width=0.1",
-            f"routing.iterations={iterations}", f"routing.density={density}", "routing.growth=0.5",
-            f"trainer.routing={way}",
-        )  # fmt: skip
-        torch.manual_seed(0)
-        network = build(config).network.double()
+        options = f"routing.iterations={iterations}", f"routing.density={density}", "routing.growth=0.5"
         if way == "fast":
             for kind in (ConvCapsules, LinearCapsules):
                 monkeypatch.setattr(kind, "votes", None)
-        prediction = network(torch.rand(3, 1, 28, 28, dtype=torch.float64))
-        (prediction.scores.square().sum() + prediction.poses.square().sum()).backward()
-        results.append([prediction.scores, prediction.poses, *(p.grad for p in network.parameters())])
+        small = ("data=mnist_sample", "budget=demo", "budget.width=0.1", f"trainer.routing={way}")
+        results.append(differentiated("model=em_capsnet", *small, *options)[1])
     for reference, fast in zip(*results, strict=True):
         torch.testing.assert_close(fast, reference, rtol=1e-6, atol=1e-10)
 
