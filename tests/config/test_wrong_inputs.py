@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -23,81 +24,34 @@ REPRODUCE, AGGREGATE = "scripts/reproduce_tables.py", "scripts/aggregate.py"
 COMMANDS = [
     # options of scripts
     (f"{REPRODUCE} jiao_table2 --budget=papr", "budget=papr: no such choice; did you mean paper?"),
-    (f"{REPRODUCE} jiao_table2 --budget=", "budget="),
+    (f"{REPRODUCE} jiao_table2 --budget=", "budget=: no such choice (budget has demo, paper, short, smoke)"),
     (f"{REPRODUCE} jiao_table2 --seeds", "argument --seeds: expected one argument"),
-    (f"{REPRODUCE} jiao_table2 --seeds=1.5", "argument --seeds: 1.5: must be an integer of at least 1"),
     (f"{REPRODUCE} jiao_table2 --seeds=²", "argument --seeds: ²: must be an integer of at least 1"),
-    (f"{REPRODUCE} jiao_table2 --jobs=0", "argument --jobs: 0: must be an integer of at least 1"),
-    (f"{REPRODUCE} jiao_table2 --jobs=-3", "argument --jobs: -3: must be an integer of at least 1"),
     (f"{REPRODUCE} jiao_table2 --time-limit=soon", "argument --time-limit: soon: must be a number above 0"),
     (f"{REPRODUCE} jiao_table2 --dry", "unrecognized arguments: --dry"),
     (f"{REPRODUCE} jiao_table2 --dry-run=1", "argument --dry-run: ignored explicit argument '1'"),
     (f"{REPRODUCE} ../jiao_table2", "../jiao_table2: no such study"),
     (f"{REPRODUCE} jiao_table2 modle=capsnet --dry-run", "modle: no such key; did you mean model?"),
-    (f"{REPRODUCE} jiao_table2 optim.lr=fast --dry-run", "optim.lr=fast: must be a number above 0"),
-    (f"{REPRODUCE} jiao_table2 routing.iterations=7 --dry-run", "routing.iterations=7"),
-    (f"{REPRODUCE} jiao_table2 budget.epochs=0 --dry-run", "budget.epochs=0: must be a whole number"),
-    (f"{REPRODUCE} jiao_table2 seed=0,1 --dry-run", "seed: --seeds N runs the seeds 0 to N-1"),
-    (f"{AGGREGATE} jiao", "jiao: no such study"),
     (f"{AGGREGATE} --results", "argument --results: expected one argument"),
-    (f"{AGGREGATE} --results={{files}}/junk", "junk: no such folder"),
-    (f"{AGGREGATE} --results={{files}} --output={{files}}/x --readme={{files}}/junk", "junk: must have a line"),
-    (f"{AGGREGATE} jiao_table2 dta=mnist", "did you mean data?"),
     (f"{AGGREGATE} --check=no", "argument --check: ignored explicit argument 'no'"),
     ("scripts/report.py jiao", "jiao: no such study"),
-    ("scripts/report.py --results=/nowhere", "/nowhere: no such folder"),
-    ("scripts/prepare_data.py mnst", "mnst: no such data set; did you mean mnist?"),
     ("scripts/prepare_data.py mnist --root={files}/none --no-download", "put train-images-idx3-ubyte"),
     ("scripts/prepare_data.py mnist --root=", "data.root=: must be a folder"),
     # evaluate, inspect, figures
-    ("capsexp.evaluate /nowhere", "/nowhere: no such checkpoint"),
     ("capsexp.evaluate {run} --robustness=yes", "argument --robustness: ignored explicit argument"),
-    ("capsexp.evaluate {run} --output={files}", "is a folder; must be a file to write"),
-    ("capsexp.evaluate {run} output=x", "output=x: an option of this command: --output=x"),
-    ("capsexp.evaluate {run} seed=3", "seed: is set by the checkpoint"),
-    ("capsexp.evaluate {run} routing.iterations=3", "routing.iterations: is set by the checkpoint"),
-    ("capsexp.evaluate {run} data=cifar10", "data=cifar10: has images of 32×32×3"),
-    ("capsexp.evaluate {run} data=mnst", "data=mnst: no such choice; did you mean mnist?"),
-    ("capsexp.evaluate {run} data=mnist data.root={files}/none data.download=false", "put train-images"),
-    ("capsexp.evaluate {run} budget.test_images=0", "budget.test_images=0: must be a whole number"),
     ("capsexp.evaluate {run} budget.test_images=5000", "budget.test_images=5000: mnist_sample has 1,000"),
-    ("capsexp.evaluate {run} trainer.precision=half", "trainer.precision=half: must be one of"),
-    ("capsexp.inspect", "missing: RUN IMAGE"),
-    ("capsexp.inspect {run}", "missing: IMAGE"),
-    ("capsexp.inspect {run} 1000", "image 1000: must be from 0 to"),
-    ("capsexp.inspect {run} -1", "image -1"),
-    ("capsexp.inspect {run} ²", "²: "),
-    ("capsexp.inspect {run} {files}/none.png", "no such file, and not a number"),
-    ("capsexp.inspect {run} 3 --output={files}/x.jpg", "must be the name of a .png file"),
-    ("capsexp.inspect {run} 3 seed=1", "seed: not used here"),
-    ("capsexp.figures huang_fig99", "huang_fig99: no such figure"),
-    ("capsexp.figures paths.results=/nowhere", "/nowhere: no such folder"),
+    ("capsexp.inspect {run} -1", "image -1: must be from 0 to 999, the test images of mnist_sample"),
+    ("capsexp.inspect {run} ²", "²: can't be read (No such file or directory)"),
     ("capsexp.figures paths.logs=", "paths.logs=: must be a folder"),
-    ("capsexp.figures --lst", "unrecognized arguments: --lst"),
-    ("capsexp.figures seed=3", "seed: not used here"),
     # sweeps
     ("capsexp -m +study=jiao_table3", "study=jiao_table3: no such choice; did you mean jiao_table2?"),
     ("capsexp -m +study=jiao_table2 modle=x", "modle: no such key"),
     ("capsexp --multirunn", "unrecognized arguments: --multirunn"),
     ("capsexp -x", "unrecognized arguments: -x"),
-    ("capsexp --resolve seed=1", "resolve"),
+    ("capsexp --resolve seed=1", "--resolve: only with --cfg"),
     # damaged and foreign files
-    ("capsexp.evaluate {files}", "a folder without best.ckpt and last.ckpt"),
-    *(
-        (f"capsexp.{command} {{files}}/{name} {more}", reason)
-        for command, more in (("evaluate", ""), ("inspect", "3"))
-        for name, reason in (
-            ("junk", "not a checkpoint, or damaged; delete it if it was one"),
-            ("empty", "empty, not a checkpoint; delete it if it was one"),
-            ("cut.ckpt", "not a checkpoint, or damaged; delete it if it was one"),
-            ("flipped.ckpt", "not a checkpoint, or damaged; delete it if it was one"),
-            ("picture.png", "not a checkpoint, or damaged; delete it if it was one"),
-        )
-    ),
-    ("capsexp.inspect {run} {files}/junk", "not an image file"),
-    ("capsexp.inspect {run} {files}/empty", "not an image file"),
-    ("capsexp.inspect {run} {files}/wide.png", "wide.png: 40×20 pixels"),
-    ("capsexp.inspect {run} {files}/cut.png", "cut.png: can't be read"),
+    ("capsexp.evaluate {files}/cut.ckpt", "cut.ckpt: not a checkpoint, or damaged; delete it if it was one"),
+    ("capsexp.inspect {files}/junk 3", "junk: not a checkpoint, or damaged; delete it if it was one"),
     (f"capsexp {TINY_WORDS} paths.results={{files}}/bad paths.logs={{files}}/logs", "not a record"),
     *(
         (f"capsexp data=mnist data.download=false data.root={{files}}/{name}", reason)
@@ -107,10 +61,6 @@ COMMANDS = [
             ("mnist-folders", "train-images-idx3-ubyte"),
             ("junk", "put train-images-idx3-ubyte"),
         )
-    ),
-    (
-        "capsexp model.name=da_capsnet",
-        "model.name=da_capsnet: a name belongs to its file; choose one with model=da_capsnet",
     ),
     # environment variables
     ("CAPSEXP_DATA= capsexp data=mnist", "data.root=: must be a folder (by default CAPSEXP_DATA's)"),
@@ -197,19 +147,9 @@ def alone(command: list[str], environment: dict[str, str]) -> Ended:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory, trained: Trained) -> Path:
     """Files that are damaged or something else."""
-    from PIL import Image
-
     folder = tmp_path_factory.mktemp("files")
     (folder / "junk").write_text("no such thing\n" * 9)
-    (folder / "empty").touch()
-    (folder / "runs").mkdir()
-    checkpoint = bytearray((trained.folder / BEST).read_bytes())
-    (folder / "cut.ckpt").write_bytes(checkpoint[:-1000])
-    checkpoint[len(checkpoint) // 2] ^= 16
-    (folder / "flipped.ckpt").write_bytes(checkpoint)
-    Image.new("L", (28, 28)).save(folder / "picture.png")
-    Image.new("L", (40, 20)).save(folder / "wide.png")
-    (folder / "cut.png").write_bytes((folder / "picture.png").read_bytes()[:50])
+    (folder / "cut.ckpt").write_bytes((trained.folder / BEST).read_bytes()[:-1000])
     record = plan(composed_config(*TINY, f"paths.results={folder}/bad")).path
     record.parent.mkdir(parents=True)
     record.write_text("[1, 2]")
@@ -249,7 +189,7 @@ def test_each_ends_in_one_line_and_code_2(
             given = [word.partition("=")[0] for word in words] + ["data.root"] * ("CAPSEXP_DATA" in environment)
             words += [path for path in paths if path.partition("=")[0] not in given]
         code, out, err = (alone if number % 4 == 0 else server)(words, environment)
-        printed = [line for line in out.splitlines() if not line.endswith(" …")]  # but for what is being done
+        printed = [line for line in out.splitlines() if not re.search(r" …$|: on \w+ in ", line)]  # what is being done
         if code != 2 or printed or err.count("\n") != 1 or expected not in err:
             wrong.append(f"{command}: code {code}, {out!r}, {err!r}; expected {expected!r}")
             print(wrong[-1], flush=True)

@@ -1,13 +1,11 @@
 """python -m capsexp.figures: files, lines and exit codes; the committed figures' names and sizes."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import matplotlib
 import pytest
 from drawing import seeds, sources
-from support import ROOT, committed
+from support import Program, committed, folders
 
 from capsexp.errors import InputError, RunError
 from capsexp.figures import catalogue
@@ -30,12 +28,8 @@ def four_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "FIGURES", {name: catalogue.FIGURES[name] for name in some})
 
 
-def paths(folder: Path) -> list[str]:
-    return [f"paths.results={folder}/results", f"paths.logs={folder}/logs"]
-
-
 def test_a_named_figure_is_three_files_and_a_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["huang_fig13", *paths(folder)])
+    main(["huang_fig13", *folders(folder)])
     files = sorted((folder / "results" / "figures").iterdir())
     assert [file.name for file in files] == ["huang_fig13.png", "huang_fig13.svg", "huang_fig13.txt"]
     assert files[0].read_bytes().startswith(b"\x89PNG")
@@ -50,13 +44,13 @@ def test_a_named_figure_is_three_files_and_a_line(folder: Path, capsys: pytest.C
     assert wrote == f"huang_fig13: wrote {files[0]} {files[1]} {files[2]}"
     assert missing == (
         "huang_fig13: no finished runs of CapsNet+Conv SVHN, CapsNet+Caps SVHN, DA-CapsNet SVHN: python -m capsexp "
-        f"+study=huang_table2 data=svhn seed=0,1,2 {' '.join(paths(folder))}"
+        f"+study=huang_table2 data=svhn seed=0,1,2 {' '.join(folders(folder))}"
     )
 
 
 @pytest.mark.usefixtures("four_figures")
 def test_without_a_name_all_that_can_be_drawn_is_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(paths(folder))
+    main([*folders(folder)])
     assert {file.stem for file in (folder / "results" / "figures").iterdir()} == {"huang_fig3"}
     lines = capsys.readouterr().out.splitlines()
     missing = [line.split(":")[0] for line in lines if ": not drawn: no finished runs of " in line]
@@ -69,18 +63,18 @@ def test_a_damaged_record_is_an_error_after_drawing(folder: Path, capsys: pytest
     bad.write_text("{}")
     for words in ([], ["--check", "huang_fig3"]):
         with pytest.raises(RunError, match=r"^1 record can't be used$"):
-            main([*words, *paths(folder)])
+            main([*words, *folders(folder)])
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"error: {bad}: not a record ('digest')")
     assert (folder / "results" / "figures" / "huang_fig3.svg").exists()
 
 
 def test_a_check_compares_and_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words, svg = ["--check", "huang_fig3", "huang_fig10", *paths(folder)], folder / "results/figures/huang_fig3.svg"
+    words, svg = ["--check", "huang_fig3", "huang_fig10", *folders(folder)], folder / "results/figures/huang_fig3.svg"
     with pytest.raises(RunError, match=r"^not what the records give: huang_fig3; make figures$"):
         main(words)
     assert not svg.exists()
-    main(["huang_fig3", *paths(folder)])
+    main(["huang_fig3", *folders(folder)])
     capsys.readouterr()
     main(words)
     assert capsys.readouterr().out == ""
@@ -91,7 +85,7 @@ def test_a_check_compares_and_writes_nothing(folder: Path, capsys: pytest.Captur
     svg.with_suffix(".txt").write_text("another")
     with pytest.raises(RunError, match="huang_fig3"):
         main(words)
-    main(["huang_fig3", *paths(folder)])
+    main(["huang_fig3", *folders(folder)])
     svg.write_text(svg.read_text().replace("constant 0.5", "constant 0.7"))
     svg.write_text(svg.read_text().replace(f"Matplotlib v{matplotlib.__version__},", "Matplotlib v0.1,"))
     main(words)
@@ -119,17 +113,12 @@ def test_the_list_has_every_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(catalogue.FIGURES)
 
 
-def test_a_named_figure_that_cannot_be_drawn_ends_the_program_with_1_and_one_line(folder: Path) -> None:
-    command = [sys.executable, "-m", "capsexp.figures", "huang_fig14", *paths(folder)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
-    assert (ended.returncode, ended.stderr) == (1, "error: not drawn: huang_fig14\n")
-    assert ended.stdout.startswith("huang_fig14: not drawn: no finished runs of CapsNet, DA-CapsNet: ")
-
-
-def test_a_folder_that_cannot_be_written_is_an_error_with_its_path(folder: Path) -> None:
-    (folder / "results" / "figures").write_text("a file")
-    with pytest.raises(OSError, match="figures"):
-        main(["huang_fig3", *paths(folder)])
+def test_a_named_figure_that_cannot_be_drawn_ends_the_program_with_1_and_one_line(
+    folder: Path, program: Program
+) -> None:
+    code, (line,), errors = program("capsexp.figures", "huang_fig14", *folders(folder))
+    assert (code, errors) == (1, ["error: not drawn: huang_fig14"])
+    assert line.startswith("huang_fig14: not drawn: no finished runs of CapsNet, DA-CapsNet: ")
 
 
 def test_the_committed_figures_are_in_the_catalogue_and_small() -> None:

@@ -9,10 +9,6 @@ from capsexp.figures.traversal import OFFSETS, draw_traversal, traverse
 from capsexp.run.restore import restore
 
 
-def test_the_offsets_are_sabours() -> None:
-    assert OFFSETS == (-0.25, -0.2, -0.15, -0.1, -0.05, 0, 0.05, 0.1, 0.15, 0.2, 0.25)
-
-
 def test_each_dimension_is_changed_alone(trained: Trained) -> None:
     module, pixels = restore(trained.folder).module, torch.rand(1, 28, 28)
     assert module.decoder is not None

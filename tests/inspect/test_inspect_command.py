@@ -194,15 +194,10 @@ BAD_WORDS = [
     ("FOLDER 3 seed=3", "seed: not used here; data=NAME and data.root, data.path are"),
     ("FOLDER 3 picture", "picture: not of the form key=value"),
     ("FOLDER 3 --output=a.jpg", "--output=a.jpg: must be the name of a .png file"),
-    ("FOLDER 3 data=mnst", "data=mnst: no such choice; did you mean mnist?"),
     ("FOLDER 3 data=cifar10", "data=cifar10: has images of 32×32×3"),
     ("FOLDER 1000", "image 1000: must be from 0 to 999, the test images of mnist_sample"),
     ("FOLDER text.png", "text.png: not an image file"),
-    ("none.ckpt 3", "none.ckpt: no such checkpoint"),
-    (". 3", ".: a folder without best.ckpt and last.ckpt"),
-    ("text.png 3", "text.png: not a checkpoint"),
     ("cut.ckpt 3", "cut.ckpt: not a checkpoint, or damaged"),
-    ("other.ckpt 3", "other.ckpt: its weights are of another network than its configuration: "),
     ("FOLDER whole.png --output=./whole.png", "--output=whole.png: is read here; must be another file"),
 ]
 
@@ -210,8 +205,6 @@ BAD_WORDS = [
 BAD_IMAGES = [
     ("-1", "image -1: must be from 0 to 999, the test images of mnist_sample"),
     ("3.5", "3.5: can't be read (No such file or directory)"),
-    ("cut.png", "cut.png: can't be read (image file is truncated)"),
-    (".", ".: can't be read (Is a directory)"),
     ("deep.png", "deep.png: must have 8 bits a colour"),
 ]
 
@@ -223,11 +216,8 @@ def bad_files(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
     (folder / "text.png").write_text("a text")
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64), np.uint8)).save(folder / "whole.png")
     Image.fromarray(np.zeros((28, 28), np.uint16)).save(folder / "deep.png")
-    for name, whole in (("cut.png", folder / "whole.png"), ("cut.ckpt", folders["cnn"] / "best.ckpt")):
-        content = whole.read_bytes()
-        (folder / name).write_bytes(content[: len(content) // 2])
-    other = load(folders["cnn"] / "best.ckpt") | {"state_dict": load(folders["capsnet"] / "best.ckpt")["state_dict"]}
-    torch.save(other, folder / "other.ckpt")
+    content = (folders["cnn"] / "best.ckpt").read_bytes()
+    (folder / "cut.ckpt").write_bytes(content[: len(content) // 2])
     return folder
 
 

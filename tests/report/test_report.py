@@ -383,6 +383,15 @@ def test_a_page_on_chosen_studies(folder: Path, program: Program) -> None:
     assert program(SCRIPT, "one", "--output", "one.html", "--check", "paths.results=results") == (0, [], [])
 
 
+def test_the_answers_picture_is_of_all_studies_and_not_of_chosen_ones(folder: Path, program: Program) -> None:
+    drawn = folder / "results" / "figures" / "answer_light.svg"
+    drawn.parent.mkdir()
+    drawn.write_text('<svg viewBox="0 0 830 420"></svg>')
+    for names, count in (((), 1), (("one",), 0)):
+        assert program(SCRIPT, *names)[0] == 0
+        assert (folder / "results" / "report.html").read_text().count('<img class="answer"') == count
+
+
 def test_files_that_are_no_records_are_named_on_the_page_and_on_the_screen(folder: Path, program: Program) -> None:
     (folder / "results" / "runs" / "a.json").write_text("[<b>]")
     code, _, (error,) = program(SCRIPT)

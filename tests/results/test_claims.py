@@ -9,7 +9,7 @@ from scipy import stats
 
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.collect import collect, collect_by_source
-from capsexp.results.runs import Run, run_of
+from capsexp.results.runs import run_of
 from capsexp.results.statistics import Interval, effect
 from capsexp.run.records import Record, packed
 from capsexp.study import studies
@@ -389,8 +389,10 @@ def test_long_and_short_trainings_are_corrected_by_themselves() -> None:
     assert (first.decided, first.holds, second.decided) == ("supported", True, "open")
 
 
-def two_studies(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Study], list[Run]]:
-    """The only two studies, of one source and with a claim each, and their runs."""
+def test_a_study_is_corrected_for_the_claims_of_its_whole_source_whatever_is_typed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`reproduce` types a budget, and `tables` nothing: from the same records, the same p-values."""
     other = f"{PLAIN} routing.iterations=1"
     made = {
         "one": study(name="one", claims=[claim()]),
@@ -399,12 +401,6 @@ def two_studies(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Study], list
     monkeypatch.setattr(studies, "names", lambda: list(made))
     monkeypatch.setattr(studies, "load", made.get)
     found = [*map(run_of, [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.15)), *runs(other, moved(SPREAD, 0.3))])]
-    return made, found
-
-
-def test_typed_budgets_and_seeds_do_not_change_the_correction(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`reproduce` types a budget, and `tables` nothing: from the same records, the same p-values."""
-    made, found = two_studies(monkeypatch)
     every = [
         [(one.p_value, one.adjusted) for of_study in collect_by_source(chosen, found, typed) for one in of_study.claims]
         for chosen, typed in (
@@ -414,18 +410,11 @@ def test_typed_budgets_and_seeds_do_not_change_the_correction(monkeypatch: pytes
         )
     ]
     assert every[0] == every[1] == every[2]
-    (alone,) = collect_by_source([made["two"]], found, ["budget=paper"])
-    assert [(one.p_value, one.adjusted) for one in alone.claims] == every[0][1:]
-
-
-def test_a_study_by_its_name_is_corrected_for_the_claims_of_its_whole_source(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made, found = two_studies(monkeypatch)
-    (alone,) = collect_by_source([made["two"]], found)
-    (one,) = alone.claims  # the smaller of two p-values
-    assert one.p_value is not None
-    assert one.adjusted == pytest.approx(2 * one.p_value)
+    for typed in ([], ["budget=paper"]):
+        (alone,) = collect_by_source([made["two"]], found, typed)
+        (one,) = alone.claims  # the smaller of two p-values
+        assert one.p_value is not None
+        assert [(one.p_value, one.adjusted)] == every[0][1:] == [(one.p_value, pytest.approx(2 * one.p_value))]
 
 
 def test_a_reading_has_the_key_of_its_claim_and_is_not_corrected() -> None:

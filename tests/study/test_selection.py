@@ -1,8 +1,6 @@
 """Words typed behind a study's name: they select among its runs or replace words of them, in every command alike."""
 
 import os
-import signal
-import sys
 from pathlib import Path
 
 import made
@@ -11,8 +9,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
 from made import row, study
+from support import Program
 
-from capsexp import __main__ as program
 from capsexp.config.schema import Config
 from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError
@@ -178,18 +176,12 @@ class Loader:
 
 
 def test_a_study_is_a_sweep_without_m_and_its_runs_are_as_if_typed_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
 ) -> None:
     ran: list[tuple[Config, str]] = []
     monkeypatch.setattr(execute, "run", lambda *given: ran.append(given) or made.run("model=capsnet data=mnist", 0))
-    monkeypatch.setattr(sys, "stdout", sys.stdout)
     typed = ["data=mnist_sample", "budget=smoke", "routing.iterations=1", f"paths.logs={tmp_path}"]
-    monkeypatch.setattr(sys, "argv", ["capsexp", "+study=jiao_table2", *typed])
-    handler = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as ended:
-        program.main()
-    signal.signal(signal.SIGTERM, handler)
-    assert ended.value.code == 0
+    assert program("capsexp", "+study=jiao_table2", *typed)[0] == 0
     assert [command for _, command in ran] == [
         f"python -m capsexp model=capsnet data=mnist_sample routing.iterations=1 attention={attention} budget=smoke"
         for attention in ("none", "cbam")

@@ -350,8 +350,9 @@ def test_no_file_and_no_mapping_are_one_line(path: Path) -> None:
     assert error("huang_table") == "huang_table: no such study; did you mean huang_table1? (there are huang_table1)"
     path.write_text("- 1")
     assert error() == f"{path}: [1]: must be a group of keys (mode, sweeper)"
+    studies._content.cache_clear()
     path.write_bytes(b"\xff\xfe")
-    assert error().startswith(f"{path}: ")
+    assert error().startswith(f"{path}: 'utf-8' codec can't decode byte 0xff")
 
 
 # Conditions
@@ -366,35 +367,16 @@ def test_a_condition_is_what_is_trained_not_how_much() -> None:
         assert studies.condition_of(records.identity(config_of(("data=svhn",)), "bf16", "a part", unlisted)) == base
 
 
-#: A word for each axis of the studies, behind words that it changes.
-AXES = [
-    ("data=mnist", "routing.iterations=2"),
-    ("data=mnist", "attention=cbam"),
-    ("data=mnist", "data=fashion_mnist"),
-    ("data=mnist", "data=affine_mnist"),
-    ("data=mnist", "reconstruction.enabled=true"),
-    ("data=mnist", "routing.gradient=last"),
-    ("data=mnist routing.gradient=last", "routing.gradient=none"),
-    ("data=mnist", "model=sabour_cnn"),
-    ("model=da_capsnet data=mnist", "attention.conv=false"),
-    ("model=da_capsnet data=mnist", "attention.caps=false"),
-    ("model=da_capsnet data=mnist", "model.squash_constant=1.0"),
-    ("model=da_capsnet data=mnist", "preprocess.fill=nearest"),
-    ("model=da_capsnet data=coil20", "optim=huang_coil20"),
-    ("model=da_capsnet data=coil20", "data.classes=20"),
-    ("model=da_capsnet data=coil20", "data.reader.test_fraction=0.3"),
-    ("model=inverted_capsnet data=cifar10", "model.backbone=resnet"),
-    ("model=inverted_capsnet data=cifar10", "routing.norm=false"),
-    ("model=inverted_capsnet data=cifar10", "routing.order=sequential"),
-    ("model=inverted_capsnet data=cifar10", "routing.activations=true"),
-    ("model=inverted_capsnet data=cifar100", "model=inverted_capsnet_cifar100"),
-    ("model=inverted_capsnet_multimnist data=diverse_multimnist", "model=inverted_capsnet_multimnist_matrix"),
-    ("model=tsai_cnn_multimnist data=diverse_multimnist", "model.head=connected"),
-]
-
-
-@pytest.mark.parametrize(("base", "change"), AXES, ids=lambda words: words.replace(" ", "+"))
-def test_every_axis_makes_another_condition(base: str, change: str) -> None:
+@pytest.mark.parametrize(
+    ("base", "change"),
+    [
+        ("data=mnist", "data=affine_mnist"),
+        ("model=da_capsnet data=coil20", "optim=huang_coil20"),
+        ("model=inverted_capsnet data=cifar100", "model=inverted_capsnet_cifar100"),
+    ],
+    ids=lambda words: words.replace(" ", "+"),
+)
+def test_what_no_two_rows_of_a_study_differ_in_makes_another_condition_too(base: str, change: str) -> None:
     key = change.partition("=")[0]
     kept = [word for word in base.split() if word.partition("=")[0] != key]
     assert condition((*kept, change)) != condition(tuple(base.split()))

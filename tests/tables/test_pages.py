@@ -99,15 +99,6 @@ def test_a_shorter_training_is_named_and_judged_so_far() -> None:
     assert "So far: after another" not in printed(study(), found[3:6])
 
 
-@pytest.mark.parametrize(
-    ("values", "verdict"), [([99.8], "open (one run)"), ([97.0, 10.0, 96.0], "unstable")], ids=["open", "unstable"]
-)
-def test_what_is_no_verdict_is_not_so_far(values: list[float], verdict: str) -> None:
-    long = "budget.epochs=200"
-    cbam = runs(f"{CBAM} {long}", NEAR) if verdict == "unstable" else []
-    assert cells(printed(study(), [*runs(f"{PLAIN} {long}", values), *cbam]), "A")["verdict"] == verdict
-
-
 def test_two_precisions_of_the_whole_training_are_told_apart() -> None:
     text = printed(study(), [*runs(PLAIN, [99.0]), *runs(CBAM, [99.0], precision="float32")])
     assert cells(text, "A")["training"] == WHOLE
