@@ -184,7 +184,7 @@ def _template() -> Any:
 def judged(text: str) -> Markup:
     """A verdict with the mark and the colour of what it means."""
     kind = meaning(text)
-    return Markup('<span class="verdict {}">{} {}</span>').format(kind, MARKS[kind], text)
+    return Markup('<span class="verdict {}">{}&nbsp;{}</span>').format(kind, MARKS[kind], text)
 
 
 def quoted(text: str) -> Markup:
