@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytorch_lightning.callbacks import Callback
 
 _LOCKED = 2.0  # seconds until a lock is checked again
-_INSTANT = 0.1  # seconds that a lock is held by who only checks it, at most
+_INSTANT = 0.1  # seconds, longer than a check holds a lock
 
 
 def run(config: Config, command: str | None = None, log: Log = print_line) -> records.Record:

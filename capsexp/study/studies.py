@@ -293,4 +293,7 @@ def _problems_of_claim(claim: Claim, rows: set[str]) -> Iterator[tuple[bool, str
     positive = margin is not None and margin.value > 0
     needed = f"margin={claim.margin}: must be positive with {', '.join(needing)}, else missing"
     yield (claim.claimed in needing) != positive, needed
-    yield factor and claim.margin is not None, "no difference is claimed by estimate=relative, in percent"
+    yield (
+        factor and claim.margin is not None,
+        "margin: not with estimate=factor; with estimate=relative it is in percent",
+    )

@@ -69,13 +69,13 @@ def _holds(kernel: int, size: int, stride: int, padding: int) -> bool:
 
     It doesn't where torch was told to multiply matrices in less than float32.
     """
-    drawn: dict[str, Any] = {"generator": torch.Generator().manual_seed(0), "device": "cpu", "dtype": torch.float32}
+    options: dict[str, Any] = {"generator": torch.Generator().manual_seed(0), "device": "cpu", "dtype": torch.float32}
     with torch.inference_mode(False), torch.enable_grad():
         shapes = (2, 16, size, size), (16, 16, kernel, kernel)
-        read = maps, weight = tuple(torch.randn(shape, **drawn).requires_grad_() for shape in shapes)
+        read = maps, weight = tuple(torch.randn(shape, **options).requires_grad_() for shape in shapes)
         direct = functional.conv2d(maps, weight, stride=stride, padding=padding)
         found = _Convolution.apply(*read, stride, padding)  # type: ignore[no-untyped-call]
-        by_output = torch.randn(direct.shape, **drawn)
+        by_output = torch.randn(direct.shape, **options)
         wanted, given = ([output, *torch.autograd.grad(output, read, by_output)] for output in (direct, found))
     failure = proof.difference(given, wanted, proof.TOLERANCES[torch.float32])
     if failure:

@@ -101,7 +101,7 @@ class _Iteration(torch.autograd.Function):
         else:
             from capsexp.routing.fast import triton_em
 
-            with torch.cuda.device_of(children):  # type: ignore[no-untyped-call]  # Triton launches on the current one
+            with torch.cuda.device_of(children):  # type: ignore[no-untyped-call]  # Triton launches on the current GPU
                 total, mean, variance = triton_em.forward(children, weight, activations, assignment, kernel, stride)
         ctx.save_for_backward(children, weight, activations, *assignment, total, mean, variance)
         ctx.window = kernel, stride

@@ -78,7 +78,7 @@ class Iteration(torch.autograd.Function):
             return inverted_forward(loops, parents)
         from capsexp.routing.fast import triton_inverted
 
-        with torch.cuda.device_of(children):  # type: ignore[no-untyped-call]  # Triton launches on the current one
+        with torch.cuda.device_of(children):  # type: ignore[no-untyped-call]  # Triton launches on the current GPU
             return triton_inverted.forward(children, weight, parents, *window)
 
     @staticmethod

@@ -156,7 +156,7 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
 def compiled_path(_: object, device: torch.device) -> str:
     """What routes by compiled code, with the version of the compiler."""
     if device.type == "cuda":
-        return f"Triton {import_module('triton').__version__}"  # its distribution has several names
+        return f"Triton {import_module('triton').__version__}"  # the name of its distribution differs by platform
     return f"C loops, {_compiler()[1]}"
 
 

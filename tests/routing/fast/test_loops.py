@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -104,6 +105,16 @@ def test_a_gradient_by_activations_may_have_any_strides() -> None:
     assert paths(layer).startswith("C loops")
     for reference, fast in zip(*found, strict=True):
         torch.testing.assert_close(fast, reference)
+
+
+def test_the_path_names_tritons_version_whatever_its_distribution_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(__version__="9.8.7"))
+    assert loops.compiled_path(None, torch.device("cuda")) == "Triton 9.8.7"
+
+
+def test_a_system_without_owners_of_files_compiles_in_a_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "getuid")
+    assert loops._library.__wrapped__(torch.float64, 3, 2, 2, 2) is not None
 
 
 @pytest.mark.parametrize("name", SHAPES)
