@@ -3,10 +3,13 @@
 import dataclasses
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from support import Trained
+from PIL import Image
+from support import Trained, composed_config
 
 from capsexp.config.schema import Data
 from capsexp.data.source import Identity
@@ -120,3 +123,16 @@ def test_the_plan_tells_what_is_running_and_what_was_interrupted(
         print_plan(jobs, {}, listed=True)
     states = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]
     assert states[:4] == ["finished", "running", "interrupted", "to do"]
+
+
+def test_two_splits_of_one_folder_are_told_apart(tmp_path: Path) -> None:
+    for name in ("ant", "bee"):
+        (tmp_path / name).mkdir()
+        for number in range(5):
+            pixels = np.full((28, 28), 10 * number + len(name), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
+    words = ("data=folder", f"data.path={tmp_path}", f"data.root={tmp_path / 'cache'}")
+    known: dict[str, Any] = {}
+    configs = [composed_config(*words, f"data.reader.split_seed={seed}") for seed in (0, 1)]
+    notes = [planning._identity(config.data, known, download=False).note for config in configs]
+    assert [note[-11:] for note in notes if note] == ["with seed 0", "with seed 1"]
