@@ -21,10 +21,10 @@ from capsexp.data import source
 from capsexp.data.loader import DeviceLoader, TrainingLoader
 from capsexp.run.build import build
 from capsexp.run.environment import forbid_tf32, keep_freed_memory
-from capsexp.run.execute import run
+from capsexp.run.execute import execute
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import make_optimizer
-from capsexp.run.plan import Plan, find_device
+from capsexp.run.plan import Plan, find_device, plan
 
 DEFAULTS = ("data=mnist_sample", "budget=demo", "budget.epochs=1", "trainer.progress=none")
 
@@ -111,7 +111,7 @@ def _runner(config: Config) -> float:
     )
     with tempfile.TemporaryDirectory() as name:
         paths = Paths(results=str(Path(name) / "results"), logs=str(Path(name) / "logs"))
-        run(replace(config, paths=paths), None, lambda line: None, [clock])
+        execute(plan(replace(config, paths=paths)), lambda line: None, [clock])
     started, ended = times
     return ended - started
 

@@ -150,6 +150,13 @@ def test_emulated_bfloat16_is_not_timed(bench: ModuleType, monkeypatch: pytest.M
     assert found["bf16"] == [*found["float32"], "matrix product, bfloat16", "convolution, bfloat16"]
 
 
+def test_an_epoch_is_timed_in_a_bare_loop_and_by_the_runner(bench: ModuleType) -> None:
+    small = ["trainer=cpu", "budget.width=0.05", "budget.steps=1", "optim.batch_size=4", "budget.test_images=10"]
+    found = bench.compare(small, rounds=1)
+    assert found.images == 4
+    assert all(len(way) == 1 and way[0] > 0 for way in (found.bare, found.runner))
+
+
 @pytest.mark.parametrize("name", ["runner", "device"])
 def test_a_word_that_is_no_setting_is_one_line(name: str, program: Program) -> None:
     assert program(f"benchmarks/{name}.py", "foo") == (2, [], ["error: foo: not of the form key=value"])
