@@ -1,14 +1,18 @@
 """What a user can get wrong: each ends in exit code 2 and one line with what is allowed and the nearest name."""
 
 import dataclasses
+import os
 import re
-from collections.abc import Iterator
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import torch
-from support import Program, composed_config, folders
+from support import TINY, Program, Trained, composed_config, folders
 
 from capsexp.config.checks import Component, _arguments, check_value
 from capsexp.config.compose import for_hydra
@@ -17,7 +21,9 @@ from capsexp.errors import InputError
 from capsexp.models import CapsNet, DACapsNet, HuangCNN
 from capsexp.nn import MarginLoss, SpreadLoss
 from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting
+from capsexp.run.checkpoints import BEST
 from capsexp.run.execute import run
+from capsexp.run.plan import plan
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
@@ -170,6 +176,13 @@ BAD_COMBINATIONS = [
         "model=inverted_capsnet data=cifar10 data.size=6",
         "model=inverted_capsnet on cifar10 (6×6): a 3×3 kernel",
     ),
+    ("model=inverted_capsnet model.strides=[2,2,2,2]", "model=inverted_capsnet on mnist (28×28): a 3×3 kernel"),
+    ("model=dynamic_capsnet data.size=12", "model=dynamic_capsnet on mnist (12×12): a 9×9 kernel doesn't fit on 4×4"),
+    ("model=da_capsnet model.second_kernel=12", "model=da_capsnet on mnist (28×28): a 12×12 kernel doesn't fit on 1×1"),
+    ("model=tsai_cnn data.size=20", "model=tsai_cnn on mnist (20×20): a 2×2 kernel doesn't fit on 1×1"),
+    ("model=tsai_cnn_multimnist data.size=10", "model=tsai_cnn_multimnist on mnist (10×10): a 3×3 kernel"),
+    ("model=huang_cnn data.size=3", "model=huang_cnn on mnist (3×3): a 2×2 kernel doesn't fit on 1×1"),
+    ("model=huang_cnn data.size=14 model.padding=valid", "model=huang_cnn on mnist (14×14): a 2×2 kernel"),
     ("data=diverse_multimnist loss=cross_entropy", "loss=cross_entropy"),
     ("model=da_capsnet data=svhn data.download=false", "svhn: put train_32x32.mat, test_32x32.mat into "),
     ("data=coil20 data.reader.test_fraction=1", "data.reader.test_fraction=1: must be a number above 0 and below 1"),
@@ -187,20 +200,35 @@ BAD_COMBINATIONS = [
 ]
 
 
+@pytest.fixture
+def wrong(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], str]:
+    """The line in which a command ends, of these words, variables of the environment first."""
+
+    def call(words: list[str]) -> str:
+        monkeypatch.setenv("HOME", "/home/me")
+        given = {word.partition("=")[0] for word in words}
+        while "=" in words[0]:
+            monkeypatch.setenv(*words.pop(0).split("=", 1))
+        if words[0] == "capsexp":
+            paths = [*folders(tmp_path), *([f"data.root={tmp_path}/data"] if "CAPSEXP_DATA" not in given else [])]
+            words += [path for path in paths if path.partition("=")[0] not in given]
+        code, *printed = program(*words)
+        lines, errors = ([line for line in part if not re.match(r"(?!error).*( …$|: on \w+ in )", line)] for part in printed)
+        assert (code, lines, len(errors)) == (2, [], 1)
+        assert list(tmp_path.iterdir()) == []
+        return errors[0]
+
+    return call
+
+
 @pytest.mark.parametrize(
     ("overrides", "expected"), [*BAD_INPUTS, *BAD_COMBINATIONS], ids=lambda value: value if "=" in value else None
 )
 def test_one_line_names_what_is_wrong_and_what_is_allowed(
-    overrides: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    overrides: str, expected: str, wrong: Callable[[list[str]], str]
 ) -> None:
-    monkeypatch.setenv("HOME", "/home/me")
-    paths = [f"data.root={tmp_path}/data", *folders(tmp_path)]
-    with pytest.raises(InputError) as raised:
-        run(composed_config(*paths, *map(for_hydra, overrides.split())))
-    line = str(raised.value)
-    assert "\n" not in line
-    assert line.startswith(expected) or f"; {expected}" in line
-    assert list(tmp_path.iterdir()) == []
+    line = wrong(["capsexp", *overrides.split()])
+    assert line.startswith(f"error: {expected}") or f"; {expected}" in line
 
 
 def keys_of(schema: Any, where: str = "") -> Iterator[tuple[str, Any]]:
@@ -309,8 +337,104 @@ BAD_COMMANDS = [
 ]
 
 
+TINY_WORDS = " ".join(TINY)
+REPRODUCE, AGGREGATE = "scripts/reproduce_tables.py", "scripts/aggregate.py"
+
+#: More, {files} being the fixture's folder and {run} a finished run's, and what their error has.
+BAD_FILES = [
+    # options of scripts
+    (f"{REPRODUCE} jiao_table2 --budget=papr", "budget=papr: no such choice; did you mean paper?"),
+    (f"{REPRODUCE} jiao_table2 --budget=", "budget=: no such choice (budget has demo, paper, short, smoke)"),
+    (f"{REPRODUCE} jiao_table2 --seeds", "argument --seeds: expected one argument"),
+    (f"{REPRODUCE} jiao_table2 --seeds=²", "argument --seeds: ²: must be an integer of at least 1"),
+    (f"{REPRODUCE} jiao_table2 --time-limit=soon", "argument --time-limit: soon: must be a number above 0"),
+    (f"{REPRODUCE} jiao_table2 --dry", "unrecognized arguments: --dry"),
+    (f"{REPRODUCE} jiao_table2 --dry-run=1", "argument --dry-run: ignored explicit argument '1'"),
+    (f"{REPRODUCE} ../jiao_table2", "../jiao_table2: no such study"),
+    (f"{REPRODUCE} jiao_table2 modle=capsnet --dry-run", "modle: no such key; did you mean model?"),
+    (f"{AGGREGATE} --results", "argument --results: expected one argument"),
+    (f"{AGGREGATE} --check=no", "argument --check: ignored explicit argument 'no'"),
+    ("scripts/report.py jiao", "jiao: no such study"),
+    ("scripts/prepare_data.py mnist --root={files}/none --no-download", "put train-images-idx3-ubyte"),
+    ("scripts/prepare_data.py mnist --root=", "data.root=: must be a folder"),
+    # evaluate, inspect, figures
+    ("capsexp.evaluate {run} --robustness=yes", "argument --robustness: ignored explicit argument"),
+    ("capsexp.evaluate {run} budget.test_images=5000", "budget.test_images=5000: mnist_sample has 1,000"),
+    ("capsexp.inspect {run} -1", "image -1: must be from 0 to 999, the test images of mnist_sample"),
+    ("capsexp.inspect {run} ²", "²: can't be read (No such file or directory)"),
+    ("capsexp.figures paths.logs=", "paths.logs=: must be a folder"),
+    # sweeps
+    ("capsexp -m +study=jiao_table3", "study=jiao_table3: no such choice; did you mean jiao_table2?"),
+    ("capsexp -m +study=jiao_table2 modle=x", "modle: no such key"),
+    ("capsexp --multirunn", "unrecognized arguments: --multirunn"),
+    ("capsexp -x", "unrecognized arguments: -x"),
+    ("capsexp --resolve seed=1", "--resolve: only with --cfg"),
+    # damaged and foreign files
+    ("capsexp.evaluate {files}/cut.ckpt", "cut.ckpt: not a checkpoint, or damaged; delete it if it was one"),
+    ("capsexp.inspect {files}/junk 3", "junk: not a checkpoint, or damaged; delete it if it was one"),
+    (f"capsexp {TINY_WORDS} paths.results={{files}}/bad paths.logs={{files}}/logs", "not a record"),
+    *(
+        (f"capsexp data=mnist data.download=false data.root={{files}}/{name}", reason)
+        for name, reason in (
+            ("mnist-junk", "its md5 ac2b"),
+            ("mnist-packed", "train-images-idx3-ubyte.gz: can't be read, truncated or damaged"),
+            ("mnist-folders", "train-images-idx3-ubyte"),
+            ("junk", "put train-images-idx3-ubyte"),
+        )
+    ),
+    # environment variables
+    ("CAPSEXP_DATA= capsexp data=mnist", "data.root=: must be a folder (by default CAPSEXP_DATA's)"),
+    ("CAPSEXP_DATA=/nowhere capsexp data=mnist data.download=false", "into /nowhere/MNIST/raw"),
+    ("CAPSEXP_DATA=~/none capsexp data=mnist data.download=false", "/home/me/none/MNIST/raw"),
+    ("CAPSEXP_DATA={files}/junk capsexp data=svhn data.download=false", "svhn: put train_32x32.mat"),
+    ("CAPSEXP_DATA={files}/mnist-junk scripts/prepare_data.py mnist --no-download", "its md5 ac2b"),
+    ("CAPSEXP_DATA= scripts/prepare_data.py svhn", "data.root=: must be a folder"),
+    ("COLUMNS=x LINES=-1 TERM=nonsense capsexp seed=x", "seed=x: must be a whole number"),
+    ("HOME= capsexp modle=x", "modle: no such key"),
+    ("TMPDIR=/nowhere capsexp modle=x", "modle: no such key"),
+]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory, trained: Trained) -> Path:
+    """Files that are damaged or something else."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "junk").write_text("no such thing\n" * 9)
+    (folder / "cut.ckpt").write_bytes((trained.folder / BEST).read_bytes()[:-1000])
+    record = plan(composed_config(*TINY, f"paths.results={folder}/bad")).path
+    record.parent.mkdir(parents=True)
+    record.write_text("[1, 2]")
+    for kind in ("mnist-junk", "mnist-packed", "mnist-folders"):
+        raw = folder / kind / "MNIST" / "raw"
+        raw.mkdir(parents=True)
+        for file in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+            if kind == "mnist-folders":
+                (raw / f"{file}-ubyte").mkdir()
+            else:
+                (raw / f"{file}-ubyte{'.gz' if kind == 'mnist-packed' else ''}").write_text("no such thing\n" * 9)
+    return folder
+
+
 @pytest.mark.parametrize(("command", "expected"), BAD_COMMANDS)
-def test_commands(command: str, expected: str, program: Program) -> None:
-    code, lines, (error,) = program(*command.split())
-    assert (code, lines) == (2, [])
-    assert error.startswith(f"error: {expected}")
+def test_commands(command: str, expected: str, wrong: Callable[[list[str]], str]) -> None:
+    assert wrong(command.split()).startswith(f"error: {expected}")
+
+
+@pytest.mark.parametrize(("command", "expected"), BAD_FILES)
+def test_files_and_environments(
+    command: str, expected: str, wrong: Callable[[list[str]], str], files: Path, trained: Trained
+) -> None:
+    filled = command.replace("{files}", str(files)).replace("{run}", str(trained.folder))
+    assert expected in wrong(shlex.split(filled))
+
+
+def test_an_error_where_the_terminal_has_ascii_only() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "capsexp", "seed=ä"],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert "seed=\\xe4: must be a whole number" in ended.stderr

@@ -6,7 +6,6 @@ from support import composed_config
 from torch import Tensor
 
 from capsexp.config.schema import Config
-from capsexp.errors import InputError
 from capsexp.models.da_capsnet import DACapsNet
 from capsexp.nn.attention import AxisAttention
 from capsexp.nn.routing import Capsules
@@ -137,19 +136,6 @@ def test_the_decoder_takes_the_class_capsules():
     plain = build.count_parameters(checked("data=mnist_sample"))
     drawn = build.count_parameters(checked("data=mnist_sample", "reconstruction.enabled=true"))
     assert drawn - plain == 161 * 512 - 512 + 512 + 513 * 1024 + 1025 * 784
-
-
-@pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        (["data.size=8"], "model=da_capsnet on mnist .8×8.: a 2×2 kernel doesn't fit on 1×1 positions"),
-        (["model.second_kernel=12"], "a 12×12 kernel doesn't fit on 1×1 positions"),
-    ],
-)
-def test_an_impossible_network_is_an_error_of_one_line(overrides: list[str], words: str):
-    with pytest.raises(InputError, match=words) as caught:
-        build.count_parameters(checked(*overrides))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("size", [14, 20, 29, 36, 40])

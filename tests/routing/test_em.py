@@ -32,13 +32,6 @@ def test_coefficients_sum_to_one_over_the_parents(iterations: int):
     torch.testing.assert_close(coefficients.sum(dim=-1), torch.ones(2, 5, dtype=torch.float64))
 
 
-def test_the_order_of_the_children_changes_nothing():
-    votes, activations = drawn(2)
-    order = torch.randperm(5)
-    made = routing(iterations=3)
-    torch.testing.assert_close(made(votes, activations), made(votes[:, order], activations[:, order]))
-
-
 def test_positions_are_routed_separately():
     votes, activations = drawn(2, 4)
     made = routing(iterations=3)
@@ -88,27 +81,6 @@ def test_it_converges_to_two_clear_clusters():
     assert bool((poses[chosen[:2]] - centres).norm(dim=-1).lt(0.2).all())
 
 
-def test_gradients():
-    votes, activations = drawn(2)
-    made = routing(iterations=3, inverse_temperature=0.3, growth=0.0)
-    parameters = [made.activation.beta_u, made.activation.beta_a]
-
-    def outputs(votes: Tensor, activations: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
-        return tuple(made(votes, activations))  # type: ignore[return-value]
-
-    assert torch.autograd.gradcheck(outputs, (votes.requires_grad_(), activations.requires_grad_(), *parameters))
-
-
-@pytest.mark.parametrize("activation", [0.0, 1.0])
-def test_empty_votes_give_finite_numbers(activation: float):
-    votes = torch.zeros(1, 5, 3, 4, requires_grad=True)
-    activations = torch.full((1, 5), activation, requires_grad=True)
-    poses, present = EMRouting(3, 4, iterations=3)(votes, activations)
-    (poses.sum() + present.sum()).backward()
-    for tensor in (poses, present, votes.grad, activations.grad):
-        assert bool(tensor.isfinite().all())
-
-
 def test_extreme_votes_give_finite_numbers():
     votes = (1e4 * torch.randn(1, 50, 3, 16)).requires_grad_()
     poses, present = EMRouting(3, 16, iterations=5)(votes, torch.ones(1, 50))
@@ -116,13 +88,6 @@ def test_extreme_votes_give_finite_numbers():
     assert bool(poses.isfinite().all())
     assert bool(present.isfinite().all())
     assert bool(votes.grad.isfinite().all())
-
-
-def test_bfloat16_votes_are_routed_in_float32():
-    votes, activations = drawn(1)
-    with torch.autocast("cpu", torch.bfloat16):
-        poses, present = EMRouting(3, 4)(votes.bfloat16(), activations.bfloat16())
-    assert poses.dtype == present.dtype == torch.float32
 
 
 def test_children_without_activations_are_refused():

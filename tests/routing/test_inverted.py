@@ -38,14 +38,6 @@ def test_the_agreement_by_hand():
     torch.testing.assert_close(made(parents=2).coefficients(votes, parents)[0, 0], expected)
 
 
-@pytest.mark.parametrize("activations", [False, True])
-def test_the_order_of_the_children_changes_nothing(activations: bool):
-    votes, present = drawn(2), torch.rand(2, 5, dtype=torch.float64)
-    order = torch.randperm(5)
-    routing = made(iterations=3, activations=activations)
-    torch.testing.assert_close(routing(votes, present), routing(votes[:, order], present[:, order]))
-
-
 def test_norm_is_over_the_components_and_can_be_left_out():
     votes = drawn(2)
     routing, bare = InvertedRouting(3, 4, iterations=1).double(), made(iterations=1, norm=False)
@@ -67,32 +59,6 @@ def test_activations_weigh_the_votes():
     assert bool(((activations > 0) & (activations < 1)).all())
     with pytest.raises(ValueError, match="have no activations"):
         routing(votes)
-
-
-@pytest.mark.parametrize("options", [{}, {"norm": False}, {"activations": True, "inverse_temperature": 0.3}])
-def test_gradients(options: dict[str, object]):
-    votes, present = drawn(2), torch.rand(2, 5, dtype=torch.float64)
-    routing = made(iterations=3, **options)
-
-    def outputs(votes: Tensor, present: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
-        return tuple(part for part in routing(votes, present) if part is not None)
-
-    assert torch.autograd.gradcheck(outputs, (votes.requires_grad_(), present.requires_grad_(), *routing.parameters()))
-
-
-@pytest.mark.parametrize("activations", [False, True])
-def test_empty_votes_give_finite_numbers(activations: bool):
-    votes = torch.zeros(1, 5, 3, 4, requires_grad=True)
-    poses, present = InvertedRouting(3, 4, iterations=3, activations=activations)(votes, torch.zeros(1, 5))
-    (poses.sum() + (0 if present is None else present.sum())).backward()
-    assert bool(poses.isfinite().all())
-    assert votes.grad is not None
-    assert bool(votes.grad.isfinite().all())
-
-
-def test_bfloat16_votes_are_routed_in_float32():
-    with torch.autocast("cpu", torch.bfloat16):
-        assert InvertedRouting(3, 4)(drawn(1).bfloat16()).poses.dtype == torch.float32
 
 
 @pytest.mark.parametrize("structure", ["vector", "matrix"])
