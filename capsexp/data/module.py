@@ -12,6 +12,7 @@ from capsexp.errors import InputError
 
 HELDOUT_FRACTION = 0.1
 STEPS_AT_ONCE = 25  # in a call of training_step on a GPU, where Lightning's overhead a call is as long as a step
+MAX_GROUP = 2**28  # bytes of the batches of such a call, if there are several
 
 Split = tuple[Tensor, Tensor]  # images, labels
 
@@ -83,7 +84,8 @@ class CapsuleData(pl.LightningDataModule):
         return self._grouped(DeviceLoader(*split, self.config.trainer.eval_batch_size, process=self._process()))
 
     def _grouped(self, loader: DeviceLoader) -> BatchGroups:
-        default = STEPS_AT_ONCE if loader.labels.is_cuda else 1
+        batch = 4 * loader.batch_size * self.config.data.channels * self.config.data.size**2
+        default = max(1, min(STEPS_AT_ONCE, MAX_GROUP // batch)) if loader.labels.is_cuda else 1
         return BatchGroups(loader, self.config.trainer.steps_at_once or default)
 
     def _process(self) -> ProcessSlice:

@@ -19,8 +19,10 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
 
     from capsexp.evaluate.evaluation import predictions  # torch takes seconds to import
+    from capsexp.run.environment import forbid_tf32
     from capsexp.run.restore import restore
 
+    forbid_tf32()
     restored = restore(options.run, None)
     check_output(options.output, restored.path, *options.files)
     table = predictions(restored, options.files)

@@ -92,7 +92,10 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
     Torch's allocator on the host and a CUDA context that can't be made raise errors without a class of their own.
     """
-    texts = "can't allocate memory|bad_alloc|could not create a (memory|primitive)|CUDA error: out of memory"
+    texts = (
+        "can't allocate memory|bad_alloc|could not create a (memory|primitive)|_STATUS_(ALLOC_FAILED|NOT_INITIALIZED)"
+        "|((CUDA|HIP|driver) error|Triton Error.*): out of memory"
+    )
     named = isinstance(error, RuntimeError) and re.search(texts, str(error))
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(named)
 

@@ -127,10 +127,12 @@ class CapturedStep:
         """The eager step of a batch, which the capture's first replay has to repeat."""
         state = self.step.state()
         before = [value.clone() for value in state]
+        device = batch.pixels.device
         try:
-            replay = self._recorded(batch)
-            replayed = self._replayed(replay, batch)
-        except RuntimeError as error:  # a step that fits the memory can run out of it in its capture
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):  # both drop out the same units
+                replay = self._recorded(batch)
+                replayed = self._replayed(replay, batch)
+        except Exception as error:  # a compiler's own; a step that fits the memory can run out of it in its capture
             self.failed = f"{type(error).__name__}: {first_line(error)}"
         after = [value.clone() for value in state]
         for value, old in zip(state, before, strict=True):
@@ -169,8 +171,9 @@ def _difference(
 ) -> float:
     """The largest relative difference of two steps in loss and scores, and of what they change, by how much they do."""
     pairs = [(one - other, other) for one, other in zip(replayed, eager, strict=True)]
-    states = zip(after, eager_after, before, strict=True)
-    pairs += [(one - other, other - old) for one, other, old in states if one.is_floating_point()]
+    for one, other, old in zip(after, eager_after, before, strict=True):
+        if one.is_floating_point() and not torch.equal(one, other):  # equal ones can be infinite
+            pairs.append((one - other, other - old))
     errors = [difference.double().norm() / change.double().norm() for difference, change in pairs if change.any()]
     worst = torch.stack(errors).max().item()
     return math.inf if math.isnan(worst) else worst
@@ -181,11 +184,12 @@ def capture_cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
 
     Raises torch.OutOfMemoryError in place of the error that the capture's end has after it.
     """
-    graph = torch.cuda.CUDAGraph()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     try:
         with torch.cuda.graph(graph):
             step()
     except RuntimeError as error:
+        torch.cuda.set_stream(stream)  # a capture whose end fails leaves its own
         if isinstance(error.__context__, torch.OutOfMemoryError):
             raise error.__context__ from None
         raise
@@ -197,13 +201,18 @@ def fit_to_device(optimizer: torch.optim.Optimizer, cuda: bool, captured: bool) 
 
     On CUDA one kernel updates all parameters. In a captured step it also counts, on the device.
     """
+    takes_fused = "fused" in inspect.signature(type(optimizer)).parameters
+    fused = cuda and takes_fused and not isinstance(optimizer, torch.optim.Adagrad)  # not on CUDA in torch 2.11
     for group in optimizer.param_groups:
         if "capturable" in group:
             group["capturable"] = captured
-        group["fused"] = cuda or None
+        group["fused"] = fused or None
     for parameter, state in optimizer.state.items():
-        if "step" in state and "fused" in inspect.signature(type(optimizer)).parameters:
-            device = parameter.device if cuda else torch.device("cpu")
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape and value.stride() != parameter.stride():
+                state[name] = torch.empty_like(parameter).copy_(value)  # a fused update needs the same strides
+        if "step" in state:
+            device = parameter.device if fused or captured else torch.device("cpu")
             state["step"] = torch.as_tensor(state["step"], dtype=torch.float32).to(device)
 
 

@@ -213,7 +213,9 @@ def wrong(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             paths = [*folders(tmp_path), *([f"data.root={tmp_path}/data"] if "CAPSEXP_DATA" not in given else [])]
             words += [path for path in paths if path.partition("=")[0] not in given]
         code, *printed = program(*words)
-        lines, errors = ([line for line in part if not re.match(r"(?!error).*( …$|: on \w+ in )", line)] for part in printed)
+        lines, errors = (
+            [line for line in part if not re.match(r"(?!error).*( …$|: on \w+ in )", line)] for part in printed
+        )
         assert (code, lines, len(errors)) == (2, [], 1)
         assert list(tmp_path.iterdir()) == []
         return errors[0]

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,6 +56,18 @@ def test_runs_that_differ_in_seed_and_epochs_cost_the_same_an_epoch(tmp_path: Pa
         "up to 1,000 MB a run",
         "3 runs: time not known, no finished run is alike (--measure times some steps)",
     ]
+
+
+@pytest.mark.parametrize(("cores", "fit"), [(16, 7), (4, 4)])
+def test_as_many_runs_fit_a_gpu_as_its_memory_and_the_cores_allow(
+    cores: int, fit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = job(tmp_path, SHORT)
+    planned = dataclasses.replace(one.planned, device=torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80e9))
+    monkeypatch.setattr(estimate.os, "cpu_count", lambda: cores)
+    (_, line) = estimate.lines([Job(planned, [])], {planned.name: Cost(60.0, 5000.0)}, at_a_time=1)
+    assert line == f"up to 5,000 MB a run: {fit} at a time fit on the GPU (--jobs={fit})"
 
 
 def test_records_of_another_device_say_nothing(tmp_path: Path) -> None:

@@ -218,6 +218,21 @@ def test_where_memory_is_short_the_largest_batch_that_fits_is_named(
     assert records.read(plan(config).path).error.endswith(said)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA error: out of memory",
+        "HIP error: out of memory",
+        "Triton Error [CUDA]: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+    ],
+)
+def test_a_shortage_of_memory_on_a_gpu_is_recognised(text: str) -> None:
+    assert environment.is_out_of_memory(RuntimeError(text))
+    assert not environment.is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
+
+
 def test_a_shortage_of_memory_is_no_kill(tmp_path: Path) -> None:
     """Linux promises memory beyond what is free, and kills who uses it: the trials of batches must not."""
     with environment.within_free_memory(), pytest.raises(RuntimeError) as raised:

@@ -44,7 +44,7 @@ def test_deterministic_runs_repeat_and_continue_on_the_cpu(
     for place in ("first", "second"):
         found.append(run(composed_config(*kept, *folders(tmp_path / place), "trainer=gpu")))
     assert numbers(found[0]) == numbers(found[1])
-    interrupt_after(1, composed_config(*kept, "trainer=gpu"), monkeypatch)
+    interrupt_after(1, composed_config(*kept, "trainer=gpu", "trainer.steps_at_once=1"), monkeypatch)
     continued = run(composed_config(*kept, "trainer=cpu"))
     assert continued.provenance["resumed_after_epochs"] == [1]
 

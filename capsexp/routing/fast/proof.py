@@ -34,14 +34,18 @@ _proving = False
 def holds(layer: CapsuleLayer, votes: LazyVotes) -> bool:
     """Whether the layer's fast path gives the reference's numbers for children of this shape; proved once a process."""
     device = votes.poses.device
-    if _proving or votes.poses.is_meta or (device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
-        return True  # a capture follows eager steps of the same shape
+    if _proving or votes.poses.is_meta:
+        return True
+    if not len(votes.poses):
+        return False
     poses, activations, weight, *window = votes[:5]
     # All on a GPU, whose kernels are launched by their number; on a CPU as many as the loops need.
     images = len(poses) if poses.is_cuda else min(len(poses), max(2, -(-WORTHWHILE // votes.elements)))
     factors = factor(weight[:0]).dtype
     shapes = images, poses.shape[1:], activations is None, weight.shape, *window
     key = type(layer), type(layer.routing), device, poses.dtype, factors, *shapes
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        return _found.get(key) is None  # as in the eager steps of this shape, which came before
     if key not in _found:
         if failure := _failure(layer, votes, images, factors):
             name, shape = type(layer.routing).__bases__[-1].__name__, "×".join(map(str, votes.poses.shape))
@@ -77,6 +81,8 @@ def _failure(layer: CapsuleLayer, votes: LazyVotes, images: int, factors: torch.
             reference = _parents_and_gradients(slow, Capsules(poses, activations), range(len(places)))
             found = _parents_and_gradients(quick, children, places)
             return difference(found, reference, TOLERANCES[factors])
+    except torch.OutOfMemoryError:  # the reference takes more
+        raise
     except Exception as error:  # of a compiler, a driver, a device: each raises its own
         if "illegal memory access" in str(error) or "device-side assert" in str(error):
             raise RunError(f"{first_line(error)}: no more can run on this device; trainer.routing=reference") from error

@@ -13,6 +13,7 @@ from capsexp.nn.capsules import ConvCapsules
 from capsexp.nn.routing import Capsules, Routing
 from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
 from capsexp.routing.fast import dynamic, em, inverted, loops, proof
+from capsexp.routing.fast.votes import LazyVotes
 
 ROUTINGS: dict[str, Callable[[], Routing]] = {
     "inverted": lambda: InvertedRouting(5, 4),
@@ -70,6 +71,25 @@ def wrong(operation: Callable[..., object], which: Callable[..., bool]) -> Calla
 
 def raising(*_: object) -> object:
     raise MemoryError("out of shared memory")
+
+
+def test_a_capture_takes_the_path_of_the_eager_steps_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Poses:
+        """Stands for children on a GPU."""
+
+        device, is_cuda, is_meta, dtype, shape = torch.device("cuda"), True, False, torch.float32, (2, 5, 5, 3, 4)
+
+        def __len__(self) -> int:
+            return 2
+
+    layer = layer_of("em")
+    votes = LazyVotes(Poses(), None, layer.matrices.weight, 3, 2, lambda: torch.zeros(()), (2, 2))  # type: ignore[arg-type]
+    for failure in ("it raised", None):
+        proof._found.clear()
+        monkeypatch.setattr(proof, "_failure", lambda *_, found=failure: found)
+        for capturing in (False, True):
+            monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda now=capturing: now)
+            assert proof.holds(layer, votes) is (failure is None)
 
 
 @pytest.mark.parametrize("name", ROUTINGS)
