@@ -49,7 +49,7 @@ check-results: $(STAMP) ## Compare the committed tables, README and figures with
 	$(PY) -m capsexp.figures --check
 	$(PY) scripts/report.py --check
 
-check-device: $(STAMP) ## Versions, float32, fast routing and recorded steps of this machine's GPU or CPU: a minute.
+check-device: $(STAMP) ## Versions, float32, fast routing and captured steps of this machine's GPU or CPU: a minute.
 	$(PY) benchmarks/device.py
 
 bench: $(STAMP) ## Time and memory of a training step, fast against reference, to results/benchmarks; 4 minutes on a GPU.

@@ -1,4 +1,4 @@
-"""Evaluates a trained network on test images: `capsexp evaluate logs/RUN data.root=photos --output=numbers.json`.
+"""Evaluates a trained network on test images: `capsexp evaluate logs/RUN data.path=photos --output=numbers.json`.
 
 RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), one of the files in it, or `sample`: the
 trained network in the package. By default the test images are the run's own; data=NAME is another data set, with images

@@ -1,8 +1,8 @@
 """Classifies images in files by a trained network: `capsexp predict logs/RUN new/*.png --output=classes.csv`.
 
 Prints a line per file: the class with the highest score, the next best, and their scores. RUN is a run's folder below
-paths.logs (its best.ckpt, else its last.ckpt), or one of the files in it. Images of any size, grey or in colour, are
-brought to the network's size and channels as data=folder brings those that it is trained on.
+paths.logs (its best.ckpt, else its last.ckpt), one of the files in it, or `sample`. Images of any size, grey or in
+colour, are brought to the network's size and channels as data=folder brings those that it is trained on.
 """
 
 from capsexp.cli import Parser, check_output, end_with, folder

@@ -2,7 +2,7 @@
 
 RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), one of the files in it, or `sample`: the
 trained network in the package. IMAGE is the number of a test image, from 0, or an image file, which is brought to the
-network's size and channels. data=NAME takes NUMBER and the names of the classes from another data set; data.root=DIR is
+network's size and channels. data=NAME takes IMAGE and the class names from another data set; data.root=DIR is
 the data folder, data.path that of your own images. The picture goes to inspect/IMAGE.png beside the checkpoint (of the
 sample: in the working folder), the numbers beside it, as .json.
 

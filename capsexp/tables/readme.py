@@ -148,7 +148,8 @@ def _spent(studies: Sequence[Results], unassigned: int) -> str:
     judged = summary.numbers(studies)
     sentences = [
         markdown.escaped(spent(runs)),
-        f"{whole} of them were trained as long as the paper's. Their records are in [runs](runs).",
+        f"{whole} of them were trained as long as the paper's, or its study's where it gives no epochs.",
+        "Their records are in [runs](runs).",
         f"Published accuracies and epochs with runs: {summary.listed(map(verdict, judged))}." if judged else "",
         f"Records of no study: {unassigned}." if unassigned else "",
     ]

@@ -92,7 +92,7 @@ def answer(studies: Sequence[Results]) -> list[str]:
     lines = [line for results in studies if results.study.differs is None for line in results.lines]
     data = dict.fromkeys(title(run.data) for line in lines if line.setting and line.setting.whole for run in line.runs)
     trained = (
-        f"Training as long as a paper's was run on {conjoined([*data])} only"
+        f"Training as long as a paper's, or its study's where it gives no epochs, was run on {conjoined([*data])} only"
         if data
         else "No training was as long as a paper's"
     )

@@ -111,8 +111,9 @@ def test_the_index_has_the_claims_each_study_and_what_was_run() -> None:
     text = index(made, unassigned=4)
     lines = text.splitlines()
     assert lines[6] == (
-        "7 runs, 7 minutes on NVIDIA H200. 6 of them were trained as long as the paper's. Their records are in "
-        "[runs](runs). Published accuracies and epochs with runs: 2 ours is lower, 1 open. Records of no study: 4."
+        "7 runs, 7 minutes on NVIDIA H200. 6 of them were trained as long as the paper's, or its study's where it "
+        "gives no epochs. Their records are in [runs](runs). Published accuracies and epochs with runs: 2 ours is "
+        "lower, 1 open. Records of no study: 4."
     )
     assert "**[made_table1](tables/made_table1.md)** made, Table 1: A table. 7 runs, 7 minutes on NVIDIA H200." in lines
     assert (
@@ -275,8 +276,8 @@ def test_the_answer_tells_counts_whole_and_shorter_trainings_apart() -> None:
         "By counting parameters: 1 supported.",
         "After training as long as the claims need: 1 supported.",
         "After shorter training, “so far”: 1 open.",
-        "Training as long as a paper's was run on MNIST only; after shorter training accuracies are lower, and even "
-        "their order can differ.",
+        "Training as long as a paper's, or its study's where it gives no epochs, was run on MNIST only; "
+        "after shorter training accuracies are lower, and even their order can differ.",
     ]
     assert summary.answer([results(study(claims=claims[:1]), [])]) == ["No claim has been tested yet."]
     shorter = [results(study(third, fourth, claims=claims[2:3]), found[6:])]
