@@ -77,7 +77,7 @@ def lines(jobs: Sequence[Job], costs: Mapping[str, Cost], at_a_time: int) -> Ite
         seconds = sum(job.left * cost.seconds for job, cost in known) / min(at_a_time, len(known))
         yield f"{plural(len(known), 'run')}: about {duration(seconds)} on this device, {at_a_time} at a time"
         peak, gpu = max(cost.memory for _, cost in known), known[0][0].planned.device.type == "cuda"
-        each = 2 * peak + 600  # with what a captured step reserves, and CUDA's context
+        each = 2 * peak + 600  # assumed: as much again is reserved by a captured step; CUDA's context
         memory = torch.cuda.get_device_properties(0).total_memory / 1e6 if gpu else 0
         fit = min(int(memory / each), os.cpu_count() or 1)
         yield f"up to {peak:,.0f} MB a run" + (f": {fit} at a time fit on the GPU (--jobs={fit})" if fit > 1 else "")

@@ -342,8 +342,8 @@ BAD_COMMANDS = [
 TINY_WORDS = " ".join(TINY)
 REPRODUCE, AGGREGATE = "scripts/reproduce_tables.py", "scripts/aggregate.py"
 
-#: More, {files} being the fixture's folder and {run} a finished run's, and what their error has.
-BAD_FILES = [
+#: Commands in which {files} is the fixture's folder and {run} a finished run's, and what their error has.
+MORE_COMMANDS = [
     # options of scripts
     (f"{REPRODUCE} jiao_table2 --budget=papr", "budget=papr: no such choice; did you mean paper?"),
     (f"{REPRODUCE} jiao_table2 --budget=", "budget=: no such choice (budget has demo, paper, short, smoke)"),
@@ -422,7 +422,7 @@ def test_commands(command: str, expected: str, wrong: Callable[[list[str]], str]
     assert wrong(command.split()).startswith(f"error: {expected}")
 
 
-@pytest.mark.parametrize(("command", "expected"), BAD_FILES)
+@pytest.mark.parametrize(("command", "expected"), MORE_COMMANDS)
 def test_files_and_environments(
     command: str, expected: str, wrong: Callable[[list[str]], str], files: Path, trained: Trained
 ) -> None:
