@@ -54,7 +54,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import mean
-from typing import Literal
+from typing import Literal, get_args
 
 LEVEL = 0.95
 ONE_SIDED = 2 * LEVEL - 1  # the two-sided interval whose one limit has the level
@@ -220,25 +220,22 @@ def judge_direction(estimate: Estimate, direction: Direction, *, ceiling: bool =
     return "supported" if low > ZERO else "contradicted" if high < -ZERO else undecided, estimate.p_value(0)
 
 
-def judge_sameness(estimate: Estimate, margin: float) -> tuple[Answer, float]:
-    """Whether there is no difference, and the p-value of the test that decides it."""
-    low, high = estimate.interval(ONE_SIDED)
-    halves = [estimate.p_value(bound) / 2 for bound in (-margin, margin)]
-    if -margin <= low and high <= margin:
-        return "no difference, shown", max(halves)
-    low, high = estimate.interval()
-    if low > margin or high < -margin:
-        return "contradicted", 2 * max(halves)  # of the nearer bound
-    return "open", max(halves) if abs(estimate.value) <= margin else 1 - max(halves)
-
-
 def judge_absence(estimate: Estimate, excluded: Direction, margin: float) -> tuple[Answer, float]:
-    """Whether there is no increase, or no decrease, and the p-value of the test that decides it."""
+    """Whether there is no increase, or no decrease, and the p-value: one-sided, but for the contrary."""
     towards = _towards(estimate, excluded)
-    p_value = towards.p_value(margin)
-    if towards.interval(ONE_SIDED)[1] < margin:
-        return "supported", p_value / 2
-    return "contradicted" if towards.interval()[0] > margin else "open", p_value
+    half = towards.p_value(margin) / 2
+    if towards.interval(ONE_SIDED)[1] <= margin:
+        return "supported", half
+    if towards.interval()[0] > margin:
+        return "contradicted", 2 * half
+    return "open", half if towards.value <= margin else 1 - half
+
+
+def judge_sameness(estimate: Estimate, margin: float) -> tuple[Answer, float]:
+    """Whether there is neither an increase nor a decrease, and the p-value of the test that decides it, the greater."""
+    both = [judge_absence(estimate, excluded, margin) for excluded in get_args(Direction)]
+    answer, p_value = max(both, key=lambda one: (one[1], one[0] != "supported"))
+    return "no difference, shown" if answer == "supported" else answer, p_value
 
 
 def seeds_to_decide(size: float, terms: Sequence[Term], images: float, level: float) -> int | None:

@@ -210,6 +210,8 @@ def test_the_p_value_is_that_of_the_interval() -> None:
 def test_sameness_needs_a_margin(value: float, answer: str) -> None:
     """The 90 % interval is ± 0.84 where the 95 % interval is ± 1."""
     assert judge_sameness(exact(value), 2)[0] == judge_sameness(exact(-value), 2)[0] == answer
+    counted = "contradicted" if value > 2 else "no difference, shown"
+    assert {judge_sameness(Estimate(sign * value, 0.0, INF), 2)[0] for sign in (1, -1)} == {counted}
 
 
 def test_the_p_value_of_sameness_is_of_the_nearer_bound() -> None:
@@ -230,10 +232,11 @@ def test_no_increase_and_no_decrease_have_a_margin_on_both_sides(value: float, a
 
 
 def test_no_increase_is_tested_by_one_side_and_its_contrary_by_two() -> None:
-    """Both values are 1.5 from the margin of 1."""
-    for value, sides in ((-0.5, 1), (2.5, 2)):
-        expected = sides * stats.norm.sf(1.5 / math.sqrt(exact(value).variance))
-        assert judge_absence(exact(value), "increase", 1)[1] == pytest.approx(expected)
+    """All values are 1.5 from the margin, or 0.5."""
+    for value, answer, tail in ((-0.5, "supported", 1), (2.5, "contradicted", 2), (0.5, "open", 1), (1.5, "open", -1)):
+        expected = abs(tail) * stats.norm.sf(abs(value - 1) / math.sqrt(exact(value).variance))
+        found = judge_absence(exact(value), "increase", 1)
+        assert found == (answer, pytest.approx(expected if tail > 0 else 1 - expected))
 
 
 def test_holm_by_hand() -> None:
