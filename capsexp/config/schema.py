@@ -33,6 +33,7 @@ class Version:
 
     note: str | None
     files: dict[str, str]  # file name -> md5 of the unpacked contents
+    images: list[Count] | None = None  # training and test images, where they aren't as many as the published ones
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ The files are located or downloaded, their md5s compared with the accepted versi
 size and channels. `data.reader` names the class that reads the format: see capsexp.data.reader.
 """
 
-import dataclasses
 import http.client
 import os
 import shlex
@@ -224,7 +223,7 @@ def match(data: Data, paths: Mapping[str, Path], md5s: Mapping[str, str]) -> Ver
 
 def _is_listed(name: str, version: Version) -> bool:
     """Whether conf/ lists a data set's version: its note then stands for these files and no others."""
-    return dataclasses.asdict(version) in described(name).get("versions", {}).values()
+    return version in [Version(**listed) for listed in described(name).get("versions", {}).values()]
 
 
 def _names_with(data: Data, key: str, md5: str) -> str:

@@ -3,7 +3,6 @@
 Numbers of two settings never stand in one cell.
 """
 
-import re
 from dataclasses import dataclass, field
 
 from capsexp.config.checks import NAME
@@ -89,21 +88,14 @@ class Setting:
 
 def trained_images(identity: Json) -> int | None:
     """The number of images in an epoch of a run; None where only the files could tell."""
-    data, images = identity["data"], _images(identity["data"])
-    part = _part(data["note"])
-    return identity["budget"]["train_images"] or (part[0] if part else images and images[0])
+    images = _images(identity["data"])
+    return identity["budget"]["train_images"] or (images and images[0])
 
 
 def tested_images(identity: Json) -> int | None:
     """The number of images that a run was tested on; None where only the files could tell."""
-    data, count = identity["data"], identity["budget"]["test_images"]
-    if count is not None or data.get("checksum") is not None:
-        return count
-    if data["note"] and data[NAME] != "mnist_sample":
-        part = re.search(r"([\d,]+) of [\d,]+ test", data["note"])
-        return int(part[1].replace(",", "")) if part else None
-    images = _images(data)
-    return images[1] if images else None
+    count, images = identity["budget"]["test_images"], _images(identity["data"])
+    return count if count is not None or identity["data"].get("checksum") or not images else images[1]
 
 
 def has_official_test_set(identity: Json) -> bool:
@@ -125,12 +117,8 @@ def _note(data: Json) -> str | None:
 
 def _fraction_of_images(identity: Json) -> float:
     """The fraction of the training images in an epoch, as far as known: only the order of settings depends on it."""
-    data, count = identity["data"], identity["budget"]["train_images"]
-    images = _images(data)
-    if images and count is not None:
-        return count / images[0]
-    part = _part(data["note"])
-    return part[0] / part[1] if part else 1.0
+    images, published = trained_images(identity), _published_images(identity["data"])
+    return images / published[0] if images and published else 1.0
 
 
 def depends_on_length(identity: Json) -> bool:
@@ -140,17 +128,18 @@ def depends_on_length(identity: Json) -> bool:
     return bool(scaled) or (loss[NAME] == "spread" and loss.get("steps", 0) is None)
 
 
-def _part(note: str | None) -> tuple[int, int] | None:
-    """The training images of a part of a data set, and of the whole, where its note tells them."""
-    part = re.match(r"first ([\d,]+) of ([\d,]+)", note or "")
-    return (int(part[1].replace(",", "")), int(part[2].replace(",", ""))) if part else None
+def _images(data: Json) -> list[int] | None:
+    """Training and test images of a data set's files; None for files that conf/ doesn't list."""
+    versions = described(data[NAME]).get("versions", {}).values()
+    counts = {version.get("note"): version.get("images") for version in versions}
+    return counts[data["note"]] or _published_images(data) if data["note"] in counts else None
 
 
-def _images(data: Json) -> tuple[int, int] | None:
+def _published_images(data: Json) -> list[int] | None:
     """Training and test images of a published data set; None for others."""
     if data[NAME] == "coil20":  # 72 views of each object, split as configured
         views = 72 * data["classes"]
         tested = round(views * data["reader"].get("test_fraction", 0.1))
-        return views - tested, tested
-    images = described(data[NAME]).get("images")
-    return (images[0], images[1]) if images else None
+        return [views - tested, tested]
+    images: list[int] | None = described(data[NAME]).get("images")
+    return images

@@ -7,6 +7,7 @@ from capsexp.study import setting
 from capsexp.study.setting import Setting
 
 SHORT = "budget.epochs=2"
+PART = "first 4,434 of 73,257 training and 1,952 of 26,032 test digits"
 
 
 def test_a_setting_names_what_is_reduced_and_the_words_for_it() -> None:
@@ -42,21 +43,15 @@ def test_the_number_of_tested_images(words: str, tested: int) -> None:
     assert setting.tested_images(run(words, 0).identity) == tested
 
 
-@pytest.mark.parametrize(
-    ("note", "tested"),
-    [("first 4,434 of 73,257 training and 1,952 of 26,032 test digits", 1_952), ("a part", None)],
-)
-def test_a_note_can_tell_the_number_of_tested_images(note: str, tested: int | None) -> None:
-    assert setting.tested_images(run("data=svhn", 0, note=note).identity) == tested
-    assert setting.tested_images(run("data=svhn budget.test_images=9", 0, note=note).identity) == 9
-    identity = run("data=svhn", 0, note=note).identity
+def test_files_that_conf_lists_have_their_own_numbers_of_images() -> None:
+    sample = "sample of 5,000 training and 1,000 test images"
+    assert setting.tested_images(run("data=mnist_sample", 0, note=sample).identity) == 1_000
+    assert setting.tested_images(run("data=svhn", 0, note="a part").identity) is None
+    assert setting.tested_images(run("data=svhn", 0, note=PART).identity) == 1_952
+    assert setting.tested_images(run("data=svhn budget.test_images=9", 0, note=PART).identity) == 9
+    identity = run("data=svhn", 0, note=PART).identity
     unlisted = {**identity, "data": {**identity["data"], "checksum": "0" * 32}}
     assert setting.tested_images(unlisted) is None  # anybody can have written the note
-
-
-def test_the_samples_note_is_its_own() -> None:
-    note = "sample of 5,000 training and 1,000 test images"
-    assert setting.tested_images(run("data=mnist_sample", 0, note=note).identity) == 1_000
 
 
 @pytest.mark.parametrize(
@@ -113,7 +108,7 @@ def test_more_epochs_than_the_papers_are_another_training() -> None:
     [
         ("data=mnist budget.train_images=9", None, 9),
         ("data=mnist", None, 60_000),
-        ("data=svhn", "first 1,000 of 4,000 digits", 1_000),
+        ("data=svhn", PART, 4_434),
     ],
 )
 def test_the_number_of_trained_images(words: str, note: str | None, trained: int) -> None:
@@ -125,7 +120,8 @@ def test_the_number_of_trained_images(words: str, note: str | None, trained: int
     ("words", "note", "fraction"),
     [
         ("data=coil20 budget.train_images=504 data.classes=20 data.reader.test_fraction=0.3", None, 0.5),
-        ("data=svhn budget.width=0.5", "first 1,000 of 4,000 digits", 0.125),
+        ("data=svhn budget.width=0.5", PART, 0.5 * 4_434 / 73_257),
+        ("data=svhn budget.train_images=443", PART, 443 / 73_257),
         ("data=mnist optim.epochs=10 budget.epochs=1", None, 0.1),
     ],
 )
