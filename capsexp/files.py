@@ -4,17 +4,16 @@ import glob
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 PROBE = 1 << 16  # bytes; a record of 250 epochs has 80,000
 ABANDONED = 3600.0  # seconds after which nobody writes a temporary file any more
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes `path` through `write(stream)`: beside it first, on disk, then renamed into place.
+def write_file(path: Path, content: bytes | memoryview | str) -> None:
+    """Writes a whole file, a text in UTF-8: beside it first, on disk, then renamed into place.
 
     Raises OSError with `path` as its file name when that fails; nothing is left behind then. What a writer of `path`
     left that was killed an hour ago is removed.
@@ -24,7 +23,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     part = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
     try:
         with part.open("xb") as stream:
-            write(stream)
+            stream.write(content.encode() if isinstance(content, str) else content)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(part, path)
@@ -35,12 +34,6 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
             raise _named(error, path) from error
         raise
     _sync_folder(path.parent)
-
-
-def write_file(path: Path, content: bytes | memoryview | str) -> None:
-    """Writes a whole file, a text in UTF-8, as `write_atomically` does."""
-    encoded = content.encode() if isinstance(content, str) else content
-    write_atomically(path, lambda stream: stream.write(encoded))
 
 
 def check_writable(folder: Path) -> None:

@@ -5,31 +5,25 @@ Prints a line for each set. Exit code 2 if one of them can't be used.
 
 import argparse
 import sys
-from pathlib import Path
 
 from capsexp.cli import Parser, end_with
 from capsexp.config.checks import nearest
 from capsexp.config.compose import composed
 from capsexp.config.schema import Data, check
 from capsexp.config.searchpath import choices
-from capsexp.data import sample
-from capsexp.data.reader import Images
 from capsexp.data.source import ImageSet, load
 from capsexp.errors import DONE, WRONG_INPUT, InputError
-from capsexp.files import write_atomically
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Checks or makes the data sets; the exit code."""
+    """Checks the data sets; the exit code."""
     options = _parser().parse_args(arguments)
     code = DONE
-    for name in ["mnist"] if options.make_sample else options.names or _names():
+    for name in options.names or _names():
         try:
             data = configuration(name, options.root, options.download)
             images = load(data, lambda line: print(line, file=sys.stderr))
             print(_described(name, images), flush=True)
-            if options.make_sample:
-                make_sample(images, sample.FILE)
         except InputError as error:
             print(error, file=sys.stderr)
             code = WRONG_INPUT
@@ -44,13 +38,6 @@ def configuration(name: str, root: str | None = None, download: bool = True) -> 
     node["data"]["root"] = node["data"]["root"] if root is None else root
     node["data"]["download"] &= download
     return check(node).data
-
-
-def make_sample(mnist: ImageSet, path: Path) -> None:
-    """Writes the packaged sample of MNIST: the same bytes each time."""
-    train = Images(mnist.train_images[:, 0].numpy(), mnist.train_labels.numpy())
-    test = Images(mnist.test_images[:, 0].numpy(), mnist.test_labels.numpy())
-    write_atomically(path, lambda stream: sample.write(stream, train, test))
 
 
 def _described(name: str, images: ImageSet) -> str:
@@ -68,7 +55,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_names())}; default: all of them")
     parser.add_argument("--root", metavar="DIR", help="the data folder (default: CAPSEXP_DATA, or data)")
     parser.add_argument("--no-download", dest="download", action="store_false", help="check only the files that exist")
-    parser.add_argument("--make-sample", action="store_true", help="write the packaged sample again, from mnist")
     return parser
 
 

@@ -14,7 +14,7 @@ import pytest
 from support import committed_records, composed_config, put
 
 from capsexp.errors import InputError
-from capsexp.files import write_atomically
+from capsexp.files import write_file
 from capsexp.run import records
 
 BASE = ("data=mnist",)
@@ -308,20 +308,21 @@ def test_what_a_killed_writer_left_an_hour_ago_is_removed(tmp_path: Path) -> Non
         part.touch()
     for part in (old, other):
         os.utime(part, (0, 0))
-    write_atomically(tmp_path / "a[1].npz", lambda stream: stream.write(b"new"))
+    write_file(tmp_path / "a[1].npz", b"new")
     assert [part.exists() for part in (old, young, other)] == [False, True, True]
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a"
-    write_atomically(path, lambda stream: stream.write(b"old"))
+    write_file(path, b"old")
 
-    def failing(stream: Any) -> None:
-        stream.write(b"new")
+    def failing(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(OSError, match="No space left") as raised:
-        write_atomically(path, failing)
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", failing)
+        with pytest.raises(OSError, match="No space left") as raised:
+            write_file(path, "new")
     assert raised.value.filename == str(path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
