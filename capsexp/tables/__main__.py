@@ -1,6 +1,6 @@
 """Makes the tables of studies, measured beside published, from the records: `capsexp tables [STUDY …] [KEY=VALUE …]`.
 
-Without a study: all of them, results/tables/, and the numbers of a README that refers to claims; a single one is
+Without a study: all of them, results/tables/, and the numbers of a README.md that refers to claims; a single one is
 printed, too. A KEY=VALUE replaces the rows' own choice, as in `jiao_table2 data=mnist_sample`; that table is printed,
 and written only to a folder given with --output. --take-in DIR first copies the records that another machine made,
 those of finished runs that aren't here.
@@ -68,7 +68,6 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="default: all studies")
     parser.add_argument("--results", type=folder, default=RESULTS, metavar="DIR", help="with the records, in DIR/runs")
     parser.add_argument("--output", type=folder, metavar="DIR", help="for the tables (default: RESULTS/tables)")
-    parser.add_argument("--readme", metavar="FILE", help="or none (default: README.md, for all studies)")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file would change")
     parser.add_argument("--take-in", type=folder, metavar="DIR", help="with records, in DIR or in DIR/runs")
     options = parser.parse_words(arguments)
@@ -76,9 +75,8 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
         raise InputError("--check writes nothing: leave --take-in out")
     if options.output is None and not options.overrides:
         options.output = options.results / "tables"
-    if options.readme is not None:
-        options.readme = None if options.readme == "none" else Path(options.readme)
-    elif options.results == RESULTS and not options.words and README.is_file():
+    options.readme = None
+    if options.results == RESULTS and not options.words and README.is_file():
         from capsexp.tables.readme import has_references  # imports pandas: not before --help
 
         options.readme = README if has_references(README.read_text(encoding="utf-8", errors="replace")) else None

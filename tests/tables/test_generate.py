@@ -58,10 +58,10 @@ def test_empty_tables_say_which_folder_was_read_and_what_it_has(
     words = PLAIN.replace("mnist", "mnist_sample")
     write(folder / "demo", [run(f"{words} budget=smoke", 0)])
     left_out = "without 1 trial of a few steps"
-    code, _, errors = program(SCRIPT, *names, "--results=demo", "--readme=none")
+    code, _, errors = program(SCRIPT, *names, "--results=demo")
     assert (code, errors) == (0, [f"demo/runs: 0 records, {left_out}"])
     write(folder / "demo", [run(words, 0)])
-    code, _, (line,) = program(SCRIPT, *names, "--results=demo", "--readme=none")
+    code, _, (line,) = program(SCRIPT, *names, "--results=demo")
     hint = "; none belongs to these tables (with data=mnist_sample they may)"
     assert (code, line) == (0, f"demo/runs: 1 record, {left_out}{hint}")
     assert program(SCRIPT, *names, "data=mnist_sample", "--results=demo")[2] == []
@@ -141,7 +141,7 @@ def test_other_results_have_tables_of_their_own(folder: Path, program: Program) 
     assert program(SCRIPT, "--results", "others")[0] == 0
     assert (folder / "others" / "tables" / "one.md").exists()
     assert "old" in (folder / "README.md").read_text()
-    assert program(SCRIPT, "--results", "others", "--readme", "none", "--output", "here")[0] == 0
+    assert program(SCRIPT, "--results", "others", "--output", "here")[0] == 0
     assert (folder / "here" / "one.md").exists()
 
 
