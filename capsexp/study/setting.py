@@ -89,7 +89,7 @@ class Setting:
 def trained_images(identity: Json) -> int | None:
     """The number of images in an epoch of a run; None where only the files could tell."""
     images = _images(identity["data"])
-    return identity["budget"]["train_images"] or (images and images[0])
+    return identity["budget"]["train_images"] or (images[0] if images else None)
 
 
 def tested_images(identity: Json) -> int | None:
