@@ -240,11 +240,10 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
     """Settings that contradict each other or can mean nothing: whether they do, and the error."""
     optim, size, padding = config.optim, config.data.size, config.preprocess.crop_padding
     milestones, schedule = f"optim.milestones={optim.milestones}", f"optim.schedule={optim.schedule}"
-    images = config.data.images
-    yield (
-        images is not None and len(images) != 2,
-        f"data.images={images}: must be two numbers, of training and test images",
-    )
+    counts = {f"versions.{name}.images": version.images for name, version in config.data.versions.items()}
+    for key, images in {"images": config.data.images, **counts}.items():
+        wrong = images is not None and len(images) != 2
+        yield wrong, f"data.{key}={images}: must be two numbers, of training and test images"
     yield (
         is_multilabel(config.data) and getattr(config.loss.cls, "threshold", None) is None,
         f"loss={config.loss.name}: takes one label an image, but data={config.data.name} has sets of labels; "

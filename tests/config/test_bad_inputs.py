@@ -135,6 +135,7 @@ BAD_INPUTS = [
     ("trainer.threads=100000", "trainer.threads=100000: this machine has "),
     ("reconstruction.hidden=[]x", "reconstruction.hidden=[]x: must be a list"),
     ("data.versions=null", "data.versions=null: must be a group of keys"),
+    ("+data.versions.published.images=[3]", "data.versions.published.images=[3]: must be two numbers, of training"),
     ("data.reader.foo=1", "data.reader.foo: no such key"),
     ("model.kernel=29", "model=capsnet on mnist (28×28): a 29×29 kernel doesn't fit on 28×28 positions"),
     ("loss._target_=builtins.print", "loss._target_=builtins.print: no file of conf/loss names this class"),
