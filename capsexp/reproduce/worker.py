@@ -15,6 +15,7 @@ from multiprocessing.context import ForkServerProcess
 from typing import Any, Literal
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.callbacks import Callback
 
 from capsexp.cli import print_line
@@ -115,7 +116,7 @@ class _Reporter(Callback):
 def _train(planned: Plan, device: int | None, threads: int, messages: Connection) -> None:
     """Trains in a new process, which exits as the program does."""
     if device is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = _visible(device)
+        _choose(device)
     end_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
@@ -165,10 +166,12 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _visible(device: int) -> str:
-    """The system's name of a GPU: the launcher itself may see only some of them."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return visible.split(",")[device] if visible else str(device)
+def _choose(device: int) -> None:
+    """Makes one GPU of those that the launcher sees, which may not be all, the only one that this process sees."""
+    hip = torch.version.hip and "HIP_VISIBLE_DEVICES" in os.environ  # there, torch doesn't look at CUDA's variable
+    name = "HIP_VISIBLE_DEVICES" if hip else "CUDA_VISIBLE_DEVICES"
+    visible = os.environ.get(name)
+    os.environ[name] = visible.split(",")[device] if visible else str(device)
 
 
 def _cause(exit_code: int) -> str:

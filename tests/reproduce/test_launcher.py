@@ -260,8 +260,21 @@ def test_runs_are_distributed_over_gpus(jobs: list[planning.Job], monkeypatch: p
     monkeypatch.setattr(FakeWorker, "result", staticmethod(devices_in_use))
     launcher.launch(jobs, launcher.Options(at_a_time=4, devices=2))
     assert found[0] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("hip", [None, "7.0"])
+def test_a_run_sees_one_gpu_of_those_that_its_launcher_sees(hip: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On ROCm, torch doesn't look at CUDA's variable where ROCm's is set: torch.cuda._parse_visible_devices."""
+    monkeypatch.setattr(torch.version, "hip", hip)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    assert worker._visible(1) == "5"
+    if hip:
+        monkeypatch.setenv("HIP_VISIBLE_DEVICES", "4,6")
+    worker._choose(1)
+    assert torch.cuda._parse_visible_devices() == [6 if hip else 5]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.delenv("HIP_VISIBLE_DEVICES", raising=False)
+    worker._choose(1)
+    assert torch.cuda._parse_visible_devices() == [1]
 
 
 def test_the_deadline_ends_the_processes(jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch) -> None:
