@@ -4,7 +4,9 @@ The files are located or downloaded, their md5s compared with the accepted versi
 size and channels. `data.reader` names the class that reads the format: see capsexp.data.reader.
 """
 
+import hashlib
 import http.client
+import json
 import os
 import shlex
 import shutil
@@ -22,9 +24,8 @@ from typing import TYPE_CHECKING
 from capsexp import Log
 from capsexp.config.compose import described
 from capsexp.config.schema import Data, Version
-from capsexp.data.cache import checksums, digest
 from capsexp.data.folder import Folder, place
-from capsexp.data.reader import Reader, fit
+from capsexp.data.reader import Reader, decoding, fit
 from capsexp.errors import CapsexpError, InputError, located
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ _DOWNLOAD = ".capsexp-download-"  # how the names of temporary folders begin
 _ABANDONED = 86_400.0  # seconds after which nobody writes to such a folder any more
 _ROUNDING = 0.001  # of a typed mean or standard deviation
 _FAILURES = (OSError, RuntimeError, EOFError, ValueError, http.client.HTTPException, tarfile.TarError, zlib.error)
+
+#: (path, state of its files) → md5, of what this process has read.
+_known: dict[tuple[str, str], str] = {}
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def class_names(data: Data) -> list[str]:
 
 
 def identify(data: Data, log: Log = print, download: bool = True) -> Identity:
-    """The identity of the set that `load` would load. Files unchanged since their last check are not read again.
+    """The identity of the set that `load` would load. A process reads unchanged files once.
 
     Without `download`, missing files that `data.download` allows to fetch are taken for the published ones.
     """
@@ -87,8 +91,6 @@ def load(data: Data, log: Log = print) -> ImageSet:
     import torch  # here, since `identify` doesn't need it
 
     reader, files, identity = _checked(data, log, read=True)
-    if not reader.packaged:
-        log(f"{data.name}: decoding …")
     size = data.size if data.synthesis is None else None  # a synthesis uses images in their own size
     try:
         train, test = (
@@ -127,21 +129,39 @@ def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str
     """The reader of a data set, its files, which are located or downloaded, and which version they are.
 
     Args:
-        read: computes the md5s of files that are about to be decoded, whatever the cache has.
+        read: the files are about to be decoded, and are read even if this process has read them.
     """
     reader: Reader = data.reader.make()
     root = Path(data.root).expanduser().absolute()
     paths = _located(data, reader, place(data.path) if isinstance(reader, Folder) else root, log)
-    folder = None if reader.packaged else root / ".capsexp"
-    md5s = checksums(paths, reader, folder, lambda line: log(f"{data.name}: {line}"), read)
+    states = {key: (str(path), _state(path, reader)) for key, path in paths.items()}
+    unknown = [key for key, state in states.items() if state not in _known]
+    if unknown and not reader.packaged:
+        path = paths[unknown[0]]
+        log(f"{data.name}: reading {path if len(paths) == 1 else path.parent} …")
+    for key in paths if read else unknown:
+        with decoding(paths[key]):
+            _known[states[key]] = reader.digest(paths[key])
+    md5s = {key: _known[state] for key, state in states.items()}
     if reader.packaged and md5s not in [version.files for version in data.versions.values()]:
         raise InputError(f"{next(iter(paths.values()))}: damaged or edited; install capsexp again")
     version = Version(reader.note(*paths.values()), md5s) if isinstance(reader, Folder) else match(data, paths, md5s)
     return reader, paths, _identity(data, version, md5s)
 
 
+def _state(path: Path, reader: Reader) -> str:
+    """A hash that changes when a file is added, removed, renamed, resized or written again.
+
+    Size and time of a file stay as they are when a disk loses bits, or `cp -p` replaces it.
+    """
+    with decoding(path):
+        stats = {str(part.relative_to(path.parent)): part.stat() for part in reader.parts(path)}
+        states = sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())
+    return hashlib.md5(repr(states).encode(), usedforsecurity=False).hexdigest()
+
+
 def _identity(data: Data, version: Version, md5s: Mapping[str, str]) -> Identity:
-    checksum = digest(sorted(md5s.items()))[:32]
+    checksum = hashlib.sha256(json.dumps(sorted(md5s.items())).encode()).hexdigest()[:32]
     return Identity(version.note, checksum, None if _is_listed(data.name, version) else checksum)
 
 

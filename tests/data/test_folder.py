@@ -46,9 +46,8 @@ def photos(tmp_path: Path) -> Path:
 
 
 def data(path: Path, *words: str) -> Data:
-    """The checked configuration of the images at a path, with a cache beside it."""
-    root = f"data.root={path.parent / 'cache'}"
-    return composed_config("data=folder", f"data.path={path}", root, "data.size=8", *words).data
+    """The checked configuration of the images at a path."""
+    return composed_config("data=folder", f"data.path={path}", "data.size=8", *words).data
 
 
 def values(images: ImageSet) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
@@ -168,7 +167,7 @@ def test_the_identity_is_of_contents_and_classes_not_of_names_and_places(photos:
     assert len({checksum, *found}) == 5
 
 
-def test_a_file_moved_to_another_class_is_noticed_in_spite_of_cached_checksums(photos: Path) -> None:
+def test_a_file_moved_to_another_class_is_noticed(photos: Path) -> None:
     before = identify(data(photos)).checksum
     (photos / "ant" / "009.png").rename(photos / "bee" / "009.png")
     assert identify(data(photos)).checksum != before
@@ -289,8 +288,8 @@ def test_the_command_in_a_record_names_images_without_the_folders_of_the_machine
 
 def test_a_run_from_images_to_evaluation(photos: Path, tmp_path: Path) -> None:
     words = [word for word in TINY if "images" not in word and not word.startswith("data=")]
-    words += ["data=folder", "data.size=28", "optim.batch_size=6", "preprocess.normalize=true", *folders(tmp_path)]
-    words += ["logger=[]", f"data.root={tmp_path / 'cache'}"]
+    words += ["data=folder", "data.size=28", "optim.batch_size=6", "preprocess.normalize=true"]
+    words += ["logger=[]", *folders(tmp_path)]
     config = composed_config(*words, f"data.path={photos}")
     record, folder = run(config), plan(config).folder
     assert "path" not in record.config["data"]

@@ -1,4 +1,4 @@
-"""Versions, missing files, downloads, and the cache of checksums beside the data."""
+"""Versions, missing files, downloads, and when files are read."""
 
 import gzip
 import http.server
@@ -22,7 +22,7 @@ from data_formats import NORB_TEST, NORB_TRAIN, Svhn, configuration, idx, md5, n
 from support import composed_config
 
 from capsexp.config.schema import Version
-from capsexp.data import cache, smallnorb
+from capsexp.data import smallnorb, source
 from capsexp.data.reader import Reader
 from capsexp.data.source import identify, load, match
 from capsexp.data.svhn import SVHN
@@ -44,7 +44,7 @@ def svhn(tmp_path: Path) -> Svhn:
 @pytest.fixture(autouse=True)
 def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test starts without the md5s known to the process."""
-    monkeypatch.setattr(cache, "_known", {})
+    monkeypatch.setattr(source, "_known", {})
 
 
 def override_in(message: str) -> str:
@@ -250,7 +250,7 @@ def test_a_download_is_checked_and_moved_into_place(
     assert load(data, lines.append).train_images[:, 0].tolist() == pixels(5, 2, 4, 4)[:, 0].tolist()
     assert lines[0] == f"little: downloading into {root} …"
     assert sorted(path.name for path in (root / "smallnorb").iterdir()) == sorted(f"{name}.gz" for name in files)
-    assert sorted(path.name for path in root.iterdir()) == [".capsexp", "smallnorb"]
+    assert sorted(path.name for path in root.iterdir()) == ["smallnorb"]
     assert (left.exists(), current.exists()) == (False, True)
 
     monkeypatch.setattr(smallnorb, "_PUBLISHED", dict.fromkeys(packed, "0" * 32))
@@ -259,32 +259,7 @@ def test_a_download_is_checked_and_moved_into_place(
     assert not (tmp_path / "other").exists()
 
 
-# The cache of checksums
-
-
-def test_loading_works_with_a_read_only_folder(svhn: Svhn, lines: list[str]):
-    (svhn.root / ".capsexp").write_text("in the way")
-    for _ in range(2):
-        assert len(load(svhn.data(), lines.append).train_images) == 5
-    assert sum("going on without" in line for line in lines) == 1  # in a process
-
-
-def test_a_flipped_bit_in_a_checksum_is_found(svhn: Svhn, monkeypatch: pytest.MonkeyPatch, lines: list[str]):
-    identity = identify(svhn.data())
-    path = svhn.root / ".capsexp" / "checksums.json"
-    right = md5(svhn.files["test_32x32.mat"])
-    path.write_text(path.read_text().replace(right, right[:-1] + ("1" if right[-1] == "0" else "0")))
-    monkeypatch.setattr(cache, "_known", {})
-    assert identify(svhn.data(), lines.append) == identity
-    assert lines[0].startswith(f"little: {path} is damaged")
-
-
-@pytest.mark.parametrize("text", ["", "[", "{}", "[[1]]", "[1]", "\udcff", "[" * 200_000])
-def test_damaged_checksums_are_computed_again(svhn: Svhn, text: str, monkeypatch: pytest.MonkeyPatch):
-    identity = identify(svhn.data())
-    (svhn.root / ".capsexp" / "checksums.json").write_text(text, errors="surrogateescape")
-    monkeypatch.setattr(cache, "_known", {})
-    assert identify(svhn.data()) == identity
+# When files are read
 
 
 def test_flipped_bits_are_found_where_size_and_time_stay(tmp_path: Path):
@@ -310,18 +285,18 @@ def test_flipped_bits_are_found_where_size_and_time_stay(tmp_path: Path):
     assert len(load(data).train_images) == 3
 
 
-def test_identify_reads_only_changed_files_again(svhn: Svhn, monkeypatch: pytest.MonkeyPatch, lines: list[str]):
+def test_a_process_reads_unchanged_files_once(svhn: Svhn, monkeypatch: pytest.MonkeyPatch, lines: list[str]):
     read: list[str] = []
     digest = Reader.digest
     monkeypatch.setattr(SVHN, "digest", lambda self, path: (read.append(path.name), digest(self, path))[1])
 
     def names_read() -> list[str]:
         read.clear()
-        monkeypatch.setattr(cache, "_known", {})
         identify(svhn.data(), lines.append)
         return list(read)
 
     assert names_read() == ["train_32x32.mat", "test_32x32.mat"]
+    assert lines == [f"little: reading {svhn.folder} …"]
     assert names_read() == []
     path = svhn.folder / "test_32x32.mat"
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))

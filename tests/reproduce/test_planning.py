@@ -131,7 +131,7 @@ def test_two_splits_of_one_folder_are_told_apart(tmp_path: Path) -> None:
         for number in range(5):
             pixels = np.full((28, 28), 10 * number + len(name), np.uint8)
             Image.fromarray(pixels).save(tmp_path / name / f"{number}.png")
-    words = ("data=folder", f"data.path={tmp_path}", f"data.root={tmp_path / 'cache'}")
+    words = ("data=folder", f"data.path={tmp_path}")
     known: dict[str, Any] = {}
     configs = [composed_config(*words, f"data.reader.split_seed={seed}") for seed in (0, 1)]
     notes = [planning._identity(config.data, known, download=False).note for config in configs]
