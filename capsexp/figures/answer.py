@@ -71,6 +71,12 @@ class Gain:
         return [value - sum(terms[False]) / len(terms[False]) for value in terms.get(True, ())]
 
     @property
+    def sized(self) -> str:
+        """The name, with the gain: CIFAR-10 (+1.28 points, published +2.52)."""
+        measured, published = (decimal(value, 2, signed=True) for value in (self.measured.value, self.published))
+        return f"{self.name} ({measured} points, published {published})"
+
+    @property
     def described(self) -> str:
         """Published and measured, and how trained, for the alt text."""
         published, measured = decimal(self.published, 2, signed=True), effect(self.one.claim, self.measured)
@@ -136,10 +142,10 @@ class Answer:
 
     @property
     def sentences(self) -> list[str]:
-        """Where a gain is shown, and where only its interval lies above 0."""
+        """Where a gain is shown, with its size, and where only its interval lies above 0."""
         above = [gain for gain in self.gains if gain.is_above_0]
         so_far = [gain.name for gain in above if gain.one.so_far]
-        shown = [gain.name for gain in above if not gain.one.so_far and gain.is_corrected]
+        shown = [gain.sized for gain in above if not gain.one.so_far and gain.is_corrected]
         rest = [gain.name for gain in above if not gain.one.so_far and not gain.is_corrected]
         parts = [
             f"On {conjoined(shown)} yes." if shown else "",

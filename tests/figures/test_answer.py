@@ -50,7 +50,8 @@ def test_a_row_is_the_sized_claim_of_a_data_set_and_trained_ones_come_first() ->
 
 def test_the_sentences_say_where_a_gain_is_shown() -> None:
     _, mnist, svhn = gains([made()])
-    assert Answer([mnist, svhn]).sentences == ["On MNIST with CBAM yes.", "Elsewhere no gain is shown."]
+    shown = "On MNIST with CBAM (+2.00 points, published +1.50) yes."
+    assert Answer([mnist, svhn]).sentences == [shown, "Elsewhere no gain is shown."]
     assert Answer([svhn]).sentences == ["No gain is shown."]
     lossless = dataclasses.replace(mnist.one.claim, claimed="no decrease", margin="0.5")
     for change in ({"adjusted": 0.2}, {"claim": lossless}):

@@ -100,7 +100,7 @@ def test_it_begins_with_the_answer_and_the_verdicts_then_a_source_with_its_table
     found = [*runs(PLAIN, [99.70, 99.72, 99.74]), *runs(CBAM, [99.80, 99.82, 99.84])]
     made = study(claims=[claim(claimed="+0.10"), claim(text="C is better", pairs=[["B", "A"]])])
     text = Reader(page(found, made, drawn=[Picture("made_table1", "own", "data:,1", caption="Its caption.")])).text
-    order = ["On MNIST with CBAM yes."]
+    order = ["On MNIST with CBAM (+0.10 points, published +0.10) yes."]
     order += ["✓ 1 supported ✗ 1 contradicted", *summary.answer([results(made, found)]), "A table"]
     order += ["99.80 → 99.72 ± 0.02 (3)", "Claims of made", "B is better", "C is better", "Its caption.", "All runs"]
     places = [text.rindex(one) if one == "All runs" else text.index(one) for one in order]
