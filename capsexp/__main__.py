@@ -1,5 +1,6 @@
 """`capsexp KEY=VALUE …`: compose, check, run; with -m, for every combination. `capsexp COMMAND …`: see COMMANDS."""
 
+import argparse
 import logging
 import os
 import signal
@@ -117,6 +118,8 @@ def _place_of_command(words: list[str]) -> int | None:
 def _run(words: list[str]) -> int:
     """Runs what Hydra makes of the command line; the exit code."""
     handle_signals(_interrupt)
+    if sys.version_info >= (3, 14):  # which reads a help text of Hydra's that is none: hydra-ecosystem/hydra#3121
+        argparse.ArgumentParser._check_help = lambda *_: None
     parser = hydra_utils.get_args_parser()
     parser.error = wrong_option  # type: ignore[method-assign]
     options = parser.parse_intermixed_args(words)
