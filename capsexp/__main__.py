@@ -118,7 +118,7 @@ def _place_of_command(words: list[str]) -> int | None:
 def _run(words: list[str]) -> int:
     """Runs what Hydra makes of the command line; the exit code."""
     handle_signals(_interrupt)
-    if sys.version_info >= (3, 14):  # which reads a help text of Hydra's that is none: hydra-ecosystem/hydra#3121
+    if sys.version_info >= (3, 14):  # argparse rejects a help text of Hydra's: hydra-ecosystem/hydra#3121
         argparse.ArgumentParser._check_help = lambda *_: None
     parser = hydra_utils.get_args_parser()
     parser.error = wrong_option  # type: ignore[method-assign]

@@ -451,8 +451,8 @@ def test_the_documentation_with_an_installed_wheel(installed: bool, tmp_path: Pa
     (site / "libraries.pth").write_text(next(path for path in sys.path if path.endswith("site-packages")) + "\n")
     for source in [sources, tmp_path / "package"] if installed else [sources]:
         offline = ["--no-deps", "--no-build-isolation", "-q", "-w", tmp_path / "wheels"]
-        quiet = os.environ | {"PYTHONWARNINGS": "error:::setuptools.command.build_py"}  # newer pips print its warnings
-        subprocess.run([sys.executable, "-m", "pip", "wheel", *offline, source], check=True, env=quiet)
+        strict = os.environ | {"PYTHONWARNINGS": "error:::setuptools.command.build_py"}  # newer pips print them
+        subprocess.run([sys.executable, "-m", "pip", "wheel", *offline, source], check=True, env=strict)
     wheels = (tmp_path / "wheels").iterdir()
     subprocess.run([environment / "bin" / "pip", "install", "-q", "--no-deps", *wheels], check=True)
     package = tmp_path / "empty"
