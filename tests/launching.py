@@ -1,12 +1,11 @@
 """The launcher in tests: four tiny runs, launched from this process or from one of its own."""
 
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from support import ROOT, TINY, folders, numbers
+from support import ROOT, TINY, begun, folders, numbers
 
 from capsexp.reproduce import planning
 from capsexp.reproduce.__main__ import main
@@ -32,13 +31,7 @@ def reproduce(folder: Path, *more: str) -> int:
 
 def start(folder: Path, *more: str) -> "subprocess.Popen[str]":
     """The launcher in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPT), *arguments(folder, *more)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=ROOT,
-    )
+    return begun(SCRIPT, *arguments(folder, *more), stderr=subprocess.STDOUT)
 
 
 def planned(folder: Path) -> list[planning.Job]:
@@ -63,7 +56,7 @@ def assert_same(found: dict[str, records.Record], expected: dict[str, records.Re
     for key, record in found.items():
         assert record.status == "finished"
         assert numbers(record) == numbers(expected[key])
-        assert record.max_accuracy == expected[key].max_accuracy
+        assert (record.data, record.parameters) == (expected[key].data, expected[key].parameters)
 
 
 def running(folder: Path) -> list[int]:

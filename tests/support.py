@@ -3,6 +3,7 @@
 import dataclasses
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from capsexp.config import compose
 from capsexp.config.schema import Config, Paths, check
+from capsexp.errors import InputError
 from capsexp.run import records
 from capsexp.run.build import build
 from capsexp.run.execute import run
@@ -90,6 +92,31 @@ def differentiated(*overrides: str) -> tuple[nn.Module, list[Tensor]]:
     return network, [scores, poses, *(p.grad for p in network.parameters() if p.grad is not None)]
 
 
+def refused(action: Callable[..., object], *arguments: Any) -> str:
+    """The one line with which an action is refused."""
+    with pytest.raises(InputError) as raised:
+        action(*arguments)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def process(*words: str) -> "subprocess.CompletedProcess[str]":
+    """Python in a process of its own, ended, with what it printed."""
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+
+
+def imports(ended: "subprocess.CompletedProcess[str]") -> set[str]:
+    """The top-level modules that a process imported, of what -X importtime prints."""
+    lines = [line for line in ended.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
+
+
+def begun(*words: str | Path, **options: Any) -> "subprocess.Popen[str]":
+    """Python in a process of its own, with piped output unless the options say otherwise."""
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT} | options
+    return subprocess.Popen([sys.executable, *words], **given)
+
+
 def committed(pattern: str) -> list[Path]:
     """The files that belong to the project, without those of whoever runs the tests; none outside a checkout."""
     listed = subprocess.run(["git", "ls-files", pattern], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -116,6 +143,15 @@ def put(where: str, value: Any) -> Callable[[dict[str, Any]], None]:
         node[last] = value
 
     return change
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    """A function that raises the error, whatever it is given."""
+
+    def act(*_: object, **__: object) -> None:
+        raise error
+
+    return act
 
 
 def stop_after(epochs: int, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:

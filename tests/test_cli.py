@@ -9,19 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import Program
+from support import Program, raising
 
 from capsexp.cli import Parser, end_with, print_line
 from capsexp.errors import InputError, RunError, TrainingError
 
 Main = Callable[[list[str]], int | None]
-
-
-def raising(error: BaseException) -> Main:
-    def main(words: list[str]) -> int:
-        raise error
-
-    return main
 
 
 class ClosedPipe(io.StringIO):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 import yaml
-from support import ROOT, TINY, Program, folders, numbers
+from support import ROOT, TINY, Program, begun, folders, imports, numbers, process
 
 from capsexp.config.compose import command
 from capsexp.run import records
@@ -24,17 +24,6 @@ class First(NamedTuple):
     ended: "subprocess.CompletedProcess[str]"
 
 
-def run(*words: str) -> "subprocess.CompletedProcess[str]":
-    """A process with piped output."""
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
-
-
-def imports(ended: "subprocess.CompletedProcess[str]") -> set[str]:
-    """The top-level modules that a process imported, of what -X importtime prints."""
-    lines = [line for line in ended.stderr.splitlines() if line.startswith("import time:")]
-    return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
-
-
 def record_in(results: Path) -> records.Record:
     """The only record."""
     (path,) = (results / "runs").glob("*.json")
@@ -46,11 +35,11 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> First:
     """TINY, trained."""
     folder = tmp_path_factory.mktemp("first")
     options = (*TINY, *folders(folder))
-    return First(options, folder, run("-m", "capsexp", *options))
+    return First(options, folder, process("-m", "capsexp", *options))
 
 
 def test_help_lists_choices_and_values_without_torch() -> None:
-    ended = run("-X", "importtime", "-m", "capsexp", "--help")
+    ended = process("-X", "importtime", "-m", "capsexp", "--help")
     assert ended.returncode == 0
     for word in ("model=  capsnet,", "mnist_sample", "routing.iterations=3", "attention.cbam=false", "capsexp report"):
         assert word in ended.stdout
@@ -69,7 +58,7 @@ def test_help_on_a_choice(program: Program) -> None:
 
 
 def test_info_and_the_composed_configuration(program: Program) -> None:
-    assert "Defaults List" in run("-m", "capsexp", "--info").stdout  # leaves Hydra's log changed in its process
+    assert "Defaults List" in process("-m", "capsexp", "--info").stdout  # leaves Hydra's log changed in its process
     code, lines, _ = program("capsexp", "attention=cbam", "--cfg", "job", "routing.iterations=5")  # in any order
     assert code == 0
     assert yaml.safe_load("\n".join(lines))["routing"]["iterations"] == 5
@@ -80,7 +69,7 @@ def test_tab_completion_without_slow_imports(typed: str, offered: str, monkeypat
     line = f"capsexp {typed}"
     monkeypatch.setenv("COMP_LINE", line)
     monkeypatch.setenv("COMP_POINT", str(len(line)))
-    ended = run("-X", "importtime", "-m", "capsexp", "-sc", "query=bash")
+    ended = process("-X", "importtime", "-m", "capsexp", "-sc", "query=bash")
     assert offered in ended.stdout.split()
     assert not imports(ended) & {"torch", "numpy", "optuna", "wandb", "mlflow", *HEAVY}
 
@@ -104,7 +93,7 @@ def test_the_record_has_the_command_without_folders(first: First) -> None:
 
 
 def test_a_finished_run_is_skipped_without_importing_what_trains(first: First) -> None:
-    again = run("-X", "importtime", "-m", "capsexp", *first.options)
+    again = process("-X", "importtime", "-m", "capsexp", *first.options)
     assert again.returncode == 0
     (line,) = again.stdout.splitlines()
     assert "finished already" in line
@@ -126,8 +115,7 @@ def test_a_killed_sweep_ends_in_one_line_and_the_same_command_continues(
     tiny: tuple[str, ...], tmp_path: Path, program: Program
 ) -> None:
     sweep = ("-m", *tiny, "budget.epochs=9", "seed=0,1")
-    arguments = [sys.executable, "-m", "capsexp", *sweep]
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    process = begun("-m", "capsexp", *sweep)
     assert process.stdout is not None
     while "epoch 2/9" not in (line := process.stdout.readline()):
         assert line, "the sweep ended before its second epoch"

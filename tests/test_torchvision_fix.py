@@ -1,11 +1,10 @@
 """torchvision can be imported, complete or not; each case in a process of its own, since modules are imported once."""
 
-import subprocess
-import sys
+from support import process
 
 
 def python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = process("-c", code)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -13,6 +12,7 @@ def python(code: str) -> str:
 def test_torchvision_can_be_imported():
     code = """
 import sys
+
 from capsexp.torchvision_fix import install
 install(); install()
 assert "torch" not in sys.modules

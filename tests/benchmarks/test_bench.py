@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import ROOT, Program
+from support import ROOT, Program, raising
 
 from capsexp.config.schema import Config
 
@@ -51,10 +51,7 @@ def test_no_measurement_begins_after_the_end(
 
 
 def test_only_a_cpu_measures_memory_in_processes(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_process(*_: object, **__: object) -> None:
-        raise AssertionError
-
-    monkeypatch.setattr(bench.subprocess, "run", no_process)
+    monkeypatch.setattr(bench.subprocess, "run", raising(AssertionError()))
     monkeypatch.setattr(bench, "find_device", lambda config: (torch.device("cuda"), "bf16"))
     monkeypatch.setattr(bench, "_step", lambda case, way, options: (lambda: None, bench._config(case, [])))
     for name in ("empty_cache", "reset_peak_memory_stats"):
@@ -135,12 +132,15 @@ def test_what_is_measured_is_written_before_the_next_case(
 def test_variants_reach_the_network_and_the_processes(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "CASES", [("small", "data=mnist_sample budget=demo optim.batch_size=2")])
     options = bench._options(["--variant", "channels_last", "--", "budget.width=0.1"])
-    networks = []
+    networks, started, run = [], [], bench.subprocess.run
+    monkeypatch.setattr(bench, "find_device", lambda config: (torch.device("meta"), "float32"))  # a CPU's always are
     monkeypatch.setattr(bench, "make_step", lambda forward, *_, **__: networks.append(forward.__self__.network))
     bench._step("data=mnist_sample budget=demo", "fast", options)
     weights = [module.weight for module in networks[0].modules() if isinstance(module, torch.nn.Conv2d)]
     assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
+    monkeypatch.setattr(bench.subprocess, "run", lambda words, **how: started.append(words) or run(words, **how))
     assert 0.1 < bench._memory(0, "fast", options) < 100
+    assert bench._options(started[0][2:]).variant == ["channels_last"]
 
 
 def test_emulated_bfloat16_is_not_timed(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

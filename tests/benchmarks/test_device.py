@@ -4,7 +4,7 @@ from subprocess import CalledProcessError
 
 import pytest
 import torch
-from support import Program
+from support import Program, raising
 from torch import Tensor
 
 from capsexp.nn.routing import Capsules
@@ -45,10 +45,7 @@ def test_what_is_wrong_is_said(program: Program, monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_error_of_any_kind_fails_its_line_alone(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*arguments: object, **options: object) -> Tensor:
-        raise CalledProcessError(1, ["cc"])
-
-    monkeypatch.setattr(torch.nn.functional, "conv2d", failing)
+    monkeypatch.setattr(torch.nn.functional, "conv2d", raising(CalledProcessError(1, ["cc"])))
     code, lines, errors = program("benchmarks/device.py", *NARROW)
     assert (code, errors, len(lines)) == (1, [], 14)
     assert "FAIL  float32: CalledProcessError: Command '['cc']' returned non-zero exit status 1." in lines[3]

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from PIL import Image
 from scipy.io import savemat
+from support import refused
 
 from capsexp.config.checks import Component
 from capsexp.config.schema import Data, Version
 from capsexp.data.source import load
-from capsexp.errors import InputError
 
 RNG_SEED = 7
 TARGETS = {
@@ -97,12 +96,24 @@ def configuration(root: Path, kind: str, files: dict[str, bytes], **changes: Any
     return Data(**(fields | changes))
 
 
+def idx_set(root: Path, files: dict[str, bytes], dataset: str = "MNIST", suffix: str = "") -> Data:
+    for name, contents in files.items():
+        write(root / dataset / "raw" / (name + suffix), contents)
+    return configuration(root, "idx", files, options={"dataset": dataset})
+
+
+def norb_files(cameras: int = 2) -> dict[str, bytes]:
+    return {
+        f"{NORB_TRAIN}-dat.mat": norb(pixels(5, cameras, 6, 6)),
+        f"{NORB_TRAIN}-cat.mat": norb(np.array([0, 1, 2, 3, 4], np.int32)),
+        f"{NORB_TEST}-dat.mat": norb(pixels(2, cameras, 6, 6)),
+        f"{NORB_TEST}-cat.mat": norb(np.array([4, 0], np.int32)),
+    }
+
+
 def refusal(data: Data) -> str:
     """The one line that says why the data set can't be loaded."""
-    with pytest.raises(InputError) as caught:
-        load(data)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refused(load, data)
 
 
 class Svhn:

@@ -10,7 +10,7 @@ import pytest
 from data_formats import pixels
 from numpy.typing import NDArray
 from PIL import Image
-from support import TINY, composed_config, folders
+from support import TINY, composed_config, folders, refused
 
 from capsexp.config import compose
 from capsexp.config.schema import Data
@@ -178,13 +178,10 @@ def test_all_files_that_are_no_images_are_named_in_one_line(photos: Path) -> Non
     (photos / "ant" / ".DS_Store").write_text("hidden files are left out")
     save(photos / "bee" / "100.png", pixels(64, 64))
     (photos / "bee" / "100.png").write_bytes((photos / "bee" / "100.png").read_bytes()[:2000])
-    with pytest.raises(InputError) as raised:
-        load(data(photos))
-    line = str(raised.value)
+    line = refused(load, data(photos))
     assert f"{photos}/ant/notes.txt: not an image file" in line
     assert f"{photos}/bee/100.png: can't be read (" in line
     assert "DS_Store" not in line
-    assert "\n" not in line
     for number in range(100, 110):
         (photos / "bee" / f"{number}.png").write_text("x")
     with pytest.raises(InputError, match=r"; and 6 more files$"):

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import torchvision.datasets
 from data_formats import (
-    NORB_TEST,
     NORB_TRAIN,
     Svhn,
     cifar_batch,
     configuration,
     idx,
+    idx_set,
     md5,
     norb,
+    norb_files,
     pixels,
     png,
     refusal,
@@ -30,7 +31,7 @@ from capsexp.config.schema import Data
 from capsexp.data import reader
 from capsexp.data.cifar import CIFAR as CIFARReader
 from capsexp.data.reader import REMEDY, fit, random_split
-from capsexp.data.source import ImageSet, identify, load
+from capsexp.data.source import ImageSet, load
 from capsexp.errors import InputError
 
 
@@ -54,36 +55,28 @@ def mnist_files() -> dict[str, bytes]:
 @pytest.mark.parametrize("dataset", ["MNIST", "FashionMNIST", "KMNIST"])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_idx(tmp_path: Path, dataset: str, suffix: str):
-    files = mnist_files()
-    for name, contents in files.items():
-        write(tmp_path / dataset / "raw" / (name + suffix), contents)
-    images = load(configuration(tmp_path, "idx", files, options={"dataset": dataset}))
+    images = load(idx_set(tmp_path, mnist_files(), dataset, suffix))
     assert images.train_images.tolist() == planes(pixels(3, 4, 4))
     assert images.test_images.tolist() == planes(pixels(2, 4, 4))
     assert (images.train_labels.tolist(), images.test_labels.tolist()) == ([3, 0, 9], [1, 2])
 
 
 def test_idx_damaged(tmp_path: Path):
-    raw = tmp_path / "MNIST" / "raw"
     for name, contents in {
         "train-images-idx3-ubyte": idx(pixels(3, 4, 4))[:-5],
         "t10k-images-idx3-ubyte": b"",
         "train-labels-idx1-ubyte": idx(np.array([3, 0], np.uint8)),
         "t10k-labels-idx1-ubyte": idx(np.array([3, 10], np.uint8)),
     }.items():
-        files = mnist_files() | {name: contents}
-        for other, whole in files.items():
-            write(raw / other, whole)
-        assert refusal(configuration(tmp_path, "idx", files, options={"dataset": "MNIST"})).startswith(str(raw / name))
+        data = idx_set(tmp_path, mnist_files() | {name: contents})
+        assert refusal(data).startswith(f"{tmp_path}/MNIST/raw/{name}")
 
 
 def test_the_error_for_a_truncated_gzipped_file_names_it(tmp_path: Path):
-    files = mnist_files()
-    for name, contents in files.items():
-        write(tmp_path / "MNIST" / "raw" / f"{name}.gz", contents)
+    data = idx_set(tmp_path, mnist_files(), suffix=".gz")
     path = tmp_path / "MNIST" / "raw" / "train-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-9])
-    assert str(path) in refusal(configuration(tmp_path, "idx", files, options={"dataset": "MNIST"}))
+    assert str(path) in refusal(data)
 
 
 CIFAR = {
@@ -171,9 +164,7 @@ def few_bytes(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_too_large_a_file_is_not_unpacked(tmp_path: Path, few_bytes: str, suffix: str):
-    for name in mnist_files():
-        write(tmp_path / "MNIST" / "raw" / f"{name}{suffix}", bytes(1_000_000))
-    data = configuration(tmp_path, "idx", mnist_files(), options={"dataset": "MNIST"})
+    data = idx_set(tmp_path, dict.fromkeys(mnist_files(), bytes(1_000_000)), suffix=suffix)
     assert f"train-images-idx3-ubyte{suffix}: can't be read, truncated or damaged: {few_bytes}" in refusal(data)
 
 
@@ -200,9 +191,7 @@ def test_too_large_a_matrix_is_not_unpacked(tmp_path: Path, few_bytes: str):
 @pytest.mark.parametrize("shape", [(2**32 - 1,) * 3, (2**31, 1, 1), (0, 4, 4)])
 def test_the_dimensions_in_an_idx_file_take_no_memory(tmp_path: Path, shape: tuple[int, ...]):
     files = mnist_files() | {"train-images-idx3-ubyte": bytes([0, 0, 8, 3]) + struct.pack(">3I", *shape)}
-    for name, contents in files.items():
-        write(tmp_path / "MNIST" / "raw" / name, contents)
-    assert "train-" in refusal(configuration(tmp_path, "idx", files, options={"dataset": "MNIST"}))
+    assert "train-" in refusal(idx_set(tmp_path, files))
 
 
 @pytest.mark.parametrize("place", [".", "svhn", "SVHN", "svhn-part"])
@@ -226,15 +215,6 @@ def test_svhn_damaged(tmp_path: Path):
     svhn.files["test_32x32.mat"] = svhn.files["test_32x32.mat"][:200]
     write(svhn.folder / "test_32x32.mat", svhn.files["test_32x32.mat"])
     assert refusal(svhn.data()).startswith(f"{svhn.folder / 'test_32x32.mat'}: can't be read")
-
-
-def norb_files(cameras: int = 2) -> dict[str, bytes]:
-    return {
-        f"{NORB_TRAIN}-dat.mat": norb(pixels(5, cameras, 6, 6)),
-        f"{NORB_TRAIN}-cat.mat": norb(np.array([0, 1, 2, 3, 4], np.int32)),
-        f"{NORB_TEST}-dat.mat": norb(pixels(2, cameras, 6, 6)),
-        f"{NORB_TEST}-cat.mat": norb(np.array([4, 0], np.int32)),
-    }
 
 
 def norb_set(root: Path, files: dict[str, bytes], camera: str = "left", suffix: str = "", **changes: Any) -> Data:
@@ -356,11 +336,6 @@ def test_coil_damaged(tmp_path: Path):
     assert "coil-20-proc.zip: can't be read" in refusal(
         configuration(tmp_path / "zip", "coil20", {"coil-20-proc": b""})
     )
-
-
-def test_coil_identity_is_the_same_for_folder_and_zip(tmp_path: Path):
-    folder, packed = coil(tmp_path / "folder"), coil(tmp_path / "zip", packed=True)
-    assert identify(folder) == identify(packed)
 
 
 # Size and channels

@@ -4,8 +4,6 @@ import gzip
 import http.server
 import os
 import shlex
-import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
@@ -18,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from data_formats import NORB_TEST, NORB_TRAIN, Svhn, configuration, idx, md5, norb, pixels, refusal, write
-from support import composed_config
+from data_formats import Svhn, configuration, idx, idx_set, md5, norb_files, pixels, refusal, write
+from support import composed_config, process, raising, refused
 
 from capsexp.config.schema import Version
 from capsexp.data import smallnorb, source
@@ -108,9 +106,8 @@ def test_the_recommended_override_accepts_md5s_that_look_like_numbers(name: str,
     data = composed_config(f"data={name}").data
     keys = next(iter(data.versions.values())).files
     md5s = dict.fromkeys(keys, number)
-    with pytest.raises(InputError) as caught:
-        match(data, {key: Path(key) for key in keys}, md5s)
-    assert composed_config(f"data={name}", override_in(str(caught.value))).data.versions["mine"].files == md5s
+    message = refused(match, data, {key: Path(key) for key in keys}, md5s)
+    assert composed_config(f"data={name}", override_in(message)).data.versions["mine"].files == md5s
 
 
 def test_a_second_override_has_another_name(svhn: Svhn):
@@ -167,25 +164,29 @@ def test_only_the_file_that_is_missing_is_named(svhn: Svhn):
 def test_a_download_without_a_network_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, options: dict[str, str], error: Exception
 ):
-    def fail(*arguments: Any, **named: Any) -> None:
-        raise error
-
-    monkeypatch.setattr(urllib.request, "urlopen", fail)
+    monkeypatch.setattr(urllib.request, "urlopen", raising(error))
     message = refusal(configuration(tmp_path / "data", reader, {}, options=options, download=True))
     assert "the download failed: " in message
     assert str(tmp_path / "data") in message
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_download_of_no_accepted_version_leaves_no_files(svhn: Svhn, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("error", "reason"), [(None, "of no accepted version ("), (OSError("connection lost"), "connection lost")]
+)
+def test_a_download_that_fails_leaves_no_files(
+    svhn: Svhn, monkeypatch: pytest.MonkeyPatch, error: Exception | None, reason: str
+):
     def other(self: Reader, root: Path) -> None:
         for name in svhn.files:
             write(root / name, b"of another version")
+        if error:
+            raise error
 
     monkeypatch.setattr(SVHN, "download", other)
     (svhn.folder / "test_32x32.mat").unlink()
     before = sorted(svhn.root.rglob("*"))
-    assert "the download failed: of no accepted version (" in refusal(svhn.data(download=True))
+    assert f"the download failed: {reason}" in refusal(svhn.data(download=True))
     assert sorted(svhn.root.rglob("*")) == before
 
 
@@ -194,18 +195,6 @@ def test_the_first_remedy_for_unknown_files_is_to_get_the_published_ones(svhn: S
     for download, remedy in ((True, "delete the set's files to download"), (False, "replace the set's files by")):
         message = refusal(svhn.data(download=download))
         assert 0 < message.index(remedy) < message.index("to use these files as they are, append ")
-
-
-def test_an_interrupted_download_leaves_no_files(svhn: Svhn, monkeypatch: pytest.MonkeyPatch):
-    def half(self: Reader, root: Path) -> None:
-        write(root / "train_32x32.mat", b"half of")
-        raise OSError("connection lost")
-
-    monkeypatch.setattr(SVHN, "download", half)
-    (svhn.folder / "test_32x32.mat").unlink()
-    before = sorted(svhn.root.rglob("*"))
-    assert "connection lost" in refusal(svhn.data(download=True))
-    assert sorted(svhn.root.rglob("*")) == before
 
 
 @pytest.fixture
@@ -229,12 +218,7 @@ def test_a_download_is_checked_and_moved_into_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: tuple[Path, str], lines: list[str]
 ):
     folder, url = server
-    files = {
-        f"{NORB_TRAIN}-dat.mat": norb(pixels(5, 2, 4, 4)),
-        f"{NORB_TRAIN}-cat.mat": norb(np.array([0, 1, 2, 3, 4], np.int32)),
-        f"{NORB_TEST}-dat.mat": norb(pixels(2, 2, 4, 4)),
-        f"{NORB_TEST}-cat.mat": norb(np.array([4, 0], np.int32)),
-    }
+    files = norb_files()
     packed = {name: gzip.compress(contents) for name, contents in files.items()}
     for name, contents in packed.items():
         write(folder / name, contents)
@@ -246,8 +230,8 @@ def test_a_download_is_checked_and_moved_into_place(
     left.mkdir()
     current.mkdir()
     os.utime(left, (0, 0))
-    data = configuration(root, "norb", files, options={"camera": "left"}, download=True)
-    assert load(data, lines.append).train_images[:, 0].tolist() == pixels(5, 2, 4, 4)[:, 0].tolist()
+    data = configuration(root, "norb", files, options={"camera": "left"}, download=True, size=6)
+    assert load(data, lines.append).train_images[:, 0].tolist() == pixels(5, 2, 6, 6)[:, 0].tolist()
     assert lines[0] == f"little: downloading into {root} …"
     assert sorted(path.name for path in (root / "smallnorb").iterdir()) == sorted(f"{name}.gz" for name in files)
     assert sorted(path.name for path in root.iterdir()) == ["smallnorb"]
@@ -267,9 +251,7 @@ def test_flipped_bits_are_found_where_size_and_time_stay(tmp_path: Path):
     arrays = (pixels(3, 4, 4), np.array([1, 2, 0], np.uint8), pixels(2, 4, 4), np.array([0, 1], np.uint8))
     keys = [f"{split}-{kind}" for split in ("train", "t10k") for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
     files = dict(zip(keys, map(idx, arrays), strict=True))
-    for key, contents in files.items():
-        write(tmp_path / "MNIST" / "raw" / key, contents)
-    data = configuration(tmp_path, "idx", files, options={"dataset": "MNIST"})
+    data = idx_set(tmp_path, files)
     load(data)
     for key, offset in [(key, offset) for key in keys for offset in (-1, -2)]:
         (path,) = tmp_path.rglob(key)
@@ -324,5 +306,5 @@ for name in ("mnist", "cifar10", "svhn", "smallnorb", "coil20"):
         assert "data.download is false" in str(error), error
 assert not {{"torch", "torchvision"}} & sys.modules.keys()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = process("-c", code)
     assert done.returncode == 0, done.stderr

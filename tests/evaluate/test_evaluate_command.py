@@ -2,13 +2,11 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from support import ROOT, Program, Trained
+from support import Program, Trained, imports, process, refused
 
 from capsexp.errors import InputError
 from capsexp.evaluate import __main__ as command
@@ -83,7 +81,6 @@ def test_undefined_numbers_are_null(trained: Trained) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ([], "missing: RUN; capsexp evaluate --help says more"),
         (["/none"], "/none: no such checkpoint"),
         (["x", "y"], "y: not of the form key=value"),
         (["x", "output=y"], "output=y: an option of this command: --output=y"),
@@ -91,9 +88,7 @@ def test_undefined_numbers_are_null(trained: Trained) -> None:
     ],
 )
 def test_wrong_input_is_one_line(words: list[str], line: str) -> None:
-    with pytest.raises(InputError) as raised:
-        command.main(words)
-    assert str(raised.value) == line
+    assert refused(command.main, words) == line
 
 
 @pytest.mark.parametrize("name", ["evaluate", "predict"])
@@ -110,12 +105,6 @@ def test_missing_data_are_one_line(trained: Trained, tmp_path: Path) -> None:
         command.main([str(trained.folder), *words])
 
 
-def program(*words: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command as a process."""
-    line = [sys.executable, "-X", "importtime", "-m", "capsexp.evaluate", *words]
-    return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
-
-
 @pytest.mark.parametrize(
     ("word", "code", "printed", "error"),
     [("a=b", 2, "", "error: missing: RUN; capsexp evaluate --help says more"), ("--help", 0, "--robustness", "")],
@@ -123,9 +112,9 @@ def program(*words: str) -> subprocess.CompletedProcess[str]:
 def test_the_program_ends_with_a_code_and_without_importing_torch(
     word: str, code: int, printed: str, error: str
 ) -> None:
-    ended = program(word)
+    ended = process("-X", "importtime", "-m", "capsexp.evaluate", word)
     errors = [line for line in ended.stderr.splitlines() if not line.startswith("import time:")]
     assert (ended.returncode, errors) == (code, [error] if error else [])
     assert printed in ended.stdout
     assert bool(ended.stdout) == bool(printed)
-    assert not any(line.rpartition("|")[2].strip() == "torch" for line in ended.stderr.splitlines())
+    assert "torch" not in imports(ended)

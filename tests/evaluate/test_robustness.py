@@ -20,6 +20,7 @@ def test_without_a_change_the_accuracy_is_the_records(trained: Trained) -> None:
     assert list(table["map"]) == ["rotation", "rotation", "shear", "scale", "scale"]
     assert list(table["value"]) == [0, 90, 0, 1, 0.5]
     assert set(table.accuracy[[0, 2, 3]]) == {trained.record.last_accuracy}
+    assert table.accuracy[1] != table.accuracy[0]  # turned by 90°
     assert set(table.images) == {200}
 
 

@@ -82,19 +82,11 @@ def test_the_network_is_unchanged() -> None:
     assert all(parameter.requires_grad and parameter.grad is None for parameter in network.parameters())
 
 
-def _two() -> ReceptiveFields:
-    weights = torch.tensor([[0.5, 0.25, 0.25, 0.0, 0.0], [0.0, 0.25, 0.25, 0.5, 0.0]])
-    return ReceptiveFields(weights, weights)
-
-
 def test_a_pixel_gets_the_weighted_mean_of_the_positions() -> None:
     values = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
     along: Tensor = torch.tensor([1.0, 0.5, 0.5, 0.0])
-    pixels = _two().to_pixels(values)
+    weights = torch.tensor([[0.5, 0.25, 0.25, 0.0, 0.0], [0.0, 0.25, 0.25, 0.5, 0.0]])
+    pixels = ReceptiveFields(weights, weights).to_pixels(values)
     torch.testing.assert_close(pixels[:4, :4], along[:, None] * along)
     assert pixels[4].isnan().all()
     assert pixels[:, 4].isnan().all()
-
-
-def test_equal_values_stay_equal() -> None:
-    torch.testing.assert_close(_two().to_pixels(torch.full((2, 2), 0.3))[:4, :4], torch.full((4, 4), 0.3))

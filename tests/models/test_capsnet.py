@@ -45,26 +45,13 @@ def test_the_layers_have_the_papers_shapes() -> None:
     assert network.classes.matrices.weight.shape == (1152, 10, 16, 8)
 
 
-def test_cbam_stands_after_the_first_convolutions_relu() -> None:
-    network = build(composed_config("attention.cbam=true", "budget=demo")).network.eval()
-    images = torch.rand(2, 1, 28, 28)
-    inputs_of_cbam: list[torch.Tensor] = []
-    network.cbam.register_forward_pre_hook(lambda module, inputs: inputs_of_cbam.append(inputs[0]))
-    network(images)
-    torch.testing.assert_close(inputs_of_cbam[0], network.convolution(images).relu())
-
-
-def test_feature_scale_multiplies_what_the_primary_capsules_read() -> None:
-    scaled = build(composed_config("model.feature_scale=0.3", "budget=demo")).network
+@pytest.mark.parametrize(
+    ("option", "module", "factor"), [("attention.cbam=true", "cbam", 1.0), ("model.feature_scale=0.3", "primary", 0.3)]
+)
+def test_what_reads_the_first_convolutions_relu(option: str, module: str, factor: float) -> None:
+    network = build(composed_config(option, "budget=demo")).network
     images = torch.rand(2, 1, 28, 28)
     read: list[torch.Tensor] = []
-    scaled.primary.register_forward_pre_hook(lambda module, inputs: read.append(inputs[0]))
-    scaled(images)
-    torch.testing.assert_close(read[0], 0.3 * scaled.convolution(images).relu())
-
-
-def test_an_empty_image_gives_finite_gradients() -> None:
-    network = build(composed_config("budget=demo")).network
-    scores, _ = network(torch.zeros(2, 1, 28, 28))
-    scores.sum().backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+    getattr(network, module).register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    network(images)
+    torch.testing.assert_close(read[0], factor * network.convolution(images).relu())

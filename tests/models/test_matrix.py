@@ -83,7 +83,6 @@ STEPPED = [
 
 @pytest.mark.parametrize("options", STEPPED)
 def test_two_steps_are_finite_and_reach_every_parameter(options: str) -> None:
-    torch.manual_seed(0)
     loss_of_sets = ["loss=binary_cross_entropy"] if f"data={MULTILABEL}" in options else []
     config = composed_config("data=mnist_sample", "model.width=0.04", *loss_of_sets, *options.split())
     network = build(config).network

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from capsexp.nn import Capsules, ConvCapsules, LinearCapsules, PrimaryCapsules, Routing, Scores, TransformationMatrices
 from capsexp.nn.capsules import patches
@@ -42,19 +42,6 @@ def test_activations_go_with_their_poses():
     torch.testing.assert_close(votes.poses, layer.matrices(found))
 
 
-def test_matrix_poses_are_multiplied_as_matrices():
-    matrices = TransformationMatrices(3, 2, 9, 9, "matrix").double()
-    poses = torch.randn(5, 3, 9, dtype=torch.float64)
-    expected = matrices.weight[1, 0] @ poses[4, 1].view(3, 3)
-    torch.testing.assert_close(matrices(poses)[4, 1, 0].view(3, 3), expected)
-
-
-def test_vector_poses_are_multiplied_as_vectors():
-    matrices = TransformationMatrices(3, 2, 5, 7).double()
-    poses = torch.randn(4, 3, 5, dtype=torch.float64)
-    torch.testing.assert_close(matrices(poses)[2, 1, 0], matrices.weight[1, 0] @ poses[2, 1])
-
-
 @pytest.mark.parametrize(("child", "parent"), [(15, 15), (16, 9)])
 def test_matrix_poses_must_be_square_and_keep_their_size(child: int, parent: int):
     with pytest.raises(ValueError, match="squares of one size"):
@@ -76,8 +63,8 @@ def test_the_components_of_a_primary_capsule_are_of_one_position(kind: type[Rout
     moved = features.clone()
     moved[0, :, 3, 1] += 1
     before, after = layer(features), layer(moved)
-    changed = (before.poses != after.poses).any(dim=-1)[0].all(dim=-1)
-    assert changed.nonzero().tolist() == [[3, 1]]
+    changed = (before.poses != after.poses).any(dim=-1)[0]
+    assert changed.nonzero().tolist() == [[3, 1, 0], [3, 1, 1]]  # both types there
     raw = layer.convolution(features)[0, 4:8, 3, 1]  # the second type
     if kind is EMRouting:
         torch.testing.assert_close(before.poses[0, 3, 1, 1], raw)
@@ -86,35 +73,6 @@ def test_the_components_of_a_primary_capsule_are_of_one_position(kind: type[Rout
         torch.testing.assert_close(before.poses[0, 3, 1, 1], nn.functional.layer_norm(raw, (4,)))
     else:
         torch.testing.assert_close(before.poses[0, 3, 1, 1], squash(raw))
-
-
-@pytest.mark.parametrize("kind", PROCEDURES)
-def test_gradients(kind: type[Routing]):
-    procedures = [routing(kind, parents, 4) for parents in (2, 3)]
-    lowest = primary(kind, 2).double()
-    middle = ConvCapsules(2, 2, 4, 4, 3, 2, procedures[0], scale=1.0).double()
-    classes = LinearCapsules(2, 3, 4, 4, procedures[1], structure="matrix", scale=1.0).double()
-    scores = Scores(procedures[1], 4).double()
-    parameters = [*lowest.parameters(), *middle.parameters(), *classes.parameters(), *scores.parameters()]
-
-    def outputs(features: Tensor, *_: Tensor) -> Tensor:
-        return scores(classes(middle(lowest(features))))
-
-    features = torch.randn(1, 2, 3, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(outputs, (features, *parameters))
-
-
-@pytest.mark.parametrize("kind", PROCEDURES)
-def test_empty_feature_maps_give_finite_numbers(kind: type[Routing]):
-    procedure = kind(2, 4)
-    lowest = primary(kind, 2)
-    layer = ConvCapsules(2, 2, 4, 4, 3, 2, procedure)
-    features = torch.zeros(1, 2, 5, 5, requires_grad=True)
-    poses = layer(lowest(features)).poses
-    poses.sum().backward()
-    assert bool(poses.isfinite().all())
-    gradients = [features.grad, *(p.grad for p in lowest.parameters()), *(p.grad for p in layer.parameters())]
-    assert all(bool(gradient.isfinite().all()) for gradient in gradients if gradient is not None)
 
 
 def test_frozen_matrices_get_no_gradient_but_pass_it_on():

@@ -82,9 +82,3 @@ def test_steps_that_are_set_are_not_those_of_the_run() -> None:
     loss.grow_over(4)
     assert loss.steps_in_all == 10
     assert list(loss.state_dict()) == ["steps_done"]  # as in checkpoints from before
-
-
-def test_spread_loss_gradient() -> None:
-    scores = torch.rand(4, 5, dtype=torch.float64, requires_grad=True)
-    loss = SpreadLoss().eval()
-    assert torch.autograd.gradcheck(lambda s: loss(s, torch.tensor([0, 1, 4, 2])), (scores,))

@@ -69,12 +69,6 @@ def test_a_prediction_is_correct_if_all_classes_are(loss: BinaryCrossEntropyLoss
     assert metrics.results("test")["test_accuracy"] == 100
 
 
-def test_logits_between_0_and_1_predict_their_classes() -> None:
-    metrics = Metrics(BinaryCrossEntropyLoss().threshold)
-    metrics.update(torch.tensor(1.0), torch.tensor([[0.2, 0.1, 0.3]]), torch.tensor([[1, 1, 1]]))
-    assert metrics.results("test")["test_accuracy"] == 100
-
-
 def test_the_mask_keeps_the_labelled_capsules() -> None:
     poses = torch.arange(1.0, 13).view(2, 3, 2)
     assert mask(poses, SETS).tolist() == [[1, 2, 3, 4, 0, 0], [0, 0, 0, 0, 11, 12]]

@@ -50,7 +50,6 @@ class SquashingRouting(MeanRouting):
 
 def network(model: str, procedure: type[Routing], **options: Any) -> nn.Module:
     """A small network with the procedure in all layers."""
-    torch.manual_seed(0)
     config = composed_config(f"model={model}", "data=mnist_sample", "model.width=0.1", "data.classes=2")
     return build(
         dataclasses.replace(config, routing=Component("mine", f"{__name__}.{procedure.__name__}", options))

@@ -77,5 +77,6 @@ def test_what_was_not_measured_has_no_picture_and_a_segment_of_its_own() -> None
 
 
 def test_one_run_a_network_has_no_interval() -> None:
-    made_up = results(study(claims=[claim()]), [run(PLAIN, 0, [90.0]), run(CBAM, 0, [92.0])])
-    assert "0H" not in effect(made_up.claims[0])
+    (one,) = results(study(claims=[claim()]), [run(PLAIN, 0, [90.0]), run(CBAM, 0, [92.0])]).claims
+    assert place(effect(one), CIRCLE) == pytest.approx(2 / 8, abs=0.01)
+    assert "0H" not in effect(one)

@@ -318,7 +318,6 @@ def test_figures_stand_once_with_their_source() -> None:
     assert 'alt="What can be seen"' in section
     assert "<b>made_table1.</b> All 250 epochs." in section
     assert section.count("data:,3") == text.count("data:,3") == 1
-    assert '<section id="figures">' not in page(runs(PLAIN, [99.0]), drawn=drawn[:1])
 
 
 def test_a_figure_stands_in_the_page_as_it_is_drawn_with_its_caption(tmp_path: Path) -> None:

@@ -316,28 +316,21 @@ def test_the_filters_narrow_the_runs_together(open_page: Any, made: Path) -> Non
     assert column(page, "study") == ["other_table2"]
 
 
-def test_a_command_is_copied(open_page: Any, made: Path) -> None:
+@pytest.mark.parametrize(
+    ("refused", "shown", "read"),
+    [(False, "Copied", "navigator.clipboard.readText()"), (True, "Selected", "getSelection().toString()")],
+)
+def test_a_command_is_copied_or_where_that_is_refused_selected(
+    open_page: Any, made: Path, refused: bool, shown: str, read: str
+) -> None:
     page = open_page(made, permissions=["clipboard-read", "clipboard-write"])
+    if refused:
+        page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')) }")
     page.get_by_text("Commands").first.click()
     line = page.locator("article#made_table1 .commands div").first
     line.get_by_role("button", name="Copy").click()
-    expect(line.get_by_role("button")).to_have_text("Copied")
-    assert (
-        page.evaluate("navigator.clipboard.readText()")
-        == f"python -m capsexp -m {PLAIN} trainer.precision=bf16 seed=1,2,10"
-    )
-
-
-def test_where_copying_is_refused_the_command_is_selected(open_page: Any, made: Path) -> None:
-    page = open_page(made)
-    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')) }")
-    page.get_by_text("Commands").first.click()
-    line = page.locator("article#made_table1 .commands div").first
-    line.get_by_role("button", name="Copy").click()
-    expect(line.get_by_role("button")).to_have_text("Selected")
-    assert (
-        page.evaluate("getSelection().toString()") == f"python -m capsexp -m {PLAIN} trainer.precision=bf16 seed=1,2,10"
-    )
+    expect(line.get_by_role("button")).to_have_text(shown)
+    assert page.evaluate(read) == f"python -m capsexp -m {PLAIN} trainer.precision=bf16 seed=1,2,10"
 
 
 def test_the_table_of_runs_scrolls_and_is_reached_by_key(open_page: Any, made: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from launching import assert_same, records_in, running, wait_until
-from support import TINY, composed_config, folders
+from support import TINY, begun, composed_config, folders
 
 from capsexp.run import records
 from capsexp.run.execute import run
@@ -67,15 +67,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def command(launcher: str, *more: str) -> list[str]:
     """The sweep's command line; one thread a run, since results depend on the number and launchers choose their own."""
     typed = (f"hydra/launcher={launcher}", *LAUNCHERS[launcher], *TINY, "trainer.threads=1", *more)
-    return [sys.executable, "-m", "capsexp", "-m", *typed]
+    return ["-m", "capsexp", "-m", *typed]
 
 
 def sweep(launcher: str, folder: Path, environment: dict[str, str], *more: str) -> "subprocess.CompletedProcess[str]":
     """Runs it from its own working folder."""
     folder.mkdir(exist_ok=True)
-    return subprocess.run(
-        command(launcher, *more), capture_output=True, text=True, timeout=150, check=False, cwd=folder, env=environment
-    )
+    words = [sys.executable, *command(launcher, *more)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=150, check=False, cwd=folder, env=environment)
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +116,7 @@ def test_an_interrupted_sweep_stops_its_runs_and_continues_later(
     launcher: str, how: signal.Signals, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     typed = ("budget.epochs=60", "seed=0,1")
-    process = subprocess.Popen(
-        command(launcher, *typed), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=tmp_path
-    )
+    process = begun(*command(launcher, *typed), stdout=subprocess.DEVNULL, cwd=tmp_path)
     wait_until(lambda: len(list(tmp_path.glob("logs/*/last.ckpt"))) == 2, 120)
     process.send_signal(how)
     _, errors = process.communicate(timeout=60)
@@ -163,13 +160,7 @@ def test_an_unreachable_ray_cluster_is_one_line(tmp_path: Path, environment: dic
 
 
 def test_a_killed_job_is_one_line_with_its_log(tmp_path: Path, environment: dict[str, str]) -> None:
-    process = subprocess.Popen(
-        command("submitit_local", "budget.epochs=100", "seed=0"),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-    )
+    process = begun(*command("submitit_local", "budget.epochs=100", "seed=0"), stdout=subprocess.DEVNULL, cwd=tmp_path)
     wait_until(lambda: bool(running(tmp_path)), 120)
     (trained_by,) = running(tmp_path)
     os.kill(trained_by, signal.SIGKILL)

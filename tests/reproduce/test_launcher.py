@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -216,7 +217,8 @@ def test_runs_that_lack_memory_at_once_are_all_repeated_alone(
 
 
 def test_a_run_that_was_killed_beside_others_fails(jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    killed = Result("failed", worker._cause(-9))
+    ended, closed = SimpleNamespace(exitcode=-9), SimpleNamespace(closed=True)
+    killed = worker.Worker.poll(SimpleNamespace(process=ended, messages=closed, result=None))  # type: ignore[arg-type]
     monkeypatch.setattr(FakeWorker, "result", staticmethod(lambda running: killed))
     for job in jobs:
         job.planned = dataclasses.replace(job.planned, device=torch.device("cuda"))

@@ -3,14 +3,13 @@
 import os
 import re
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from launching import SCRIPT, records_in
-from support import ROOT, TINY, folders
+from support import TINY, begun, folders
 from test_launcher_kills import fork_servers
 
 MANY = int(os.environ.get("CAPSEXP_MANY", "40"))
@@ -30,8 +29,8 @@ def start(folder: Path) -> "subprocess.Popen[str]":
     words = [word for word in TINY if not word.startswith(("budget=", "budget.epochs="))]
     options = ["--budget=smoke", f"--seeds={MANY}", "--jobs=2", "routing.iterations=2", "attention=none"]
     with (folder / f"output{len(list(folder.glob('output*')))}").open("w") as output:
-        command = [sys.executable, str(SCRIPT), "jiao_table2", *options, *words, *folders(folder)]
-        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+        arguments = ("jiao_table2", *options, *words, *folders(folder))
+        return begun(SCRIPT, *arguments, stdout=output, stderr=subprocess.STDOUT)
 
 
 def use(pid: int, runs: int) -> Use:

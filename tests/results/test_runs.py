@@ -66,11 +66,6 @@ def test_files_that_are_no_records_are_named_and_the_others_are_read(tmp_path: P
     assert not any("\n" in problem for problem in problems)
 
 
-def test_without_its_folder_there_is_one_line() -> None:
-    with pytest.raises(InputError, match="nowhere: no such folder; the records are in results/runs"):
-        read(Path("nowhere"))
-
-
 def test_records_of_finished_runs_are_taken_in(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     (kept, damaged, unfinished) = write(here, [*runs(PLAIN, [99.1, 99.2]), run(PLAIN, 2, failed=True)])

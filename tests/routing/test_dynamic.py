@@ -37,18 +37,6 @@ def test_the_procedure_by_hand(iterations: int, logits: str, constant: float) ->
     torch.testing.assert_close(routing(u).poses, expected)
 
 
-def test_coefficients_sum_to_one_over_the_parents() -> None:
-    coefficients = DynamicRouting(3, 4, iterations=4).coefficients(votes(2, 6, 3, 4))
-    torch.testing.assert_close(coefficients.sum(2), torch.ones(2, 6, dtype=torch.float64))
-    assert not torch.allclose(coefficients.sum(1), coefficients.sum(1)[:, :1].expand(-1, 3))
-
-
-def test_an_orthogonal_change_of_the_parents_basis_commutes_with_routing() -> None:
-    u = votes(2, 6, 3, 4)
-    basis = torch.linalg.qr(votes(4, 4)).Q
-    torch.testing.assert_close(DynamicRouting(3, 4)(u @ basis).poses, DynamicRouting(3, 4)(u).poses @ basis)
-
-
 @pytest.mark.parametrize("gradient", ["all", "last"])
 @pytest.mark.parametrize("iterations", [1, 3])
 def test_gradient(gradient: str, iterations: int) -> None:

@@ -25,13 +25,6 @@ def drawn(*places: int) -> tuple[Tensor, Tensor]:
     return torch.randn(*places, 5, 3, 4, dtype=torch.float64), torch.rand(*places, 5, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("iterations", [1, 2, 4])
-def test_coefficients_sum_to_one_over_the_parents(iterations: int):
-    coefficients = routing(iterations=iterations).coefficients(*drawn(2))
-    assert coefficients.shape == (2, 5, 3)
-    torch.testing.assert_close(coefficients.sum(dim=-1), torch.ones(2, 5, dtype=torch.float64))
-
-
 def test_positions_are_routed_separately():
     votes, activations = drawn(2, 4)
     made = routing(iterations=3)

@@ -21,15 +21,6 @@ def drawn(*places: int) -> Tensor:
     return torch.randn(*places, 5, 3, 4, dtype=torch.float64)
 
 
-def test_coefficients_sum_to_one_over_the_parents_and_are_uniform_at_first():
-    votes = drawn(2)
-    routing = made()
-    first, later = routing.coefficients(votes, None), routing.coefficients(votes, votes.mean(dim=1))
-    torch.testing.assert_close(first, torch.full_like(first, 1 / 3))
-    torch.testing.assert_close(later.sum(dim=-1), torch.ones(2, 5, dtype=torch.float64))
-    assert later.std() > 0.01
-
-
 def test_the_agreement_by_hand():
     votes = torch.zeros(1, 1, 2, 4, dtype=torch.float64)
     votes[0, 0, 0] = torch.tensor([1.0, 2.0, 3.0, 4.0])

@@ -12,7 +12,18 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
-from support import Trained, composed_config, copy_of, folders, interrupt_after, numbers, stop_after, train
+from support import (
+    Trained,
+    composed_config,
+    copy_of,
+    folders,
+    interrupt_after,
+    numbers,
+    raising,
+    refused,
+    stop_after,
+    train,
+)
 from torch._subclasses import FakeTensorMode
 
 from capsexp.errors import InputError, RunError
@@ -247,8 +258,7 @@ def test_the_best_weights_of_another_epoch_are_not_tested(trained_heldout: Train
 def test_a_checkpoint_of_another_run_is_left_alone(trained: Trained, tiny: tuple[str, ...]) -> None:
     config = composed_config(*tiny)
     shutil.copytree(trained.folder, plan(config).folder)
-    with pytest.raises(InputError, match=f"{LAST}: not of this run; rerun=true starts over"):
-        run(config)
+    assert f"{LAST}: not of this run; rerun=true starts over" in refused(run, config)
     assert (plan(config).folder / LAST).read_bytes() == (trained.folder / LAST).read_bytes()
     assert run(dataclasses.replace(config, rerun=True)).status == "finished"
 
@@ -266,13 +276,10 @@ def test_a_checkpoint_of_another_run_is_left_alone(trained: Trained, tiny: tuple
 def test_whole_checkpoints_are_kept_where_they_cannot_be_loaded(
     raised: Exception, error: type[Exception], trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(*arguments: Any, **options: Any) -> None:
-        raise raised
-
     config = copy_of(trained, tmp_path, recorded=False)
     shutil.copy(plan(config).folder / LAST, plan(config).folder / BEFORE)
     with monkeypatch.context() as patched, pytest.raises(error) as ended:
-        patched.setattr(torch, "load", failing)
+        patched.setattr(torch, "load", raising(raised))
         run(config)
     assert str(plan(config).folder / LAST) in str(ended.value)
     assert str(ended.value).isprintable()
@@ -306,26 +313,21 @@ def test_a_flipped_bit_in_the_weights_is_found(trained: Trained, tmp_path: Path)
     content[content.index(bytes(weight.untyped_storage().tolist())) + 100] ^= 1
     (tmp_path / LAST).write_bytes(content)
     torch.load(tmp_path / LAST, weights_only=True)  # sees nothing
-    with pytest.raises(InputError, match="not a checkpoint, or damaged"):
-        checkpoints.load(tmp_path / LAST)
+    assert "not a checkpoint, or damaged" in refused(checkpoints.load, tmp_path / LAST)
 
 
 def test_a_packed_checkpoint_is_not_unpacked(trained: Trained, tmp_path: Path) -> None:
     with ZipFile(trained.folder / LAST) as whole, ZipFile(tmp_path / LAST, "w", ZIP_DEFLATED) as packed:
         for name in whole.namelist():
             packed.writestr(name, whole.read(name))
-    with pytest.raises(InputError, match="not a checkpoint, or damaged"):
-        checkpoints.load(tmp_path / LAST)
+    assert "not a checkpoint, or damaged" in refused(checkpoints.load, tmp_path / LAST)
 
 
 def test_a_kill_after_the_record_leaves_nothing_to_tidy(
     trained: Trained, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*arguments: Any) -> None:
-        raise KeyboardInterrupt
-
     config = composed_config(*tiny, "budget.epochs=2", "logger=tensorboard")
-    monkeypatch.setattr(TensorBoard, "finish", killed)
+    monkeypatch.setattr(TensorBoard, "finish", raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         run(config)
     assert records.read(plan(config).path).status == "finished"
@@ -333,22 +335,12 @@ def test_a_kill_after_the_record_leaves_nothing_to_tidy(
     assert not (plan(config).folder / BEFORE).exists()
 
 
-def test_checkpoints_hold_no_code(trained: Trained) -> None:
-    for name in (LAST, BEST):
-        loaded = torch.load(trained.folder / name, weights_only=True)
-        assert len(loaded["history"]) >= trained.record.first_epoch_to_max
-        assert "optimizer_states" not in loaded
-
-
 def test_an_interruption_of_the_final_test_is_one_of_the_run(
     trained_heldout: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stopping(self: CapsuleModule, batch: Any, index: int) -> None:
-        raise KeyboardInterrupt
-
     config = copy_of(trained_heldout, tmp_path, recorded=False)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(CapsuleModule, "test_step", stopping)
+        patched.setattr(CapsuleModule, "test_step", raising(KeyboardInterrupt()))
         run(config)
     assert run(config).heldout_accuracy == trained_heldout.record.heldout_accuracy
 

@@ -3,11 +3,10 @@
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support import ROOT, TINY, Trained, composed_config, folders, numbers
+from support import TINY, Trained, begun, composed_config, folders, numbers
 
 from capsexp.run import records
 from capsexp.run.execute import run
@@ -27,14 +26,8 @@ def trained(tmp_path: Path, name: str, *options: str) -> records.Record:
 
 
 def torchrun(place: Path, *words: str) -> "subprocess.Popen[str]":
-    options = ["--standalone", "--nproc-per-node=2", "-m", "capsexp", *words, *folders(place)]
-    return subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
+    options = ("--standalone", "--nproc-per-node=2", "-m", "capsexp", *words, *folders(place))
+    return begun("-m", "torch.distributed.run", *options)
 
 
 def trained_by_two(tmp_path: Path, name: str, *options: str) -> records.Record:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import Trained, put
+from support import Trained, put, raising
 
 from capsexp.errors import InputError
 from capsexp.evaluate.evaluation import evaluate
@@ -57,6 +57,7 @@ def test_the_network_is_the_trained_one(trained: Trained, name: str) -> None:
     assert not restored.module.training
     state = restored.module.state_dict()
     assert state.keys() == stored["state_dict"].keys()
+    assert "optimizer_states" not in stored
     assert all(torch.equal(state[key], stored["state_dict"][key]) for key in state)
 
 
@@ -164,13 +165,8 @@ def test_a_path_without_a_checkpoint_is_one_line(tmp_path: Path, monkeypatch: py
     assert refusal(tmp_path / "pipe.ckpt") == "not a file; move it away"
     (tmp_path / "closed.ckpt").touch(0o000)
     if os.geteuid() == 0:  # root may read every file
-        monkeypatch.setattr(Path, "open", denied)
+        monkeypatch.setattr(Path, "open", raising(PermissionError(13, "Permission denied")))
     assert refusal(tmp_path / "closed.ckpt") == "Permission denied"
-
-
-def denied(path: Path, mode: str) -> None:
-    """The error of a file without permission to read it."""
-    raise PermissionError(13, "Permission denied", str(path))
 
 
 def without(where: str) -> Change:

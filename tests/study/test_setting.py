@@ -30,25 +30,25 @@ def test_unlisted_files_of_one_note_are_two_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "tested"),
+    ("words", "note", "images"),
     [
-        ("data=coil20", 72),
-        ("data=coil20 data.classes=20", 144),
-        ("data=coil20 data.classes=20 data.reader.test_fraction=0.3", 432),
-        ("data=coil20 budget.test_images=9", 9),
-        ("data=mnist", 10_000),
+        ("data=coil20", None, (648, 72)),
+        ("data=coil20 data.classes=20", None, (1_296, 144)),
+        ("data=coil20 data.classes=20 data.reader.test_fraction=0.3", None, (1_008, 432)),
+        ("data=mnist budget.train_images=9 budget.test_images=7", None, (9, 7)),
+        ("data=mnist", None, (60_000, 10_000)),
+        ("data=mnist_sample", "sample of 5,000 training and 1,000 test images", (5_000, 1_000)),
+        ("data=svhn", "a part", (None, None)),
+        ("data=svhn", PART, (4_434, 1_952)),
+        ("data=svhn budget.test_images=9", PART, (4_434, 9)),
     ],
 )
-def test_the_number_of_tested_images(words: str, tested: int) -> None:
-    assert setting.tested_images(run(words, 0).identity) == tested
+def test_the_numbers_of_images(words: str, note: str | None, images: tuple[int | None, int | None]) -> None:
+    identity = run(words, 0, note=note).identity
+    assert (setting.trained_images(identity), setting.tested_images(identity)) == images
 
 
-def test_files_that_conf_lists_have_their_own_numbers_of_images() -> None:
-    sample = "sample of 5,000 training and 1,000 test images"
-    assert setting.tested_images(run("data=mnist_sample", 0, note=sample).identity) == 1_000
-    assert setting.tested_images(run("data=svhn", 0, note="a part").identity) is None
-    assert setting.tested_images(run("data=svhn", 0, note=PART).identity) == 1_952
-    assert setting.tested_images(run("data=svhn budget.test_images=9", 0, note=PART).identity) == 9
+def test_the_number_of_images_of_unlisted_files_is_not_known() -> None:
     identity = run("data=svhn", 0, note=PART).identity
     unlisted = {**identity, "data": {**identity["data"], "checksum": "0" * 32}}
     assert setting.tested_images(unlisted) is None  # anybody can have written the note
@@ -101,19 +101,6 @@ def test_a_data_set_that_says_nothing_of_its_split_is_not_official() -> None:
 
 def test_more_epochs_than_the_papers_are_another_training() -> None:
     assert str(Setting.of(run(f"{PLAIN} budget.epochs=300", 0).identity)) == "300 of 250 epochs, bf16"
-
-
-@pytest.mark.parametrize(
-    ("words", "note", "trained"),
-    [
-        ("data=mnist budget.train_images=9", None, 9),
-        ("data=mnist", None, 60_000),
-        ("data=svhn", PART, 4_434),
-    ],
-)
-def test_the_number_of_trained_images(words: str, note: str | None, trained: int) -> None:
-    found = setting.trained_images(run(f"{words} attention=none", 0, note=note).identity)
-    assert found == trained
 
 
 @pytest.mark.parametrize(

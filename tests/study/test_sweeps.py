@@ -156,10 +156,6 @@ def test_a_bug_in_one_run_shows_its_traceback_and_leaves_the_others_alone(ran: l
     ]
 
 
-def test_a_single_run_fails_in_one_line(ran: list[int], program: Program) -> None:
-    assert program("capsexp", "seed=1") == (1, [], ["error: the training of seed 1 diverged"])
-
-
 @pytest.mark.parametrize(
     ("seed", "code", "line"),
     [
@@ -180,13 +176,28 @@ def test_a_wrong_choice_stops_a_sweep_before_its_first_run(ran: list[int], progr
     assert error.startswith("error: model=capsnett: no such choice; did you mean capsnet?")
 
 
-@pytest.mark.parametrize("launcher", ["submitit_slurm", "ray"])
-def test_a_launcher_that_is_not_installed(launcher: str, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("group", "plugin", "extra"),
+    [("launcher", "submitit_slurm", "cluster"), ("launcher", "ray", "cluster"), ("sweeper", "optuna", "optuna")],
+)
+def test_a_plugin_that_is_not_installed(
+    group: str, plugin: str, extra: str, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Plugins.instance()  # finds those that are, once and for all
-    monkeypatch.delitem(ConfigStore.instance().repo["hydra"]["launcher"], f"{launcher}.yaml", raising=False)
-    code, _, errors = program("capsexp", "-m", f"hydra/launcher={launcher}", "seed=0,1")
+    monkeypatch.delitem(ConfigStore.instance().repo["hydra"][group], f"{plugin}.yaml", raising=False)
+    code, _, errors = program("capsexp", "-m", f"hydra/{group}={plugin}", "protocol=heldout", "seed=0,1")
     assert code == 2
-    assert errors == [f"error: hydra/launcher={launcher}: not installed; pip install 'capsexp[cluster]' brings it"]
+    assert errors == [f"error: hydra/{group}={plugin}: not installed; pip install 'capsexp[{extra}]' brings it"]
+
+
+def test_only_the_runs_of_a_sweep_wait_for_another_process(
+    ran: list[int], program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(execute, "wait_until_free", lambda config: waited.append(config.seed))
+    for words in (("seed=9",), ("-m", "seed=7,8")):
+        program("capsexp", *words)
+    assert waited == [7, 8]
 
 
 def test_a_key_of_hydras_own(program: Program) -> None:
@@ -220,16 +231,6 @@ def test_nothing_is_optimised_on_the_test_set_or_minimised(
 def test_an_optimising_sweeper_gets_errors_raised(job: Job) -> None:
     with pytest.raises(RunError, match="diverged"):
         job("protocol=heldout", "seed=1")
-
-
-def test_optuna_that_is_not_installed(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    Plugins.instance()
-    monkeypatch.delitem(ConfigStore.instance().repo["hydra"]["sweeper"], "optuna.yaml", raising=False)
-    code, _, errors = program("capsexp", "-m", "hydra/sweeper=optuna", "protocol=heldout", "seed=0,1")
-    assert (code, errors) == (
-        2,
-        ["error: hydra/sweeper=optuna: not installed; pip install 'capsexp[optuna]' brings it"],
-    )
 
 
 @pytest.mark.slow

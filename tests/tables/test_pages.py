@@ -108,7 +108,10 @@ def test_two_precisions_of_the_whole_training_are_told_apart() -> None:
 def test_failed_runs_are_counted() -> None:
     found = [*runs(PLAIN, [99.7, 99.8, 99.9, 99.8]), run(PLAIN, 4, failed=True), run(CBAM, 0, failed=True)]
     text = printed(study(), found)
-    assert cells(text, "A")["maximum"] == "99.80 ± 0.08 (4), failed (1 of 5)"
+    assert [cells(text, "A")[name] for name in ("maximum", "verdict")] == [
+        "99.80 ± 0.08 (4), failed (1 of 5)",
+        "reproduced",
+    ]
     assert cells(text, "B")["maximum"] == "failed (1 of 1)"
     assert cells(text, "A", "First epoch to the maximum")["first epoch"].endswith(", failed (1 of 5)")
 
@@ -156,9 +159,7 @@ def test_costs() -> None:
         row("B", CBAM, parameters="6.9"),
         measures=["parameters", "memory", "inference"],
     )
-    found = runs(PLAIN, [99.0, 99.0])
-    quiet = [dataclasses.replace(one, provenance={**one.provenance, "load": 1.0, "threads": 2}) for one in found]
-    text = printed(made, quiet)
+    text = printed(made, runs(PLAIN, [99.0, 99.0], load=1.0, threads=2))
     assert cells(text, "A", "Cost") == {
         **{"network": "A", "published parameters": "6.8M", "parameters": "6,804,224", "verdict": "equal"},
         **{"published ms / 128 images": "2.5", "ms / 128 images": "128.00 ± 0.00 (2)", "published MB": "not reported"},
@@ -166,7 +167,8 @@ def test_costs() -> None:
     }
     counted = cells(text, "B", "Cost")  # without a run
     assert (counted["parameters"], counted["verdict"], counted["s / epoch"]) == ("6,812,788", "different", "")
-    assert cells(printed(made, found), "A", "Cost")["device"] == "NVIDIA H200"
+    for load, device in ((9.0, "NVIDIA H200, loaded"), (None, "NVIDIA H200")):
+        assert cells(printed(made, runs(PLAIN, [99.0, 99.0], load=load, threads=2)), "A", "Cost")["device"] == device
 
 
 def test_the_mean_of_the_first_five_epochs() -> None:

@@ -27,6 +27,8 @@ NEAR = [98.9, 99.0, 99.1]  # s = 0.1
 WHOLE = [*runs(PLAIN, NEAR), *runs(CBAM, [99.4, 99.5, 99.6])]
 SHORT = f"{CBAM} budget.epochs=2"
 TRAINING = "all 250 epochs, bf16"
+SHORTER = [row("C", f"{PLAIN} routing.iterations=1 budget.epochs=2"), row("D", f"{SHORT} routing.iterations=1")]
+SHORT_RUNS = [one for shorter in SHORTER for one in runs(shorter.run or "", NEAR)]
 
 
 README = (ROOT / "README.md").read_text()
@@ -48,14 +50,8 @@ def reference(number: str, title: str, page: str = "tables/made_table1") -> str:
 
 
 def test_numbers_of_a_readme_are_filled_from_the_claims_that_they_name(tmp_path: Path) -> None:
-    rows = [
-        *study().rows,
-        row("C", f"{PLAIN} routing.iterations=1 budget.epochs=2"),
-        row("D", f"{SHORT} routing.iterations=1"),
-    ]
     claims = [claim(text="B is better (Table 1)", claimed="-0.10"), claim(text="shorter", pairs=[["C", "D"]])]
-    short = [*runs(rows[2].run or "", NEAR), *runs(rows[3].run or "", NEAR)]
-    made = [results(study(*rows, claims=claims), [*WHOLE, *short])]
+    made = [results(study(*study().rows, *SHORTER, claims=claims), [*WHOLE, *SHORT_RUNS])]
     text = "By {}, printed {}, on {}; of {} claims, {} after whole training, {} after shorter, {}.\n"
     called = "contradicted; no gain of that size"
     titles = [*(f"B is better: {field}" for field in (f"measured; {called}", "claimed", f"verdict; {called}"))]
@@ -260,16 +256,13 @@ def test_the_whole_training_of_another_experiment_is_not_the_papers() -> None:
 
 
 def test_the_answer_tells_counts_whole_and_shorter_trainings_apart() -> None:
-    third = row("C", f"{PLAIN} routing.iterations=1 budget.epochs=2")
-    fourth = row("D", f"{SHORT} routing.iterations=1")
     claims = [
         claim(),
         claim("relative", measure="parameters"),
         claim(text="Shorter", pairs=[["C", "D"]]),
         claim("difference", "", measure="accuracy", pairs=[], untested="No network."),
     ]
-    found = [*WHOLE, *runs(third.run or "", NEAR), *runs(fourth.run or "", NEAR)]
-    made = results(study(*study().rows, third, fourth, claims=claims), found)
+    made = results(study(*study().rows, *SHORTER, claims=claims), [*WHOLE, *SHORT_RUNS])
     assert summary.answer([made]) == [
         "Of 4 claims, 3 are tested. Verdicts are those after correction for all claims of a source with as long a "
         "training.",
@@ -280,7 +273,7 @@ def test_the_answer_tells_counts_whole_and_shorter_trainings_apart() -> None:
         "after shorter training accuracies are lower, and even their order can differ.",
     ]
     assert summary.answer([results(study(claims=claims[:1]), [])]) == ["No claim has been tested yet."]
-    shorter = [results(study(third, fourth, claims=claims[2:3]), found[6:])]
+    shorter = [results(study(*SHORTER, claims=claims[2:3]), SHORT_RUNS)]
     assert summary.answer(shorter)[-1].startswith("No training was as long as a paper's; ")
 
 

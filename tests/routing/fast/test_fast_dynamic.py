@@ -52,7 +52,6 @@ def _threads() -> Iterator[None]:
 
 def made(name: str, kind: torch.dtype = torch.float64, **options: Any) -> tuple[CapsuleLayer, Tensor]:
     """A layer and its children."""
-    torch.manual_seed(0)
     batch, side, types, child, kernel, stride, count, pose, structure = SHAPES[name]
     routing = DynamicRouting(count, pose, **options)
     routing.squash_constant = 0.7

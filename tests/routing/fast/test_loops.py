@@ -46,7 +46,6 @@ def _three_threads() -> Iterator[None]:
 
 def made(name: str) -> tuple[Tensor, Tensor, Tensor, tuple[int, int]]:
     """Children, matrices and parents in float64; kernel and stride."""
-    torch.manual_seed(0)
     batch, side, types, pose, kernel, stride, parents, rows, columns = SHAPES[name]
     places = (side - kernel) // stride + 1
     children = torch.randn(batch, side, side, types, pose, dtype=torch.float64)
@@ -92,7 +91,6 @@ def test_em_without_votes_equals_the_procedure(iterations: int, density: str, mo
 
 
 def test_a_gradient_by_activations_may_have_any_strides() -> None:
-    torch.manual_seed(0)
     layer = ConvCapsules(4, 3, 4, 4, 3, 1, EMRouting(3, 4, iterations=2)).double()
     children = torch.randn(2, 5, 5, 4, 4, dtype=torch.float64), torch.rand(2, 5, 5, 4, dtype=torch.float64)
     found = []

@@ -24,7 +24,6 @@ COMBINATIONS = [
 
 def inputs(shape: tuple[int, ...], kind: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
     """Poses, matrices, and the gradient by the parents."""
-    torch.manual_seed(0)
     batch, children, child_pose, parents, pose = shape
     poses = torch.randn(batch, children, child_pose, dtype=kind, requires_grad=True)
     weight = torch.randn(children, parents, pose, child_pose, dtype=kind, requires_grad=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from support import raising
 from torch import Tensor
 
 from capsexp.errors import RunError
@@ -35,7 +36,6 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def layer_of(name: str) -> ConvCapsules:
-    torch.manual_seed(0)
     layer = ConvCapsules(3, 5, 4, 4, kernel=3, stride=2, routing=ROUTINGS[name]())
     fast.enable(layer)
     return layer
@@ -67,10 +67,6 @@ def wrong(operation: Callable[..., object], which: Callable[..., bool]) -> Calla
         return result
 
     return act
-
-
-def raising(*_: object) -> object:
-    raise MemoryError("out of shared memory")
 
 
 def test_a_capture_takes_the_path_of_the_eager_steps_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +114,11 @@ def test_a_fault_ends_in_the_references_numbers(
 ) -> None:
     module, forward, backward = OPERATIONS[name]
     operation = backward if fault == "backward" else forward
-    planted = raising if fault == "raises" else wrong(getattr(module, operation), lambda *_: True)
+    planted = (
+        raising(MemoryError("out of shared memory"))
+        if fault == "raises"
+        else wrong(getattr(module, operation), lambda *_: True)
+    )
     monkeypatch.setattr(module, operation, planted)
     layer = layer_of(name)
     with caplog.at_level(logging.WARNING, "capsexp"):
@@ -160,9 +160,7 @@ def test_a_proof_changes_no_parameter_no_random_number_and_works_in_evaluation()
 
 
 def test_a_device_that_can_not_go_on_is_an_error_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def poisoned(*_: object) -> object:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
-
-    monkeypatch.setattr(inverted, "inverted_forward", poisoned)
+    poisoned = RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
+    monkeypatch.setattr(inverted, "inverted_forward", raising(poisoned))
     with pytest.raises(RunError, match=r"illegal memory access.*trainer\.routing=reference"):
         routed(layer_of("inverted"))
