@@ -238,6 +238,7 @@ def _different_settings(a: Line, b: Line) -> str:
     """budget.epochs differs: 2 of 250 epochs, bf16, and all 250 epochs, bf16. Nothing for one setting."""
     if a.setting == b.setting:
         return ""
-    words, others = ({*line.setting.overrides} if line.setting else set() for line in (a, b))
+    settings = [line.setting for line in (a, b)]
+    words, others = ({*s.overrides, f"optim.epochs={s.paper_epochs}"} if s else set() for s in settings)
     keys = sorted({word.partition("=")[0] for word in words ^ others}) or ["data.note"]
     return f"{' and '.join(keys)} {'differ' if len(keys) > 1 else 'differs'}: {a.setting}, and {b.setting}"

@@ -5,6 +5,7 @@ which only some pairs or rows can be compared is measured on those.
 """
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
@@ -53,6 +54,7 @@ class MeasuredClaim:
     last: Measured | None = None  # of accuracies, the effect in the last epoch
     runs: int = 0
     unlearned: int = 0  # of these
+    failed: int = 0  # further ones, without a result
     p_value: float | None = None  # of the test that decides
     adjusted: float | None = None  # by Holm's method, over the source's claims of one training level
     size: Size | None = None  # whether the effect is as large as printed, where a size is claimed
@@ -144,11 +146,12 @@ def measure_claim(
         for one in group.best
         if claim.measure in one.run.measures
     ]
+    failed = Counter((one.setting, one.row.name) for one in groups for run in one.runs if run.state == "failed")
     comparable: dict[tuple[Setting, str], dict[str, list[Best]]] = {}
     for name, one in measured:
         if (machine := one.run.machine(claim.measure)) is not None:
             comparable.setdefault((one.run.setting, machine), {}).setdefault(name, []).append(one)
-    candidates = [_compare(result, selection, *place, by_row, pools) for place, by_row in comparable.items()]
+    candidates = [_compare(result, selection, *place, by_row, failed, pools) for place, by_row in comparable.items()]
     if ranked := [(order, one) for order, one in filter(None, candidates)]:
         return max(ranked, key=lambda candidate: candidate[0])[1]
     if missing := [name for name in claim.compared if name not in dict(measured)]:
@@ -156,9 +159,14 @@ def measure_claim(
     return replace(result, verdict="open", reason=_why_incomparable(claim, [one.run for _, one in measured]))
 
 
+def _is_bounded(claim: Claim, runs: Sequence[Run]) -> bool:
+    """Whether some first epochs are lower bounds: to leave these runs out would select by what is measured."""
+    return claim.measure in EPOCHS and any(run.censored for run in runs)
+
+
 def _why_incomparable(claim: Claim, runs: Sequence[Run]) -> str:
     """Why no two of a claim's rows can be compared, all of which have runs."""
-    if claim.measure in EPOCHS and any(run.censored for run in runs):
+    if _is_bounded(claim, runs):
         return "still rising in the last epoch"
     if claim.measure in TIMES and any(run.busy for run in runs):
         return "times were measured on a busy machine only"
@@ -176,18 +184,17 @@ def _compare(
     setting: Setting,
     machine: str,
     best: Mapping[str, Sequence[Best]],
+    failed: Mapping[tuple[Setting | None, str], int],
     pools: Pools,
 ) -> tuple[tuple[Any, ...], MeasuredClaim] | None:
-    """The claim in one setting, and how good that setting is; None where no pair, or not two rows, can be compared."""
+    """The claim in one setting, and how good that setting is; None where nothing can be compared."""
     claim = result.claim
     by_row = {name: [one.run for one in of_row] for name, of_row in best.items()}
-    rising = {name for name, runs in by_row.items() if claim.measure in EPOCHS and any(run.censored for run in runs)}
-    compared = [name for name in by_row if name not in rising]
-    single = {name for name in compared if len(by_row[name]) == 1}
-    weights = _weights(claim, [name for name in compared if name not in single]) or _weights(claim, compared)
-    if not weights:
-        return None
+    single = {name for name, runs in by_row.items() if len(runs) == 1}
+    weights = _weights(claim, by_row.keys() - single) or _weights(claim, by_row)
     used = [run for name in weights for run in by_row[name]]
+    if not used or _is_bounded(claim, used):
+        return None
     at, ratio = (used[0].dataset, setting, "paper"), _is_ratio(claim)
     pool = pools.pool(at, claim.measure, machine, ratio)
     values = {
@@ -205,8 +212,8 @@ def _compare(
     images = _images(claim, [*terms.values()], [by_row[name] for name in terms]) if known and drawn else 0.0
     means = {name: mean(of_row) for name, of_row in values.items()}
     part = _part(claim, means)
-    left_out = {"still rising in the last epoch": rising, "one run each": single - weights.keys()}
-    notes = [f"without {_listed(sorted(names))} ({why})" for why, names in left_out.items() if names]
+    left_out = sorted(single - weights.keys())
+    notes = [f"without {_listed(left_out)} (one run each)"] if left_out else []
     notes += [f"{name} unstable, by its own spread" for name in weights if networks[name] <= pool.unstable]
     enough = not setting.reduced(claim.measure)  # then more training says nothing more of the claim, but more seeds do
     trained = 1.0 if enough else setting.fraction
@@ -224,6 +231,7 @@ def _compare(
         last=_last(claim, by_row, weights),
         runs=len(used),
         unlearned=sum(run.learned is False for run in used),
+        failed=sum(failed[setting, name] for name in weights),
     )
     if not known:
         return order, result

@@ -17,7 +17,7 @@ from capsexp.study.studies import Row, Study
 COLUMNS = ["name", "accuracy", "seed"]
 
 #: Of no run of this package, so that no number of theirs meets one of ours in a mean or a claim.
-SETTING = Setting(None, None, None, 1.0, "run by other code", "")
+SETTING = Setting(None, None, None, 1.0, "run by other code", "", 0)
 
 
 def runs(study: Study) -> list[tuple[str, Run]]:

@@ -268,8 +268,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _variance(values: Sequence[float], floor: float) -> Spread | None:
-    """v_k and n_k − 1; None for a single value."""
-    if len(values) < 2:
+    """v_k and n_k − 1; None for a single value, and for equal ones without a floor: rounding can make them equal."""
+    if len({*values}) < 2 and not (floor and len(values) > 1):
         return None
     centre, degrees = mean(values), len(values) - 1
     return Spread(max(sum((value - centre) ** 2 for value in values) / degrees, floor), degrees)

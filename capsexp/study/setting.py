@@ -20,9 +20,9 @@ class Setting:
     width: float  # fraction of the network's channels
     note: str | None  # which the data files are, where they aren't the published ones
     precision: str
+    paper_epochs: int  # of the paper's training
     fraction: float = field(compare=False, default=1.0)  # of the paper's training: epochs × images × channels
     same_start: bool = field(compare=False, default=True)  # its first five epochs are those of the paper's training
-    paper_epochs: int = field(compare=False, default=0)  # of the paper's training
 
     @classmethod
     def of(cls, identity: Json) -> "Setting":

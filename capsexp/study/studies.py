@@ -252,8 +252,9 @@ def _problems(study: Study) -> Iterator[tuple[bool, str]]:
         unknown = set(row.published) - set(study.measures)
         yield bool(unknown), f"{where}.published: {', '.join(unknown)} is not among the study's measures"
         for measure, text in row.published.items():
-            neither = published_number(text) is None and text not in REASONS
-            yield neither, f"{where}.published.{measure}={text}: must be a number or one of {', '.join(REASONS)}"
+            number, reasons = published_number(text), ", ".join(REASONS)
+            wrong = number.value <= 0 if number else text not in REASONS
+            yield wrong, f"{where}.published.{measure}={text}: must be a number above 0 or one of {reasons}"
         others = rows - {row.name}
         yield row.reading_of not in (None, *others), f"{where}.reading_of={row.reading_of}: no such row"
         yield row.run is not None and row.elsewhere is not None, f"{where}: has run or elsewhere, not both"

@@ -158,11 +158,12 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
     p_value = f"{_probability(one.p_value)}{corrected}" if one.p_value is not None else ""
     runs = plural(one.runs, "run") if one.runs else ""
     unlearned = f"{one.unlearned} didn't learn" if one.unlearned else ""
+    failed = f"{one.failed} failed" if one.failed else ""
     counted = "a count, no run" if one.measured and not one.runs else ""
     precision = one.setting.precision if one.setting else ""
     reason = f"no runs of {one.reason}" if one.verdict == "not run" and one.reason else one.reason
     needed = f"{one.seeds} seeds per network would decide it" if one.seeds else ""
-    parts = [runs, unlearned, counted, training(one) if one.runs else one.so_far, precision, reason, needed]
+    parts = [runs, unlearned, failed, counted, training(one) if one.runs else one.so_far, precision, reason, needed]
     return ClaimTexts(claimed, printed, measured, answers(one), p_value, ", ".join(filter(None, parts)))
 
 

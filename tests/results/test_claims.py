@@ -110,6 +110,13 @@ def test_the_ceiling_is_above_the_first_row_of_a_pair() -> None:
     assert measured(study(claims=[claim(claimed="+0.8")]), found).verdict == "supported"
 
 
+def test_whole_trainings_of_another_length_are_another_setting() -> None:
+    found = [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.5))]
+    made = study(claims=[claim()])
+    shorter = [one for words in (PLAIN, CBAM) for one in runs(f"{words} optim.epochs=7", [98.7, 99.0, 99.3])]
+    assert measured(made, [*found, *shorter]) == measured(made, found)
+
+
 def test_rows_on_different_data_have_no_common_spread() -> None:
     other = PLAIN.replace("mnist", "fashion_mnist")
     found = [*runs(PLAIN, SPREAD), *runs(other, moved(SPREAD, 5))]
@@ -170,7 +177,13 @@ def test_first_epochs_are_compared_by_their_logarithms() -> None:
 
 def test_a_maximum_in_the_last_epoch_is_not_compared() -> None:
     found = [run(PLAIN, 0, [1.0, 9.0]), run(CBAM, 0, [9.0, 1.0]), run(CBAM, 1, [9.0, 1.0])]
-    one = measured(study(claims=[claim("relative", "decrease", measure="first_epoch")]), found)
+    saved = claim("relative", "decrease", measure="first_epoch")
+    one = measured(study(claims=[saved]), found)
+    assert (one.verdict, one.reason, one.measured) == ("open", "still rising in the last epoch", None)
+    pairs = [["A", "B"], ["A", "C"]]  # A and B alone would be selected by what is measured
+    curves = {PLAIN: [1.0, 9.0, 1.0], CBAM: [9.0, 1.0, 1.0], OTHER: [1.0, 2.0, 9.0]}
+    found = [run(words, seed, curve) for words, curve in curves.items() for seed in (0, 1)]
+    one = measured(study(*ROWS, claims=[dataclasses.replace(saved, pairs=pairs)]), found)
     assert (one.verdict, one.reason, one.measured) == ("open", "still rising in the last epoch", None)
 
 

@@ -93,7 +93,11 @@ def test_the_first_epochs_of_a_whole_training_are_a_shorter_one_of_its_seed(tmp_
     """Where a network has several seeds of that length, and this one has none; its learning rate has no steps."""
     curve = [10 + epoch / 5 for epoch in range(250)]
     short = [run(f"{CBAM} budget.epochs=2", seed, [1.0, 2.0]) for seed in (0, 1)]
-    whole = [run(PLAIN, 0, curve), run(CBAM, 0, curve), run(f"{PLAIN} optim=tsai_sgd", 0, [*curve, *[60.0] * 100])]
+    whole = [
+        run(PLAIN, 0, curve, learned=True, chance_accuracy=9.8),
+        run(CBAM, 0, curve),
+        run(f"{PLAIN} optim=tsai_sgd", 0, [*curve, *[60.0] * 100]),
+    ]
     alone = run(f"{CBAM} budget.epochs=3", 0, [1.0, 2.0, 3.0])
     held = [run(f"{CBAM} budget.epochs=4 protocol=heldout", seed, [1.0, 2.0, 3.0, 4.0]) for seed in (0, 1)]
     write(tmp_path, [*short, *whole, alone, *held])
@@ -103,6 +107,7 @@ def test_the_first_epochs_of_a_whole_training_are_a_shorter_one_of_its_seed(tmp_
     assert part.name == f"first 2 epochs of {whole[0].key}"
     assert [part.measures[name] for name in ("accuracy", "first_epoch", "last")] == [10.2, 2, 10.2]
     assert [*part.curve] == [10.0, 10.2]
+    assert part.learned is False
     made = results(study(), [*short, *whole])
     assert part.setting == line_of(made, "B", main=False).setting
     assert sum(not one.part for one in found) == 8

@@ -310,6 +310,14 @@ def test_a_true_effect_is_found_and_its_size_is_not_called_another(seeds: int, p
     assert sizes["within"] / 1_000 >= 0.95
 
 
+def test_equal_values_without_a_floor_tell_no_spread() -> None:
+    """Numbers of other code are rounded, and their test images not known."""
+    found = made([99.6, 99.6], [99.7, 99.8])
+    assert (found.own.keys(), found.unstable) == ({"1"}, frozenset())
+    assert found.spread([99.6, 99.6], 0.0, {"0"}) == found.spread([99.6], 0.0, {"0"})
+    assert made([99.6, 99.6]).spread([99.7, 99.7], 0.0, {"x"}) is None
+
+
 def test_scipy_is_imported_when_it_is_needed() -> None:
     program = "import sys, capsexp.results.statistics; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0

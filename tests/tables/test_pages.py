@@ -106,7 +106,7 @@ def test_two_precisions_of_the_whole_training_are_told_apart() -> None:
 
 
 def test_failed_runs_are_counted() -> None:
-    found = [*runs(PLAIN, [99.7, 99.8, 99.9, 99.8]), run(PLAIN, 4, failed=True), run(CBAM, 0, failed=True)]
+    found = [*runs(PLAIN, [99.7, 99.8, 99.9, 99.8]), run(PLAIN, 4, failed=True), run(CBAM, 3, failed=True)]
     text = printed(study(), found)
     assert [cells(text, "A")[name] for name in ("maximum", "verdict")] == [
         "99.80 ± 0.08 (4), failed (1 of 5)",
@@ -114,6 +114,7 @@ def test_failed_runs_are_counted() -> None:
     ]
     assert cells(text, "B")["maximum"] == "failed (1 of 1)"
     assert cells(text, "A", "First epoch to the maximum")["first epoch"].endswith(", failed (1 of 5)")
+    assert told(study(claims=[claim()]), [*found, *runs(CBAM, NEAR)])[5].startswith("7 runs, 2 failed, all 250 epochs")
 
 
 def test_runs_that_did_not_learn_count_and_are_named() -> None:
