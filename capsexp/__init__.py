@@ -25,7 +25,7 @@ Fraction = Annotated[float, Gt(0), Le(1)]  # of a whole, never none of it
 Log = Callable[[str], None]
 
 
-def load(path: Path | str, device: str = "cpu") -> "CapsuleModule":
+def load(path: Path | str, device: str = "cpu", config_dir: Path | str | None = None) -> "CapsuleModule":
     """A trained network in evaluation mode: pixels between 0 and 1, [B, channels, H, W] -> scores and class capsules.
 
     Its `network` takes normalised pixels; its `decoder`, if there is one, reconstructs images.
@@ -34,9 +34,13 @@ def load(path: Path | str, device: str = "cpu") -> "CapsuleModule":
         path: a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a checkpoint, or "sample": a CapsNet
             with CBAM, trained on the package's sample of MNIST (`capsexp/data/mnist_sample.md`).
         device: of the network.
+        config_dir: the folder of configuration files of one's own with which it was trained (--config-dir).
 
-    Raises InputError for a file that isn't a checkpoint of this capsexp, or a damaged one.
+    Raises InputError for a file that isn't a checkpoint of this capsexp, or a damaged one, and for no such folder.
     """
+    from capsexp.config import searchpath
     from capsexp.run.restore import restore  # imports Hydra and Lightning, which nothing else of a library needs
 
+    if config_dir is not None:
+        searchpath.use(str(config_dir))
     return restore(Path(path), device).module

@@ -13,6 +13,7 @@ from capsexp import models
 from capsexp.models import CapsNet, DACapsNet, DynamicCapsNet, EMCapsNet, InvertedCapsNet
 from capsexp.nn import Attention, Prediction, Routing
 from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
+from capsexp.routing.fast import convolution, loops, proof
 from capsexp.run.build import count_parameters
 from capsexp.run.restore import restore
 
@@ -138,6 +139,34 @@ def test_torch_exports_every_network(name: str) -> None:
         exported = torch.export.export(network, (images,), dynamic_shapes=batch).module()
         for some in (images, torch.cat([images, images.flip(0)])):
             torch.testing.assert_close(exported(some)[0], network(some).scores)
+
+
+@pytest.mark.parametrize("name", sorted({*NETWORKS} - {"ResNet18"}))
+def test_images_that_are_not_square_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="takes square images, not 36×48"):
+        getattr(models, name)((3, 36, 48), 10)
+
+
+@pytest.mark.parametrize("name", ["CapsNet", "EMCapsNet", "InvertedCapsNet"])
+def test_a_network_that_is_traced_has_no_fast_paths(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled, exported, traced and transformed by torch.func; before and after, the paths are used."""
+    for module in (loops, proof, convolution):
+        monkeypatch.setattr(module, "WORTHWHILE", 0)
+    monkeypatch.setattr(proof, "_found", {})
+    convolution._transform.cache_clear()
+    network, images = small(name)
+    expected = network(images).scores
+    fast.enable(network)
+    exported = torch.export.export(network, (images,), dynamic_shapes=({0: torch.export.Dim("batch")},)).module()
+    compiled = torch.compile(network, backend="eager", fullgraph=True)
+    traced = torch.jit.trace(network, images, check_trace=False)
+    weights = dict(network.named_parameters())
+    torch.func.grad(lambda one: torch.func.functional_call(network, one, (images,)).scores.sum())(weights)
+    for found in (exported(images)[0], compiled(images).scores, traced(images)[0]):
+        torch.testing.assert_close(found, expected)
+    network.train()(images)
+    assert fast.paths(network) not in ("reference", "stored votes")
+    assert proof.failures() == []
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -142,7 +142,7 @@ def by_hydra(overrides: Sequence[str], own_part: bool = False) -> DictConfig:
         with initialize_config_dir(str(CONF), version_base="1.3"):
             return compose("config", [*overrides, *searchpath.as_overrides()], return_hydra_config=own_part)
     finally:
-        instance.hydra = running
+        GlobalHydra.instance().hydra = running  # Hydra's context has put another instance in place of the first
 
 
 def plain(config: DictConfig) -> dict[str, Any]:

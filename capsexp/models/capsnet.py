@@ -11,7 +11,7 @@
 from torch import Tensor, nn
 
 from capsexp import Count, Fraction, Positive
-from capsexp.models.parts import cbam, convolved, scaled
+from capsexp.models.parts import cbam, convolved, scaled, square
 from capsexp.nn.attention import Attention, CapsAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.primary import PrimaryCapsules
@@ -54,7 +54,7 @@ class CapsNet(nn.Module):
         feature_scale: Positive = 1.0,
     ) -> None:
         super().__init__()
-        inputs, size, _ = image_shape
+        inputs, size = square(image_shape)
         channels, types = scaled(channels, width), scaled(capsule_types, width)
         positions = convolved(convolved(size, kernel), kernel, stride=2)
         self.convolution = nn.Conv2d(inputs, channels, kernel)

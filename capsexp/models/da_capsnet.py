@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from capsexp import Count, Fraction, Positive
-from capsexp.models.parts import cbam, convolved, initialise_as_keras, scaled
+from capsexp.models.parts import cbam, convolved, initialise_as_keras, scaled, square
 from capsexp.nn.attention import Attention, Axis, AxisAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.precision import at_least_float32
@@ -67,7 +67,7 @@ class DACapsNet(nn.Module):
         squash_constant: Positive = 0.5,
     ) -> None:
         super().__init__()
-        inputs, size, _ = image_shape
+        inputs, size = square(image_shape)
         second = second_kernel or (3 if size > 28 else 2)
         first, child = scaled(channels, width), scaled(2 * channels, width)
         pooled = convolved(convolved(convolved(size, 3), 3), 2, stride=2)

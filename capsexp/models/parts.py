@@ -14,6 +14,14 @@ def scaled(channels: int, width: float) -> int:
     return max(1, round(channels * width))
 
 
+def square(image_shape: tuple[int, int, int]) -> tuple[int, int]:
+    """The channels of images, and their side in pixels; raises ValueError for images that are not square."""
+    channels, height, width = image_shape
+    if height != width:
+        raise ValueError(f"takes square images, not {height}×{width}")
+    return channels, height
+
+
 def convolved(size: int, kernel: int, stride: int = 1, padding: int = 0) -> int:
     """The side length in pixels after a convolution; raises ValueError when the kernel doesn't fit."""
     if size + 2 * padding < kernel:
@@ -45,7 +53,7 @@ def make_backbone(
         stem: channels of the residual blocks' first half.
         kernel, stride, padding, norm: of the one convolution.
     """
-    inputs, size, _ = image_shape
+    inputs, size = square(image_shape)
     if kind == "simple":
         return SimpleBackbone(inputs, channels, kernel, stride, padding, norm), convolved(size, kernel, stride, padding)
     return ResNetBackbone(inputs, stem, channels), convolved(size, 3, stride=2, padding=1)

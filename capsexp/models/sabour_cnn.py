@@ -19,7 +19,7 @@ from annotated_types import Ge, Lt
 from torch import nn
 
 from capsexp import Fraction
-from capsexp.models.parts import ConvolutionalNetwork, first_attention, scaled
+from capsexp.models.parts import ConvolutionalNetwork, first_attention, scaled, square
 from capsexp.nn.attention import Attention
 
 
@@ -42,7 +42,7 @@ class SabourCNN(ConvolutionalNetwork):
         dropout: Annotated[float, Ge(0), Lt(1)] = 0.5,
     ) -> None:
         super().__init__()
-        inputs, size, _ = image_shape
+        inputs, size = square(image_shape)
         wide, narrow, hidden, last = (scaled(channels, width) for channels in (256, 128, 328, 192))
         self.layers = nn.Sequential(
             nn.Conv2d(inputs, wide, 5, padding=2),

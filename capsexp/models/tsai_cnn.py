@@ -21,7 +21,7 @@ from typing import Literal
 from torch import nn
 
 from capsexp import Count, Fraction
-from capsexp.models.parts import ConvolutionalNetwork, convolved, first_attention, scaled
+from capsexp.models.parts import ConvolutionalNetwork, convolved, first_attention, scaled, square
 from capsexp.nn.attention import Attention
 
 
@@ -44,7 +44,7 @@ class TsaiCNN(ConvolutionalNetwork):
         channels: Count = 1024,
     ) -> None:
         super().__init__()
-        inputs, size, _ = image_shape
+        inputs, size = square(image_shape)
         channels = scaled(channels, width)
         size = convolved(size, 3, stride=2, padding=1)
         for _ in range(2):
@@ -86,7 +86,7 @@ class TsaiMultiCNN(ConvolutionalNetwork):
         head: Literal["pooled", "connected"] = "pooled",
     ) -> None:
         super().__init__()
-        inputs, size, _ = image_shape
+        inputs, size = square(image_shape)
         channels, hidden = scaled(channels, width), scaled(hidden, width)
         size = convolved(convolved(convolved(size, 3, stride=2, padding=1), 3, stride=2), 3)
         # A linear map of every position, as a convolution of 1×1; its mean over the positions is Table 12's pooling.

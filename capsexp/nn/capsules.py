@@ -72,10 +72,19 @@ class LinearCapsules(CapsuleLayer):
         return Capsules(self.attention(self.matrices(grouped)).flatten(1, 2), activations)
 
     def numbered(self, children: Capsules) -> Capsules:
-        """[B, I, C] as they are, [B, H, W, I, C] -> [B, all children, C], in their order; activations likewise."""
+        """[B, I, C] as they are, [B, H, W, I, C] -> [B, all children, C], in their order; activations likewise.
+
+        Raises ValueError for a grid that has neither I children nor I at each position.
+        """
         poses, activations = children
         if poses.ndim == 3:
             return children
+        places = poses.shape[1] * poses.shape[2]
+        if places > 1 and self.group not in (poses.shape[3], places * poses.shape[3]):
+            grid = "×".join(map(str, poses.shape[1:4]))
+            raise ValueError(
+                f"has matrices for {self.group} children, not for a grid of {grid}: another size of images"
+            )
         if self.types_first:
             poses, activations = poses.movedim(3, 1), None if activations is None else activations.movedim(3, 1)
         return Capsules(poses.flatten(1, 3), None if activations is None else activations.flatten(1))

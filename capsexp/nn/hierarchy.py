@@ -16,7 +16,8 @@ class Hierarchy(nn.Module):
     time, from the poses that its children and its parents had after the iteration before (tsai, Fig. 3).
 
     Args:
-        layers: from the lowest to the class capsules, all with the same routing procedure.
+        layers: from the lowest to the class capsules, all with the same routing procedure. Where they route
+            concurrently, none of them is called as a whole: forward hooks on them don't run.
     """
 
     def __init__(self, layers: Iterable[CapsuleLayer]) -> None:

@@ -9,11 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from capsexp import Count, UnitInterval
+from capsexp.nn.precision import at_least_float32, full_precision
 
 
 def multi_hot(labels: Tensor, classes: int) -> Tensor:
-    """Labels [B], or multi-hot labels [B, J] -> multi-hot labels [B, J], int64."""
-    return labels if labels.ndim == 2 else nn.functional.one_hot(labels, classes)
+    """Labels [B] or [B, 1], or multi-hot labels [B, J] -> multi-hot labels [B, J], int64.
+
+    Raises RuntimeError for other shapes, and for numbers that are no class's.
+    """
+    return labels if labels.shape[1:] == (classes,) else nn.functional.one_hot(labels.reshape(len(labels)), classes)
 
 
 class MultilabelLoss(nn.Module):
@@ -77,7 +81,7 @@ class SpreadLoss(nn.Module):
         margin = self.first + (self.last - self.first) * (self.steps_done / self.steps_in_all).clamp(max=1)
         if self.training:
             self.steps_done += 1
-        targets = nn.functional.one_hot(labels, scores.shape[1]).to(scores.dtype)
+        targets = nn.functional.one_hot(labels.reshape(len(labels)), scores.shape[1]).to(scores.dtype)
         target = (targets * scores).sum(dim=1, keepdim=True)
         others = (margin - (target - scores)).relu().square()
         return ((1 - targets) * others).sum(dim=1).mean()
@@ -116,8 +120,9 @@ class BinaryCrossEntropyLoss(MultilabelLoss):
         targets = multi_hot(labels, scores.shape[1]).to(scores.dtype)
         if self.logits:
             return nn.functional.binary_cross_entropy_with_logits(scores, targets)
-        # In float32 a length can be 1 + 1e-7, for which torch raises.
-        return nn.functional.binary_cross_entropy(scores.clamp(0, 1), targets)
+        # In float32 a length can be 1 + 1e-7, for which torch raises, as it does under autocast on a GPU.
+        with full_precision(scores):
+            return nn.functional.binary_cross_entropy(at_least_float32(scores).clamp(0, 1), targets.to(scores.dtype))
 
 
 def reconstruction_loss(drawn: Tensor, images: Tensor) -> Tensor:
@@ -125,4 +130,4 @@ def reconstruction_loss(drawn: Tensor, images: Tensor) -> Tensor:
 
     Sabour et al. 2017 weigh it with 0.0005; as a mean over 784 pixels that is 0.392.
     """
-    return (drawn - images).square().flatten(1).sum(dim=1).mean()
+    return (drawn - images.reshape(drawn.shape)).square().flatten(1).sum(dim=1).mean()

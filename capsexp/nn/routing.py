@@ -42,7 +42,7 @@ class Routing(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         #: Over the parents: logits -> the routing coefficients of each iteration, [..., I, J]. Forward hooks on this
-        #: module observe them.
+        #: module observe them, but for the fast paths, which don't call it.
         self.softmax = nn.Softmax(dim=-1)
 
     def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 import pytest
+from hydra import compose, initialize_config_dir
 
 from capsexp.config.compose import by_hydra, composed, plain
+from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError
 from capsexp.study import studies
 
@@ -40,6 +42,12 @@ def test_every_run_of_every_study() -> None:
     assert len(commands) > 100
     for words in commands:
         assert_same(words)
+
+
+def test_hydra_goes_on_for_a_caller_that_uses_it() -> None:
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        by_hydra(["seed=3"])
+        assert compose("config", ["seed=4"]).seed == 4
 
 
 def test_a_caller_may_change_what_it_gets() -> None:

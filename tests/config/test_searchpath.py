@@ -16,6 +16,7 @@ import pytest
 import torch
 from support import ROOT, Program, composed_config, folders, refused, train
 
+import capsexp
 from capsexp.config import searchpath
 from capsexp.config.compose import composed
 from capsexp.errors import InputError
@@ -365,8 +366,10 @@ def test_a_checkpoint_alone_makes_no_class(checkpoints: Checkpoints, monkeypatch
     line = "model._target_=mine.networks.SmallCapsNet: no file of conf/model names this class"
     assert refused(restore, checkpoints.whole).endswith(f"{line}; {remedy}")
     assert not [name for name in sys.modules if name.startswith("mine.networks")]
-    forget(monkeypatch, checkpoints.folder / "mine" / "conf")
-    assert type(restore(checkpoints.whole).module.network).__name__ == "SmallCapsNet"
+    forget(monkeypatch)
+    loaded = capsexp.load(checkpoints.whole, config_dir=checkpoints.folder / "mine" / "conf")
+    assert type(loaded.network).__name__ == "SmallCapsNet"
+    assert refused(lambda: capsexp.load("sample", config_dir="/nowhere")) == "--config-dir=/nowhere: no such folder"
 
 
 @pytest.mark.parametrize("target", ["harmful.Net", "mine.harmful.Net", "mine.digits.Inverted"])
@@ -440,6 +443,7 @@ def test_the_documentation_with_an_installed_wheel(installed: bool, tmp_path: Pa
         subprocess.run([sys.executable, "-m", "pip", "wheel", *offline, source], check=True, env=strict)
     wheels = (tmp_path / "wheels").iterdir()
     subprocess.run([environment / "bin" / "pip", "install", "-q", "--no-deps", *wheels], check=True)
+    assert (site / "capsexp" / "py.typed").exists()  # else its annotations are not used
     package = tmp_path / "empty"
     package.mkdir()
     if not installed:

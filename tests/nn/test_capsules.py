@@ -29,6 +29,15 @@ def test_the_order_in_which_the_children_of_a_grid_are_numbered(types_first: boo
     assert present[0, number] == activations[0, 0, 1, 2]
 
 
+def test_a_grid_of_another_size_is_refused_where_the_matrices_belong_to_places() -> None:
+    poses = torch.randn(1, 4, 6, 4, 6)  # four times as many places as 2 × 3
+    layer = LinearCapsules(2 * 3 * 4, 5, 6, 7, DynamicRouting(5, 7), types_first=True)
+    with pytest.raises(ValueError, match="has matrices for 24 children, not for a grid of 4×6×4"):
+        layer(Capsules(poses))
+    shared = LinearCapsules(4, 5, 6, 7, DynamicRouting(5, 7))
+    assert shared(Capsules(poses)).poses.shape == (1, 5, 7)
+
+
 def test_the_decoders_input_is_the_chosen_capsule_at_its_place() -> None:
     poses = torch.randn(2, 10, 16)
     decoder = Decoder((1, 28, 28), 10)

@@ -42,7 +42,8 @@ def test_spread_loss_by_hand() -> None:
     loss = SpreadLoss(first=0.5, last=0.5, steps=1)
     first = (0.5 - 0.4) ** 2  # 0.5 − 0.8 is below 0
     second = (0.5 + 0.1) ** 2 + (0.5 + 0.4) ** 2
-    assert loss(SCORES, LABELS).item() == pytest.approx((first + second) / 2)
+    for labels in (LABELS, LABELS[:, None]):
+        assert loss(SCORES, labels).item() == pytest.approx((first + second) / 2)
 
 
 def test_the_spread_losss_margin_grows_in_training_only() -> None:

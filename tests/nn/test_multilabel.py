@@ -27,7 +27,11 @@ def test_binary_cross_entropy_by_hand() -> None:
 @pytest.mark.parametrize("loss", [BinaryCrossEntropyLoss(), BinaryCrossEntropyLoss(logits=False), MarginLoss()])
 def test_a_label_equals_its_multi_hot_label(loss: BinaryCrossEntropyLoss | MarginLoss) -> None:
     scores = torch.rand(2, 3)
-    assert torch.equal(loss(scores, CLASSES), loss(scores, AS_SETS))
+    for labels in (CLASSES, CLASSES[:, None]):
+        assert torch.equal(loss(scores, labels), loss(scores, AS_SETS))
+    for labels in (AS_SETS[:, :2], AS_SETS[:1, :2]):  # of two classes
+        with pytest.raises(RuntimeError):
+            loss(scores[: len(labels)], labels)
 
 
 def test_margin_loss_of_multi_hot_labels_by_hand() -> None:

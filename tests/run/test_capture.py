@@ -264,7 +264,7 @@ def test_the_network_is_unchanged() -> None:
 def test_the_network_is_unchanged_when_it_fails() -> None:
     network, pixels = made(NETWORKS["capsnet"][0])
     network.train()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(ValueError, match="has matrices for 108 children"):
         capture(network, pixels[:, :, :20])
     assert network.training
     assert isinstance(network.classes, FastLayer)

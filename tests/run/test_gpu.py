@@ -11,6 +11,7 @@ from support import ROOT, composed_config, folders, interrupt_after, numbers
 
 from capsexp.config.schema import Preprocess
 from capsexp.data.loader import Batch, TrainingLoader, moved
+from capsexp.nn import BinaryCrossEntropyLoss, MarginLoss, SpreadLoss
 from capsexp.routing.fast import proof
 from capsexp.run import records
 from capsexp.run.build import build
@@ -177,6 +178,16 @@ def test_no_step_waits_for_the_gpu(options: str) -> None:
                 metrics.update(*step(batch), batch.labels)
         finally:
             torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("loss", [MarginLoss(), SpreadLoss(), BinaryCrossEntropyLoss(logits=False)])
+def test_a_loss_of_presences_is_taken_under_autocast(loss: torch.nn.Module) -> None:
+    """By a loop of one's own, which doesn't leave the region of autocast for it."""
+    scores = torch.rand(4, 10, device="cuda", requires_grad=True)
+    with torch.autocast("cuda", torch.bfloat16):
+        loss.cuda()(scores, torch.arange(4, device="cuda")).backward()
+    assert scores.grad is not None
+    assert scores.grad.isfinite().all()
 
 
 def test_an_epoch_of_training_images_does_not_synchronise() -> None:

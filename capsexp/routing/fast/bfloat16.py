@@ -16,6 +16,7 @@ from torch.nn import functional
 from capsexp.nn.matrices import TransformationMatrices
 from capsexp.nn.precision import full_precision
 from capsexp.routing.fast.loops import instructions
+from capsexp.routing.fast.votes import is_plain
 
 #: What `path` of a layer says.
 PATH = "bfloat16 in float32"
@@ -43,6 +44,8 @@ def is_faster_in_bfloat16(device: torch.device) -> bool:
 def is_slow(factor: Tensor) -> bool:
     """Whether autocast makes its product one of bfloat16, on a CPU that takes more time for it."""
     if factor.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or factor.dtype == torch.float64:
+        return False
+    if not is_plain(factor):
         return False
     return torch.get_autocast_dtype("cpu") == torch.bfloat16 and not is_faster_in_bfloat16(factor.device)
 

@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from capsexp.nn.precision import full_precision
 from capsexp.routing.fast import bfloat16, proof
+from capsexp.routing.fast.votes import is_plain
 
 log = logging.getLogger("capsexp")
 
@@ -50,6 +51,8 @@ class FastConv2d(nn.Conv2d):
 
     def _applies(self, maps: Tensor) -> bool:
         """Whether it computes what the transform does, on this device and in this type, and is large enough."""
+        if not is_plain(maps):
+            return False
         kernel, stride, padding, sizes = self.kernel_size, self.stride, self.padding, maps.shape[-2:]
         if isinstance(padding, str) or any(one != other for one, other in (kernel, stride, padding, sizes)):
             return False
@@ -117,7 +120,7 @@ def _transform(points: int) -> tuple[Tensor, Tensor]:
 
 
 class _Convolution(torch.autograd.Function):
-    """[B, C, H, H] and [O, C, k, k] -> [B, O, H', H'], channels last. The products are complex, their parts apart."""
+    """[B, C, H, H] and [O, C, k, k] -> [B, O, H', H']. The products are complex, their parts apart."""
 
     @staticmethod
     def forward(ctx: Any, maps: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
@@ -137,7 +140,9 @@ class _Convolution(torch.autograd.Function):
         output = of_outputs.mT @ product.view(len(of_outputs), -1)
         ctx.save_for_backward(x, w, of_maps, of_weight, of_outputs)
         ctx.sizes = stride, padding, size, kernel
-        return output.view(side, side, batch, outputs).permute(2, 3, 0, 1).contiguous(memory_format=torch.channels_last)
+        plain = maps.is_contiguous() and weight.is_contiguous()  # then torch's output is so, too
+        kind = torch.contiguous_format if plain else torch.channels_last
+        return output.view(side, side, batch, outputs).permute(2, 3, 0, 1).contiguous(memory_format=kind)
 
     @staticmethod
     @once_differentiable

@@ -9,12 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from capsexp.nn.attention import AxisAttention, CapsAttention
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.routing import Capsules
 from capsexp.routing.fast import proof
 from capsexp.routing.fast.bfloat16 import computed
-from capsexp.routing.fast.votes import FastRouting, LazyVotes, factor, places_of
+from capsexp.routing.fast.votes import FastRouting, LazyVotes, factor, is_plain, places_of
 
 #: Max vote elements per chunk of images on a CPU. More no longer stay in its cache between two passes over them.
 MAX_CHUNK = 2**20
@@ -39,9 +40,14 @@ class FastLayer(CapsuleLayer):
 
     def applies(self, votes: LazyVotes) -> bool:
         """Whether the routing takes these in place of votes, with the same result."""
-        plain = isinstance(self.attention, nn.Identity)
+        plain = isinstance(self.attention, nn.Identity) and is_plain(votes.poses)
         applies = plain and isinstance(self.routing, FastRouting) and self.routing.applies(votes)
         return applies and proof.holds(self, votes)
+
+    @property
+    def is_per_image(self) -> bool:
+        """Whether its attention is known to give the same for a part of a batch, and twice."""
+        return isinstance(self.attention, nn.Identity | CapsAttention | AxisAttention)
 
     def votes(self, children: Capsules) -> Capsules:
         """Votes for this layer's own routing only."""
@@ -64,8 +70,8 @@ class FastLayer(CapsuleLayer):
             children: [B, ...].
         """
         lazy = self.lazy_votes(children)
-        chunked = isinstance(self.routing, FastRouting) and self.routing.chunked
-        if not chunked or children.poses.is_meta or self.applies(lazy):
+        chunked = isinstance(self.routing, FastRouting) and self.routing.chunked and self.is_per_image
+        if not chunked or children.poses.is_meta or not is_plain(children.poses) or self.applies(lazy):
             return route(children)
         chunk, kept = _limits(children.poses.device)
         batch, images = len(children.poses), max(1, chunk // lazy.elements)
@@ -127,8 +133,8 @@ class FastHierarchy(Hierarchy):
 
     def forward(self, primary: Capsules) -> Capsules:
         """The primary capsules -> the class capsules, poses [B, J, D]."""
-        lowest = self.layers[0]
-        if isinstance(lowest, FastLayer) and lowest.routing.concurrent:
+        lowest, *_ = layers = [layer for layer in self.layers if isinstance(layer, FastLayer)]
+        if lowest.routing.concurrent and all(layer.is_per_image for layer in layers):
             return lowest.in_chunks(super().forward, primary)
         return super().forward(primary)
 

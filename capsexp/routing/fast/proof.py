@@ -72,6 +72,9 @@ def _failure(layer: CapsuleLayer, votes: LazyVotes, images: int, factors: torch.
     try:
         with torch.inference_mode(False), torch.enable_grad():
             quick = copy.deepcopy(layer)
+            for module in quick.modules():  # a user's hooks see no random children
+                module._forward_hooks.clear()
+                module._forward_pre_hooks.clear()
             quick.routing.iterations = min(ITERATIONS, layer.routing.iterations)
             slow = copy.deepcopy(quick)
             fast.disable(slow)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from capsexp.nn.routing import Routing
 
@@ -47,6 +47,16 @@ def places_of(grid: Tensor, kernel: int, stride: int) -> tuple[int, int]:
     """H' and W', the numbers of positions of a kernel on a grid [B, H, W, ...]."""
     height, width = ((side - kernel) // stride + 1 for side in grid.shape[1:3])
     return height, width
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether it is computed now and as it is: not compiled, exported, traced or transformed by torch.func.
+
+    There a fast path would be traced with what it reads, or fail.
+    """
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    transformed = torch._C._are_functorch_transforms_active()  # no public function tells it
+    return type(tensor) in (Tensor, nn.Parameter) and not (traced or transformed)
 
 
 def factor(tensor: Tensor) -> Tensor:

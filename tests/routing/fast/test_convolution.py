@@ -46,6 +46,18 @@ def test_numbers_and_gradients_are_the_convolutions(
         assert (one - other).norm() < 1e-5 * other.norm()
 
 
+def test_the_output_has_the_memory_format_of_the_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolution, "WORTHWHILE", 0.0)
+    layer, maps = nn.Conv2d(3, 4, 5), torch.rand(2, 3, 9, 9)
+    for own, given in ((False, False), (True, False), (False, True)):
+        layer.to(memory_format=torch.channels_last if own else torch.contiguous_format)
+        read = maps.contiguous(memory_format=torch.channels_last if given else torch.contiguous_format)
+        fast.disable(layer)
+        expected = layer(read)
+        assert transformed(layer, read)
+        assert layer(read).stride() == expected.stride()
+
+
 def by_transform(output: torch.Tensor) -> bool:
     """Whether it is the transform's, without or with a bias."""
     last = output.grad_fn

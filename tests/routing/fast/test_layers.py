@@ -6,11 +6,11 @@ import dataclasses
 import pytest
 import torch
 from support import composed_config, differentiated
-from torch import Tensor
+from torch import Tensor, nn
 
 from capsexp.models import CapsNet, InvertedCapsNet
 from capsexp.nn import Capsules, ConvCapsules, LinearCapsules
-from capsexp.routing import DynamicRouting, InvertedRouting, fast
+from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
 from capsexp.routing.fast import layers, loops
 from capsexp.routing.fast.votes import LazyVotes
 from capsexp.run.build import build
@@ -54,6 +54,23 @@ def test_votes_above_the_limit_are_not_kept_for_the_backward_pass(
             network(torch.rand(8, 1, 28, 28)).scores.sum()
         kept[way] = sum(saved)
     assert kept["fast"] < kept["reference"] / 5
+
+
+@pytest.mark.parametrize("attention", [nn.Dropout(0.5), nn.BatchNorm3d(1)])
+def test_an_attention_of_ones_own_sees_the_whole_batch_once(
+    attention: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "MAX_CHUNK", 1)
+    monkeypatch.setattr(layers, "MAX_KEPT", 1)
+    layer = LinearCapsules(20, 5, 4, 8, EMRouting(5, 8), attention=attention)
+    children = Capsules(torch.randn(6, 20, 4), torch.rand(6, 20))
+    found = []
+    for switch in (fast.disable, fast.enable):
+        switch(layer)
+        torch.manual_seed(3)
+        parents = layer(children).poses
+        found.append([parents, *torch.autograd.grad(parents.square().sum(), layer.matrices.weight)])
+    torch.testing.assert_close(*found)
 
 
 def test_enable_and_disable_switch_every_layer_and_routing_and_no_parameter() -> None:

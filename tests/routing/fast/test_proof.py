@@ -99,6 +99,16 @@ def test_a_right_path_is_used_and_proved_once(name: str, monkeypatch: pytest.Mon
     assert len(proofs) == 1  # on a CPU, whatever the number of images
 
 
+def test_hooks_see_no_random_children() -> None:
+    layer, seen = layer_of("em"), []
+    layer.register_forward_hook(lambda module, inputs, output: seen.append(len(output.poses)))
+    layer.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0].poses)))
+    layer.routing.softmax.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    routed(layer)
+    assert seen == [3, 3]
+    assert proof.failures() == []
+
+
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_a_right_path_is_used_for_a_single_image(name: str) -> None:
     layer = layer_of(name)
