@@ -137,7 +137,7 @@ def _run(words: list[str]) -> int:
         return DONE
     rest = [word for word in words if word not in options.overrides]  # for Hydra, overrides must stand together
     overrides = [*searchpath.as_overrides(), *map(compose.for_hydra, options.overrides)]
-    sys.argv[1:] = [*rest, *overrides]
+    sys.argv[1:] = [*overrides, *rest]  # --info would take an override for its value
     logging.raiseExceptions = False  # no traceback for a log line that Hydra can't write to a closed pipe
     try:
         with _returned_by_hydra() as returned:

@@ -1,6 +1,7 @@
 """Arguments, exit codes and one-line errors of all commands."""
 
 import argparse
+import io
 import os
 import re
 import shutil
@@ -31,6 +32,8 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
     words = sys.argv[1:]
     if "TORCHELASTIC_RUN_ID" in os.environ and os.environ["RANK"] != "0":
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the first of torchrun's processes prints
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # for terminals of other encodings than UTF-8
     try:
         if sys.platform == "win32":
             raise InputError("commands run on Linux, macOS and WSL; on Windows itself, networks can be imported")

@@ -58,7 +58,9 @@ def test_help_on_a_choice(program: Program) -> None:
 
 
 def test_info_and_the_composed_configuration(program: Program) -> None:
-    assert "Defaults List" in process("-m", "capsexp", "--info").stdout  # leaves Hydra's log changed in its process
+    assert (
+        "Defaults List" in process("-m", "capsexp", "seed=1", "--info").stdout
+    )  # leaves Hydra's log changed in its process
     code, lines, _ = program("capsexp", "attention=cbam", "--cfg", "job", "routing.iterations=5")  # in any order
     assert code == 0
     assert yaml.safe_load("\n".join(lines))["routing"]["iterations"] == 5

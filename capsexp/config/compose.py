@@ -193,7 +193,9 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
         return _explained_of_composition(error, overrides)
     if isinstance(error, OmegaConfBaseException):
         return InputError(f"{error.full_key or 'configuration'}: {first_line(error)}")
-    if isinstance(error, HydraException) or (isinstance(error, ValueError) and "Config group override" in str(error)):
+    if isinstance(error, HydraException) or (
+        isinstance(error, ValueError) and re.match("Config group override|Only one of", str(error))
+    ):
         return InputError(first_line(error))
     if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark):
         return InputError(f"{mark.name}: line {mark.line + 1}: {error.problem}")

@@ -275,6 +275,9 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
 #: without a number of iterations count as with several.
 _NEEDS: list[tuple[tuple[str, ...], str, Callable[[Config], bool]]] = [
     (("attention.cbam_reduction", "attention.cbam_momentum"), "attention.cbam=true", lambda c: c.attention.cbam),
+    (("preprocess.flip",), "data.flips=true", lambda c: c.data.flips),
+    (("data.flips",), "preprocess.flip=true", lambda c: c.preprocess.flip),
+    (("data.mean", "data.std"), "preprocess.normalize=true", lambda c: c.preprocess.normalize),
     (("optim.factor",), "optim.schedule=plateau or steps", lambda c: c.optim.schedule in ("plateau", "steps")),
     (("optim.patience",), "optim.schedule=plateau", lambda c: c.optim.schedule == "plateau"),
     (
@@ -296,7 +299,7 @@ _NEEDS: list[tuple[tuple[str, ...], str, Callable[[Config], bool]]] = [
 
 
 def without_effect(config: Config, overrides: Sequence[str]) -> list[str]:
-    """A line for each typed option that changes the run's key and nothing else."""
+    """A line for each typed option that changes no number of the run."""
     return [
         f"{word}: no effect without {needed}"
         for word in overrides

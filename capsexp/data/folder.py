@@ -14,7 +14,7 @@ import hashlib
 import os
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, partial
@@ -208,14 +208,19 @@ def _in_classes(folder: Path) -> Files:
     """The files in the class folders of a folder, without hidden ones; raises InputError where there are none."""
     found: Files = []
     for name in sorted(_subfolders(folder)):
-        walked = os.walk(folder / name, followlinks=True)
-        files = sorted(os.path.join(place, file) for place, _, files in walked for file in files if file[0] != ".")
+        files = sorted(_files(folder / name))
         if not files:
             raise InputError(f"{folder / name}: a class without images")
         found += [(name, Path(file)) for file in files]
     if not found:
         raise InputError(f"{folder}: has no class folders")
     return found
+
+
+def _files(folder: Path) -> Iterator[str]:
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if name[0] != "."]
+        yield from (os.path.join(place, name) for name in names if name[0] != ".")
 
 
 def _subfolders(path: Path) -> set[str]:

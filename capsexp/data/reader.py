@@ -115,6 +115,8 @@ def decoding(path: Path) -> Iterator[None]:
         yield
     except (InputError, MemoryError):
         raise
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        raise InputError(f"{error.filename or path}: can't be read ({error.strerror})") from error
     except Exception as error:
         raise InputError(f"{path}: can't be read, truncated or damaged: {first_line(error)}{REMEDY}") from error
 

@@ -54,6 +54,7 @@ class RowRun:
             and typed.train_images in (None, setting.train_images)
             and typed.test_images in (None, setting.test_images)
             and typed.width in (1, setting.width)
+            and typed.note in (None, setting.note)  # of one's own images
         )
 
 

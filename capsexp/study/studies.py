@@ -21,6 +21,7 @@ from capsexp.config.checks import check_dataclass, nearest
 from capsexp.config.compose import composed, explained
 from capsexp.config.schema import Config, check
 from capsexp.config.searchpath import choices
+from capsexp.data import source
 from capsexp.errors import InputError, first_line
 from capsexp.run import records
 
@@ -212,8 +213,10 @@ def config_of(overrides: tuple[str, ...]) -> Config:
 
 
 def identity(overrides: tuple[str, ...]) -> records.Json:
-    """What a command line trains, whatever its precision and the state of the data; raises InputError."""
-    return records.identity(config_of(overrides), "", None)
+    """What a command line trains, whatever its precision and the state of published data; raises InputError."""
+    config = config_of(overrides)
+    found = source.identify(config.data, lambda line: None) if config.data.path else None  # one's own: which these are
+    return records.identity(config, "", found.note if found else None, found.unlisted if found else None)
 
 
 @cache

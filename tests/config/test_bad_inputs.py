@@ -299,6 +299,7 @@ BAD_COMMANDS = [
     ("capsexp -m hydra/launchr=ray seed=0,1", "hydra/launchr: no such group; did you mean hydra/launcher?"),
     ("capsexp hydra/foo=bar seed=1", "hydra/foo: no such group"),
     ("capsexp logger=[wandb] logger.wandb.projct=x", "logger.wandb.projct: no such key; did you mean project?"),
+    ("capsexp -m seed=0,1 --cfg=job", "Only one of --run, --multirun, --cfg, --info and"),
     ("capsexp -m tables", "tables: a command stands first: capsexp tables …"),
     ("scripts/reproduce_tables.py --seed=3", "unrecognized arguments: --seed=3; keys are written seed=3"),
     ("scripts/reproduce_tables.py --seeds=0", "argument --seeds: 0: must be an integer of at least 1"),
@@ -341,6 +342,7 @@ MORE_COMMANDS = [
     ("scripts/report.py jiao", "jiao: no such study"),
     ("scripts/prepare_data.py mnist --root={files}/none --no-download", "put train-images-idx3-ubyte"),
     ("scripts/prepare_data.py mnist --root=", "data.root=: must be a folder"),
+    ("scripts/prepare_data.py mnist data.root={files}/none --no-download", "/none/MNIST/raw"),
     # evaluate, inspect, figures
     ("capsexp.evaluate {run} --robustness=yes", "argument --robustness: ignored explicit argument"),
     ("capsexp.evaluate {run} budget.test_images=5000", "budget.test_images=5000: mnist_sample has 1,000"),

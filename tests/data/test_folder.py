@@ -1,5 +1,6 @@
 """Somebody's own images: class folders and .npz files, their split, size, channels and identity."""
 
+import dataclasses
 import os
 import shutil
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from data_formats import pixels
 from numpy.typing import NDArray
 from PIL import Image
@@ -15,6 +17,7 @@ from support import TINY, composed_config, folders, refused
 from capsexp.config import compose
 from capsexp.config.schema import Data
 from capsexp.data.folder import pictures
+from capsexp.data.module import CapsuleData
 from capsexp.data.source import ImageSet, identify, load, normalization
 from capsexp.errors import InputError
 from capsexp.evaluate.evaluation import evaluate
@@ -22,6 +25,9 @@ from capsexp.run import records
 from capsexp.run.execute import run
 from capsexp.run.plan import plan
 from capsexp.run.restore import restore
+from capsexp.study import studies
+from capsexp.study.selection import RowRun
+from capsexp.study.setting import Setting
 
 GREY, COLOUR = (8, 8), (8, 8, 3)
 
@@ -66,6 +72,32 @@ def test_a_tenth_is_drawn_for_the_test_by_a_constant_seed(photos: Path) -> None:
     assert values(load(data(photos)))[1] == test
     assert values(load(data(photos, "data.reader.split_seed=1")))[1] != test
     assert len(values(load(data(photos, "data.reader.test_fraction=0.5")))[1]) == 10
+
+
+def test_a_part_of_the_images_is_of_all_classes(photos: Path) -> None:
+    config = composed_config(
+        "data=folder", f"data.path={photos}", "data.size=8", "budget.train_images=8", "optim.batch_size=4"
+    )
+    whole = CapsuleData(load(config.data), config)
+    whole.place(torch.device("cpu"))
+    assert 0 < int(whole.train[1].sum()) < len(whole.train[1]) == 8
+    again = CapsuleData(load(config.data), dataclasses.replace(config, seed=1))
+    again.place(torch.device("cpu"))
+    assert torch.equal(again.train[0], whole.train[0])
+
+
+def test_hidden_folders_are_left_out(photos: Path) -> None:
+    before = identify(data(photos)).checksum
+    numbered(photos / "ant" / ".ipynb_checkpoints", 50, 3)
+    assert identify(data(photos)).checksum == before
+
+
+def test_runs_of_other_images_are_not_taken_for_these(photos: Path) -> None:
+    words = ("data=folder", f"data.path={photos}", "data.size=28")
+    trained = studies.identity(words)
+    assert RowRun("A", words, True).admits(Setting.of(trained))
+    (photos / "ant" / "009.png").rename(photos / "bee" / "009.png")
+    assert not RowRun("A", words, True).admits(Setting.of(trained))
 
 
 def test_a_given_split_is_kept_and_validation_images_are_training_images(tmp_path: Path) -> None:
