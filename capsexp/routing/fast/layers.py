@@ -133,8 +133,9 @@ class FastHierarchy(Hierarchy):
 
     def forward(self, primary: Capsules) -> Capsules:
         """The primary capsules -> the class capsules, poses [B, J, D]."""
-        lowest, *_ = layers = [layer for layer in self.layers if isinstance(layer, FastLayer)]
-        if lowest.routing.concurrent and all(layer.is_per_image for layer in layers):
+        lowest = self.layers[0]
+        per_image = all(isinstance(layer, FastLayer) and layer.is_per_image for layer in self.layers)
+        if isinstance(lowest, FastLayer) and lowest.routing.concurrent and per_image:
             return lowest.in_chunks(super().forward, primary)
         return super().forward(primary)
 
