@@ -129,6 +129,11 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
     with _in_errors(unusable):
         trained = _trained(header, local, keys)
     config = _evaluated(trained, checked, keys)
+    if "data" in keys and config.data.path and header.config["data"].get("class_names"):
+        names, others = _own_images(header.config["data"], {})["class_names"], config.data.class_names
+        if names != others:
+            listed = f"{', '.join(others)}; the network was trained on {', '.join(names)}"
+            raise InputError(f"data.path={config.data.path}: has the classes {listed}")
     if config.trainer.threads is not None:
         torch.set_num_threads(config.trainer.threads)
     configured, precision = find_device(config)

@@ -331,6 +331,11 @@ def test_a_run_from_images_to_evaluation(photos: Path, tmp_path: Path) -> None:
     evaluation = evaluate(restored)
     assert evaluation.accuracy == record.max_accuracy
     assert list(evaluation.classes.index) == ["ant", "bee"]
+    others = shutil.copytree(moved, tmp_path / "others")
+    (others / "bee").rename(others / "cow")
+    words = ("data=folder", f"data.path={others}", f"data.size={record.config['data']['size']}")
+    line = refused(lambda: restore(folder, overrides=words))
+    assert line.endswith("others: has the classes ant, cow; the network was trained on ant, bee")
     without = restore(folder)
     assert without.config.data.class_names == ["ant", "bee"]
     with pytest.raises(InputError, match=r"^data.path: missing"):
