@@ -3,7 +3,7 @@
 import sys
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.callbacks import Callback, Checkpoint
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -22,8 +22,11 @@ from capsexp.run.module import CapsuleModule
 from capsexp.run.records import epoch_seconds
 
 
-class EpochLines(Callback):
-    """A line on the training images, and one per epoch: loss, accuracy, the maximum so far, seconds, time left."""
+class EpochLines(Checkpoint):
+    """A line on the training images, and one per epoch: loss, accuracy, the maximum so far, seconds, time left.
+
+    A Checkpoint, since Lightning calls those last: an interruption after an epoch's line doesn't lose it.
+    """
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Prints how much is trained: the images of an epoch can be fewer than the data set has."""

@@ -9,7 +9,9 @@ from support import TINY, composed_config
 
 from capsexp.data.loader import BatchGroups, DeviceLoader
 from capsexp.errors import duration
+from capsexp.run import progress
 from capsexp.run.build import build
+from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import plan
 from capsexp.run.progress import make_progress
@@ -40,3 +42,15 @@ def test_a_run_prints_how_much_it_trains(
 )
 def test_durations_are_in_the_unit_that_says_most(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_an_epoch_whose_line_is_printed_is_kept(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(line: str) -> None:
+        if line.startswith("epoch 2/3"):
+            raise KeyboardInterrupt
+
+    config = composed_config(*tiny, "logger=tensorboard", "trainer.progress=lines")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(progress, "print_line", interrupted)
+        run(config)
+    assert run(config).provenance["resumed_after_epochs"] == [2]
