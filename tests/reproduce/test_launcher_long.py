@@ -65,7 +65,7 @@ def test_memory_and_open_files_are_flat(launchers: int, tmp_path: Path) -> None:
     outputs = [path.read_text() for path in sorted(tmp_path.glob("output*"))]
     assert [process.returncode for process in processes] == [0] * launchers, outputs
     assert len(records_in(tmp_path)) == MANY
-    trained = [path.read_text().count(": on cpu in") for path in tmp_path.glob("logs/*/output.txt")]
+    trained = [path.read_text().count("\ntrains ") for path in tmp_path.glob("logs/*/output.txt")]
     assert trained == [1] * MANY
     for output in outputs:
         assert f"{MANY} of {MANY} runs finished" in output
