@@ -123,11 +123,12 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """`paths.results=DIR`, as runs have it, is `--results=DIR` where there is that option."""
-        if self.get_default("results") is not None:
-            words = sys.argv[1:] if args is None else args
-            args = [re.sub(r"^paths\.results=", "--results=", word) for word in words]
-        return super().parse_known_args(args, namespace)
+        """`paths.results=DIR` and `data.root=DIR`, as runs have them, are --results and --root where these exist."""
+        words, there = sys.argv[1:] if args is None else args, {action.dest for action in self._actions}
+        for key, option in (("paths.results", "results"), ("data.root", "root")):
+            if option in there:
+                words = [re.sub(rf"^{re.escape(key)}=", f"--{option}=", word) for word in words]
+        return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Raises InputError."""

@@ -145,3 +145,12 @@ def test_a_line_is_broken_between_words_on_a_terminal_only(
     print_line(line)
     whole, *parts = capsys.readouterr().out.splitlines()
     assert (whole, " ".join(parts), len(parts)) == (line, line, 2)
+
+
+def test_what_a_terminals_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding="latin-1"))
+    monkeypatch.setattr(sys, "argv", ["capsexp"])
+    with pytest.raises(SystemExit):
+        end_with(lambda words: print("−1"))
+    assert printed.getvalue() == rb"\u22121" + b"\n"

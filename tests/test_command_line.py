@@ -58,9 +58,8 @@ def test_help_on_a_choice(program: Program) -> None:
 
 
 def test_info_and_the_composed_configuration(program: Program) -> None:
-    assert (
-        "Defaults List" in process("-m", "capsexp", "seed=1", "--info").stdout
-    )  # leaves Hydra's log changed in its process
+    described = process("-m", "capsexp", "seed=1", "--info")  # which leaves Hydra's log changed in its process
+    assert "Defaults List" in described.stdout
     code, lines, _ = program("capsexp", "attention=cbam", "--cfg", "job", "routing.iterations=5")  # in any order
     assert code == 0
     assert yaml.safe_load("\n".join(lines))["routing"]["iterations"] == 5
@@ -117,13 +116,13 @@ def test_a_killed_sweep_ends_in_one_line_and_the_same_command_continues(
     tiny: tuple[str, ...], tmp_path: Path, program: Program
 ) -> None:
     sweep = ("-m", *tiny, "budget.epochs=9", "seed=0,1")
-    process = begun("-m", "capsexp", *sweep)
-    assert process.stdout is not None
-    while "epoch 2/9" not in (line := process.stdout.readline()):
+    started = begun("-m", "capsexp", *sweep)
+    assert started.stdout is not None
+    while "epoch 2/9" not in (line := started.stdout.readline()):
         assert line, "the sweep ended before its second epoch"
-    process.terminate()
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    started.terminate()
+    _, errors = started.communicate(timeout=60)
+    assert started.returncode == 130
     assert errors.splitlines() == [
         "interrupted: the same command continues after the last whole epoch, if there is one"
     ]

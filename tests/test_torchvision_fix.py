@@ -12,7 +12,6 @@ def python(code: str) -> str:
 def test_torchvision_can_be_imported():
     code = """
 import sys
-
 from capsexp.torchvision_fix import install
 install(); install()
 assert "torch" not in sys.modules

@@ -4,7 +4,6 @@ Prints a line for each set. Exit code 2 if one of them can't be used.
 """
 
 import argparse
-import re
 import sys
 
 from capsexp.cli import Parser, end_with
@@ -18,8 +17,7 @@ from capsexp.errors import DONE, WRONG_INPUT, InputError
 
 def main(arguments: list[str] | None = None) -> int:
     """Checks the data sets; the exit code."""
-    words = sys.argv[1:] if arguments is None else arguments
-    options = _parser().parse_args([re.sub(r"^data\.root=", "--root=", word) for word in words])
+    options = _parser().parse_args(arguments)
     code = DONE
     for name in options.names or _names():
         try:

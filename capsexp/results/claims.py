@@ -184,7 +184,7 @@ def _compare(
     setting: Setting,
     machine: str,
     best: Mapping[str, Sequence[Best]],
-    failed: Mapping[tuple[Setting | None, str], int],
+    failed: Counter[tuple[Setting | None, str]],
     pools: Pools,
 ) -> tuple[tuple[Any, ...], MeasuredClaim] | None:
     """The claim in one setting, and how good that setting is; None where nothing can be compared."""

@@ -269,10 +269,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def _variance(values: Sequence[float], floor: float) -> Spread | None:
     """v_k and n_k − 1; None for a single value, and for equal ones without a floor: rounding can make them equal."""
-    if len({*values}) < 2 and not (floor and len(values) > 1):
+    if len(values) < 2:
         return None
     centre, degrees = mean(values), len(values) - 1
-    return Spread(max(sum((value - centre) ** 2 for value in values) / degrees, floor), degrees)
+    variance = max(sum((value - centre) ** 2 for value in values) / degrees, floor)
+    return Spread(variance, degrees) if variance else None
 
 
 def _shared(others: Sequence[Spread]) -> Spread | None:
