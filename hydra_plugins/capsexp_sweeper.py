@@ -38,7 +38,9 @@ class StudySweeper(BasicSweeper):  # type: ignore[misc]
         study = studies.checked(self.config.hydra.runtime.choices.study, self.study)
         typed = [_enumerated(override) for override in overrides if override.key_or_group != "study"]
         seeds = studies.expand(tuple(word for word in typed if selection.key(word) == "seed"))
-        runs = selection.select(study, typed).configs  # raises what is wrong with one, before any of them begins
+        runs = (
+            selection.select(study, typed).blocks[0].configs
+        )  # raises what is wrong with one, before any of them begins
         jobs = dict.fromkeys((*run, *seed) for run in runs for seed in seeds)
         return list(self.split_overrides_to_chunks([list(job) for job in jobs], max_batch_size))
 

@@ -34,6 +34,7 @@ class Version:
     note: str | None
     files: dict[str, str]  # file name -> md5 of the unpacked contents
     images: list[Count] | None = None  # training and test images, where they aren't as many as the published ones
+    first: bool = False  # these are the first of the published ones, and count as so many of them
 
 
 @dataclass(frozen=True)

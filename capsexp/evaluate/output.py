@@ -7,7 +7,7 @@ import pandas as pd
 
 from capsexp.evaluate.evaluation import Evaluation, most_confused
 from capsexp.run.restore import Restored
-from capsexp.tables.pages import Table
+from capsexp.tables.table import Table
 from capsexp.tables.terminal import print_table
 
 MANY = 20  # classes: of more, the ten worst are printed and no matrix

@@ -2,32 +2,24 @@
 
 import math
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, median
 from typing import Literal
 
 from capsexp.config.checks import NAME
 from capsexp.errors import CapsexpError, InputError, first_line, printable
-from capsexp.files import write_file
+from capsexp.results.measures import MEASURES
 from capsexp.results.statistics import ZERO
 from capsexp.run import records
 from capsexp.run.records import REMEDY, Json, Record
-from capsexp.study import studies
-from capsexp.study.setting import Setting, depends_on_length, has_official_test_set, tested_images
-
-#: Measures that depend on the machine: never averaged over two devices; times are also of its threads and other work.
-TIMES = ("seconds", "inference")
-COSTS = ("seconds", "memory", "host", "inference")
-#: Measures of a finished run; of protocol heldout only `accuracy`, of the one test.
-MEASURES = ("accuracy", "last", "first_epoch", "within", "first_five", *COSTS)
+from capsexp.study.identity import Trained, has_official_test_set, tested_images, trained
 
 BATCH = 128  # images, of the inference time
 NEAR = 0.1  # points below the maximum
 
-State = Literal["finished", "failed", "trial"]  # trial: a few steps
+Status = Literal["finished", "failed", "trial"]  # trial: a few steps
 
 ATTENTION = {"cbam": "CBAM", "conv": "Conv", "caps": "Caps"}
 
@@ -38,14 +30,13 @@ class Run:
 
     name: str
     key: str
-    condition: str  # what was trained: studies.condition_of
-    setting: Setting
+    trained: Trained
     protocol: str
     seed: int
-    state: State
+    status: Status
     error: str | None = None
     learned: bool | None = None  # records.has_learned
-    measures: Mapping[str, float]  # of MEASURES, those that it has
+    measures: Mapping[str, float]  # those that it has; of protocol heldout `accuracy` only, of the one test
     selected_by: float | None  # the accuracy by which the best of several runs is selected; None if it failed
     censored: bool = False  # the maximum is in the last epoch, so that `first_epoch` and `within` are lower bounds
     curve: Sequence[float] = ()  # the test accuracy in percent after each epoch
@@ -66,10 +57,12 @@ class Run:
     cores: int | None = None
     load: float | None = None  # of the machine, at its start
     threads: int | None = None
-    versions: Mapping[str, str | None] = field(default_factory=dict)  # of Python and LIBRARIES
-    commit: str | None = None
-    tree: str = ""  # clean, changed or not known
-    part: bool = False  # the first epochs of a longer run
+
+    @property
+    def words(self) -> str:
+        """capsnet mnist, dynamic 3, CBAM."""
+        routing = f", {self.routing} {self.iterations}" if self.iterations is not None else ""
+        return f"{self.network} {self.data}{routing}" + (f", {self.attention}" if self.attention != "none" else "")
 
     @property
     def busy(self) -> bool | None:
@@ -80,9 +73,10 @@ class Run:
         """What the values of a measure must have in common to be compared: of memory the device, of times its cores
         and the threads too, of others nothing; None for a time that isn't known to be one on a quiet machine.
         """
-        if measure in TIMES:
+        shared = MEASURES[measure].machine
+        if shared == "quiet device":
             return f"{self.device}, cores={self.cores}, threads={self.threads}" if self.busy is False else None
-        return self.device if measure in COSTS else ""
+        return self.device if shared else ""
 
 
 def read(results: Path) -> tuple[list[Run], list[str]]:
@@ -92,85 +86,22 @@ def read(results: Path) -> tuple[list[Run], list[str]]:
     """
     if not results.is_dir():
         raise InputError(f"{results}: no such folder; the records are in results/runs")
-    runs, problems = dict[Path, Run](), list[str]()
+    runs, problems = list[Run](), list[str]()
     for path in sorted((results / "runs").glob("*.json")):
         try:
-            runs[path] = read_run(path)
+            runs.append(read_run(path))
         except InputError as error:
             problems.append(printable(str(error)))
-    return [*runs.values(), *_beginnings(runs)], problems
-
-
-def _beginnings(runs: Mapping[Path, Run]) -> Iterator[Run]:
-    """The first epochs of whole trainings, as runs of so many epochs, where a network was trained so with several seeds
-    and these are missing: what a schedule or a loss does in them must not depend on the run's length.
-
-    The records are read again: few are needed, and all of them would fill the memory.
-    """
-    complete = [run for run in runs.values() if run.state == "finished" and run.protocol == "paper"]
-    there = {(run.condition, run.setting, run.seed) for run in complete}
-    seeds = Counter((run.dataset, run.condition, run.setting) for run in distinct(complete))
-    settings = {(dataset, setting) for (dataset, _, setting), count in seeds.items() if count > 1}
-    for path, run in runs.items():
-        if run.state != "finished" or run.protocol != "paper" or run.setting.epochs:
-            continue
-        wanted = [
-            setting.epochs[0]
-            for dataset, setting in settings
-            if setting.epochs
-            and dataset == run.dataset
-            and replace(run.setting, epochs=setting.epochs) == setting
-            and setting.epochs[0] < len(run.curve)
-            and (run.condition, setting, run.seed) not in there
-        ]
-        if wanted and not depends_on_length((record := records.read(path)).identity):
-            yield from (_first(record, epochs) for epochs in wanted)
-
-
-def _first(record: Record, epochs: int) -> Run:
-    """A record's first epochs as a run."""
-    kept = record.epochs[:epochs]
-    maximum, first, last, seconds = records.summary(kept, "test")
-    identity = record.identity | {"budget": record.identity["budget"] | {"epochs": epochs}}
-    part = replace(record, identity=identity, epochs=kept, correct=None, seconds_per_epoch=seconds)
-    chance = record.chance_accuracy
-    learned = record.learned if maximum is None or chance is None else records.has_learned(maximum, chance)
-    part = replace(part, max_accuracy=maximum, first_epoch_to_max=first, last_accuracy=last, learned=learned)
-    name = f"first {epochs} epochs of {record.key}"
-    return replace(run_of(part), name=name, key=name, part=True)
+    return runs, problems
 
 
 def distinct(runs: Iterable[Run]) -> list[Run]:
-    """The finished ones, each training once: of the same under another name of its budget, the one started first."""
-    first: dict[tuple[str, Setting, str, int], Run] = {}
+    """The finished ones; of the same training under two names of its budget, the one started first."""
+    first: dict[tuple[Trained, str, int], Run] = {}
     for run in sorted(runs, key=lambda run: (run.started, run.key)):
-        if run.state == "finished":
-            first.setdefault((run.condition, run.setting, run.protocol, run.seed), run)
+        if run.status == "finished":
+            first.setdefault((run.trained, run.protocol, run.seed), run)
     return [*first.values()]
-
-
-def take_in(folder: Path, results: Path) -> tuple[list[Path], list[Path], list[str]]:
-    """Copies the records of finished runs in `folder`, or in its runs/, to `results`/runs.
-
-    Gives the new files, those that are there and stay (of finished runs), and a line for each file that is refused: no
-    record, under another run's name, or of a failed run. Raises InputError where there is no `folder`.
-    """
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
-    taken, kept, refused = [], [], []
-    for path in sorted([*folder.glob("*.json"), *folder.glob("runs/*.json")]):
-        target = results / "runs" / path.name
-        try:
-            if (run := read_run(path)).selected_by is None:
-                raise InputError(f"{path}: of a failed run ({run.error})")
-            if records.is_finished(target):
-                kept.append(target)
-                continue
-            write_file(target, path.read_bytes())
-            taken.append(target)
-        except InputError as error:
-            refused.append(printable(str(error)))
-    return taken, kept, refused
 
 
 def read_run(path: Path) -> Run:
@@ -197,15 +128,13 @@ def run_of(record: Record) -> Run:
     curves, measures = _curves(columns), Json()
     if finished:
         measures = _paper_measures(record, columns, images) if paper else {"accuracy": record.heldout_accuracy}
-    commits = filter(None, provenance.get("commits") or [provenance.get("commit")])
     return Run(
         name=records.name_of(identity),
         key=record.key,
-        condition=studies.condition_of(identity),
-        setting=Setting.of(identity),
+        trained=trained(identity),
         protocol=identity["protocol"],
         seed=identity["seed"],
-        state="trial" if identity["budget"]["steps"] is not None else record.status,
+        status="trial" if identity["budget"]["steps"] is not None else record.status,
         error=record.error,
         learned=record.learned,
         measures={name: value for name, value in measures.items() if value is not None},
@@ -229,9 +158,6 @@ def run_of(record: Record) -> Run:
         cores=provenance.get("cores"),
         load=provenance.get("load"),
         threads=provenance.get("threads"),
-        versions={"python": provenance.get("python"), **(provenance.get("libraries") or {})},
-        commit=", ".join(dict.fromkeys(commits)) or None,
-        tree={None: "", True: "clean", False: "changed"}[provenance.get("clean_tree")],
     )
 
 

@@ -11,9 +11,7 @@ Spread. Networks of one data set and setting spread alike, but not equally (empi
 
 with d + n_k − 1 degrees of freedom. D and the floor are declared here: the floor of an accuracy is a quarter of the
 variance of a binomial proportion. (The standard deviations after whole trainings here, pooled by data set, are 0.2 to
-0.8 of that proportion's standard error; two seeds can agree by chance.) A network is unstable if v_k / s_0² is beyond
-the 99.9 % point of the F distribution with n_k − 1 and d degrees of freedom: it has v_k alone, and the others' s_0
-leaves it out.
+0.8 of that proportion's standard error; two seeds can agree by chance.)
 
 An effect is Σ_k w_k m_k: a difference, a mean of differences, a slope. Its variance is Σ_k w_k² s_k²/n_k, its degrees
 of freedom are Welch's and Satterthwaite's 1946, at most those of the best known s_k. Interval and p-value are those of
@@ -28,25 +26,21 @@ Two answers. Is there an effect? Its 95 % interval in the claimed direction:
     supported      lies above 0
     contradicted   lies below 0
     ceiling        the baseline leaves no room for the effect
-    open           otherwise; "open (one run)" where a network has one seed, unless the interval excludes 0 and the
-                   effect is more than 6 times the largest √v_k of a stable network
+    open           otherwise, and where a network has one seed
 
 Is it as large as printed? A printed effect, or number, is one run per network (r runs, if the source says so), of the
-same spread: the variance is Σ_k w_k² s_k² (1/n_k + 1/r), and where test images are others, theirs count twice. This
-prediction interval (Hahn and Meeker 1991) of what is printed
-
-    reproduced, as printed    contains it, and half the interval's width is at most the margin
-    compatible, open          contains it, but is wider
-    lower, smaller            lies below it
-    higher, larger            lies above it
+same spread: the variance is Σ_k w_k² s_k² (1/n_k + 1/r), and where test images are others, theirs count twice. A
+number is compatible, lower or higher if this prediction interval (Hahn and Meeker 1991) contains what is printed, lies
+below or above it. An effect is as printed if the interval contains the printed one and half its width is at most half
+of that effect, open if it is wider; else smaller or larger.
 
 A claim that two are the same, with a margin δ: "no difference, shown" if the 90 % interval lies inside ± δ (two
 one-sided tests, Schuirmann 1987), contradicted if the 95 % interval lies outside of it, else open. A claim that there
 is no decrease (no increase), with a margin δ: supported if the 90 % interval lies above −δ (below δ), contradicted if
 the 95 % interval lies below −δ (above δ), else open.
 
-The p-values of all claims of a source that were trained as long as they need are corrected by Holm 1979, those of
-shorter training too, each by themselves.
+The p-values of all claims of a source in its own training are corrected by Holm 1979, those in the laptop's setting
+too, each by themselves.
 """
 
 import math
@@ -60,8 +54,6 @@ LEVEL = 0.95
 ONE_SIDED = 2 * LEVEL - 1  # the two-sided interval whose one limit has the level
 PRIOR = 4.0  # D: degrees of freedom by which the networks of a data set share one spread
 FLOOR = 0.5  # of a seed's standard deviation, in standard errors of a binomial proportion
-UNSTABLE = 0.001
-ONE_RUN = 6  # standard deviations that an effect of a single run must have to decide
 POWER = 0.8
 MOST_SEEDS = 100
 #: Published numbers went through single precision (99.71 is printed as 99.70999908), and ours may have.
@@ -70,7 +62,7 @@ ZERO = 1e-10  # what double precision leaves of a difference of 0 between number
 
 Interval = tuple[float, float]
 Direction = Literal["increase", "decrease"]
-Answer = Literal["supported", "no difference, shown", "contradicted", "ceiling", "open (one run)", "open"]
+Answer = Literal["supported", "no difference, shown", "contradicted", "ceiling", "open"]
 #: Of our interval beside what is printed; the first two contain it: at most the margin wide, wider.
 Position = Literal["within", "around", "below", "above"]
 
@@ -116,40 +108,24 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Pool:
-    """How the networks of a data set and setting spread over seeds; see `pool`."""
+    """How the networks of a data set and setting spread over seeds."""
 
-    own: Mapping[str, Spread]  # v_k and n_k − 1 of each network with several seeds, but for unstable ones
-    unstable: frozenset[str] = frozenset()
+    own: Mapping[str, Spread]  # v_k and n_k − 1 of each network with several seeds
 
     def spread(self, values: Sequence[float], floor: float, networks: Collection[str]) -> Spread | None:
-        """s_k² of these networks' values, of an unstable network v_k; None if nothing is known of it."""
+        """s_k² of these networks' values; None if nothing is known of it."""
         own = _variance(values, floor)
         others = [spread for name, spread in self.own.items() if name not in networks]
-        parts = [one for one in (own, None if {*networks} <= self.unstable else _shared(others)) if one]
+        parts = [one for one in (own, _shared(others)) if one]
         if not parts:
             return None
         degrees = sum(one.degrees for one in parts)
         return Spread(sum(one.degrees * one.variance for one in parts) / degrees, degrees)
 
-    @property
-    def largest(self) -> float:
-        """The largest standard deviation of a stable network."""
-        return math.sqrt(max((one.variance for one in self.own.values()), default=math.inf))
-
 
 def pool(cells: Mapping[str, Sequence[float]], floors: Mapping[str, float]) -> Pool:
-    """The pool of networks with these values and least variances.
-
-    The half of smallest variance is stable, so that several unstable networks don't hide each other; the others are
-    judged in the order of their variance, by those before them.
-    """
-    own = {name: one for name, values in cells.items() if (one := _variance(values, floors[name]))}
-    ranked = sorted(own, key=lambda name: (own[name].variance, name))
-    stable = ranked[: (len(ranked) + 1) // 2]
-    for name in ranked[len(stable) :]:
-        if not _is_unstable(own[name], _shared([own[other] for other in stable])):
-            stable.append(name)
-    return Pool({name: own[name] for name in stable}, frozenset(ranked) - frozenset(stable))
+    """The pool of networks with these values and least variances."""
+    return Pool({name: one for name, values in cells.items() if (one := _variance(values, floors[name]))})
 
 
 def least_variance(accuracy: float, images: int) -> float:
@@ -282,15 +258,6 @@ def _shared(others: Sequence[Spread]) -> Spread | None:
     if not degrees:
         return None
     return Spread(sum(one.degrees * one.variance for one in others) / degrees, 1 / (1 / PRIOR + 1 / degrees))
-
-
-def _is_unstable(own: Spread, shared: Spread | None) -> bool:
-    from scipy.special import fdtrc
-
-    if shared is None or own.variance <= shared.variance:
-        return False
-    ratio = own.variance / shared.variance if shared.variance else math.inf
-    return bool(fdtrc(own.degrees, shared.degrees, ratio) < UNSTABLE)
 
 
 def _towards(estimate: Estimate, direction: Direction) -> Estimate:

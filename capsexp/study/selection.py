@@ -1,135 +1,74 @@
-"""What the words typed behind a study's name mean: one rule for sweeps, the launcher and the tables.
+"""Which runs of a study are meant: by its settings, and by the words typed behind its name.
 
-A key in which the study's rows differ selects among their runs (`routing.iterations=3` of jiao_table2). Any other word
-replaces the rows' own (`data=mnist_sample`), and makes it another experiment than the paper's unless it is incidental.
+A key in which the rows differ selects among their runs (`routing.iterations=3` of jiao_table2). Any other word that
+changes what is trained makes another setting, of this call alone (`data=mnist_sample`, `budget.epochs=3`).
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations
 
+from capsexp.config.compose import portable
 from capsexp.config.schema import Config
 from capsexp.errors import InputError
-from capsexp.run import records
 from capsexp.study import studies
-from capsexp.study.setting import Setting
-from capsexp.study.studies import Study
+from capsexp.study.identity import trained_by
+from capsexp.study.studies import Row, Setting, Study
 
-#: Beginnings of words that don't change which experiment it is: a budget or a width is another setting of the same.
-INCIDENTAL = (
-    *("seed", "budget", "protocol", "trainer", "paths", "hydra", "rerun", "logger"),
-    *("data.root", "data.download", "data.path"),
-)
+#: A setting of this name is the paper's training, a declared shorter one, or another experiment.
+PAPER, LAPTOP, TYPED = "paper", "laptop", "typed"
 
 
 @dataclass(frozen=True)
-class RowRun:
-    """One of a row's runs, without its seed."""
+class Block:
+    """The rows of a study in one setting: a block of its table."""
 
-    row: str  # its name
-    overrides: tuple[str, ...]
-    selected: bool  # False: its row is selected for another run
-
-    @cached_property
-    def identity(self) -> records.Json | None:
-        """None for a run that isn't selected, or that can't be composed: its routing may lack the typed key."""
-        with suppress(InputError):
-            return studies.identity(self.overrides) if self.selected else None
-        return None
+    name: str  # PAPER, LAPTOP or TYPED
+    setting: Setting
+    runs: dict[str, list[tuple[str, ...]]]  # of each row, without seeds: its combinations of options
 
     @property
-    def condition(self) -> str | None:
-        """See `studies.condition_of`."""
-        return studies.condition(self.overrides) if self.identity else None
-
-    def admits(self, setting: Setting) -> bool:
-        """Whether a record has the typed setting; parts of it that aren't typed can be anything."""
-        if self.identity is None:
-            return False
-        typed = Setting.of(self.identity)
-        return (
-            typed.epochs in (None, setting.epochs)
-            and typed.train_images in (None, setting.train_images)
-            and typed.test_images in (None, setting.test_images)
-            and typed.width in (1, setting.width)
-            and typed.note in (None, setting.note)  # of one's own images
-        )
+    def configs(self) -> dict[tuple[str, ...], Config]:
+        """The configurations of the runs, by their overrides."""
+        return {overrides: studies.config_of(overrides) for of_row in self.runs.values() for overrides in of_row}
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Some rows of a study, with the claims about them, and all runs of these rows."""
+    """Some rows of a study, with the claims about them, in one setting or in each of the study's."""
 
     study: Study
-    runs: list[RowRun]
-    replacing: list[str]  # typed words that don't select
-
-    @cached_property
-    def replaced(self) -> bool:
-        """Whether the typed words make it another experiment than the paper's.
-
-        Raises InputError for a run that can't be composed, of typed words only if none can be, and if two rows
-        become the same.
-        """
-        if not essential(self.replacing) or all(run.identity is None for run in self.runs):
-            for run in self.runs:
-                self._config(run)
-        if not essential(self.replacing):
-            return False
-        own = {row.name: {studies.condition(words) for words in row.combinations()} for row in self.study.rows}
-        now = {name: {run.condition for run in self.runs if run.row == name} for name in own}
-        for a, b in combinations(own, 2):
-            if own[a] != own[b] and now[a] == now[b] and not now[a] <= {None}:
-                raise InputError(f"{' '.join(self.replacing)}: makes {a} and {b} of {self.study.name} the same")
-        return any(run.condition not in {None, *own[run.row]} for run in self.runs)
-
-    @property
-    def substitution(self) -> str:
-        """The typed words that make it another experiment; nothing if none do."""
-        return " ".join(essential(self.replacing)) if self.replaced else ""
-
-    @property
-    def configs(self) -> dict[tuple[str, ...], Config]:
-        """The configurations of the selected runs, by their overrides; raises InputError."""
-        return {run.overrides: self._config(run) for run in self.runs if run.selected}
-
-    def _config(self, run: RowRun) -> Config:
-        """The configuration of a run; raises InputError with the names of study and row."""
-        try:
-            return studies.config_of(run.overrides)
-        except InputError as error:
-            typed = self.replacing and not any(other.identity for other in self.runs)  # it isn't the row that is wrong
-            raise InputError(f"{error}" if typed else f"{self.study.name}, {run.row}: {error}") from None
+    blocks: list[Block]
+    only: str = ""  # the typed words that selected these rows
 
 
-def select(study: Study, typed: Sequence[str] = ()) -> Selection:
-    """The rows and runs that typed words select, with the other words in place of their own; nothing is composed.
+def select(study: Study, typed: Sequence[str] = (), budget: str | None = None) -> Selection:
+    """The rows and runs that typed words select.
 
-    Raises InputError if no row has what is typed.
+    Args:
+        typed: KEY=VALUE; seeds and protocols are left out.
+        budget: the setting, by its name; None gives all of the study's, or the typed one.
+
+    Raises InputError if no row has what is typed, if no run can be composed so, and if two rows become the same.
     """
-    words = [word for word in typed if key(word) != "seed"]
+    words = [word for word in typed if key(word) not in ("seed", "protocol")]
     selecting = [word for word in words if _rows_differ(study, key(word))]
-    replacing = [word for word in words if word not in selecting]
-    options = [[word for (word,) in studies.expand((typed,))] for typed in selecting]
-
-    def matches(overrides: Sequence[str]) -> bool:
-        return all(not set(words).isdisjoint(overrides) for words in options)
-
-    rows = [row for row in study.rows if not selecting or any(matches(overrides) for overrides in row.combinations())]
-    if selecting and not rows:
+    replacing = tuple(word for word in words if word not in selecting)
+    options = [[word for (word,) in studies.expand((typed_word,))] for typed_word in selecting]
+    rows = [row for row in study.rows if not selecting or _selected(row, study.paper, options)]
+    if not rows:
         raise InputError(f"{' '.join(selecting)}: no row of {study.name} has it, and its rows differ in it")
-    runs = [
-        RowRun(row.name, overrides, matches(overrides)) for row in rows for overrides in row.combinations(replacing)
-    ]
-    claims = [claim for claim in study.claims if {*claim.compared} <= {row.name for row in rows}]
-    return Selection(replace(study, rows=rows, claims=claims), runs, replacing)
-
-
-def essential(typed: Sequence[str]) -> list[str]:
-    """The typed words that are not incidental."""
-    return [word for word in typed if not key(word).startswith(INCIDENTAL)]
+    names = {row.name for row in rows}
+    chosen = replace(study, rows=rows, claims=[claim for claim in study.claims if {*claim.compared} <= names])
+    if budget and budget not in study.settings:
+        raise InputError(f"{study.name}: declares no {budget} setting")
+    wanted = {budget: study.settings[budget]} if budget else study.settings
+    blocks = [_block(chosen, name, setting, options, replacing) for name, setting in wanted.items()]
+    if replacing and _differ(blocks[0], own := _block(chosen, blocks[0].name, blocks[0].setting, options, ())):
+        _check_rows(blocks[0], own, replacing)
+        title = " ".join(portable(replacing))
+        blocks = [Block(TYPED, replace(blocks[0].setting, title=title, short=title, data={}), blocks[0].runs)]
+    return Selection(chosen, blocks, " ".join(selecting))
 
 
 def key(word: str) -> str:
@@ -137,8 +76,53 @@ def key(word: str) -> str:
     return word.partition("=")[0].lstrip("+~")
 
 
+def _selected(row: Row, setting: Setting, options: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """A row's combinations that have one of each list of words."""
+    return [words for words in row.combinations(setting) if all(not set(one).isdisjoint(words) for one in options)]
+
+
+def _block(
+    study: Study, name: str, setting: Setting, options: Sequence[Sequence[str]], typed: tuple[str, ...]
+) -> Block:
+    """The rows in a setting, with typed words in place of their own.
+
+    Typed words that not every network has leave out the runs that can't be composed with them.
+    """
+    runs: dict[str, list[tuple[str, ...]]] = {}
+    errors: list[str] = []
+    for row in study.rows:
+        runs[row.name] = []
+        for overrides in chain(*(studies.expand((*one, *typed)) for one in _selected(row, setting, options))):
+            try:
+                studies.config_of(overrides)
+                runs[row.name].append(overrides)
+            except InputError as error:
+                errors.append(f"{error}" if typed else f"{study.name}, {row.name}: {error}")
+    if errors and (not typed or not any(runs.values())):
+        raise InputError(errors[0])
+    return Block(name, setting, runs)
+
+
+def _differ(made: Block, own: Block) -> bool:
+    """Whether typed words change what some row trains."""
+    return any([*map(trained_by, of_row)] != [*map(trained_by, own.runs[name])] for name, of_row in made.runs.items())
+
+
+def _check_rows(made: Block, own: Block, typed: Sequence[str]) -> None:
+    """Raises InputError if typed words make two rows the same."""
+    for a, b in combinations(made.runs, 2):
+        now, before = ({tuple(map(trained_by, block.runs[name])) for name in (a, b)} for block in (made, own))
+        if len(now) == 1 and len(before) == 2 and now != {()}:
+            raise InputError(f"{' '.join(typed)}: makes {a} and {b} the same")
+
+
 def _rows_differ(study: Study, name: str) -> bool:
-    """Whether the rows' runs have different values of a key, or only some have it."""
-    rows = [row.combinations() for row in study.rows if row.run]
-    values = [{word for words in row for word in words if key(word) == name} for row in rows]
+    """Whether the rows' runs have different values of a key, or only some have it; a setting's keys don't select."""
+    if name.startswith(("budget", "trainer")):
+        return False
+    values = [
+        {word for words in studies.expand(tuple(row.words)) for word in words if key(word) == name}
+        for row in study.rows
+        if row.run
+    ]
     return any(value != values[0] for value in values)

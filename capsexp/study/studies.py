@@ -1,35 +1,33 @@
 """A study: one published table or figure, with the rows that the source prints and their commands.
 
 `conf/study/NAME.yaml` is the whole study, and a Hydra sweep over the rows' commands (`+study=NAME`). A row finds its
-records by what they trained, not by a name: see `condition`.
+records by what they trained, not by a name: see `capsexp.study.setting`.
 """
 
 import math
 import re
+import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain, product
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from capsexp.config.checks import check_dataclass, nearest
-from capsexp.config.compose import composed, explained
+from capsexp.config.compose import composed, parsed
 from capsexp.config.schema import Config, check
 from capsexp.config.searchpath import choices
-from capsexp.data import source
 from capsexp.errors import InputError, first_line
-from capsexp.run import records
 
 #: Quantities that sources print and records hold.
 Measure = Literal["accuracy", "first_epoch", "first_five", "parameters", "memory", "inference", "seconds"]
 
 #: What is claimed of an effect without a size; the last three need a margin.
-CLAIMED = ("increase", "decrease", "same", "no increase", "no decrease")
+EFFECTS = ("increase", "decrease", "same", "no increase", "no decrease")
 
 #: Why there is no number: drawn or lost in our copy; left open by the source; of a network that it doesn't describe.
 REASONS = ("not in our copy", "not reported", "not specified")
@@ -45,34 +43,68 @@ class Published:
 
 
 @dataclass(frozen=True)
+class Training:
+    """What a setting has of its own for the rows of one data set."""
+
+    words: str = ""  # behind the setting's
+    short: str = ""  # in place of the setting's
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A training for all rows of a study: the source's own, a declared shorter one, or what is typed."""
+
+    title: str  # above its table: 250 epochs, the first 2,000 training and test images, float32
+    short: str = ""  # beside pictures: 2,000 images
+    words: str = ""  # that each row's command begins with
+    within: str = ""  # values of keys that rows vary, for the rows that have these keys
+    data: dict[str, Training] = field(default_factory=dict)  # by the name of a data set
+    complete: list[Measure] = field(default_factory=list)  # of which it tells as much as the source's training
+
+    def brief(self, data: str) -> str:
+        """Its short form for a data set."""
+        own = self.data.get(data)
+        return (own and own.short) or self.short or self.title
+
+
+@dataclass(frozen=True)
 class Row:
     """A row of the source's table."""
 
     labels: list[str]  # one per column; the first is its name
-    run: str | None = None  # its command; with several combinations the row is the best of them. None: it can't be run
+    run: str | None  # its command; with several combinations the row is the best of them. None: it can't be run
     published: dict[str, str] = field(default_factory=dict)  # measure → as printed (in millions), or one of REASONS
     note: str | None = None
-    reading_of: str | None = None  # the row whose printed numbers these are, where this is another reading of its text
-    elsewhere: str | None = None  # in place of `run`, the file of accuracies that other code measured
+    counted: bool = True  # whether its printed numbers are the source's of this row, not of one that it reads anew
 
     @property
     def name(self) -> str:
         """Its name in claims."""
         return self.labels[0]
 
-    def combinations(self, typed: Sequence[str] = ()) -> tuple[tuple[str, ...], ...]:
-        """The overrides of its runs, without seeds, with typed words in place of the row's own."""
-        return () if self.run is None else expand((*self.run.split(), *typed))
+    @cached_property
+    def printed(self) -> dict[str, Published]:
+        """The printed numbers, by measure."""
+        return {measure: number for measure, text in self.published.items() if (number := published_number(text))}
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The words of its command."""
+        return shlex.split(self.run or "")
 
     @property
-    def swept(self) -> str:
-        """The options in which its runs differ: routing.iterations=1,2,3; nothing for a single run."""
-        values: dict[str, dict[str, None]] = {}
-        for words in self.combinations():
-            for word in words:
-                key, _, value = word.partition("=")
-                values.setdefault(key, {})[value] = None
-        return " ".join(f"{key}={','.join(several)}" for key, several in values.items() if len(several) > 1)
+    def data(self) -> str:
+        """The name of its data set, as its command has it; nothing without one."""
+        return next((value for key, _, value in (word.partition("=") for word in self.words) if key == "data"), "")
+
+    def combinations(self, setting: Setting, typed: Sequence[str] = ()) -> tuple[tuple[str, ...], ...]:
+        """The overrides of its runs in a setting, without seeds, with typed words in place of the row's own."""
+        if self.run is None:
+            return ()
+        varied = {word.partition("=")[0] for word in self.words}
+        within = [word for word in setting.within.split() if word.partition("=")[0] in varied]
+        of_data = setting.data.get(self.data, Training()).words.split()
+        return expand((*setting.words.split(), *of_data, *self.words, *within, *typed))
 
 
 @dataclass(frozen=True)
@@ -85,14 +117,21 @@ class Claim:
     """
 
     text: str
+    place: str = ""  # where the source says it, in which words
     measure: Measure = "accuracy"
     estimate: Literal["difference", "relative", "factor", "slope"] = "difference"
-    claimed: str = ""  # the size as printed, with its sign; or one of CLAIMED
+    claimed: str = ""  # the size as printed, with its sign; or one of EFFECTS
     margin: str | None = None  # where no effect is claimed, the smallest that would matter, in its unit
     pairs: list[list[str]] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
     untested: str | None = None  # why nothing here tests it; it then has none of the above
-    ours: bool = False  # not the source's
+    counted: bool = True  # whether it is the source's, on the rows that it prints
+    question: str = ""  # in the README's table, which asks only claims that have one
+
+    @cached_property
+    def size(self) -> Published | None:
+        """The claimed size; None where only a direction is claimed."""
+        return published_number(self.claimed)
 
     @property
     def compared(self) -> list[str]:
@@ -101,43 +140,31 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class PrintedTwice:
-    """Two numbers that a source prints of the same thing."""
-
-    text: str
-    printed: list[str]
-
-
-@dataclass(frozen=True)
 class Study:
     """A published table or figure."""
 
     name: str
-    title: str
-    source: str  # which table or figure of which source
+    title: str  # a question
+    source: str  # the name of the source
+    table: str  # which of its tables or figures
     protocol: str  # the source's own words on how the numbers came about
     columns: list[str]  # of the rows' labels
     measures: list[Measure]  # that the source prints
     rows: list[Row]
+    remark: str = ""  # on the table
+    paper: Setting = field(default_factory=lambda: Setting("the training of the rows' commands"))
+    laptop: Setting | None = None  # a shorter training
     deviations: list[str] = field(default_factory=list)  # of our runs from the source's, as far as known
     differs: str | None = None  # in what all runs differ from the source's, so that no verdict is on its own experiment
     claims: list[Claim] = field(default_factory=list)
-    checks: list[PrintedTwice] = field(default_factory=list)
     figures: list[str] = field(default_factory=list)  # in capsexp.figures, beside the one of the study's name
-    across: str | None = None  # the column whose labels head the columns of the README's short table
-    epochs_given: list[str] | None = None  # the data sets for which the source gives the number of epochs; null: all
+    across: str | None = None  # the column whose labels are the panels of the study's picture
     printed_runs: int = 1  # whose mean a printed number is
 
     @property
-    def publication(self) -> str:
-        """The source, without which of its tables: huang."""
-        return self.source.partition(",")[0]
-
-    def epochs_unsaid(self, row: Row) -> bool:
-        """Whether the source doesn't give the epochs of a row's training, so that they are this package's choice."""
-        if self.epochs_given is None or not row.run:
-            return False
-        return config_of(row.combinations()[0]).data.name not in self.epochs_given
+    def settings(self) -> dict[str, Setting]:
+        """The paper's training and, if declared, the laptop's."""
+        return {"paper": self.paper, **({"laptop": self.laptop} if self.laptop else {})}
 
 
 @dataclass(frozen=True)
@@ -180,9 +207,6 @@ def _content(path: Path) -> Any:
 def checked(name: str, content: dict[str, Any]) -> Study:
     """The study that a plain mapping describes; raises InputError."""
     study: Study = check_dataclass(Study, {"name": name} | content)
-    for row, given in zip(study.rows, content["rows"], strict=True):
-        if not {"run", "elsewhere"} & given.keys():
-            raise InputError(f"rows.{row.name}: must have run, a command or null, or elsewhere, a CSV file")
     for wrong, message in _problems(study):
         if wrong:
             raise InputError(message)
@@ -196,45 +220,29 @@ def expand(words: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     Raises InputError for words that Hydra can't parse.
     """
     choices: dict[str, list[str]] = {}
-    try:
-        for override in OverridesParser.create().parse_overrides(list(words)):
-            key, swept = override.get_key_element(), override.is_sweep_override()
-            values = override.sweep_string_iterator() if swept else [override.get_value_element_as_str()]
-            choices[key] = [f"{key}={value}" for value in values]
-    except Exception as error:
-        raise explained(error, list(words)) from error
+    for word in words:
+        override = parsed(word)
+        key, swept = override.get_key_element(), override.is_sweep_override()
+        values = override.sweep_string_iterator() if swept else [override.get_value_element_as_str()]
+        choices[key] = [f"{key}={value}" for value in values]
     return tuple(product(*choices.values()))
 
 
 @cache
 def config_of(overrides: tuple[str, ...]) -> Config:
-    """The configuration that a command line makes; raises InputError."""
-    return check(composed(list(overrides)))
+    """The configuration that a command line makes; raises InputError.
 
-
-def identity(overrides: tuple[str, ...]) -> records.Json:
-    """What a command line trains, whatever its precision and the state of published data; raises InputError."""
-    config = config_of(overrides)
-    found = source.identify(config.data, lambda line: None) if config.data.path else None  # one's own: which these are
-    return records.identity(config, "", found.note if found else None, found.unlisted if found else None)
-
-
-@cache
-def condition(overrides: tuple[str, ...]) -> str:
-    """The condition that a command line trains; see `condition_of`."""
-    return condition_of(identity(overrides))
-
-
-def condition_of(identity: records.Json) -> str:
-    """A digest of a run's identity without its budget (and width), precision, protocol, seed and state of the data.
-
-    It is what a row's runs have in common, whatever their number of epochs.
+    A study's settings change its budget and precision: the rest is composed once for all of them.
     """
-    without = ("budget", "precision", "protocol", "seed")
-    rest = {key: value for key, value in identity.items() if key not in without}
-    rest["data"] = {key: value for key, value in rest["data"].items() if key not in ("note", "checksum")}
-    rest["model"] = {key: value for key, value in rest["model"].items() if key != "width"}
-    return records.key_of(rest)
+    own = {word for word in overrides if word.startswith(("budget", "trainer"))}
+    if not own or len(own) == len(overrides):
+        return check(composed(list(overrides)))
+    config = config_of(tuple(sorted(set(overrides) - own)))
+    setting = config_of(tuple(word for word in overrides if word in own))
+    arguments = config.model.arguments
+    arguments = {**arguments, "width": setting.budget.width} if "width" in arguments else arguments
+    model = replace(config.model, arguments=arguments)
+    return replace(config, budget=setting.budget, trainer=setting.trainer, model=model)
 
 
 def published_number(text: str | None) -> Published | None:
@@ -258,23 +266,22 @@ def _problems(study: Study) -> Iterator[tuple[bool, str]]:
             number, reasons = published_number(text), ", ".join(REASONS)
             wrong = number.value <= 0 if number else text not in REASONS
             yield wrong, f"{where}.published.{measure}={text}: must be a number above 0 or one of {reasons}"
-        others = rows - {row.name}
-        yield row.reading_of not in (None, *others), f"{where}.reading_of={row.reading_of}: no such row"
-        yield row.run is not None and row.elsewhere is not None, f"{where}: has run or elsewhere, not both"
-        assigned = all("=" in word for word in (row.run or "").split())
-        yield not assigned, f"{where}.run={row.run}: must be words of the form key=value"
+        yield not all("=" in word for word in row.words), f"{where}.run={row.run}: must be words of the form key=value"
     for claim in study.claims:
         yield from ((wrong, f"claims: {claim.text}: {error}") for wrong, error in _problems_of_claim(claim, rows))
-    for twice in study.checks:
-        numbers = [published_number(text) for text in twice.printed]
-        yield len(numbers) != 2 or None in numbers, f"checks: {twice.text}: printed must be two numbers"
+    for name, setting in study.settings.items():
+        parts = {"words": setting.words, "within": setting.within}
+        parts |= {f"data.{data}.words": own.words for data, own in setting.data.items()}
+        for part, text in parts.items():
+            wrong = not all("=" in word for word in text.split())
+            yield wrong, f"{name}.{part}={text}: must be words of the form key=value"
     other = study.across not in (None, *study.columns[1:])
     yield other, f"across={study.across}: must be one of the columns but the first"
 
 
 def _problems_of_claim(claim: Claim, rows: set[str]) -> Iterator[tuple[bool, str]]:
     if claim.untested is not None:
-        alone = claim == Claim(claim.text, untested=claim.untested, ours=claim.ours)
+        alone = claim == Claim(claim.text, claim.place, untested=claim.untested, counted=claim.counted)
         yield not alone, "untested, so without measure, claimed, pairs and rows"
         return
     slope, factor = claim.estimate == "slope", claim.estimate == "factor"
@@ -283,9 +290,9 @@ def _problems_of_claim(claim: Claim, rows: set[str]) -> Iterator[tuple[bool, str
     yield slope and len({*claim.rows}) < 2, "a slope needs two rows at least"
     unknown = sorted(set(claim.compared) - rows)
     yield bool(unknown), f"no row {', '.join(unknown)}"
-    size, claimed = published_number(claim.claimed), f"claimed={claim.claimed}"
-    allowed = ", ".join(CLAIMED)
-    yield size is None and claim.claimed not in CLAIMED, f"{claimed}: must be a number or one of {allowed}"
+    size, claimed = claim.size, f"claimed={claim.claimed}"
+    allowed = ", ".join(EFFECTS)
+    yield size is None and claim.claimed not in EFFECTS, f"{claimed}: must be a number or one of {allowed}"
     least = {"relative": -100.0, "factor": 0.0}.get(claim.estimate, -math.inf)
     effect = size is None or (size.value != (1 if factor else 0) and size.value > least)
     yield not effect, f"{claimed}: must be an effect, by estimate={claim.estimate}"
@@ -293,7 +300,7 @@ def _problems_of_claim(claim: Claim, rows: set[str]) -> Iterator[tuple[bool, str
     yield claim.measure == "first_epoch" and not relative, "first epochs are compared by estimate=relative"
     points = claim.measure in ("accuracy", "first_five")
     yield points and (relative or factor), "accuracies are compared in points, by estimate=difference or slope"
-    margin, needing = published_number(claim.margin), CLAIMED[2:]
+    margin, needing = published_number(claim.margin), EFFECTS[2:]
     positive = margin is not None and margin.value > 0
     needed = f"margin={claim.margin}: must be positive with {', '.join(needing)}, else missing"
     yield (claim.claimed in needing) != positive, needed

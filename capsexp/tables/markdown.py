@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from capsexp.tables.pages import Page, Table
+from capsexp.tables.pages import Page
+from capsexp.tables.table import Table
 from capsexp.tables.texts import one_line
 
 GENERATED = "<!-- made by scripts/aggregate.py from results/runs and conf/study; not by hand -->"
@@ -26,19 +27,44 @@ def may_replace(path: Path) -> bool:
     return not path.exists() or path.read_bytes().startswith(GENERATED.encode())
 
 
-def document(page: Page) -> str:
-    """The whole page."""
-    parts = [GENERATED, f"# {escaped(page.title)}", *([f"**{page.caution}**"] if page.caution else [])]
-    parts.append(escaped(f"{page.source.rstrip('.')}. {page.protocol}"))
-    if page.short:
-        parts += [table(page.short), *below(page.short)]
-    for titled in filter(None, [page.claims, *page.tables]):
-        parts += [f"## {escaped(titled.title)}", table(titled), *below(titled)]
-    if page.deviations:
-        parts += ["## Known deviations", bullets(page.deviations)]
-    parts += ["## Runs", f"{escaped(page.runs)} Records: [runs](../runs)."]
-    parts += ["<details><summary>To repeat</summary>", _fenced("\n".join(page.commands)), "</details>"]
-    return "\n\n".join(parts) + "\n"
+def document(page: Page, figures: Sequence[str] = ()) -> str:
+    """The whole page.
+
+    Args:
+        figures: of its pictures, those that there are, as paths from the page without suffix: ../figures/NAME.
+    """
+    first, *more = page.answer or [""]
+    answer = [" ".join(filter(None, [f"**{escaped(first)}**" if first else "", *map(escaped, more)]))]
+    parts = [GENERATED, f"# {escaped(page.title)}", escaped(page.about), *answer, *map(_picture, figures[:1])]
+    for block in page.blocks:
+        parts += [f"## {escaped(f'{block.title[:1].upper()}{block.title[1:]}')}", *_with_notes(block)]
+    if page.claims.rows:
+        parts += ["## Claims", table(page.claims)]
+    if page.other_claims.rows:
+        parts += _folded(page.other_claims.title, table(page.other_claims))
+    if figures[1:]:
+        parts += _folded("More pictures", *map(_picture, figures[1:]))
+    parts += _folded("Protocol and deviations", *map(escaped, page.protocol), bullets(page.deviations))
+    if page.costs.rows:
+        parts += _folded("Parameters, time and memory", *_with_notes(page.costs))
+    source = f"The words of each row: [{page.name}.yaml](../../conf/study/{page.name}.yaml)"
+    where = f"{source}. All numbers: [{page.name}.csv]({page.name}.csv). Records: [runs](../runs)."
+    parts += _folded("Runs and commands", *map(escaped, page.selection), where, _fenced("\n".join(page.commands)))
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _folded(title: str, *parts: str) -> list[str]:
+    return [f"<details><summary>{escaped(title)}</summary>", *parts, "</details>"]
+
+
+def _with_notes(shown: Table) -> list[str]:
+    return [escaped(" ".join(shown.notes)), table(shown)]
+
+
+def _picture(path: str) -> str:
+    """A picture, dark on a dark page."""
+    dark = f'<source media="(prefers-color-scheme: dark)" srcset="{path}_dark.svg">'
+    return f'<picture>\n{dark}\n<img src="{path}.svg" width="100%" alt="{path.rpartition("/")[2]}">\n</picture>'
 
 
 def table(shown: Table) -> str:
@@ -50,11 +76,6 @@ def table(shown: Table) -> str:
 def bullets(texts: Iterable[str]) -> str:
     """A list."""
     return "\n".join(f"- {escaped(text)}" for text in texts)
-
-
-def below(shown: Table) -> Sequence[str]:
-    """A table's notes and remarks."""
-    return [part for part in (escaped(" ".join(note.text for note in shown.notes)), bullets(shown.remarks)) if part]
 
 
 def escaped(text: str) -> str:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from statistics import mean, stdev
 
 from capsexp.errors import CapsexpError
+from capsexp.results.measures import MEASURES
 from capsexp.run.records import Record
-from capsexp.tables.pages import Note, Table
-from capsexp.tables.texts import DIGITS, number, part_of
+from capsexp.tables.table import Table
+from capsexp.tables.texts import number, part_of
 
 Returned = Record | CapsexpError  # by a run
 Job = tuple[Sequence[str], Returned]  # the KEY=VALUE of a run, and what it returned
@@ -24,7 +25,7 @@ def table(jobs: Sequence[Job]) -> Table:
     paper = all(one.heldout_accuracy is None for _, one in jobs if isinstance(one, Record))
     columns = [*keys, "maximum test accuracy, %" if paper else "test accuracy, %", "first epoch" if paper else "epoch"]
     rows = [[*values, *_results(returned)] for values, returned in groups.items()]
-    notes = [Note("Mean ± standard deviation over seeds (number of seeds).")] if "seed" in varied else []
+    notes = ["Mean ± standard deviation over seeds (number of seeds)."] if "seed" in varied else []
     return Table(f"{len(jobs)} runs", columns, "l" * len(keys) + "rr", rows, notes)
 
 
@@ -39,6 +40,6 @@ def _results(returned: Sequence[Returned]) -> tuple[str, str]:
     if not finished:
         return failed, ""
     sds = [stdev(values) if len(values) > 1 else None for values in (accuracies, epochs)]
-    accuracy = number(mean(accuracies), sds[0], accuracies, DIGITS["accuracy"])
-    epoch = number(mean(epochs), sds[1], epochs, DIGITS["first_epoch"] if len(epochs) > 1 else 0, bounds)
+    accuracy = f"{number(mean(accuracies), sds[0], accuracies, MEASURES['accuracy'].digits)} ({len(accuracies)})"
+    epoch = f"{number(mean(epochs), sds[1], epochs, 1 if len(epochs) > 1 else 0, bounds)} ({len(epochs)})"
     return ", ".join(filter(None, [accuracy, failed, unlearned])), epoch

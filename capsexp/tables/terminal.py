@@ -1,6 +1,6 @@
 """A page on a terminal. Rich cuts the words of a table that is too wide for it; here none is cut."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -8,60 +8,45 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from capsexp.tables import markdown
-from capsexp.tables.pages import Page, Table
+from capsexp.tables.pages import Page
+from capsexp.tables.table import Table
 from capsexp.tables.texts import one_line
 
 
 def print_page(page: Page) -> None:
-    """Draws a page on a terminal, without its commands; prints it as Markdown elsewhere."""
-    console = Console()
-    if not console.is_terminal:
-        print(markdown.document(page))
-        return
-    for part in _parts(page, console.width):
-        console.print(part, highlight=False)
-        console.print()
+    """Prints a page's answer, its tables and its decided claims; elsewhere than on a terminal as wide as they are."""
+    console = _console()
+    console.print(Text(one_line(page.title), style="bold"))
+    console.print(Text(one_line(page.about)))
+    console.print(Text(one_line(" ".join(page.answer)), style="bold"))
+    for table in [*page.blocks, page.claims]:
+        if table.rows:
+            console.print()
+            for part in _table(table, console.width):
+                console.print(part, highlight=False)
 
 
 def print_table(table: Table) -> None:
     """Draws a table and what stands below it, as wide as the terminal; elsewhere as wide as it is."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = 10_000
+    console = _console()
     for part in _table(table, console.width):
         console.print(part, highlight=False)
 
 
-def _parts(page: Page, width: int) -> Iterator[RenderableType]:
-    yield Text(one_line(page.title), style="bold underline", justify="center")
-    if page.caution:
-        yield Text(page.caution, style="bold")
-    yield Text(one_line(f"{page.source.rstrip('.')}. {page.protocol}"))
-    for table in filter(None, [page.short, page.claims, *page.tables]):
-        yield from _table(table, width)
-    if page.deviations:
-        yield Text("Known deviations", style="bold")
-        yield _bullets(page.deviations)
-    yield Text(one_line(page.runs))
-
-
-def _bullets(texts: Iterable[str]) -> Grid:
-    grid = Grid.grid(padding=(0, 1, 0, 0))
-    for text in texts:
-        grid.add_row("•", Text(one_line(text)))
-    return grid
+def _console() -> Console:
+    console = Console()
+    if not console.is_terminal:
+        console.width = 10_000
+    return console
 
 
 def _table(table: Table, width: int) -> Iterator[RenderableType]:
     """A table and what stands below it."""
     if table.title:
-        yield Text(table.title, style="bold")
+        yield Text(one_line(table.title), style="bold")
     yield from _rows(table, width)
     if table.notes:
-        yield Text(" ".join(note.text for note in table.notes))
-    if table.remarks:
-        yield _bullets(table.remarks)
+        yield Text(" ".join(map(one_line, table.notes)))
 
 
 def _rows(table: Table, width: int) -> Iterator[RenderableType]:

@@ -1,0 +1,48 @@
+"""Holm's correction of a source's claims, and the seeds that would decide an open one.
+
+It is over the distinct claims of the source in its own training, or over those in the laptop's setting: running more
+short experiments doesn't weaken what is known of long ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from capsexp.results import statistics
+from capsexp.results.claims import MeasuredClaim
+from capsexp.results.contrast import Contrast
+
+LEVEL = 1 - statistics.LEVEL
+
+
+def corrected(claims: Sequence[MeasuredClaim], of_source: Sequence[MeasuredClaim]) -> list[MeasuredClaim]:
+    """The claims, corrected for all claims of their source; those that are no claims of the source stay as they are."""
+    distinct = {one.key: one for one in [*reversed(of_source), *claims] if one.claim.counted}
+    families = [[one for one in distinct.values() if one.so_far == so_far] for so_far in (False, True)]
+    effects, sizes = dict[object, float](), dict[object, float]()
+    undecided: list[int] = []
+    for family in families:
+        by_holm = _holm({one.key: one.p_value for one in family})
+        undecided.append(max(1, sum(p_value >= LEVEL for p_value in by_holm.values())))
+        effects |= by_holm
+        sizes |= _holm({one.key: one.size_p for one in family})
+    known = [
+        replace(one, adjusted=effects.get(one.key), size_adjusted=sizes.get(one.key)) if one.claim.counted else one
+        for one in claims
+    ]
+    return [replace(one, seeds=_seeds(one, LEVEL / undecided[one.so_far])) for one in known]
+
+
+def _holm(p_values: dict[tuple[object, ...], float | None]) -> dict[object, float]:
+    """The adjusted p-values."""
+    known = {key: p_value for key, p_value in p_values.items() if p_value is not None}
+    return dict(zip(known, statistics.holm([*known.values()]), strict=True))
+
+
+def _seeds(one: MeasuredClaim, level: float) -> int | None:
+    """How many seeds per network would decide an open claim at the claimed, else printed size; None for over 100."""
+    effect = one.claim.size.value if one.claim.size else one.printed.value if one.printed else None
+    if one.decided != "open" or one.claim.margin or not one.terms or effect is None:
+        return None
+    size = Contrast.of(one.claim, one.claim.compared).on_scale(effect)
+    seeds = statistics.seeds_to_decide(size, one.terms, one.images, level) if size else None
+    return seeds if seeds and seeds > min(len(term.values) for term in one.terms) else None  # more than there are

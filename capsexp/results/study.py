@@ -1,0 +1,132 @@
+"""Everything that the records give for each study: runs → cells → verdicts. What the pages are made of."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from capsexp.results.cells import Best, Cell, Group, Index, cells_of, groups_of, index
+from capsexp.results.claims import MeasuredClaim, measure_claim
+from capsexp.results.correction import corrected
+from capsexp.results.pools import Pools
+from capsexp.results.runs import Run
+from capsexp.study import studies
+from capsexp.study.identity import trained_by
+from capsexp.study.selection import PAPER, TYPED, Block, Selection, select
+from capsexp.study.studies import Row, Study
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a study in one setting."""
+
+    row: Row
+    cells: Mapping[tuple[str, str], Cell]  # by protocol and measure
+    best: Sequence[Best]  # of protocol paper
+
+    @property
+    def runs(self) -> list[Run]:
+        """Finished runs of protocol paper, one per seed."""
+        return [one.run for one in self.best]
+
+    def cell(self, measure: str, protocol: str = "paper") -> Cell | None:
+        """The number of one measure; None of heldout where nothing was run."""
+        return self.cells.get((protocol, measure))
+
+
+@dataclass(frozen=True)
+class MeasuredBlock:
+    """A study's rows in one setting; in the laptop's without those that train there as in the paper's."""
+
+    block: Block
+    groups: list[Group]
+    lines: list[Line]
+
+    @property
+    def runs(self) -> list[Run]:
+        """All runs, failed ones too."""
+        return [run for group in self.groups for run in group.runs]
+
+    @property
+    def files(self) -> list[str]:
+        """Which versions of data files were used, but for the published ones."""
+        return list(dict.fromkeys(run.trained.files for run in self.runs if run.trained.files))
+
+
+@dataclass(frozen=True, eq=False)
+class StudyResults:
+    """A study as measured."""
+
+    study: Study
+    selection: Selection
+    blocks: list[MeasuredBlock]
+    claims: list[MeasuredClaim]
+    typed_words: Sequence[str] = ()
+
+    @property
+    def typed(self) -> bool:
+        """Whether it is another experiment than the source's, or another setting than the study's."""
+        return self.blocks[0].block.name == TYPED
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [cell for block in self.blocks for line in block.lines for cell in line.cells.values()]
+
+    @property
+    def runs(self) -> list[Run]:
+        """All runs, each once."""
+        return list({run.key: run for block in self.blocks for run in block.runs}.values())
+
+
+def measure(chosen: Sequence[Study], runs: Sequence[Run], typed: Sequence[str] = ()) -> list[StudyResults]:
+    """What all runs give for each study, corrected for all claims of its source.
+
+    Raises InputError for typed words that make no sense.
+    """
+    pools, indexed = Pools(runs), index(runs)
+    measured = [replace(_measured(select(study, typed), pools, indexed), typed_words=typed) for study in chosen]
+    sources = {one.study.source for one in measured if not one.typed}
+    there = {study.name for study in chosen} if not typed else set()
+    others = [
+        study for name in studies.names() if name not in there and (study := studies.load(name)).source in sources
+    ]
+    every = [*measured, *(_measured(select(study), pools, indexed) for study in others)]
+    return [replace(one, claims=corrected(one.claims, _of_source(one, every))) for one in measured]
+
+
+def _measured(selection: Selection, pools: Pools, indexed: Index) -> StudyResults:
+    """A study without Holm's correction."""
+    study = selection.study
+    groups = [groups_of(study, block, indexed) for block in selection.blocks]
+    blocks = [
+        _block(study, block, of_block, pools, selection)
+        for block, of_block in zip(selection.blocks, groups, strict=True)
+    ]
+    return StudyResults(
+        study, selection, blocks, [measure_claim(claim, study, groups, pools) for claim in study.claims]
+    )
+
+
+def _block(study: Study, block: Block, groups: list[Group], pools: Pools, selection: Selection) -> MeasuredBlock:
+    shown = [one for one in groups if block.name == PAPER or not _trains_as(block, selection.blocks[0], one.row.name)]
+    lines = []
+    for row in study.rows:
+        of_row = [one for one in shown if one.row.name == row.name]
+        cells = {
+            (one.protocol, measure): cell for one in of_row for measure, cell in cells_of(study, one, pools).items()
+        }
+        best = next((one.best for one in of_row if one.protocol == "paper"), ())
+        lines += [Line(row, cells, best)] if of_row else []
+    return MeasuredBlock(block, shown, lines)
+
+
+def _trains_as(block: Block, paper: Block, row: str) -> bool:
+    """Whether a row trains as in the paper's setting, so that the first block has it already."""
+    same = block is not paper and bool(block.runs[row])
+    return same and [*map(trained_by, block.runs[row])] == [*map(trained_by, paper.runs[row])]
+
+
+def _of_source(results: StudyResults, measured: Sequence[StudyResults]) -> list[MeasuredClaim]:
+    """The claims of all studies of the same source; of another experiment, its own."""
+    if results.typed:
+        return results.claims
+    same = [one for one in measured if one.study.source == results.study.source and not one.typed]
+    return [claim for one in same for claim in one.claims]

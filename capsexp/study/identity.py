@@ -1,0 +1,104 @@
+"""What was trained and how long, from a run's identity: by this, runs are found, compared and described.
+
+Two runs train the same if they have the same condition, training, files and precision: then their identities differ in
+the seed, the protocol and the name of the budget alone.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+from capsexp.config.checks import NAME
+from capsexp.config.compose import described
+from capsexp.data import source
+from capsexp.run import records
+from capsexp.run.records import Json
+from capsexp.study.studies import config_of
+
+
+class Trained(NamedTuple):
+    """What a run trains, but for its seed and protocol."""
+
+    condition: str  # a digest of data set, network, routing, attention, loss, augmentation, optimiser
+    training: str  # 2 of 250 epochs, 25 % of the channels, 2,000 training images
+    files: str  # which the data files are, where they aren't the published ones; else nothing
+    precision: str  # bf16 or float32; auto: either
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, self[1:]))
+
+
+@cache
+def trained_by(overrides: tuple[str, ...]) -> Trained:
+    """What a command line trains, on the published files; raises InputError."""
+    config = config_of(overrides)
+    found = source.identify(config.data, lambda line: None) if config.data.path else None  # of the user's own images
+    note, unlisted = (found.note, found.unlisted) if found else (None, None)
+    return trained(records.identity(config, config.trainer.precision, note, unlisted))
+
+
+def trained(identity: Json) -> Trained:
+    """What a run of this identity trains; raises KeyError for what isn't an identity."""
+    without = ("budget", "precision", "protocol", "seed")
+    rest = {key: value for key, value in identity.items() if key not in without}
+    rest["data"] = {key: value for key, value in rest["data"].items() if key not in ("note", "checksum")}
+    rest["model"] = {key: value for key, value in rest["model"].items() if key != "width"}
+    return Trained(records.key_of(rest), _training(identity), _files(identity), identity["precision"])
+
+
+def _training(identity: Json) -> str:
+    budget, paper, width = identity["budget"], identity["optim"]["epochs"], identity["model"].get("width", 1.0)
+    epochs, (train, test) = budget["epochs"] or paper, _first_images(identity)
+    parts = [
+        f"{epochs:,} epochs" if epochs == paper else f"{epochs:,} of {paper:,} epochs",
+        f"{100 * width:.3g} % of the channels" if width != 1 else "",
+        f"{train:,} training images" if train else "",
+        f"{test:,} test images" if test else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _first_images(identity: Json) -> tuple[int | None, int | None]:
+    """How many training and test images are used, where these are the first of the published ones."""
+    budget, files = identity["budget"], _version(identity["data"])
+    asked = budget["train_images"], budget["test_images"]
+    if not files.get("first"):
+        return asked
+    train, test = (min(one or there, there) for one, there in zip(asked, files["images"], strict=True))
+    return train, test
+
+
+def _files(identity: Json) -> str:
+    """The note on the files; for files that conf/ doesn't list, with the beginning of their checksum."""
+    data = identity["data"]
+    parts = [data["note"] if not _version(data).get("first") else "", data.get("checksum", "")[:8]]
+    return ", ".join(filter(None, parts))
+
+
+def tested_images(identity: Json) -> int | None:
+    """The number of images that a run was tested on; None where only the files could tell."""
+    data, count = identity["data"], identity["budget"]["test_images"]
+    if count is not None or data.get("checksum"):
+        return count
+    if data[NAME] == "coil20":  # 72 views of each object, split as configured
+        return round(72 * data["classes"] * data["reader"].get("test_fraction", 0.1))
+    version = _version(data)
+    images = version.get("images") or described(data[NAME]).get("images") if version else None
+    return images[1] if images else None
+
+
+def has_official_test_set(identity: Json) -> bool:
+    """Whether everybody tests on the same images; otherwise another experimenter's would be others."""
+    data = identity["data"]
+    own = data["note"] or data.get("checksum") or identity["budget"]["test_images"] is not None
+    return not own and described(data[NAME]).get("official") is True
+
+
+def title(name: str) -> str:
+    """A data set's name in tables."""
+    return described(name).get("title") or name
+
+
+def _version(data: Json) -> Json:
+    """What conf/ says of a data set's files; nothing for files that it doesn't list."""
+    versions = described(data[NAME]).get("versions", {}).values()
+    return next((one for one in versions if one["note"] == data["note"] and not data.get("checksum")), {})

@@ -1,0 +1,87 @@
+"""results/README.md, the index of all studies, and the README's block: question, published, measured, answer."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from capsexp.errors import InputError, plural
+from capsexp.results import answer
+from capsexp.results.study import StudyResults
+from capsexp.tables import markdown, pages, texts
+from capsexp.tables.markdown import Marked
+from capsexp.tables.table import Table
+
+#: What stands between these lines of the README is made from the records.
+BEGIN, END = "<!-- made by make tables -->", "<!-- until here -->"
+
+
+def has_block(text: str) -> bool:
+    """Whether a README has a block that is made from the records."""
+    return BEGIN in text and END in text.partition(BEGIN)[2]
+
+
+def filled(readme: Path, measured: Sequence[StudyResults]) -> str:
+    """A README with its block made anew; raises InputError for one that isn't UTF-8."""
+    try:
+        before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{readme}: {error}") from None
+    return f"{before}{BEGIN}\n\n{_block(measured)}\n\n{END}{rest.partition(END)[2]}"
+
+
+def _block(measured: Sequence[StudyResults]) -> str:
+    """The table of questions and how many claims there are."""
+    rows = []
+    for one in answer.asked(measured):
+        claim = one.one.claim
+        link = Marked(f"[{markdown.escaped(claim.question)}](results/tables/{quote(one.results.study.name)}.md)")
+        printed = one.one.printed
+        said = texts.claimed(claim) if claim.size or not printed else texts.effect(claim, printed.alone)
+        found = texts.effect(claim, one.one.effect)
+        rows.append([link, said, Marked(f"**{found}**") if one.one.holds else found, texts.answer(one.one)])
+    table = Table("", ["question", "published", "measured (95 % interval)", "answer"], "lrrl", rows)
+    counts = answer.counts(answer.distinct(measured))
+    return "\n\n".join(
+        [
+            f"**Does attention help?** {markdown.escaped(answer.sentence(measured))}",
+            markdown.table(table),
+            f"Points of best test accuracy, with minus without; bold: decided. [All {counts['claims']} claims: "
+            f"{counts['supported']} supported, {counts['contradicted']} contradicted, {counts['open']} open, "
+            f"{counts['untested']} not tested](results/README.md); [what a verdict means](docs/verdicts.md).",
+        ]
+    )
+
+
+def index(measured: Sequence[StudyResults], unassigned: int) -> str:
+    """results/README.md: a line a source, then a line a study.
+
+    Args:
+        unassigned: records that are in no table.
+    """
+    sources: dict[str, list[StudyResults]] = {}
+    for one in measured:
+        sources.setdefault(one.study.source, []).append(one)
+    counted = {name: answer.counts(answer.distinct(of_source)) for name, of_source in sources.items()}
+    heads = ["claims", "supported", "contradicted", "open", "untested"]
+    ranked = sorted(sources, key=lambda name: [-counted[name]["supported"] - counted[name]["contradicted"], name])
+    total = answer.counts(answer.distinct(measured))
+    rows = [[Marked(f"[{markdown.escaped(name)}](#{quote(name)})"), *_numbers(counted[name], heads)] for name in ranked]
+    rows.append(["all", *_numbers(total, heads)])
+    parts = [markdown.GENERATED, "# Do the published numbers hold?", markdown.escaped(answer.sentence(measured))]
+    parts.append(markdown.table(Table("", ["source", *heads], "lrrrrr", rows)))
+    for name in ranked:
+        studies = [[_link(one), one.study.table, " ".join(pages.answer(one)[:1])] for one in sources[name]]
+        parts += [f"## {markdown.escaped(name)}", markdown.escaped(f"{texts.CITED.get(name, name)}.")]
+        parts.append(markdown.table(Table("", ["study", "table", "answer"], "lll", studies)))
+    runs = list({run.key: run for one in measured for run in one.runs}.values())
+    outside = f"; {plural(unassigned, 'record')} of other trainings, which capsexp compare reads" if unassigned else ""
+    parts.append(f"In these tables: {texts.spent(runs) or 'no runs'}{outside}. All are in [runs](runs).")
+    return "\n\n".join(parts) + "\n"
+
+
+def _numbers(counts: dict[str, int], heads: Sequence[str]) -> list[str]:
+    return [f"{counts[head]:,}" for head in heads]
+
+
+def _link(results: StudyResults) -> str:
+    return Marked(f"[{markdown.escaped(results.study.title)}](tables/{quote(results.study.name)}.md)")
