@@ -81,23 +81,23 @@ def is_decided(one: MeasuredClaim) -> bool:
 
 
 def answer(results: StudyResults) -> list[str]:
-    """What is known: yes, in part, no or not known, and of which claims."""
+    """What training says: yes, in part, no or not known, and of which claims; claims that were counted come last."""
     claims = [one for one in results.claims if one.claim.counted] or results.claims
-    tested = [one for one in claims if one.effect]
+    tested = [one for one in claims if one.runs]
     yes = [one for one in tested if one.decided in ("supported", "no difference, shown")]
     no = [one for one in tested if one.decided == "contradicted"]
-    open_claims = len(tested) - len(yes) - len(no)
-    if not claims:
-        return []
+    counts = {"supported": len(yes), "contradicted": len(no), "open": len(tested) - len(yes) - len(no)}
+    told = texts.conjoined([f"{count} {word}" for word, count in counts.items() if count] or ["none"])
     if not tested:
-        return ["Not known: nothing was trained."]
-    word = "Not known" if not (yes or no) else "No" if not yes else "In part" if no or open_claims else "Yes"
-    so_far = ", so far" if all(one.so_far for one in [*yes, *no]) and (yes or no) else ""
-    counts = [f"{len(yes)} supported" if yes else "", f"{len(no)} contradicted" if no else ""]
-    counts += [f"{open_claims} open" if open_claims else ""]
-    first = f"{word}{so_far}: of {plural(len(tested), 'tested claim')} {texts.conjoined([*filter(None, counts)])}."
+        first = "Not known: no claim is tested" + ("" if results.runs else ", nothing was trained")
+    else:
+        word = "Not known" if not (yes or no) else "No" if not yes else "In part" if no or counts["open"] else "Yes"
+        so_far = ", so far" if all(one.so_far for one in [*yes, *no]) and (yes or no) else ""
+        first = f"{word}{so_far}: of {plural(len(tested), 'tested claim')} {told}"
     named = [f"{_short(one)} ({_sized(one)})" for one in [*yes[:3], *no[:2]]]
-    return [first, f"{'; '.join(named)}."] if named else [first]
+    counted = [one for one in claims if one.effect and not one.runs]
+    named += [f"by counting parameters: {', '.join(sorted({one.decided for one in counted}))}"] if counted else []
+    return [f"{first}.", f"{'; '.join(named)}."] if named else [f"{first}."]
 
 
 def _short(one: MeasuredClaim) -> str:
