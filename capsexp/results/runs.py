@@ -130,12 +130,8 @@ def _beginnings(runs: Mapping[Path, Run]) -> Iterator[Run]:
 def _first(record: Record, epochs: int) -> Run:
     """A record's first epochs as a run."""
     kept = record.epochs[:epochs]
-    maximum, first, last, seconds = records.summary(kept, "test")
     identity = record.identity | {"budget": record.identity["budget"] | {"epochs": epochs}}
-    part = replace(record, identity=identity, epochs=kept, correct=None, seconds_per_epoch=seconds)
-    chance = record.chance_accuracy
-    learned = record.learned if maximum is None or chance is None else records.has_learned(maximum, chance)
-    part = replace(part, max_accuracy=maximum, first_epoch_to_max=first, last_accuracy=last, learned=learned)
+    part = replace(record, identity=identity, epochs=kept, correct=None)
     name = f"first {epochs} epochs of {record.key}"
     return replace(run_of(part), name=name, key=name, part=True)
 

@@ -98,9 +98,6 @@ def train(
         error = failure
     routing_path = fast.paths(module.network)
     reason = f"{first_line(error)}{_what_fits(module, error)}" if error else ""
-    maximum, first, last, seconds = records.summary(module.history, planned.eval_split)
-    chosen_on_test = config.protocol == "paper"
-    judged = error is None and config.budget.steps is None
     record = records.Record(
         key=records.key_of(planned.identity),
         status="failed" if error else "finished",
@@ -108,12 +105,8 @@ def train(
         identity=planned.identity,
         config=records.stored_config(config),
         epochs=[_finite(row) for row in module.history],
-        max_accuracy=maximum if chosen_on_test else None,
-        first_epoch_to_max=first,
-        last_accuracy=last if chosen_on_test else None,
         heldout_accuracy=heldout_accuracy,
         parameters=module.trained_parameters,
-        seconds_per_epoch=seconds,
         peak_memory_mb=environment.peak_memory_mb(planned.device),
         data={"note": data.images.note, "checksum": data.images.checksum, "test_images": tested},
         provenance={"routing_path": routing_path}
@@ -121,7 +114,6 @@ def train(
             started | {"commits": module.commits}, planned.device, planned.processes, module.resumed, planned.command
         ),
         chance_accuracy=chance,
-        learned=records.has_learned(maximum, chance) if judged and maximum is not None and chance is not None else None,
         correct=None if error else module.correct,
     )
     if first_process and not (error and config.rerun and records.is_finished(planned.path)):  # which stays then
@@ -227,7 +219,7 @@ def _fit_and_test(
             return None
         trainer.strategy.barrier()  # until the first process has written it
         best = load(planned.folder / BEST)
-        if len(best["history"]) != (epoch := records.summary(module.history, "heldout")[1]):
+        if len(best["history"]) != (epoch := records.best_epoch(module.accuracies)):
             raise RunError(f"{planned.folder / BEST}: of epoch {len(best['history'])}, not of {epoch}, the best one")
         module.load_state_dict(best["state_dict"])
         trainer.test(module, datamodule=data, verbose=False)
