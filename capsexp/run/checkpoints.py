@@ -183,7 +183,7 @@ def _fits(best: dict[str, Any], last: dict[str, Any]) -> bool:
 
 
 def _check_crcs(stream: BinaryIO, size: int) -> None:
-    """Raises BadZipFile for a member whose bits don't give its CRC-32: torch writes CRCs, and doesn't check them on load.
+    """Raises BadZipFile for a member whose bits don't give its CRC-32: torch writes them, but doesn't check them.
 
     Members are stored as they are, so that memory is limited by the file's size.
     """
