@@ -146,6 +146,9 @@ class Record:
         return max(self.accuracies, default=None) if self.identity["protocol"] == "heldout" else None
 
 
+_FORMS: dict[str, type] = {"data": Data, "peak_memory_mb": PeakMemory, "provenance": Provenance}
+_SECTIONS: dict[str, type] = {"attention": Attention, "budget": Budget, "optim": Optim, "preprocess": Preprocess}
+
 #: The fields of a file, in their order. The properties among them are written for other readers, and not read.
 _FIELDS = (
     *("key", "status", "error", "identity", "config", "epochs", "max_accuracy", "first_epoch_to_max", "last_accuracy"),
@@ -329,9 +332,9 @@ def _contradiction(record: Record) -> str | None:
 
 def _check_types(record: Record) -> None:
     """Raises CapsexpError, LookupError, TypeError or ValueError for what nobody could show or compute with."""
-    for name, form in (("data", Data), ("peak_memory_mb", PeakMemory), ("provenance", Provenance)):
+    for name, form in _FORMS.items():
         check_dataclass(form, getattr(record, name), name)
-    for name, form in (("attention", Attention), ("budget", Budget), ("optim", Optim), ("preprocess", Preprocess)):
+    for name, form in _SECTIONS.items():
         check_dataclass(form, record.config[name], f"config.{name}")
         check_dataclass(form, record.identity[name], f"identity.{name}")
     check_value(record.config["routing"].get("iterations"), _Count | None, "config.routing.iterations")

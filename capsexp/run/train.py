@@ -13,7 +13,6 @@ from subprocess import CalledProcessError
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
-from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 from torch import Tensor
 
@@ -30,7 +29,7 @@ from capsexp.run import environment, records
 from capsexp.run.build import build, count_parameters
 from capsexp.run.checkpoints import EpochCheckpoint, drop_optimizer, load, resumable
 from capsexp.run.distributed import OwnSignals, check_splittable
-from capsexp.run.loggers import EpochLogger, make_loggers
+from capsexp.run.loggers import make_loggers
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import EagerStep, make_optimizer
 from capsexp.run.plan import BEST, Plan, is_first, torchrun
@@ -80,12 +79,11 @@ def train(
     """
     config, started, first_process = planned.config, environment.start(), is_first()
     module.commits = [started["commit"]]
-    tensorboard = [TensorBoard(planned)] if config.logger.tensorboard and first_process else []
-    epochs = EpochLogger(planned, make_loggers(planned) if first_process else [])
-    callbacks = [*make_progress(config.trainer.progress), *tensorboard, epochs, *callbacks]
+    loggers = make_loggers(planned) if first_process else []
+    callbacks = [*make_progress(config.trainer.progress), *loggers, *callbacks]
     heldout_accuracy, chance, tested, error = None, None, None, None
     try:
-        heldout_accuracy = _fit_and_test(planned, module, data, callbacks, log, epochs.loggers)
+        heldout_accuracy = _fit_and_test(planned, module, data, callbacks, log)
         chance, tested = constant_guess(data.evaluated[1]), len(data.test[1])
         if first_process:
             with naming(planned.folder):
@@ -121,14 +119,13 @@ def train(
     if error:
         raise TrainingError(planned.name, reason) from error
     with naming(planned.folder):
-        for board in tensorboard:
-            board.finish(record)
-        epochs.finish(record)
+        for logger in loggers:
+            logger.finish(record)
     if routing_path not in ("reference", "products without votes", "stored votes"):  # neither compiled nor transformed
         log(f"fast paths: {routing_path}")
     log(records.result_line(record))
     log(f"record {planned.path}")
-    if tensorboard:
+    if any(isinstance(logger, TensorBoard) for logger in loggers):
         log(f"TensorBoard logs {folder_of(planned)}")
     return record
 
@@ -172,11 +169,7 @@ def _what_fits(module: CapsuleModule, error: Exception) -> str:
     return ""
 
 
-def make_trainer(
-    planned: Plan,
-    callbacks: Sequence[Callback] = (),
-    loggers: Sequence[Logger] = (),
-) -> pl.Trainer:
+def make_trainer(planned: Plan, callbacks: Sequence[Callback] = ()) -> pl.Trainer:
     """Lightning's trainer of a run, without output of its own."""
     for library in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(library).setLevel(logging.WARNING)
@@ -195,7 +188,7 @@ def make_trainer(
         max_epochs=planned.epochs,
         callbacks=[OwnSignals(), checkpoint, *callbacks],
         plugins=[checkpoint.files],
-        logger=loggers or False,
+        logger=False,
         num_sanity_val_steps=0,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -208,12 +201,11 @@ def _fit_and_test(
     data: CapsuleData,
     callbacks: Sequence[Callback],
     log: Log,
-    loggers: Sequence[Logger] = (),
 ) -> float | None:
     """Trains; gives, under protocol heldout, the test accuracy of the best epoch in percent."""
     with naming(planned.folder), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="pytorch_lightning")
-        trainer = make_trainer(planned, callbacks, loggers)
+        trainer = make_trainer(planned, callbacks)
         _fit(planned, trainer, module, data, log)
         if planned.config.protocol != "heldout":
             return None
