@@ -17,7 +17,7 @@ from capsexp.figures.traversal import OFFSETS, traverse
 from capsexp.inspect.receptive_field import ReceptiveFields, receptive_fields
 from capsexp.nn.losses import reconstruction_loss
 from capsexp.nn.scores import Scores
-from capsexp.run.capture import AttentionMap, Capture, LayerCapture, capture, entropy
+from capsexp.run.observe import AttentionMap, Observed, ObservedLayer, entropy, observe
 from capsexp.run.records import Json
 from capsexp.run.restore import Restored
 
@@ -63,7 +63,7 @@ class ChildCapsule(NamedTuple):
 class LayerAnalysis:
     """A layer's routing to the predicted class."""
 
-    captured: LayerCapture
+    captured: ObservedLayer
     fields: ReceptiveFields | None  # of the children; None where they have no position
     coefficients: list[Tensor]  # of each child to the predicted class, through all layers above it: [H, W, I]
 
@@ -112,7 +112,7 @@ class Analysis:
 
     restored: Restored
     image: InputImage
-    captured: Capture
+    captured: Observed
     layers: list[LayerAnalysis]  # from the lowest to the class capsules; none in a network without capsules
     reconstruction: Tensor | None  # [channels, H, W]
     traversal: Tensor | None  # [D, 11, channels, H, W]
@@ -155,7 +155,7 @@ def analyse(restored: Restored, image: InputImage) -> Analysis:
     """Runs the network on the image; raises RunError for scores that are not finite."""
     decoder = restored.module.decoder
     with torch.no_grad(), restored.autocast():
-        captured = capture(restored.module, image.pixels[None])
+        captured = observe(restored.module, image.pixels[None])
         scores, poses = captured.prediction
         if not scores.isfinite().all():
             raise RunError(f"{restored.path}: its network's scores of {image.name} are not finite")
@@ -166,7 +166,7 @@ def analyse(restored: Restored, image: InputImage) -> Analysis:
     return Analysis(restored, image, captured, layers, reconstruction, traversal)
 
 
-def _layers(restored: Restored, captured: Capture, predicted: Tensor) -> list[LayerAnalysis]:
+def _layers(restored: Restored, captured: Observed, predicted: Tensor) -> list[LayerAnalysis]:
     network, data = restored.module.network, restored.config.data
     fields: list[ReceptiveFields | None] = [receptive_fields(network, (data.channels, data.size, data.size))]
     for layer in captured.layers[:-1]:

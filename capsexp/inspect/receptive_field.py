@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from capsexp.nn.attention import CBAM, ConvAttention
-from capsexp.run.capture import Window, capture
+from capsexp.run.observe import Window, observe
 
 
 class ReceptiveFields(NamedTuple):
@@ -42,7 +42,7 @@ class ReceptiveFields(NamedTuple):
 def receptive_fields(network: nn.Module, image_shape: tuple[int, int, int]) -> ReceptiveFields:
     """Those of the children of a network's lowest layer, in images of (channels, size, size)."""
     pixels = torch.full((1, *image_shape), 0.01, requires_grad=True)  # small: there squash is monotonic in all inputs
-    poses = capture(_averaging(network), pixels).layers[0].poses[0]
+    poses = observe(_averaging(network), pixels).layers[0].poses[0]
     height, width = poses.shape[:2]
     fields = []
     for position in range(max(height, width)):  # on the diagonal, for rows and columns together

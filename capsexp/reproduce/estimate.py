@@ -12,7 +12,7 @@ from statistics import median
 
 import torch
 
-from capsexp.config.schema import Logger, Paths
+from capsexp.config.schema import Paths
 from capsexp.errors import InputError, duration, plural
 from capsexp.reproduce.planning import Job
 from capsexp.results import runs
@@ -97,7 +97,7 @@ def _trial(planned: Plan, folder: Path) -> Plan:
     images = min(IMAGES, tested_images(planned.identity) or IMAGES)
     budget = replace(config.budget, epochs=2, steps=STEPS, test_images=images)
     paths = Paths(results=str(folder / "results"), logs=str(folder / "logs"))
-    return replace(planned, config=replace(config, budget=budget, paths=paths, logger=Logger()))
+    return replace(planned, config=replace(config, budget=budget, paths=paths, logger={}))
 
 
 def _cost(planned: Plan, trial: Job) -> Cost | None:

@@ -7,14 +7,14 @@ from matplotlib.figure import Figure
 from capsexp.inspect.analysis import LayerAnalysis
 from capsexp.inspect.picture import draw_entropies
 from capsexp.inspect.receptive_field import ReceptiveFields
-from capsexp.run.capture import LayerCapture, Window
+from capsexp.run.observe import ObservedLayer, Window
 
 
 def layer(window: Window | None) -> LayerAnalysis:
     """4 × 4 positions of two types, whose receptive fields are one pixel each; two iterations."""
     torch.manual_seed(0)
     coefficients, presence = torch.rand(2, 4, 4, 2), torch.rand(4, 4, 2)
-    captured = LayerCapture("", [torch.full((1, 4, 4, 2, 5), 0.2)], torch.zeros(1, 4, 4, 2, 3), presence[None], window)
+    captured = ObservedLayer("", [torch.full((1, 4, 4, 2, 5), 0.2)], torch.zeros(1, 4, 4, 2, 3), presence[None], window)
     return LayerAnalysis(captured, ReceptiveFields(torch.eye(4), torch.eye(4)), list(coefficients))
 
 

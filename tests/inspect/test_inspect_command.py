@@ -20,9 +20,9 @@ from capsexp.inspect import __main__ as inspect
 from capsexp.inspect.analysis import InputImage, analyse, input_image, to_json
 from capsexp.inspect.picture import draw_scores, picture
 from capsexp.run.build import build
-from capsexp.run.capture import capture
 from capsexp.run.checkpoints import load
 from capsexp.run.module import CapsuleModule
+from capsexp.run.observe import observe
 from capsexp.run.plan import Plan
 from capsexp.run.restore import Restored, restore
 
@@ -134,7 +134,7 @@ def test_the_attention_maps(folders: dict[str, Path], pictures: dict[str, Path])
     assert maps["capsnet"].keys() == maps["cnn"].keys() == {"channel", "spatial"}
     assert maps["inverted"].keys() == {"conv", "caps"}
     assert maps["inverted"]["caps"].shape == (4, 4, numbers(pictures["inverted"])["routing"][-1]["children"]["types"])
-    values = capture(
+    values = observe(
         restore(folders["inverted"]).module, torch.from_numpy(packaged()[0][11])[None, None] / 255
     ).attention
     predicted = int(numbers(pictures["inverted"])["prediction"])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from capsexp.config.schema import Config
 from capsexp.inspect.receptive_field import ReceptiveFields, receptive_fields
 from capsexp.run.build import build
-from capsexp.run.capture import Window, capture
+from capsexp.run.observe import Window, observe
 
 
 @cache
@@ -57,12 +57,12 @@ def test_only_pixels_in_the_box_change_a_capsule(words: str) -> None:
     inside = torch.zeros(1, *shape, dtype=torch.bool)
     inside[:, :, top:bottom, left:right] = True
     elsewhere = torch.where(inside, before, torch.rand(1, *shape))
-    poses = capture(network, before).layers[0].poses[0, row, column]
-    torch.testing.assert_close(capture(network, elsewhere).layers[0].poses[0, row, column], poses)
+    poses = observe(network, before).layers[0].poses[0, row, column]
+    torch.testing.assert_close(observe(network, elsewhere).layers[0].poses[0, row, column], poses)
     for y, x in ((top, left), (bottom - 1, right - 1)):
         changed = before.clone()
         changed[:, :, y, x] += 10
-        assert not torch.allclose(capture(network, changed).layers[0].poses[0, row, column], poses, atol=1e-6)
+        assert not torch.allclose(observe(network, changed).layers[0].poses[0, row, column], poses, atol=1e-6)
 
 
 def test_a_parents_field_is_that_of_its_children() -> None:

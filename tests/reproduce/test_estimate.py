@@ -10,7 +10,6 @@ import torch
 from made import run, write
 from support import TINY, composed_config
 
-from capsexp.config.schema import Logger
 from capsexp.reproduce import estimate
 from capsexp.reproduce.estimate import Cost
 from capsexp.reproduce.planning import Job
@@ -36,7 +35,7 @@ def with_times(record: Record, train: float, test: float) -> Record:
     """The record, with these seconds in each epoch."""
     for epoch in record.epochs:
         epoch.update(train_seconds=train, test_seconds=test)
-    return dataclasses.replace(record, seconds_per_epoch=train + test)
+    return record
 
 
 def test_runs_that_differ_in_seed_and_epochs_cost_the_same_an_epoch(tmp_path: Path) -> None:
@@ -115,4 +114,4 @@ def test_a_trial_tests_no_more_images_than_there_are_and_logs_nothing(tmp_path: 
     config = composed_config("model=da_capsnet", "data=coil20", "logger=[tensorboard,csv]")
     trial = estimate._trial(Plan(config, torch.device("cpu"), "float32", None, None), tmp_path)
     assert trial.config.budget.test_images == 72  # a tenth of ten objects
-    assert trial.config.logger == Logger()
+    assert trial.config.logger == {}

@@ -94,7 +94,7 @@ def test_the_first_epochs_of_a_whole_training_are_a_shorter_one_of_its_seed(tmp_
     curve = [10 + epoch / 5 for epoch in range(250)]
     short = [run(f"{CBAM} budget.epochs=2", seed, [1.0, 2.0]) for seed in (0, 1)]
     whole = [
-        run(PLAIN, 0, curve, learned=True, chance_accuracy=9.8),
+        run(PLAIN, 0, curve, chance_accuracy=9.8),
         run(CBAM, 0, curve),
         run(f"{PLAIN} optim=tsai_sgd", 0, [*curve, *[60.0] * 100]),
     ]

@@ -118,7 +118,7 @@ def test_failed_runs_are_counted() -> None:
 
 
 def test_runs_that_did_not_learn_count_and_are_named() -> None:
-    found = [*runs(PLAIN, [10.0], learned=False, chance_accuracy=9.8), *runs(CBAM, [98.0, 98.1, 98.2], learned=True)]
+    found = [*runs(PLAIN, [10.0], chance_accuracy=9.8), *runs(CBAM, [98.0, 98.1, 98.2])]
     made = study(claims=[claim()])
     text = printed(made, found)
     assert cells(text, "A")["maximum"] == "10.00 (1), didn't learn (1 of 1)"

@@ -43,7 +43,7 @@ class AttentionMap(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LayerCapture:
+class ObservedLayer:
     """The routing of one layer. Its children are at H × W positions, I at each; 1 × 1 for children without positions.
 
     Args:
@@ -95,11 +95,11 @@ class LayerCapture:
 
 
 @dataclass(frozen=True)
-class Capture:
+class Observed:
     """A forward pass. `layers` from the lowest to the class capsules; none in a network without capsules."""
 
     prediction: Prediction
-    layers: list[LayerCapture]
+    layers: list[ObservedLayer]
     attention: list[AttentionMap]
 
     def coefficients_to(self, classes: Tensor, iteration: int = -1) -> list[Tensor]:
@@ -122,7 +122,7 @@ def entropy(coefficients: Tensor) -> float:
     return float(torch.special.entr(coefficients).sum(dim=-1).mean())
 
 
-def capture(network: nn.Module, pixels: Tensor) -> Capture:
+def observe(network: nn.Module, pixels: Tensor) -> Observed:
     """A forward pass of a network, or of the LightningModule around one, on images [B, channels, H, W].
 
     It runs in evaluation mode, without gradients unless the pixels require one, and leaves the network unchanged. All
@@ -142,7 +142,7 @@ def capture(network: nn.Module, pixels: Tensor) -> Capture:
         prediction: Prediction = network(pixels)
     attention = [_attention_map(name, module, outputs[-1]) for name, module, outputs in maps]
     attention += [recorder.attention_map() for recorder in recorders if recorder.gates is not None]
-    return Capture(prediction, [recorder.layer_capture() for recorder in recorders], attention)
+    return Observed(prediction, [recorder.observed_layer() for recorder in recorders], attention)
 
 
 _MAPS = (ChannelAttention, SpatialAttention, ConvAttention)
@@ -188,8 +188,8 @@ class _LayerRecorder:
         # In concurrent routing only this method of a layer is called, so that no forward hook would run.
         layer.votes = recorded  # type: ignore[method-assign]
 
-    def layer_capture(self) -> LayerCapture:
-        """The layer's part of the capture."""
+    def observed_layer(self) -> ObservedLayer:
+        """The layer's part of the observation."""
         poses, activations = self.children[-1]
         if activations is None and self.layer.routing.presence == "length":
             activations = torch.linalg.vector_norm(poses, dim=-1)
@@ -198,7 +198,7 @@ class _LayerRecorder:
         coefficients = [self._placed(each) for each in self.coefficients]
         if poses.ndim == 3:
             poses, presence = (_on_grid(part, *self._sides()) for part in (poses, presence))
-        return LayerCapture(self.name, coefficients, poses, presence, window)
+        return ObservedLayer(self.name, coefficients, poses, presence, window)
 
     def attention_map(self) -> AttentionMap:
         """Of the attention on the votes."""
