@@ -11,8 +11,6 @@ import yaml
 from support import composed_config
 
 from capsexp.config.schema import Config
-from capsexp.report import page
-from capsexp.report.pictures import Picture
 from capsexp.results.cells import Cell
 from capsexp.results.collect import Line, Results, collect
 from capsexp.results.runs import run_of
@@ -155,15 +153,6 @@ def project(folder: Path, monkeypatch: pytest.MonkeyPatch, **commands: str) -> P
     monkeypatch.setattr(studies, "choices", lambda group: {path.stem: path for path in sorted(files.glob("*.yaml"))})
     monkeypatch.chdir(folder)
     return folder
-
-
-def report_page(
-    found: Sequence[Record], *made: Study, drawn: Sequence[Picture] = (), problems: Sequence[str] = ()
-) -> str:
-    """The report of studies, of `study()` where there are none, and of these records."""
-    runs = [*map(run_of, found)]
-    figures = {picture.name: picture for picture in drawn}
-    return page.document(collect(made or (study(),), runs), runs, figures, "runs", problems)
 
 
 def _epoch(number: int, part: str, accuracy: float) -> dict[str, Any]:
