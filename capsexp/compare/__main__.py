@@ -22,10 +22,10 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--results", type=folder, default=Path("results"), metavar="DIR", help="with the records")
     parser.add_argument("--claimed", metavar="SIZE", help="of B − A in points: +2.5, or increase, decrease, same")
     parser.add_argument("--margin", metavar="POINTS", help="the smallest difference that would matter, with same")
-    parser.add_argument("--plot", type=folder, metavar="FILE", help="draw the accuracy by epoch: .png or .svg")
+    parser.add_argument("--plot", type=folder, metavar="FILE", help="draw the accuracy by epoch: .svg")
     options = parser.parse_args(arguments)
-    if options.plot and options.plot.suffix not in (".png", ".svg"):
-        raise InputError(f"--plot={options.plot}: must end in .png or .svg")
+    if options.plot and options.plot.suffix != ".svg":
+        raise InputError(f"--plot={options.plot}: must end in .svg")
     from capsexp.compare import compare, differences  # pandas takes seconds to import
     from capsexp.tables.terminal import print_table
 
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> None:
         from capsexp.compare.curves import draw
         from capsexp.files import write_file
 
-        write_file(options.plot, draw(comparison)[options.plot.suffix])
+        write_file(options.plot, draw(comparison))
         print(f"wrote {options.plot}")
     for line in problems:
         print(f"error: {line}", file=sys.stderr)

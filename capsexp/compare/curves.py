@@ -2,19 +2,15 @@
 
 from capsexp.compare import Comparison
 from capsexp.errors import InputError
-from capsexp.figures.curves import draw_curves
-from capsexp.figures.sources import Trainings
-from capsexp.figures.style import STYLES, PaperFigure, default_style, legend
+from capsexp.figures.lines import Panel, curve, drawing
+from capsexp.figures.style import STYLES
 
 
-def draw(comparison: Comparison) -> dict[str, bytes]:
-    """The figure by suffix; raises InputError for more curves than can be told apart."""
+def draw(comparison: Comparison) -> bytes:
+    """An SVG file; raises InputError for more curves than can be told apart."""
     lines = [line for line in comparison.results.lines if line.runs]
     if len(lines) > len(STYLES):
         raise InputError(f"{len(lines)} curves: {len(STYLES)} can be told apart; compare fewer runs")
-    with default_style():
-        figure = PaperFigure("Accuracy by epoch: mean over seeds (n) ± standard deviation", (8, 4.5))
-        axis = figure.axes[0][0]
-        draw_curves(axis, lines, Trainings(lines))
-        legend(axis)
-        return figure.files()
+    panel = Panel("", {line.row.name: curve(line) for line in lines})
+    trained = "; ".join(dict.fromkeys(line.training for line in lines))
+    return drawing("Accuracy by epoch", [panel], trained, ()).files()["_light.svg"]
