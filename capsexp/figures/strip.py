@@ -117,17 +117,22 @@ class _Picture:
         self, x: float, y: float, text: str, colour: str, size: int = 13, align: str = "", bold: bool = False
     ) -> None:
         """A text with its base line at y; align: middle or end of the text is at x, else its beginning."""
-        style = {"font_size": size, "text_anchor": align, "font_weight": "bold" if bold else ""}
-        self.add("text", text, x=float(x), y=float(y), fill=colour, **style)
+        weight = "bold" if bold else ""
+        self.add("text", text, x=x, y=y, fill=colour, font_size=size, text_anchor=align, font_weight=weight)
 
     def line(self, x: float, y: float, right: float, bottom: float, colour: str, width: float) -> None:
         """A straight line."""
-        ends = {"x1": float(x), "y1": float(y), "x2": float(right), "y2": float(bottom)}
-        self.add("line", stroke=colour, stroke_width=width, **ends)
+        self.add("line", x1=x, y1=y, x2=right, y2=bottom, stroke=colour, stroke_width=width)
 
     def _legend(self) -> None:
-        x, self.y = 0.0, 16.0
-        for kind, meaning in self.strip.legend.items():
+        """What the marks mean, that of numbers beyond an axis only where there are any."""
+        x, self.y, legend = 0.0, 16.0, dict(self.strip.legend)
+        for rows in self.strip.panels.values():
+            low, high = self.strip.limits or limits_of(rows)
+            known = [value for row in rows for value in (row.published, *row.values) if value is not None]
+            if any(not low <= value <= high for value in known):
+                legend["beyond"] = "beyond the axis"
+        for kind, meaning in legend.items():
             wide = 38 + (7.6 if kind == "decided" else 6.6) * len(meaning)
             if x and x + wide > self.width:
                 x, self.y = 0.0, self.y + 20
@@ -144,14 +149,16 @@ class _Picture:
             self.line(x, y - 11, x, y + 11, self.theme.published, 6)
         elif kind == "mean":
             self.line(x, y - 9, x, y + 9, ink, 2)
+        elif kind == "beyond":
+            self._beyond(x - 4, y, -1, soft)
         elif kind == "dot":
-            self.add("circle", cx=x, cy=float(y), r=2.5 if self.strip.limits else 4.5, fill=soft, opacity="0.7")
+            self.add("circle", cx=x, cy=y, r=2.5 if self.strip.limits else 4.5, fill=soft, opacity="0.7")
         else:
             colour = ink if kind == "decided" else soft
             if interval:
                 self.line(interval[0], y, interval[1], y, colour, 3 if kind == "decided" else 1.5)
             fill = self.theme.paper if kind == "hollow" else colour
-            self.add("circle", cx=x, cy=float(y), r=5, stroke=colour, stroke_width=2, fill=fill)
+            self.add("circle", cx=x, cy=y, r=5, stroke=colour, stroke_width=2, fill=fill)
 
     def _panel(self, title: str, rows: Sequence[StripRow], left: float, wide: float) -> None:
         """A panel: title and heads of the columns, rows, axis."""
@@ -171,7 +178,7 @@ class _Picture:
         if strip.notes and not narrow:
             self.text(right + 16, self.y, strip.notes, theme.soft, 11)
         self.y += 8
-        shown = ticks(*self.limits, max(3, min(5, int((self.ends[1] - self.ends[0]) / 32))))
+        shown = ticks(*self.limits, max(4, min(5, int((self.ends[1] - self.ends[0]) / 32))))
         for row in rows:
             self._row(row, left, right, textwrap.wrap(row.label, int(labels / 7.2)) or [""], shown)
         for tick in shown:
@@ -186,19 +193,22 @@ class _Picture:
 
     def _row(self, row: StripRow, left: float, right: float, label: Sequence[str], shown: Sequence[float]) -> None:
         """Label and numbers; marks in the middle of the axis, on a narrow screen below them; the note."""
-        strip, theme, lines = self.strip, self.theme, len(label)
-        base = self.y + (15 if self.narrow else 21)
-        y, height = (base + 14 * lines + 3, 38 + 14 * lines) if self.narrow else (self.y + 17, 20 + 14 * max(1, lines))
-        top, self.y = self.y, self.y + height + (14 if self.narrow and strip.notes else 0)
+        strip, theme, extra = self.strip, self.theme, 14 * (len(label) - 1)
+        if self.narrow:
+            base, y, height = self.y + 15, self.y + 32 + extra, 52 + extra + 14 * bool(strip.notes)
+            ends = y - 15, y + 17
+        else:
+            height = 34 + extra
+            y, ends = self.y + height / 2, (self.y, self.y + height)
+            base = y + 4
+        self.y += height
         for tick in shown:
             colour = theme.soft if strip.limits and not tick else theme.rule
-            self.line(
-                self.x(tick), y - 15 if self.narrow else top, self.x(tick), y + 17 if self.narrow else self.y, colour, 1
-            )
+            self.line(self.x(tick), ends[0], self.x(tick), ends[1], colour, 1)
         kind = "decided" if row.decided else "hollow" if row.hollow else "open" if strip.limits else "mean"
         ink, bold = theme.soft if kind in ("hollow", "open") else theme.ink, row.decided
         for at, line in enumerate(label):
-            self.text(left, base + 14 * at - (0 if self.narrow or lines == 1 else 7), line, ink, bold=bold)
+            self.text(left, base + 14 * at - (0 if self.narrow else extra / 2), line, ink, bold=bold)
         signed = strip.limits is not None
         if row.published is not None:
             number = decimal(row.published, strip.digits, signed)
@@ -208,9 +218,9 @@ class _Picture:
             self._placed(value, y + 13 if signed else y, theme.soft, lambda x: self._mark("dot", x, y + 13 * signed))
         if row.center is not None:
             self.text(right, base, decimal(row.center, strip.digits, signed), ink, align="end", bold=bold)
-            ends = (self.x(row.interval[0]), self.x(row.interval[1])) if row.interval else None
+            around = (self.x(row.interval[0]), self.x(row.interval[1])) if row.interval else None
             if signed or self.limits[0] <= row.center:
-                self._placed(row.center, y, ink, lambda x: self._mark(kind, x, y, ends))
+                self._placed(row.center, y, ink, lambda x: self._mark(kind, x, y, around))
         if strip.notes:
             place = (left, y + 28) if self.narrow else (right + 16, base)
             self.text(*place, row.note, theme.soft, 11)
@@ -221,5 +231,8 @@ class _Picture:
         if low <= value <= high:
             mark(x)
         else:
-            side = -1 if value < low else 1
-            self.add("path", d=f"M{x + 8 * side:.1f} {y:.1f}l{-9 * side} -5v10z", fill=colour)
+            self._beyond(x, y, -1 if value < low else 1, colour)
+
+    def _beyond(self, x: float, y: float, side: int, colour: str) -> None:
+        """A triangle outside of x, to the left (−1) or to the right (1)."""
+        self.add("path", d=f"M{x + 8 * side:.1f} {y:.1f}l{-9 * side} -5v10z", fill=colour)

@@ -31,7 +31,7 @@ body { max-width: 980px; margin: auto; padding: 16px; color: var(--ink); backgro
 article + article { margin-top: 64px; border-top: 4px solid var(--rule) }
 a, summary { color: var(--link) }
 summary { cursor: pointer }
-img { max-width: 100%; height: auto }
+img { max-width: 100%; height: auto; vertical-align: top }
 table { display: block; width: max-content; max-width: 100%; overflow-x: auto; border-collapse: collapse;
   margin: 16px 0; font-variant-numeric: tabular-nums }
 th, td { padding: 5px 10px; border: 1px solid var(--rule); vertical-align: top }
@@ -40,8 +40,7 @@ pre { padding: 12px; overflow-x: auto; border: 1px solid var(--rule); font-size:
   :root { color-scheme: dark; --ink: #e6edf3; --rule: #3d444d; --link: #4493f8; --paper: #0d1117 }
 }
 @media screen and (max-width: 640px) {
-  table { font-size: 14px }
-  th, td { padding: 4px 6px }
+  table { font-size: 14px } th, td { padding: 4px 6px }
 }
 @media print {
   body { max-width: none; padding: 0; font-size: 10pt }

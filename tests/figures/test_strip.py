@@ -62,7 +62,8 @@ def test_a_seed_far_below_is_an_arrow_and_the_others_can_be_told_apart() -> None
     rows = [StripRow("A", 99.7, [17.95, 97.0]), StripRow("B", 99.6, [97.2, 97.4])]
     assert limits_of(rows)[0] > 96
     texts, marks = drawn(Strip({"": rows}, "accuracy, %"))
-    assert sum(mark["name"] == "path" for mark in marks) == 1
+    assert sum(mark["name"] == "path" for mark in marks) == 2  # in the legend, too
+    assert "beyond the axis" in [text for text, _ in texts]
     assert "57.48" in [text for text, _ in texts]
     assert sum(mark.get("stroke") == THEMES["light"].ink for mark in marks) == 2  # the legend's mean, and B's
     assert limits_of([StripRow("A", 91.0, [80.0, 80.1])])[0] < 80  # two of three are no exception
@@ -84,7 +85,7 @@ def test_differences_have_signs_intervals_and_dots_below() -> None:
         assert {"+2.50", "−0.50", "0.00", "100 ep", "2 ep", "R.", "−4", "+4"} <= {text for text, _ in texts}
         circles = [mark for mark in marks if mark["name"] == "circle" and mark["r"] == "5"]
         assert [mark["fill"] == THEMES["dark"].paper for mark in circles] == [False, False, True, False, False, True]
-        assert sum(mark["name"] == "path" for mark in marks) == 1  # the pair at −9
+        assert sum(mark["name"] == "path" for mark in marks) == 2  # in the legend, and the pair at −9
         assert all(0 <= float(mark["x1"]) <= WIDE for mark in marks if mark["name"] == "line")
 
 
