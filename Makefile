@@ -32,7 +32,7 @@ tables: $(STAMP) ## The papers' tables, measured, out of the records: results/ta
 figures: $(STAMP) ## Draw the papers' figures, out of records and logs: results/figures.
 	$(PY) -m capsexp.figures
 
-report: $(STAMP) ## One page about everything that was run, out of records and figures: results/report.html.
+report: $(STAMP) ## The pages of results as one HTML file that needs no network: results/report.html.
 	$(PY) scripts/report.py
 
 test: $(STAMP) ## The fast tests.
@@ -47,7 +47,6 @@ test-gpu: $(STAMP) ## The tests that need a CUDA device.
 check-results: $(STAMP) ## Compare the committed tables, README and figures with the records.
 	$(PY) scripts/aggregate.py --check
 	$(PY) -m capsexp.figures --check
-	$(PY) scripts/report.py --check
 
 check-device: $(STAMP) ## Versions, float32, fast routing and captured steps of this machine's GPU or CPU: a minute.
 	$(PY) benchmarks/device.py

@@ -34,7 +34,7 @@ COMMANDS = {
     "reproduce": "capsexp.reproduce.__main__",
     "tables": "capsexp.tables.__main__",
     "figures": "capsexp.figures.__main__",
-    "report": "capsexp.report.__main__",
+    "report": "capsexp.tables.html",
     "compare": "capsexp.compare.__main__",
     "evaluate": "capsexp.evaluate.__main__",
     "predict": "capsexp.evaluate.predict",

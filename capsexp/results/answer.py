@@ -16,10 +16,15 @@ class Asked:
     one: MeasuredClaim
 
     @property
+    def data_name(self) -> str:
+        """The name of the data set."""
+        compared = self.one.claim.compared
+        return next((row.data for row in self.results.study.rows if row.name in compared), "")
+
+    @property
     def data(self) -> str:
         """The title of the data set."""
-        compared = self.one.claim.compared
-        return next((title(row.data) for row in self.results.study.rows if row.name in compared), "")
+        return title(self.data_name)
 
     @property
     def attention(self) -> str:

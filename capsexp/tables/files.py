@@ -68,7 +68,7 @@ def regenerate(
     files: dict[Path, str] = {}
     if output is not None:
         for page, one in zip(made.pages, measured, strict=True):
-            drawn = [name for name in page.figures if (results / "figures" / f"{name}.svg").exists()]
+            drawn = [name for name in page.figures if (results / "figures" / f"{name}_light.svg").exists()]
             text = markdown.document(page, [f"../figures/{name}" for name in drawn])
             files |= {output / f"{page.name}.md": text, output / f"{page.name}.csv": csv(one)}
     if not (names or typed):

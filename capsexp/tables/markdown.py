@@ -64,7 +64,8 @@ def _with_notes(shown: Table) -> list[str]:
 def _picture(path: str) -> str:
     """A picture, dark on a dark page."""
     dark = f'<source media="(prefers-color-scheme: dark)" srcset="{path}_dark.svg">'
-    return f'<picture>\n{dark}\n<img src="{path}.svg" width="100%" alt="{path.rpartition("/")[2]}">\n</picture>'
+    alt = f"printed and measured; the numbers of {path.rpartition('/')[2]} are on this page"
+    return f'<picture>\n{dark}\n<img src="{path}_light.svg" width="100%" alt="{alt}">\n</picture>'
 
 
 def table(shown: Table) -> str:

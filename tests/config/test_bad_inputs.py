@@ -339,7 +339,7 @@ MORE_COMMANDS = [
     (f"{REPRODUCE} jiao_table2 modle=capsnet --dry-run", "modle: no such key; did you mean model?"),
     (f"{AGGREGATE} --results", "argument --results: expected one argument"),
     (f"{AGGREGATE} --check=no", "argument --check: ignored explicit argument 'no'"),
-    ("scripts/report.py jiao", "jiao: no such study"),
+    ("scripts/report.py jiao", "unrecognized arguments: jiao"),
     ("scripts/prepare_data.py mnist --root={files}/none --no-download", "put train-images-idx3-ubyte"),
     ("scripts/prepare_data.py mnist --root=", "data.root=: must be a folder"),
     ("scripts/prepare_data.py mnist data.root={files}/none --no-download", "/none/MNIST/raw"),
