@@ -68,8 +68,9 @@ def regenerate(
     files: dict[Path, str] = {}
     if output is not None:
         for page, one in zip(made.pages, measured, strict=True):
-            drawn = [name for name in page.figures if (results / "figures" / f"{name}_light.svg").exists()]
-            text = markdown.document(page, [f"../figures/{name}" for name in drawn])
+            there = {path.name for path in (results / "figures").glob("*.svg")}
+            drawn = {name: f"{name}_narrow_light.svg" in there for name in page.figures if f"{name}_light.svg" in there}
+            text = markdown.document(page, drawn)
             files |= {output / f"{page.name}.md": text, output / f"{page.name}.csv": csv(one)}
     if not (names or typed):
         keys = {run.key for run in recorded if run.status != "trial"}
