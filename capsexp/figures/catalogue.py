@@ -38,7 +38,6 @@ FIGURES = {
     "huang_fig14": Entry("COIL-20 reconstructed", "reconstructions.objects"),
     "tsai_fig4": Entry("routing iterations, ablations, memory, time", "tsai.iterations"),
     "tsai_fig5": Entry("overlaid digits", "tsai.overlaid"),
-    "alberti_affine": Entry("accuracy under rotation, shear, scale", "alberti.affine_maps"),
     "ou_traversal_mnist": Entry("each dimension of a digit's capsule", "ou.traversal", ("mnist",)),
     "ou_traversal_fashion_mnist": Entry("each dimension of a garment's capsule", "ou.traversal", ("fashion_mnist",)),
     "ou_backprop": Entry("routing with and without back-propagation", "ou.routing_against_backpropagation"),

@@ -285,7 +285,6 @@ STUDIES = {
     "huang_fig14": ["huang_fig14"],
     "tsai_fig4": ["tsai_fig4", "tsai_fig4_ablation", "tsai_fig4_cost"],
     "tsai_fig5": ["tsai_fig5"],
-    "alberti_affine": ["alberti_affine"],
     "ou_traversal_mnist": ["ou_traversal"],
     "ou_traversal_fashion_mnist": ["ou_traversal"],
 }

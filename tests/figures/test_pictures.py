@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from drawing import curve, drawn, everything, folder, labels, seeds, sources, texts
+from drawing import drawn, everything, folder, seeds, sources
 from numpy.typing import NDArray
 from support import ROOT, Trained
 from torch.utils.tensorboard import SummaryWriter
 
 from capsexp.data import module
 from capsexp.data.source import load
-from capsexp.figures import alberti, catalogue, ou
+from capsexp.figures import catalogue, ou
 from capsexp.figures.networks import first_of_each
 from capsexp.figures.sources import Missing, Sources
 from capsexp.figures.traversal import traverse
@@ -150,8 +150,7 @@ def network(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> Restored:
             raise sources.unlogged(line, "checkpoint")
         return restored
 
-    for drawing in (ou, alberti):
-        monkeypatch.setattr(drawing, "trained", found)
+    monkeypatch.setattr(ou, "trained", found)
     return restored
 
 
@@ -218,33 +217,12 @@ def test_a_damaged_checkpoint_is_a_line(tmp_path: Path) -> None:
     assert catalogue.matches("ou_traversal_mnist", made, tmp_path)  # is not compared
 
 
-def test_accuracy_under_each_map_beside_the_published_numbers(tmp_path: Path, network: Restored) -> None:
-    made = sources(tmp_path, *seeds("alberti_affine", "CapsNet", [[50.0]], "budget.epochs=1"))
-    figure, (lack,) = catalogue.drawing("alberti_affine", made)
-    assert figure is not None
-    assert lack.what == "no finished runs of CNN"
-    assert "Without CNN." in figure.notes
-    expected = alberti.robustness(network, {"rotation": (-40, 20), "shear": (0.4,), "scale": (0.8,)})
-    for axis, kind in zip(figure.axes[0], ("rotation", "shear", "scale"), strict=True):
-        of_kind = expected[expected["map"] == kind]
-        values, accuracies = curve(axis, "CapsNet")
-        measured = dict(zip(values, accuracies, strict=True))
-        assert {value: measured[value] for value in of_kind.value} == dict(
-            zip(of_kind.value, of_kind.accuracy, strict=True)
-        )
-        assert len(measured) == 5
-        assert sorted(texts(axis)) == ["66", "79"]
-        assert labels(axis) == ["CapsNet (n = 1)"]
-        assert axis.get_ylim()[0] == 0
-        assert axis.get_ylim()[1] > 100
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["huang_fig8", "alberti_affine"])
-def test_the_command_for_missing_runs_makes_the_figure(tmp_path: Path, name: str) -> None:
+def test_the_command_for_missing_runs_makes_the_figure(tmp_path: Path) -> None:
     """From no runs to the figure, on the full data sets, with as little training as possible."""
     if "CAPSEXP_DATA" not in os.environ:
         pytest.skip("CAPSEXP_DATA is not set")
+    name = "huang_fig8"
     made = sources(tmp_path, typed=[f"paths.results={tmp_path}/results", f"paths.logs={tmp_path}/logs"])
     figure, missing = catalogue.drawing(name, made)
     assert figure is None
