@@ -29,7 +29,7 @@ from capsexp.errors import DONE, FAILED, CapsexpError, InputError
 if TYPE_CHECKING:
     from capsexp.run.records import Record
 
-#: Each command but training, and the module that runs it; conf/help.yaml describes them.
+#: Each command but training, and the module that runs it; conf/hydra/help/capsexp.yaml describes them.
 COMMANDS = {
     "reproduce": "capsexp.reproduce.__main__",
     "tables": "capsexp.tables.__main__",
@@ -104,12 +104,9 @@ def _run(words: list[str]) -> int:
         if command in COMMANDS:
             raise InputError(f"{command}: a command stands first: capsexp {command} …")
         raise InputError(f"{command}: no such command{nearest(command, COMMANDS)} (there are {', '.join(COMMANDS)})")
-    if options.help:
-        from capsexp.config import help as help_page  # needed by no run
-
-        print(help_page.page([compose.for_hydra(word) for word in options.overrides]))
-        return DONE
     rest = [word for word in words if word not in options.overrides]  # for Hydra, overrides must stand together
+    if options.help:  # which lists the choices in this folder, and none in those of hydra.searchpath
+        rest.append(f"--config-dir={searchpath.folders()[-1]}")
     overrides = [*searchpath.as_overrides(), *map(compose.for_hydra, options.overrides)]
     sys.argv[1:] = [*overrides, *rest]  # --info would take an override for its value
     logging.raiseExceptions = False  # no traceback for a log line that Hydra can't write to a closed pipe
