@@ -9,15 +9,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from capsexp.cli import Parser, end_with
 from capsexp.errors import DONE, FAILED, InputError
 from capsexp.study import studies
-
-if TYPE_CHECKING:
-    from capsexp.reproduce.planning import Job
-
 
 RESUME = "the same command continues after the last whole epochs"
 
@@ -29,15 +24,14 @@ def main(arguments: list[str] | None = None) -> int:
     from capsexp.reproduce import monitor, planning  # torch takes seconds to import: names are checked first
 
     jobs, barred = planning.plan_all(chosen, options.overrides, range(options.seeds), not options.dry_run)
-    monitor.print_plan(jobs, barred, listed=options.dry_run)
     at_a_time, devices = planning.concurrency(jobs, options.jobs)
+    monitor.print_plan(jobs, barred, at_a_time, listed=options.dry_run)
     if options.dry_run:
-        _print_costs(jobs, at_a_time, options.measure)
         return FAILED if barred else DONE
     from capsexp.reproduce import launcher  # Lightning takes seconds to import
 
     deadline = time.monotonic() + 60 * options.time_limit
-    how = launcher.Options(at_a_time, devices, options.retry, options.stop_at_failure, deadline)
+    how = launcher.Options(at_a_time, devices, options.retry, deadline)
     problems: list[str] = []
     try:
         launcher.launch(jobs, how)
@@ -46,19 +40,6 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         monitor.print_end(jobs, [*problems, *barred])
     return FAILED if barred or problems or planning.count(jobs, "failed") else DONE
-
-
-def _print_costs(jobs: list["Job"], at_a_time: int, measure: bool) -> None:
-    """Prints how long what is left will take, and how much memory."""
-    from capsexp.reproduce import estimate
-
-    costs = estimate.recorded(jobs)
-    unknown = [job for job in jobs if job.left and job.planned.name not in costs]
-    if measure and unknown:
-        print("timing some steps of a run of each kind:")
-        costs |= estimate.timed(unknown)
-    for line in estimate.lines(jobs, costs, at_a_time):
-        print(line)
 
 
 def _print_tables(options: argparse.Namespace, results: Path) -> list[str]:
@@ -91,20 +72,20 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=_integer(1), metavar="N", help="runs at a time (default: one a GPU, or one)")
     parser.add_argument("--time-limit", type=_minutes, default=float("inf"), metavar="MINUTES", help="then stop")
     parser.add_argument("--retry", type=_integer(0), default=0, metavar="N", help="more attempts at a failed run")
-    parser.add_argument("--stop-at-failure", action="store_true", help="stop the others after the first failure")
-    parser.add_argument("--dry-run", action="store_true", help="list the runs, their state and cost; run nothing")
-    parser.add_argument(
-        "--measure", action="store_true", help="with --dry-run: time some steps where no record can tell"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="list the runs and their state; run nothing")
     options = parser.parse_words(arguments)
-    options.overrides.insert(0, f"budget={options.budget}")
-    if options.measure and not options.dry_run:
-        raise InputError("--measure: only with --dry-run")
-    if any(word.lstrip("+").startswith("seed=") for word in options.overrides):
-        raise InputError("seed: --seeds N runs the seeds 0 to N-1")
-    if any(word.lstrip("+").startswith("rerun=") for word in options.overrides):
-        raise InputError("rerun: not used here; capsexp … rerun=true repeats one run")
+    for word in options.overrides:
+        if word.lstrip("+").startswith("seed="):
+            raise InputError("seed: --seeds N runs the seeds 0 to N-1")
+        if word.lstrip("+").startswith("rerun="):
+            raise InputError("rerun: not used here; capsexp … rerun=true repeats one run")
+    options.overrides = [*_words_of_budget(options.budget), *options.overrides]
     return options
+
+
+def _words_of_budget(name: str) -> list[str]:
+    """The overrides of all runs that --budget stands for."""
+    return [f"budget={name}"]
 
 
 def _minutes(text: str) -> float:

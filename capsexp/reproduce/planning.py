@@ -1,7 +1,9 @@
 """The runs of studies: which there are, what can't be run, and how far they are."""
 
+import ctypes
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from multiprocessing.context import ForkServerProcess
 from typing import Literal
 
 import torch
@@ -15,17 +17,22 @@ from capsexp.run.plan import Plan, find_device, with_precision
 from capsexp.study.selection import Selection, select
 from capsexp.study.studies import Study, published_number
 
-State = Literal["waiting", "running", "finished", "failed", "busy"]
+State = Literal["waiting", "running", "finished", "failed"]
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is."""
+class Progress(ctypes.Structure):
+    """How far a run is, as its process writes it: 0 is unknown."""
 
-    epoch: int = 0  # completed, as far as known
-    best: float | None = None  # accuracy so far, in percent
-    seconds: float | None = None  # of the last epoch
-    speed: float | None = None  # images a second in training
+    epoch: int  # completed
+    best: float  # accuracy so far, in percent
+    seconds: float  # of the last epoch
+    error: bytes  # why it failed
+    _fields_ = (
+        ("epoch", ctypes.c_int),
+        ("best", ctypes.c_double),
+        ("seconds", ctypes.c_double),
+        ("error", ctypes.c_char * 501),
+    )
 
 
 @dataclass(eq=False)
@@ -36,9 +43,11 @@ class Job:
     studies: list[str]  # that need it
     words: tuple[str, ...] = ()  # its overrides, without those of this machine
     published: str = ""  # accuracy of its row, if it is the paper's experiment
-    state: State = "waiting"  # busy: another process trains it
+    state: State = "waiting"
     outcome: str = ""  # of a finished run its accuracies, else the error of the last attempt
-    progress: Progress = Progress()
+    progress: Progress = field(default_factory=Progress)
+    process: ForkServerProcess | None = None  # while it runs
+    slot: int = 0  # which of the runs at the same time it is
     failures: int = 0  # of this launcher's attempts
     not_before: float = 0.0  # of the next attempt, on time.monotonic's clock
     alone: bool = False  # beside others it found too little GPU memory
@@ -57,7 +66,8 @@ class Job:
         except InputError as error:  # a damaged record stops no other run
             self.state, self.outcome = "failed", printable(str(error))
             return
-        self.state, self.progress = record.status, Progress(len(record.epochs))
+        self.state = record.status
+        self.progress = Progress(len(record.epochs), record.max_accuracy or 0.0, record.seconds_per_epoch or 0.0)
         self.outcome = records.result_line(record) if record.error is None else printable(record.error)
 
 

@@ -71,15 +71,8 @@ def test_a_run_repeats_by_its_command(calls: Counter[str]) -> None:
     assert job.planned.config.paths.logs == "x"
 
 
-def test_rows_with_a_run_in_common_need_it_once(calls: Counter[str]) -> None:
-    (job,) = planning.plan_all(
-        [studies.load("tsai_fig4_ablation")], ["routing.norm=true", "routing.iterations=1"], [0]
-    )[0]
-    assert job.studies == ["tsai_fig4_ablation"]
-
-
 def test_a_run_that_cannot_be_composed_is_refused_at_once(calls: Counter[str]) -> None:
-    line = refused(planning.plan_all, [studies.load("tsai_fig4")], ["routing.norm=false"], [0])
+    line = refused(planning.plan_all, [studies.load("ou_backprop")], ["routing.norm=false"], [0])
     assert "routing.norm: no such key" in line
     assert set(calls) == {"composed"}  # no data set was looked for
 
@@ -120,7 +113,7 @@ def test_the_plan_tells_what_is_running_and_what_was_interrupted(
         job.planned.folder.mkdir()
         (job.planned.folder / LAST).touch()
     with locked(jobs[1].planned.folder):
-        print_plan(jobs, {}, listed=True)
+        print_plan(jobs, {}, 1, listed=True)
     states = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]
     assert states[:4] == ["finished", "running", "interrupted", "to do"]
 
