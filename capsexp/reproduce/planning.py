@@ -9,11 +9,10 @@ from typing import Literal
 import torch
 
 from capsexp.config.compose import command, portable
-from capsexp.config.schema import Data
-from capsexp.data.source import Identity, identify
+from capsexp.data import source
 from capsexp.errors import InputError, printable
 from capsexp.run import records
-from capsexp.run.plan import Plan, find_device, with_precision
+from capsexp.run.plan import Plan, plan, with_precision
 from capsexp.study.selection import Selection, select
 from capsexp.study.studies import Study, published_number
 
@@ -72,7 +71,7 @@ class Job:
 
 
 def plan_all(
-    studies: Iterable[Study], typed: Sequence[str], seeds: Iterable[int], download: bool = True
+    studies: Iterable[Study], typed: Sequence[str], seeds: Sequence[int], download: bool = True
 ) -> tuple[list[Job], dict[str, list[str]]]:
     """All runs of the studies, each once, with their states; and why some can't be run: reason → commands.
 
@@ -82,50 +81,40 @@ def plan_all(
     leave nothing to compare.
     """
     jobs: dict[str, Job] = {}
-    barred: dict[str, dict[str, None]] = {}
-    data_sets: dict[str, Identity | InputError] = {}
+    barred: dict[str, list[str]] = {}
+    lacking: dict[str, InputError] = {}  # data sets, which are tried to be downloaded once
     for study in studies:
         selection = select(study, typed)
         selected = selection.configs
         published = {} if selection.replaced else _published(selection)
         for overrides, config in selected.items():
             try:
-                device, precision = find_device(config)
-                files = _identity(config.data, data_sets, download)
+                if config.data.name in lacking:
+                    raise lacking[config.data.name]
+                if download:
+                    source.identify(config.data)
+                first = plan(config)
             except InputError as error:
-                barred.setdefault(str(error), {})[" ".join(overrides)] = None
+                lacking[config.data.name] = error
+                barred.setdefault(str(error), []).append(" ".join(overrides))
                 continue
             for seed in seeds:
                 words = (*overrides, f"seed={seed}")
-                repeated = with_precision(command(words), precision)
-                planned = Plan(replace(config, seed=seed), device, precision, files.note, repeated, files.unlisted)
-                job = jobs.setdefault(
-                    planned.name, Job(planned, [], tuple(portable(words)), published.get(overrides, ""))
-                )
+                repeated = with_precision(command(words), first.precision)
+                planned = replace(first, config=replace(config, seed=seed), command=repeated)
+                job = Job(planned, [], tuple(portable(words)), published.get(overrides, ""))
+                job = jobs.setdefault(planned.name, job)
                 if study.name not in job.studies:  # replaced words can make two runs of a study the same
                     job.studies.append(study.name)
     for job in jobs.values():
         job.read_record()
-    return list(jobs.values()), {reason: list(commands) for reason, commands in barred.items()}
+    return list(jobs.values()), barred
 
 
 def _published(selection: Selection) -> dict[tuple[str, ...], str]:
     """The published accuracy of each run's row, where it is a number."""
     printed = {row.name: published_number(row.published.get("accuracy")) for row in selection.study.rows}
     return {run.overrides: f"{number.value:.2f}" for run in selection.runs if (number := printed[run.row])}
-
-
-def _identity(data: Data, known: dict[str, Identity | InputError], download: bool) -> Identity:
-    """Which version the files are. Each set is looked for, or downloaded, once; raises InputError each time."""
-    name = f"{data.name} {data.path} {data.reader.arguments}"
-    if name not in known:
-        try:
-            known[name] = identify(data, download=download)
-        except InputError as error:
-            known[name] = error
-    if isinstance(identity := known[name], InputError):
-        raise identity
-    return identity
 
 
 def concurrency(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:
