@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo reproduce-tables test test-all test-gpu check-results check-device bench lint format tensorboard data tables figures report clean
+.PHONY: help setup demo reproduce-tables test test-all test-gpu check-results bench lint format tensorboard data tables figures report clean
 
 help: ## What there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,9 +47,6 @@ test-gpu: $(STAMP) ## The tests that need a CUDA device.
 check-results: $(STAMP) ## Compare the committed tables, README and figures with the records.
 	$(PY) scripts/aggregate.py --check
 	$(PY) -m capsexp.figures --check
-
-check-device: $(STAMP) ## Versions, float32, fast routing and captured steps of this machine's GPU or CPU: a minute.
-	$(PY) benchmarks/device.py
 
 bench: $(STAMP) ## Time and memory of a training step, fast against reference, to results/benchmarks; 4 minutes on a GPU.
 	$(PY) benchmarks/bench.py

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from markdown_it import MarkdownIt
 
-from capsexp.cli import Parser, check_output, end_with, folder
+from capsexp.cli import Parser, end_with, folder
 from capsexp.errors import InputError
 from capsexp.files import write_file
 
@@ -67,7 +67,8 @@ def main(arguments: list[str] | None = None) -> None:
     pages = [*options.results.glob("README.md"), *sorted((options.results / "tables").glob("*.md"))]
     if not pages:
         raise InputError(f"{options.results}: has no pages; capsexp tables writes them")
-    check_output(options.output, *pages)
+    if output.resolve() in {page.resolve() for page in pages}:
+        raise InputError(f"--output={output}: is read here; must be another file")
     write_file(output, document(pages, output.parent))
     print(f"wrote {output}, {output.stat().st_size / 1e6:.2f} MB")
 
