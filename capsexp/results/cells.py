@@ -17,7 +17,7 @@ from capsexp.results.runs import Run
 from capsexp.results.statistics import Estimate, Term
 from capsexp.study import studies
 from capsexp.study.identity import trained_by
-from capsexp.study.selection import LAPTOP, PAPER, Block
+from capsexp.study.selection import LAPTOP, PAPER, TYPED, Block
 from capsexp.study.studies import Published, Row, Study
 
 NumberVerdict = Literal["compatible", "higher", "lower"]
@@ -165,7 +165,8 @@ def _group(row: Row, block: Block, protocol: str, found: Sequence[tuple[int, Run
     for (_, seed), run in first.items():
         if run.status == "finished":
             tried.setdefault(seed, []).append(run)
-    options = len(block.runs[row.name])
+    typed = block.name == TYPED  # else typed words may have selected some of the row's combinations
+    options = len(block.runs[row.name] if typed else row.combinations(block.setting))
     best = [
         Best(max(of_seed, key=lambda run: run.selected_by or 0.0), len(of_seed), options)
         for _, of_seed in sorted(tried.items())

@@ -186,7 +186,7 @@ class _Trial:
         few = self.left_out or self.single
         return replace(
             result,
-            verdict="open",
+            verdict=_undecided(self.block),
             reason=", ".join(filter(None, [contrast.part, f"one run of {_listed(few)}" if few else ""])),
             block=self.block,
             so_far=not (is_whole(study, self.block, claim.measure) and self.is_complete),
@@ -235,7 +235,7 @@ def _judged(result: MeasuredClaim, trial: _Trial, study: Study, terms: Mapping[s
     estimate = statistics.effect(of_rows, images=images)
     result = replace(result, effect=replace(result.effect, interval=contrast.interval(estimate)))
     if trial.block.name == TYPED:
-        return replace(result, verdict="no verdict")
+        return result
     verdict, p_value = _verdict(contrast, estimate, trial.has_room)
     ceiling = verdict == "ceiling"  # nothing is tested
     printed = _printed_interval(contrast, result.printed, terms, images, study)
@@ -339,7 +339,12 @@ def _without_runs(result: MeasuredClaim, groups: Sequence[Sequence[Group]]) -> M
         reason = "times were measured on a busy machine only"
     else:
         reason = "whether the machine was busy isn't known" if None in machines else "measured on different machines"
-    return replace(result, verdict="open", reason=reason)
+    return replace(result, verdict=_undecided(groups[0][0].block), reason=reason)
+
+
+def _undecided(block: Block) -> Literal["open", "no verdict"]:
+    """Of another experiment than the source's, nothing is open either."""
+    return "no verdict" if block.name == TYPED else "open"
 
 
 def _key(claim: Claim, study: Study, block: Block) -> tuple[object, ...]:
