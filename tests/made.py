@@ -11,20 +11,19 @@ import yaml
 from support import composed_config
 
 from capsexp.config.schema import Config
-from capsexp.report import page
-from capsexp.report.pictures import Picture
 from capsexp.results.cells import Cell
-from capsexp.results.collect import Line, Results, collect
 from capsexp.results.runs import run_of
+from capsexp.results.study import Line, StudyResults, measure
 from capsexp.run import records
 from capsexp.run.records import Record
 from capsexp.study import studies
-from capsexp.study.studies import Claim, Row, Study
+from capsexp.study.studies import Claim, Row, Setting, Study
 
 GPU = "NVIDIA H200"
 PLAIN = "model=capsnet data=mnist attention=none"
 CBAM = "model=capsnet data=mnist attention=cbam"
 SWEPT = "model=capsnet data=mnist attention=none routing.iterations=1,2,3"
+SHORT = "budget.epochs=2"  # the words of a made-up study's laptop setting
 
 
 @cache
@@ -93,11 +92,14 @@ def study(*rows: Row, claims: Sequence[Claim] = (), **changed: Any) -> Study:
     whole = Study(
         name="made_table1",
         title="A table",
-        source="made, Table 1. Not of a paper",
+        source="made",
+        table="Table 1",
         protocol='"Their words"',
         columns=["network"],
         measures=["accuracy", "first_epoch"],
         rows=list(rows) or [row("A", PLAIN, accuracy="99.80", first_epoch="7"), row("B", CBAM, accuracy="99.90")],
+        paper=Setting("250 epochs of all images"),
+        laptop=Setting("2 epochs of all images", "2 epochs", SHORT),
         deviations=["The batch size is not in the paper."],
         claims=list(claims),
     )
@@ -116,20 +118,25 @@ def claim(estimate: str = "difference", claimed: str = "increase", **changed: An
     return Claim(**(fields | compared | changed))
 
 
-def results(made: Study, found: Sequence[Record], typed: Sequence[str] = ()) -> Results:
+def results(made: Study, found: Sequence[Record], typed: Sequence[str] = ()) -> StudyResults:
     """What these records give for a study."""
-    return collect([made], [*map(run_of, found)], typed)[0]
+    return measure([made], [*map(run_of, found)], typed)[0]
 
 
-def line(made: Results, name: str, main: bool = True) -> Line:
-    """A row in its main setting, or in its only other one."""
-    (found,) = (one for one in (made.lines if main else made.other_lines) if one.row.name == name)
+def line(made: StudyResults, name: str, setting: str = "") -> Line:
+    """A row in a setting; in the first without one, which is the paper's or the typed one."""
+    of_setting = next(one for one in made.blocks if setting in ("", one.block.name))
+    (found,) = (one for one in of_setting.lines if one.row.name == name)
     return found
 
 
-def cell(made: Results, name: str, measure: str = "accuracy", protocol: str = "paper") -> Cell:
-    """A row's cell in its main setting."""
-    return line(made, name).cell(measure, protocol)
+def cell(
+    made: StudyResults, name: str, measure: str = "accuracy", protocol: str = "paper", *, setting: str = ""
+) -> Cell:
+    """A row's cell in a setting, as of `line`."""
+    found = line(made, name, setting).cell(measure, protocol)
+    assert found is not None
+    return found
 
 
 def write(results: Path, found: Sequence[Record]) -> list[Path]:
@@ -147,23 +154,17 @@ def project(folder: Path, monkeypatch: pytest.MonkeyPatch, **commands: str) -> P
     """A folder with a study of one row for each name and command, which are the only ones; it is the present one."""
     (folder / "conf" / "study").mkdir(parents=True)
     for name, words in commands.items():
-        made = {"title": "A table", "source": "made, Table 1", "protocol": "Their words", "columns": ["network"]}
+        made = {"title": "A table", "source": "made", "table": "Table 1", "protocol": "Their words"}
         rows = [{"labels": ["A"], "run": words, "published": {"accuracy": "99.80"}}]
-        content = {"mode": "MULTIRUN", "sweeper": {"study": {**made, "measures": ["accuracy"], "rows": rows}}}
+        content = {
+            "mode": "MULTIRUN",
+            "sweeper": {"study": {**made, "columns": ["network"], "measures": ["accuracy"], "rows": rows}},
+        }
         (folder / "conf" / "study" / f"{name}.yaml").write_text(yaml.safe_dump(content))
     files = folder / "conf" / "study"
     monkeypatch.setattr(studies, "choices", lambda group: {path.stem: path for path in sorted(files.glob("*.yaml"))})
     monkeypatch.chdir(folder)
     return folder
-
-
-def report_page(
-    found: Sequence[Record], *made: Study, drawn: Sequence[Picture] = (), problems: Sequence[str] = ()
-) -> str:
-    """The report of studies, of `study()` where there are none, and of these records."""
-    runs = [*map(run_of, found)]
-    figures = {picture.name: picture for picture in drawn}
-    return page.document(collect(made or (study(),), runs), runs, figures, "runs", problems)
 
 
 def _epoch(number: int, part: str, accuracy: float) -> dict[str, Any]:
