@@ -73,8 +73,8 @@ def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
     elif "=" in text:
         words = tuple(shlex.split(text))
         wanted = [trained_by(one) for one in studies.expand(words)]
-        fixed = any(word.startswith(("budget", "trainer.precision")) for word in words)
-        found = [run for run in recorded if any(_is_like(run.trained, one, fixed) for one in wanted)]
+        budget = any(word.startswith("budget") for word in words)
+        found = [run for run in recorded if any(_is_like(run.trained, one, budget) for one in wanted)]
     else:
         found = [run for run in recorded if run.name.startswith(text) or run.key.startswith(text)]
         if len(found) > 1:
@@ -91,15 +91,16 @@ def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
     return paper
 
 
-def _is_like(run: Trained, wanted: Trained, fixed: bool) -> bool:
-    """Whether a run is one of a command line; `fixed`: of its budget and precision alone."""
-    same = run.training == wanted.training and wanted.precision in ("auto", run.precision)
-    return run.condition == wanted.condition and (same or not fixed)
+def _is_like(run: Trained, wanted: Trained, budget: bool) -> bool:
+    """Whether a run is one of a command line; `budget`: of its budget alone."""
+    same = run.condition == wanted.condition and wanted.precision in ("auto", run.precision)
+    return same and (run.training == wanted.training or not budget)
 
 
 def _common(sides: tuple[str, str], a: Sequence[Run], b: Sequence[Run]) -> tuple[str, ...]:
     """Training, files and precision that both sides have: with most seeds; raises InputError where there are none."""
-    counts = [Counter(run.trained[1:] for run in of_side) for of_side in (a, b)]
+    seeds = [{(run.trained[1:], run.seed) for run in of_side} for of_side in (a, b)]
+    counts = [Counter(one for one, _ in of_side) for of_side in seeds]
     if not (both := counts[0].keys() & counts[1].keys()):
         texts_of = ["; ".join(sorted({str(run.trained) for run in of_side})) for of_side in (a, b)]
         raise InputError(
@@ -145,5 +146,5 @@ def _heads(a: str, b: str) -> tuple[str, str, str]:
 
 
 def _verdict(one: MeasuredClaim) -> str:
-    reason = "one run each" if one.reason.startswith("one run of") else one.reason
+    reason = "one run only" if one.reason.startswith("one run of") else one.reason
     return WORDS.get(one.verdict, ", ".join(filter(None, [one.verdict, reason])))

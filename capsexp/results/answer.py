@@ -42,6 +42,13 @@ class Asked:
         size, printed = self.one.claim.size, self.one.printed
         return size.value if size else printed.value if printed else None
 
+    @property
+    def gain(self) -> float:
+        """The claimed gain of accuracy, in points; 0 where none is claimed."""
+        claim = self.one.claim
+        points = claim.measure == "accuracy" and claim.estimate == "difference" and claim.size
+        return max(points.value, 0.0) if points else 0.0
+
 
 def asked(measured: Sequence[StudyResults]) -> list[Asked]:
     """The claims that have a question, in the order of the studies."""
@@ -55,20 +62,29 @@ def distinct(measured: Sequence[StudyResults]) -> list[MeasuredClaim]:
 
 
 def sentence(measured: Sequence[StudyResults]) -> str:
-    """Where attention raises the accuracy, by how much of what is printed, in one sentence."""
-    gains = [one for one in asked(measured) if one.attention and one.one.claim.size and one.one.effect]
-    yes = [one for one in gains if one.one.decided == "supported"]
+    """Where attention raises the accuracy, by how much of what is printed; after another training, so far."""
+    yes = [one for one in asked(measured) if one.attention and one.gain and one.one.decided == "supported"]
+    whole, so_far = ([one for one in yes if one.one.so_far == value] for value in (False, True))
     if not yes:
         return "No gain of attention is shown."
-    shares = [one.one.effect.value / one.one.claim.size.value for one in yes if one.one.effect and one.one.claim.size]
-    part = (
-        "about half"
-        if all(0.45 <= share <= 0.6 for share in shares)
-        else f"{100 * min(shares):.0f} to {100 * max(shares):.0f} %"
-    )
-    names = [one.data for one in yes]
-    where = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-    return f"On {where} yes, by {part} of what is published. Elsewhere no gain is shown."
+    if not whole:
+        return f"So far on {_sets(so_far)} yes. Elsewhere no gain is shown."
+    more = f"; so far on {_sets(so_far)}, too" if so_far else ""
+    return f"On {_sets(whole)} yes, by {_part(whole)} of what is published{more}. Elsewhere no gain is shown."
+
+
+def _part(gains: Sequence[Asked]) -> str:
+    """How much of the claimed sizes was measured: about half, 25 %, 25 to 80 %."""
+    parts = sorted(one.one.effect.value / one.gain for one in gains if one.one.effect)
+    if parts[0] >= 0.45 and parts[-1] <= 0.6:
+        return "about half"
+    return " to ".join(dict.fromkeys(f"{100 * part:.0f}" for part in (parts[0], parts[-1]))) + " %"
+
+
+def _sets(gains: Sequence[Asked]) -> str:
+    """The data sets, each once."""
+    *most, last = dict.fromkeys(one.data for one in gains)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def counts(claims: Iterable[MeasuredClaim]) -> dict[str, int]:

@@ -60,6 +60,8 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     options = parser.parse_words(arguments)
     if options.latex and len(options.names) != 1:
         raise InputError("--latex: for one study")
+    if options.latex and (options.output or options.check):
+        raise InputError("--latex: writes nothing; leave --output and --check out")
     if options.output is None and not options.overrides and not options.latex:
         options.output = options.results / "tables"
     options.readme = None

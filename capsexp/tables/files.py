@@ -22,6 +22,14 @@ CELL = [field.name for field in fields(Cell)]
 #: What a spreadsheet's formula begins with.
 _FORMULA = ("=", "+", "-", "@")
 
+#: What LaTeX takes as commands, or has in other fonts only.
+_TEX = str.maketrans(
+    {letter: f"\\{letter}" for letter in "&%$#_{}"}
+    | {letter: f"{{{letter}}}" for letter in "[*"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "±": r"$\pm$", "−": "$-$", "≥": r"$\ge$"}
+)
+
 
 @dataclass
 class Generated:
@@ -122,14 +130,14 @@ def latex(page: Page) -> str:
     import pandas as pd
 
     table = page.blocks[0]
-    frame = pd.DataFrame(table.rows, columns=table.columns)
-    caption = f"{page.title} {page.about} {table.title}."
-    style = frame.to_latex(index=False, escape=True, caption=_plain_tex(caption), label=f"tab:{page.name}")
-    return style.replace("±", r"$\pm$").replace("−", "$-$").replace("≥", r"$\ge$")
+    frame = pd.DataFrame(table.rows, columns=[*map(_tex, table.columns)], dtype=str).map(_tex)
+    caption = _tex(f"{page.title} {page.about} {table.title}.")
+    return frame.to_latex(index=False, escape=False, caption=caption, label=f"tab:{page.name}")
 
 
-def _plain_tex(text: str) -> str:
-    return "".join(f"\\{letter}" if letter in "&%$#_{}" else letter for letter in text)
+def _tex(text: str) -> str:
+    """A text on one line and without commands; after a row's end, [ and * would belong to it."""
+    return one_line(text).translate(_TEX)
 
 
 def _no_formula(value: Any) -> Any:

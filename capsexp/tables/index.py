@@ -34,7 +34,7 @@ def _block(measured: Sequence[StudyResults]) -> str:
     rows = []
     for one in answer.asked(measured):
         claim = one.one.claim
-        link = Marked(f"[{markdown.escaped(claim.question)}](results/tables/{quote(one.results.study.name)}.md)")
+        link = markdown.link(claim.question, f"results/tables/{quote(one.results.study.name)}.md")
         printed = one.one.printed
         said = texts.claimed(claim) if claim.size or not printed else texts.effect(claim, printed.alone)
         found = texts.effect(claim, one.one.effect)
@@ -65,7 +65,7 @@ def index(measured: Sequence[StudyResults], unassigned: int) -> str:
     heads = ["claims", "supported", "contradicted", "open", "untested"]
     ranked = sorted(sources, key=lambda name: [-counted[name]["supported"] - counted[name]["contradicted"], name])
     total = answer.counts(answer.distinct(measured))
-    rows = [[Marked(f"[{markdown.escaped(name)}](#{quote(name)})"), *_numbers(counted[name], heads)] for name in ranked]
+    rows = [[markdown.link(name, f"#{quote(name)}"), *_numbers(counted[name], heads)] for name in ranked]
     rows.append(["all", *_numbers(total, heads)])
     parts = [markdown.GENERATED, "# Do the published numbers hold?", markdown.escaped(answer.sentence(measured))]
     parts.append(markdown.table(Table("", ["source", *heads], "lrrrrr", rows)))
@@ -84,4 +84,4 @@ def _numbers(counts: dict[str, int], heads: Sequence[str]) -> list[str]:
 
 
 def _link(results: StudyResults) -> str:
-    return Marked(f"[{markdown.escaped(results.study.title)}](tables/{quote(results.study.name)}.md)")
+    return markdown.link(results.study.title, f"tables/{quote(results.study.name)}.md")

@@ -92,6 +92,11 @@ def escaped(text: str) -> str:
     return _BEGINNING.sub(r"\1\\\2", _UNDERSCORE.sub(r"\_", one_line(text).translate(_MARKUP)))
 
 
+def link(text: str, target: str) -> Marked:
+    """A link, which a bracket in its text can't end."""
+    return Marked(f"[{escaped(text).replace(']', chr(92) + ']')}]({target})")
+
+
 def _fenced(code: str) -> str:
     """A block of code behind a fence longer than any in it."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", code)), default=0))

@@ -10,7 +10,7 @@ from capsexp.errors import plural
 from capsexp.results.claims import SHOWN, MeasuredClaim
 from capsexp.results.measures import MEASURES
 from capsexp.results.study import Line, MeasuredBlock, StudyResults
-from capsexp.study.selection import LAPTOP, PAPER
+from capsexp.study.selection import LAPTOP, PAPER, key
 from capsexp.study.studies import Study
 from capsexp.tables import texts
 from capsexp.tables.table import Table
@@ -81,27 +81,30 @@ def is_decided(one: MeasuredClaim) -> bool:
 
 
 def answer(results: StudyResults) -> list[str]:
-    """What training says: yes, in part, no or not known, and of which claims; claims that were counted come last."""
+    """What is known: yes, in part, no or not known, and of which claims; counting parameters alone answers nothing."""
     claims = [one for one in results.claims if one.claim.counted] or results.claims
-    tested = [one for one in claims if one.runs]
+    tested = [one for one in claims if one.effect and one.claim.measure != "parameters"]
     yes = [one for one in tested if one.decided in ("supported", "no difference, shown")]
     no = [one for one in tested if one.decided == "contradicted"]
-    counts = {"supported": len(yes), "contradicted": len(no), "open": len(tested) - len(yes) - len(no)}
-    told = texts.conjoined([f"{count} {word}" for word, count in counts.items() if count] or ["none"])
-    if not tested:
-        first = "Not known: no claim is tested" + ("" if results.runs else ", nothing was trained")
-    else:
-        word = "Not known" if not (yes or no) else "No" if not yes else "In part" if no or counts["open"] else "Yes"
-        so_far = ", so far" if all(one.so_far for one in [*yes, *no]) and (yes or no) else ""
-        first = f"{word}{so_far}: of {plural(len(tested), 'tested claim')} {told}"
-    named = [f"{_short(one)} ({_sized(one)})" for one in [*yes[:3], *no[:2]]]
-    counted = [one for one in claims if one.effect and not one.runs]
-    named += [f"by counting parameters: {', '.join(sorted({one.decided for one in counted}))}"] if counted else []
-    return [f"{first}.", f"{'; '.join(named)}."] if named else [f"{first}."]
+    by_count = [one for one in claims if one.claim.measure == "parameters" and one.decided in SHOWN]
+    open_claims = len(tested) - len(yes) - len(no)
+    if not claims:
+        return []
+    word = "Not known" if not (yes or no) else "No" if not yes else "In part" if no or open_claims else "Yes"
+    so_far = ", so far" if all(one.so_far for one in [*yes, *no]) and (yes or no) else ""
+    counts = [f"{len(yes)} supported" if yes else "", f"{len(no)} contradicted" if no else ""]
+    counts += [f"{open_claims} open" if open_claims else ""]
+    known = f"of {plural(len(tested), 'tested claim')} {texts.conjoined([*filter(None, counts)])}" if tested else ""
+    unknown = "no claim is tested" if results.runs else "nothing was trained"
+    first = f"{word}{so_far}: {known or unknown}."
+    named = "; ".join(f"{_short(one)} ({_sized(one)})" for one in [*yes[:3], *no[:2], *by_count[:2]])
+    return [first, f"{named[:1].upper()}{named[1:]}."] if named else [first]
 
 
 def _short(one: MeasuredClaim) -> str:
-    return ("contradicted: " if one.decided == "contradicted" else "") + texts.one_line(one.claim.text)
+    parts = ["contradicted" if one.decided == "contradicted" else ""]
+    parts += ["by counting" if one.claim.measure == "parameters" else "", texts.one_line(one.claim.text)]
+    return ": ".join(filter(None, parts))
 
 
 def _sized(one: MeasuredClaim) -> str:
@@ -218,13 +221,15 @@ def best_of(results: StudyResults) -> list[str]:
 
 
 def commands(results: StudyResults) -> list[str]:
-    """The commands that repeat the runs: of all rows in each setting, and of each row."""
+    """The commands that repeat the runs: of all rows in each setting, and of the first row alone."""
     study = results.study
     own = ["capsexp", *searchpath.as_portable_option()]
-    typed = shlex.join(portable(results.typed_words))
-    lines = [f"{shlex.join([*own, 'reproduce', study.name])} {typed}".rstrip()]
+    typed = portable(results.typed_words)
+    lines = [shlex.join([*own, "reproduce", study.name, *typed])]
     if study.laptop and not results.typed:
         lines.append(f"{shlex.join([*own, 'reproduce', study.name])} --budget=laptop")
     row = next((row for row in study.rows if row.run), None)
-    example = shlex.join([*own, "-m", *study.paper.words.split(), *row.words, "seed=0,1,2"]) if row else ""
-    return [*lines, example] if row else lines
+    if row is None:
+        return lines
+    words = {key(word): word for word in [*study.paper.words.split(), *row.words, *typed, "seed=0,1,2"]}
+    return [*lines, shlex.join([*own, "-m", *words.values()])]

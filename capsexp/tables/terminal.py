@@ -51,15 +51,15 @@ def _table(table: Table, width: int) -> Iterator[RenderableType]:
 
 def _rows(table: Table, width: int) -> Iterator[RenderableType]:
     """A table as wide as the terminal at most, with cells wrapped between words; a list a row where no word fits."""
-    rows = [[one_line(cell) for cell in row] for row in table.rows]
-    columns = list(zip(table.columns, *rows, strict=True))
+    heads, *rows = [[one_line(cell) for cell in row] for row in [table.columns, *table.rows]]
+    columns = list(zip(heads, *rows, strict=True))
     least = [max(len(word) for text in column for word in ["", *text.split()]) for column in columns]
     extra = [max(map(len, column)) - word for column, word in zip(columns, least, strict=True)]
     gap = 2 if sum(least) + 2 * (len(columns) - 1) <= width else 1
     spare = width - gap * (len(columns) - 1) - sum(least)
     if spare >= 0:
         grid = Grid(box=SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), pad_edge=False, show_edge=False)
-        for name, letter, word, more in zip(table.columns, table.alignment, least, extra, strict=True):
+        for name, letter, word, more in zip(heads, table.alignment, least, extra, strict=True):
             wide = word + (more if sum(extra) <= spare else more * spare // sum(extra))
             grid.add_column(Text(name), justify="left" if letter == "l" else "right", width=wide)
         for row in rows:
@@ -67,5 +67,5 @@ def _rows(table: Table, width: int) -> Iterator[RenderableType]:
         yield grid
     else:
         for first, *others in rows:
-            cells = [f"{name}: {text}" for name, text in zip(table.columns[1:], others, strict=True) if text]
+            cells = [f"{name}: {text}" for name, text in zip(heads[1:], others, strict=True) if text]
             yield Group(Text(first), *(Padding(Text(cell), (0, 0, 0, 2)) for cell in cells))

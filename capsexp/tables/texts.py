@@ -9,6 +9,7 @@ from capsexp.results.claims import SHOWN, MeasuredClaim
 from capsexp.results.contrast import Effect
 from capsexp.results.measures import MEASURES
 from capsexp.results.runs import Run
+from capsexp.study.selection import LAPTOP
 from capsexp.study.studies import Claim, Published
 
 #: What is claimed where no size is.
@@ -165,9 +166,10 @@ def answer(one: MeasuredClaim) -> str:
     if one.decided == "contradicted":
         return f"{so_far}no" + (", worse" if one.claim.claimed == "increase" else "")
     if one.decided == "ceiling":
-        return "no room: 100 % without"
+        return "no room below 100 %"
+    shorter = one.block is not None and one.block.name == LAPTOP
     return {"not run": "not run yet", "untested": "not tested"}.get(
-        one.decided, "open: trained shorter" if one.so_far else "open"
+        one.decided, "open: trained shorter" if shorter else "open"
     )
 
 

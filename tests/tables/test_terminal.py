@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from capsexp.tables import markdown
-from capsexp.tables.pages import Note, Page, Table
+from capsexp.tables.pages import Page
+from capsexp.tables.table import Table
 from capsexp.tables.terminal import print_page, print_table
 
 COLUMNS = ["network", "iterations", "published", "maximum", "verdict"]
@@ -17,20 +17,20 @@ ROWS = [
     ["CapsNet5_CBAM", "5", "not reported", "97.64 ± 0.06 (2)", ""],
 ]
 CLAIM = ["It is [bold]better[/bold]", "an increase", "+1.00 points", "supported so far, p = 0.004"]
+EMPTY = Table("No such heading", [], "", [])
 PAGE = Page(
     name="made",
     title="A title",
-    caution="",
-    source="made, Table 1.",
-    protocol="Their words",
-    short=Table(
-        "", ["", "all", "training"], "lrl", [["maximum %", "97.70 → 97.64", "2 epochs"]], [Note("A short caption.")]
-    ),
-    claims=Table("Claims", ["claim", "claimed", "measured", "verdict"], "lllv", [CLAIM]),
-    tables=[Table("Accuracy", COLUMNS, "nrrrv", ROWS, [Note("A caption.")], ["CapsNet5: a [remark]."])],
-    deviations=["Another optimiser."],
-    runs="5 runs.",
-    commands={"python -m capsexp folded": ["CapsNet5"]},
+    about="made, Table 1. 5 runs.",
+    answer=["Yes, so far.", "It is [better]."],
+    blocks=[Table("Accuracy", COLUMNS, "lrrrl", ROWS, ["A caption."])],
+    claims=Table("Claims", ["claim", "claimed", "measured", "verdict"], "llll", [CLAIM]),
+    other_claims=Table("Open", ["claim"], "l", [["folded"]]),
+    protocol=["folded"],
+    deviations=["folded"],
+    costs=Table("Costs", ["row"], "l", [["folded"]]),
+    selection=["folded"],
+    commands=["folded"],
 )
 
 
@@ -55,10 +55,13 @@ def test_no_word_is_lost_or_cut(width: int, drawn: Draw) -> None:
     lines = drawn(width)
     assert max(map(len, lines)) <= width
     words = Counter(re.split(r"[\s:,]+", " ".join(lines)))
-    texts = [*ROWS[0], *ROWS[1], *CLAIM, PAGE.title, PAGE.source, PAGE.protocol, *PAGE.deviations, PAGE.runs]
-    texts += ["A caption.", *PAGE.tables[0].remarks]
+    texts = [*ROWS[0], *ROWS[1], *CLAIM, PAGE.title, PAGE.about, *PAGE.answer, "Accuracy", "A caption.", "Claims"]
     assert not Counter(re.split(r"[\s:,]+", " ".join(texts))) - words
     assert "folded" not in words
+
+
+def test_the_answer_comes_first(drawn: Draw) -> None:
+    assert drawn(120)[:3] == [PAGE.title, PAGE.about, "Yes, so far. It is [better]."]
 
 
 def test_a_wide_terminal_has_a_line_a_row(drawn: Draw) -> None:
@@ -72,23 +75,21 @@ def test_a_narrow_one_has_wrapped_cells_then_a_list_a_row(drawn: Draw) -> None:
     assert any(line.split() == ["CapsNet5_CBAM", "5", "not", "97.64", "±"] for line in wrapped)
     listed = [line.rstrip() for line in drawn(44)]
     at = listed.index("CapsNet5_CBAM")
-    assert listed[at + 1 : at + 5] == [
-        "  iterations: 5",
-        "  published: not reported",
-        "  maximum: 97.64 ± 0.06 (2)",
-        "",
-    ]
+    assert listed[at + 1 : at + 4] == ["  iterations: 5", "  published: not reported", "  maximum: 97.64 ± 0.06 (2)"]
 
 
-def test_a_page_without_claims_and_deviations_has_no_such_headings(drawn: Draw) -> None:
-    lines = [line.strip() for line in drawn(80, replace(PAGE, claims=None, deviations=[]))]
-    assert "Accuracy" in lines
-    assert not {"Claims", "Known deviations"} & set(lines)
+def test_a_page_without_claims_has_no_such_heading(drawn: Draw) -> None:
+    assert EMPTY.title not in "\n".join(drawn(80, replace(PAGE, claims=EMPTY)))
 
 
-def test_a_file_gets_the_page_as_markdown(capsys: pytest.CaptureFixture[str]) -> None:
-    print_page(PAGE)
-    assert capsys.readouterr().out == markdown.document(PAGE) + "\n"
+def test_what_a_terminal_takes_as_commands_is_shown(drawn: Draw) -> None:
+    hostile = "\x1b]0;title\x07 \u202e\nred"
+    table = Table(hostile, [hostile], "l", [[hostile]], [hostile])
+    page = Page("made", hostile, hostile, [hostile], [table], table, EMPTY, [], [], EMPTY, [], [])
+    for width in (80, 20):
+        text = "\n".join(drawn(width, page))
+        assert text.replace("\n", "").isprintable()
+        assert text.count(r"\u202e") >= 6
 
 
 def test_a_piped_table_is_plain_text_and_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
