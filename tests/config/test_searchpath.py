@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from capsexp.results.collect import collect
 from support import ROOT, Program, composed_config, folders, refused, train
 
 import capsexp
@@ -21,7 +22,6 @@ from capsexp.config import searchpath
 from capsexp.config.compose import composed
 from capsexp.errors import InputError
 from capsexp.results import elsewhere
-from capsexp.results.collect import collect
 from capsexp.run import records
 from capsexp.run.execute import run
 from capsexp.run.restore import restore

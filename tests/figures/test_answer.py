@@ -3,10 +3,10 @@
 import dataclasses
 
 import pytest
+from capsexp.results.collect import Results
 from made import CBAM, PLAIN, claim, results, row, runs, study
 
 from capsexp.figures.answer import KINDS, LEGEND, LONG, SHORT, gains, picture
-from capsexp.results.collect import Results
 
 SVHN, SVHN_CBAM = (words.replace("mnist", "svhn") for words in (PLAIN, CBAM))
 FASHION, FASHION_CBAM = (words.replace("mnist", "fashion_mnist") for words in (PLAIN, CBAM))
