@@ -175,11 +175,11 @@ def test_an_index_that_somebody_wrote_is_left_alone_and_elsewhere_there_is_none(
 
 def test_a_page_has_the_pictures_that_were_drawn(folder: Path) -> None:
     (folder / "results" / "figures").mkdir()
-    (folder / "results" / "figures" / "two.svg").touch()
+    (folder / "results" / "figures" / "two_light.svg").touch()
     regenerate(results=folder / "results", output=folder / "results" / "tables")
     pages = [(folder / "results" / "tables" / f"{name}.md").read_text() for name in ("one", "two")]
     assert ["../figures/" in text for text in pages] == [False, True]
-    assert '<img src="../figures/two.svg"' in pages[1]
+    assert '<img src="../figures/two_light.svg"' in pages[1]
 
 
 def test_latex_is_printed_and_nothing_written(folder: Path, program: Program) -> None:
