@@ -121,6 +121,12 @@ def test_one_study_is_printed_and_leaves_the_others_alone(folder: Path, program:
     assert printed[:2] == ["A table", "made, Table 1. 3 runs, 12.5 hours."]
 
 
+def test_latex_is_printed_and_nothing_written(folder: Path, program: Program) -> None:
+    code, printed, _ = program(SCRIPT, "one", "--latex")
+    assert (code, printed[0], printed[-1]) == (0, r"\begin{table}", r"\end{table}")
+    assert set(contents(folder)) == {"README.md"}
+
+
 def test_what_is_typed_is_printed_and_written_only_to_a_named_folder(folder: Path, program: Program) -> None:
     write(folder / "results", runs(PLAIN.replace("mnist", "fashion_mnist"), [88.0]))
     program(SCRIPT)
@@ -180,12 +186,6 @@ def test_a_page_has_the_pictures_that_were_drawn(folder: Path) -> None:
     pages = [(folder / "results" / "tables" / f"{name}.md").read_text() for name in ("one", "two")]
     assert ["../figures/" in text for text in pages] == [False, True]
     assert '<img src="../figures/two.svg"' in pages[1]
-
-
-def test_latex_is_printed_and_nothing_written(folder: Path, program: Program) -> None:
-    code, printed, _ = program(SCRIPT, "one", "--latex")
-    assert (code, printed[0], printed[-1]) == (0, r"\begin{table}", r"\end{table}")
-    assert set(contents(folder)) == {"README.md"}
 
 
 # Texts of studies and records, which anybody can have written
@@ -281,15 +281,12 @@ def test_the_csv_has_unrounded_numbers_of_each_setting() -> None:
     found = [*runs(PLAIN, [99.70, 99.71, 99.73]), *runs(f"{PLAIN} {SHORT}", [1.0])]
     made = results(study(Row(["A", "MNIST"], PLAIN, {"accuracy": "99.80"}), columns=["network", "data"]), found)
     read = pd.read_csv(io.StringIO(files.csv(made)), keep_default_na=False, dtype=str)
-    accuracy = read[read.measure == "accuracy"]
-    assert list(read.columns[:6]) == ["study", "row", "data", "setting", "training", "protocol"]
-    assert accuracy.row.tolist() == ["A", "A"]
-    assert accuracy["mean"].tolist() == ["99.71333333333334", "1.0"]
-    assert accuracy.seeds.tolist() == ["0 1 2", "0"]
-    assert accuracy["values"].tolist() == ["99.7 99.71 99.73", "1.0"]
-    assert accuracy.setting.tolist() == ["paper", "laptop"]
-    assert accuracy.training.tolist() == ["250 epochs, bf16", "2 of 250 epochs, bf16"]
-    assert accuracy["keys"].tolist() == [" ".join(sorted(one.key for one in found[:3])), found[3].key]
+    columns = ["row", "data", "setting", "training", "mean", "seeds", "values", "keys"]
+    keys = [" ".join(sorted(one.key for one in found[:3])), found[3].key]
+    assert read[read.measure == "accuracy"][columns].to_numpy().tolist() == [
+        ["A", "MNIST", "paper", "250 epochs, bf16", "99.71333333333334", "0 1 2", "99.7 99.71 99.73", keys[0]],
+        ["A", "MNIST", "laptop", "2 of 250 epochs, bf16", "1.0", "0", "1.0", keys[1]],
+    ]
     assert set(read.measure) <= {*MEASURES}
     assert "\r" not in files.csv(made)
     made = results(study(Row(["A", "a GPU"], PLAIN, {}), columns=["network", "device"]), found)
