@@ -266,7 +266,9 @@ def test_the_latex_table_is_balanced_and_escaped() -> None:
     assert r"50\% of A\_1 \& \{B\}{*} \#2 \textasciitilde{}\textasciicircum{}\textbackslash{} {[}c]" in tex
     assert r"\caption{Costs \$5 \& 100\% " in tex
     assert r"99.75 $\pm$ 0.07 (2)" in tex
+    assert "Trained: the paper's training, 250 epochs of all images.}" in tex
     (alignment,) = re.findall(r"\\begin\{tabular\}\{(\w+)\}", tex)
+    assert set(alignment) == {"l", "r"}
     rows = [line for line in tex.splitlines() if line.endswith(r" \\")]
     assert len(rows) == 3
     for line in rows:
