@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo reproduce-tables test test-all test-gpu check-results check-device bench lint format tensorboard data tables figures report clean
+.PHONY: help setup demo reproduce-tables test test-all test-gpu check-results bench lint format tensorboard data tables figures report clean
 
 help: ## What there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,7 +32,7 @@ tables: $(STAMP) ## The papers' tables, measured, out of the records: results/ta
 figures: $(STAMP) ## Draw the papers' figures, out of records and logs: results/figures.
 	$(PY) -m capsexp.figures
 
-report: $(STAMP) ## One page about everything that was run, out of records and figures: results/report.html.
+report: $(STAMP) ## The pages of results as one HTML file that needs no network: results/report.html.
 	$(PY) scripts/report.py
 
 test: $(STAMP) ## The fast tests.
@@ -47,10 +47,6 @@ test-gpu: $(STAMP) ## The tests that need a CUDA device.
 check-results: $(STAMP) ## Compare the committed tables, README and figures with the records.
 	$(PY) scripts/aggregate.py --check
 	$(PY) -m capsexp.figures --check
-	$(PY) scripts/report.py --check
-
-check-device: $(STAMP) ## Versions, float32, fast routing and captured steps of this machine's GPU or CPU: a minute.
-	$(PY) benchmarks/device.py
 
 bench: $(STAMP) ## Time and memory of a training step, fast against reference, to results/benchmarks; 4 minutes on a GPU.
 	$(PY) benchmarks/bench.py

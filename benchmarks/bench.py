@@ -5,8 +5,7 @@ with fast and with reference routing (`trainer.routing`) alternately, in one pro
 CUDA graph, as in runs. Memory is the peak of the GPU's memory, or on a CPU that of a new process that does one step,
 with Python and torch. What doesn't fit `--seconds` is left out, as is a routing whose step doesn't fit a CPU's free
 memory. The floating-point operations are those of the last routing that fits, counted by torch, for both: they do the
-same work, so that the TFLOP/s compare times. Then epochs with their evaluation, by the runner and in a bare loop
-(runner.py). Writes results/benchmarks/DEVICE.md, .json and .png.
+same work, so that the TFLOP/s compare times. Writes results/benchmarks/DEVICE.md, .json and .png.
 """
 
 import argparse
@@ -19,16 +18,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from runner import EpochTimes, compare, configured
 from torch.utils.flop_counter import FlopCounterMode
 
 from capsexp.cli import Parser, end_with
-from capsexp.config.schema import Config
+from capsexp.config import compose
+from capsexp.config.schema import Config, check
 from capsexp.data.loader import Batch
 from capsexp.run.build import build
 from capsexp.run.environment import (
@@ -75,15 +73,6 @@ VARIANTS = ("channels_last", "cudnn_benchmark")
 #: After which a benchmark on a GPU begins no further measurement, of which none takes half a minute.
 GPU_SECONDS = 200
 
-Result = TypeVar("Result")
-
-#: Epochs on the packaged sample: a name, a command line.
-EPOCHS = {
-    "CapsNet with reconstruction": "model=capsnet reconstruction.enabled=true budget.width=1",
-    "DA-CapsNet": "model=da_capsnet budget.width=1",
-    "inverted, 2 iterations": "model=inverted_capsnet budget.width=1 routing.iterations=2",
-}
-
 
 @dataclass(frozen=True)
 class Steps:
@@ -120,49 +109,33 @@ def main(arguments: list[str]) -> None:
     name = ", ".join([name, precision, *options.variant])
     load = os.getloadavg()[0]  # of other processes
     end = time.monotonic() + (options.seconds or (GPU_SECONDS if device.type == "cuda" else float("inf")))
-    ceilings = _ceilings(device, precision)
-    limits = [] if device.type == "cuda" else ["budget.steps=10", "budget.test_images=500"]
-    found = {"device": name, "precision": precision, "load": load, "ceilings": ceilings}
+    found = {"device": name, "precision": precision, "load": load, "ceilings": _ceilings(device, precision)}
     order, measured = [case for case, _ in CASES], list[Steps]()
-
-    def measure(index: int) -> None:
+    page = ""
+    for done, index in enumerate(options.cases):
+        if done and time.monotonic() > end:
+            print(f"{len(options.cases) - done} of {len(options.cases)} left out: no time left", file=sys.stderr)
+            break
         measured.extend(_case(index, options))
         measured.sort(key=lambda one: order.index(one.case))
         if measured:
-            _write(options.output, found, measured, {})  # what is measured stays if the rest fails
-
-    _until(end, [partial(measure, index) for index in options.cases])
+            page = _write(options.output, found, measured)  # what is measured stays if the rest fails
     if not measured:
         raise SystemExit("error: no step fits the memory")
-    epochs = [partial(compare, [*line.split(), *limits, *options.overrides]) for line in EPOCHS.values()]
-    print(_write(options.output, found, measured, dict(zip(EPOCHS, _until(end, epochs), strict=False))))
+    print(page)
 
 
-def _write(folder: Path, found: dict[str, Any], measured: list[Steps], compared: dict[str, EpochTimes]) -> str:
+def _write(folder: Path, found: dict[str, Any], measured: list[Steps]) -> str:
     """Writes the three files; the page."""
     name: str = found["device"]
-    page = _page(name, found["load"], found["ceilings"], measured) + (_epochs(compared) if compared else "")
+    page = _page(name, found["load"], found["ceilings"], measured)
     folder.mkdir(parents=True, exist_ok=True)
     stem = folder / re.sub(r"\W+", "-", name).strip("-").lower()
     stem.with_suffix(".md").write_text(page)
-    content = found | {
-        "steps": [asdict(steps) for steps in measured],
-        "epochs": {what: asdict(times) for what, times in compared.items()},
-    }
+    content = found | {"steps": [asdict(steps) for steps in measured]}
     stem.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n")
     _draw(name, measured, stem.with_suffix(".png"))
     return page
-
-
-def _until(end: float, measurements: Sequence[Callable[[], Result]]) -> list[Result]:
-    """The results of those that begin before `end`, at least one."""
-    found = []
-    for measure in measurements:
-        if found and time.monotonic() > end:
-            print(f"{len(measurements) - len(found)} of {len(measurements)} left out: no time left", file=sys.stderr)
-            break
-        found.append(measure())
-    return found
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -181,7 +154,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 def _config(case: str, overrides: Sequence[str], way: str = "fast") -> Config:
-    return configured([*case.split(), *overrides, f"trainer.routing={way}"])
+    words = [*case.split(), *overrides, f"trainer.routing={way}"]
+    return check(compose.composed(list({word.partition("=")[0]: word for word in words}.values())))  # the last counts
 
 
 def _step(case: str, way: str, options: argparse.Namespace) -> tuple[Callable[[], None], Config]:
@@ -328,17 +302,6 @@ def _page(name: str, load: float, ceilings: dict[str, float], measured: list[Ste
             f"| {fast.batch / fast.median:,.0f} | {fast.operations / fast.median / 1e12:.3g} | {fast.first:.2f} "
             f"| {fast.memory_gb:.2f} | {compared[2]} |"
         )
-    return "\n".join(lines) + "\n"
-
-
-def _epochs(compared: dict[str, EpochTimes]) -> str:
-    lines = [
-        "\n| an epoch and its evaluation, MNIST sample | runner, images/s | bare loop, images/s | runner over bare |",
-        "| --- | --: | --: | --: |",
-    ]
-    for what, found in compared.items():
-        speeds = [[found.images / seconds for seconds in way] for way in (found.runner, found.bare)]
-        lines.append(f"| {what} | {_spread(speeds[0])} | {_spread(speeds[1])} | {_spread(found.ratios)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -23,18 +23,18 @@ from omegaconf import DictConfig, OmegaConf
 from capsexp.cli import end_with, handle_signals, print_line, report, wrong_option
 from capsexp.config import compose, searchpath
 from capsexp.config.checks import nearest
-from capsexp.config.schema import Config, check, without_effect
+from capsexp.config.schema import check, without_effect
 from capsexp.errors import DONE, FAILED, CapsexpError, InputError
 
 if TYPE_CHECKING:
     from capsexp.run.records import Record
 
-#: Each command but training, and the module that runs it; conf/help.yaml describes them.
+#: Each command but training, and the module that runs it; conf/hydra/help/capsexp.yaml describes them.
 COMMANDS = {
     "reproduce": "capsexp.reproduce.__main__",
     "tables": "capsexp.tables.__main__",
     "figures": "capsexp.figures.__main__",
-    "report": "capsexp.report.__main__",
+    "report": "capsexp.tables.html",
     "compare": "capsexp.compare.__main__",
     "evaluate": "capsexp.evaluate.__main__",
     "predict": "capsexp.evaluate.predict",
@@ -46,11 +46,10 @@ RESUME = "the same command continues after the last whole epoch, if there is one
 
 
 @hydra.main(version_base="1.3", config_path=str(searchpath.CONF), config_name="config")
-def task(composed: DictConfig) -> "Record | CapsexpError | float | None":
-    """The record of a run, in this process or in a launcher's; for a sweeper that optimises, its held-out accuracy.
+def task(composed: DictConfig) -> "Record | CapsexpError":
+    """The record of a run, in this process or in a launcher's.
 
-    An error is printed and returned, not raised: the other runs of a sweep go on, and a launcher passes it back. A
-    sweeper that maximises what runs return gets it raised: it counts failures itself.
+    An error is printed and returned, not raised: the other runs of a sweep go on, and a launcher passes it back.
     """
     hydra_config = HydraConfig.get()
     overrides = [str(word) for word in OmegaConf.to_container(hydra_config.overrides.task, resolve=False) or []]
@@ -59,42 +58,17 @@ def task(composed: DictConfig) -> "Record | CapsexpError | float | None":
         os.chdir(hydra_config.runtime.cwd)  # a launcher's process may have started elsewhere
         searchpath.import_from(hydra_config.runtime.cwd)
         config = check(compose.plain(composed))
-        if _is_optimised(hydra_config) and (problem := _problem_of_objective(config, hydra_config)):
-            raise SystemExit(report(InputError(problem), overrides).exit_code)  # an error would be one trial's alone
         for line in without_effect(config, overrides):
             print_line(line)
         from capsexp.run.execute import run, wait_until_free  # torch takes seconds to import: only for what is valid
 
         if hydra_config.mode is RunMode.MULTIRUN:
             wait_until_free(config)
-        record = run(config, compose.command(overrides))
-        return record.chosen_accuracy if _is_optimised(hydra_config) else record
+        return run(config, compose.command(overrides))
     except BrokenPipeError as error:  # ends a sweep, too: its other runs couldn't print anything either
         raise SystemExit(FAILED) from error
     except Exception as error:
-        if _is_optimised(hydra_config):
-            raise
         return report(error, overrides)
-
-
-def _is_optimised(hydra_config: Any) -> bool:
-    """Whether the run is one of a sweeper that chooses the next ones by what it returns, as Optuna's does."""
-    chosen = hydra_config.runtime.choices["hydra/sweeper"]
-    return hydra_config.mode is RunMode.MULTIRUN and chosen not in ("study", "basic")
-
-
-def _problem_of_objective(config: Config, hydra_config: Any) -> str | None:
-    """Why a sweeper must not optimise what the run returns: it would choose by the test set, or the least accurate."""
-    if config.protocol != "heldout":
-        sweeper = hydra_config.runtime.choices["hydra/sweeper"]
-        return (
-            f"protocol={config.protocol}: nothing may be chosen by the test set; "
-            f"hydra/sweeper={sweeper} maximises the held-out accuracy of protocol=heldout"
-        )
-    direction = hydra_config.sweeper.get("direction", "maximize")  # Optuna's sweeper minimises by default
-    if getattr(direction, "name", direction) != "maximize":
-        return "hydra.sweeper.direction: must be maximize, since the runs return an accuracy"
-    return None
 
 
 def main() -> NoReturn:
@@ -130,12 +104,9 @@ def _run(words: list[str]) -> int:
         if command in COMMANDS:
             raise InputError(f"{command}: a command stands first: capsexp {command} …")
         raise InputError(f"{command}: no such command{nearest(command, COMMANDS)} (there are {', '.join(COMMANDS)})")
-    if options.help:
-        from capsexp.config import help as help_page  # needed by no run
-
-        print(help_page.page([compose.for_hydra(word) for word in options.overrides]))
-        return DONE
     rest = [word for word in words if word not in options.overrides]  # for Hydra, overrides must stand together
+    if options.help:  # which lists the choices in this folder, and none in those of hydra.searchpath
+        rest.append(f"--config-dir={searchpath.folders()[-1]}")
     overrides = [*searchpath.as_overrides(), *map(compose.for_hydra, options.overrides)]
     sys.argv[1:] = [*overrides, *rest]  # --info would take an override for its value
     logging.raiseExceptions = False  # no traceback for a log line that Hydra can't write to a closed pipe

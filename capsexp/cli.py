@@ -156,10 +156,11 @@ def folder(text: str) -> Path:
     return Path(os.path.expanduser(text))
 
 
-def check_output(written: Path | None, *read: Path) -> None:
-    """Raises InputError for a file that a command would read and then write."""
-    if written and written.resolve() in [path.resolve() for path in read]:
-        raise InputError(f"--output={written}: is read here; must be another file")
+def check_new(*files: Path | None) -> None:
+    """Raises InputError for a file that exists: a command writes to new ones, so that it overwrites nobody's."""
+    for path in files:
+        if path and path.exists():
+            raise InputError(f"{path}: exists already; --output=FILE must be a new file")
 
 
 def wrong_option(message: str) -> NoReturn:

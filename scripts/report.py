@@ -1,7 +1,7 @@
 """The same as `capsexp report`."""
 
 from capsexp.cli import end_with
-from capsexp.report.__main__ import main
+from capsexp.tables.html import main
 
 if __name__ == "__main__":
     end_with(main)

@@ -29,9 +29,9 @@ def reproduce(folder: Path, *more: str) -> int:
     return main(arguments(folder, *more))
 
 
-def start(folder: Path, *more: str) -> "subprocess.Popen[str]":
+def start(folder: Path, *more: str, **options: bool) -> "subprocess.Popen[str]":
     """The launcher in a process of its own."""
-    return begun(SCRIPT, *arguments(folder, *more), stderr=subprocess.STDOUT)
+    return begun(SCRIPT, *arguments(folder, *more), stderr=subprocess.STDOUT, **options)
 
 
 def planned(folder: Path) -> list[planning.Job]:

@@ -63,14 +63,14 @@ def folders(place: Path) -> tuple[str, str]:
 def copy_of(trained: Trained, place: Path, *, recorded: bool = True) -> Config:
     """The configuration of a copy of a run; not recorded: as if it had been killed before its record was written.
 
-    What then trains again does it without TensorBoard.
+    What then trains again does it without loggers.
     """
     shutil.copytree(Path(trained.config.paths.logs).parent, place, dirs_exist_ok=True)
     config = at(trained.config, place)
     if recorded:
         return config
     plan(config).path.unlink()
-    return dataclasses.replace(config, logger=dataclasses.replace(config.logger, tensorboard=False))
+    return dataclasses.replace(config, logger={})
 
 
 def at(config: Config, place: Path) -> Config:

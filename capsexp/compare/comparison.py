@@ -7,7 +7,7 @@ from pathlib import Path
 
 from capsexp.errors import InputError, plural
 from capsexp.results import runs
-from capsexp.results.cells import Best, Group, cells_of
+from capsexp.results.cells import Best, Group, Index, cells_of
 from capsexp.results.claims import MeasuredClaim, measure_claim
 from capsexp.results.measures import MEASURES
 from capsexp.results.pools import Pools
@@ -48,11 +48,11 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
     block = Block(PAPER, Setting(", ".join(filter(None, training))), {side: [] for side in sides})
     study = _study(rows, sides)
     groups = [_group(row, block, pairs[row.name]) for row in rows]
-    pools = Pools(recorded)
-    cells = [cells_of(study, group, pools) for group in groups]
+    pools, indexed = Pools(recorded), Index.of(recorded)
+    cells = [cells_of(study, group, pools, indexed) for group in groups]
     lines = []
     for claim in study.claims:
-        one = measure_claim(claim, study, [groups], pools)
+        one = measure_claim(claim, study, [groups], pools, indexed)
         if one.verdict != "not run":
             sizes = [texts.measured(of_side[claim.measure], False) for of_side in cells]
             lines.append([MEASURES[claim.measure].title, *sizes, texts.effect(claim, one.effect), _verdict(one)])

@@ -102,9 +102,8 @@ def check_component(component: Component, key: str) -> Component:
     Raises InputError for a class that no file of the group names, without importing it, for one that can't be imported
     or isn't derived from the class in BASES, and for arguments that it doesn't take.
     """
-    where, group = f"{key}.{TARGET}={component.target}", key.partition(".")[0]
-    if component.target not in searchpath.classes(group):
-        raise InputError(f"{where}: no file of conf/{group} names this class; {OWN_FILES}")
+    check_target(component.target, key)
+    where = f"{key}.{TARGET}={component.target}"
     try:
         cls = component.cls
     except Exception as error:  # the module may be the user's
@@ -118,6 +117,13 @@ def check_component(component: Component, key: str) -> Component:
     except (TypeError, ValueError, NameError) as error:
         raise InputError(f"{where}: {first_line(error)}") from error
     return dataclasses.replace(component, arguments=_check_mapping(component.arguments, cls, key))
+
+
+def check_target(target: object, key: str) -> None:
+    """Raises InputError for a class that no file of the key's group names."""
+    group = key.partition(".")[0]
+    if target not in searchpath.classes(group):
+        raise InputError(f"{key}.{TARGET}={target}: no file of conf/{group} names this class; {OWN_FILES}")
 
 
 def check_value(value: object, annotation: Any, key: str) -> Any:

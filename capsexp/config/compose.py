@@ -25,9 +25,8 @@ from capsexp.config.checks import nearest, unknown_key
 from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError, RunError, first_line
 
-#: Choices that come with an extra.
-_EXTRAS = {f"hydra/launcher={name}": "cluster" for name in ("submitit_local", "submitit_slurm", "ray", "ray_aws")}
-_EXTRAS["hydra/sweeper=optuna"] = "optuna"
+#: Launchers that come with the extra cluster.
+_EXTRAS = ("submitit_local", "submitit_slurm", "ray", "ray_aws")
 
 #: Beginnings of words that a run's command does without: where and how it computes, and where it writes.
 _LOCAL = (
@@ -225,8 +224,8 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
         group, _, choice = (error.missing_cfg_file or "").rpartition("/")
         if not group:  # of --config-path or --config-name
             return InputError(" ".join(str(error).split()))
-        if extra := _EXTRAS.get(f"{group}={choice}"):
-            return InputError(f"{group}={choice}: not installed; pip install 'capsexp[{extra}]' brings it")
+        if group == "hydra/launcher" and choice in _EXTRAS:
+            return InputError(f"{group}={choice}: not installed; pip install 'capsexp[cluster]' brings it")
         names = sorted(error.options or searchpath.choices(group))
         return InputError(f"{group}={choice}: no such choice{nearest(choice, names)} ({group} has {', '.join(names)})")
     if isinstance(error, OverrideParseException):

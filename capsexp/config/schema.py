@@ -14,7 +14,17 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from capsexp import Count, Fraction, NotNegative, Positive, UnitInterval
-from capsexp.config.checks import NAME, Component, Matches, Name, check_component, check_dataclass, check_value
+from capsexp.config.checks import (
+    NAME,
+    TARGET,
+    Component,
+    Matches,
+    Name,
+    check_component,
+    check_dataclass,
+    check_target,
+    check_value,
+)
 from capsexp.errors import InputError
 
 Natural = Annotated[int, Ge(0)]
@@ -137,31 +147,6 @@ class Trainer:
 
 
 @dataclass(frozen=True)
-class WandB:
-    """Weights & Biases."""
-
-    project: Name
-
-
-@dataclass(frozen=True)
-class MLflow:
-    """MLflow."""
-
-    experiment: Name
-    tracking_uri: str | None
-
-
-@dataclass(frozen=True)
-class Logger:
-    """What a run's metrics are logged to, beside its record: logger=[tensorboard,csv]. No part of its identity."""
-
-    tensorboard: bool = False
-    csv: bool = False
-    wandb: WandB | None = None
-    mlflow: MLflow | None = None
-
-
-@dataclass(frozen=True)
 class Paths:
     """Folders that are written to."""
 
@@ -187,7 +172,7 @@ class Config:
     protocol: Literal["paper", "heldout"]
     seed: Annotated[int, Ge(0), Le(2**32 - 1)]
     rerun: bool  # train again in spite of a finished record
-    logger: Logger = field(default_factory=Logger)  # none of them with logger=[]
+    logger: dict[str, dict[str, Any]] = field(default_factory=dict)  # class and options; logger=[] disables all
 
 
 def check(node: dict[str, Any]) -> Config:
@@ -201,6 +186,8 @@ def check(node: dict[str, Any]) -> Config:
     for name, values in (("mean", config.data.mean), ("std", config.data.std)):
         if values is not None and len(values) != config.data.channels:
             raise InputError(f"data.{name}={values}: must have one number for each of {config.data.channels} channels")
+    for name, chosen in config.logger.items():
+        check_target(chosen.get(TARGET), f"logger.{name}")
     reader, synthesis = check_component(config.data.reader, "data.reader"), config.data.synthesis
     checked = synthesis and check_component(synthesis, "data.synthesis")
     config = replace(

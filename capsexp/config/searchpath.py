@@ -1,8 +1,8 @@
 """Where configuration files and classes come from: from this package, and from outside what the user names.
 
-From outside come the files in the folder of Hydra's `--config-dir`, and those of installed packages with a search path
-plug-in of Hydra's. A class is imported only if a file names it, of the group that it is chosen from. What is typed
-stands in the environment, so that every process that a command starts has it, too.
+From outside come the files in the folder of Hydra's `--config-dir`. A class is imported only if a file names it, of the
+group that it is chosen from. What is typed stands in the environment, so that every process that a command starts has
+it, too.
 """
 
 import os
@@ -10,15 +10,11 @@ import re
 import sys
 from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 
 import yaml
-from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from hydra.core.override_parser.types import Quote, QuotedString
-from hydra.core.plugins import Plugins
-from hydra.plugins.search_path_plugin import SearchPathPlugin
 from yaml import CollectionEndEvent, CollectionStartEvent
 
 from capsexp.errors import InputError
@@ -59,7 +55,7 @@ def import_from(folder: str) -> None:
 
 def folders() -> tuple[Path, ...]:
     """The folders of configuration files; the first that has a file counts. Raises InputError as `use` does."""
-    return (CONF, *_installed(), *(_checked(Path(folder)) for folder in _typed()))
+    return (CONF, *(_checked(Path(folder)) for folder in _typed()))
 
 
 def choices(group: str) -> dict[str, Path]:
@@ -120,24 +116,6 @@ def _typed() -> list[str]:
 
 def _quoted(value: str) -> str:
     return QuotedString(value, Quote.single).with_quotes()
-
-
-@cache
-def _installed() -> list[Path]:
-    """The folders of installed packages with a search path plug-in, with or without __init__.py."""
-    path = ConfigSearchPathImpl()
-    for plugin in Plugins.instance().discover(SearchPathPlugin):
-        plugin().manipulate_search_path(path)  # type: ignore[attr-defined]
-    roots: list[Path] = []
-    for package in [entry.path or "" for entry in path.get_path()]:
-        if not package.startswith("pkg://"):
-            continue
-        try:
-            spec = find_spec(package.removeprefix("pkg://").replace("/", "."))
-        except ImportError:  # no such package
-            continue
-        roots += [Path(folder) for folder in (spec.submodule_search_locations or [] if spec else [])][:1]
-    return [_checked(folder) for folder in roots]
 
 
 @cache

@@ -9,8 +9,7 @@ first so many; null: all), trainer.accelerator, trainer.precision, trainer.eval_
 import json
 import sys
 
-from capsexp.cli import Parser, check_output, end_with, folder
-from capsexp.errors import InputError
+from capsexp.cli import Parser, check_new, end_with, folder
 from capsexp.files import write_file
 
 
@@ -18,36 +17,22 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command; raises InputError for wrong input."""
     parser = Parser(__doc__, "capsexp evaluate")
     parser.add_argument("words", nargs="*", metavar="RUN | KEY=VALUE", help="a run's folder or a checkpoint in it")
-    parser.add_argument("--robustness", action="store_true", help="also when all images are rotated, sheared or scaled")
     parser.add_argument("--output", type=folder, metavar="FILE", help="write all the numbers, as JSON")
     options = parser.parse_words(arguments, "RUN")
-    if options.output and options.output.is_dir():
-        raise InputError(f"--output={options.output}: is a folder; must be a file to write")
-
+    check_new(options.output)
     from capsexp.evaluate.evaluation import evaluate  # torch takes seconds to import: after the checks
-    from capsexp.evaluate.output import print_evaluation, print_robustness, to_json
-    from capsexp.evaluate.robustness import GRID, robustness
+    from capsexp.evaluate.output import print_evaluation, to_json
     from capsexp.run.environment import forbid_tf32
     from capsexp.run.restore import restore
 
     forbid_tf32()
     restored = restore(folder(options.names[0]), None, options.overrides)
-    check_output(options.output, restored.path)
-    evaluation = evaluate(restored, _log)
+    evaluation = evaluate(restored, lambda line: print(line, file=sys.stderr))
     print_evaluation(restored, evaluation)
-    maps = None
-    if options.robustness:
-        _log(f"under {sum(map(len, GRID.values()))} affine maps …")
-        maps = robustness(restored, log=_log)
-        print_robustness(maps)
     if options.output:
-        content = to_json(restored, evaluation, maps)
+        content = to_json(restored, evaluation)
         write_file(options.output, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         print(f"wrote {options.output}")
-
-
-def _log(line: str) -> None:
-    print(line, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from capsexp.tables.terminal import print_table
 MANY = 20  # classes: of more, the ten worst are printed and no matrix
 
 
-def to_json(restored: Restored, evaluation: Evaluation, maps: pd.DataFrame | None) -> dict[str, Any]:
+def to_json(restored: Restored, evaluation: Evaluation) -> dict[str, Any]:
     """All numbers of an evaluation; null where they are undefined."""
     classes = evaluation.classes.astype(object).where(evaluation.classes.notna(), None)
     return {
@@ -29,7 +29,6 @@ def to_json(restored: Restored, evaluation: Evaluation, maps: pd.DataFrame | Non
         "loss": evaluation.loss if math.isfinite(evaluation.loss) else None,
         "classes": classes.reset_index(names="class").to_dict("records"),
         "confusion": None if evaluation.confusion is None else evaluation.confusion.to_numpy().tolist(),
-        "robustness": None if maps is None else maps.to_dict("records"),
     }
 
 
@@ -53,16 +52,6 @@ def print_evaluation(restored: Restored, evaluation: Evaluation) -> None:
     _print_table(title, ["class", "precision %", "recall %", "F1 %", "images"], rows)
     if evaluation.confusion is not None:
         _print_confusion(evaluation.confusion)
-
-
-def print_robustness(maps: pd.DataFrame) -> None:
-    """Prints the accuracies under affine maps, two columns per kind of map."""
-    titles, columns = [], []
-    for kind, of_kind in maps.groupby("map", sort=False):
-        titles += ["rotation °" if kind == "rotation" else str(kind), "%"]
-        columns += [[f"{value:g}" for value in of_kind.value], [f"{accuracy:.2f}" for accuracy in of_kind.accuracy]]
-    rows = [list(row) for row in zip(*columns, strict=True)]
-    _print_table("accuracy when all images are rotated, sheared or scaled", titles, rows, 0)
 
 
 def _print_confusion(confusion: pd.DataFrame) -> None:

@@ -5,7 +5,7 @@ paths.logs (its best.ckpt, else its last.ckpt), one of the files in it, or `samp
 colour, are brought to the network's size and channels as data=folder brings those that it is trained on.
 """
 
-from capsexp.cli import Parser, check_output, end_with, folder
+from capsexp.cli import Parser, check_new, end_with, folder
 from capsexp.errors import printable
 from capsexp.files import write_file
 
@@ -17,14 +17,13 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("files", type=folder, nargs="+", metavar="FILE", help="images")
     parser.add_argument("--output", type=folder, metavar="FILE", help="write the table, with all digits, as CSV")
     options = parser.parse_args(arguments)
-
+    check_new(options.output)
     from capsexp.evaluate.evaluation import predictions  # torch takes seconds to import
     from capsexp.run.environment import forbid_tf32
     from capsexp.run.restore import restore
 
     forbid_tf32()
     restored = restore(options.run, None)
-    check_output(options.output, restored.path, *options.files)
     table = predictions(restored, options.files)
     shown = table.assign(file=[printable(str(file)) for file in table.file])
     print(shown.to_string(index=False, float_format="{:.4f}".format))

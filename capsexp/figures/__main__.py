@@ -1,8 +1,8 @@
 """Draws the papers' figures.
 
 Without a name: all that can be drawn of what is there. Records are in paths.results/runs, checkpoints and TensorBoard's
-files in paths.logs; figures go to paths.results/figures, as PNG and SVG. The runs that a figure lacks are listed, with
-the command that makes them.
+files in paths.logs; figures go to paths.results/figures, as SVG files for light and for dark pages. The runs that a
+figure lacks are listed, with the command that makes them.
 """
 
 import sys
@@ -25,25 +25,26 @@ def main(arguments: list[str]) -> None:
         if not word.startswith("paths."):
             raise InputError(f"{word.partition('=')[0]}: not used here; paths.results and paths.logs are")
     from capsexp.figures import catalogue  # with matplotlib, pandas and torch: seconds
-    from capsexp.figures.sources import Sources
+    from capsexp.figures.inputs import Inputs
     from capsexp.results import runs
 
     if options.list:
-        for name, figure in catalogue.FIGURES.items():
-            print(f"{name:<{max(map(len, catalogue.FIGURES))}}  {figure.what}")
+        figures = catalogue.every()
+        for name, figure in figures.items():
+            print(f"{name:<{max(map(len, figures))}}  {figure.what}")
         return
-    names = [name for name in options.names or catalogue.FIGURES if catalogue.find(name)]
+    names = [name for name in options.names or catalogue.every() if catalogue.find(name)]
     paths = check(composed(options.overrides)).paths
     folder = Path(paths.results) / "figures"
     every, problems = runs.read(folder.parent)
-    sources = Sources(every, Path(paths.logs), options.overrides)
+    inputs = Inputs(every, Path(paths.logs), options.overrides)
     if options.check:
-        different = [name for name in names if not catalogue.matches(name, sources, folder)]
+        different = [name for name in names if not catalogue.matches(name, inputs, folder)]
         if different:
             raise RunError(f"not what the records give: {', '.join(different)}; make figures")
     failed = []
     for name in names if not options.check else []:
-        drawn, lines = catalogue.draw(name, sources, folder)
+        drawn, lines = catalogue.draw(name, inputs, folder)
         failed += [] if drawn else [name]
         for line in lines:
             print(f"{name}: {line}", flush=True)

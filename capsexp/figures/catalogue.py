@@ -1,101 +1,104 @@
 """All figures by name, and how to draw one into files."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from capsexp.config.checks import nearest
 from capsexp.errors import InputError
-from capsexp.figures.sources import Missing, Sources, UndrawnError
+from capsexp.figures.inputs import Inputs, UndrawnError
+from capsexp.figures.style import Drawing
 from capsexp.files import write_file
-
-
-class Drawn(Protocol):
-    """A drawn figure."""
-
-    def files(self) -> dict[str, bytes]:
-        """The files by suffix, the alt text as .txt."""
+from capsexp.study import studies
 
 
 class Entry(NamedTuple):
-    """What a figure shows, and the function here that draws it, with its first arguments; its import takes seconds."""
+    """What a figure shows; the function here that draws it from `Inputs`, whose import takes seconds; its arguments."""
 
     what: str
     function: str
-    arguments: tuple[Any, ...] = ()
+    arguments: Mapping[str, str | bool] = {}
+
+
+def _by_epoch(title: str, study: str, **more: str) -> Entry:
+    return Entry(title, "lines.accuracy_by_epoch", {"study": study, "title": title, **more})
+
+
+def _reconstructed(title: str, study: str, each_epoch: bool = False) -> Entry:
+    return Entry(title, "reconstructions.reconstructions", {"study": study, "title": title, "each_epoch": each_epoch})
+
+
+def _traversal(label: str) -> Entry:
+    title = f"ou, after Sabour et al. 2017, Fig. 4: each dimension of the winning capsule, {label}"
+    return Entry(title, "traversal.traversals", {"study": "ou_traversal", "title": title, "label": label})
 
 
 FIGURES = {
     "answer": Entry("what attention adds, published and measured", "answer.answer"),
-    "jiao_table2": Entry("accuracy and first epoch, published and measured", "jiao.table2"),
-    "huang_fig3": Entry("two squash functions", "huang.squash_functions"),
-    "huang_fig7": Entry("sample images of the data sets", "huang.sample_images"),
-    "huang_fig8": Entry("reconstructions epoch by epoch (Figs. 8 and 9)", "reconstructions.epoch_by_epoch"),
-    "huang_fig10": Entry("epochs to the top on MNIST", "huang.epochs_to_maximum"),
-    "huang_fig11": Entry("accuracy on CIFAR-10 by epoch", "huang.accuracy_by_epoch", (11, "cifar10")),
-    "huang_fig12": Entry("accuracy on Fashion-MNIST by epoch", "huang.accuracy_by_epoch", (12, "fashion_mnist")),
-    "huang_fig13": Entry("accuracy on SVHN by epoch", "huang.accuracy_by_epoch", (13, "svhn")),
-    "huang_fig14": Entry("COIL-20 reconstructed", "reconstructions.objects"),
-    "tsai_fig4": Entry("routing iterations, ablations, memory, time", "tsai.iterations"),
-    "tsai_fig5": Entry("overlaid digits", "tsai.overlaid"),
-    "alberti_affine": Entry("accuracy under rotation, shear, scale", "alberti.affine_maps"),
-    "ou_traversal_mnist": Entry("each dimension of a digit's capsule", "ou.traversal", ("mnist",)),
-    "ou_traversal_fashion_mnist": Entry("each dimension of a garment's capsule", "ou.traversal", ("fashion_mnist",)),
-    "ou_backprop": Entry("routing with and without back-propagation", "ou.routing_against_backpropagation"),
+    "jiao_epochs": _by_epoch(
+        "jiao: CapsNet on MNIST, without and with CBAM, by routing iterations", "jiao_table2", panel="iterations"
+    ),
+    "huang_fig8": _reconstructed("huang, Figs. 8 and 9: Fashion-MNIST reconstructed", "huang_fig8", each_epoch=True),
+    "huang_fig11": _by_epoch("huang, Fig. 11: accuracy on CIFAR-10", "huang_table2", label="CIFAR-10"),
+    "huang_fig12": _by_epoch("huang, Fig. 12: accuracy on Fashion-MNIST", "huang_table2", label="Fashion-MNIST"),
+    "huang_fig13": _by_epoch("huang, Fig. 13: accuracy on SVHN", "huang_table2", label="SVHN"),
+    "huang_fig14": _reconstructed("huang, Fig. 14: COIL-20 reconstructed", "huang_fig14"),
+    "tsai_fig4": Entry("tsai, Fig. 4: routing iterations, memory, time", "iterations.routing_iterations"),
+    "ou_backprop": _by_epoch("ou: routing against back-propagation, CapsNet on Fashion-MNIST", "ou_backprop"),
+    "ou_traversal_mnist": _traversal("MNIST"),
+    "ou_traversal_fashion_mnist": _traversal("Fashion-MNIST"),
 }
+
+
+def every() -> dict[str, Entry]:
+    """All figures: these, and a strip plot of each other study."""
+    plots = {name: Entry(studies.load(name).title, "strip.of_study", {"study": name}) for name in studies.names()}
+    return plots | FIGURES
 
 
 def find(name: str) -> Entry:
     """The entry of a figure; raises InputError for an unknown name."""
-    if name not in FIGURES:
-        raise InputError(f"{name}: no such figure{nearest(name, list(FIGURES))} (there are {', '.join(FIGURES)})")
-    return FIGURES[name]
+    figures = every()
+    if name not in figures:
+        raise InputError(f"{name}: no such figure{nearest(name, list(figures))} (there are {', '.join(figures)})")
+    return figures[name]
 
 
-def drawing(name: str, sources: Sources) -> tuple[Drawn | None, list[Missing]]:
-    """A figure, None where nothing of it can be drawn, and what it lacks; raises InputError for unusable files."""
+def drawing(name: str, inputs: Inputs) -> Drawing:
+    """A figure; raises UndrawnError where nothing of it can be drawn, InputError for unusable files."""
     _, function, arguments = find(name)
-    try:
-        drawn: tuple[Drawn, list[Missing]] = resolve_name(f"capsexp.figures.{function}")(*arguments, sources)
-    except UndrawnError as error:
-        return None, error.missing
+    drawn: Drawing = resolve_name(f"capsexp.figures.{function}")(inputs, **arguments)
     return drawn
 
 
-def draw(name: str, sources: Sources, folder: Path) -> tuple[bool, list[str]]:
-    """Writes NAME.png, NAME.svg, and NAME.txt, alt text and caption; whether it could be drawn, and lines about it."""
-    files, missing = _files(name, sources)
-    if not files:
-        return False, [f"not drawn: {each}" for each in missing]
-    for suffix, content in files.items():
-        write_file(folder / f"{name}{suffix}", content)
-    wrote = " ".join(str(folder / f"{name}{suffix}") for suffix in files)
-    return True, [f"wrote {wrote}", *missing]
+def draw(name: str, inputs: Inputs, folder: Path) -> tuple[bool, list[str]]:
+    """Writes NAME_light.svg, NAME_dark.svg …; whether it could be drawn, and lines about it."""
+    try:
+        drawn = drawing(name, inputs)
+    except (UndrawnError, InputError) as error:  # InputError: of a checkpoint that can't be used, or missing data
+        return False, [f"not drawn: {line}" for line in error.args]
+    files = {folder / f"{name}{suffix}": content for suffix, content in drawn.files().items()}
+    for path, content in files.items():
+        write_file(path, content)
+    return True, [f"wrote {' '.join(map(str, files))}", *drawn.missing]
 
 
-def matches(name: str, sources: Sources, folder: Path) -> bool:
-    """Whether the SVG files and NAME.txt are what the records give.
+def matches(name: str, inputs: Inputs, folder: Path) -> bool:
+    """Whether the files are what the records give.
 
-    Not compared: figures that the logs and data here don't give, and SVG files of another version of matplotlib.
+    Not compared: figures that the logs and data here don't give, and files of another version of matplotlib.
     """
     import matplotlib
 
     version = f"Matplotlib v{matplotlib.__version__},".encode()
-    for suffix, content in _files(name, sources)[0].items():
+    try:
+        files = drawing(name, inputs).files()
+    except (UndrawnError, InputError):
+        return True
+    for suffix, content in files.items():
         path = folder / f"{name}{suffix}"
-        drawn = path.read_bytes() if path.exists() else b""
-        if drawn != content and suffix != ".png" and (suffix == ".txt" or not drawn or version in drawn):
+        there = path.read_bytes() if path.exists() else b""
+        if there != content and (b"Matplotlib v" not in there or version in there):
             return False
     return True
-
-
-def _files(name: str, sources: Sources) -> tuple[dict[str, bytes], list[str]]:
-    """A figure's contents by suffix, none where nothing of it can be drawn, and a line for each thing that it lacks."""
-    from capsexp.figures.style import default_style
-
-    with default_style():
-        try:
-            figure, missing = drawing(name, sources)
-        except InputError as error:  # a checkpoint that can't be used, missing data
-            return {}, [str(error)]
-        return {} if figure is None else figure.files(), [*map(str, missing)]

@@ -1,74 +1,62 @@
-"""huang, Figs. 8, 9 and 14: images reconstructed by the decoder, from TensorBoard's files."""
+"""Images reconstructed by the decoder, from TensorBoard's files: huang, Figs. 8, 9 and 14."""
 
 import io
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
-from capsexp.figures.curves import Drawing
-from capsexp.figures.networks import hide, show
-from capsexp.figures.sources import Missing, Sources, UndrawnError
-from capsexp.figures.style import WIDTH, PaperFigure
-from capsexp.results.collect import Line
+from capsexp.figures.inputs import Inputs, UndrawnError
+from capsexp.figures.style import GREY, Drawing, plotted
 from capsexp.run.tensorboard import event_folders
 
 TAG = "reconstructions"  # of TensorBoard's images: the inputs in the upper half, their reconstructions in the lower
-
-BELOW = "Below: what the decoder makes of the capsule of the image's own class."
+BELOW = "Test images, one of each class; below, what the decoder makes of the capsule of the image's own class."
 
 Picture = NDArray[np.uint8]  # [H, W] or [H, W, channels]
 
 
-def epoch_by_epoch(sources: Sources) -> Drawing:
-    """Figs. 8 and 9 side by side: both networks' reconstructions after each epoch."""
-    logged, notes, missing = _logged(sources, "huang_fig8")
-    columns: dict[str, dict[str, Picture]] = {}
-    for line, images in logged:
-        strips = {"image": images[max(images)][0]}
-        strips |= {f"epoch {epoch}": images[epoch][1] for epoch in sorted(images)}
-        columns[f"{line.row.name}: {line.setting}"] = strips
-    figure = _figure("huang, Figs. 8 and 9: Fashion-MNIST reconstructed, epoch by epoch", columns)
-    figure.note(f"Test images, one of each class. {BELOW}", *notes)
-    return figure, missing
+def reconstructions(inputs: Inputs, study: str, title: str, each_epoch: bool) -> Drawing:
+    """A column a network: test images, and below them their reconstructions, after each epoch or the last one.
 
-
-def objects(sources: Sources) -> Drawing:
-    """Fig. 14: one test image of each object, and both networks' reconstructions after their last epoch."""
-    logged, notes, missing = _logged(sources, "huang_fig14", learned=True)
-    strips: dict[str, Picture] = {}
-    for line, images in logged:
-        inputs, reconstructed = images[max(images)]
-        if not any(np.array_equal(inputs, strip) for strip in strips.values()):
-            strips["image" if not strips else f"image of {line.row.name}"] = inputs
-        strips[line.row.name] = reconstructed
-    figure = _figure("huang, Fig. 14: COIL-20, reconstructed by CapsNet and DA-CapsNet", {"": strips})
-    figure.note(f"Test images, one of each object. {BELOW}", *notes)
-    return figure, missing
-
-
-def _logged(
-    sources: Sources, study: str, learned: bool = False
-) -> tuple[list[tuple[Line, Mapping[int, list[Picture]]]], list[str], list[Missing]]:
-    """The rows with logged images, each with these by epoch, of its first seed that has any; a note per row; what is
-    missing. Raises UndrawnError where no row has images.
+    They are those of the first seed that has logged any. Raises UndrawnError where no row has images.
     """
-    lines, missing = sources.rows(study, learned=learned)
-    logged, notes = [], []
-    for line in lines:
-        folders = ((run, folder) for run in line.runs for folder in event_folders(sources.logs, run.key))
-        run, images = next(((run, images) for run, folder in folders if (images := logged_images(folder))), (None, {}))
-        if run:
-            logged.append((line, images))
-            notes.append(f"{line.row.name}, after epoch {max(images)}: {line.setting}; one run (seed {run.seed}).")
-        else:
-            missing += sources.unlogged(line, "reconstructions").missing
-            notes.append(f"Without {line.row.name}.")
-    if not logged:
+    rows = inputs.rows(study)
+    missing, columns = [*rows.missing], dict[str, dict[str, Picture]]()
+    for line in rows.lines:
+        folders = (folder for run in line.runs for folder in event_folders(inputs.logs, run.key))
+        images = next((images for folder in folders if (images := logged_images(folder))), None)
+        if images is None:
+            missing.append(inputs.unlogged(rows, line, "reconstructions"))
+            continue
+        strips = {"image": images[max(images)][0]}
+        shown = sorted(images) if each_epoch else [max(images)]
+        columns[line.row.name] = strips | {f"epoch {epoch}": images[epoch][1] for epoch in shown}
+    if not columns:
         raise UndrawnError(*missing)
-    return logged, notes, missing
+
+    def plot() -> Figure:
+        names = list(dict.fromkeys(name for strips in columns.values() for name in strips))
+        strip = 8.8 / len(columns) / 10  # inches, of ten square images
+        figure = Figure(figsize=(10, 1.1 + (strip + 0.1) * len(names)), layout="constrained")
+        figure.suptitle(f"{title}\n{BELOW} Training: {rows.training}; one run each.", fontsize=10)
+        axes = figure.subplots(len(names), len(columns), squeeze=False)
+        for axis in axes.flat:
+            axis.set(xticks=[], yticks=[])
+            axis.spines[:].set_visible(False)
+        for (head, strips), column in zip(columns.items(), axes.T, strict=True):
+            column[0].set_title(head)
+            for axis, name in zip(column, names, strict=True):
+                if name in strips:
+                    axis.imshow(strips[name], interpolation="none", vmin=0, vmax=255)
+        for axis, name in zip(axes[:, 0], names, strict=True):
+            axis.set_ylabel(name, rotation=0, ha="right", va="center", color=GREY)
+        return figure
+
+    return Drawing(plotted(plot), missing)
 
 
 def logged_images(folder: Path) -> Mapping[int, list[Picture]]:
@@ -81,28 +69,3 @@ def logged_images(folder: Path) -> Mapping[int, list[Picture]]:
         return {}
     images = {event.step: Image.open(io.BytesIO(event.encoded_image_string)) for event in events.Images(TAG)}
     return {epoch: np.split(np.asarray(image), 2) for epoch, image in images.items()}
-
-
-def _figure(title: str, columns: Mapping[str, Mapping[str, Picture]]) -> PaperFigure:
-    """Columns of strips of images below each other, each with its name at the left."""
-    names = list(dict.fromkeys(name for strips in columns.values() for name in strips))
-    width = WIDTH if len(columns) > 1 else 8.0
-    strip = (width - 1.2) / len(columns) / 10  # inches, of ten square images
-    figure = PaperFigure(title, (width, 0.7 + (strip + 0.1) * len(names)), (len(names), len(columns)))
-    for name, axes in zip(names, figure.axes, strict=True):
-        for axis, strips in zip(axes, columns.values(), strict=True):
-            if name in strips:
-                show(axis, strips[name])
-            else:
-                hide(axis)
-        axes[0].set_ylabel(name, rotation=0, ha="right", va="center")
-    for axis, (head, strips) in zip(figure.axes[0], columns.items(), strict=True):
-        axis.set_title(head)
-        above, parts = None, []
-        for name, picture in strips.items():
-            if name.startswith("image"):
-                above = picture.astype(float)
-            elif above is not None:
-                parts.append(f"{np.abs(picture - above).mean() / 255:.3f} ({name})")
-        figure.describe(f"{f'{head}: ' * bool(head)}mean difference from the images, of white: {', '.join(parts)}.")
-    return figure

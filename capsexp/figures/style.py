@@ -1,32 +1,44 @@
-"""The style of all figures: colours, legends, published numbers, captions, alt texts; the same files in every drawing.
+"""What all figures share: a light and a dark theme, styles of series, SVG files that are the same in every drawing.
 
-Colours are Okabe and Ito's, distinct in any colour vision; each comes with its own marker, line and hatch, so that a
-grey print loses nothing. The background is white and opaque, a card on a dark page. Texts in SVG files are texts. With
-WIDTH and FONT_SIZE no text is smaller than 9 px where a figure is at least 720 px wide.
+Colours of series are Okabe and Ito's, distinct in any colour vision; each comes with its own marker and line, so that a
+grey print loses nothing. The background is transparent; texts are texts.
 """
 
 import io
-import math
 import re
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import matplotlib
-import matplotlib.style
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-from PIL import Image
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-SUFFIXES = (".png", ".svg")
-WIDTH = 10.0  # inches, at most
-FONT_SIZE = 9  # the smallest text, in points
-GREY = "0.4"
-LEGEND: dict[str, Any] = {"frameon": False, "fontsize": FONT_SIZE, "handlelength": 4}
+FONT_SIZE = 9  # points, the smallest text of plots
+GREY = "#767676"  # can be read on white and on black
+
+
+class Theme(NamedTuple):
+    """Colours on a light or a dark page."""
+
+    ink: str
+    soft: str  # less important texts and marks
+    rule: str  # lines behind the data
+    paper: str  # inside hollow marks
+    published: str
+    series: Sequence[str]
+
+
+THEMES = {
+    "light": Theme(
+        *("#1c1d20", "#5a5d64", "#d8d6cd", "#ffffff", "#0072b2"),
+        ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7"),
+    ),
+    "dark": Theme(
+        *("#e8e7e3", "#a5a8b0", "#3a3d43", "#0d1117", "#56b4e9"),
+        ("#FFFFFF", "#E69F00", "#56B4E9", "#E8743B", "#20B98C", "#E09CC4"),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -36,85 +48,79 @@ class SeriesStyle:
     color: str
     marker: str
     line: Any
-    hatch: str
-    size: int = 5
 
     @property
     def curve(self) -> dict[str, Any]:
         """Keywords of a plotted line."""
-        point = {"color": self.color, "marker": self.marker, "markersize": self.size}
+        point = {"color": self.color, "marker": self.marker, "markersize": 5}
         return point | {"linestyle": self.line, "linewidth": 1.5}
-
-    @property
-    def bar(self) -> dict[str, Any]:
-        """Keywords of a bar."""
-        return {"color": self.color, "alpha": 0.6, "hatch": self.hatch}
 
 
 STYLES = [
-    SeriesStyle("#000000", "o", "-", ""),
-    SeriesStyle("#E69F00", "s", "--", "//"),
-    SeriesStyle("#0072B2", "^", "-.", ".."),
-    SeriesStyle("#D55E00", "D", ":", "xx"),
-    SeriesStyle("#009E73", "v", (0, (5, 1, 1, 1, 1, 1)), "--"),
-    SeriesStyle("#CC79A7", "X", (0, (3, 1)), "||"),
+    SeriesStyle(f"C{index}", marker, line)
+    for index, (marker, line) in enumerate(
+        [("o", "-"), ("s", "--"), ("^", "-."), ("D", ":"), ("v", (0, (5, 1, 1, 1, 1, 1))), ("X", (0, (3, 1)))]
+    )
 ]
 
 
-@contextmanager
-def default_style() -> Iterator[None]:
-    """Draws with these settings, whatever the user's matplotlib is set to."""
-    svg = {"svg.hashsalt": "capsexp", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans", "Verdana"]}
-    with matplotlib.style.context(["default", {"font.size": FONT_SIZE, "image.cmap": "gray", **svg}]):
-        yield
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, drawn once for each theme, and what it was drawn without."""
 
-
-class PaperFigure:
-    """A paper's figure, redrawn: a title, a grid of axes, the notes of its caption, and an alt text.
-
-    Args:
-        title: names the source's figure.
-        size: in inches, at most WIDTH.
-        grid: rows and columns of axes.
-    """
-
-    def __init__(self, title: str, size: tuple[float, float], grid: tuple[int, int] = (1, 1)) -> None:
-        self.figure = Figure(figsize=size, layout="constrained")
-        self.figure.suptitle("\n".join(textwrap.wrap(title, int(13 * size[0]))), fontsize=11)
-        self.axes: list[list[Axes]] = self.figure.subplots(*grid, squeeze=False).tolist()
-        self.notes: list[str] = []
-        self.alt = [f"{title}."]
-
-    def note(self, *notes: str) -> None:
-        """Adds notes to the caption; none for an empty one."""
-        self.notes += [note for note in notes if note]
-
-    def describe(self, *sentences: str) -> None:
-        """Adds to the alt text what can be seen."""
-        self.alt += sentences
-
-    def legend(self, columns: int) -> None:
-        """One legend for all axes, below them, without what differs among the lines of a name: seeds and training."""
-        handles: dict[str, Any] = {}
-        for axis in self.figure.axes:
-            for handle, name in zip(*axis.get_legend_handles_labels(), strict=True):
-                handles.setdefault(name.partition(" (n = ")[0], handle)
-        self.figure.legend([*handles.values()], [*handles], ncols=columns, loc="outside lower center", **LEGEND)
+    draw: Callable[[Theme, bool], bytes]  # an SVG file; the flag: for a narrow screen
+    missing: Sequence[str] = field(default_factory=list)  # a line each, with the command that makes it
+    narrow: bool = False  # whether there is a version for narrow screens
 
     def files(self) -> dict[str, bytes]:
-        """The figure by suffix, and as .txt its alt text, then its caption, a line each; the same bytes every time.
+        """The SVG files by suffix: _light.svg, _dark.svg and, for narrow screens, _narrow_light.svg …"""
+        widths = {"": False, "_narrow": True} if self.narrow else {"": False}
+        return {
+            f"{width}_{name}.svg": self.draw(theme, narrow)
+            for width, narrow in widths.items()
+            for name, theme in THEMES.items()
+        }
 
-        Their order matters: the layout of the second file starts from that of the first.
-        """
-        texts = f"{' '.join(self.alt)}\n{' '.join(self.notes)}\n"
-        return {suffix: rendered(self.figure, suffix[1:]) for suffix in SUFFIXES} | {".txt": texts.encode()}
+
+def plotted(plot: Callable[[], "Figure"]) -> Callable[[Theme, bool], bytes]:
+    """What `Drawing` needs of a figure of matplotlib; `plot` runs with a theme's settings."""
+
+    def draw(theme: Theme, narrow: bool) -> bytes:
+        from cycler import cycler
+
+        colours = {
+            **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor"), theme.ink),
+            **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), theme.soft),
+            **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
+            "axes.prop_cycle": cycler(color=theme.series),
+            "grid.color": theme.rule,
+        }
+        with default_style(colours):
+            stream = io.BytesIO()
+            plot().savefig(stream, format="svg", dpi=120, metadata={"Date": None})
+            return _numbered(stream.getvalue())
+
+    return draw
 
 
-def rendered(figure: Figure, kind: str) -> bytes:
-    """A PNG or SVG file."""
-    stream = io.BytesIO()
-    figure.savefig(stream, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {})
-    return _smaller(stream) if kind == "png" else _numbered(stream.getvalue())
+@contextmanager
+def default_style(more: dict[str, Any] | None = None) -> Iterator[None]:
+    """Draws with these settings, whatever the user's matplotlib is set to: on white, with the light theme's series."""
+    import matplotlib.style  # takes half a second and 30 MB: not for figures without plots
+    from cycler import cycler
+
+    settings = {
+        "font.size": FONT_SIZE,
+        "font.sans-serif": ["DejaVu Sans", "Verdana"],
+        "image.cmap": "gray",
+        "svg.hashsalt": "capsexp",
+        "svg.fonttype": "none",
+        "axes.prop_cycle": cycler(color=THEMES["light"].series),
+        "legend.frameon": False,
+        "legend.handlelength": 4,
+    }
+    with matplotlib.style.context(["default", settings, more or {}]):
+        yield
 
 
 def _numbered(svg: bytes) -> bytes:
@@ -126,68 +132,3 @@ def _numbered(svg: bytes) -> bytes:
     for number, name in enumerate(dict.fromkeys(re.findall(rb"url\(#(p[0-9a-f]{10})\)", svg)), 1):
         svg = svg.replace(name, b"clip%d" % number)
     return svg
-
-
-def _smaller(stream: io.BytesIO) -> bytes:
-    """A PNG file without transparency, and without colours if it has none."""
-    image, smaller = Image.open(stream).convert("RGB"), io.BytesIO()
-    image = image if np.ptp(np.asarray(image), axis=2).any() else image.convert("L")
-    image.save(smaller, "png", optimize=True)
-    return smaller.getvalue()
-
-
-def legend(axis: Axes, columns: int = 1) -> None:
-    """The legend below the axes, where no data are, with lines as wide as they allow."""
-    figure, grid = axis.get_figure(), axis.get_gridspec()
-    assert isinstance(figure, Figure)
-    assert grid is not None
-    width = int(14.5 * figure.get_figwidth() / grid.ncols / columns) - 10
-    handles, names = axis.get_legend_handles_labels()
-    wrapped = ["\n".join(textwrap.wrap(name, max(16, width))) for name in names]
-    axis.legend(handles, wrapped, ncols=columns, loc="upper center", bbox_to_anchor=(0.5, -0.16), **LEGEND)
-
-
-def count_along(axis: Axes, what: str) -> None:
-    """Whole numbers along the x axis, of epochs or iterations."""
-    axis.set_xlabel(what)
-    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def draw_published(axis: Axes, published: Sequence[tuple[str, SeriesStyle]], farthest: float = math.inf) -> None:
-    """Published numbers, as printed, as dotted levels across the axes, with marker and number at the right end.
-
-    Comes after all else is plotted.
-
-    Args:
-        farthest: from the axes' limits, in their heights; a level beyond is an arrow at the number, and no level.
-    """
-    low, high = axis.get_ylim()
-    reach = farthest * (high - low)
-    lowest, highest = low - reach, high + reach
-    ordered = sorted(published, key=lambda level: float(level[0]))
-    values = np.array([float(text) for text, _ in ordered])
-    near = [value for value in values if lowest <= value <= highest]
-    for text, style in published:
-        if float(text) in near:
-            axis.axhline(float(text), color=style.color, linewidth=0.8, linestyle=(0, (1, 3)), zorder=1)
-    low, high = min([low, *near]), max([high, *near])
-    high += 0.06 * (high - low)
-    axis.set_ylim(low, high)
-    heights = np.clip((values - low) / (high - low), 0.03, 0.97)
-    outside: dict[str, Any] = {"transform": axis.transAxes, "clip_on": False}
-    for (text, style), height, moved in zip(ordered, heights, spaced(heights, 0.05), strict=True):
-        value, arrow = float(text), ""
-        if value in near:
-            axis.plot([1, 1.02], [height, moved], color=style.color, linewidth=0.8, **outside)
-        else:
-            arrow = " ↑" if value > high else " ↓"
-        axis.plot(1.03, moved, color=style.color, marker=style.marker, markersize=4, **outside)
-        axis.text(1.06, moved, f"{text}{arrow}", va="center", fontsize=FONT_SIZE, **outside)
-
-
-def spaced(values: Sequence[float], gap: float) -> Sequence[float]:
-    """Ascending values, changed as little as possible (least squares) to be at least `gap` apart."""
-    from scipy.optimize import isotonic_regression  # takes half a second to import
-
-    shifts = gap * np.arange(len(values))
-    return isotonic_regression(np.asarray(values) - shifts).x + shifts if len(values) else []

@@ -1,13 +1,21 @@
 """Reconstructions with one component of a class capsule changed, and their picture (Sabour et al. 2017, sec. 5.1)."""
 
+import textwrap
+
 import torch
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
 from torch import Tensor
 
+from capsexp.data import source
+from capsexp.data.module import test_split
+from capsexp.figures.inputs import Inputs, UndrawnError
+from capsexp.figures.style import Drawing, plotted
 from capsexp.run.module import CapsuleModule
+from capsexp.run.restore import restore
 
 #: What is added to one dimension of the predicted capsule: from −0.25 to 0.25 in steps of 0.05.
 OFFSETS = tuple(step / 20 for step in range(-5, 6))
@@ -62,3 +70,47 @@ def draw_traversal(axis: Axes, reconstructions: Tensor, largest: float | None = 
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
     return drawn
+
+
+def traversals(inputs: Inputs, study: str, title: str, label: str) -> Drawing:
+    """Every dimension of the predicted capsule of three test images: of the first class, a middle one and the last.
+
+    The network is that of the row's first seed with a checkpoint; raises UndrawnError where there is none.
+    """
+    rows = inputs.rows(study, label)
+    (line,) = rows.lines
+    folders = [inputs.logs / run.name for run in line.runs]
+    folder = next((folder for folder in folders if any(folder.glob("*.ckpt"))), None)
+    if folder is None:
+        raise UndrawnError(inputs.unlogged(rows, line, "checkpoint"))
+    network = restore(folder, "cpu")
+    names = source.class_names(network.config.data)
+    images, labels = test_split(source.load(network.config.data), network.config)
+    classes = sorted(set(labels.tolist()))
+    first = [int((labels == shown).nonzero()[0]) for shown in (classes[0], classes[len(classes) // 2], classes[-1])]
+    pixels = images[first].float() / 255
+    each = [traverse(network.module, image) for image in pixels]
+    largest = max(float((one - one[:, MIDDLE, None]).abs().max()) for one in each)
+    predicted = network(pixels).scores.argmax(dim=1).tolist()
+    caption = (
+        "Above: a test image. Each row: one dimension of the winning class's capsule moved by −0.25 to 0.25 in steps "
+        "of 0.05. In the middle the reconstruction itself; beside it the difference that the move makes to it. "
+        f"Training: {rows.training}; one run."
+    )
+
+    def plot() -> Figure:
+        figure = Figure(figsize=(10, 6), layout="constrained")
+        figure.suptitle("\n".join([title, *textwrap.wrap(caption, 130)]), fontsize=10)
+        axes = figure.subplots(1, len(each))
+        for axis, image, index, guess, one in zip(axes, pixels, first, predicted, each, strict=True):
+            drawn = draw_traversal(axis, one, largest)
+            inset = axis.inset_axes((5 / 11, 1.005, 1 / 11, 1 / 16))
+            inset.imshow(image.movedim(0, -1).squeeze(-1), vmin=0, vmax=1, interpolation="none")
+            inset.set(xticks=[], yticks=[])
+            true = int(labels[index])
+            axis.set_title(names[true] + (f", taken for: {names[guess]}" if guess != true else ""))
+        axes[0].set_ylabel("dimension")
+        figure.colorbar(drawn, ax=axes, shrink=0.6, label="difference from the unchanged reconstruction")
+        return figure
+
+    return Drawing(plotted(plot))

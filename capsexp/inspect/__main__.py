@@ -6,15 +6,15 @@ network's size and channels. data=NAME takes IMAGE and the class names from anot
 the data folder, data.path that of your own images. The picture goes to inspect/IMAGE.png beside the checkpoint (of the
 sample: in the working folder), the numbers beside it, as .json.
 
-The picture shows the class scores; the contribution of the child capsules to the predicted class at their receptive
-fields, by layer and routing iteration; the attention maps; and, for a network with a decoder, the reconstruction, and
-what changes in it with each dimension of the predicted capsule.
+The picture shows the class scores; the contribution of the child capsules to the predicted class, by position, by layer
+and routing iteration; the attention maps; and, for a network with a decoder, the reconstruction, and what changes in it
+with each dimension of the predicted capsule.
 """
 
 import json
 from pathlib import Path
 
-from capsexp.cli import Parser, check_output, end_with, folder
+from capsexp.cli import Parser, check_new, end_with, folder
 from capsexp.errors import InputError
 from capsexp.files import write_file
 
@@ -37,14 +37,16 @@ def main(arguments: list[str] | None = None) -> None:
 
     restored = restore(folder(run), "cpu", options.overrides)
     path = options.output or restored.folder / "inspect" / f"{Path(image).stem}.png"
-    check_output(path, Path(image))
+    numbers = path.with_suffix(".json")
+    if options.output or path.resolve() == Path(image).resolve():  # else both are in its own folder
+        check_new(path, numbers)
     analysis = analyse(restored, input_image(restored, image))
     write_file(path, picture(analysis))
-    write_file(path.with_suffix(".json"), json.dumps(to_json(analysis), ensure_ascii=False) + "\n")
+    write_file(numbers, json.dumps(to_json(analysis), ensure_ascii=False) + "\n")
     score = f"{analysis.score_kind} {analysis.scores[analysis.predicted]:.3f}"
     print(f"{analysis.image.name}: {analysis.title} ({score})")
     print(f"picture {path}")
-    print(f"numbers {path.with_suffix('.json')}")
+    print(f"numbers {numbers}")
 
 
 if __name__ == "__main__":

@@ -14,10 +14,9 @@ from capsexp.data.module import test_split
 from capsexp.data.reader import fit
 from capsexp.errors import InputError, RunError
 from capsexp.figures.traversal import OFFSETS, traverse
-from capsexp.inspect.receptive_field import ReceptiveFields, receptive_fields
 from capsexp.nn.losses import reconstruction_loss
 from capsexp.nn.scores import Scores
-from capsexp.run.capture import AttentionMap, Capture, LayerCapture, capture, entropy
+from capsexp.run.observe import AttentionMap, Observed, ObservedLayer, entropy, observe
 from capsexp.run.records import Json
 from capsexp.run.restore import Restored
 
@@ -56,15 +55,13 @@ class ChildCapsule(NamedTuple):
     type: int
     presence: float
     coefficients: list[float]  # to the predicted class, one per iteration
-    box: tuple[int, int, int, int] | None  # its receptive field: top, left, row and column after the last
 
 
 @dataclass(frozen=True, eq=False)
 class LayerAnalysis:
     """A layer's routing to the predicted class."""
 
-    captured: LayerCapture
-    fields: ReceptiveFields | None  # of the children; None where they have no position
+    captured: ObservedLayer
     coefficients: list[Tensor]  # of each child to the predicted class, through all layers above it: [H, W, I]
 
     @property
@@ -81,28 +78,14 @@ class LayerAnalysis:
         """Σ coefficient × presence over the types, [H, W]."""
         return (self.coefficients[iteration] * self.presence).sum(dim=-1)
 
-    def pixel_contribution(self, iteration: int) -> Tensor:
-        """The contribution of the children at their receptive fields, [size, size]; NaN where no child has a parent."""
-        assert self.fields is not None
-        contribution = self.contribution(iteration)
-        height, width = contribution.shape
-        if self.captured.window is not None:  # whose stride may leave out the last rows and columns
-            kernel, stride = self.captured.window
-            height, width = (size - (size - kernel) % stride for size in (height, width))
-        fields = ReceptiveFields(self.fields.rows[:height], self.fields.columns[:width])
-        return fields.to_pixels(contribution[:height, :width])
-
     def strongest(self) -> list[ChildCapsule]:
         """The children with the largest coefficient × presence in the last iteration."""
         contributions = (self.coefficients[-1] * self.presence).flatten()
         children = []
         for index in contributions.topk(min(STRONGEST, len(contributions))).indices:
             row, column, kind = at = tuple(map(int, torch.unravel_index(index, self.presence.shape)))
-            coefficients, box = (
-                [float(each[at]) for each in self.coefficients],
-                self.fields and self.fields.box(*at[:2]),
-            )
-            children.append(ChildCapsule(row, column, kind, float(self.presence[at]), coefficients, box))
+            coefficients = [float(each[at]) for each in self.coefficients]
+            children.append(ChildCapsule(row, column, kind, float(self.presence[at]), coefficients))
         return children
 
 
@@ -112,7 +95,7 @@ class Analysis:
 
     restored: Restored
     image: InputImage
-    captured: Capture
+    captured: Observed
     layers: list[LayerAnalysis]  # from the lowest to the class capsules; none in a network without capsules
     reconstruction: Tensor | None  # [channels, H, W]
     traversal: Tensor | None  # [D, 11, channels, H, W]
@@ -155,28 +138,23 @@ def analyse(restored: Restored, image: InputImage) -> Analysis:
     """Runs the network on the image; raises RunError for scores that are not finite."""
     decoder = restored.module.decoder
     with torch.no_grad(), restored.autocast():
-        captured = capture(restored.module, image.pixels[None])
+        captured = observe(restored.module, image.pixels[None])
         scores, poses = captured.prediction
         if not scores.isfinite().all():
             raise RunError(f"{restored.path}: its network's scores of {image.name} are not finite")
         predicted = scores.argmax(dim=1)
         reconstruction = None if decoder is None else decoder(poses, predicted)[0].float()
         traversal = None if decoder is None else traverse(restored.module, image.pixels).float()
-    layers = _layers(restored, captured, predicted) if captured.layers else []
+    layers = _layers(captured, predicted) if captured.layers else []
     return Analysis(restored, image, captured, layers, reconstruction, traversal)
 
 
-def _layers(restored: Restored, captured: Capture, predicted: Tensor) -> list[LayerAnalysis]:
-    network, data = restored.module.network, restored.config.data
-    fields: list[ReceptiveFields | None] = [receptive_fields(network, (data.channels, data.size, data.size))]
-    for layer in captured.layers[:-1]:
-        children = fields[-1]
-        fields.append(children.parents(layer.window) if children and layer.window else None)
+def _layers(captured: Observed, predicted: Tensor) -> list[LayerAnalysis]:
     iterations = range(len(captured.layers[-1].coefficients))
     coefficients = zip(*(captured.coefficients_to(predicted, iteration) for iteration in iterations), strict=True)
     return [
-        LayerAnalysis(layer, of_layer, [each[0] for each in to_predicted])
-        for layer, of_layer, to_predicted in zip(captured.layers, fields, coefficients, strict=True)
+        LayerAnalysis(layer, [each[0] for each in to_predicted])
+        for layer, to_predicted in zip(captured.layers, coefficients, strict=True)
     ]
 
 

@@ -3,7 +3,7 @@
 import io
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -11,29 +11,26 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.patches import Rectangle
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from capsexp.figures.style import GREY, STYLES, default_style
 from capsexp.figures.traversal import draw_traversal
-from capsexp.inspect.analysis import Analysis, ChildCapsule, LayerAnalysis
+from capsexp.inspect.analysis import Analysis, LayerAnalysis
 
 WIDTH = 11.0  # inches
 MAX_ITERATIONS = 5  # side by side
 MAX_CLASSES = 10  # whose scores are shown
 HEAT = "viridis"  # its lightness grows monotonically, so that it can be printed grey
-CASED = [withStroke(linewidth=2.5, foreground="white")]  # visible on black, too
 SMALL, TINY = 9, 8  # points
 
 
 def picture(analysis: Analysis) -> bytes:
     """A PNG file; the same bytes for the same image and checkpoint."""
     rows: list[tuple[float, Callable[[SubFigure], None]]] = [(2.7, partial(_prediction, analysis))]  # heights in inches
-    with_fields = [layer for layer in analysis.layers if layer.fields is not None]
-    rows += [(2.7, partial(_routing, analysis, layer)) for layer in with_fields]
-    rows += [(2.9, partial(_strongest, analysis, layer)) for layer in with_fields[-1:]]
+    placed = [layer for layer in analysis.layers if layer.presence[..., 0].numel() > 1]  # children with positions
+    rows += [(2.7, partial(_routing, analysis, layer)) for layer in placed]
+    rows += [(2.5, partial(_strongest, analysis, layer)) for layer in placed[-1:]]
     if analysis.captured.attention:
         rows.append((2.5, partial(_attention, analysis)))
     if analysis.traversal is not None:
@@ -82,7 +79,7 @@ def draw_scores(axis: Axes, analysis: Analysis) -> None:
 
 
 def _routing(analysis: Analysis, layer: LayerAnalysis, part: SubFigure) -> None:
-    """The contributions of the children to the predicted class at their receptive fields, iteration by iteration."""
+    """The contributions of the children to the predicted class by position, iteration by iteration."""
     height, width, types = layer.presence.shape
     _title(
         part,
@@ -91,10 +88,10 @@ def _routing(analysis: Analysis, layer: LayerAnalysis, part: SubFigure) -> None:
     )
     count = len(layer.coefficients)
     shown = np.linspace(0, count - 1, min(count, MAX_ITERATIONS)).round().astype(int).tolist()
-    maps = torch.stack([layer.pixel_contribution(iteration) for iteration in shown])
+    maps = torch.stack([layer.contribution(iteration) for iteration in shown])
     axes = part.subplots(1, max(len(shown), 3) + 1)
     for axis, iteration, heat in zip(axes, shown, maps, strict=False):
-        drawn = _heat(axis, analysis, heat, f"iteration {iteration + 1}", maps)
+        drawn = _positions(axis, heat, f"iteration {iteration + 1}", maps)
     part.colorbar(drawn, ax=list(axes[: len(shown)]), shrink=0.8)
     for axis in axes[len(shown) : -1]:
         axis.axis("off")
@@ -123,12 +120,10 @@ def draw_entropies(axis: Axes, layer: LayerAnalysis) -> None:
 
 
 def _strongest(analysis: Analysis, layer: LayerAnalysis, part: SubFigure) -> None:
-    """Single children: their receptive fields, and their coefficients in each iteration."""
+    """The coefficients of single children in each iteration."""
     children, predicted = layer.strongest(), analysis.class_names[analysis.predicted]
     _title(part, f"{_which(analysis, layer)}: the child capsules with the largest contribution to {predicted}")
-    image, lines, listed = part.subplots(1, 3, width_ratios=[1, 1.7, 1.8])
-    _image(image, analysis.image.pixels, "receptive fields")
-    _boxes(image, children)
+    lines, listed = part.subplots(1, 2)
     for number, (child, style) in enumerate(zip(children, STYLES, strict=False), 1):
         label = f"{number}: type {child.type}, row {child.row}, column {child.column}, presence {child.presence:.2f}"
         lines.plot(range(1, len(child.coefficients) + 1), child.coefficients, label=label, **style.curve)
@@ -139,23 +134,6 @@ def _strongest(analysis: Analysis, layer: LayerAnalysis, part: SubFigure) -> Non
     listed.legend(*lines.get_legend_handles_labels(), loc="center left", frameon=False, fontsize=TINY)
 
 
-def _boxes(axis: Axes, children: Sequence[ChildCapsule]) -> None:
-    """The children's receptive fields, one for all children at a position, with their numbers in the middle."""
-    numbers: dict[tuple[int, int, int, int], list[int]] = {}
-    for number, child in enumerate(children, 1):
-        if child.box is not None:
-            numbers.setdefault(child.box, []).append(number)
-    for (top, left, bottom, right), of_box in numbers.items():
-        style = STYLES[of_box[0] - 1]
-        box = Rectangle((left - 0.5, top - 0.5), right - left, bottom - top, fill=False, path_effects=CASED)
-        box.set(edgecolor=style.color, linestyle=style.line)
-        axis.add_patch(box)
-        middle = ((left + right - 1) / 2, (top + bottom - 1) / 2)
-        axis.annotate(
-            ",".join(map(str, of_box)), middle, color=style.color, ha="center", va="center", path_effects=CASED
-        )
-
-
 def _label_iterations(axis: Axes, count: int) -> None:
     axis.set(xticks=range(1, count + 1), xlim=(0.5, count + 0.5), xlabel="iteration")
 
@@ -163,7 +141,6 @@ def _label_iterations(axis: Axes, count: int) -> None:
 def _attention(analysis: Analysis, part: SubFigure) -> None:
     """The factors of the attention modules."""
     maps, predicted = analysis.captured.attention, analysis.class_names[analysis.predicted]
-    fields = {layer.captured.name: layer.fields for layer in analysis.layers}
     _title(part, "attention: the factors that its input is multiplied with")
     widths = [2 if each.kind in ("channel", "conv") else 1 for each in maps]
     for each, axis in zip(maps, part.subplots(1, len(maps), squeeze=False, width_ratios=widths)[0], strict=True):
@@ -173,13 +150,12 @@ def _attention(analysis: Analysis, part: SubFigure) -> None:
         elif each.kind == "conv":
             _bars(axis, factors, 1, "Conv-Attention, by channel")
         elif each.kind == "spatial":
-            heat = _enlarged(factors, analysis.image.pixels.shape[-1])
-            part.colorbar(_heat(axis, analysis, heat, "CBAM, by position", heat), ax=axis, shrink=0.8)
-        elif (of_children := fields[each.name]) is None:
+            part.colorbar(_positions(axis, factors, "CBAM, by position", factors), ax=axis, shrink=0.8)
+        elif factors[..., 0].numel() == 1:
             _bars(axis, factors.flatten(), 1, f"Caps-Attention,\nvotes for {predicted} by child")
         else:
-            heat, title = of_children.to_pixels(factors.mean(dim=-1)), f"Caps-Attention,\nvotes for {predicted}"
-            part.colorbar(_heat(axis, analysis, heat, title, heat), ax=axis, shrink=0.8)
+            heat, title = factors.mean(dim=-1), f"Caps-Attention,\nvotes for {predicted}"
+            part.colorbar(_positions(axis, heat, title, heat), ax=axis, shrink=0.8)
 
 
 def _bars(axis: Axes, values: Tensor, foot: int, title: str) -> None:
@@ -188,14 +164,6 @@ def _bars(axis: Axes, values: Tensor, foot: int, title: str) -> None:
     axis.axhline(foot, color="black", linewidth=0.8)
     axis.set_title(title, fontsize=SMALL)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _enlarged(values: Tensor, size: int) -> Tensor:
-    """A feature map [h, h] with each position repeated to the size of its pixels: [size, size], NaN at the border."""
-    stride = size // len(values)
-    large = values.repeat_interleave(stride, 0).repeat_interleave(stride, 1)
-    before, odd = divmod(size - len(large), 2)
-    return torch.nn.functional.pad(large, (before, before + odd) * 2, value=math.nan)
 
 
 def _traversal(analysis: Analysis, traversal: Tensor, part: SubFigure) -> None:
@@ -219,10 +187,9 @@ def _image(axis: Axes, pixels: Tensor, title: str) -> None:
     axis.set(xticks=[], yticks=[])
 
 
-def _heat(axis: Axes, analysis: Analysis, heat: Tensor, title: str, scale: Tensor) -> ScalarMappable:
-    """Values of the pixels, NaN where there is none, in colours over the range of `scale`; outlines of the image."""
-    grey = analysis.image.pixels.mean(dim=0)
-    _image(axis, grey[None], title)
-    drawn = axis.imshow(heat, cmap=HEAT, vmin=np.nanmin(scale), vmax=np.nanmax(scale))
-    axis.contour(grey, levels=[float(grey.mean())], colors="white", linewidths=1.0)
+def _positions(axis: Axes, heat: Tensor, title: str, scale: Tensor) -> ScalarMappable:
+    """Values by position, [H, W], in colours over the range of `scale`."""
+    drawn = axis.imshow(heat, cmap=HEAT, vmin=float(scale.min()), vmax=float(scale.max()))
+    axis.set_title(title, fontsize=SMALL)
+    axis.set(xticks=[], yticks=[])
     return drawn

@@ -9,15 +9,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from capsexp.cli import Parser, end_with
 from capsexp.errors import DONE, FAILED, InputError
 from capsexp.study import studies
-
-if TYPE_CHECKING:
-    from capsexp.reproduce.planning import Job
-
+from capsexp.study.selection import LAPTOP, PAPER
 
 RESUME = "the same command continues after the last whole epochs"
 
@@ -28,16 +24,17 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [studies.load(name) for name in options.names or studies.names()]
     from capsexp.reproduce import monitor, planning  # torch takes seconds to import: names are checked first
 
-    jobs, barred = planning.plan_all(chosen, options.overrides, range(options.seeds), not options.dry_run)
-    monitor.print_plan(jobs, barred, listed=options.dry_run)
+    jobs, barred = planning.plan_all(
+        chosen, options.overrides, options.setting, range(options.seeds), not options.dry_run
+    )
     at_a_time, devices = planning.concurrency(jobs, options.jobs)
+    monitor.print_plan(jobs, barred, at_a_time, listed=options.dry_run)
     if options.dry_run:
-        _print_costs(jobs, at_a_time, options.measure)
         return FAILED if barred else DONE
     from capsexp.reproduce import launcher  # Lightning takes seconds to import
 
     deadline = time.monotonic() + 60 * options.time_limit
-    how = launcher.Options(at_a_time, devices, options.retry, options.stop_at_failure, deadline)
+    how = launcher.Options(at_a_time, devices, options.retry, deadline)
     problems: list[str] = []
     try:
         launcher.launch(jobs, how)
@@ -48,62 +45,46 @@ def main(arguments: list[str] | None = None) -> int:
     return FAILED if barred or problems or planning.count(jobs, "failed") else DONE
 
 
-def _print_costs(jobs: list["Job"], at_a_time: int, measure: bool) -> None:
-    """Prints how long what is left will take, and how much memory."""
-    from capsexp.reproduce import estimate
-
-    costs = estimate.recorded(jobs)
-    unknown = [job for job in jobs if job.left and job.planned.name not in costs]
-    if measure and unknown:
-        print("timing some steps of a run of each kind:")
-        costs |= estimate.timed(unknown)
-    for line in estimate.lines(jobs, costs, at_a_time):
-        print(line)
-
-
 def _print_tables(options: argparse.Namespace, results: Path) -> list[str]:
     """Makes and prints the tables of the studies that ran; what is wrong with records.
 
     In a folder of one's own they are written to its tables/. In the project's folder, those of all studies and the
-    README's are, as by `make tables`; a table of another experiment than the paper's is only printed.
+    README's are, as by `make tables`. A table of some rows, or of another training than the study's, is only printed
+    there.
     """
     from capsexp.config.searchpath import ROOT
-    from capsexp.tables import generate, terminal
+    from capsexp.tables import files, terminal
 
     results.mkdir(parents=True, exist_ok=True)
     own = results.resolve() != (ROOT / "results").resolve()
-    generated = generate.regenerate(
-        options.names, options.overrides, results=results, output=results / "tables" if own else None
-    )
+    output = results / "tables"
+    generated = files.regenerate(options.names, options.overrides, results=results, output=output if own else None)
     if not own:
-        generate.regenerate(results=results, output=results / "tables", readme=ROOT / "README.md")
+        files.regenerate(results=results, output=output, readme=ROOT / "README.md")
     if len(generated.pages) == 1:
         terminal.print_page(*generated.pages)
-    print(f"tables: {results / 'tables'}")
+    print(f"tables: {output}")
     return generated.problems
 
 
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__, "capsexp reproduce")
     parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="default: all studies")
-    parser.add_argument("--budget", default="paper", help="paper, short, demo or smoke (default: paper)")
+    parser.add_argument("--budget", default="paper", help="paper, laptop, short, demo or smoke (default: paper)")
     parser.add_argument("--seeds", type=_integer(1), default=3, metavar="N", help="seeds 0 to N-1 (default: 3)")
     parser.add_argument("--jobs", type=_integer(1), metavar="N", help="runs at a time (default: one a GPU, or one)")
     parser.add_argument("--time-limit", type=_minutes, default=float("inf"), metavar="MINUTES", help="then stop")
     parser.add_argument("--retry", type=_integer(0), default=0, metavar="N", help="more attempts at a failed run")
-    parser.add_argument("--stop-at-failure", action="store_true", help="stop the others after the first failure")
-    parser.add_argument("--dry-run", action="store_true", help="list the runs, their state and cost; run nothing")
-    parser.add_argument(
-        "--measure", action="store_true", help="with --dry-run: time some steps where no record can tell"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="list the runs and their state; run nothing")
     options = parser.parse_words(arguments)
-    options.overrides.insert(0, f"budget={options.budget}")
-    if options.measure and not options.dry_run:
-        raise InputError("--measure: only with --dry-run")
-    if any(word.lstrip("+").startswith("seed=") for word in options.overrides):
-        raise InputError("seed: --seeds N runs the seeds 0 to N-1")
-    if any(word.lstrip("+").startswith("rerun=") for word in options.overrides):
-        raise InputError("rerun: not used here; capsexp … rerun=true repeats one run")
+    for word in options.overrides:
+        if word.lstrip("+").startswith("seed="):
+            raise InputError("seed: --seeds N runs the seeds 0 to N-1")
+        if word.lstrip("+").startswith("rerun="):
+            raise InputError("rerun: not used here; capsexp … rerun=true repeats one run")
+    declared = options.budget in (PAPER, LAPTOP)  # any other budget is typed, on top of the paper's training
+    options.setting = options.budget if declared else PAPER
+    options.overrides = [*([] if declared else [f"budget={options.budget}"]), *options.overrides]
     return options
 
 

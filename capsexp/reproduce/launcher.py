@@ -1,26 +1,37 @@
-"""The launcher: trains the runs of studies, several at a time, each in a fresh process.
+"""The launcher: trains the runs of studies, several at a time, each in a process of its own.
 
-Finished runs are skipped, for runs that another process trains it waits, interrupted ones are resumed after their
-last completed epoch. A run that found too little GPU memory beside others is repeated alone.
+The processes are forked from a server that has imported torch and Lightning: fresh, and fast to start. How a run ended
+is in its process's exit code and in its record. Finished runs are skipped, for runs that another process trains it
+waits, interrupted ones are resumed after their last completed epoch.
 """
 
+import os
+import signal
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from multiprocessing import forkserver, get_context, parent_process
 from multiprocessing.connection import wait
 
+import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import Callback
 
+from capsexp.cli import report
+from capsexp.errors import DONE, INTERRUPTED, BusyError, first_line
 from capsexp.reproduce.monitor import Monitor
 from capsexp.reproduce.planning import Job, Progress
-from capsexp.reproduce.worker import Result, Worker
 from capsexp.run import records
-from capsexp.run.execute import is_locked
+from capsexp.run.environment import is_out_of_memory
+from capsexp.run.execute import execute, is_locked
+from capsexp.run.module import CapsuleModule
+from capsexp.run.plan import OUTPUT, Plan
 
 _LOCKED = 2.0  # seconds until a run that another process trains is checked again
 _GRACE = 10.0  # seconds that runs get to end by themselves
 _INTERVAL = 0.5  # seconds between two checks of deadline and locks
+_BUSY, _FULL = 75, 76  # exit codes of a run that another process trains, and of one that found too little memory
 
 
 @dataclass(frozen=True)
@@ -30,7 +41,6 @@ class Options:
     at_a_time: int = 1
     devices: int = 0  # GPUs among which runs are distributed; 0: the CPU
     retries: int = 0  # of a failed run
-    stop_at_failure: bool = False
     deadline: float = float("inf")  # on time.monotonic's clock
 
 
@@ -40,74 +50,163 @@ def launch(jobs: Sequence[Job], options: Options) -> None:
         if job.state == "failed" and options.retries:
             job.state, job.progress = "waiting", Progress()
     monitor = Monitor(jobs, options.at_a_time)
-    with monitor.live, _workers() as workers:
-        while time.monotonic() < options.deadline:
-            if options.stop_at_failure and any(job.state == "failed" and job.failures for job in jobs):
-                return
-            for job in jobs:
-                if _can_start(job, workers, options):
-                    _start(job, workers, options)
-            monitor.update()
-            if not workers and not any(job.state in ("waiting", "busy") for job in jobs):
-                return
-            wait([part for worker in workers for part in worker.waitables], timeout=_INTERVAL)
-            for worker in list(workers):
-                if result := worker.poll():
-                    workers.remove(worker)
-                    _finish(worker.job, result, options)
-            monitor.update()
+    try:
+        with monitor.live:
+            while time.monotonic() < options.deadline and any(job.state in ("waiting", "running") for job in jobs):
+                for job in jobs:
+                    if job.state == "waiting" and job.not_before <= time.monotonic():
+                        _start(job, _running(jobs), options)
+                monitor.update()
+                wait([job.process.sentinel for job in _running(jobs) if job.process], timeout=_INTERVAL)
+                for job in _running(jobs):
+                    if job.process and (code := job.process.exitcode) is not None:
+                        _finish(job, code, options)
+                monitor.update()
+    finally:
+        _end(_running(jobs))
 
 
-def _can_start(job: Job, workers: Sequence[Worker], options: Options) -> bool:
-    return (
-        job.state in ("waiting", "busy")
-        and job.not_before <= time.monotonic()
-        and len(workers) < options.at_a_time
-        and not (workers and any(each.alone for each in (job, *(worker.job for worker in workers))))
-    )
+def _running(jobs: Sequence[Job]) -> list[Job]:
+    return [job for job in jobs if job.state == "running"]
 
 
-def _start(job: Job, workers: list[Worker], options: Options) -> None:
+def _start(job: Job, running: Sequence[Job], options: Options) -> None:
+    """Starts a job's process, if there is room beside the running ones and no other process trains it."""
+    if len(running) == options.at_a_time or (running and any(each.alone for each in (job, *running))):
+        return
     if records.is_finished(job.planned.path):  # by another launcher, meanwhile
         job.read_record()
-    elif is_locked(job.planned.folder):
-        job.state, job.not_before = "busy", time.monotonic() + _LOCKED
-    else:
-        slot = min(set(range(options.at_a_time)) - {worker.slot for worker in workers})
-        device = slot % options.devices if options.devices else None
-        threads = job.planned.config.trainer.threads or max(1, torch.get_num_threads() // options.at_a_time)
-        workers.append(Worker(job, slot, device, threads))
-        job.state = "running"
-
-
-def _finish(job: Job, result: Result, options: Options) -> None:
-    """Sets the state of a job whose process has ended."""
-    full = job.planned.device.type == "cuda" and result.out_of_memory
-    job.outcome = result.text
-    if result.state == "finished":
-        job.state, job.progress = "finished", Progress(job.planned.epochs)
-    elif result.state == "busy":
-        job.state, job.not_before = "busy", time.monotonic() + _LOCKED
-    elif full and options.at_a_time > 1 and not job.alone:
-        job.state, job.progress, job.alone = "waiting", Progress(), True
-    else:
-        job.failures += 1
-        job.state = "waiting" if job.failures <= options.retries else "failed"
-
-
-@contextmanager
-def _workers() -> Iterator[list[Worker]]:
-    """The running processes, ended at last; the states of their jobs are then those of their records."""
-    workers: list[Worker] = []
+        return
+    if is_locked(job.planned.folder):
+        job.not_before = time.monotonic() + _LOCKED
+        return
+    job.slot = min(set(range(options.at_a_time)) - {each.slot for each in running})
+    device = job.slot % options.devices if options.devices else None
+    threads = job.planned.config.trainer.threads or max(1, torch.get_num_threads() // options.at_a_time)
+    context = get_context("forkserver")
+    job.progress = context.RawValue(Progress)  # in memory that both processes share
+    process = context.Process(target=_train, args=(job.planned, device, threads, job.progress), name=job.planned.name)
     try:
-        yield workers
+        _ensure_server()
+        process.start()
+    except (OSError, EOFError) as error:  # the server has been killed; the next start makes another one
+        _fail(job, f"no process can be started: {first_line(error)}", max(1, options.retries))
+    else:
+        job.state, job.process = "running", process
+
+
+def _ensure_server() -> None:
+    """Starts the fork server, unless it runs. A terminal's Ctrl-C doesn't reach it: it ends with the launcher."""
+    forkserver.set_forkserver_preload(["capsexp.run.train", __name__])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        forkserver.ensure_running()
     finally:
-        for worker in workers:
-            worker.process.terminate()
-        deadline = time.monotonic() + _GRACE
-        for worker in workers:
-            worker.process.join(max(0.0, deadline - time.monotonic()))
-            worker.process.kill()
-            worker.process.join()
-            worker.job.state = "waiting"
-            worker.job.read_record()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _finish(job: Job, code: int, options: Options) -> None:
+    """Sets the state of a job whose process has ended."""
+    job.process = None  # closes its pipes
+    if code == _BUSY:
+        job.state, job.not_before = "waiting", time.monotonic() + _LOCKED
+    elif code == _FULL and job.planned.device.type == "cuda" and options.at_a_time > 1 and not job.alone:
+        job.state, job.alone = "waiting", True  # beside others it found too little GPU memory
+    elif code == DONE and job.planned.path.exists():
+        job.read_record()
+    elif job.progress.error:
+        _fail(job, job.progress.error.decode(errors="ignore"), options.retries)
+    else:  # by a signal, or with 255: the fork server was, which its runs follow
+        memory = " (by the system, for lack of memory?)" if code == -signal.SIGKILL else ""
+        text = f"killed by signal {-code}{memory}" if code < 0 else f"its process ended with code {code}"
+        _fail(job, text, max(1, options.retries))
+
+
+def _fail(job: Job, text: str, retries: int) -> None:
+    job.outcome, job.failures = text, job.failures + 1
+    job.state = "waiting" if job.failures <= retries else "failed"
+
+
+def _end(running: Sequence[Job]) -> None:
+    """Ends processes, after their last whole epoch if they can; the states of their jobs are those of their records."""
+    processes = {job.planned.name: job.process for job in running if job.process}
+    for process in processes.values():
+        process.terminate()
+    deadline = time.monotonic() + _GRACE
+    for process in processes.values():
+        process.join(max(0.0, deadline - time.monotonic()))
+        process.kill()
+        process.join()
+    for job in running:
+        job.state = "waiting"
+        job.read_record()
+
+
+class _Reporter(Callback):
+    """Writes the progress after every epoch, and at the start of a resumed run."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Writes how far the run is."""
+        assert isinstance(module, CapsuleModule)
+        if module.history:
+            self.progress.epoch, self.progress.best = len(module.history), max(module.accuracies)
+            self.progress.seconds = records.epoch_seconds(module.history[-1])
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Writes the epoch that the run is resumed after."""
+        self.on_train_epoch_end(trainer, module)
+
+
+def _train(planned: Plan, device: int | None, threads: int, progress: Progress) -> None:
+    """Trains in a new process, whose output goes to a file in the run's folder; exits as the program does."""
+    if device is not None:
+        _choose(device)
+    _end_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    planned.folder.mkdir(parents=True, exist_ok=True)
+    with (planned.folder / OUTPUT).open("ab") as output:
+        for stream in (1, 2):
+            os.dup2(output.fileno(), stream)
+    trainer = replace(planned.config.trainer, threads=threads, progress="lines")
+    try:
+        execute(replace(planned, config=replace(planned.config, trainer=trainer)), callbacks=[_Reporter(progress)])
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+    except Exception as error:
+        known = report(error, [])
+        progress.error = getattr(known, "reason", str(known)).encode()[:500]
+        full = is_out_of_memory(error.__cause__)
+        raise SystemExit(_FULL if full else _BUSY if isinstance(error, BusyError) else known.exit_code) from None
+
+
+def _interrupt(*_: object) -> None:
+    """Ends the run after its last whole epoch, once: after a terminal's Ctrl-C, the launcher sends SIGTERM."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _end_with_parent() -> None:
+    """Kills this process when its parent has died, which harms no file: all are written beside and renamed."""
+    parent = parent_process()
+    assert parent is not None
+    sentinel = parent.sentinel
+
+    def watch() -> None:
+        wait([sentinel])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _choose(device: int) -> None:
+    """Makes one GPU of those that the launcher sees, which may not be all, the only one that this process sees."""
+    hip = torch.version.hip and "HIP_VISIBLE_DEVICES" in os.environ  # there, torch doesn't look at CUDA's variable
+    name = "HIP_VISIBLE_DEVICES" if hip else "CUDA_VISIBLE_DEVICES"
+    visible = os.environ.get(name)
+    os.environ[name] = visible.split(",")[device] if visible else str(device)

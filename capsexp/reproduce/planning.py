@@ -1,31 +1,40 @@
 """The runs of studies: which there are, what can't be run, and how far they are."""
 
+import ctypes
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 from typing import Literal
 
 import torch
 
 from capsexp.config.compose import command, portable
-from capsexp.config.schema import Data
-from capsexp.data.source import Identity, identify
+from capsexp.data import source
 from capsexp.errors import InputError, printable
+from capsexp.results import runs
 from capsexp.run import records
-from capsexp.run.plan import Plan, find_device, with_precision
-from capsexp.study.selection import Selection, select
-from capsexp.study.studies import Study, published_number
+from capsexp.run.plan import Plan, plan, with_precision
+from capsexp.study.identity import trained
+from capsexp.study.selection import TYPED, Selection, select
+from capsexp.study.studies import Study
 
-State = Literal["waiting", "running", "finished", "failed", "busy"]
+State = Literal["waiting", "running", "finished", "failed"]
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is."""
+class Progress(ctypes.Structure):
+    """How far a run is, as its process writes it: 0 is unknown."""
 
-    epoch: int = 0  # completed, as far as known
-    best: float | None = None  # accuracy so far, in percent
-    seconds: float | None = None  # of the last epoch
-    speed: float | None = None  # images a second in training
+    epoch: int  # completed
+    best: float  # accuracy so far, in percent
+    seconds: float  # of the last epoch
+    error: bytes  # why it failed
+    _fields_ = (
+        ("epoch", ctypes.c_int),
+        ("best", ctypes.c_double),
+        ("seconds", ctypes.c_double),
+        ("error", ctypes.c_char * 501),
+    )
 
 
 @dataclass(eq=False)
@@ -36,9 +45,11 @@ class Job:
     studies: list[str]  # that need it
     words: tuple[str, ...] = ()  # its overrides, without those of this machine
     published: str = ""  # accuracy of its row, if it is the paper's experiment
-    state: State = "waiting"  # busy: another process trains it
+    state: State = "waiting"
     outcome: str = ""  # of a finished run its accuracies, else the error of the last attempt
-    progress: Progress = Progress()
+    progress: Progress = field(default_factory=Progress)
+    process: ForkServerProcess | None = None  # while it runs
+    slot: int = 0  # which of the runs at the same time it is
     failures: int = 0  # of this launcher's attempts
     not_before: float = 0.0  # of the next attempt, on time.monotonic's clock
     alone: bool = False  # beside others it found too little GPU memory
@@ -57,65 +68,72 @@ class Job:
         except InputError as error:  # a damaged record stops no other run
             self.state, self.outcome = "failed", printable(str(error))
             return
-        self.state, self.progress = record.status, Progress(len(record.epochs))
+        self.state = record.status
+        self.progress = Progress(len(record.epochs), record.max_accuracy or 0.0, record.seconds_per_epoch or 0.0)
         self.outcome = records.result_line(record) if record.error is None else printable(record.error)
 
 
 def plan_all(
-    studies: Iterable[Study], typed: Sequence[str], seeds: Iterable[int], download: bool = True
+    studies: Iterable[Study], typed: Sequence[str], setting: str, seeds: Sequence[int], download: bool = True
 ) -> tuple[list[Job], dict[str, list[str]]]:
     """All runs of the studies, each once, with their states; and why some can't be run: reason → commands.
 
     Typed words select among a study's runs or replace words of theirs: see `capsexp.study.selection`. The seeds of a
-    configuration follow each other, so that rows of a table are complete early. Missing data sets are downloaded, or
-    without `download` taken for what a download brings. Raises InputError for typed words that no run can have, or that
-    leave nothing to compare.
+    configuration follow each other, so that rows of a table are complete early. A run that was trained under another
+    name of its budget is finished. Missing data sets are downloaded, or without `download` taken for what a download
+    brings. Raises InputError for typed words that no run can have, or that leave nothing to compare.
     """
     jobs: dict[str, Job] = {}
-    barred: dict[str, dict[str, None]] = {}
-    data_sets: dict[str, Identity | InputError] = {}
+    barred: dict[str, list[str]] = {}
+    lacking: dict[str, InputError] = {}  # data sets, which are tried to be downloaded once
     for study in studies:
-        selection = select(study, typed)
-        selected = selection.configs
-        published = {} if selection.replaced else _published(selection)
-        for overrides, config in selected.items():
+        selection = select(study, typed, setting)
+        published = _published(selection)
+        for overrides, config in selection.blocks[0].configs.items():
             try:
-                device, precision = find_device(config)
-                files = _identity(config.data, data_sets, download)
+                if config.data.name in lacking:
+                    raise lacking[config.data.name]
+                if download:
+                    source.identify(config.data)
+                first = plan(config)
             except InputError as error:
-                barred.setdefault(str(error), {})[" ".join(overrides)] = None
+                lacking[config.data.name] = error
+                barred.setdefault(str(error), []).append(" ".join(overrides))
                 continue
             for seed in seeds:
                 words = (*overrides, f"seed={seed}")
-                repeated = with_precision(command(words), precision)
-                planned = Plan(replace(config, seed=seed), device, precision, files.note, repeated, files.unlisted)
-                job = jobs.setdefault(
-                    planned.name, Job(planned, [], tuple(portable(words)), published.get(overrides, ""))
-                )
+                repeated = with_precision(command(words), first.precision)
+                planned = replace(first, config=replace(config, seed=seed), command=repeated)
+                job = Job(planned, [], tuple(portable(words)), published.get(overrides, ""))
+                job = jobs.setdefault(planned.name, job)
                 if study.name not in job.studies:  # replaced words can make two runs of a study the same
                     job.studies.append(study.name)
     for job in jobs.values():
         job.read_record()
-    return list(jobs.values()), {reason: list(commands) for reason, commands in barred.items()}
+    _find_equal(jobs.values())
+    return list(jobs.values()), barred
+
+
+def _find_equal(jobs: Iterable[Job]) -> None:
+    """Takes waiting runs for finished whose training is finished under another name of its budget."""
+    waiting = [job for job in jobs if job.state == "waiting"]
+    for results in {Path(job.planned.config.paths.results) for job in waiting}:
+        every = runs.distinct(runs.read(results)[0]) if results.is_dir() else []
+        done = {(run.trained, run.protocol, run.seed): run for run in every}
+        for job in waiting:
+            identity = job.planned.identity
+            run = done.get((trained(identity), identity["protocol"], identity["seed"]))
+            if run and Path(job.planned.config.paths.results) == results:
+                job.state, job.outcome = "finished", f"as {run.name}"
 
 
 def _published(selection: Selection) -> dict[tuple[str, ...], str]:
-    """The published accuracy of each run's row, where it is a number."""
-    printed = {row.name: published_number(row.published.get("accuracy")) for row in selection.study.rows}
-    return {run.overrides: f"{number.value:.2f}" for run in selection.runs if (number := printed[run.row])}
-
-
-def _identity(data: Data, known: dict[str, Identity | InputError], download: bool) -> Identity:
-    """Which version the files are. Each set is looked for, or downloaded, once; raises InputError each time."""
-    name = f"{data.name} {data.path} {data.reader.arguments}"
-    if name not in known:
-        try:
-            known[name] = identify(data, download=download)
-        except InputError as error:
-            known[name] = error
-    if isinstance(identity := known[name], InputError):
-        raise identity
-    return identity
+    """The published accuracy of each run's row, where it is a number; none where the training is another."""
+    block = selection.blocks[0]
+    printed = {row.name: row.printed.get("accuracy") for row in selection.study.rows if block.name != TYPED}
+    return {
+        run: f"{one.value:.2f}" for name, of_row in block.runs.items() for run in of_row if (one := printed.get(name))
+    }
 
 
 def concurrency(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:

@@ -16,17 +16,23 @@ class Asked:
     one: MeasuredClaim
 
     @property
+    def data_name(self) -> str:
+        """The name of the data set."""
+        compared = self.one.claim.compared
+        return next((row.data for row in self.results.study.rows if row.name in compared), "")
+
+    @property
     def data(self) -> str:
         """The title of the data set."""
-        compared = self.one.claim.compared
-        return next((title(row.data) for row in self.results.study.rows if row.name in compared), "")
+        return title(self.data_name)
 
     @property
     def attention(self) -> str:
         """What the second row of a pair adds: dual, CBAM, Conv or Caps; nothing where it adds no attention."""
         runs = {line.row.name: line.runs for block in self.results.blocks for line in block.lines if line.runs}
         pairs = [[runs.get(name) for name in pair] for pair in self.one.claim.pairs]
-        kinds = {b[0].attention for a, b in pairs if a and b and a[0].attention == "none"}
+        added = [(a[0], b[0]) for a, b in pairs if a and b and a[0].network == b[0].network]
+        kinds = {b.attention for a, b in added if a.attention == "none"}
         kind = kinds.pop() if len(kinds) == 1 else "none"
         return {"Conv + Caps": "dual", "none": ""}.get(kind, kind)
 

@@ -17,7 +17,7 @@ from capsexp.results.runs import Run
 from capsexp.results.statistics import Estimate, Term
 from capsexp.study import studies
 from capsexp.study.identity import trained_by
-from capsexp.study.selection import LAPTOP, PAPER, Block
+from capsexp.study.selection import LAPTOP, PAPER, TYPED, Block
 from capsexp.study.studies import Published, Row, Study
 
 NumberVerdict = Literal["compatible", "higher", "lower"]
@@ -28,8 +28,31 @@ _WORDS: dict[statistics.Position, NumberVerdict] = {
     "below": "lower",
 }
 
-#: The runs of each condition and training, as `index` makes it.
-Index = Mapping[tuple[str, str], Sequence[Run]]
+
+@dataclass(frozen=True)
+class Index:
+    """All runs but trials, to be found by what they trained."""
+
+    runs: Mapping[tuple[str, str], Sequence[Run]]  # by condition and training; finished ones first, then by start time
+    parameters: Mapping[str, int]  # of whole networks, by condition
+
+    @classmethod
+    def of(cls, runs: Iterable[Run]) -> "Index":
+        """The order cannot depend on the result, so that the selection of the first cannot."""
+        indexed: dict[tuple[str, str], list[Run]] = {}
+        parameters: dict[str, int] = {}
+        for run in sorted(runs, key=lambda run: (run.status != "finished", run.started, run.key)):
+            if run.status != "trial":
+                indexed.setdefault(run.trained[:2], []).append(run)
+                if run.parameters and not run.trained.is_narrowed:
+                    parameters[run.trained.condition] = run.parameters
+        return cls(indexed, parameters)
+
+    def count(self, overrides: tuple[str, ...]) -> int:
+        """The number of parameters of the network that a command line makes; raises InputError."""
+        wanted = trained_by(overrides)
+        known = None if wanted.is_narrowed else self.parameters.get(wanted.condition)
+        return known or _parameters(overrides)
 
 
 class Best(NamedTuple):
@@ -101,17 +124,6 @@ class Cell:
     keys: list[str] = field(default_factory=list)  # of all runs
 
 
-def index(runs: Iterable[Run]) -> Index:
-    """The runs of each condition and training, without trials; finished ones before failed ones, then in order of start
-    time, so that selection cannot depend on the result.
-    """
-    indexed: dict[tuple[str, str], list[Run]] = {}
-    for run in sorted(runs, key=lambda run: (run.status != "finished", run.started, run.key)):
-        if run.status != "trial":
-            indexed.setdefault(run.trained[:2], []).append(run)
-    return indexed
-
-
 def groups_of(study: Study, block: Block, indexed: Index) -> list[Group]:
     """The runs of each row in a setting: of protocol paper always, of heldout if there are any."""
     found: dict[str, list[tuple[int, Run]]] = {}
@@ -120,7 +132,7 @@ def groups_of(study: Study, block: Block, indexed: Index) -> list[Group]:
             wanted = trained_by(overrides)
             found.setdefault(name, []).extend(
                 (option, run)
-                for run in indexed.get(wanted[:2], ())
+                for run in indexed.runs.get(wanted[:2], ())
                 if wanted.precision in ("auto", run.trained.precision)
                 and (run.trained.files == wanted.files or not (wanted.files or block.name == PAPER))
             )
@@ -153,7 +165,8 @@ def _group(row: Row, block: Block, protocol: str, found: Sequence[tuple[int, Run
     for (_, seed), run in first.items():
         if run.status == "finished":
             tried.setdefault(seed, []).append(run)
-    options = len(block.runs[row.name])
+    typed = block.name == TYPED  # else typed words may have selected some of the row's combinations
+    options = len(block.runs[row.name] if typed else row.combinations(block.setting))
     best = [
         Best(max(of_seed, key=lambda run: run.selected_by or 0.0), len(of_seed), options)
         for _, of_seed in sorted(tried.items())
@@ -161,9 +174,9 @@ def _group(row: Row, block: Block, protocol: str, found: Sequence[tuple[int, Run
     return Group(row, block, protocol, [*first.values()], best)
 
 
-def cells_of(study: Study, group: Group, pools: Pools) -> dict[str, Cell]:
+def cells_of(study: Study, group: Group, pools: Pools, indexed: Index) -> dict[str, Cell]:
     """The cells of a group, by measure."""
-    return {measure: _cell(study, group, measure, pools) for measure in OF_PROTOCOL[group.protocol]}
+    return {measure: _cell(study, group, measure, pools, indexed) for measure in OF_PROTOCOL[group.protocol]}
 
 
 def is_whole(study: Study, block: Block, measure: str) -> bool:
@@ -172,7 +185,7 @@ def is_whole(study: Study, block: Block, measure: str) -> bool:
     return enough and study.differs is None
 
 
-def _cell(study: Study, group: Group, measure: str, pools: Pools) -> Cell:
+def _cell(study: Study, group: Group, measure: str, pools: Pools, indexed: Index) -> Cell:
     row, device, cost = group.row, group.device, MEASURES[measure].machine
     paper = group.protocol == "paper"
     used = [one.run for one in group.best if measure in one.run.measures]
@@ -197,7 +210,7 @@ def _cell(study: Study, group: Group, measure: str, pools: Pools) -> Cell:
     )
     published = row.printed.get(measure) if paper else None
     if measure == "parameters":
-        return _counted(cell, study, group, published)
+        return _counted(cell, study, group, published, indexed)
     if not used:
         return cell
     cell = replace(cell, n=len(used), mean=mean(cell.values), sd=stdev(cell.values) if len(used) > 1 else None)
@@ -237,14 +250,13 @@ def _compared(cell: Cell, predicted: Estimate, published: Published) -> Cell:
     return replace(cell, difference=difference, verdict=_WORDS[position])
 
 
-def _counted(cell: Cell, study: Study, group: Group, published: Published | None) -> Cell:
+def _counted(cell: Cell, study: Study, group: Group, published: Published | None, indexed: Index) -> Cell:
     """The network's number of parameters, counted without a run, and whether it is the published one, in millions."""
     claimed = any(claim.measure == "parameters" for claim in study.claims)
     options = group.block.runs[cell.row]
     if group.block.name == LAPTOP or not options or not (claimed or "parameters" in study.measures):
         return cell
-    known = next((run.parameters for run in group.runs if run.parameters), None)
-    count = known or parameters(options[0])  # its other combinations have as many
+    count = indexed.count(options[0])  # its other combinations have as many
     cell = replace(cell, n=1, mean=count, values=[count])
     if published is None or group.block.name != PAPER:
         return cell
@@ -253,8 +265,7 @@ def _counted(cell: Cell, study: Study, group: Group, published: Published | None
 
 
 @cache
-def parameters(overrides: tuple[str, ...]) -> int:
-    """The number of parameters of the network that a command line makes; raises InputError."""
+def _parameters(overrides: tuple[str, ...]) -> int:
     from capsexp.run.build import count_parameters
 
     return count_parameters(studies.config_of(overrides))

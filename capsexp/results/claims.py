@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from capsexp.results import statistics
-from capsexp.results.cells import Best, Group, is_whole, parameters
+from capsexp.results.cells import Best, Group, Index, is_whole
 from capsexp.results.contrast import Contrast, Effect
 from capsexp.results.measures import MEASURES
 from capsexp.results.pools import Pools, key_of
@@ -71,7 +71,9 @@ class MeasuredClaim:
         return "open" if differs and (self.size_adjusted or 0.0) >= 1 - statistics.LEVEL else self.size
 
 
-def measure_claim(claim: Claim, study: Study, groups: Sequence[Sequence[Group]], pools: Pools) -> MeasuredClaim:
+def measure_claim(
+    claim: Claim, study: Study, groups: Sequence[Sequence[Group]], pools: Pools, indexed: Index
+) -> MeasuredClaim:
     """A claim of a study and its verdict, Holm's correction still missing.
 
     Args:
@@ -82,7 +84,7 @@ def measure_claim(claim: Claim, study: Study, groups: Sequence[Sequence[Group]],
         return result
     result = replace(result, printed=_printed(claim, study.rows))
     if claim.measure == "parameters":
-        return _counted(result, groups[0][0].block)
+        return _counted(result, groups[0][0].block, indexed)
     trials = [trial for trial in (_Trial.of(claim, of_setting) for of_setting in groups) if trial]
     if not trials:
         return _without_runs(result, groups)
@@ -184,7 +186,7 @@ class _Trial:
         few = self.left_out or self.single
         return replace(
             result,
-            verdict="open",
+            verdict=_undecided(self.block),
             reason=", ".join(filter(None, [contrast.part, f"one run of {_listed(few)}" if few else ""])),
             block=self.block,
             so_far=not (is_whole(study, self.block, claim.measure) and self.is_complete),
@@ -233,7 +235,7 @@ def _judged(result: MeasuredClaim, trial: _Trial, study: Study, terms: Mapping[s
     estimate = statistics.effect(of_rows, images=images)
     result = replace(result, effect=replace(result.effect, interval=contrast.interval(estimate)))
     if trial.block.name == TYPED:
-        return replace(result, verdict="no verdict")
+        return result
     verdict, p_value = _verdict(contrast, estimate, trial.has_room)
     ceiling = verdict == "ceiling"  # nothing is tested
     printed = _printed_interval(contrast, result.printed, terms, images, study)
@@ -278,13 +280,13 @@ def _size(contrast: Contrast, predicted: Estimate) -> tuple[Size | None, float |
     return "smaller" if (position == "below") == (effect > 0) else "larger", p_value
 
 
-def _counted(result: MeasuredClaim, block: Block) -> MeasuredClaim:
+def _counted(result: MeasuredClaim, block: Block, indexed: Index) -> MeasuredClaim:
     """A claim on numbers of parameters, which needs no run."""
     claim = result.claim
     contrast = Contrast.of(claim, claim.compared)
     if missing := [name for name in claim.compared if not block.runs[name]]:
         return replace(result, verdict="not run", reason=_listed(missing))
-    effect = contrast.effect({name: contrast.scaled(parameters(block.runs[name][0])) for name in claim.compared})
+    effect = contrast.effect({name: contrast.scaled(indexed.count(block.runs[name][0])) for name in claim.compared})
     result = replace(result, effect=effect, block=block)
     if block.name == TYPED:
         return replace(result, verdict="no verdict")
@@ -337,7 +339,12 @@ def _without_runs(result: MeasuredClaim, groups: Sequence[Sequence[Group]]) -> M
         reason = "times were measured on a busy machine only"
     else:
         reason = "whether the machine was busy isn't known" if None in machines else "measured on different machines"
-    return replace(result, verdict="open", reason=reason)
+    return replace(result, verdict=_undecided(groups[0][0].block), reason=reason)
+
+
+def _undecided(block: Block) -> Literal["open", "no verdict"]:
+    """Of another experiment than the source's, nothing is open either."""
+    return "no verdict" if block.name == TYPED else "open"
 
 
 def _key(claim: Claim, study: Study, block: Block) -> tuple[object, ...]:

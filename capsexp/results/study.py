@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from capsexp.results.cells import Best, Cell, Group, Index, cells_of, groups_of, index
+from capsexp.results.cells import Best, Cell, Group, Index, cells_of, groups_of
 from capsexp.results.claims import MeasuredClaim, measure_claim
 from capsexp.results.correction import corrected
 from capsexp.results.pools import Pools
@@ -81,7 +81,7 @@ def measure(chosen: Sequence[Study], runs: Sequence[Run], typed: Sequence[str] =
 
     Raises InputError for typed words that make no sense.
     """
-    pools, indexed = Pools(runs), index(runs)
+    pools, indexed = Pools(runs), Index.of(runs)
     measured = [replace(_measured(select(study, typed), pools, indexed), typed_words=typed) for study in chosen]
     sources = {one.study.source for one in measured if not one.typed}
     there = {study.name for study in chosen} if not typed else set()
@@ -97,22 +97,22 @@ def _measured(selection: Selection, pools: Pools, indexed: Index) -> StudyResult
     study = selection.study
     groups = [groups_of(study, block, indexed) for block in selection.blocks]
     blocks = [
-        _block(study, block, of_block, pools, selection)
+        _block(selection, block, of_block, pools, indexed)
         for block, of_block in zip(selection.blocks, groups, strict=True)
     ]
     return StudyResults(
-        study, selection, blocks, [measure_claim(claim, study, groups, pools) for claim in study.claims]
+        study, selection, blocks, [measure_claim(claim, study, groups, pools, indexed) for claim in study.claims]
     )
 
 
-def _block(study: Study, block: Block, groups: list[Group], pools: Pools, selection: Selection) -> MeasuredBlock:
-    shown = [one for one in groups if block.name == PAPER or not _trains_as(block, selection.blocks[0], one.row.name)]
+def _block(selection: Selection, block: Block, groups: Sequence[Group], pools: Pools, indexed: Index) -> MeasuredBlock:
+    study, first = selection.study, selection.blocks[0]
+    shown = [one for one in groups if block.name == PAPER or not _trains_as(block, first, one.row.name)]
     lines = []
     for row in study.rows:
         of_row = [one for one in shown if one.row.name == row.name]
-        cells = {
-            (one.protocol, measure): cell for one in of_row for measure, cell in cells_of(study, one, pools).items()
-        }
+        measured = {one.protocol: cells_of(study, one, pools, indexed) for one in of_row}
+        cells = {(protocol, name): cell for protocol, of_group in measured.items() for name, cell in of_group.items()}
         best = next((one.best for one in of_row if one.protocol == "paper"), ())
         lines += [Line(row, cells, best)] if of_row else []
     return MeasuredBlock(block, shown, lines)

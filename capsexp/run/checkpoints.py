@@ -109,7 +109,7 @@ def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():
             raise InputError(f"{path}: not a file; move it away")
-        # Torch's warnings are about files that it then refuses.
+        # Silence warnings; the load fails anyway.
         with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
             _check_crcs(stream, path.stat().st_size)
             stream.seek(0)
@@ -178,12 +178,12 @@ def _whole(planned: Plan, path: Path, log: Log) -> dict[str, Any] | None:
 
 def _fits(best: dict[str, Any], last: dict[str, Any]) -> bool:
     """Whether BEST holds the best of LAST's epochs, or a later one, which a run that goes on from LAST repeats."""
-    epoch = len(best["history"])
-    return epoch > len(last["history"]) or epoch == records.summary(last["history"], "heldout")[1]
+    epoch, accuracies = len(best["history"]), [row["heldout_accuracy"] for row in last["history"]]
+    return epoch > len(accuracies) or epoch == records.best_epoch(accuracies)
 
 
 def _check_crcs(stream: BinaryIO, size: int) -> None:
-    """Raises BadZipFile for a member whose bits don't give its CRC-32: torch writes them, and reads without a look.
+    """Raises BadZipFile for a member whose bits don't give its CRC-32: torch writes them, but doesn't check them.
 
     Members are stored as they are, so that memory is limited by the file's size.
     """

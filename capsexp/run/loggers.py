@@ -1,19 +1,19 @@
-"""What all loggers show of a run, and Lightning's: CSV, Weights & Biases, MLflow.
+"""What all loggers show of a run, and Lightning's loggers, which conf/logger names by `_target_`.
 
-A resumed run continues its log. Epochs that were logged but not in the last checkpoint are trained and logged again:
-the CSV file then has one row of each, W&B and MLflow have two values in a step.
+A logger gets, of `save_dir`, `name`, `run_name` and `version`, what its class takes and its file doesn't set: the run's
+folder, its name for display, and its key. A resumed run logs its later epochs: in the same run at W&B, in a new file or
+run elsewhere.
 """
 
-import warnings
-from collections.abc import Callable, Mapping
-from pathlib import Path
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
-from pytorch_lightning.loggers import CSVLogger, Logger, MLFlowLogger, WandbLogger
+from pytorch_lightning.loggers import Logger, WandbLogger
 
-from capsexp.config.checks import NAME, TARGET
+from capsexp.config.checks import NAME, TARGET, Component
 from capsexp.errors import DONE, FAILED, InputError, first_line
 from capsexp.run import records
 from capsexp.run.environment import peak_memory_mb
@@ -21,61 +21,69 @@ from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
 
 
-def make_loggers(planned: Plan) -> list[Logger]:
-    """The loggers that `logger` chooses, opened. Only the first of a run's processes may have them.
+class RunLogger(Callback):
+    """Logs a run: its epochs as Lightning's callback, its end when the record is written."""
 
-    Raises InputError for a package that isn't installed, and for a server that refuses.
-    """
-    chosen = [name for name in _MAKERS if getattr(planned.config.logger, name)]
-    return [_opened(name, planned) for name in chosen]
+    def finish(self, record: records.Record) -> None:
+        """Logs what is known at the end, and closes."""
+        raise NotImplementedError
 
 
-class EpochLogger(Callback):
-    """Logs each epoch to the trainer's loggers; the step is the epoch, counted from 1."""
+class EpochLogger(RunLogger):
+    """Logs a run to one of Lightning's loggers; the step is the epoch, counted from 1."""
 
-    def __init__(self, planned: Plan, loggers: list[Logger]) -> None:
-        self.planned, self.loggers = planned, loggers
-
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Writes the earlier epochs of a resumed run to the CSV file, which Lightning's logger begins anew."""
-        assert isinstance(module, CapsuleModule)
-        self._write_earlier(module.history)
+    def __init__(self, planned: Plan, logger: Logger) -> None:
+        self.planned, self.logger = planned, logger
+        logger.log_hyperparams(hyperparameters(planned))  # type: ignore[call-arg]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Logs the epoch."""
         assert isinstance(module, CapsuleModule)
-        numbers = scalars(module.history[-1], peak_memory_mb(self.planned.device))
-        self._log(numbers, len(module.history))
+        self._log(scalars(module.history[-1], peak_memory_mb(self.planned.device)), len(module.history))
 
     def finish(self, record: records.Record) -> None:
         """Logs the maximum and its first epoch, or the accuracy on the test set under protocol heldout."""
-        for logger in self.loggers:
-            if isinstance(logger, CSVLogger) and not logger.experiment.metrics_keys:  # no epoch was left to train
-                self._write_earlier(record.epochs)
         self._log(final_scalars(record), record.first_epoch_to_max or 0)
-        self._end_wandb(DONE)
+        self._close("success", DONE)
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """Ends the run at W&B as failed; Lightning ends that in MLflow."""
-        self._end_wandb(FAILED)
-
-    def _end_wandb(self, exit_code: int) -> None:
-        """Lightning's logger leaves the run open: the next one of a sweep would continue it."""
-        for logger in self.loggers:
-            if isinstance(logger, WandbLogger):
-                logger.experiment.finish(exit_code)
-
-    def _write_earlier(self, rows: list[records.Json]) -> None:
-        for logger in self.loggers:
-            if isinstance(logger, CSVLogger):
-                for row in rows:
-                    logger.log_metrics({**scalars(row)}, row["epoch"])
-                logger.save()
+        """Ends the run as failed."""
+        self._close("failed", FAILED)
 
     def _log(self, numbers: dict[str, float], epoch: int) -> None:
-        for logger in self.loggers:
-            logger.log_metrics(numbers, epoch)
-            logger.save()
+        self.logger.log_metrics(numbers, epoch)
+        self.logger.save()
+
+    def _close(self, status: str, exit_code: int) -> None:
+        self.logger.finalize(status)
+        if isinstance(self.logger, WandbLogger):  # leaves its run open: the next one of a sweep would continue it
+            self.logger.experiment.finish(exit_code)
+
+
+def make_loggers(planned: Plan) -> list[RunLogger]:
+    """The loggers that `logger` chooses, opened. Only the first of a run's processes may have them.
+
+    Raises InputError for a package that isn't installed, for options that the class doesn't take, and for a server that
+    refuses.
+    """
+    return [_opened(name, node, planned) for name, node in planned.config.logger.items()]
+
+
+def _opened(name: str, node: dict[str, Any], planned: Plan) -> RunLogger:
+    """A logger with its file or connection open."""
+    shown = display_name(planned)
+    # The key is a run's id at W&B, where a repeated run is another one.
+    version = None if planned.config.rerun else records.key_of(planned.identity)
+    given = {"planned": planned, "save_dir": planned.folder, "name": shown, "run_name": shown, "version": version}
+    try:
+        cls = Component(name, node[TARGET], {}).cls
+        given = {key: value for key, value in given.items() if key in inspect.signature(cls).parameters}
+        made = cls(**given | {key: value for key, value in node.items() if key != TARGET})
+        return made if isinstance(made, RunLogger) else EpochLogger(planned, made)
+    except OSError:
+        raise
+    except Exception as error:  # a missing package, another option, of W&B or MLflow: no account, no such server
+        raise InputError(f"logger={name}: {first_line(error)}") from error
 
 
 def scalars(row: records.Json, memory: Mapping[str, float | None] | None = None) -> dict[str, float]:
@@ -147,56 +155,9 @@ def hyperparameters(planned: Plan) -> dict[str, bool | float | str]:
     }
 
 
-def _opened(name: str, planned: Plan) -> Logger:
-    """A logger with its file or connection open."""
-    maker: Callable[[Plan, Any], Logger] = _MAKERS[name]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that the run's folder isn't empty
-            logger: Any = maker(planned, getattr(planned.config.logger, name))
-            _ = logger.experiment
-    except ModuleNotFoundError:
-        raise InputError(f"logger={name}: not installed; pip install 'capsexp[{name}]' brings it") from None
-    except OSError:
-        raise
-    except Exception as error:  # of W&B or MLflow: no account, no such server
-        raise InputError(f"logger={name}: {first_line(error)}") from error
-    return logger
-
-
-def _csv(planned: Plan, options: bool) -> Logger:
-    """Writes metrics.csv in the run's folder."""
-    return CSVLogger(planned.folder, name="", version="")
-
-
-def _wandb(planned: Plan, options: Any) -> Logger:
-    """One run at W&B for one key; a rerun is another."""
-    key = None if planned.config.rerun else records.key_of(planned.identity)
-    config = hyperparameters(planned)
-    folder = Path(planned.config.paths.logs).absolute()
-    return WandbLogger(display_name(planned), save_dir=folder, id=key, project=options.project, config=config)
-
-
-def _mlflow(planned: Plan, options: Any) -> Logger:
-    """A new run in MLflow, or the last one of this key if that hasn't finished."""
-    uri = options.tracking_uri or f"sqlite:///{Path(planned.config.paths.logs).absolute()}/mlflow.db"
-    tags = {"capsexp.key": records.key_of(planned.identity)}
-    new = MLFlowLogger(options.experiment, display_name(planned), uri, tags)
-    client = new._mlflow_client  # `experiment`, the public property, would make a run
-    experiment = client.get_experiment_by_name(options.experiment)
-    if experiment is None:
-        return new
-    wanted = f"tags.`capsexp.key` = '{tags['capsexp.key']}' and attributes.status != 'FINISHED'"
-    unfinished = client.search_runs([experiment.experiment_id], wanted, max_results=1)  # the last started comes first
-    return MLFlowLogger(tracking_uri=uri, run_id=unfinished[0].info.run_id) if unfinished else new
-
-
 def _tag(name: str) -> str:
     """TensorBoard's groups: train_loss -> loss/train, so that the losses of all splits are together."""
     split, _, quantity = name.partition("_")
     if split in ("train", "test", "heldout"):
         return f"{quantity}/{split}"
     return "optimizer/learning_rate" if name == "learning_rate" else name  # behind the losses
-
-
-_MAKERS: dict[str, Callable[[Plan, Any], Logger]] = {"csv": _csv, "wandb": _wandb, "mlflow": _mlflow}

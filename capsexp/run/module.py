@@ -138,14 +138,10 @@ class CapsuleModule(pl.LightningModule):
         for batch in batches:
             self.train_metrics.update(*self.step(batch), batch.labels)
 
-    def validation_step(self, batches: list[Batch], index: int) -> dict[str, list[Tensor]]:
-        """Evaluates several batches; gives their scores to callbacks."""
-        scores = []
+    def validation_step(self, batches: list[Batch], index: int) -> None:
+        """Evaluates several batches."""
         for batch in batches:
-            output = self.loss_and_scores(batch)
-            self.eval_metrics.update(*output, batch.labels)
-            scores.append(output.scores)
-        return {"scores": scores}
+            self.eval_metrics.update(*self.loss_and_scores(batch), batch.labels)
 
     def test_step(self, batches: list[Batch], index: int) -> None:
         """Evaluates several batches of the test set, under protocol heldout."""

@@ -33,7 +33,7 @@ log = logging.getLogger("capsexp")
 #: of Adam by some percent.
 AGREEING = 0.1
 
-#: Arguments of optimisers that say how they compute, which is the device's affair; maximize unlearns.
+#: Arguments of optimisers that aren't options: implementation flags; maximize would train for the highest loss.
 NOT_OPTIONS = ("foreach", "capturable", "fused", "differentiable", "maximize")
 
 WARM_UP = 3  # eager steps before the capture, in which libraries and the optimiser allocate their state

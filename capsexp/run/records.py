@@ -19,7 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Le
 
 from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, check_value
 from capsexp.config.schema import Attention, Budget, Config, Optim, Preprocess, training_preprocess
@@ -36,45 +36,7 @@ _SECONDS = 1e9  # an epoch, at most
 
 _Amount = Annotated[float, Ge(0), Le(10**12)]
 _Count = Annotated[int, Ge(0), Le(10**12)]
-
-#: What a record's parts must be, by dotted key; one that may be null may also be missing, as in older records.
-_SCHEMA: dict[str, Any] = {
-    "identity.precision": str,
-    "config.seed": Annotated[int, Ge(0), Le(2**32 - 1)],
-    "config.attention": Attention,
-    "config.optim": Optim,
-    "config.budget": Budget,
-    "config.preprocess": Preprocess,
-    "config.model.name": str,
-    "config.model.width": Annotated[float, Gt(0), Le(1000)] | None,
-    "config.routing.name": str,
-    "config.routing.iterations": Annotated[int, Ge(0), Le(10**6)] | None,
-    "config.loss.name": str,
-    "config.data.name": str,
-    "config.data.size": Annotated[int, Ge(1), Le(10**6)],
-    "config.data.channels": Annotated[int, Ge(1), Le(10**6)],
-    "config.data.classes": Annotated[int, Ge(1), Le(10**6)],
-    "config.data.official": bool | None,
-    "config.reconstruction.enabled": bool,
-    "data.note": str | None,
-    "data.checksum": str,
-    "data.test_images": Annotated[int, Ge(1), Le(10**9)] | None,
-    "parameters": _Count,
-    "peak_memory_mb.device": _Amount | None,
-    "peak_memory_mb.host": _Amount | None,
-    "provenance.command": str | None,
-    "provenance.started": str,
-    "provenance.ended": str | None,
-    "provenance.device": str,
-    "provenance.commit": str | None,
-    "provenance.commits": list[str | None] | None,
-    "provenance.clean_tree": bool | None,
-    "provenance.libraries": dict[str, str] | None,
-    "provenance.python": str | None,
-    "provenance.cores": _Count | None,
-    "provenance.threads": _Count | None,
-    "provenance.load": _Amount | None,
-}
+_Percent = Annotated[float, Ge(0), Le(100)]
 
 #: Defaults that keys leave out where the class has another one since.
 _FORMER_DEFAULTS = {"capsexp.nn.losses.SpreadLoss": {"steps": 136_850}}  # all of tsai's training
@@ -83,6 +45,44 @@ REMEDY = "; rerun=true on its run makes it again"
 
 Json = dict[str, Any]
 Status = Literal["finished", "failed"]
+
+
+@dataclass(frozen=True)
+class Data:
+    """The form of a record's `data`. What has a default here and below, older records lack."""
+
+    note: str | None
+    checksum: str
+    test_images: Annotated[int, Ge(1), Le(10**9)] | None = None
+
+
+@dataclass(frozen=True)
+class PeakMemory:
+    """The form of `peak_memory_mb`."""
+
+    device: _Amount | None  # null on a CPU
+    host: _Amount | None
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The form of `provenance`."""
+
+    command: str | None  # that repeats the run
+    started: str
+    device: str
+    ended: str | None = None
+    commit: str | None = None
+    commits: list[str | None] | None = None  # of all parts of a run that was resumed
+    clean_tree: bool | None = None
+    resumed_after_epochs: list[int] | None = None
+    python: str | None = None
+    libraries: dict[str, str] | None = None
+    processes: _Count | None = None
+    threads: _Count | None = None
+    cores: _Count | None = None
+    load: _Amount | None = None
+    routing_path: str | None = None
 
 
 @dataclass(frozen=True)
@@ -100,24 +100,63 @@ class Record:
     identity: Json  # what the key is a hash of
     config: Json  # the whole resolved configuration, without paths
     epochs: list[Json]
-    max_accuracy: float | None
-    first_epoch_to_max: int | None
-    last_accuracy: float | None
-    heldout_accuracy: float | None
-    parameters: int
-    seconds_per_epoch: float | None  # median, training and evaluation
-    peak_memory_mb: Json  # device (null on a CPU) and host
-    data: Json  # note, checksum, and in newer records the number of test images
-    provenance: Json  # versions, git commit, device, host load, start and end
-    chance_accuracy: float | None = None  # of guessing the most frequent of the evaluated labels each time
-    learned: bool | None = None  # see `has_learned`; null in a failed run, in a trial of a few steps, in older records
-    correct: dict[str, str] | None = None  # a bit a test image, packed, by the accuracy's field; null in older records
+    heldout_accuracy: _Percent | None
+    parameters: _Count
+    peak_memory_mb: Json  # PeakMemory
+    data: Json  # Data
+    provenance: Json  # Provenance
+    chance_accuracy: _Percent | None = None  # of guessing the most frequent of the evaluated labels each time
+    correct: dict[str, str] | None = None  # a bit a test image, packed, by the accuracy's field
+
+    @property
+    def accuracies(self) -> list[float]:
+        """After each epoch, of the test images or, under heldout, of the held-out ones."""
+        split = "test" if self.identity["protocol"] == "paper" else "heldout"
+        return [epoch[f"{split}_accuracy"] for epoch in self.epochs]
+
+    @property
+    def first_epoch_to_max(self) -> int | None:
+        """The first epoch with the greatest of `accuracies`."""
+        return best_epoch(self.accuracies)
+
+    @property
+    def max_accuracy(self) -> float | None:
+        """The greatest test accuracy."""
+        return max(self.accuracies, default=None) if self.identity["protocol"] == "paper" else None
+
+    @property
+    def last_accuracy(self) -> float | None:
+        """The last epoch's test accuracy."""
+        return self.accuracies[-1] if self.epochs and self.identity["protocol"] == "paper" else None
+
+    @property
+    def seconds_per_epoch(self) -> float | None:
+        """The median over the epochs, of training and evaluation."""
+        return median(map(epoch_seconds, self.epochs)) if self.epochs else None
+
+    @property
+    def learned(self) -> bool | None:
+        """See `has_learned`; None in a failed run, in a trial of a few steps, and in older records."""
+        judged = self.status == "finished" and self.config["budget"]["steps"] is None
+        return has_learned(max(self.accuracies), self.chance_accuracy) if judged and self.chance_accuracy else None
 
     @property
     def chosen_accuracy(self) -> float | None:
         """The accuracy on the held-out tenth in the epoch that it chose; None under protocol paper."""
-        best = self.epochs[self.first_epoch_to_max - 1] if self.first_epoch_to_max else {}
-        return best.get("heldout_accuracy")
+        return max(self.accuracies, default=None) if self.identity["protocol"] == "heldout" else None
+
+
+_FORMS: dict[str, type] = {"data": Data, "peak_memory_mb": PeakMemory, "provenance": Provenance}
+_SECTIONS: dict[str, type] = {"attention": Attention, "budget": Budget, "optim": Optim, "preprocess": Preprocess}
+
+#: The fields of a file, in their order. The properties among them are written for other readers, and not read.
+_FIELDS = (
+    *("key", "status", "error", "identity", "config", "epochs", "max_accuracy", "first_epoch_to_max", "last_accuracy"),
+    *("heldout_accuracy", "parameters", "seconds_per_epoch", "peak_memory_mb", "data", "provenance"),
+    *("chance_accuracy", "learned", "correct"),
+)
+_NEWER = _FIELDS[-3:]  # left out where they are null, as in older records
+_DERIVED = {name for name, value in vars(Record).items() if isinstance(value, property)}
 
 
 def identity(config: Config, precision: str, note: str | None, unlisted: str | None = None) -> Json:
@@ -181,7 +220,8 @@ def stored_config(config: Config) -> Json:
 
 def write(record: Record, path: Path) -> None:
     """Writes a record whole, with a digest of its contents; raises OSError with the path when the disk refuses."""
-    content = dataclasses.asdict(record)
+    values = {name: getattr(record, name) for name in _FIELDS}
+    content = {name: value for name, value in values.items() if value is not None or name not in _NEWER}
     content["digest"] = _digest(content)
     write_file(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
@@ -197,7 +237,9 @@ def read(path: Path) -> Record:
             text = stream.read()  # reading at most so many would allocate them, where memory may be short
         content = json.loads(text.decode(), parse_int=_whole_number)
         intact = content.pop("digest") == _digest(content)
-        record: Record = check_dataclass(Record, content)
+        record: Record = check_dataclass(
+            Record, {name: value for name, value in content.items() if name not in _DERIVED}
+        )
         problem = _contradiction(record) if intact else "its contents don't match its digest"
     except FileNotFoundError:
         raise InputError(f"{path}: no such record") from None
@@ -258,13 +300,9 @@ def result_line(record: Record) -> str:
     )
 
 
-def summary(epochs: list[Json], split: str) -> tuple[float | None, int | None, float | None, float | None]:
-    """Maximum accuracy on a split, the first epoch that reaches it, the last accuracy, the median seconds per epoch."""
-    if not epochs:
-        return None, None, None, None
-    accuracies = [epoch[f"{split}_accuracy"] for epoch in epochs]
-    seconds = median(map(epoch_seconds, epochs))
-    return max(accuracies), accuracies.index(max(accuracies)) + 1, accuracies[-1], seconds
+def best_epoch(accuracies: Sequence[float]) -> int | None:
+    """The first epoch, counted from 1, with the greatest accuracy; None where there is none."""
+    return accuracies.index(max(accuracies)) + 1 if accuracies else None
 
 
 def epoch_seconds(epoch: Json) -> float:
@@ -273,32 +311,18 @@ def epoch_seconds(epoch: Json) -> float:
 
 
 def _contradiction(record: Record) -> str | None:
-    """What in a record doesn't follow from its configuration and its epochs; raises for what isn't there at all."""
-    identity, config, epochs = record.identity, record.config, record.epochs
+    """What in a record contradicts the rest of it; raises for a part that is missing or of another type."""
     _check_types(record)
+    identity, config, epochs = record.identity, record.config, record.epochs
     if record.key != key_of(identity):
         return f"its identity doesn't match its key {record.key}"
-    if different := _different(identity, _identified(record)) or _left_out(record):
-        return f"its configuration doesn't match its identity in {different}"
-    paper, done = identity["protocol"] == "paper", record.status == "finished"
-    split = "test" if paper else "heldout"
-    whole = config["budget"]["epochs"] or config["optim"]["epochs"]
+    whole, done = config["budget"]["epochs"] or config["optim"]["epochs"], record.status == "finished"
     numbered = [epoch["epoch"] for epoch in epochs] == list(range(1, len(epochs) + 1))
     if not numbered or len(epochs) > whole or (done and len(epochs) < whole):
         return f"its epochs aren't the {whole} of its configuration"
-    maximum, first, last, seconds = summary(epochs, split)
-    tested, chance = record.heldout_accuracy, record.chance_accuracy
-    accuracies = [value for epoch in epochs for name, value in epoch.items() if name.endswith("_accuracy")]
-    if not all(0 <= accuracy <= 100 for accuracy in (*accuracies, tested or 0.0, chance or 0.0)):
-        return "an accuracy isn't between 0 and 100 %"
-    stored = record.max_accuracy, record.first_epoch_to_max, record.last_accuracy, record.seconds_per_epoch
-    if stored != (maximum if paper else None, first, last if paper else None, seconds):
-        return "its maximum, last or seconds aren't those of its epochs"
-    if (tested is not None) != (done and not paper) or (record.error is None) != done:
+    tested = done and identity["protocol"] == "heldout"
+    if (record.heldout_accuracy is not None) != tested or (record.error is None) != done:
         return f"its results aren't those of a {record.status} run of protocol {identity['protocol']}"
-    learned = None if maximum is None or chance is None else has_learned(maximum, chance)
-    if record.learned not in (None, learned):
-        return "whether it learned doesn't follow from its epochs"
     for name, bits in (record.correct or {}).items():
         images = record.data["test_images"]
         if percent(int(unpacked(bits, images).sum()), images) != getattr(record, name):
@@ -308,22 +332,24 @@ def _contradiction(record: Record) -> str | None:
 
 def _check_types(record: Record) -> None:
     """Raises CapsexpError, LookupError, TypeError or ValueError for what nobody could show or compute with."""
-    for key, kind in _SCHEMA.items():
-        field, *names = key.split(".")
-        value = getattr(record, field)
-        for name in names:
-            value = value.get(name)
-        check_value(value, kind, key)
+    for name, form in _FORMS.items():
+        check_dataclass(form, getattr(record, name), name)
+    for name, form in _SECTIONS.items():
+        check_dataclass(form, record.config[name], f"config.{name}")
+        check_dataclass(form, record.identity[name], f"identity.{name}")
+    check_value(record.config["routing"].get("iterations"), _Count | None, "config.routing.iterations")
+    check_value(record.identity["protocol"], Literal["paper", "heldout"], "identity.protocol")
     split = "test" if record.identity["protocol"] == "paper" else "heldout"
     needed = {"epoch", "train_loss", "train_seconds", f"{split}_accuracy", f"{split}_seconds"}
     for epoch in record.epochs:
         if missing := needed - epoch.keys():
             raise ValueError(f"epochs: {min(missing)}: missing")
-        for name, value in epoch.items():
+        for name, value in epoch.items():  # check_value takes a second for all
             if type(value) not in (int, float) and (value is not None or not name.endswith("_loss")):
-                raise ValueError(f"epochs: {name}={value}: must be a number")  # check_value takes a second for all
-            if name.endswith("_seconds") and not 0 <= value <= _SECONDS:
-                raise ValueError(f"epochs: {name}={value}: must be at least 0 and at most {_SECONDS:g}")
+                raise ValueError(f"epochs: {name}={value}: must be a number")
+            for end, most in (("_seconds", _SECONDS), ("_accuracy", 100)):
+                if name.endswith(end) and not 0 <= value <= most:
+                    raise ValueError(f"epochs: {name}={value}: must be at least 0 and at most {most:g}")
     shlex.split(record.provenance["command"] or "")
 
 
@@ -332,41 +358,6 @@ def _whole_number(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
         raise ValueError(f"a whole number of {len(digits):,} digits")
     return int(digits)
-
-
-def _identified(record: Record) -> Json:
-    """A record's configuration as its identity holds it, but with options at their defaults."""
-    config, note = record.config, {"note": record.data["note"], "checksum": record.data["checksum"]}
-    flip = config["preprocess"]["flip"] and config["data"]["flips"]
-    precision = config["trainer"]["precision"]
-    return config | {
-        "data": config["data"] | note,
-        "preprocess": config["preprocess"] | {"flip": flip},
-        "reconstruction": config["reconstruction"] if config["reconstruction"]["enabled"] else None,
-        "precision": record.identity["precision"] if precision == "auto" else precision,
-    }
-
-
-def _different(part: Json, whole: Json, where: str = "") -> str | None:
-    """The first key of `part`, dotted, whose value isn't that of `whole`."""
-    for key, value in part.items():
-        other = whole.get(key)
-        if isinstance(value, dict) and isinstance(other, dict):
-            if different := _different(value, other, f"{where}{key}."):
-                return different
-        elif value != other:
-            return where + key
-    return None
-
-
-def _left_out(record: Record) -> str | None:
-    """A key of the configuration, dotted, that isn't at its default, and that the identity lacks."""
-    sections = {"attention": Attention, "budget": Budget, "optim": Optim, "preprocess": Preprocess}
-    config = _identified(record)
-    for name, kind in sections.items():
-        if missing := _section(check_dataclass(kind, config[name], name)).keys() - record.identity[name].keys():
-            return f"{name}.{min(missing)}"
-    return None
 
 
 def _section(section: Any) -> Json:

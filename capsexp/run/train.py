@@ -13,7 +13,6 @@ from subprocess import CalledProcessError
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
-from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 from torch import Tensor
 
@@ -30,7 +29,7 @@ from capsexp.run import environment, records
 from capsexp.run.build import build, count_parameters
 from capsexp.run.checkpoints import EpochCheckpoint, drop_optimizer, load, resumable
 from capsexp.run.distributed import OwnSignals, check_splittable
-from capsexp.run.loggers import EpochLogger, make_loggers
+from capsexp.run.loggers import make_loggers
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import EagerStep, make_optimizer
 from capsexp.run.plan import BEST, Plan, is_first, torchrun
@@ -80,12 +79,11 @@ def train(
     """
     config, started, first_process = planned.config, environment.start(), is_first()
     module.commits = [started["commit"]]
-    tensorboard = [TensorBoard(planned)] if config.logger.tensorboard and first_process else []
-    epochs = EpochLogger(planned, make_loggers(planned) if first_process else [])
-    callbacks = [*make_progress(config.trainer.progress), *tensorboard, epochs, *callbacks]
+    loggers = make_loggers(planned) if first_process else []
+    callbacks = [*make_progress(config.trainer.progress), *loggers, *callbacks]
     heldout_accuracy, chance, tested, error = None, None, None, None
     try:
-        heldout_accuracy = _fit_and_test(planned, module, data, callbacks, log, epochs.loggers)
+        heldout_accuracy = _fit_and_test(planned, module, data, callbacks, log)
         chance, tested = constant_guess(data.evaluated[1]), len(data.test[1])
         if first_process:
             with naming(planned.folder):
@@ -98,9 +96,6 @@ def train(
         error = failure
     routing_path = fast.paths(module.network)
     reason = f"{first_line(error)}{_what_fits(module, error)}" if error else ""
-    maximum, first, last, seconds = records.summary(module.history, planned.eval_split)
-    chosen_on_test = config.protocol == "paper"
-    judged = error is None and config.budget.steps is None
     record = records.Record(
         key=records.key_of(planned.identity),
         status="failed" if error else "finished",
@@ -108,12 +103,8 @@ def train(
         identity=planned.identity,
         config=records.stored_config(config),
         epochs=[_finite(row) for row in module.history],
-        max_accuracy=maximum if chosen_on_test else None,
-        first_epoch_to_max=first,
-        last_accuracy=last if chosen_on_test else None,
         heldout_accuracy=heldout_accuracy,
         parameters=module.trained_parameters,
-        seconds_per_epoch=seconds,
         peak_memory_mb=environment.peak_memory_mb(planned.device),
         data={"note": data.images.note, "checksum": data.images.checksum, "test_images": tested},
         provenance={"routing_path": routing_path}
@@ -121,7 +112,6 @@ def train(
             started | {"commits": module.commits}, planned.device, planned.processes, module.resumed, planned.command
         ),
         chance_accuracy=chance,
-        learned=records.has_learned(maximum, chance) if judged and maximum is not None and chance is not None else None,
         correct=None if error else module.correct,
     )
     if first_process and not (error and config.rerun and records.is_finished(planned.path)):  # which stays then
@@ -129,14 +119,13 @@ def train(
     if error:
         raise TrainingError(planned.name, reason) from error
     with naming(planned.folder):
-        for board in tensorboard:
-            board.finish(record)
-        epochs.finish(record)
+        for logger in loggers:
+            logger.finish(record)
     if routing_path not in ("reference", "products without votes", "stored votes"):  # neither compiled nor transformed
         log(f"fast paths: {routing_path}")
     log(records.result_line(record))
     log(f"record {planned.path}")
-    if tensorboard:
+    if any(isinstance(logger, TensorBoard) for logger in loggers):
         log(f"TensorBoard logs {folder_of(planned)}")
     return record
 
@@ -180,11 +169,7 @@ def _what_fits(module: CapsuleModule, error: Exception) -> str:
     return ""
 
 
-def make_trainer(
-    planned: Plan,
-    callbacks: Sequence[Callback] = (),
-    loggers: Sequence[Logger] = (),
-) -> pl.Trainer:
+def make_trainer(planned: Plan, callbacks: Sequence[Callback] = ()) -> pl.Trainer:
     """Lightning's trainer of a run, without output of its own."""
     for library in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(library).setLevel(logging.WARNING)
@@ -203,7 +188,7 @@ def make_trainer(
         max_epochs=planned.epochs,
         callbacks=[OwnSignals(), checkpoint, *callbacks],
         plugins=[checkpoint.files],
-        logger=loggers or False,
+        logger=False,
         num_sanity_val_steps=0,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -216,18 +201,17 @@ def _fit_and_test(
     data: CapsuleData,
     callbacks: Sequence[Callback],
     log: Log,
-    loggers: Sequence[Logger] = (),
 ) -> float | None:
     """Trains; gives, under protocol heldout, the test accuracy of the best epoch in percent."""
     with naming(planned.folder), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="pytorch_lightning")
-        trainer = make_trainer(planned, callbacks, loggers)
+        trainer = make_trainer(planned, callbacks)
         _fit(planned, trainer, module, data, log)
         if planned.config.protocol != "heldout":
             return None
         trainer.strategy.barrier()  # until the first process has written it
         best = load(planned.folder / BEST)
-        if len(best["history"]) != (epoch := records.summary(module.history, "heldout")[1]):
+        if len(best["history"]) != (epoch := records.best_epoch(module.accuracies)):
             raise RunError(f"{planned.folder / BEST}: of epoch {len(best['history'])}, not of {epoch}, the best one")
         module.load_state_dict(best["state_dict"])
         trainer.test(module, datamodule=data, verbose=False)

@@ -23,6 +23,11 @@ class Trained(NamedTuple):
     files: str  # which the data files are, where they aren't the published ones; else nothing
     precision: str  # bf16 or float32; auto: either
 
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether the network has other than all of its channels."""
+        return "% of the channels" in self.training
+
     def __str__(self) -> str:
         return ", ".join(filter(None, self[1:]))
 

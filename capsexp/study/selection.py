@@ -63,11 +63,19 @@ def select(study: Study, typed: Sequence[str] = (), budget: str | None = None) -
     if budget and budget not in study.settings:
         raise InputError(f"{study.name}: declares no {budget} setting")
     wanted = {budget: study.settings[budget]} if budget else study.settings
-    blocks = [_block(chosen, name, setting, options, replacing) for name, setting in wanted.items()]
-    if replacing and _differ(blocks[0], own := _block(chosen, blocks[0].name, blocks[0].setting, options, ())):
-        _check_rows(blocks[0], own, replacing)
-        title = " ".join(portable(replacing))
-        blocks = [Block(TYPED, replace(blocks[0].setting, title=title, short=title, data={}), blocks[0].runs)]
+    blocks = []
+    for name, setting in wanted.items():
+        made = own = _block(chosen, name, setting, options)
+        if replacing:
+            made = _block(chosen, name, setting, options, replacing)
+        if not _differ(made, own):
+            blocks.append(made)
+        elif not blocks:
+            _check_rows(made, own, replacing)
+            title = " ".join(portable(replacing))
+            blocks = [Block(TYPED, replace(setting, title=title, short=title, data={}), made.runs)]
+            break
+        # else words that are the paper's, as budget=paper, and another training than the laptop's
     return Selection(chosen, blocks, " ".join(selecting))
 
 
@@ -82,7 +90,7 @@ def _selected(row: Row, setting: Setting, options: Sequence[Sequence[str]]) -> l
 
 
 def _block(
-    study: Study, name: str, setting: Setting, options: Sequence[Sequence[str]], typed: tuple[str, ...]
+    study: Study, name: str, setting: Setting, options: Sequence[Sequence[str]], typed: tuple[str, ...] = ()
 ) -> Block:
     """The rows in a setting, with typed words in place of their own.
 
@@ -97,7 +105,7 @@ def _block(
                 studies.config_of(overrides)
                 runs[row.name].append(overrides)
             except InputError as error:
-                errors.append(f"{error}" if typed else f"{study.name}, {row.name}: {error}")
+                errors.append(f"{error}" if typed else f"{study.name}, {row.name}, {name}: {error}")
     if errors and (not typed or not any(runs.values())):
         raise InputError(errors[0])
     return Block(name, setting, runs)

@@ -1,7 +1,7 @@
 """A page as Markdown: its texts are escaped, whether they are from studies or from records."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from capsexp.tables.pages import Page
@@ -27,23 +27,24 @@ def may_replace(path: Path) -> bool:
     return not path.exists() or path.read_bytes().startswith(GENERATED.encode())
 
 
-def document(page: Page, figures: Sequence[str] = ()) -> str:
+def document(page: Page, figures: Mapping[str, bool] | None = None) -> str:
     """The whole page.
 
     Args:
-        figures: of its pictures, those that there are, as paths from the page without suffix: ../figures/NAME.
+        figures: of its pictures, those that there are, and whether they have versions for narrow screens.
     """
+    pictures = [_picture(name, narrow) for name, narrow in (figures or {}).items()]
     first, *more = page.answer or [""]
     answer = [" ".join(filter(None, [f"**{escaped(first)}**" if first else "", *map(escaped, more)]))]
-    parts = [GENERATED, f"# {escaped(page.title)}", escaped(page.about), *answer, *map(_picture, figures[:1])]
+    parts = [GENERATED, f"# {escaped(page.title)}", escaped(page.about), *answer, *pictures[:1]]
     for block in page.blocks:
         parts += [f"## {escaped(f'{block.title[:1].upper()}{block.title[1:]}')}", *_with_notes(block)]
     if page.claims.rows:
         parts += ["## Claims", table(page.claims)]
     if page.other_claims.rows:
         parts += _folded(page.other_claims.title, table(page.other_claims))
-    if figures[1:]:
-        parts += _folded("More pictures", *map(_picture, figures[1:]))
+    if pictures[1:]:
+        parts += _folded("More pictures", *pictures[1:])
     parts += _folded("Protocol and deviations", *map(escaped, page.protocol), bullets(page.deviations))
     if page.costs.rows:
         parts += _folded("Parameters, time and memory", *_with_notes(page.costs))
@@ -61,10 +62,16 @@ def _with_notes(shown: Table) -> list[str]:
     return [escaped(" ".join(shown.notes)), table(shown)]
 
 
-def _picture(path: str) -> str:
+def _picture(name: str, narrow: bool) -> str:
     """A picture, dark on a dark page."""
-    dark = f'<source media="(prefers-color-scheme: dark)" srcset="{path}_dark.svg">'
-    return f'<picture>\n{dark}\n<img src="{path}.svg" width="100%" alt="{path.rpartition("/")[2]}">\n</picture>'
+    sources = {"(prefers-color-scheme: dark)": "_dark"}
+    if narrow:
+        small = "(max-width: 640px)"
+        sources = {f"{small} and (prefers-color-scheme: dark)": "_narrow_dark", small: "_narrow_light"} | sources
+    lines = [f'<source media="{media}" srcset="../figures/{name}{suffix}.svg">' for media, suffix in sources.items()]
+    alt = "printed and measured; the numbers are on this page"
+    image = f'<img src="../figures/{name}_light.svg" width="100%" alt="{alt}">'
+    return "\n".join(["<picture>", *lines, image, "</picture>"])
 
 
 def table(shown: Table) -> str:

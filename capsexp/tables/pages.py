@@ -95,7 +95,8 @@ def answer(results: StudyResults) -> list[str]:
     counts = [f"{len(yes)} supported" if yes else "", f"{len(no)} contradicted" if no else ""]
     counts += [f"{open_claims} open" if open_claims else ""]
     known = f"of {plural(len(tested), 'tested claim')} {texts.conjoined([*filter(None, counts)])}" if tested else ""
-    first = f"{word}{so_far}: {known or 'nothing was trained'}."
+    unknown = "no claim is tested" if results.runs else "nothing was trained"
+    first = f"{word}{so_far}: {known or unknown}."
     named = "; ".join(f"{_short(one)} ({_sized(one)})" for one in [*yes[:3], *no[:2], *by_count[:2]])
     return [first, f"{named[:1].upper()}{named[1:]}."] if named else [first]
 

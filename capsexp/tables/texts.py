@@ -126,14 +126,12 @@ def effect(claim: Claim, one: Effect | None, unit: bool = True) -> str:
 
 
 def share(one: MeasuredClaim) -> str:
-    """How much of the claimed size was measured: half the printed size."""
+    """How much of the claimed size was measured: half as much; nothing of a count or a factor."""
     size, found = one.claim.size, one.effect
-    if one.decided_size is None or size is None or found is None or one.claim.estimate == "factor":
+    if size is None or found is None or one.claim.estimate == "factor" or not one.runs:
         return ""
-    if one.decided_size == "smaller":
-        part = found.value / size.value
-        return "half the printed size" if 0.45 <= part <= 0.55 else f"{100 * part:.0f} % of the printed size"
-    return {"as printed": "the printed size", "larger": "more than printed"}.get(one.decided_size, "")
+    part = found.value / size.value
+    return "half as much" if 0.45 <= part <= 0.6 else "as much" if 0.9 <= part <= 1.1 else f"{100 * part:.0f} % of it"
 
 
 def claim_texts(one: MeasuredClaim) -> ClaimTexts:
@@ -143,6 +141,7 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
     differs = last and one.effect and last != _size(claim, one.effect.value)
     before = "before correction" if one.decided != one.verdict else ""
     size = share(one) if one.decided in SHOWN else ""
+    size += " (size open)" if size and one.decided_size == "open" else ""
     parts = [
         one_line(one.reason),
         size,

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from support import ROOT, Program, raising
+from support import ROOT, raising
 
 from capsexp.config.schema import Config
 
@@ -37,17 +37,19 @@ def test_steps_are_those_of_runs(device: str, bench: ModuleType, monkeypatch: py
 
 
 def test_no_measurement_begins_after_the_end(
-    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = [0.0]
 
-    def measurement(seconds: float) -> Callable[[], float]:
-        return lambda: clock.append(clock[-1] + seconds) or clock[-1]
+    def case(index: int, options: object) -> list[Any]:
+        clock.append(clock[-1] + 3)
+        return [bench.Steps(bench.CASES[index][0], "fast", [1.0], 1.0, 1.0, 1e9, 2)]
 
     monkeypatch.setattr(bench.time, "monotonic", lambda: clock[-1])
-    assert bench._until(5, [measurement(3) for _ in range(4)]) == [3, 6]
-    assert bench._until(5, [measurement(3)]) == [9]  # one at least
-    assert capsys.readouterr().err == "2 of 4 left out: no time left\n"
+    monkeypatch.setattr(bench, "_ceilings", lambda device, precision: {})
+    monkeypatch.setattr(bench, "_case", case)
+    bench.main(["trainer=cpu", "--cases", "0", "1", "2", "3", "--seconds=5", f"--output={tmp_path}"])
+    assert (clock, capsys.readouterr().err) == ([0, 3, 6], "2 of 4 left out: no time left\n")
 
 
 def test_only_a_cpu_measures_memory_in_processes(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,16 +132,16 @@ def test_what_is_measured_is_written_before_the_next_case(
 
 
 def test_variants_reach_the_network_and_the_processes(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "CASES", [("small", "data=mnist_sample budget=demo optim.batch_size=2")])
     options = bench._options(["--variant", "channels_last", "--", "budget.width=0.1"])
-    networks, started, run = [], [], bench.subprocess.run
+    networks, started = [], []
     monkeypatch.setattr(bench, "find_device", lambda config: (torch.device("meta"), "float32"))  # a CPU's always are
     monkeypatch.setattr(bench, "make_step", lambda forward, *_, **__: networks.append(forward.__self__.network))
     bench._step("data=mnist_sample budget=demo", "fast", options)
     weights = [module.weight for module in networks[0].modules() if isinstance(module, torch.nn.Conv2d)]
     assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
-    monkeypatch.setattr(bench.subprocess, "run", lambda words, **how: started.append(words) or run(words, **how))
-    assert 0.1 < bench._memory(0, "fast", options) < 100
+    ended = SimpleNamespace(stdout="1.5\n")
+    monkeypatch.setattr(bench.subprocess, "run", lambda words, **how: started.append(words) or ended)
+    assert bench._memory(0, "fast", options) == 1.5
     assert bench._options(started[0][2:]).variant == ["channels_last"]
 
 
@@ -148,17 +150,3 @@ def test_emulated_bfloat16_is_not_timed(bench: ModuleType, monkeypatch: pytest.M
     found = {precision: list(bench._ceilings(torch.device("cpu"), precision)) for precision in ("float32", "bf16")}
     assert found["float32"] == ["matrix product, float32", "convolution, float32"]
     assert found["bf16"] == [*found["float32"], "matrix product, bfloat16", "convolution, bfloat16"]
-
-
-def test_an_epoch_is_timed_in_a_bare_loop_and_by_the_runner(bench: ModuleType) -> None:
-    small = ["trainer=cpu", "budget.width=0.05", "budget.steps=1", "optim.batch_size=4", "budget.test_images=10"]
-    found = bench.compare(small, rounds=1)
-    assert found.images == 4
-    assert all(len(way) == 1 and way[0] > 0 for way in (found.bare, found.runner))
-
-
-@pytest.mark.parametrize("name", ["runner", "device"])
-def test_a_word_that_is_no_setting_is_one_line(name: str, program: Program) -> None:
-    assert program(f"benchmarks/{name}.py", "foo") == (2, [], ["error: foo: not of the form key=value"])
-    code, shown, errors = program(f"benchmarks/{name}.py", "--help")
-    assert (code, errors, shown[0]) == (0, [], f"usage: {name}.py [-h] [KEY=VALUE ...]")

@@ -339,12 +339,11 @@ MORE_COMMANDS = [
     (f"{REPRODUCE} jiao_table2 modle=capsnet --dry-run", "modle: no such key; did you mean model?"),
     (f"{AGGREGATE} --results", "argument --results: expected one argument"),
     (f"{AGGREGATE} --check=no", "argument --check: ignored explicit argument 'no'"),
-    ("scripts/report.py jiao", "jiao: no such study"),
+    ("scripts/report.py jiao", "unrecognized arguments: jiao"),
     ("scripts/prepare_data.py mnist --root={files}/none --no-download", "put train-images-idx3-ubyte"),
     ("scripts/prepare_data.py mnist --root=", "data.root=: must be a folder"),
     ("scripts/prepare_data.py mnist data.root={files}/none --no-download", "/none/MNIST/raw"),
     # evaluate, inspect, figures
-    ("capsexp.evaluate {run} --robustness=yes", "argument --robustness: ignored explicit argument"),
     ("capsexp.evaluate {run} budget.test_images=5000", "budget.test_images=5000: mnist_sample has 1,000"),
     ("capsexp.inspect {run} -1", "image -1: must be from 0 to 999, the test images of mnist_sample"),
     ("capsexp.inspect {run} ²", "²: can't be read (No such file or directory)"),

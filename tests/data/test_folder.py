@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from capsexp.study.setting import Setting
 from data_formats import pixels
 from numpy.typing import NDArray
 from PIL import Image
@@ -27,7 +28,6 @@ from capsexp.run.plan import plan
 from capsexp.run.restore import restore
 from capsexp.study import studies
 from capsexp.study.selection import RowRun
-from capsexp.study.setting import Setting
 
 GREY, COLOUR = (8, 8), (8, 8, 3)
 

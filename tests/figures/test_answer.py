@@ -1,19 +1,16 @@
 """The README's picture: which claims it shows, in what order, and what stands beside them."""
 
 import dataclasses
-import re
-from xml.etree import ElementTree
 
 import pytest
+from capsexp.results.collect import Results
 from made import CBAM, PLAIN, claim, results, row, runs, study
 
-from capsexp.figures.answer import COLOURS, Answer, gains
-from capsexp.figures.style import default_style
-from capsexp.results.collect import Results
+from capsexp.figures.answer import KINDS, LEGEND, LONG, SHORT, gains, picture
 
 SVHN, SVHN_CBAM = (words.replace("mnist", "svhn") for words in (PLAIN, CBAM))
 FASHION, FASHION_CBAM = (words.replace("mnist", "fashion_mnist") for words in (PLAIN, CBAM))
-SHORT = " budget.epochs=2"
+BRIEF = " budget.epochs=2"
 
 
 def made() -> Results:
@@ -36,7 +33,7 @@ def made() -> Results:
     found = [*runs(PLAIN, [90.0, 90.1]), *runs(CBAM, [92.0, 92.1]), *runs("model=huang_cnn data=mnist", [80.0])]
     found += [*runs(FASHION, [90.0, 90.1]), *runs(FASHION_CBAM, [90.0, 90.1])]
     found += runs(f"{CBAM} routing.iterations=1", [92.0, 92.1])
-    found += [*runs(f"{SVHN}{SHORT}", [70.0, 70.1]), *runs(f"{SVHN_CBAM}{SHORT}", [69.0, 69.1])]
+    found += [*runs(f"{SVHN}{BRIEF}", [70.0, 70.1]), *runs(f"{SVHN_CBAM}{BRIEF}", [69.0, 69.1])]
     return results(study(*rows, claims=claims), found)
 
 
@@ -47,33 +44,23 @@ def test_a_row_is_the_sized_claim_of_a_data_set_and_trained_ones_come_first() ->
     assert first.measured.value == pytest.approx(2)
     assert first.runs == pytest.approx([1.95, 2.05])
     assert (second.data, second.one.claim.text, second.published, second.measured.value) == ("SVHN", "on SVHN", 0.5, -1)
-    assert second.training == "2/250 ep"
+    assert second.row.note == "2/250 ep"
 
 
-def test_the_sentences_say_where_a_gain_is_shown() -> None:
+def test_bold_is_what_is_decided_after_training_as_long_as_the_claim_needs() -> None:
     _, mnist, svhn = gains([made()])
-    shown = "On MNIST with CBAM (+2.00 points, published +1.50) yes."
-    assert Answer([mnist, svhn]).sentences == [shown, "Elsewhere no gain is shown."]
-    assert Answer([svhn]).sentences == ["No gain is shown."]
-    lossless = dataclasses.replace(mnist.one.claim, claimed="no decrease", margin="0.5")
-    for change in ({"adjusted": 0.2}, {"claim": lossless}):
-        changed = dataclasses.replace(mnist, attention="dual", one=dataclasses.replace(mnist.one, **change))
-        assert Answer([changed]).sentences[0] == "On MNIST only before Holm's correction."
-    so_far = dataclasses.replace(mnist, one=dataclasses.replace(mnist.one, so_far="2 of 250 epochs"))
-    assert Answer([so_far]).sentences[0] == "On MNIST with CBAM so far, before correction."
+    assert (mnist.row.decided, mnist.row.hollow, mnist.row.label) == (True, False, "MNIST, CBAM")
+    assert (svhn.row.decided, svhn.row.hollow, svhn.row.note) == (False, True, "2/250 ep")
+    for change in ({"adjusted": 0.2}, {"verdict": "ceiling"}, {"so_far": "2 of 250 epochs"}):
+        assert not dataclasses.replace(mnist, one=dataclasses.replace(mnist.one, **change)).row.decided
+    full = dataclasses.replace(mnist, one=dataclasses.replace(mnist.one, verdict="ceiling"))
+    assert full.row.note.endswith("no room: 100 % without")
 
 
-def test_there_is_a_file_for_each_width_and_theme_with_texts_and_its_own_colours() -> None:
-    with default_style():
-        files = Answer(gains([made()])).files()
-    assert [*files] == ["_light.svg", "_dark.svg", "_narrow_light.svg", "_narrow_dark.svg", ".txt"]
-    assert b"MNIST, CBAM attention: published +1.50, measured +2.00 points (" in files[".txt"]
-    for suffix, width in (("_light.svg", 830), ("_narrow_dark.svg", 360)):
-        root = ElementTree.fromstring(files[suffix])
-        assert root.attrib["viewBox"].split()[2] == str(width)
-        texts = ["".join(element.itertext()) for element in root.iter() if element.tag.endswith("text")]
-        assert {"+1.50", "+2.00", "+0.50", "−1.00", "2/250 ep", "published", "measured"} <= set(texts)
-        ink, *_ = COLOURS[suffix[:-4].rpartition("_")[2]]
-        assert ink.encode() in files[suffix]
-        sizes = re.findall(rb"font(?:-size)?: (?:700 )?([\d.]+)px", files[suffix])
-        assert min(map(float, sizes)) >= 11
+def test_every_mark_and_kind_of_attention_is_said_in_words() -> None:
+    strip = picture(gains([made()]))
+    assert [*strip.panels] == [LONG, SHORT]
+    svg = strip.drawing().files()["_light.svg"].decode()
+    for text in (*LEGEND.values(), KINDS["CBAM"], "+1.50", "+2.00", "+0.50", "−1.00", "2/250 ep"):
+        assert text in svg
+    assert KINDS["dual"] not in svg

@@ -17,12 +17,12 @@ from support import Program, Trained, composed_config, train
 
 from capsexp.data import source
 from capsexp.inspect import __main__ as inspect
-from capsexp.inspect.analysis import InputImage, analyse, input_image, to_json
+from capsexp.inspect.analysis import InputImage, analyse, input_image
 from capsexp.inspect.picture import draw_scores, picture
 from capsexp.run.build import build
-from capsexp.run.capture import capture
 from capsexp.run.checkpoints import load
 from capsexp.run.module import CapsuleModule
+from capsexp.run.observe import observe
 from capsexp.run.plan import Plan
 from capsexp.run.restore import Restored, restore
 
@@ -92,8 +92,6 @@ def test_the_routing_of_a_linear_layer(pictures: dict[str, Path]) -> None:
     assert strongest == sorted(strongest, reverse=True)
     assert strongest[0] == pytest.approx(contributions[-1].max(), rel=1e-5)
     for child in layer["strongest"]:
-        top, left = 2 * child["row"], 2 * child["column"]
-        assert child["box"] == [top, left, top + 17, left + 17]
         assert child["presence"] == pytest.approx(lengths[child["row"], child["column"], child["type"]], rel=1e-5)
 
 
@@ -134,7 +132,7 @@ def test_the_attention_maps(folders: dict[str, Path], pictures: dict[str, Path])
     assert maps["capsnet"].keys() == maps["cnn"].keys() == {"channel", "spatial"}
     assert maps["inverted"].keys() == {"conv", "caps"}
     assert maps["inverted"]["caps"].shape == (4, 4, numbers(pictures["inverted"])["routing"][-1]["children"]["types"])
-    values = capture(
+    values = observe(
         restore(folders["inverted"]).module, torch.from_numpy(packaged()[0][11])[None, None] / 255
     ).attention
     predicted = int(numbers(pictures["inverted"])["prediction"])
@@ -177,8 +175,7 @@ def test_a_hundred_classes_and_children_without_positions() -> None:
     module = CapsuleModule(Plan(config, torch.device("cpu"), "float32", None, None), build(config)).eval()
     restored = Restored(Path("made.ckpt"), "made", 1, config, "float32", module)
     found = analyse(restored, InputImage("noise", torch.rand(3, 32, 32), [3]))
-    assert [layer.fields is None for layer in found.layers] == [False, False, False, True]
-    assert to_json(found)["routing"][-1]["strongest"][0]["box"] is None
+    assert [layer.presence.shape[:2] for layer in found.layers][-1] == (1, 1)
     assert picture(found).startswith(b"\x89PNG")
     axis = Figure().subplots()
     draw_scores(axis, found)
@@ -197,7 +194,9 @@ BAD_WORDS = [
     ("FOLDER text.png", "text.png: not an image file"),
     ("FOLDER deep.png", "deep.png: must have 8 bits a colour"),
     ("FOLDER 3.5", "3.5: can't be read (No such file or directory)"),
-    ("FOLDER whole.png --output=./whole.png", "--output=whole.png: is read here; must be another file"),
+    ("FOLDER whole.png --output=./whole.png", "whole.png: exists already; --output=FILE must be a new file"),
+    ("FOLDER 3 --output=record.png", "record.json: exists already; --output=FILE must be a new file"),
+    ("sample inspect/own.png", "inspect/own.png: exists already; --output=FILE must be a new file"),
 ]
 
 
@@ -206,6 +205,9 @@ def bad_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with unfitting files."""
     folder = tmp_path_factory.mktemp("bad")
     (folder / "text.png").write_text("a text")
+    (folder / "record.json").write_text("{}")
+    (folder / "inspect").mkdir()
+    Image.fromarray(np.zeros((28, 28), np.uint8)).save(folder / "inspect" / "own.png")
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64), np.uint8)).save(folder / "whole.png")
     Image.fromarray(np.zeros((28, 28), np.uint16)).save(folder / "deep.png")
     return folder
@@ -221,11 +223,11 @@ def test_wrong_input_is_one_line(
     program: Program,
 ) -> None:
     monkeypatch.chdir(bad_files)
-    before = sorted(bad_files.iterdir())
+    before = {path: path.stat().st_mtime_ns for path in bad_files.rglob("*")}
     code, lines, (error,) = program("capsexp.inspect", *words.replace("FOLDER", str(folders["cnn"])).split())
     assert (code, lines) == (2, [])
     assert error.startswith(f"error: {expected}")
-    assert sorted(bad_files.iterdir()) == before
+    assert {path: path.stat().st_mtime_ns for path in bad_files.rglob("*")} == before
 
 
 def test_scores_that_are_not_finite_are_an_error(folders: dict[str, Path], tmp_path: Path, program: Program) -> None:

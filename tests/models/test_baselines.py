@@ -58,7 +58,7 @@ def test_attention_of_capsules_is_refused(model: str):
 
 
 def test_the_least_size_of_tsai_cnn_is_21_pixels():
-    assert build.count_parameters(composed_config("model=tsai_cnn", "data=mnist", "data.size=21")) > 0
+    assert build.build(composed_config("model=tsai_cnn", "data=mnist", "data.size=21")).parameters > 0
 
 
 #: The layers of the papers' tables, in their order; Identity is the place of CBAM.

@@ -9,12 +9,32 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from launching import assert_same, records_in, reproduce, running, start, wait_until
 
 from capsexp.run import checkpoints, records
 from capsexp.run.plan import LAST
+
+
+def test_a_killed_run_is_tried_again_and_ctrl_c_leaves_no_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def kill() -> None:
+        wait_until(lambda: bool(running(tmp_path)), 60)
+        (first,) = killed = running(tmp_path)
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: running(tmp_path) not in ([], killed), 60)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = Thread(target=kill)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(tmp_path, "--jobs=1", "--seeds=1", "budget.epochs=900")
+    thread.join()
+    assert not running(tmp_path)
+    assert "0 of 2 runs finished, 2 left: run the same command again to continue" in capsys.readouterr().out
 
 
 @contextmanager
@@ -62,13 +82,9 @@ def kill_at_random(folder: Path, runs: int, launchers: int, servers: int, whole:
             shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize(
-    ("runs", "launchers", "servers"),
-    [
-        pytest.param(2, 1, 1, id="few"),
-        pytest.param(200, 40, 20, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("runs", "launchers", "servers"), [(2, 1, 1), (200, 40, 20)])
 def test_whatever_is_killed_the_records_are_those_of_an_undisturbed_study(
     runs: int, launchers: int, servers: int, tmp_path: Path, whole: Path
 ) -> None:
@@ -90,13 +106,16 @@ def test_two_launchers_at_once_train_each_run_once(tmp_path: Path, whole: Path) 
     assert_same(records_in(tmp_path), records_in(whole))
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_launcher_leaves_no_process_and_can_be_resumed(
-    sent: signal.Signals, tmp_path: Path, whole: Path
+    sent: signal.Signals, early: bool, tmp_path: Path, whole: Path
 ) -> None:
-    process = start(tmp_path)
-    wait_until(lambda: bool(running(tmp_path)))
-    process.send_signal(sent)
+    """As by a terminal's Ctrl-C, which all processes get; early: while the fork server imports torch."""
+    process = start(tmp_path, start_new_session=True)
+    wait_until(lambda: bool(fork_servers(process.pid) if early else running(tmp_path)))
+    os.killpg(process.pid, sent)
     screen, _ = process.communicate(timeout=120)
     assert process.returncode == 130
     assert screen.splitlines()[-1] == "interrupted: the same command continues after the last whole epochs"

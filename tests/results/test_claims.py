@@ -4,21 +4,21 @@ import dataclasses
 from math import exp, log, sqrt
 
 import pytest
-from made import CBAM, PLAIN, SWEPT, claim, results, row, run, runs, study
+from made import CBAM, PLAIN, SHORT, SWEPT, claim, results, row, run, runs, study
 from scipy import stats
 
 from capsexp.results.claims import MeasuredClaim
-from capsexp.results.collect import collect, collect_by_source
 from capsexp.results.runs import run_of
 from capsexp.results.statistics import Interval, effect
+from capsexp.results.study import measure
 from capsexp.run.records import Record, packed
 from capsexp.study import studies
-from capsexp.study.studies import Study
+from capsexp.study.studies import Setting, Study
 
-SHORT = "budget.epochs=2"
 SPREAD = [98.9, 99.0, 99.1]  # s = 0.1
 OTHER = f"{PLAIN} routing.iterations=1"
 ROWS = [row("A", PLAIN), row("B", CBAM), row("C", OTHER)]
+PAIRS = [["A", "B"], ["A", "C"]]
 
 
 def measured(made: Study, found: list[Record], *typed: str) -> MeasuredClaim:
@@ -27,15 +27,21 @@ def measured(made: Study, found: list[Record], *typed: str) -> MeasuredClaim:
     return one
 
 
+def setting(one: MeasuredClaim) -> str:
+    """The name of the setting in which it was measured."""
+    assert one.block is not None
+    return one.block.name
+
+
 def value(one: MeasuredClaim) -> float:
-    assert one.measured is not None
-    return one.measured.value
+    assert one.effect is not None
+    return one.effect.value
 
 
 def interval(one: MeasuredClaim) -> Interval:
-    assert one.measured is not None
-    assert one.measured.interval is not None
-    return one.measured.interval
+    assert one.effect is not None
+    assert one.effect.interval is not None
+    return one.effect.interval
 
 
 def moved(values: list[float], by: float) -> list[float]:
@@ -52,7 +58,7 @@ def test_a_difference_by_hand() -> None:
     a, b = ((4 / 3 * other + 2 * own) / (10 / 3) for own, other in ((0.01, 0.04), (0.04, 0.01)))
     half = stats.t.ppf(0.975, 10 / 3) * sqrt((a + b) / 3)  # Welch's degrees of freedom are more than one network's
     assert interval(one) == pytest.approx((0.5 - half, 0.5 + half), abs=1e-6)
-    assert (one.verdict, one.so_far, one.runs) == ("supported", "", 6)
+    assert (one.verdict, one.so_far, one.runs, one.reason) == ("supported", False, 6, "")
     assert one.last is not None
     assert one.last.value == value(one)  # of one epoch
 
@@ -88,12 +94,13 @@ def test_a_printed_size_has_the_noise_of_single_runs() -> None:
     assert measured(study(claims=[claim(claimed="+1.05")], printed_runs=30), found).size == "smaller"
 
 
-def test_the_whole_training_of_some_pairs_counts_more_than_a_shorter_one_of_all() -> None:
-    short = [one for words in (PLAIN, CBAM, OTHER) for one in runs(f"{words} {SHORT}", SPREAD)]
-    made = study(*ROWS, claims=[claim(pairs=[["A", "B"], ["A", "C"]])])
-    one = measured(made, [*short, *runs(PLAIN, SPREAD), *runs(CBAM, SPREAD)])
-    assert one.setting is not None
-    assert (one.setting.whole, one.so_far) == (True, "1 of 2 comparisons")
+def test_fewer_seeds_than_there_are_decide_nothing() -> None:
+    """Two seeds would find a point among spreads of 0.1; there are three, and they don't show it."""
+    found = [*runs(PLAIN, SPREAD), *runs(CBAM, SPREAD)]
+    one = measured(study(claims=[claim(claimed="+0.9")]), found)
+    assert (one.verdict, one.seeds) == ("open", None)
+    two = [*runs(PLAIN, [97.0, 99.0]), *runs(CBAM, [97.5, 99.5])]
+    assert (measured(study(claims=[claim(claimed="+0.9")]), two).seeds or 0) > 2
 
 
 def test_the_ceiling_is_above_the_first_row_of_a_pair() -> None:
@@ -122,17 +129,16 @@ def test_rows_on_different_data_have_no_common_spread() -> None:
     found = [*runs(PLAIN, SPREAD), *runs(other, moved(SPREAD, 5))]
     one = measured(study(row("A", PLAIN), row("B", other), claims=[claim()]), found)
     assert value(one) == pytest.approx(5)
-    assert one.measured is not None
-    assert (one.measured.interval, one.verdict) == (None, "open")
+    assert one.effect is not None
+    assert (one.effect.interval, one.verdict) == (None, "open")
 
 
-def test_the_best_of_several_runs_is_compared_even_if_one_of_them_is_unstable() -> None:
+def test_the_best_of_several_runs_is_compared() -> None:
     rows = [row("A", CBAM), row("B", SWEPT)]
     first, second, third = (SWEPT.replace("1,2,3", number) for number in "123")
     steady = [*runs(CBAM, SPREAD), *runs(second, SPREAD), *runs(third, SPREAD)]
     one = measured(study(*rows, claims=[claim()]), [*steady, *runs(first, [99.9, 20.0, 99.9])])
     assert value(one) == pytest.approx((99.9 + 99.0 + 99.9) / 3 - 99.0)
-    assert "unstable" not in one.reason
 
 
 def test_runs_of_protocol_heldout_are_not_in_claims() -> None:
@@ -142,28 +148,21 @@ def test_runs_of_protocol_heldout_are_not_in_claims() -> None:
     assert measured(made, [*heldout, *found]) == measured(made, found)
 
 
-def test_a_single_run_decides_only_an_effect_far_beyond_any_spread() -> None:
-    steady = [*runs(CBAM, moved(SPREAD, -1)), *runs(OTHER, moved(SPREAD, -3))]
-    near = measured(study(*ROWS, claims=[claim()]), [*runs(PLAIN, [97.5]), *steady])
-    assert near.measured is not None
-    assert (near.verdict, near.measured.interval, near.p_value) == ("open (one run)", None, None)
-    assert (near.seeds or 2) >= 2
-    far = measured(study(*ROWS, claims=[claim()]), [*runs(PLAIN, [95.0]), *steady])
-    assert far.verdict == "supported"
-    alone = measured(study(claims=[claim()]), [*runs(PLAIN, [10.0]), *runs(CBAM, [99.5])])
-    assert alone.measured is not None
-    assert (alone.verdict, alone.measured.interval, alone.p_value) == ("open (one run)", None, None)
+def test_one_run_decides_nothing() -> None:
+    """However far it lies from any spread; two do."""
+    steady, made = [*runs(CBAM, SPREAD), *runs(OTHER, SPREAD)], study(*ROWS, claims=[claim(claimed="+9.0")])
+    one = measured(made, [*runs(PLAIN, [10.0]), *steady])
+    assert one.effect is not None
+    assert (one.verdict, one.reason, one.so_far) == ("open", "one run of A", True)
+    assert (one.effect.interval, one.p_value, one.size, one.seeds) == (None, None, None, None)
+    assert measured(made, [*runs(PLAIN, [10.0, 10.1]), *steady]).verdict == "supported"
 
 
 def test_pairs_of_single_runs_are_left_out_where_others_have_seeds() -> None:
-    made = study(*ROWS, claims=[claim(pairs=[["A", "B"], ["A", "C"]])])
+    made = study(*ROWS, claims=[claim(pairs=PAIRS)])
     found = [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.5)), *runs(OTHER, [9.0])]
     one = measured(made, found)
-    assert (value(one), one.so_far, one.reason) == (
-        pytest.approx(0.5),
-        "1 of 2 comparisons",
-        "without C (one run each)",
-    )
+    assert (value(one), one.so_far, one.reason) == (pytest.approx(0.5), True, "1 of 2 comparisons, one run of C")
 
 
 def test_first_epochs_are_compared_by_their_logarithms() -> None:
@@ -179,19 +178,19 @@ def test_a_maximum_in_the_last_epoch_is_not_compared() -> None:
     found = [run(PLAIN, 0, [1.0, 9.0]), run(CBAM, 0, [9.0, 1.0]), run(CBAM, 1, [9.0, 1.0])]
     saved = claim("relative", "decrease", measure="first_epoch")
     one = measured(study(claims=[saved]), found)
-    assert (one.verdict, one.reason, one.measured) == ("open", "still rising in the last epoch", None)
-    pairs = [["A", "B"], ["A", "C"]]  # A and B alone would be selected by what is measured
+    assert (one.verdict, one.reason, one.effect) == ("open", "still rising in the last epoch", None)
+    # A and B alone would be selected by what is measured.
     curves = {PLAIN: [1.0, 9.0, 1.0], CBAM: [9.0, 1.0, 1.0], OTHER: [1.0, 2.0, 9.0]}
     found = [run(words, seed, curve) for words, curve in curves.items() for seed in (0, 1)]
-    one = measured(study(*ROWS, claims=[dataclasses.replace(saved, pairs=pairs)]), found)
-    assert (one.verdict, one.reason, one.measured) == ("open", "still rising in the last epoch", None)
+    one = measured(study(*ROWS, claims=[dataclasses.replace(saved, pairs=PAIRS)]), found)
+    assert (one.verdict, one.reason, one.effect) == ("open", "still rising in the last epoch", None)
 
 
 def test_pairs_are_averaged() -> None:
     found = [*runs(PLAIN, [1.0] * 3), *runs(CBAM, [2.0, 3.0, 4.0]), *runs(OTHER, [4.0, 5.0, 6.0])]
-    one = measured(study(*ROWS, claims=[claim(pairs=[["A", "B"], ["A", "C"]])]), found)
-    assert one.measured is not None
-    assert (value(one), one.measured.pairs) == (3.0, (2.0, 4.0))
+    one = measured(study(*ROWS, claims=[claim(pairs=PAIRS)]), found)
+    assert one.effect is not None
+    assert (value(one), one.effect.pairs) == (3.0, (2.0, 4.0))
     floor = 0.25 * 99 / 10_000  # A's own variance is less; of 4 degrees of freedom of others, each borrows 2
     a, b = (2 * 1 + 2 * floor) / 4, (2 * (1 + floor) / 2 + 2 * 1) / 4
     half = stats.t.ppf(0.975, 4) * sqrt((a + 2 * 0.25 * b) / 3)  # weights −1, 0.5, 0.5, three seeds each
@@ -218,53 +217,52 @@ def test_claims_that_there_is_nothing(claimed: str, margin: str, verdict: str) -
 
 
 def test_a_part_of_a_claim_is_measured_so_far() -> None:
-    made = study(*ROWS, claims=[claim(pairs=[["A", "B"], ["A", "C"]])])
-    one = measured(made, [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 1))])
-    assert (value(one), one.verdict, one.so_far) == (pytest.approx(1.0), "supported", "1 of 2 comparisons")
+    """Three of five pairs have runs."""
+    others = [row(name, f"{CBAM} routing.iterations={i}") for i, name in zip((1, 2, 4, 5), "CDEF", strict=True)]
+    made = study(*ROWS[:2], *others, claims=[claim(pairs=[["A", name] for name in "BCDEF"])])
+    found = [*runs(PLAIN, SPREAD), *(one for each in (CBAM, *(other.run for other in others[:2])) if each
+                                     for one in runs(each, moved(SPREAD, 1)))]  # fmt: skip
+    one = measured(made, found)
+    assert (value(one), one.verdict, one.so_far) == (pytest.approx(1.0), "supported", True)
+    assert one.reason == "3 of 5 comparisons"
 
 
-def test_an_unstable_row_has_its_own_spread_and_is_named() -> None:
-    found = [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.5)), *runs(OTHER, [97.0, 10.0, 96.0])]
-    one = measured(study(*ROWS, claims=[claim(pairs=[["A", "C"]])]), found)
-    assert (one.verdict, one.reason) == ("open", "C unstable, by its own spread")
-    assert interval(one)[1] - interval(one)[0] > 200  # two degrees of freedom
-    steady = measured(study(*ROWS, claims=[claim()]), found)
-    assert steady.verdict == "supported"  # the unstable one says nothing of the others
-
-
-def test_a_claim_is_tested_in_one_setting_the_papers_first() -> None:
-    found = [
-        *runs(PLAIN, moved(SPREAD, 5)),
-        *runs(f"{PLAIN} {SHORT}", SPREAD),
-        *runs(f"{CBAM} {SHORT}", moved(SPREAD, 7)),
-    ]
-    one = measured(study(claims=[claim()]), found)
-    assert (value(one), one.verdict, one.so_far) == (pytest.approx(7.0), "supported", "2 of 250 epochs")
-    whole = measured(study(claims=[claim()]), [*found, *runs(CBAM, moved(SPREAD, 5.5))])
-    assert (value(whole), whole.verdict, whole.so_far) == (pytest.approx(0.5), "supported", "")
+def test_a_claim_is_judged_in_the_papers_training_if_all_its_rows_have_two_seeds_there() -> None:
+    made = study(*ROWS, claims=[claim(pairs=PAIRS)])
+    short = [one for words in (PLAIN, CBAM, OTHER) for one in runs(f"{words} {SHORT}", moved(SPREAD, -7))]
+    part = [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.5)), *runs(OTHER, [99.5])]
+    laptop = measured(made, [*short, *part])
+    assert (value(laptop), setting(laptop), laptop.so_far, laptop.reason) == (pytest.approx(0), "laptop", True, "")
+    whole = measured(made, [*short, *part, run(OTHER, 1, [99.5])])
+    assert (value(whole), setting(whole), whole.so_far) == (pytest.approx(0.5), "paper", False)
+    alone = measured(made, part)
+    assert (setting(alone), alone.so_far, alone.reason) == ("paper", True, "1 of 2 comparisons, one run of C")
 
 
 def test_what_the_study_says_differs_is_so_far() -> None:
     made = study(claims=[claim()], differs="our own maps")
-    assert measured(made, [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 1))]).so_far == "our own maps"
+    one = measured(made, [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 1))])
+    assert (setting(one), one.so_far) == ("paper", True)
 
 
-def test_five_whole_epochs_are_the_papers_first_five() -> None:
+def test_a_measure_of_which_a_setting_tells_as_much_is_not_so_far() -> None:
     five = "budget.epochs=5"
-    curves = {words: [run(f"{words} {five}", seed, [9.0 + seed] * 5) for seed in range(3)] for words in (PLAIN, CBAM)}
-    made = study(claims=[claim(measure="first_five")])
-    one = measured(made, [*curves[PLAIN], *curves[CBAM]])
-    assert one.so_far == ""
+    curves = [run(f"{words} {five}", seed, [9.0 + seed] * 5) for words in (PLAIN, CBAM) for seed in range(3)]
+    laptop = Setting("five epochs", words=five, complete=["first_five"])
+    made = study(claims=[claim(measure="first_five")], laptop=laptop)
+    one = measured(made, curves)
+    assert (setting(one), one.so_far) == ("laptop", False)
     whole = [run(words, 7, [9.0] * 250) for words in (PLAIN, CBAM)]  # a seed each tells less
-    assert measured(made, [*curves[PLAIN], *curves[CBAM], *whole]) == one
+    assert measured(made, [*curves, *whole]) == one
+    assert measured(study(claims=[claim()], laptop=laptop), curves).so_far
 
 
 def test_a_row_of_which_not_all_combinations_were_run_is_so_far() -> None:
     made = study(row("A", SWEPT), row("B", CBAM), claims=[claim()])
     found = [*runs(SWEPT.replace("1,2,3", "1"), SPREAD), *runs(CBAM, moved(SPREAD, 5))]
-    assert measured(made, found).so_far == "1 of 3 combinations"
+    assert measured(made, found).so_far
     rest = [one for number in "23" for one in runs(SWEPT.replace("1,2,3", number), SPREAD)]
-    assert measured(made, [*found, *rest]).so_far == ""
+    assert not measured(made, [*found, *rest]).so_far
 
 
 def test_costs_are_compared_on_one_device_and_times_on_quiet_machines() -> None:
@@ -273,7 +271,7 @@ def test_costs_are_compared_on_one_device_and_times_on_quiet_machines() -> None:
     there = run(CBAM, 0, peak_memory_mb={"device": 90.0, "host": 1.0}, device="another")
     same = run(CBAM, 1, peak_memory_mb={"device": 16.0, "host": 1.0})
     one = measured(made, [*here, there, same])
-    assert (value(one), one.runs, one.so_far) == (5.0, 4, "")
+    assert (value(one), one.runs) == (5.0, 4)
     times = [*runs(PLAIN, SPREAD, load=1.0, threads=1), *runs(CBAM, SPREAD, load=2.0, threads=1)]
     busy = measured(study(claims=[claim(measure="seconds")]), times)
     assert (busy.verdict, busy.reason) == ("open", "times were measured on a busy machine only")
@@ -285,15 +283,17 @@ def test_a_partial_test_set_adds_its_error() -> None:
     """On the first 1,000 images; and less where it is known which of them each run has right."""
     part = "budget.test_images=1000"
     found = [*runs(f"{PLAIN} {part}", [90.0, 91.0, 89.0]), *runs(f"{CBAM} {part}", [91.0, 92.0, 90.0])]
-    alone = measured(study(claims=[claim()]), found)
+    laptop = Setting("", words=part)
+    made = study(claims=[claim()], laptop=laptop)
+    alone = measured(made, found)
     assert alone.images == pytest.approx((9 + 8.19) / 10, rel=0.01)
     assert interval(alone)[1] - interval(alone)[0] > 2 * 1.96 * sqrt(2 / 3 + alone.images)
     bits = [packed([image < 10 * (one.max_accuracy or 0) for image in range(1_000)]) for one in found]
     right = [dataclasses.replace(one, correct={"max_accuracy": of}) for one, of in zip(found, bits, strict=True)]
-    paired = measured(study(claims=[claim()]), right)  # 20 images lie between the networks' best and worst
+    paired = measured(made, right)  # 20 images lie between the networks' best and worst
     assert 0 < paired.images < alone.images / 10
-    assert measured(study(claims=[claim()]), [*right[:-1], found[-1]]).images == alone.images
-    sized = measured(study(claims=[claim(claimed="+5.00")]), found)
+    assert measured(made, [*right[:-1], found[-1]]).images == alone.images
+    sized = measured(study(claims=[claim(claimed="+5.00")], laptop=laptop), found)
     beside_theirs = effect(sized.terms, 1, 2 * alone.images)  # the source's test images are others, too
     assert sized.size_p == pytest.approx(beside_theirs.p_value(4.995))
 
@@ -316,8 +316,8 @@ def test_parameters_are_counted() -> None:
     one = measured(study(claims=[claim("factor", "4", measure="parameters", pairs=[["B", "A"]])]), [])
     assert value(one) == pytest.approx(6_812_788 / 6_804_224)
     assert (one.verdict, one.size, one.runs) == ("supported", "smaller", 0)
-    assert one.measured is not None
-    assert one.measured.pairs == pytest.approx((value(one),))
+    assert one.effect is not None
+    assert one.effect.pairs == pytest.approx((value(one),))
     cnn = row("C", "model=sabour_cnn data=mnist")
     sizes = {}
     for size in ("5", "6", "4", "5.21", "5.3"):
@@ -357,7 +357,7 @@ def test_holm_counts_each_claim_of_a_source_once() -> None:
     claims = [claim(), claim(pairs=[["A", "C"]])]
     found = [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.15)), *runs(OTHER, moved(SPREAD, 0.3))]
     made = [study(*ROWS, name=name, claims=claims[:count]) for name, count in (("one", 2), ("two", 1))]
-    first, second = collect(made, [*map(run_of, found)])
+    first, second = measure(made, [*map(run_of, found)])
     small, large = sorted(first.claims, key=lambda one: one.p_value or 1)
     assert small.p_value is not None
     assert large.p_value is not None
@@ -371,54 +371,81 @@ def test_long_and_short_trainings_are_corrected_by_themselves() -> None:
     whole = [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.4))]
     short = [*runs(f"{PLAIN} {SHORT}", SPREAD), *runs(f"{OTHER} {SHORT}", moved(SPREAD, 0.1))]
     first, second = results(study(*ROWS, claims=[claim(), claim(pairs=[["A", "C"]])]), [*whole, *short]).claims
-    assert (first.so_far, second.so_far) == ("", "2 of 250 epochs")
+    assert (first.so_far, second.so_far) == (False, True)
     assert (first.adjusted, second.adjusted) == (first.p_value, second.p_value)
     assert (first.decided, first.holds, second.decided) == ("supported", True, "open")
+
+
+def sources(monkeypatch: pytest.MonkeyPatch, *made: Study) -> dict[str, Study]:
+    """These studies as the only ones."""
+    by_name = {one.name: one for one in made}
+    monkeypatch.setattr(studies, "names", lambda: list(by_name))
+    monkeypatch.setattr(studies, "load", by_name.get)
+    return by_name
 
 
 def test_a_study_is_corrected_for_the_claims_of_its_whole_source_whatever_is_typed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`reproduce` types a budget, and `tables` nothing: from the same records, the same p-values."""
-    made = {
-        "one": study(name="one", claims=[claim()]),
-        "two": study(row("A", PLAIN), row("B", OTHER), name="two", claims=[claim()]),
-    }
-    monkeypatch.setattr(studies, "names", lambda: list(made))
-    monkeypatch.setattr(studies, "load", made.get)
+    made = sources(
+        monkeypatch,
+        study(name="one", claims=[claim()]),
+        study(row("A", PLAIN), row("B", OTHER), name="two", claims=[claim()]),
+    )
     found = [*map(run_of, [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.15)), *runs(OTHER, moved(SPREAD, 0.3))])]
     every = [
-        [(one.p_value, one.adjusted) for of_study in collect_by_source(chosen, found, typed) for one in of_study.claims]
-        for chosen, typed in (
-            ([*made.values()], []),
-            ([*made.values()], ["budget=paper"]),
-            ([*made.values()], ["trainer=cpu", "seed=0,1,2"]),
-        )
+        [(one.p_value, one.adjusted) for of_study in measure([*made.values()], found, typed) for one in of_study.claims]
+        for typed in ([], ["budget=paper"], ["trainer=cpu", "seed=0,1,2"])
     ]
     assert every[0] == every[1] == every[2]
     for typed in ([], ["budget=paper"]):
-        (alone,) = collect_by_source([made["two"]], found, typed)
+        (alone,) = measure([made["two"]], found, typed)
         (one,) = alone.claims  # the smaller of two p-values
         assert one.p_value is not None
         assert [(one.p_value, one.adjusted)] == every[0][1:] == [(one.p_value, pytest.approx(2 * one.p_value))]
 
 
-def test_a_reading_has_the_key_of_its_claim_and_is_not_corrected() -> None:
-    other = row("C", f"{CBAM} routing.iterations=1")
-    rows = [*study().rows, type(other)(**{**vars(other), "reading_of": "B"})]
-    made = study(
-        *rows, claims=[claim(), claim(text="read otherwise", pairs=[["A", "C"]]), claim(text="ours", ours=True)]
+def test_typed_experiments_of_a_source_are_not_among_its_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the data set that is typed, study one compares what study three claims; study two isn't changed by it."""
+    fashion = [words.replace("mnist", "fashion_mnist") for words in (PLAIN, CBAM, OTHER)]
+    made = sources(
+        monkeypatch,
+        study(name="one", claims=[claim()]),
+        study(row("A", fashion[0]), row("B", fashion[2]), name="two", claims=[claim()]),
+        study(row("A", fashion[0]), row("B", fashion[1]), name="three", claims=[claim()]),
     )
+    curves = zip(fashion, (0, 0.15, 0.3), strict=True)
+    found = [run_of(one) for words, by in curves for one in runs(words, moved(SPREAD, by))]
+    other, two = measure([made["one"], made["two"]], found, ["data=fashion_mnist"])
+    assert (other.typed, two.typed) == (True, False)
+    (one,) = two.claims
+    assert one.p_value is not None
+    assert one.adjusted == pytest.approx(2 * one.p_value)
+
+
+def test_readings_and_claims_of_our_own_are_not_corrected() -> None:
+    other = row("C", f"{CBAM} routing.iterations=1")
+    reading = claim(text="read otherwise", pairs=[["A", "C"]], counted=False)
+    made = study(*study().rows, other, claims=[claim(), reading, claim(text="ours", counted=False)])
     found = [*runs(PLAIN, SPREAD), *runs(CBAM, moved(SPREAD, 0.15)), *runs(other.run or "", SPREAD)]
-    own, reading, ours = results(made, found).claims
-    assert (own.reading, reading.reading, own.key == reading.key) == (False, True, True)
+    own, reading_too, ours = results(made, found).claims
     assert own.adjusted == own.p_value  # the only hypothesis
-    assert (reading.adjusted, ours.adjusted) == (None, None)
-    assert ours.key != own.key
+    assert (reading_too.adjusted, ours.adjusted) == (None, None)
+    assert len({own.key, reading_too.key, ours.key}) == 3
 
 
-def test_a_claim_on_other_data_says_so() -> None:
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_of_typed_words_there_is_an_effect_and_no_verdict(seeds: int) -> None:
     data = "fashion_mnist"
-    found = [*runs(PLAIN.replace("mnist", data), SPREAD), *runs(CBAM.replace("mnist", data), moved(SPREAD, 1))]
-    for made in (claim(), claim("factor", "4", measure="parameters", pairs=[["B", "A"]])):
-        assert measured(study(claims=[made]), found, f"data={data}", "paths.logs=x").so_far == f"data={data}"
+    found = [
+        *runs(PLAIN.replace("mnist", data), SPREAD[:seeds]),
+        *runs(CBAM.replace("mnist", data), moved(SPREAD, 1)[:seeds]),
+    ]
+    one = measured(study(claims=[claim(claimed="+1")]), found, f"data={data}", "paths.logs=x")
+    assert (setting(one), value(one), one.so_far) == ("typed", pytest.approx(1), True)
+    assert (one.verdict, one.size, one.p_value, one.seeds) == ("no verdict", None, None, None)
+    assert one.effect is not None
+    assert (one.effect.interval is None) == (seeds == 1)
+    counted = claim("factor", "4", measure="parameters", pairs=[["B", "A"]])
+    assert measured(study(claims=[counted]), [], f"data={data}").verdict == "no verdict"

@@ -3,11 +3,9 @@
 from pathlib import Path
 
 import pytest
-from made import CBAM, PLAIN, results, run, runs, study, write
-from made import line as line_of
+from made import PLAIN, SHORT, run, runs, write
 
-from capsexp.errors import InputError
-from capsexp.results.runs import read, run_of, take_in
+from capsexp.results.runs import distinct, read, run_of
 from capsexp.run import records
 
 
@@ -23,6 +21,14 @@ def test_measures_of_one_run() -> None:
     assert run_of(run(PLAIN, 0, [90.0, 89.9])).measures["within"] == 1
     assert run_of(run(f"{PLAIN} budget.test_images=500", 0)).measures["inference"] == pytest.approx(128 / 50 * 1000)
     assert run_of(run(PLAIN, 0, note="a part")).measures.get("inference") is None
+
+
+def test_first_epochs_within_a_tenth_of_the_maximum_include_that_tenth() -> None:
+    """Whatever double precision makes of the difference of two accuracies with two decimals."""
+    for hundredths in range(9_000, 9_990, 7):
+        near, below, maximum = hundredths / 100, (hundredths - 1) / 100, (hundredths + 10) / 100
+        assert run_of(run(PLAIN, 0, [near, maximum])).measures["within"] == 1
+        assert run_of(run(PLAIN, 0, [below, maximum])).measures["within"] == 2
 
 
 def test_a_maximum_in_the_last_epoch_is_a_lower_bound() -> None:
@@ -66,48 +72,17 @@ def test_files_that_are_no_records_are_named_and_the_others_are_read(tmp_path: P
     assert not any("\n" in problem for problem in problems)
 
 
-def test_records_of_finished_runs_are_taken_in(tmp_path: Path) -> None:
-    here, there = tmp_path / "here", tmp_path / "there"
-    (kept, damaged, unfinished) = write(here, [*runs(PLAIN, [99.1, 99.2]), run(PLAIN, 2, failed=True)])
-    before = kept.read_bytes()
-    damaged.write_text(damaged.read_text()[:100])
-    sent = write(there, [*runs(PLAIN, [95.0, 99.2, 99.3, 99.4]), run(PLAIN, 4, failed=True)])
-    renamed = sent[3].rename(there / sent[3].name)  # not in runs/
-    (there / "runs" / "z-edited.json").write_text(sent[2].read_text().replace('"train_loss": 0.1', '"train_loss": 0.2'))
-    (there / "runs" / "z-misnamed.json").write_bytes(sent[2].read_bytes())
-    taken, were_here, refused = take_in(there, here)
-    assert taken == [here / "runs" / renamed.name, *sorted([damaged, unfinished])]
-    assert were_here == [kept]
-    assert kept.read_bytes() == before
-    assert [target.read_bytes() for target in (damaged, unfinished)] == [path.read_bytes() for path in sent[1:3]]
-    assert sorted(Path(line.partition(":")[0]).name for line in refused) == sorted(
-        [sent[4].name, "z-edited.json", "z-misnamed.json"]
-    )
-    assert any("of a failed run (diverged)" in line for line in refused)
-    assert len(read(here)[0]) == 4
-    with pytest.raises(InputError, match="nowhere: no such folder"):
-        take_in(Path("nowhere"), here)
-
-
-def test_the_first_epochs_of_a_whole_training_are_a_shorter_one_of_its_seed(tmp_path: Path) -> None:
-    """Where a network has several seeds of that length, and this one has none; its learning rate has no steps."""
-    curve = [10 + epoch / 5 for epoch in range(250)]
-    short = [run(f"{CBAM} budget.epochs=2", seed, [1.0, 2.0]) for seed in (0, 1)]
-    whole = [
-        run(PLAIN, 0, curve, learned=True, chance_accuracy=9.8),
-        run(CBAM, 0, curve),
-        run(f"{PLAIN} optim=tsai_sgd", 0, [*curve, *[60.0] * 100]),
+def test_of_the_same_training_under_two_names_of_its_budget_the_one_started_first_counts() -> None:
+    again = f"{PLAIN} budget.name=mine budget.epochs=250"
+    found = [
+        run(again, 0, started="2026-01-02"),
+        run(PLAIN, 0, started="2026-01-01"),
+        run(again, 1, started="2026-01-01"),
+        run(PLAIN, 1, started="2026-01-02"),
+        run(PLAIN, 2, started="2026-01-01", failed=True),
+        run(again, 2, started="2026-01-02"),
+        run(f"{PLAIN} {SHORT}", 0, started="2026-01-03"),
+        run(f"{PLAIN} protocol=heldout", 0, started="2026-01-04"),
     ]
-    alone = run(f"{CBAM} budget.epochs=3", 0, [1.0, 2.0, 3.0])
-    held = [run(f"{CBAM} budget.epochs=4 protocol=heldout", seed, [1.0, 2.0, 3.0, 4.0]) for seed in (0, 1)]
-    write(tmp_path, [*short, *whole, alone, *held])
-    found, problems = read(tmp_path)
-    assert problems == []
-    (part,) = (one for one in found if one.part)  # CBAM has its own seed 0; three epochs have one seed, four none
-    assert part.name == f"first 2 epochs of {whole[0].key}"
-    assert [part.measures[name] for name in ("accuracy", "first_epoch", "last")] == [10.2, 2, 10.2]
-    assert [*part.curve] == [10.0, 10.2]
-    assert part.learned is False
-    made = results(study(), [*short, *whole])
-    assert part.setting == line_of(made, "B", main=False).setting
-    assert sum(not one.part for one in found) == 8
+    kept = [found[number].key for number in (1, 2, 5, 6, 7)]
+    assert [one.key for one in distinct(map(run_of, found))] == kept

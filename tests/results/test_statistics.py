@@ -11,7 +11,6 @@ import pytest
 from scipy import stats
 
 from capsexp.results.statistics import (
-    ONE_RUN,
     Estimate,
     Pool,
     Spread,
@@ -60,13 +59,11 @@ def test_a_spread_by_hand() -> None:
     found = made([1, 2, 3], [10, 11], [50])
     assert found.spread([1, 2, 3], 0.0, {"0"}) == Spread(pytest.approx((0.8 * 0.5 + 2) / 2.8), pytest.approx(2.8))
     assert found.spread([50], 0.0, {"2"}) == Spread(pytest.approx(2.5 / 3), pytest.approx(12 / 7))
-    assert found.largest == 1.0
 
 
 def test_a_network_alone_has_its_own_spread_and_single_runs_none() -> None:
     assert made([1, 2, 3], [4]).spread([1, 2, 3], 0.0, {"0"}) == Spread(1.0, 2)
     assert made([1], [2]).spread([1], 0.0, {"0"}) is None
-    assert made([1], [2]).largest == INF
 
 
 def test_no_spread_is_below_the_floor() -> None:
@@ -74,25 +71,6 @@ def test_no_spread_is_below_the_floor() -> None:
     assert least_variance(93.5, 10_000) == pytest.approx(0.25 * 93.5 * 6.5 / 10_000)
     assert least_variance(100, 72) == pytest.approx((100 / 72) ** 2 / 12)
     assert made([5, 5, 5], [6, 6], floor=0.1).spread([5, 5, 5], 0.1, {"0"}) == Spread(pytest.approx(0.1), 2.8)
-
-
-def test_a_collapsed_seed_makes_its_network_unstable_and_it_has_its_own_spread() -> None:
-    """jiao's CapsNet5."""
-    steady, collapsed = [[97.59, 97.68, 97.61], [97.78, 97.7], [97.73, 97.8]], [96.21, 97.01, 17.95]
-    found = made(*steady, collapsed)
-    assert found.unstable == {"3"}
-    assert found.spread(collapsed, 0.0, {"3"}) == Spread(pytest.approx(np.var(collapsed, ddof=1)), 2)
-    assert found.spread([97.7], 0.0, {"9"}) == made(*steady).spread([97.7], 0.0, {"9"})
-    several = made(*steady, collapsed, [80, 80.1, 80.2], [81, 10, 80])
-    assert several.unstable == {"3", "5"}  # they don't hide each other
-
-
-def test_ordinary_networks_are_stable() -> None:
-    draw = np.random.default_rng(0)
-    found = [made(*draw.normal(80, 0.3, (5, 3)).tolist()).unstable for _ in range(300)]
-    assert sum(map(len, found)) <= 8  # of 1,500
-    three_times = [made(*(draw.normal(80, sd, 3).tolist() for sd in (1, 1, 3, 3))).unstable for _ in range(300)]
-    assert sum(map(len, three_times)) <= 12
 
 
 # --- effects
@@ -258,18 +236,20 @@ def test_the_seeds_that_decide_are_those_of_the_normal_distribution_where_the_sp
 # --- simulated runs
 
 
-def simulated(spreads: tuple[float, float], seeds: tuple[int, int], others: list[float], draw: np.random.Generator):
-    """The terms of a difference whose true value is 0, the pool, and a printed difference of one run a network."""
+def simulated(
+    spreads: tuple[float, float], seeds: tuple[int, int], others: list[float], draw: np.random.Generator
+) -> tuple[list[Term], float]:
+    """The terms of a difference whose true value is 0, and a printed difference of one run a network."""
     values = [draw.normal(80, sd, n).tolist() for sd, n in zip(spreads, seeds, strict=True)]
     found = made(*values, *(draw.normal(80, sd, 2).tolist() for sd in others))
-    compared = [Term(w, y, spread) for w, y, k in zip((-1.0, 1.0), values, "01", strict=True)
-                if (spread := found.spread(y, 0.0, {k}))]  # fmt: skip
-    return compared, found, float(draw.normal(0, spreads[1]) - draw.normal(0, spreads[0]))
+    spread = [found.spread(of_network, 0.0, {name}) for of_network, name in zip(values, "01", strict=True)]
+    compared = [Term(w, y, s) for w, y, s in zip((-1.0, 1.0), values, spread, strict=True) if s]
+    return compared, float(draw.normal(0, spreads[1]) - draw.normal(0, spreads[0]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ratio", [1, 2, 3])
-@pytest.mark.parametrize("seeds", [(1, 2), (2, 2), (3, 3)])
+@pytest.mark.parametrize("seeds", [(2, 2), (2, 3), (3, 3)])
 def test_intervals_hold_what_they_promise(seeds: tuple[int, int], ratio: float) -> None:
     """Networks that spread up to `ratio` times as much as others, alone and beside one, two or six others.
 
@@ -281,18 +261,16 @@ def test_intervals_hold_what_they_promise(seeds: tuple[int, int], ratio: float) 
         others = [1.0 if place % 2 else ratio for place in range(number)]
         for spreads in ((1, 1), (1, ratio), (ratio, 1), (ratio, ratio)):
             for _ in range(1_000):
-                compared, found, printed = simulated(spreads, seeds, others, draw)
+                compared, printed = simulated(spreads, seeds, others, draw)
                 repeats += 1
-                estimate = effect(compared)
-                low, high = estimate.interval()
+                low, high = (estimate := effect(compared)).interval()
                 counts["inside"] += low <= 0 <= high
-                far = abs(estimate.value) > ONE_RUN * found.largest or min(seeds) > 1
-                counts[judge_direction(estimate, "increase")[0]] += far
+                counts[judge_direction(estimate, "increase")[0]] += 1
                 counts["size"] += judge_printed(effect(compared, 1), (printed, printed), INF)[0] != "within"
-    assert 0.93 <= counts["inside"] / repeats <= 0.97, counts
-    assert counts["supported"] / repeats <= 0.025, counts
-    assert counts["contradicted"] / repeats <= 0.025, counts
-    assert counts["size"] / repeats <= 0.05, counts
+    shares = {name: count / repeats for name, count in counts.items()}
+    assert 0.93 <= shares["inside"] <= 0.97, shares
+    assert max(shares["supported"], shares["contradicted"]) <= 0.025, shares
+    assert shares["size"] <= 0.05, shares
 
 
 @pytest.mark.slow
@@ -301,7 +279,7 @@ def test_a_true_effect_is_found_and_its_size_is_not_called_another(seeds: int, p
     """A true gain of 3.3 standard deviations of a seed beside four networks; at half of it, at most 5 % are larger."""
     draw, answers, sizes = np.random.default_rng(seeds), Counter[str](), Counter[str]()
     for _ in range(1_000):
-        compared, _, printed = simulated((1, 1), (seeds, seeds), [1, 1, 1, 1], draw)
+        compared, printed = simulated((1, 1), (seeds, seeds), [1, 1, 1, 1], draw)
         moved = [compared[0], Term(1.0, [value + 3.3 for value in compared[1].values], compared[1].spread)]
         answers[judge_direction(effect(moved), "increase")[0]] += 1
         sizes[judge_printed(effect(moved, 1), (3.3 + printed, 3.3 + printed), INF)[0]] += 1
@@ -311,9 +289,9 @@ def test_a_true_effect_is_found_and_its_size_is_not_called_another(seeds: int, p
 
 
 def test_equal_values_without_a_floor_tell_no_spread() -> None:
-    """Numbers of other code are rounded, and their test images not known."""
+    """Of data whose test images aren't known, rounding can make them equal."""
     found = made([99.6, 99.6], [99.7, 99.8])
-    assert (found.own.keys(), found.unstable) == ({"1"}, frozenset())
+    assert found.own.keys() == {"1"}
     assert found.spread([99.6, 99.6], 0.0, {"0"}) == found.spread([99.6], 0.0, {"0"})
     assert made([99.6, 99.6]).spread([99.7, 99.7], 0.0, {"x"}) is None
 

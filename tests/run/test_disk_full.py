@@ -32,8 +32,9 @@ def can_mount() -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not can_mount(), reason="needs to mount a small file system")
-@pytest.mark.parametrize("full", [pytest.param("results", marks=pytest.mark.slow), "logs"])
+@pytest.mark.parametrize("full", ["results", "logs"])
 def test_a_full_disk_is_named_and_nothing_earlier_is_lost(full: str, tmp_path: Path) -> None:
     earlier = (committed_records() or [None])[0]
     if earlier is None:

@@ -11,6 +11,8 @@ from support import TINY, Trained, begun, composed_config, folders, numbers
 from capsexp.run import records
 from capsexp.run.execute import run
 
+pytestmark = pytest.mark.slow
+
 #: Images in batches of 128 and 3, of which one process gets 2 and the other 1; the last test image is one's alone.
 SHARED = [
     *(option for option in TINY if not option.startswith(("budget.train_images", "budget.test_images"))),
@@ -62,7 +64,6 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("two/logs/tensorboard/*/events*"))) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -77,7 +78,6 @@ def test_networks_and_protocols_in_two_processes(options: tuple[str, ...], tmp_p
     close(trained(tmp_path, "one", *options), trained_by_two(tmp_path, "two", *options))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ended", ["SIGINT", "SIGTERM", "one killed", "all killed"])
 def test_an_interrupted_run_goes_on_in_another_number_of_processes(ended: str, tmp_path: Path) -> None:
     whole = trained(tmp_path, "whole", "budget.epochs=30")
@@ -101,7 +101,6 @@ def processes_of(parent: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "error"),
     [

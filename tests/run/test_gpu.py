@@ -115,6 +115,19 @@ def test_fast_routing_equals_the_reference(options: str, monkeypatch: pytest.Mon
         assert (fast - reference).norm() <= 1e-3 * reference.norm()
 
 
+def test_float32_is_not_tf32() -> None:
+    """TF32's products would be a thousand times as far from those in float64."""
+    forbid_tf32()
+    a, b = torch.randn(512, 512), torch.randn(512, 512)
+    images, weight = torch.randn(8, 64, 16, 16), torch.randn(64, 64, 3, 3)
+    product, convolved = a.double() @ b.double(), torch.nn.functional.conv2d(images.double(), weight.double())
+    for found, exact in (
+        (a.cuda() @ b.cuda(), product),
+        (torch.nn.functional.conv2d(images.cuda(), weight.cuda()), convolved),
+    ):
+        assert (found.cpu() - exact).norm() < 1e-5 * exact.norm()
+
+
 def module_on(device: str, options: str) -> CapsuleModule:
     """A run's module, on the device; planned without looking for the data's files."""
     config = composed_config(*options.split(), "budget=demo", "trainer.precision=bf16")

@@ -14,6 +14,8 @@ from support import TINY, begun, folders, train
 
 from capsexp.run.plan import LAST
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = ("budget.epochs=8", "attention=cbam", "reconstruction.enabled=true", "preprocess.shift=0.1")
 
 
@@ -36,7 +38,6 @@ def test_a_killed_run_ends_in_the_same_record(tmp_path: Path) -> None:
     assert killed.provenance["resumed_after_epochs"]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_run_killed_twenty_times_ends_in_the_same_record(tmp_path: Path) -> None:
     started = time.perf_counter()

@@ -1,20 +1,16 @@
-"""The loggers of a run hold the record's numbers, under TensorBoard's names, also after an interruption."""
+"""The loggers of a run hold the record's numbers, under TensorBoard's names."""
 
 import csv
 import dataclasses
 import json
-import struct
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from support import Trained, at, composed_config, copy_of, interrupt_after, numbers, train
+from support import TINY, Trained, composed_config, folders, interrupt_after, numbers, refused, train
 
-from capsexp.config.schema import Logger
-from capsexp.errors import InputError
 from capsexp.run import execute, records
-from capsexp.run.loggers import display_name, final_scalars, scalars
+from capsexp.run.loggers import display_name, final_scalars, make_loggers, scalars
 from capsexp.run.plan import plan
 from capsexp.run.records import Record
 from capsexp.run.tensorboard import folder_of
@@ -34,20 +30,14 @@ def curves_of(record: Record) -> Curves:
     return curves
 
 
-def without_memory(curves: Curves) -> Curves:
-    """The curves that a record has, too."""
-    assert "peak_memory_mb/host" in curves
-    return {name: curve for name, curve in curves.items() if not name.startswith("peak_memory_mb/")}
-
-
 def in_csv(folder: Path) -> Curves:
-    """What metrics.csv holds; each number once."""
+    """What metrics.csv of all starts of a run hold, each number once; without peak memories."""
     curves: Curves = {}
-    with (folder / "metrics.csv").open() as stream:
-        for row in csv.DictReader(stream):
+    for path in sorted(folder.glob("version_*/metrics.csv")):
+        for row in csv.DictReader(path.read_text().splitlines()):
             step = int(row.pop("step"))
             for name, value in row.items():
-                if value:
+                if value and not name.startswith("peak_memory_mb/"):
                     assert step not in curves.setdefault(name, {})
                     curves[name][step] = float(value)
     return curves
@@ -59,14 +49,15 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return train(tmp_path_factory.mktemp("logged"), "logger=csv", "protocol=heldout")
 
 
-def test_csv_holds_the_records_numbers(logged: Trained) -> None:
-    assert without_memory(in_csv(logged.folder)) == curves_of(logged.record)
+def test_csv_holds_the_records_numbers_and_options(logged: Trained) -> None:
+    assert in_csv(logged.folder) == curves_of(logged.record)
     assert {"loss/train", "accuracy/heldout", "accuracy/test"} <= curves_of(logged.record).keys()
+    assert "protocol: heldout" in (logged.folder / "version_0" / "hparams.yaml").read_text()
 
 
 def test_what_is_not_chosen_writes_nothing(logged: Trained, trained: Trained) -> None:
     assert not folder_of(plan(logged.config)).exists()
-    assert not (trained.folder / "metrics.csv").exists()
+    assert not [*trained.folder.glob("version_*")]
 
 
 @pytest.mark.parametrize(
@@ -88,94 +79,62 @@ def test_a_runs_name_says_what_differs(words: str, expected: str) -> None:
 
 def test_loggers_are_no_part_of_a_run(logged: Trained) -> None:
     plain = composed_config("model=capsnet", "data=mnist_sample")
-    all_loggers = composed_config("model=capsnet", "data=mnist_sample", "logger=[tensorboard,csv,wandb,mlflow]")
-    assert plain.logger == Logger(tensorboard=True)
-    assert all_loggers.logger.wandb is not None
-    assert plan(plain).identity == plan(all_loggers).identity
-    assert records.stored_config(plain) == records.stored_config(all_loggers)
+    several = composed_config("model=capsnet", "data=mnist_sample", "logger=[tensorboard,csv,wandb,mlflow]")
+    assert [*plain.logger] == ["tensorboard"]
+    assert [*several.logger] == ["tensorboard", "csv", "wandb", "mlflow"]
+    assert composed_config("logger=[]").logger == {}
+    assert plan(plain).identity == plan(several).identity
+    assert records.stored_config(plain) == records.stored_config(several)
     assert "logger" not in json.dumps(dataclasses.asdict(logged.record))
 
 
-def test_an_interrupted_run_continues_the_csv_file(
-    logged: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = at(logged.config, tmp_path)
-    interrupt_after(2, config, monkeypatch)
+def test_a_resumed_run_logs_its_later_epochs_in_a_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = composed_config(*TINY, *folders(tmp_path), "logger=csv")
     folder = plan(config).folder
+    interrupt_after(2, config, monkeypatch)
     assert set(in_csv(folder)["loss/train"]) == {1, 2}
     record = execute.run(config)
-    assert numbers(record) == numbers(logged.record)
-    assert without_memory(in_csv(folder)) == curves_of(record)
+    assert in_csv(folder) == curves_of(record)
+    assert len(numbers(record)) == len(in_csv(folder)["loss/train"]) == 3
+    assert len([*folder.glob("version_*")]) == 2
 
 
-def test_a_run_of_which_only_the_record_is_missing_keeps_the_csv_file(logged: Trained, tmp_path: Path) -> None:
-    config = copy_of(logged, tmp_path, recorded=False)
-    assert in_csv(plan(config).folder) == in_csv(logged.folder)
-    record = execute.run(config)
-    assert in_csv(plan(config).folder) == curves_of(record)
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("logger=wandb",), "logger=wandb: Requirement 'wandb"),
+        (("logger=mlflow",), "logger=mlflow: Requirement 'mlflow"),
+        (("logger=csv", "+logger.csv.other=1"), "logger=csv: CSVLogger.__init__() got an unexpected keyword argument"),
+    ],
+)
+def test_a_missing_package_and_a_wrong_option_are_one_line(words: tuple[str, ...], line: str, tmp_path: Path) -> None:
+    if find_spec(words[0].removeprefix("logger=")) and len(words) == 1:
+        pytest.skip("it is installed")
+    planned = plan(composed_config(*TINY, *folders(tmp_path), *words))
+    assert refused(make_loggers, planned).startswith(line)
 
 
-@pytest.mark.parametrize("name", ["wandb", "mlflow"])
-def test_a_missing_package_names_the_extra(name: str, tmp_path: Path) -> None:
-    if find_spec(name):
-        pytest.skip(f"{name} is installed")
-    with pytest.raises(InputError, match=rf"^logger={name}: not installed; pip install 'capsexp\[{name}\]' brings it$"):
-        train(tmp_path, f"logger={name}")
-    assert not list(tmp_path.glob("results/runs/*"))
+@pytest.mark.parametrize("word", ["logger.csv._target_=os.system", "~logger.csv._target_"])
+def test_a_class_that_no_file_names_is_refused(word: str) -> None:
+    assert "no file of conf/logger names this class" in refused(composed_config, "logger=csv", *word.split())
 
 
 @pytest.mark.slow
-def test_wandb_and_mlflow_hold_the_same_numbers_also_of_a_resumed_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb_and_mlflow_have_a_run_for_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb", reason="needs the extra wandb")
     mlflow = pytest.importorskip("mlflow", reason="needs the extra mlflow")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    runs = [train(tmp_path, "logger=[csv,wandb,mlflow]", f"seed={seed}") for seed in (0, 1)]
-    resumed = dataclasses.replace(runs[0].config, seed=2)
-    interrupt_after(2, resumed, monkeypatch)
-    runs.append(Trained(resumed, execute.run(resumed), plan(resumed).folder))
+    runs = [train(tmp_path, "logger=[wandb,mlflow]", f"seed={seed}") for seed in (0, 1)]
     client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/logs/mlflow.db")
     experiment = client.get_experiment_by_name("capsexp")
-    for trained in runs:
-        held = without_memory(in_csv(trained.folder))
-        assert held == curves_of(trained.record)
-        assert without_memory(in_wandb(tmp_path / "logs" / "wandb", trained.record.key)) == held
-        (found,) = client.search_runs([experiment.experiment_id], f"tags.`capsexp.key` = '{trained.record.key}'")
-        histories = {name: client.get_metric_history(found.info.run_id, name) for name in found.data.metrics}
-        assert found.info.status == "FINISHED"
-        curves = {name: {point.step: point.value for point in points} for name, points in histories.items()}
-        assert without_memory(curves) == held
-
-
-def leveldb_records(data: bytes) -> Iterator[bytes]:
-    """The records of a log in LevelDB's format, behind W&B's header of 7 bytes."""
-    place, parts = 7, b""
-    while place + 7 <= len(data):
-        if 32768 - place % 32768 < 7:  # no record's header begins so near the end of a block
-            place += 32768 - place % 32768
-            continue
-        size, kind = struct.unpack_from("<HB", data, place + 4)
-        parts += data[place + 7 : place + 7 + size]
-        place += 7 + size
-        if kind in (1, 4):  # whole, or the last part
-            yield parts
-            parts = b""
-
-
-def in_wandb(folder: Path, key: str) -> Curves:
-    """What W&B's offline files of a run hold, one for each start of it."""
-    from wandb.proto import wandb_internal_pb2
-
-    curves: Curves = {}
-    paths = sorted(folder.glob(f"offline-run-*/run-{key}.wandb"))
-    for data in (data for path in paths for data in leveldb_records(path.read_bytes())):
-        content = wandb_internal_pb2.Record()
-        content.ParseFromString(data)
-        items = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in content.history.item}
-        step = items.pop("trainer/global_step", None)
-        for name, value in items.items():
-            if not name.startswith("_"):
-                curves.setdefault(name, {})[step] = value
-    return curves
+    found = {one.info.run_name: one for one in client.search_runs([experiment.experiment_id])}
+    assert len(found) == 2
+    for run in runs:
+        assert [*run.folder.glob(f"wandb/offline-run-*/run-{run.record.key}.wandb")]
+        one = found[display_name(plan(run.config))]
+        assert one.info.status == "FINISHED"
+        assert one.data.metrics["maximum/accuracy"] == run.record.max_accuracy
+        assert one.data.params["seed"] == str(run.config.seed)
+        history = client.get_metric_history(one.info.run_id, "loss/train")
+        assert {point.step: point.value for point in history} == curves_of(run.record)["loss/train"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import composed_config, refused
+from support import composed_config, process, refused
 
 from capsexp.data.svhn import SVHN
 from capsexp.routing.fast import bfloat16
@@ -116,3 +116,15 @@ def test_a_plan_downloads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (planned.note, planned.unlisted) == (None, None)  # as the published files, which a download brings
     config = composed_config("data=svhn", f"data.root={tmp_path}", "data.download=false")
     assert refused(plan.plan, config).startswith("svhn: put train_32x32.mat")
+
+
+def test_counting_parameters_imports_no_compiler() -> None:
+    code = """
+import sys
+from capsexp.config.compose import composed
+from capsexp.config.schema import check
+from capsexp.run.build import count_parameters
+counted = count_parameters(check(composed(["model=capsnet", "attention=cbam"])))
+print(counted, [name for name in ("sympy", "torch._dynamo") if name in sys.modules])
+"""
+    assert process("-c", code).stdout == "6812788 []\n"

@@ -73,14 +73,9 @@ def test_what_does_not_change_them_does_not(override: str) -> None:
     assert key(override) == key()
 
 
-def test_precision_and_note_are_part_of_it() -> None:
-    assert len({key(), key(precision="float32"), key(note="a part")}) == 3
-
-
-def test_the_checksum_of_unlisted_files_is_part_of_it() -> None:
-    config = composed_config(*BASE)
-    keys = {records.key_of(records.identity(config, "bf16", "mine", checksum)) for checksum in (None, "a", "b")}
-    assert len(keys) == 3
+def test_precision_note_and_the_checksum_of_unlisted_files_are_part_of_it() -> None:
+    unlisted = {records.key_of(records.identity(composed_config(*BASE), "bf16", "mine", one)) for one in ("a", "b")}
+    assert len({key(), key(precision="float32"), key(note="mine"), *unlisted}) == 5
 
 
 def test_a_new_option_at_its_default_moves_no_key() -> None:
@@ -99,15 +94,15 @@ TEXTS = ("", "[]", "{}", "[" * 200_000, '{"digest": ' * 200_000, "9" * 10_000, '
 ALL_CORRECT = {"correct": {"max_accuracy": "+A=="}, "data": {"note": None, "checksum": "0", "test_images": 5}}
 
 
-@pytest.mark.parametrize("changed", [{}, {"learned": True, "chance_accuracy": 11.35}])
-def test_reading_back_gives_the_same_object(changed: dict[str, Any], record: records.Record, tmp_path: Path) -> None:
-    written = dataclasses.replace(record, **changed)
-    records.write(written, tmp_path / "a.json")
-    assert records.read(tmp_path / "a.json") == written
+def test_a_file_has_what_follows_from_the_epochs_too(record: records.Record, tmp_path: Path) -> None:
+    for written in (record, dataclasses.replace(record, chance_accuracy=11.35)):
+        records.write(written, tmp_path / "a.json")
+        content = json.loads((tmp_path / "a.json").read_text())
+        assert content["max_accuracy"] == content["last_accuracy"] == written.max_accuracy == 99.2
+        assert (content["first_epoch_to_max"], content["seconds_per_epoch"]) == (2, 60.0)
+        assert content.get("learned") is written.learned is (None if written is record else True)
+        assert records.read(tmp_path / "a.json") == written
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
-    content = json.loads((tmp_path / "a.json").read_text())
-    fields = {field.name for field in dataclasses.fields(records.Record)}
-    assert content.keys() == fields | {"digest"}
 
 
 @pytest.mark.parametrize(
@@ -116,8 +111,6 @@ def test_reading_back_gives_the_same_object(changed: dict[str, Any], record: rec
         (lambda text: text[: len(text) // 2], "not a record"),
         (lambda text: text.replace("99.2", "99.9"), "damaged or edited"),
         (lambda text: text.replace("99.2", "NaN"), "not a record"),
-        (lambda text: text.replace('"seed": 0', '"seed": 1'), "damaged or edited"),
-        (lambda text: text.replace("finished", "failed"), "damaged or edited"),
         *((lambda text, other=other: other, "not a record") for other in TEXTS),  # none ends in a traceback
     ],
 )
@@ -130,59 +123,31 @@ def test_damage_is_named(damage: Any, reason: str, record: records.Record, tmp_p
     assert reason in line
 
 
-def _as_if_trained_whole(node: dict[str, Any]) -> None:
-    del node["identity"]["budget"]["epochs"]
-    node["key"] = records.key_of(node["identity"])
-
-
-def _first_epoch_only(node: dict[str, Any]) -> None:
-    del node["epochs"][1]
-    node |= {"max_accuracy": 99.1, "first_epoch_to_max": 1, "last_accuracy": 99.1, "seconds_per_epoch": 60.0}
-
-
 CONTRADICTIONS = [
     (put("identity/seed", 7), "its identity doesn't match its key"),
-    (put("max_accuracy", 1e308), "its maximum, last or seconds aren't those of its epochs"),
-    (put("max_accuracy", 99.1), "its maximum, last or"),
-    (put("first_epoch_to_max", 1), "its maximum, last or"),
-    (put("last_accuracy", 99.1), "its maximum, last or"),
-    (put("seconds_per_epoch", 0.1), "its maximum, last or"),
     (put("heldout_accuracy", 99.0), "its results aren't those of a finished run of protocol paper"),
     (put("error", "none"), "its results aren't those of a finished run"),
     (put("status", "failed"), "its results aren't those of a failed run"),
-    (put("epochs/0/test_accuracy", -1.0), "an accuracy isn't between"),
-    (put("epochs/1/test_accuracy", 101.0), "an accuracy isn't between 0 and 100 %"),
+    (put("epochs/1/test_accuracy", 101.0), "not a record (epochs: test_accuracy=101.0: must be"),
     (put("epochs/0/epoch", 2), "its epochs aren't the 2 of its configuration"),
-    (_first_epoch_only, "its epochs aren't the 2 of its configuration"),
-    (_as_if_trained_whole, "its configuration doesn't match its identity in budget.epochs"),
-    (put("config/seed", 1), "its configuration doesn't match its identity in seed"),
-    (put("config/optim/lr", 1.0), "its configuration doesn't match its identity in optim.lr"),
-    (put("config/data/name", "svhn"), "its configuration doesn't match its identity in data.name"),
-    (put("config/trainer/precision", "float32"), "its configuration doesn't match its identity in precision"),
-    (put("config/reconstruction/enabled", True), "its configuration doesn't match its identity in reconstruction"),
-    (put("data/note", "mine"), "its configuration doesn't match its identity in data.note"),
-    (put("learned", True), "whether it learned doesn't follow from its epochs"),
-    (lambda node: node.update(learned=False, chance_accuracy=50.0), "whether it learned doesn't follow"),
+    (lambda node: node["epochs"].pop(), "its epochs aren't the 2 of its configuration"),
     (put("provenance/command", "python 'x"), "not a record (No closing quotation)"),
     (put("provenance/commits", [5]), "not a record (provenance.commits[0]=5: must be text or null)"),
     (put("provenance/device", ["x"]), "not a record (provenance.device=['x']: must be text)"),
+    (put("provenance/other", 1), "not a record (provenance.other: no such key"),
     (put("epochs/0/train_loss", "x"), "not a record (epochs: train_loss=x: must be a number)"),
     (put("peak_memory_mb/device", "x"), "not a record (peak_memory_mb.device=x: must be"),
     (put("config/budget/epochs", [1]), "not a record (config.budget.epochs=[1]: must be"),
+    (put("config/routing/iterations", "x"), "not a record (config.routing.iterations=x: must be"),
+    (put("identity/optim", {}), "not a record (identity.optim.name: missing"),
+    (put("identity/protocol", ["paper"]), "not a record (identity.protocol=['paper']: must be"),
     (put("data/test_images", 0), "not a record (data.test_images=0: must be"),
-    (put("data/test_images", "x"), "not a record (data.test_images=x: must be"),
     (put("config", {}), "not a record ("),
     (put("epochs/0/train_seconds", 10**400), "not a record (a whole number of 401 digits)"),
     (put("epochs/0/train_seconds", 1e300), "not a record (epochs: train_seconds=1e+300: must be"),
     (put("epochs/1/test_accuracy", None), "not a record (epochs: test_accuracy=None: must be a number)"),
     (lambda node: node["epochs"][1].pop("train_loss"), "not a record (epochs: train_loss: missing)"),
     (put("parameters", -1), "not a record (parameters=-1: must be"),
-    (put("config/routing/iterations", "x"), "not a record (config.routing.iterations=x: must be"),
-    (put("config/model/width", 1e300), "not a record (config.model.width=1e+300: must be"),
-    (put("provenance/load", "x"), "not a record (provenance.load=x: must be"),
-    (put("provenance/threads", [1]), "not a record (provenance.threads=[1]: must be"),
-    (put("provenance/python", 3), "not a record (provenance.python=3: must be"),
-    (put("provenance/cores", 1e300), "not a record (provenance.cores=1e+300: must be"),
     (lambda node: node.update(ALL_CORRECT), "its correct test images aren't those of its max_accuracy"),
     (lambda node: node.update(ALL_CORRECT, correct={"max_accuracy": "+AA="}), "2 bytes for a bit each of 5 images"),
     (lambda node: node.update(ALL_CORRECT, correct={"max_accuracy": "?"}), "not a record ("),
@@ -200,10 +165,13 @@ def test_packed_bits_are_those_that_were_packed(images: int) -> None:
 def test_a_record_that_contradicts_itself_is_refused(
     change: Callable[[dict[str, Any]], None], reason: str, record: records.Record, tmp_path: Path
 ) -> None:
-    content = dataclasses.asdict(record)
+    path = tmp_path / "a.json"
+    records.write(record, path)
+    content = json.loads(path.read_text())
+    del content["digest"]
     change(content)
-    records.write(records.Record(**content), tmp_path / "a.json")
-    line = refused(records.read, tmp_path / "a.json")
+    path.write_text(json.dumps(content | {"digest": records._digest(content)}))
+    line = refused(records.read, path)
     assert reason in line
     assert line.endswith("; rerun=true on its run makes it again")
 
@@ -229,15 +197,18 @@ def committed() -> dict[Path, records.Record]:
     return {path: records.read(path) for path in committed_records()}
 
 
-def test_the_committed_records_are_whole(committed: dict[Path, records.Record]) -> None:
+def test_a_committed_record_is_written_as_it_was(committed: dict[Path, records.Record], tmp_path: Path) -> None:
     for path, record in committed.items():
         assert path.stem == records.name_of(record.identity)
+        records.write(record, tmp_path / path.name)
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
 
 #: What the commands of older records lack: options that have another value in conf/ since.
 SINCE = {"spread": "loss.steps=136850"}
 
 
+@pytest.mark.slow  # half a minute, more with each record
 def test_the_commands_of_the_committed_records_repeat_them(committed: dict[Path, records.Record]) -> None:
     composed = cache(composed_config)
     for path, record in committed.items():
@@ -254,12 +225,13 @@ def test_to_have_learned_is_to_double_the_odds_of_a_constant_guess() -> None:
     assert [records.has_learned(accuracy, 1.0) for accuracy in (1.98, 1.99)] == [False, True]
 
 
-def test_summary() -> None:
-    rows = [
+def test_the_first_of_equal_maxima_and_the_median_time_count(record: records.Record) -> None:
+    epochs = [
         {"test_accuracy": a, "train_seconds": s, "test_seconds": 1.0} for a, s in ((90, 3), (95, 1), (95, 9), (94, 2))
     ]
-    assert records.summary(rows, "test") == (95, 2, 94, 3.5)
-    assert records.summary([], "test") == (None, None, None, None)
+    for rows, expected in ((epochs, (95, 2, 94, 3.5)), ([], (None,) * 4)):
+        made = dataclasses.replace(record, epochs=rows)
+        assert (made.max_accuracy, made.first_epoch_to_max, made.last_accuracy, made.seconds_per_epoch) == expected
 
 
 def test_what_a_killed_writer_left_an_hour_ago_is_removed(tmp_path: Path) -> None:

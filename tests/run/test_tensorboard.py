@@ -3,7 +3,6 @@
 import dataclasses
 import errno
 import io
-import math
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +13,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from support import ROOT, TINY, Trained, composed_config, copy_of, raising, train
+from support import TINY, Trained, composed_config, copy_of, raising, train
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tensorboard.context import RequestContext
 from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
 from tensorboard.summary.writer.record_writer import RecordWriter
@@ -26,40 +24,34 @@ from torch.utils.tensorboard import SummaryWriter
 from capsexp.config.schema import Config
 from capsexp.data import source
 from capsexp.data.loader import BatchGroups, DeviceLoader
-from capsexp.routing import fast
 from capsexp.run import checkpoints, tensorboard
 from capsexp.run.build import build
-from capsexp.run.capture import capture, entropy
 from capsexp.run.checkpoints import EpochCheckpoint
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
+from capsexp.run.observe import observe
 from capsexp.run.plan import LAST, Plan, plan
-from capsexp.run.tensorboard import BINS, MARGIN, TensorBoard, event_folders, folder_of, has_histograms, parameter_table
+from capsexp.run.tensorboard import MARGIN, TensorBoard, event_folders, folder_of, has_pictures
 
 OPTIONS = ("attention=cbam", "reconstruction.enabled=true", "routing.iterations=2")
 TINY_RUN = (*TINY, *OPTIONS)
 CURVES = {
     *(f"{quantity}/{split}" for quantity in ("loss", "accuracy", "seconds") for split in ("train", "test")),
     *("optimizer/learning_rate", "seconds/epoch", "peak_memory_mb/host"),
-    *("routing_entropy/classes/iteration_1", "routing_entropy/classes/iteration_2"),
 }
 SINGLES = {"maximum/accuracy", "maximum/first_epoch_to_max"}
 ROW = ["epoch", "learning_rate", *(f"{s}_{q}" for s in ("train", "test") for q in ("loss", "accuracy", "seconds"))]
-HISTOGRAMS = {
-    *("class_lengths/correct", "class_lengths/others"),
-    *("routing_coefficients/classes/iteration_1", "routing_coefficients/classes/iteration_2"),
-}
 
 
 def read(folder: Path) -> EventAccumulator:
     """All that TensorBoard reads in a folder."""
-    whole = {"images": 0, "scalars": 0, "histograms": 0, "tensors": 0}
+    whole = {"images": 0, "scalars": 0, "tensors": 0}
     return EventAccumulator(str(folder), size_guidance=whole).Reload()
 
 
 def steps(events: EventAccumulator) -> dict[str, list[int]]:
-    """Of every curve, histogram and image."""
-    kinds = {"scalars": events.Scalars, "histograms": events.Histograms, "images": events.Images}
+    """Of every curve and image."""
+    kinds = {"scalars": events.Scalars, "images": events.Images}
     return {tag: [event.step for event in of(tag)] for kind, of in kinds.items() for tag in events.Tags()[kind]}
 
 
@@ -95,41 +87,6 @@ def test_the_curves_are_the_records(trained: Trained, events: EventAccumulator) 
     assert 100 < curves["peak_memory_mb/host"][-1] < record.peak_memory_mb["host"] + 0.1
 
 
-def test_histograms_count_every_class_of_every_image(trained: Trained, events: EventAccumulator) -> None:
-    assert set(events.Tags()["histograms"]) == HISTOGRAMS
-    for tag, count in (("class_lengths/correct", 200), ("class_lengths/others", 9 * 200)):
-        for event in events.Histograms(tag):
-            found = event.histogram_value
-            assert sum(found.bucket) == found.num == count
-            assert 0 <= found.min < found.max <= 1
-            width = (found.max - found.min) / BINS
-            at = np.asarray(found.bucket_limit) - width / 2  # the middle of each bin
-            assert np.dot(at, found.bucket) / count == pytest.approx(found.sum / count, abs=width / 2)
-    means = {
-        tag: [event.histogram_value.sum / event.histogram_value.num for event in events.Histograms(tag)]
-        for tag in HISTOGRAMS
-    }
-    module, pixels, labels = last_network(trained.config)
-    with torch.no_grad():
-        lengths = torch.linalg.vector_norm(module(pixels).poses, dim=2)
-    there = torch.nn.functional.one_hot(labels, 10).bool()
-    for tag, chosen in (("class_lengths/correct", lengths[there]), ("class_lengths/others", lengths[~there])):
-        assert means[tag][-1] == pytest.approx(float(chosen.mean()))
-    for number in (1, 2):  # each child gives all of itself to ten parents
-        assert means[f"routing_coefficients/classes/iteration_{number}"] == pytest.approx([0.1] * 3)
-
-
-def test_entropies_are_those_of_the_examples(trained: Trained, events: EventAccumulator) -> None:
-    module, pixels, labels = last_network(trained.config)
-    observed = capture(module, pixels[[labels.tolist().index(label) for label in range(10)]])
-    for number, coefficients in enumerate(observed.layers[0].coefficients, start=1):
-        found = [event.value for event in events.Scalars(f"routing_entropy/classes/iteration_{number}")]
-        assert found[-1] == pytest.approx(entropy(coefficients))
-        counted = events.Histograms(f"routing_coefficients/classes/iteration_{number}")[-1].histogram_value
-        assert sum(counted.bucket) == counted.num == coefficients.numel()
-        assert all(0 < value < math.log(10) + 1e-5 for value in found)
-
-
 def test_reconstructions_are_below_one_test_image_of_each_class(trained: Trained, events: EventAccumulator) -> None:
     module, test, labels = last_network(trained.config)
     chosen = [labels.tolist().index(label) for label in range(10)]
@@ -157,7 +114,7 @@ def test_routing_maps_are_below_one_test_image_of_each_class(trained: Trained) -
     image = pixels[labels.tolist().index(7)]
     above, below = found[:28, 7 * 28 : 8 * 28], found[28:, 7 * 28 : 8 * 28]
     np.testing.assert_allclose(above, 255 * image[0].numpy(), atol=1)
-    coefficients = capture(module, image[None]).coefficients_to(torch.tensor([7]))[0][0].mean(dim=-1)
+    coefficients = observe(module, image[None]).coefficients_to(torch.tensor([7]))[0][0].mean(dim=-1)
     heat = (coefficients - coefficients.min()) / (coefficients.max() - coefficients.min())
     at = [int(28 * (place + 0.5) / 6) for place in range(6)]  # the middle of each of 6 × 6 positions
     np.testing.assert_allclose(below[at][:, at] / 255, heat.numpy(), atol=0.01)
@@ -172,58 +129,6 @@ def test_event_files_are_found_by_the_key(trained: Trained) -> None:
     planned = plan(trained.config)
     assert event_folders(planned.folder.parent, trained.record.key) == [folder_of(planned)]
     assert event_folders(planned.folder.parent, "0" * 16) == []
-
-
-def test_the_text_has_the_command_and_all_parameters(trained: Trained, events: EventAccumulator) -> None:
-    (command,), (table,) = (
-        events.Tensors(f"{tag}/text_summary")[0].tensor_proto.string_val for tag in ("command", "parameters")
-    )
-    assert command == b"`the command trainer.precision=float32`"
-    assert "| network.convolution.weight | 10×1×9×9 | 810 |" in table.decode()
-    assert f"| **{trained.record.parameters:,}** |" in table.decode()
-
-
-def test_parameters_without_training_are_named_and_not_counted() -> None:
-    config = composed_config(*TINY_RUN, "routing.gradient=none")
-    built = build(config)
-    table = parameter_table(CapsuleModule(plan(config), built))
-    (fixed,) = [line for line in table.splitlines() if "not trained" in line]
-    assert fixed.startswith("| network.classes.matrices.weight |")
-    assert f"**{built.parameters:,}**" in table
-
-
-MODELS = sorted(path.stem for path in (ROOT / "conf" / "model").glob("*.yaml"))
-ONE_OF_EACH_KIND = ("capsnet", "em_capsnet", "inverted_capsnet", "resnet18")
-
-
-@pytest.mark.parametrize(
-    "model", [pytest.param(name, marks=[] if name in ONE_OF_EACH_KIND else pytest.mark.slow) for name in MODELS]
-)
-def test_every_network_has_a_graph_with_its_modules(model: str, tmp_path: Path) -> None:
-    size = () if "multimnist" in model else ("data.size=32",)
-    capsules = "capsnet" in model
-    drawn = f"reconstruction.enabled={str(capsules).lower()}"
-    config = composed_config("data=mnist_sample", f"model={model}", "budget.width=0.03", drawn, *size)
-    module = CapsuleModule(plan(config), build(config))
-    writer = SummaryWriter(tmp_path)
-    TensorBoard(plan(config))._write_configuration(writer, module)
-    writer.close()
-    graph = GraphDef.FromString(read(tmp_path).Graph().SerializeToString())
-    names = {part for node in graph.node for part in node.name.split("/")}
-    with fast.disabled(module.network):
-        kinds = {name: type(child).__name__ for name, child in module.network.named_children() if [*child.parameters()]}
-    assert {f"{kind}[{name}]" for name, kind in kinds.items()} <= names
-    assert ("Decoder[decoder]" in names) is capsules
-
-
-def test_a_network_that_cannot_be_traced_goes_without_a_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorboard.TracedNetwork, "forward", raising(TypeError("not traced")))
-    module, trainer, callback = before_training(composed_config(*TINY_RUN), tmp_path)
-    callback.on_train_start(trainer, module)
-    (file,) = tmp_path.rglob("events*")
-    events = read(file.parent)  # before the first epoch has come to its end
-    assert not events.Tags()["graph"]
-    assert {"parameters/text_summary", "_hparams_/session_start_info"} <= set(events.Tags()["tensors"])
 
 
 def test_hparams_compare_what_was_swept(trained: Trained, tmp_path: Path) -> None:
@@ -306,14 +211,13 @@ def test_an_interrupted_run_has_no_epoch_twice_and_none_missing(
     record = run(config)
     events = read(folder)
     found = steps(events)
-    assert set(found) == CURVES | HISTOGRAMS | SINGLES | {"routing", "reconstructions"}
+    assert set(found) == CURVES | SINGLES | {"routing", "reconstructions"}
     assert all(each == [1, 2, 3] for tag, each in found.items() if tag not in SINGLES)
     assert [event.value for event in events.Scalars("accuracy/test")] == pytest.approx(
         [row["test_accuracy"] for row in record.epochs]
     )
     assert len(list(folder.glob("events*"))) == (2 if epochs else 1)
-    assert events.Graph()
-    assert len(events.Tensors("parameters/text_summary")) == 1
+    assert len(events.Tensors("_hparams_/session_start_info")) == 1
 
 
 def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch(trained_heldout: Trained) -> None:
@@ -326,19 +230,11 @@ def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch(trained_held
     assert "maximum/accuracy" not in events.Tags()["scalars"]
 
 
-def test_it_leaves_the_random_state_and_the_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawing(*args: Any) -> Any:
-        torch.rand(1)
-        return capture(*args)
-
-    monkeypatch.setattr(tensorboard, "capture", drawing)
-    monkeypatch.setattr(tensorboard, "parameter_table", lambda module: str(torch.rand(1)))
+def test_it_leaves_the_modes(tmp_path: Path) -> None:
     module, trainer, callback = before_training(composed_config(*TINY_RUN), tmp_path)
     module.train()
-    state = torch.get_rng_state()
     callback.on_train_start(trainer, module)
     epoch(callback, trainer, module)
-    assert torch.equal(torch.get_rng_state(), state)
     assert all(part.training for part in module.modules())
     assert not module.network._forward_hooks
     assert all(parameter.grad is None for parameter in module.parameters())
@@ -360,11 +256,6 @@ def before_training(config: Config, folder: Path, images: int = 40) -> tuple[Cap
 def epoch(callback: TensorBoard, trainer: Any, module: CapsuleModule) -> None:
     """The callback's part of an epoch, after its training."""
     trainer.current_epoch = len(module.history)
-    module.eval()
-    with torch.no_grad():
-        for index, batches in enumerate(trainer.val_dataloaders):
-            callback.on_validation_batch_end(trainer, module, module.validation_step(batches, index), batches, index)
-    module.train()
     module.history.append(dict.fromkeys(ROW, 0.5))
     callback.on_train_epoch_end(trainer, module)
 
@@ -396,27 +287,27 @@ def test_files_of_350_epochs_stay_small(options: tuple[str, ...], tmp_path: Path
     epoch(callback, trainer, module)
     first = more()
     epoch(callback, trainer, module)
-    with_histograms = more()
+    with_pictures = more()
     module.history *= 6
     epoch(callback, trainer, module)
     plain = more()
-    number_with = sum(has_histograms(number, 350) for number in range(1, 351))
-    assert 0 < plain < with_histograms < first
-    assert first + (number_with - 1) * with_histograms + (350 - number_with) * plain < 5_000_000
+    number_with = sum(has_pictures(number, 350) for number in range(1, 351))
+    assert 0 < plain < with_pictures < first
+    assert first + (number_with - 1) * with_pictures + (350 - number_with) * plain < 5_000_000
 
 
-def test_histograms_become_rarer_and_the_last_epoch_has_some() -> None:
-    assert all(has_histograms(number, 250) for number in range(1, 11))
-    assert [number for number in range(11, 64) if has_histograms(number, 63)] == [20, 30, 40, 50, 60, 63]
+def test_pictures_become_rarer_and_the_last_epoch_has_some() -> None:
+    assert all(has_pictures(number, 250) for number in range(1, 11))
+    assert [number for number in range(11, 64) if has_pictures(number, 63)] == [20, 30, 40, 50, 60, 63]
 
 
 def test_an_epoch_costs_ten_single_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def counting(module: CapsuleModule, pixels: torch.Tensor) -> Any:
         images.append(len(pixels))
-        return capture(module, pixels)
+        return observe(module, pixels)
 
     images: list[int] = []
-    monkeypatch.setattr(tensorboard, "capture", counting)
+    monkeypatch.setattr(tensorboard, "observe", counting)
     module, trainer, callback = before_training(composed_config(*TINY_RUN), tmp_path, images=128)
     callback.on_train_start(trainer, module)
     epoch(callback, trainer, module)

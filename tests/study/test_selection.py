@@ -1,4 +1,4 @@
-"""Words typed behind a study's name: they select among its runs or replace words of them, in every command alike."""
+"""Settings, and words typed behind a study's name: they select among its runs or replace words of them."""
 
 import os
 from pathlib import Path
@@ -8,26 +8,32 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
-from made import row, study
+from made import CBAM, PLAIN, SWEPT, row, study
 from support import Program, refused
 
 from capsexp.config.schema import Config
 from capsexp.config.searchpath import CONF
 from capsexp.run import execute
 from capsexp.study import studies
+from capsexp.study.identity import trained_by
 from capsexp.study.selection import Selection, select
-from capsexp.study.setting import Setting
+from capsexp.study.studies import Setting, Training
 
 
 def selected(selection: Selection) -> list[str]:
-    """The commands of the runs that are left."""
-    return [" ".join(run.overrides) for run in selection.runs if run.selected]
+    """The commands of the runs in the first setting."""
+    return [" ".join(words) for of_row in selection.blocks[0].runs.values() for words in of_row]
 
 
-#: Rows that differ in `attention` and `n`; the last one can't be run.
+def names(selection: Selection) -> list[str]:
+    """The settings."""
+    return [block.name for block in selection.blocks]
+
+
+#: Rows that differ in `attention` and in whether they have iterations; the last one can't be run.
 MADE = study(
     row("A", "model=capsnet attention=none"),
-    row("B", "model=capsnet attention=cbam n=1,2"),
+    row("B", "model=capsnet attention=cbam routing.iterations=1,2"),
     row("C", None),
 )
 
@@ -35,11 +41,11 @@ MADE = study(
 @pytest.mark.parametrize(
     ("typed", "runs"),
     [
-        ([], ["attention=none", "attention=cbam n=1", "attention=cbam n=2"]),
-        (["n=2,3"], ["attention=cbam n=2"]),
-        (["attention=none,cbam", "n=1"], ["attention=cbam n=1"]),
+        ([], ["attention=none", "attention=cbam routing.iterations=1", "attention=cbam routing.iterations=2"]),
+        (["routing.iterations=2,3"], ["attention=cbam routing.iterations=2"]),
+        (["attention=none,cbam", "routing.iterations=1"], ["attention=cbam routing.iterations=1"]),
         (["attention=none", "seed=0,1"], ["attention=none"]),
-        (["attention=none", "m=1,2"], ["attention=none m=1", "attention=none m=2"]),
+        (["attention=none", "optim.lr=1,2"], ["attention=none optim.lr=1", "attention=none optim.lr=2"]),
         (["attention=none", "budget=demo"], ["attention=none budget=demo"]),
     ],
 )
@@ -48,18 +54,22 @@ def test_a_key_in_which_rows_differ_selects_and_any_other_is_added(typed: list[s
 
 
 def test_a_key_that_rows_have_in_common_is_replaced() -> None:
-    assert selected(select(MADE, ["model=x", "attention=none"])) == ["model=x attention=none"]
+    assert selected(select(MADE, ["model=da_capsnet", "attention=none"])) == ["model=da_capsnet attention=none"]
 
 
-def test_a_row_keeps_its_runs_that_are_not_selected() -> None:
-    runs = select(MADE, ["n=2"]).runs
-    assert [(run.row, run.selected) for run in runs] == [("B", False), ("B", True)]
+def test_a_key_of_settings_does_not_select() -> None:
+    """Also where one row alone has it."""
+    rows = [row("A", PLAIN), row("B", f"{CBAM} trainer.precision=float32"), row("C", f"{CBAM} budget.width=0.5")]
+    for typed in ("trainer.precision=float32", "budget.width=0.5", "budget.epochs=7"):
+        selection = select(study(*rows), [typed])
+        assert (len(selected(selection)), selection.only, names(selection)) == (3, "", ["typed"])
 
 
 def test_only_selected_rows_and_claims_about_them_are_left() -> None:
-    left = select(studies.load("jiao_table2"), ["routing.iterations=3"]).study
-    assert [row.name for row in left.rows] == ["CapsNet3", "CapsNet3_CBAM"]
-    assert [claim for claim in left.claims if claim.untested is None] == []
+    left = select(studies.load("jiao_table2"), ["routing.iterations=3"])
+    assert [row.name for row in left.study.rows] == ["CapsNet3", "CapsNet3_CBAM"]
+    assert [claim for claim in left.study.claims if claim.untested is None] == []
+    assert (left.only, names(left)) == ("routing.iterations=3", ["paper", "laptop"])
     whole = studies.load("huang_table2")
     assert [claim.text for claim in select(whole, ["data=svhn"]).study.claims] == [
         claim.text for claim in whole.claims if "SVHN" in claim.text or claim.untested
@@ -69,8 +79,7 @@ def test_only_selected_rows_and_claims_about_them_are_left() -> None:
 @pytest.mark.parametrize(
     ("name", "typed", "count"),
     [
-        ("tsai_fig4_ablation", "routing.order=sequential", 4),  # one iteration is the same in any order
-        ("tsai_fig4_ablation", "routing.order=sequential routing.iterations=1,2,3", 2),
+        ("tsai_fig4_ablation", "routing.order=sequential", 4),
         ("tsai_fig4_ablation", "routing.iterations=1,2,3 budget.width=0.25", 13),
         ("huang_readings", "model.extra_convolution=true", 2),
         ("huang_readings", "model.caps_axis=children", 2),
@@ -80,55 +89,87 @@ def test_only_selected_rows_and_claims_about_them_are_left() -> None:
     ],
 )
 def test_how_many_different_runs_are_left_of_a_study(name: str, typed: str, count: int) -> None:
-    runs = [run for run in select(studies.load(name), typed.split()).runs if run.selected]
-    assert len({run.overrides for run in runs}) == len({run.condition for run in runs}) == count
+    (block, *_) = select(studies.load(name), typed.split()).blocks
+    assert len(block.configs) == len(set(map(trained_by, block.configs))) == count
 
 
 @pytest.mark.parametrize(
-    ("typed", "replaces"),
+    ("typed", "settings"),
     [
-        ("data=fashion_mnist", True),
-        ("optim.lr=0.5", True),
-        ("routing.iterations=2", False),
-        ("data=mnist", False),
-        ("budget.width=0.25 protocol=heldout trainer=cpu paths.logs=x data.root=y seed=3", False),
+        ("data=fashion_mnist", ["typed"]),
+        ("optim.lr=0.5", ["typed"]),
+        ("budget.width=0.25", ["typed"]),
+        ("trainer.precision=bf16", ["typed"]),
+        ("routing.iterations=2", ["paper", "laptop"]),
+        ("data=mnist budget.epochs=250 trainer.precision=float32", ["paper", "laptop"]),
+        ("protocol=heldout trainer=cpu paths.logs=x data.root=y seed=3", ["paper", "laptop"]),
+        ("budget.test_images=null", ["paper"]),  # which is no longer the laptop's training
     ],
 )
-def test_what_makes_it_another_experiment(typed: str, replaces: bool) -> None:
-    assert select(studies.load("jiao_table2"), typed.split()).replaced == replaces
+def test_words_that_change_what_is_trained_are_a_setting_and_others_leave_the_studys(
+    typed: str, settings: list[str]
+) -> None:
+    assert names(select(studies.load("jiao_table2"), typed.split())) == settings
+
+
+def test_a_typed_setting_has_the_words_as_its_title() -> None:
+    (block,) = select(studies.load("huang_table2"), ["optim.lr=0.5", "trainer=cpu", "data=svhn"]).blocks
+    assert (block.setting.title, block.setting.brief("svhn")) == ("optim.lr=0.5", "optim.lr=0.5")
+
+
+def test_a_budget_is_a_setting_alone() -> None:
+    (block,) = select(studies.load("huang_table4"), ["data=mnist"], "laptop").blocks
+    assert (block.name, len(block.configs)) == ("laptop", 4)
+    assert {config.budget.epochs for config in block.configs.values()} == {5}
+    (typed,) = select(studies.load("huang_table4"), ["data=mnist", "optim.lr=0.5"], "laptop").blocks
+    assert {config.budget.epochs for config in typed.configs.values()} == {5}
+    assert typed.name == "typed"
+    line = refused(lambda: select(study(laptop=None), [], "laptop"))
+    assert line == "made_table1: declares no laptop setting"
 
 
 @pytest.mark.parametrize(
-    ("name", "typed", "message"),
+    ("typed", "message"),
     [
-        (
-            "jiao_table2",
-            "routing.iterations=9",
-            "routing.iterations=9: no row of jiao_table2 has it, ",
-        ),
-        ("jiao_table2", "attention.cbam=true", "attention.cbam=true: makes CapsNet1 and CapsNet1_CBAM of jiao_table2 "),
-        ("jiao_table2", "optim.lrr=1", "optim.lrr: no such key; did you mean lr?"),
-        ("jiao_table2", "budget=shrt", "budget=shrt: no such choice; did you mean short?"),
+        ("attention=conv", "attention=conv: no row of made_table1 has it, and its rows differ in it"),
+        ("attention.cbam=true", "attention.cbam=true: makes A and B the same"),
+        ("optim.lrr=1", "optim.lrr: no such key; did you mean lr?"),
+        ("budget=shrt", "budget=shrt: no such choice; did you mean short?"),
     ],
 )
-def test_words_that_leave_nothing_to_compare_are_refused(name: str, typed: str, message: str) -> None:
-    assert refused(lambda: select(studies.load(name), [typed]).replaced).startswith(message)
+def test_words_that_leave_nothing_to_compare_are_refused(typed: str, message: str) -> None:
+    assert refused(lambda: select(study(), [typed])).startswith(message)
 
 
 def test_rows_whose_runs_lack_the_typed_key_have_no_runs() -> None:
-    selection = select(studies.load("tsai_fig4"), ["routing.norm=false"])
-    assert selection.replaced
-    assert {run.row.split()[0] for run in selection.runs if run.condition} == {"Inverted"}
+    inverted = "model=inverted_capsnet data=mnist routing.iterations=1,2"
+    (block,) = select(study(row("A", PLAIN), row("B", inverted)), ["routing.norm=false"]).blocks
+    assert {name: len(of_row) for name, of_row in block.runs.items()} == {"A": 0, "B": 2}
+    assert block.name == "typed"
 
 
-def test_a_record_of_the_typed_setting_is_admitted() -> None:
-    whole, half = (Setting.of(studies.identity(words)) for words in ((), HALF))
-    for typed, admitted in (([], {whole, half}), (["budget.train_images=99"], {half}), (["budget.epochs=7"], set())):
-        run = select(studies.load("jiao_table2"), typed).runs[0]
-        assert {setting for setting in (whole, half) if run.admits(setting)} == admitted
+def test_an_unknown_word_of_a_setting_is_an_error_that_names_it() -> None:
+    wrong = Setting("Two epochs", words="budget.epochz=2")
+    line = "made_table1, A, laptop: budget.epochz: no such key; did you mean epochs?"
+    assert refused(lambda: select(study(laptop=wrong))).startswith(line)
+    assert refused(lambda: select(study(paper=wrong))).startswith(line.replace("laptop", "paper"))
+    assert refused(lambda: select(study(laptop=wrong), ["optim.lr=0.5"], "laptop")).startswith(line)
 
 
-HALF = ("budget.epochs=125", "budget.train_images=99", "budget.test_images=9", "budget.width=0.5")
+# Settings
+
+
+def test_a_setting_is_the_same_words_for_all_rows_but_for_those_of_a_data_set() -> None:
+    setting = Setting("", words="budget.epochs=9 budget.width=0.5", data={"svhn": Training("budget.epochs=3")})
+    mnist, svhn = (row("A", f"model=capsnet data={data}").combinations(setting) for data in ("mnist", "svhn"))
+    assert mnist == (("budget.epochs=9", "budget.width=0.5", "model=capsnet", "data=mnist"),)
+    assert svhn == (("budget.epochs=3", "budget.width=0.5", "model=capsnet", "data=svhn"),)
+
+
+def test_within_limits_the_rows_that_vary_the_key() -> None:
+    setting = Setting("", within="routing.iterations=1,2")
+    assert len(row("A", SWEPT).combinations(setting)) == 2
+    assert row("A", PLAIN).combinations(setting) == (tuple(PLAIN.split()),)
 
 
 # Sweeps
@@ -180,7 +221,8 @@ def test_a_study_is_a_sweep_without_m_and_its_runs_are_as_if_typed_alone(
     typed = ["data=mnist_sample", "budget=smoke", "routing.iterations=1", f"paths.logs={tmp_path}"]
     assert program("capsexp", "+study=jiao_table2", *typed)[0] == 0
     assert [command for _, command in ran] == [
-        f"python -m capsexp model=capsnet data=mnist_sample routing.iterations=1 attention={attention} budget=smoke"
+        "python -m capsexp trainer.precision=float32 model=capsnet data=mnist_sample routing.iterations=1 "
+        f"attention={attention} budget=smoke"
         for attention in ("none", "cbam")
     ]
     for config, command in ran:

@@ -9,7 +9,8 @@ from capsexp.config.searchpath import CONF
 from capsexp.run import records
 from capsexp.run.build import count_parameters
 from capsexp.study import studies
-from capsexp.study.studies import Published, condition, config_of
+from capsexp.study.identity import trained, trained_by
+from capsexp.study.studies import Published, config_of
 
 #: Numbers that the sources print, typed a second time, in their own layout: study -> row -> measures.
 NUMBERS: dict[str, dict[str, dict[str, str]]] = {
@@ -141,9 +142,8 @@ SIZES = {
 @pytest.mark.parametrize("name", studies.names())
 def test_a_study_is_complete(name: str) -> None:
     study = studies.load(name)
-    assert study.source.startswith(name.split("_", maxsplit=1)[0])
-    assert study.protocol
-    assert study.deviations
+    assert study.source == name.split("_", maxsplit=1)[0]
+    assert all((study.table, study.protocol, study.deviations, study.paper.title, study.laptop))
     assert {measure for row in study.rows for measure in row.published} == set(study.measures)
     compared = {name for claim in study.claims for name in claim.compared}
     assert all(row.run for row in study.rows if row.name in compared)
@@ -152,8 +152,8 @@ def test_a_study_is_complete(name: str) -> None:
 def test_every_run_can_be_built_and_has_one_command_in_a_study() -> None:
     networks = {}
     for study in map(studies.load, studies.names()):
-        commands = {words for row in study.rows for words in row.combinations()}
-        assert len({condition(words) for words in commands}) == len(commands)
+        commands = {words for row in study.rows for words in row.combinations(study.paper)}
+        assert len({trained_by(words).condition for words in commands}) == len(commands)
         for words in commands:
             without_iterations = frozenset(word for word in words if not word.startswith("routing.iterations="))
             networks[without_iterations] = words
@@ -164,13 +164,10 @@ def test_every_run_can_be_built_and_has_one_command_in_a_study() -> None:
 @pytest.mark.parametrize("name", studies.names())
 def test_the_numbers_are_those_that_are_printed(name: str) -> None:
     study = studies.load(name)
-    found = {
-        row.name: {measure: text for measure, text in row.published.items() if studies.published_number(text)}
-        for row in study.rows
-    }
+    found = {row.name: {measure: number.text for measure, number in row.printed.items()} for row in study.rows}
     assert found == NUMBERS[name]
     assert list(found) == list(NUMBERS[name])  # in the source's order
-    sizes = [claim.claimed for claim in study.claims if studies.published_number(claim.claimed)]
+    sizes = [claim.size.text for claim in study.claims if claim.size]
     assert " ".join(sizes) == SIZES.get(name, "")
 
 
@@ -178,29 +175,28 @@ def test_the_networks_have_the_printed_millions_of_parameters() -> None:
     unlike = set()
     for study in map(studies.load, studies.names()):
         for row in study.rows:
-            printed = studies.published_number(row.published.get("parameters", "not reported"))
-            if printed and row.run:
-                counted = count_parameters(config_of(row.combinations()[0])) / 1e6
+            if (printed := row.printed.get("parameters")) and row.run:
+                counted = count_parameters(config_of(row.combinations(study.paper)[0])) / 1e6
                 unlike |= {(study.name, row.name)} if abs(counted - printed.value) > printed.resolution else set()
     assert unlike == {("alberti_mnist", "CNN")}  # 34.4 is a slip of 35.4
 
 
 def test_a_row_may_be_the_best_of_several_runs() -> None:
-    rows = {row.name: row for row in studies.load("tsai_table1").rows}
-    best = rows["EM ResNet CIFAR-100"]
-    assert [words[-1] for words in best.combinations()] == [f"routing.iterations={i}" for i in range(1, 6)]
-    assert best.swept == "routing.iterations=1,2,3,4,5"
-    assert len(rows["ResNet-18 CIFAR-10"].combinations()) == 1
-    assert rows["ResNet-18 CIFAR-10"].swept == ""
+    study = studies.load("tsai_table1")
+    rows = {row.name: row for row in study.rows}
+    best = rows["EM ResNet CIFAR-100"].combinations(study.paper)
+    assert [words[-1] for words in best] == [f"routing.iterations={i}" for i in range(1, 6)]
+    assert len(rows["ResNet-18 CIFAR-10"].combinations(study.paper)) == 1
 
 
 def test_committed_records_are_found_by_what_they_trained() -> None:
-    rows = studies.load("huang_table4").rows
-    expected = {condition(row.combinations()[0]): row.name for row in rows if row.name.endswith("COIL-20")}
+    study = studies.load("huang_table4")
+    rows = [row for row in study.rows if row.name.endswith("COIL-20")]
+    expected = {trained_by(row.combinations(study.paper)[0]).condition: row.name for row in rows}
     identities = [records.read(path).identity for path in committed_records() if "-coil20-" in path.name]
     if not identities:
         pytest.skip("not a checkout")
-    found = {(expected.get(studies.condition_of(identity)), identity["seed"]) for identity in identities}
+    found = {(expected.get(trained(identity).condition), identity["seed"]) for identity in identities}
     assert found >= {(name, seed) for name in expected.values() for seed in range(3)}
 
 
@@ -266,8 +262,7 @@ MISTAKES = [
     (FIRST, "published: {accuracy: '82,45'}", "published.accuracy=82,45: must be a number above 0 or one of "),
     (FIRST, "published: {accuracy: '0'}", "published.accuracy=0: must be a number above 0 or one of not in our copy, "),
     (FIRST, "published: {accuracy: 82.45}", "rows[0].published.accuracy=82.45: must be text"),
-    (f"{AT}run: model=da_capsnet attention=none data=cifar10 model.squash_constant=1.0\n", "", "10: must have run, a"),
-    (FIRST, f"{FIRST}\n{AT}elsewhere: a.csv", "rows.CapsNet 1.0 CIFAR-10: has run or elsewhere, not both"),
+    (f"{AT}run: model=da_capsnet attention=none data=cifar10 model.squash_constant=1.0\n", "", "rows[0].run: missing"),
     (PAIR, "pairs: [[CapsNet 1.0 CIFAR-10, CapsNet 2.0]]", "no row CapsNet 2.0"),
     (PAIR, "pairs: [[CapsNet 1.0 CIFAR-10]]", "pairs must be of two rows"),
     (PAIR, "pairs: [[CapsNet 1.0 CIFAR-10, CapsNet 1.0 CIFAR-10]]", "pairs must be of two rows"),
@@ -302,25 +297,17 @@ MISTAKES = [
     (SIZE, f"{SIZE}\n{AT}margin: '0.1'", "margin=0.1: must be positive with same, "),
     (f"measure: accuracy\n{AT}", f"measure: first_epoch\n{AT}", "first epochs are compared by estimate=relative"),
     (SIZE, f"{SIZE}\n{AT}untested: No runs.", "untested, so without measure, claimed, pairs and rows"),
-    (FIRST, f"{FIRST}\n{AT}reading_of: CapsNet 2.0", "rows.CapsNet 1.0 CIFAR-10.reading_of=CapsNet 2.0: no such row"),
-    (FIRST, f"{FIRST}\n{AT}reading_of: CapsNet 1.0 CIFAR-10", "reading_of=CapsNet 1.0 CIFAR-10: no such row"),
-    (
-        "    claims:",
-        "    checks: [{text: CNN, printed: ['1']}]\n    claims:",
-        "checks: CNN: printed must be two numbers",
-    ),
-    (
-        "    claims:",
-        "    checks: [{text: CNN, printed: ['1', x]}]\n    claims:",
-        "checks: CNN: printed must be two numbers",
-    ),
+    (" words: budget=short", " words: short", "laptop.words=short trainer.precision=bf16: must be words of the form "),
+    (" words: budget=paper", " words: paper", "laptop.data.svhn.words=paper budget.train_images=4434 budget.test_"),
+    ("    figures:", "      within: iterations\n    figures:", "laptop.within=iterations: must be words of the form "),
+    ("    figures:", "      complete: [speed]\n    figures:", "laptop.complete[0]=speed: must be one of accuracy, "),
     ("[CapsNet 1.0 CIFAR-10, CIFAR-10,", "[CapsNet 1.0 CIFAR-10,", "rows.CapsNet 1.0 CIFAR-10: must have 3 labels"),
     ("labels: [CapsNet 1.0 SVHN", "labels: [CapsNet 0.5 SVHN", "rows: their first labels must differ"),
     ("run: model=da_capsnet attention=none", "run: da_capsnet attention=none", "must be words of the form key=value"),
     ("title: ", "titel: ", "titel: no such key; did you mean title?"),
     ("columns: [", "columns: ", "columns=network, data, squash constant]: must be a list, each text"),
     ("across: data", "across: date", "across=date: must be one of the columns but the first"),
-    ("columns: [", "columns: [[", "line 30: "),
+    ("columns: [", "columns: [[", "line 39: "),
     ("", "- a list\n", "line 3: "),
     ("mode: MULTIRUN", "", "mode: missing"),
     ("mode: MULTIRUN", "mode: RUN", "mode=RUN: must be "),
@@ -344,33 +331,6 @@ def test_no_file_and_no_mapping_are_one_line(path: Path) -> None:
     studies._content.cache_clear()
     path.write_bytes(b"\xff\xfe")
     assert error().startswith(f"{path}: 'utf-8' codec can't decode byte 0xff")
-
-
-# Conditions
-
-
-def test_a_condition_is_what_is_trained_not_how_much() -> None:
-    base = condition(("data=svhn",))
-    words = "data=svhn seed=3 budget=demo budget.train_images=9 trainer.precision=float32 protocol=heldout"
-    assert condition((*words.split(), "trainer=cpu", "data.root=/elsewhere", "rerun=true")) == base
-    assert condition(("data=svhn", "model.width=0.5")) == base
-    for unlisted in (None, "0"):
-        assert studies.condition_of(records.identity(config_of(("data=svhn",)), "bf16", "a part", unlisted)) == base
-
-
-@pytest.mark.parametrize(
-    ("base", "change"),
-    [
-        ("data=mnist", "data=affine_mnist"),
-        ("model=da_capsnet data=coil20", "optim=huang_coil20"),
-        ("model=inverted_capsnet data=cifar100", "model=inverted_capsnet_cifar100"),
-    ],
-    ids=lambda words: words.replace(" ", "+"),
-)
-def test_what_no_two_rows_of_a_study_differ_in_makes_another_condition_too(base: str, change: str) -> None:
-    key = change.partition("=")[0]
-    kept = [word for word in base.split() if word.partition("=")[0] != key]
-    assert condition((*kept, change)) != condition(tuple(base.split()))
 
 
 # Words

@@ -3,51 +3,19 @@
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import made
 import pytest
-import yaml
-from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
-from omegaconf import OmegaConf
-from support import TINY, Program
+from support import Program
 
-from capsexp.__main__ import task
 from capsexp.config.schema import Config
-from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError, RunError
 from capsexp.run import execute, records
 
 RESUME = "the same command continues after the last whole epoch, if there is one"
-
-
-Job = Callable[..., Any]
-
-
-@pytest.fixture
-def job(ran: list[int], monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
-    """Calls the task with a run of Optuna's sweeper, of these words; gives what it returns, or raises."""
-    handler = signal.getsignal(signal.SIGTERM)
-
-    def call(*words: str, direction: str = "maximize") -> Any:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            fixed = ["hydra.mode=MULTIRUN", f"hydra.runtime.cwd={os.getcwd()}"]
-            composed = compose("config", [*words, *fixed], return_hydra_config=True)
-        OmegaConf.set_struct(composed, False)
-        composed.hydra.runtime.choices["hydra/sweeper"] = "optuna"  # which needn't be installed
-        composed.hydra.sweeper = {"direction": direction}
-        monkeypatch.setattr(HydraConfig.instance(), "cfg", OmegaConf.masked_copy(composed, "hydra"))
-        del composed["hydra"]
-        return task(composed)
-
-    yield call
-    signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture
@@ -176,18 +144,13 @@ def test_a_wrong_choice_stops_a_sweep_before_its_first_run(ran: list[int], progr
     assert error.startswith("error: model=capsnett: no such choice; did you mean capsnet?")
 
 
-@pytest.mark.parametrize(
-    ("group", "plugin", "extra"),
-    [("launcher", "submitit_slurm", "cluster"), ("launcher", "ray", "cluster"), ("sweeper", "optuna", "optuna")],
-)
-def test_a_plugin_that_is_not_installed(
-    group: str, plugin: str, extra: str, program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("plugin", ["submitit_slurm", "ray"])
+def test_a_launcher_that_is_not_installed(plugin: str, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     Plugins.instance()  # finds those that are, once and for all
-    monkeypatch.delitem(ConfigStore.instance().repo["hydra"][group], f"{plugin}.yaml", raising=False)
-    code, _, errors = program("capsexp", "-m", f"hydra/{group}={plugin}", "protocol=heldout", "seed=0,1")
+    monkeypatch.delitem(ConfigStore.instance().repo["hydra"]["launcher"], f"{plugin}.yaml", raising=False)
+    code, _, errors = program("capsexp", "-m", f"hydra/launcher={plugin}", "seed=0,1")
     assert code == 2
-    assert errors == [f"error: hydra/{group}={plugin}: not installed; pip install 'capsexp[{extra}]' brings it"]
+    assert errors == [f"error: hydra/launcher={plugin}: not installed; pip install 'capsexp[cluster]' brings it"]
 
 
 def test_only_the_runs_of_a_sweep_wait_for_another_process(
@@ -204,59 +167,3 @@ def test_a_key_of_hydras_own(program: Program) -> None:
     code, _, (error,) = program("capsexp", "-m", "hydra.launchr.x=1", "seed=0,1")
     assert code == 2
     assert error.startswith("error: hydra.launchr: no such key; did you mean launcher? (hydra has ")
-
-
-def test_a_run_returns_the_held_out_accuracy_of_the_epoch_that_it_chose(job: Job) -> None:
-    """The first of two epochs with seed 0, the second with seed 7."""
-    assert [job("protocol=heldout", f"seed={seed}") for seed in (0, 7)] == [50.0, 70.0]
-
-
-@pytest.mark.parametrize(
-    ("protocol", "direction", "line"),
-    [
-        ("paper", "maximize", "protocol=paper: nothing may be chosen by the test set; hydra/sweeper=optuna maximises"),
-        ("heldout", "minimize", "hydra.sweeper.direction: must be maximize"),
-    ],
-)
-def test_nothing_is_optimised_on_the_test_set_or_minimised(
-    protocol: str, direction: str, line: str, job: Job, ran: list[int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        job(f"protocol={protocol}", "seed=7", direction=direction)
-    (printed,) = capsys.readouterr().err.splitlines()
-    assert (ended.value.code, ran) == (2, [])
-    assert printed.startswith(f"error: {line}")
-
-
-def test_an_optimising_sweeper_gets_errors_raised(job: Job) -> None:
-    with pytest.raises(RunError, match="diverged"):
-        job("protocol=heldout", "seed=1")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("optuna") is None, reason="needs the extra optuna")
-def test_optuna_finds_the_learning_rate_that_learns(tmp_path: Path, program: Program) -> None:
-    sweeper = ("hydra/sweeper=optuna", "hydra.sweeper.direction=maximize", "hydra.sweeper.n_trials=6")
-    small = ("budget.epochs=1", "budget.width=0.1", "budget.train_images=2000", "optim.batch_size=32")
-    seeded = ("hydra.sweeper.n_jobs=1", "hydra.sweeper.sampler.seed=1", f"paths.logs={tmp_path}", "logger=[]")
-    lr = "optim.lr=choice(1e-7,1e-6,0.003)"
-    code, _, _ = program(
-        "capsexp", "-m", *sweeper, *seeded, *TINY, *small, f"paths.results={tmp_path}", "protocol=heldout", lr
-    )
-    found = yaml.safe_load((tmp_path / "multirun" / "optimization_results.yaml").read_text())
-    best = [records.read(path) for path in (tmp_path / "runs").glob("*.json")]
-    assert (code, len(best)) == (0, 3)
-    assert found["best_params"] == {"optim.lr": 0.003}
-    assert found["best_value"] == max(record.chosen_accuracy or 0.0 for record in best) > 60
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("optuna") is None, reason="needs the extra optuna")
-def test_optuna_refuses_the_test_set_in_one_line(tmp_path: Path, program: Program) -> None:
-    words = ("hydra/sweeper=optuna", "hydra.sweeper.direction=maximize", "optim.lr=interval(1e-5,1)")
-    code, _, errors = program("capsexp", "-m", *words, *TINY, f"paths.logs={tmp_path}", f"paths.results={tmp_path}")
-    lines = [line for line in errors if "[I " not in line]  # Optuna's own
-    assert code == 2
-    assert len(lines) == 1
-    assert lines[0].startswith("error: protocol=paper: nothing may be chosen by the test set; hydra/sweeper=optuna ")
-    assert not list(tmp_path.glob("runs/*"))

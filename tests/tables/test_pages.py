@@ -113,7 +113,7 @@ def test_failed_runs_and_those_that_did_not_learn_are_counted() -> None:
     found = [*runs(PLAIN, [99.7, 99.8, 99.9]), run(PLAIN, 3, failed=True), run(CBAM, 3, failed=True)]
     assert cells(study(), found, "A")["best %, here"] == "99.80 ± 0.10, failed (1 of 4)"
     assert cells(study(), found, "B")["best %, here"] == "failed (1 of 1)"
-    unlearned = runs(PLAIN, [10.0], learned=False, chance_accuracy=9.8)
+    unlearned = runs(PLAIN, [10.0], chance_accuracy=9.8)
     assert cells(study(), unlearned, "A")["best %, here"] == "10.00, didn't learn (1 of 1)"
     (told,) = page(results(study(claims=[claim()]), [*unlearned, *GAIN[3:], *found[3:4]])).other_claims.rows
     assert "1 of 4 runs didn't learn, 1 failed" in told[-1]

@@ -1,0 +1,77 @@
+"""What figures are drawn from: the runs of each study's rows, all of one setting, and their logs."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from capsexp.results.runs import Run
+from capsexp.results.study import Line, MeasuredBlock, StudyResults, measure
+from capsexp.study import studies
+
+
+class UndrawnError(Exception):
+    """Nothing of a figure can be drawn without what its arguments name, a line each."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a study that have runs in one setting, and a line on those that have none."""
+
+    columns: Sequence[str]  # names of the rows' labels
+    lines: Sequence[Line]
+    block: MeasuredBlock
+    missing: Sequence[str]
+
+    @property
+    def training(self) -> str:
+        """The setting, in words."""
+        return self.block.block.setting.title
+
+
+@dataclass
+class Inputs:
+    """All runs and their logs.
+
+    Args:
+        runs: those of all records.
+        logs: holds a folder per run.
+        typed: the paths as typed, for commands.
+    """
+
+    runs: Sequence[Run]
+    logs: Path
+    typed: Sequence[str] = ()
+
+    @cached_property
+    def measured(self) -> dict[str, StudyResults]:
+        """What the records give for all studies, by name."""
+        every = measure([studies.load(name) for name in studies.names()], self.runs)
+        return {results.study.name: results for results in every}
+
+    def rows(self, study: str, label: str = "") -> Rows:
+        """The rows of a study with this label, else all, in the first setting in which some have runs.
+
+        Raises UndrawnError if none has.
+        """
+        results = self.measured[study]
+        for block in results.blocks:
+            lines = [line for line in block.lines if line.row.run and (not label or label in line.row.labels)]
+            names = ", ".join(line.row.name for line in lines if not line.runs)
+            missing = [f"no finished runs of {names}: {self.command('reproduce', study)}"] if names else []
+            if shown := [line for line in lines if line.runs]:
+                return Rows(results.study.columns, shown, block, missing)
+        raise UndrawnError(*missing)
+
+    def unlogged(self, rows: Rows, line: Line, what: str) -> str:
+        """What the logs of a row's first run lack, and the command that trains it again: never the record's own, which
+        anybody can have written.
+        """
+        run = line.runs[0]
+        (words, *_) = rows.block.block.runs[line.row.name]
+        return f"no {what} of {run.name} in {self.logs}: {self.command(*words, f'seed={run.seed}', 'rerun=true')}"
+
+    def command(self, *words: str) -> str:
+        """A command line with the paths as typed."""
+        return shlex.join(["capsexp", *words, *self.typed])

@@ -1,0 +1,52 @@
+"""tsai, Fig. 4: one to five routing iterations, by epoch and at the end; ablations; memory and time."""
+
+from collections.abc import Iterable
+
+from capsexp.figures.inputs import Inputs, Rows, UndrawnError
+from capsexp.figures.lines import Panel, Series, curve, drawing
+from capsexp.figures.style import Drawing
+from capsexp.results.study import Line
+
+ROUTINGS, ABLATION, COST = "tsai_fig4", "tsai_fig4_ablation", "tsai_fig4_cost"
+KINDS = ("dynamic", "EM", "inverted")
+VARIANTS = {"no LayerNorm": "A, no LayerNorm", "sequential": "B, sequential", "activations": "C, with activations"}
+ALONG = "routing iterations"
+
+
+def routing_iterations(inputs: Inputs) -> Drawing:
+    """A plot per routing by epoch; then accuracy, memory and time by number of iterations."""
+    found, missing = dict[str, Rows](), list[str]()
+    for study in (ROUTINGS, ABLATION, COST):
+        try:
+            found[study] = inputs.rows(study)
+            missing += found[study].missing
+        except UndrawnError as error:
+            missing += error.args
+    if not found:
+        raise UndrawnError(*missing)
+    routings, ablation, cost = ([*found[study].lines] if study in found else [] for study in (ROUTINGS, ABLATION, COST))
+    by_routing = {kind: [line for line in routings if line.row.labels[1] == kind] for kind in KINDS}
+    series = {f"{kind} routing": _by_iterations(lines, "accuracy") for kind, lines in by_routing.items()}
+    for variant, name in VARIANTS.items():
+        series[name] = _by_iterations((line for line in ablation if line.row.labels[1] == variant), "accuracy")
+    panels = [
+        Panel(f"{kind} routing", {f"{line.row.labels[-1]} it.": curve(line) for line in lines})
+        for kind, lines in by_routing.items()
+    ]
+    panels.append(Panel("accuracy", {name: one for name, one in series.items() if one}, ALONG, "maximum accuracy, %"))
+    device = any((cell := line.cell("memory")) and cell.n for line in cost)
+    memory, where = ("memory", "of the device") if device else ("host", "of the process, no GPU")
+    for measure, title, of in (
+        (memory, "memory of inverted routing", f"peak memory {where}, MB"),
+        ("inference", "time of inverted routing", "inference, ms per batch of 128 images"),
+    ):
+        points = _by_iterations(cost, measure)
+        panels.append(Panel(title, {title: points} if points else {}, ALONG, of, from_zero=True))
+    trained = dict.fromkeys(rows.training for rows in found.values())
+    return drawing("tsai, Fig. 4: routing iterations on CIFAR-10, simple backbone", panels, "; ".join(trained), missing)
+
+
+def _by_iterations(lines: Iterable[Line], measure: str) -> Series:
+    """A measure of each row by its number of iterations."""
+    cells = {int(line.row.labels[-1]): line.cell(measure) for line in lines}
+    return {number: cell.values for number, cell in cells.items() if cell and cell.n}

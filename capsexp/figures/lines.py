@@ -1,0 +1,119 @@
+"""Plots of lines: accuracy by epoch, and numbers by routing iterations; the mean over seeds ± standard deviation."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from capsexp.figures.inputs import Inputs
+from capsexp.figures.style import STYLES, Drawing, plotted
+from capsexp.results.study import Line
+
+LONG = 20  # epochs, of which the first quarter may lie below the plot, so that the rest can be told apart
+
+#: x -> a value a seed.
+Series = Mapping[int, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot."""
+
+    title: str
+    series: Mapping[str, Series]  # by name
+    along: str = "epoch"
+    of: str = "accuracy on the test set, %"
+    from_zero: bool = False
+
+
+def curve(line: Line) -> Series:
+    """A row's accuracies by epoch."""
+    return dict(enumerate(zip(*(run.curve for run in line.runs), strict=True), 1))
+
+
+def accuracy_by_epoch(inputs: Inputs, study: str, title: str, label: str = "", panel: str = "") -> Drawing:
+    """The accuracy by epoch of a study's rows.
+
+    Args:
+        title: names the source's figure.
+        label: of the rows that are drawn; all if none is given.
+        panel: the study's column with a plot a value, in which the rows differ in one other column.
+    """
+    rows = inputs.rows(study, label)
+    panels: dict[str, dict[str, Series]] = {}
+    for line in rows.lines:
+        name, *columns = zip(rows.columns, line.row.labels, strict=True)
+        texts = {column: f"{column}: {text}" for column, text in columns}
+        series = panels.setdefault(texts.pop(panel, ""), {})
+        short = ", ".join(texts.values()) if panel else name[1].removesuffix(label).strip()
+        series[name[1] if short in series else short] = curve(line)
+    shown = [Panel(head, series) for head, series in panels.items()]
+    return drawing(title, shown, rows.training, rows.missing)
+
+
+def drawing(title: str, panels: Sequence[Panel], training: str, missing: Sequence[str]) -> Drawing:
+    """Plots beside each other, at most three in a row, with a legend below, of all or of each.
+
+    Plots of the same quantity have the same axis; without series there is none.
+    """
+    panels = [panel for panel in panels if panel.series]
+    columns, rows = min(3, len(panels)), -(-len(panels) // 3)
+    width = 6.0 if columns == 1 else 3.2 * columns
+    shared = len({(*panel.series,) for panel in panels}) == 1
+
+    def plot() -> Figure:
+        figure = Figure(figsize=(width, 1.2 + 2.8 * rows), layout="constrained")
+        figure.suptitle("\n".join([title, *textwrap.wrap(_caption(panels, training), int(14 * width))]), fontsize=10)
+        for at, panel in enumerate(panels, 1):
+            axis = figure.add_subplot(rows, columns, at)
+            _draw(axis, panel)
+            axis.set_ylim(_limits([other for other in panels if other.of == panel.of]))
+            if not shared and len(panel.series) > 1:
+                axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
+        if shared:
+            handles, names = figure.axes[0].get_legend_handles_labels()
+            figure.legend(
+                handles, names, ncols=min(columns + 1, len(names)), loc="outside lower center", handlelength=4
+            )
+        return figure
+
+    return Drawing(plotted(plot), missing)
+
+
+def _caption(panels: Sequence[Panel], training: str) -> str:
+    """What lines and bands are, and how the networks were trained."""
+    seeds = [len(values) for panel in panels for series in panel.series.values() for values in series.values()]
+    least, most = min(seeds), max(seeds)
+    count = f"{least} to {most}" if least < most else str(most)
+    return f"{f'mean ± standard deviation over {count} runs' if most > 1 else 'one run each'}; {training}"
+
+
+def _draw(axis: Axes, panel: Panel) -> None:
+    """The series of a panel, in the order of STYLES."""
+    axis.set(title=panel.title, xlabel=panel.along, ylabel=textwrap.fill(panel.of, 28))
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for index, ((name, series), style) in enumerate(zip(panel.series.items(), STYLES, strict=False)):
+        mean = np.array([np.mean(values) for values in series.values()])
+        sd = np.array([np.std(values, ddof=1) if len(values) > 1 else 0.0 for values in series.values()])
+        step = max(1, len(series) // 8)
+        axis.plot([*series], mean, label=name, markevery=(index * step // 5, step), **style.curve)
+        if sd.any():
+            axis.fill_between([*series], mean - sd, mean + sd, color=style.color, alpha=0.15, linewidth=0)
+
+
+def _limits(panels: Sequence[Panel]) -> tuple[float, float]:
+    """The ends of the y axis of plots; of a long training its first quarter and single epochs may lie below."""
+    shown, lows = list[float](), list[float]()
+    for series in (series for panel in panels for series in panel.series.values()):
+        first = len(series) // 4 if len(series) >= LONG else 0
+        late = [value for values in [*series.values()][first:] for value in values]
+        lows.append(float(np.quantile(late, 0.02)) if first else min(late))
+        shown += late
+    low, high = min(lows), max(shown)
+    edge = 0.05 * (high - low) + 0.1
+    return (0.0, high + edge) if panels[0].from_zero else (low - edge, high + edge)

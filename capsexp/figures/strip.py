@@ -1,0 +1,257 @@
+"""The strip plot: published beside measured, a row a network, a panel a data set; for wide and for narrow screens."""
+
+import math
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from statistics import mean
+
+from capsexp.figures.inputs import Inputs
+from capsexp.figures.style import Drawing, Theme
+from capsexp.study.identity import title as title_of
+from capsexp.tables.texts import decimal
+
+WIDE, NARROW, GAP = 830, 360, 28  # px: of the picture, and between its panels
+NUMBER, NOTE = 64, 240  # px, columns of numbers and of notes
+FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
+
+#: The legend of a strip plot of seeds.
+SEEDS = {"published": "published", "dot": "one seed", "mean": "mean of the seeds"}
+
+
+@dataclass(frozen=True)
+class StripRow:
+    """One row; without values only what is published is drawn."""
+
+    label: str
+    published: float | None
+    values: Sequence[float] = ()  # a dot each
+    interval: tuple[float, float] | None = None  # of the measured number
+    measured: float | None = None  # None: the mean of the values
+    decided: bool = False  # then it is bold
+    hollow: bool = False  # no test of the published number
+    note: str = ""  # at the right
+
+    @property
+    def center(self) -> float | None:
+        """The measured number."""
+        return mean(self.values) if self.measured is None and self.values else self.measured
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A strip plot of numbers or, with `limits`, of differences: with signs, intervals, and a line at 0.
+
+    Args:
+        panels: by title; an empty one for a single panel.
+        axis: what is drawn, with its unit.
+        legend: by kind of mark (published, dot, mean; of differences decided, open, hollow) what it means.
+        limits: of the axis; None: of each panel's values. What lies beyond is an arrow at the edge.
+        digits: of the numbers, behind the point.
+        notes: the head of the rows' notes; such panels stand below each other.
+        remark: sentences below the axis.
+    """
+
+    panels: Mapping[str, Sequence[StripRow]]
+    axis: str
+    legend: Mapping[str, str] = field(default_factory=lambda: SEEDS)
+    limits: tuple[float, float] | None = None
+    digits: int = 2
+    notes: str = ""
+    remark: str = ""
+
+    def drawing(self, missing: Sequence[str] = ()) -> Drawing:
+        """The picture in two themes and two widths."""
+        return Drawing(lambda theme, narrow: _Picture(self, theme, narrow).svg(), missing, narrow=True)
+
+
+def of_study(inputs: Inputs, study: str) -> Drawing:
+    """The best accuracies of a study's rows beside what is printed, a panel a data set.
+
+    They are those of the first setting in which some rows have runs; raises UndrawnError where none has.
+    """
+    rows = inputs.rows(study)
+    trained = {line.row.data for line in rows.lines}
+    panels: dict[str, list[StripRow]] = {}
+    for line in rows.block.lines:
+        if line.row.data in trained:
+            cell, name, printed = line.cell("accuracy"), title_of(line.row.data), line.row.printed.get("accuracy")
+            label = line.row.name.removesuffix(name).strip() or line.row.name
+            row = StripRow(label, printed.value if printed else None, cell.values if cell else ())
+            panels.setdefault(name, []).append(row)
+    return Strip(panels, f"Best test accuracy over the epochs, %; {rows.training}.").drawing(rows.missing)
+
+
+def limits_of(rows: Sequence[StripRow]) -> tuple[float, float]:
+    """The ends of an axis; it begins above values so low that the others could not be told apart."""
+    known = sorted(value for row in rows for value in (row.published, *row.values) if value is not None) or [0.0]
+    while len(known) > 2 and 0 < known[-1] - known[1] < (known[-1] - known[0]) / 4:
+        del known[0]
+    edge = 0.06 * (known[-1] - known[0]) or 0.05
+    return known[0] - edge, known[-1] + edge
+
+
+def ticks(low: float, high: float, most: int = 5) -> list[float]:
+    """Round numbers within an axis, in steps of 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10((high - low) / most))
+    step = next(factor * power for factor in (1, 2, 5, 10) if (high - low) / (factor * power) <= most)
+    return [round(number * step, 10) for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+class _Picture:
+    """One file, in px from the upper left corner; `y` is where the next part begins."""
+
+    def __init__(self, strip: Strip, theme: Theme, narrow: bool) -> None:
+        self.strip, self.theme, self.narrow = strip, theme, narrow
+        self.width, self.y, self.parts = NARROW if narrow else WIDE, 0.0, list[str]()
+        self._legend()
+        columns = 1 if narrow or strip.notes or len(strip.panels) == 1 else 2
+        wide, panels = (self.width - GAP * (columns - 1)) / columns, [*strip.panels.items()]
+        for first in range(0, len(panels), columns):
+            top, ends = self.y, list[float]()
+            for at, (title, rows) in enumerate(panels[first : first + columns]):
+                self.y = top
+                self._panel(title, rows, at * (wide + GAP), wide)
+                ends.append(self.y)
+            self.y = max(ends) + 20
+        for text in (strip.axis, strip.remark):
+            for line in textwrap.wrap(text, 56 if narrow else 130):
+                self.text(0, self.y, line, theme.soft, 12)
+                self.y += 16
+
+    def svg(self) -> bytes:
+        """The file."""
+        size = f'width="{self.width}" height="{self.y:.0f}" viewBox="0 0 {self.width} {self.y:.0f}"'
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="{FONT}">'
+        return "\n".join([head, *self.parts, "</svg>\n"]).encode()
+
+    def add(self, name: str, content: str = "", /, **attributes: object) -> None:
+        """Adds an element; px with one digit behind the point."""
+        values = {key: f"{value:.1f}" if isinstance(value, float) else value for key, value in attributes.items()}
+        text = "".join(f' {key.replace("_", "-")}="{value}"' for key, value in values.items() if value != "")
+        self.parts.append(f"<{name}{text}>{escape(content, quote=False)}</{name}>")
+
+    def text(
+        self, x: float, y: float, text: str, colour: str, size: int = 13, align: str = "", bold: bool = False
+    ) -> None:
+        """A text with its base line at y; align: middle or end of the text is at x, else its beginning."""
+        weight = "bold" if bold else ""
+        self.add("text", text, x=x, y=y, fill=colour, font_size=size, text_anchor=align, font_weight=weight)
+
+    def line(self, x: float, y: float, right: float, bottom: float, colour: str, width: float) -> None:
+        """A straight line."""
+        self.add("line", x1=x, y1=y, x2=right, y2=bottom, stroke=colour, stroke_width=width)
+
+    def _legend(self) -> None:
+        """What the marks mean, that of numbers beyond an axis only where there are any."""
+        x, self.y, legend = 0.0, 16.0, dict(self.strip.legend)
+        for rows in self.strip.panels.values():
+            low, high = self.strip.limits or limits_of(rows)
+            known = [value for row in rows for value in (row.published, *row.values) if value is not None]
+            if any(not low <= value <= high for value in known):
+                legend["beyond"] = "beyond the axis"
+        for kind, meaning in legend.items():
+            wide = 38 + (7.6 if kind == "decided" else 6.6) * len(meaning)
+            if x and x + wide > self.width:
+                x, self.y = 0.0, self.y + 20
+            self._mark(kind, x + 9, self.y - 4, (x, x + 18))
+            bold = kind == "decided"
+            self.text(x + 24, self.y, meaning, self.theme.ink if bold else self.theme.soft, 12, bold=bold)
+            x += wide
+        self.y += 30
+
+    def _mark(self, kind: str, x: float, y: float, interval: tuple[float, float] | None = None) -> None:
+        """A mark of the legend's kinds."""
+        soft, ink = self.theme.soft, self.theme.ink
+        if kind == "published":
+            self.line(x, y - 11, x, y + 11, self.theme.published, 6)
+        elif kind == "mean":
+            self.line(x, y - 9, x, y + 9, ink, 2)
+        elif kind == "beyond":
+            self._beyond(x - 4, y, -1, soft)
+        elif kind == "dot":
+            self.add("circle", cx=x, cy=y, r=2.5 if self.strip.limits else 4.5, fill=soft, opacity="0.7")
+        else:
+            colour = ink if kind == "decided" else soft
+            if interval:
+                self.line(interval[0], y, interval[1], y, colour, 3 if kind == "decided" else 1.5)
+            fill = self.theme.paper if kind == "hollow" else colour
+            self.add("circle", cx=x, cy=y, r=5, stroke=colour, stroke_width=2, fill=fill)
+
+    def _panel(self, title: str, rows: Sequence[StripRow], left: float, wide: float) -> None:
+        """A panel: title and heads of the columns, rows, axis."""
+        strip, theme, narrow = self.strip, self.theme, self.narrow
+        right = left + wide - (NOTE if strip.notes and not narrow else 0)  # of the numbers
+        longest = max(len(row.label) for panel in strip.panels.values() for row in panel)
+        labels = wide - 2 * NUMBER if narrow else min(wide / 3, 14 + 7.2 * longest)
+        self.ends = (left + 8, right - 8) if narrow else (left + labels + 8, right - 2 * NUMBER - 10)
+        self.limits = strip.limits or limits_of(rows)
+        lines = textwrap.wrap(title, 45 if narrow else int(wide / 8))
+        for line in lines:
+            self.text(left, self.y, line, theme.ink, 14)
+            self.y += 18
+        self.y -= 18 if lines and not (narrow or strip.notes) else 0
+        self.text(right - NUMBER, self.y, "published", theme.published, 11, "end")
+        self.text(right, self.y, "measured", theme.ink, 11, "end")
+        if strip.notes and not narrow:
+            self.text(right + 16, self.y, strip.notes, theme.soft, 11)
+        self.y += 8
+        shown = ticks(*self.limits, max(4, min(5, int((self.ends[1] - self.ends[0]) / 32))))
+        for row in rows:
+            self._row(row, left, right, textwrap.wrap(row.label, int(labels / 7.2)) or [""], shown)
+        for tick in shown:
+            text = decimal(tick, 0, signed=True) if strip.limits else f"{tick:.10g}"
+            self.text(self.x(tick), self.y + 15, text, theme.soft, 12, "middle")
+        self.y += 24
+
+    def x(self, value: float) -> float:
+        """The x of a number, within the ends of the axis."""
+        (low, high), (left, right) = self.limits, self.ends
+        return left + max(0.0, min(1.0, (value - low) / (high - low))) * (right - left)
+
+    def _row(self, row: StripRow, left: float, right: float, label: Sequence[str], shown: Sequence[float]) -> None:
+        """Label and numbers; marks in the middle of the axis, on a narrow screen below them; the note."""
+        strip, theme, extra = self.strip, self.theme, 14 * (len(label) - 1)
+        if self.narrow:
+            base, y, height = self.y + 15, self.y + 32 + extra, 52 + extra + 14 * bool(strip.notes)
+            ends = y - 15, y + 17
+        else:
+            height = 34 + extra
+            y, ends = self.y + height / 2, (self.y, self.y + height)
+            base = y + 4
+        self.y += height
+        for tick in shown:
+            colour = theme.soft if strip.limits and not tick else theme.rule
+            self.line(self.x(tick), ends[0], self.x(tick), ends[1], colour, 1)
+        kind = "decided" if row.decided else "hollow" if row.hollow else "open" if strip.limits else "mean"
+        ink, bold = theme.soft if kind in ("hollow", "open") else theme.ink, row.decided
+        for at, line in enumerate(label):
+            self.text(left, base + 14 * at - (0 if self.narrow else extra / 2), line, ink, bold=bold)
+        signed = strip.limits is not None
+        if row.published is not None:
+            number = decimal(row.published, strip.digits, signed)
+            self.text(right - NUMBER, base, number, theme.published, align="end")
+            self._placed(row.published, y, theme.published, lambda x: self._mark("published", x, y))
+        for value in row.values:
+            self._placed(value, y + 13 if signed else y, theme.soft, lambda x: self._mark("dot", x, y + 13 * signed))
+        if row.center is not None:
+            self.text(right, base, decimal(row.center, strip.digits, signed), ink, align="end", bold=bold)
+            around = (self.x(row.interval[0]), self.x(row.interval[1])) if row.interval else None
+            if signed or self.limits[0] <= row.center:
+                self._placed(row.center, y, ink, lambda x: self._mark(kind, x, y, around))
+        if strip.notes:
+            place = (left, y + 28) if self.narrow else (right + 16, base)
+            self.text(*place, row.note, theme.soft, 11)
+
+    def _placed(self, value: float, y: float, colour: str, mark: Callable[[float], None]) -> None:
+        """The mark at its place, or a triangle at the edge of the axis that it lies beyond."""
+        x, (low, high) = self.x(value), self.limits
+        if low <= value <= high:
+            mark(x)
+        else:
+            self._beyond(x, y, -1 if value < low else 1, colour)
+
+    def _beyond(self, x: float, y: float, side: int, colour: str) -> None:
+        """A triangle outside of x, to the left (−1) or to the right (1)."""
+        self.add("path", d=f"M{x + 8 * side:.1f} {y:.1f}l{-9 * side} -5v10z", fill=colour)

@@ -1,1 +1,0 @@
-"""One HTML page about everything that was run."""

@@ -1,0 +1,159 @@
+"""Lines and bands have the records' numbers, of one setting; missing runs are named with a command."""
+
+from pathlib import Path
+
+import pytest
+from drawing import inputs, plot, seeds, words
+from made import run
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from capsexp.figures import catalogue
+from capsexp.figures.inputs import Inputs, UndrawnError
+from capsexp.figures.lines import Panel, drawing
+from capsexp.figures.style import STYLES
+from capsexp.study import studies
+
+SHORT = "budget.epochs=2"
+
+
+def legend(figure: Figure) -> list[str]:
+    """The names in the legend of all plots."""
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def curve(axis: Axes, name: str) -> tuple[list[float], list[float]]:
+    """x and y of a line."""
+    (line,) = (line for line in axis.lines if line.get_label() == name)
+    return [float(x) for x in line.get_xdata()], [float(y) for y in line.get_ydata()]
+
+
+def by_title(name: str, made: Inputs) -> dict[str, Axes]:
+    """The plots of a figure."""
+    return {axis.get_title(): axis for axis in plot(name, made).axes}
+
+
+def caption(figure: Figure) -> str:
+    """The lines below the title."""
+    return " ".join(figure.get_suptitle().splitlines()[1:])
+
+
+def test_a_curve_is_the_mean_over_seeds_and_its_band_the_standard_deviation(tmp_path: Path) -> None:
+    found = seeds("huang_table2", "CapsNet SVHN", [[10, 20], [20, 60]], SHORT)
+    figure = plot("huang_fig13", inputs(tmp_path, *found))
+    (axis,) = figure.axes
+    assert curve(axis, "CapsNet") == ([1.0, 2.0], [15.0, 40.0])
+    (band,) = axis.collections
+    corners = band.get_paths()[0].vertices[:, 1]
+    assert (corners.min(), corners.max()) == pytest.approx((15 - 50**0.5, 40 + 800**0.5))
+    assert caption(figure) == "mean ± standard deviation over 2 runs; 2 of 100 epochs, bf16"
+
+
+def test_one_run_has_no_band(tmp_path: Path) -> None:
+    figure = plot("huang_fig13", inputs(tmp_path, *seeds("huang_table2", "DA-CapsNet SVHN", [[10.0, 20.0]])))
+    assert legend(figure) == ["DA-CapsNet"]
+    assert not figure.axes[0].collections
+    assert caption(figure).startswith("one run each; ")
+
+
+def test_a_figure_has_one_setting_and_one_protocol_that_of_most_rows(tmp_path: Path) -> None:
+    base = words("huang_table2", "CapsNet SVHN")
+    found = [
+        *seeds("huang_table2", "CapsNet SVHN", [[30.0, 40.0], [32.0, 42.0]], SHORT),
+        *seeds("huang_table2", "DA-CapsNet SVHN", [[50.0, 60.0]], SHORT),
+        *seeds("huang_table2", "CapsNet+Conv SVHN", [[10.0] * 100]),
+        run(f"{base} {SHORT} protocol=heldout", 0, [90.0, 90.0], tested=95.0),
+        run(f"{base} {SHORT}", 2, [0.0, 0.0], failed=True),
+    ]
+    made = inputs(tmp_path, *found, typed=["paths.results=here"])
+    figure = plot("huang_fig13", made)
+    assert legend(figure) == ["CapsNet", "DA-CapsNet"]
+    assert curve(figure.axes[0], "CapsNet")[1] == [31.0, 41.0]
+    (line,) = catalogue.drawing("huang_fig13", made).missing
+    assert line == (
+        "no finished runs of CapsNet+Conv SVHN, CapsNet+Caps SVHN in this setting (2 of 100 epochs, bf16): "
+        "capsexp reproduce huang_table2 paths.results=here"
+    )
+
+
+def test_of_a_long_training_the_beginning_and_single_epochs_may_lie_below(tmp_path: Path) -> None:
+    jumped = [1.0] * 25 + [80.0] * 74 + [20.0]
+    (axis,) = plot("huang_fig13", inputs(tmp_path, *seeds("huang_table2", "CapsNet SVHN", [jumped]))).axes
+    assert axis.get_ylim()[0] > 75
+    short = seeds("huang_table2", "CapsNet SVHN", [[1, 80]], SHORT)
+    (axis,) = plot("huang_fig13", inputs(tmp_path / "b", *short)).axes
+    assert axis.get_ylim()[0] < 1
+
+
+def test_a_plot_a_value_of_a_column_has_the_other_column_as_names_and_the_same_axis(tmp_path: Path) -> None:
+    found = [
+        *seeds("jiao_table2", "CapsNet1", [[98.0, 99.0]], SHORT),
+        *seeds("jiao_table2", "CapsNet1_CBAM", [[97.0, 99.2]], SHORT),
+        *seeds("jiao_table2", "CapsNet2", [[90.0, 99.1]], SHORT),
+        *seeds("jiao_table2", "CapsNet2_CBAM", [[91.0, 99.3]], SHORT),
+    ]
+    figure = plot("jiao_table2", inputs(tmp_path, *found))
+    one, two = figure.axes
+    assert (one.get_title(), two.get_title()) == ("iterations: 1", "iterations: 2")
+    assert legend(figure) == ["CBAM: no", "CBAM: yes"]
+    assert curve(two, "CBAM: yes")[1] == [91.0, 99.3]
+    assert one.get_ylim() == two.get_ylim()
+
+
+def test_numbers_by_iterations_have_the_same_drawing(tmp_path: Path) -> None:
+    found = [
+        *seeds("tsai_fig4", "Inverted 1", [[50.0, 60.0], [50.0, 62.0]], SHORT),
+        *seeds("tsai_fig4", "Inverted 3", [[70.0, 60.0]], SHORT, peak_memory_mb={"device": None, "host": 2000.0}),
+        *seeds("tsai_fig4_ablation", "A 5", [[10.0, 10.0]], SHORT),
+    ]
+    plots = by_title("tsai_fig4", inputs(tmp_path, *found))
+    assert [*plots] == ["inverted routing", "accuracy", "memory of inverted routing", "time of inverted routing"]
+    assert curve(plots["inverted routing"], "3 it.") == ([1.0, 2.0], [70.0, 60.0])
+    accuracy = plots["accuracy"]
+    assert curve(accuracy, "inverted routing") == ([1.0, 3.0], [61.0, 70.0])
+    assert curve(accuracy, "A, no LayerNorm") == ([5.0], [10.0])
+    names = accuracy.get_legend()
+    assert names is not None
+    assert "inverted routing" in [text.get_text() for text in names.get_texts()]
+
+
+@pytest.mark.parametrize(("device", "label"), [(1000.0, "of the device"), (None, "of the process, no GPU")])
+def test_memory_is_the_devices_or_on_a_cpu_the_processes(tmp_path: Path, device: float | None, label: str) -> None:
+    found = seeds("tsai_fig4_cost", "Inverted 3", [[50.0]], peak_memory_mb={"device": device, "host": 2000.0})
+    plots = by_title("tsai_fig4", inputs(tmp_path, *found))
+    memory, time = (plots[f"{what} of inverted routing"] for what in ("memory", "time"))
+    assert label in memory.get_ylabel().replace("\n", " ")
+    assert memory.get_ylim()[0] == 0
+    assert curve(memory, "memory of inverted routing") == ([3.0], [device or 2000.0])
+    assert curve(time, "time of inverted routing") == ([3.0], [128.0])  # 10 s for 10,000 images, of 128
+
+
+def test_series_differ_in_more_than_colour() -> None:
+    for part in ("color", "marker", "line"):
+        assert len({str(getattr(style, part)) for style in STYLES}) == len(STYLES)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_each_theme_has_its_own_colours_on_no_background(theme: str) -> None:
+    files = drawing("A title", [Panel("", {"one": {1: [1.0], 2: [2.0]}})], "all 2 epochs", ()).files()
+    assert [*files] == ["_light.svg", "_dark.svg"]
+    svg = files[f"_{theme}.svg"].decode().lower()
+    ink, other = {"light": ("#1c1d20", "#e8e7e3"), "dark": ("#e8e7e3", "#1c1d20")}[theme]
+    assert ink in svg
+    assert other not in svg
+    assert ">A title</text>".lower() in svg
+    assert "fill: #ffffff" not in svg.partition('id="axes_1"')[0]
+
+
+@pytest.mark.parametrize("name", catalogue.FIGURES)
+def test_without_runs_a_figure_names_a_command_that_makes_them(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UndrawnError) as raised:
+        catalogue.drawing(name, inputs(tmp_path))
+    commands = [str(line).rpartition(": capsexp reproduce ")[2] for line in raised.value.args]
+    assert name == "answer" or commands
+    assert name == "answer" or {*commands} <= {*studies.names()}
+
+
+def test_the_figures_that_studies_name_are_in_the_catalogue() -> None:
+    named = {figure for name in studies.names() for figure in studies.load(name).figures}
+    assert named < catalogue.FIGURES.keys()

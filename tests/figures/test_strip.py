@@ -1,0 +1,112 @@
+"""The strip plot: marks at their places, numbers beside them, nothing that overlaps or is cut off."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from capsexp.figures.strip import NARROW, SEEDS, WIDE, Strip, StripRow, limits_of, ticks
+from capsexp.figures.style import THEMES
+
+ROWS = [StripRow("CNN", None, [82.0, 82.5]), StripRow("CapsNet & <co>", 82.95, [83.0, 84.0]), StripRow("DA", 85.0)]
+NAME = re.compile(r"\{.*\}")
+
+Attributes = dict[str, str]
+
+
+def drawn(strip: Strip, suffix: str = "_light.svg") -> tuple[list[tuple[str, Attributes]], list[Attributes]]:
+    """The texts and the other elements of a file."""
+    elements = [*ElementTree.fromstring(strip.drawing().files()[suffix])]
+    named = [(NAME.sub("", element.tag), element) for element in elements]
+    texts = [("".join(element.itertext()), element.attrib) for name, element in named if name == "text"]
+    return texts, [{"name": name, **element.attrib} for name, element in named if name != "text"]
+
+
+def published(marks: list[Attributes], theme: str = "light") -> list[float]:
+    """Where the ticks of published numbers are, without that of the legend."""
+    return [float(mark["x1"]) for mark in marks if mark.get("stroke") == THEMES[theme].published][1:]
+
+
+def test_a_row_has_a_tick_a_dot_a_seed_and_their_mean_with_both_numbers() -> None:
+    texts, marks = drawn(Strip({"": ROWS}, "accuracy, %"))
+    shown = [text for text, _ in texts]
+    assert [text for text in shown if text in ("82.25", "82.95", "83.50", "85.00")] == [
+        "82.25",
+        "82.95",
+        "83.50",
+        "85.00",
+    ]
+    assert {"CNN", "CapsNet & <co>", "DA", "accuracy, %", "published", "measured", *SEEDS.values()} <= {*shown}
+    (first, last), (low, high) = published(marks), limits_of(ROWS)
+    scale = (last - first) / (85.0 - 82.95)
+    dots = [float(mark["cx"]) for mark in marks if mark["name"] == "circle"][1:]
+    assert [82.95 + (x - first) / scale for x in dots] == pytest.approx([82.0, 82.5, 83.0, 84.0], abs=0.01)
+    means = [float(mark["x1"]) for mark in marks if mark.get("stroke") == THEMES["light"].ink][1:]
+    assert [82.95 + (x - first) / scale for x in means] == pytest.approx([82.25, 83.5], abs=0.01)
+    assert (low, high) == pytest.approx((82 - 0.18, 85 + 0.18))
+
+
+def test_two_panels_stand_beside_each_other_and_on_a_narrow_screen_below() -> None:
+    strip = Strip({"CIFAR-10": ROWS, "SVHN": ROWS, "MNIST": ROWS}, "accuracy, %")
+    for suffix, beside, width in (("_light.svg", True, WIDE), ("_narrow_light.svg", False, NARROW)):
+        texts, _ = drawn(strip, suffix)
+        places = {text: (float(at["x"]), float(at["y"])) for text, at in texts}
+        assert (places["CIFAR-10"][1] == places["SVHN"][1]) == beside
+        assert places["MNIST"][1] > places["SVHN"][1]
+        root = ElementTree.fromstring(strip.drawing().files()[suffix])
+        assert root.attrib["width"] == str(width)
+        assert all(float(at["y"]) < float(root.attrib["height"]) for _, at in texts)
+
+
+def test_a_seed_far_below_is_an_arrow_and_the_others_can_be_told_apart() -> None:
+    rows = [StripRow("A", 99.7, [17.95, 97.0]), StripRow("B", 99.6, [97.2, 97.4])]
+    assert limits_of(rows)[0] > 96
+    texts, marks = drawn(Strip({"": rows}, "accuracy, %"))
+    assert sum(mark["name"] == "path" for mark in marks) == 2  # in the legend, too
+    assert "beyond the axis" in [text for text, _ in texts]
+    assert "57.48" in [text for text, _ in texts]
+    assert sum(mark.get("stroke") == THEMES["light"].ink for mark in marks) == 2  # the legend's mean, and B's
+    assert limits_of([StripRow("A", 91.0, [80.0, 80.1])])[0] < 80  # two of three are no exception
+    assert limits_of([StripRow("A", None)])[0] < limits_of([StripRow("A", None)])[1]
+
+
+def test_differences_have_signs_intervals_and_dots_below() -> None:
+    rows = [
+        StripRow("A", 2.5, [1.0, 2.0], (0.5, 2.5), 1.5, decided=True, note="100 ep"),
+        StripRow("B", -0.5, [-9.0], (-20.0, 9.0), -0.0, hollow=True, note="2 ep"),
+        StripRow("C", 1.0, (), (-1.0, 1.0), 0.25),
+    ]
+    legend = {"published": "p", "decided": "d", "open": "o", "hollow": "h", "dot": "one pair"}
+    strip = Strip({"long": rows[::2], "short": rows[1:2]}, "points", legend, (-5, 5), notes="trained", remark="R.")
+    for suffix in ("_dark.svg", "_narrow_dark.svg"):
+        texts, marks = drawn(strip, suffix)
+        bold = [text for text, at in texts if at.get("font-weight") == "bold"]
+        assert bold == ["d", "A", "+1.50"]  # decided, and nothing else
+        assert {"+2.50", "−0.50", "0.00", "100 ep", "2 ep", "R.", "−4", "+4"} <= {text for text, _ in texts}
+        circles = [mark for mark in marks if mark["name"] == "circle" and mark["r"] == "5"]
+        assert [mark["fill"] == THEMES["dark"].paper for mark in circles] == [False, False, True, False, False, True]
+        assert sum(mark["name"] == "path" for mark in marks) == 2  # in the legend, and the pair at −9
+        assert all(0 <= float(mark["x1"]) <= WIDE for mark in marks if mark["name"] == "line")
+
+
+@pytest.mark.parametrize("suffix", ["_light.svg", "_narrow_light.svg"])
+def test_texts_can_be_read_and_do_not_overlap(suffix: str) -> None:
+    rows = [StripRow("A very long name of a network, with attention", 99.1, [98.0, 98.5]), *ROWS]
+    texts, _ = drawn(Strip({"CIFAR-10": rows, "SVHN": rows}, "accuracy, %"), suffix)
+    assert all(int(at["font-size"]) >= 11 for _, at in texts)
+    boxes = []
+    for text, at in texts:
+        size, x, wide = int(at["font-size"]), float(at["x"]), 0.56 * int(at["font-size"]) * len(text)
+        left = x - {"end": wide, "middle": wide / 2}.get(at.get("text-anchor", ""), 0.0)
+        boxes.append((text, left, left + wide, float(at["y"]) - 0.8 * size, float(at["y"])))
+    for at, (text, left, right, top, bottom) in enumerate(boxes):
+        for other, begin, end, above, below in boxes[at + 1 :]:
+            assert right <= begin or end <= left or bottom <= above or below <= top, (text, other)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(82.1, 85.9, [83, 84, 85]), (-5, 5, [-4, -2, 0, 2, 4]), (92.4, 94.1, [92.5, 93, 93.5, 94]), (0, 1000, None)],
+)
+def test_ticks_are_round(low: float, high: float, expected: list[float] | None) -> None:
+    assert ticks(low, high) == (expected or [0, 200, 400, 600, 800, 1000])

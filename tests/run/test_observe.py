@@ -1,0 +1,285 @@
+"""What is observed is true to the forward pass: the class capsules can be recomputed from it."""
+
+import math
+from functools import cache
+
+import pytest
+import torch
+from support import composed_config
+from torch import Tensor, nn
+
+from capsexp.config.schema import Config
+from capsexp.nn.attention import CBAM, CapsAttention
+from capsexp.nn.capsules import CapsuleLayer, ConvCapsules
+from capsexp.nn.routing import Capsules
+from capsexp.nn.squash import squash
+from capsexp.routing import fast
+from capsexp.routing.dynamic import DynamicRouting
+from capsexp.routing.em import fitted
+from capsexp.routing.fast.layers import FastLayer
+from capsexp.run.build import build
+from capsexp.run.observe import ObservedLayer, Window, entropy, observe
+
+#: Every procedure; linear and convolutional layers; vectors and matrices; a hidden layer without positions. A command
+#: line, and the iterations of each layer, from the lowest.
+NETWORKS = {
+    "capsnet": ("model=capsnet data=mnist_sample attention=cbam", [3]),
+    "capsnet, em": ("model=capsnet data=mnist_sample routing=em attention=dual", [2]),
+    "da_capsnet": ("model=da_capsnet data=cifar10 attention=dual", [3]),
+    "em_capsnet": ("model=em_capsnet data=cifar10 routing.iterations=3", [3, 3, 3]),
+    "inverted_capsnet": ("model=inverted_capsnet data=cifar10 routing.iterations=3", [1, 2, 3]),
+    "inverted_capsnet, sequential": ("model=inverted_capsnet data=cifar10 routing.order=sequential", [2, 2, 2]),
+    "inverted_capsnet, activations": ("model=inverted_capsnet data=cifar10 routing.activations=true", [1, 1, 2]),
+    "inverted_capsnet, cifar100": ("model=inverted_capsnet_cifar100 data=cifar100", [1, 1, 1, 2]),
+    "capsnet*": ("model=inverted_capsnet data=cifar10 routing=dynamic model.structure=vector", [3, 3, 3]),
+}
+
+
+@cache
+def configured(words: str) -> Config:
+    """A small network's configuration."""
+    return composed_config(*words.split(), "model.width=0.1")
+
+
+def made(words: str) -> tuple[nn.Module, Tensor]:
+    """A small network with strong votes, so that its coefficients differ, and two images for it."""
+    torch.manual_seed(0)
+    config = configured(words)
+    network = build(config).network.eval()
+    with torch.no_grad():
+        for layer in network.modules():
+            if isinstance(layer, CapsuleLayer):
+                layer.matrices.weight *= 300 if layer.routing.presence == "length" else 3
+    return network, torch.rand(2, config.data.channels, config.data.size, config.data.size)
+
+
+def with_reference(network: nn.Module, pixels: Tensor) -> Tensor:
+    """The scores of the reference routing."""
+    fast.disable(network)
+    with torch.no_grad():
+        return network(pixels).scores
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_coefficients_are_distributions_over_the_parents_one_an_iteration(name: str) -> None:
+    words, iterations = NETWORKS[name]
+    network, pixels = made(words)
+    observed = observe(network, pixels)
+    assert [len(layer.coefficients) for layer in observed.layers] == iterations
+    for layer in observed.layers:
+        for coefficients in layer.coefficients:
+            torch.testing.assert_close(coefficients.sum(dim=-1), torch.ones(coefficients.shape[:-1]))
+        parents = layer.coefficients[0].shape[-1]
+        assert entropy(layer.coefficients[0]) == pytest.approx(math.log(parents), abs=1e-5)
+        if len(layer.coefficients) > 1:
+            assert entropy(layer.coefficients[-1]) < math.log(parents) - 1e-3
+        assert layer.presence.shape == layer.lengths.shape == layer.poses.shape[:-1]
+    torch.testing.assert_close(observed.prediction.scores, with_reference(network, pixels))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_coefficients_to_all_classes_sum_to_1_for_every_child_in_a_window(name: str) -> None:
+    network, pixels = made(NETWORKS[name][0])
+    observed = observe(network, pixels)
+    classes = observed.prediction.scores.shape[1]
+    coefficients = [observed.coefficients_to(torch.full((2,), label)) for label in range(classes)]
+    for layer, to_classes in zip(observed.layers, zip(*coefficients, strict=True), strict=True):
+        total = torch.stack(to_classes).sum(dim=0)
+        left_out = 1 if layer.poses.shape[1] == 16 else 0  # the last of 16, by a 3×3 kernel with stride 2
+        size = layer.poses.shape[1] - left_out
+        torch.testing.assert_close(total[:, :size, :size], torch.ones_like(total[:, :size, :size]))
+        assert float(total.sum()) == pytest.approx(2 * size**2 * total.shape[-1], rel=1e-5)
+
+
+def test_capsnets_classes_from_its_coefficients() -> None:
+    network, pixels = made("model=capsnet data=mnist_sample")
+    observed = observe(network, pixels)
+    (layer,) = observed.layers
+    matrices = network.classes.matrices.weight.view(3, 6, 6, 10, 16, 8)  # type, row, column
+    total = torch.einsum("bhwij,bhwic,ihwjdc->bjd", layer.coefficients[-1], layer.poses, matrices)
+    torch.testing.assert_close(squash(total), observed.prediction.poses)
+    torch.testing.assert_close(layer.presence, layer.lengths)
+    assert layer.window is None
+    assert float(layer.presence.max()) < 1
+
+
+def test_da_capsnets_classes_from_its_coefficients() -> None:
+    network, pixels = made("model=da_capsnet data=cifar10 attention=none")
+    observed = observe(network, pixels)
+    (layer,) = observed.layers
+    with torch.no_grad():
+        features = network.trunk(network.convolution(pixels).relu())
+    torch.testing.assert_close(layer.poses[:, :, :, 0], features.movedim(1, -1))
+    total = torch.einsum("bhwij,bhwic,ijdc->bjd", layer.coefficients[-1], layer.poses, network.classes.matrices.weight)
+    torch.testing.assert_close(squash(total, 0.5), observed.prediction.poses)
+
+
+def test_em_routings_classes_from_its_coefficients() -> None:
+    network, pixels = made("model=em_capsnet data=cifar10")
+    observed = observe(network, pixels)
+    layer = observed.layers[-1]
+    linear = network.capsules.layers[-1]
+    with torch.no_grad():
+        votes = linear.votes(Capsules(layer.poses, layer.presence)).poses
+    weights = (layer.coefficients[-1] * layer.presence[..., None]).flatten(1, 3)
+    torch.testing.assert_close(fitted(votes, weights).mean, observed.prediction.poses)
+
+
+def test_inverted_routings_classes_from_its_coefficients() -> None:
+    network, pixels = made(NETWORKS["inverted_capsnet"][0])
+    observed = observe(network, pixels)
+    layer, linear = observed.layers[-1], network.capsules.layers[-1]
+    with torch.no_grad():
+        votes = linear.votes(Capsules(layer.poses)).poses  # of the children as they were in the last iteration
+        total = torch.einsum("bij,bijd->bjd", layer.coefficients[-1].flatten(1, 3), votes)
+        torch.testing.assert_close(linear.routing.norm(total), observed.prediction.poses)
+
+
+def test_presence_of_squashed_poses_is_their_length() -> None:
+    for layer in observe(*made(NETWORKS["capsnet*"][0])).layers:
+        torch.testing.assert_close(layer.presence, layer.lengths)
+        assert 0 < float(layer.presence.mean()) < 1
+
+
+def test_a_convolutional_layers_parents_from_its_coefficients() -> None:
+    network, pixels = made("model=inverted_capsnet data=cifar10 routing.order=sequential model.structure=vector")
+    lower, upper, _ = observe(network, pixels).layers
+    assert lower.window == Window(3, 2)
+    assert lower.presence.min() == lower.presence.max() == 1
+    first = network.capsules.layers[0]
+    row, column = 5, 2
+    total = torch.zeros(2, 3, 16)
+    for place in range(9):
+        child = lower.poses[:, 2 * row + place // 3, 2 * column + place % 3]
+        matrices = first.matrices.weight[3 * place : 3 * place + 3]
+        coefficients = lower.coefficients[-1][:, row, column, 3 * place : 3 * place + 3]
+        total += torch.einsum("bij,bic,ijdc->bjd", coefficients, child, matrices)
+    torch.testing.assert_close(first.routing.norm(total), upper.poses[:, row, column], atol=1e-5, rtol=1e-4)
+
+
+def test_coefficients_of_overlapping_windows_are_averaged() -> None:
+    coefficients = torch.zeros(1, 2, 2, 4, 2)  # 2 × 2 positions of a 2 × 2 kernel on 3 × 3 children of one type
+    coefficients[..., 1] = 1
+    coefficients[0, 0, 0, :, 0], coefficients[0, 0, 0, :, 1] = 0.75, 0.25
+    layer = ObservedLayer("", [coefficients], torch.zeros(1, 3, 3, 1, 5), torch.ones(1, 3, 3, 1), Window(2, 1))
+    to_first = torch.tensor([1.0, 0.0]).expand(1, 2, 2, 2)
+    expected = torch.tensor([[0.75, 0.375, 0.0], [0.375, 0.1875, 0.0], [0.0, 0.0, 0.0]])
+    torch.testing.assert_close(layer.coefficients_to(to_first, 5)[0, :, :, 0], expected)
+
+
+def test_coefficients_of_windows_with_strides_and_types() -> None:
+    first, last = torch.rand(2, 2, 2, 3, 8, 4)  # iterations of 2 × 2 with stride 2 on 4 × 6 × 2 children
+    parents = torch.rand(2, 2, 3, 4)
+    layer = ObservedLayer("", [first, last], torch.zeros(2, 4, 6, 2, 5), torch.ones(2, 4, 6, 2), Window(2, 2))
+    found = layer.coefficients_to(parents)
+    assert torch.equal(found, layer.coefficients_to(parents, 1))
+    assert torch.equal(found, layer.coefficients_to(parents, 7))  # it does two iterations; its parents do more
+    assert not torch.allclose(found, layer.coefficients_to(parents, 0))
+    for row, column, kind in ((0, 0, 0), (1, 4, 1), (3, 3, 0), (2, 5, 1)):
+        child = (row % 2 * 2 + column % 2) * 2 + kind
+        above = (row // 2, column // 2)
+        expected = (last[:, above[0], above[1], child] * parents[:, above[0], above[1]]).sum(dim=-1)
+        torch.testing.assert_close(found[:, row, column, kind], expected)
+
+
+def test_entropy_of_known_distributions() -> None:
+    assert entropy(torch.full((3, 4, 10), 0.1)) == pytest.approx(math.log(10))
+    assert entropy(torch.eye(7)) == 0
+    mixed = torch.tensor([[1.0, 0.0], [0.5, 0.5]])
+    assert entropy(mixed) == pytest.approx(math.log(2) / 2)
+
+
+def test_cbams_maps_are_the_factors_of_its_features() -> None:
+    network, pixels = made(NETWORKS["capsnet"][0])
+    calls: list[tuple[Tensor, Tensor]] = []
+    (cbam,) = (module for module in network.modules() if isinstance(module, CBAM))
+    with cbam.register_forward_hook(lambda module, inputs, output: calls.append((inputs[0], output))):
+        maps = {each.kind: each.values for each in observe(network, pixels).attention}
+    ((features, refined),) = calls
+    assert maps.keys() == {"channel", "spatial"}
+    expected = features * maps["channel"][:, :, None, None] * maps["spatial"][:, None]
+    torch.testing.assert_close(refined, expected)
+
+
+@pytest.mark.parametrize("axis", ["pose", "parents", "children", "votes", "capsules"])
+def test_huangs_maps_are_the_factors_of_features_and_votes(axis: str) -> None:
+    network, pixels = made(f"model=da_capsnet data=cifar10 attention=dual model.caps_axis={axis}")
+    calls: list[tuple[Tensor, Tensor]] = []
+    with network.attention.register_forward_hook(lambda module, inputs, output: calls.append((inputs[0], output))):
+        observed = observe(network, pixels)
+    conv, caps = observed.attention
+    assert (conv.kind, caps.kind) == ("conv", "caps")
+    ((features, refined),) = calls
+    torch.testing.assert_close(refined, features * conv.values[:, :, None, None])
+    with torch.no_grad():
+        votes = torch.einsum("bhwic,ijdc->bhwijd", observed.layers[0].poses, network.classes.matrices.weight)
+        attended = network.classes.votes(Capsules(observed.layers[0].poses)).poses
+    torch.testing.assert_close((votes * caps.values).flatten(1, 3), attended)
+    assert float((caps.values - 1).abs().max()) > 1e-3
+
+
+def test_attention_on_the_votes_of_primary_capsules_and_of_a_convolutional_layer() -> None:
+    network, pixels = made(NETWORKS["capsnet, em"][0])
+    caps = observe(network, pixels).attention[-1]
+    votes = torch.einsum("bhwic,ihwjdc->bhwijd", observe(network, pixels).layers[0].poses, _six(network))
+    torch.testing.assert_close(caps.values, 1 + network.classes.attention.gate(votes), atol=1e-5, rtol=1e-4)
+    layer = ConvCapsules(2, 3, 4, 4, 2, 1, DynamicRouting(3, 4), CapsAttention(4), structure="vector")
+    observed = observe(_OneLayer(layer), torch.rand(1, 3, 3, 2, 4))
+    assert observed.attention[0].values.shape == (1, 2, 2, 8, 3, 4)
+
+
+def _six(network: nn.Module) -> Tensor:
+    return network.classes.matrices.weight.view(3, 6, 6, 10, 16, 8)
+
+
+class _OneLayer(nn.Module):
+    """A network of one layer, whose input is the poses of its children."""
+
+    def __init__(self, layer: CapsuleLayer) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, poses: Tensor) -> Capsules:
+        return self.layer(Capsules(poses))
+
+
+def test_the_network_is_unchanged() -> None:
+    network, pixels = made(NETWORKS["capsnet"][0])
+    network.train()
+    network.cbam.eval()
+    before = {name: module.training for name, module in network.named_modules()}
+    buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    state = torch.get_rng_state()
+    observed = observe(network, pixels)
+    assert {name: module.training for name, module in network.named_modules()} == before
+    assert all(torch.equal(buffer, buffers[name]) for name, buffer in network.named_buffers())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not observed.prediction.scores.requires_grad
+    assert all(parameter.grad is None for parameter in network.parameters())
+    assert isinstance(network.classes, FastLayer)
+    assert "votes" not in vars(network.classes)
+    assert not any(module._forward_hooks for module in network.modules())
+
+
+def test_the_network_is_unchanged_when_it_fails() -> None:
+    network, pixels = made(NETWORKS["capsnet"][0])
+    network.train()
+    with pytest.raises(ValueError, match="has matrices for 108 children"):
+        observe(network, pixels[:, :, :20])
+    assert network.training
+    assert isinstance(network.classes, FastLayer)
+    assert not any(module._forward_hooks for module in network.modules())
+
+
+def test_gradients_flow_to_pixels_that_require_them() -> None:
+    network, pixels = made(NETWORKS["capsnet"][0])
+    layer = observe(network, pixels.requires_grad_()).layers[0]
+    (derivative,) = torch.autograd.grad(layer.lengths.sum(), pixels)
+    assert float(derivative.abs().sum()) > 0
+
+
+def test_a_network_without_capsules() -> None:
+    network, pixels = made("model=huang_cnn data=mnist_sample attention=cbam")
+    observed = observe(network, pixels)
+    assert observed.layers == []
+    assert [each.kind for each in observed.attention] == ["channel", "spatial"]
