@@ -130,8 +130,9 @@ def latex(page: Page) -> str:
 
     table = page.blocks[0]
     frame = pd.DataFrame(table.rows, columns=[*map(_tex, table.columns)], dtype=str).map(_tex)
-    caption = _tex(f"{page.title} {page.about} {table.title}.")
-    return frame.to_latex(index=False, escape=False, caption=caption, label=f"tab:{page.name}")
+    caption = _tex(f"{page.title} {page.about} Trained: {table.title}.")
+    label = f"tab:{page.name}"
+    return frame.to_latex(index=False, escape=False, column_format=table.alignment, caption=caption, label=label)
 
 
 def _tex(text: str) -> str:
