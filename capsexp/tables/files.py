@@ -62,8 +62,8 @@ def regenerate(
     Args:
         names: of the studies; all of them if none is named.
         typed: KEY=VALUE; see capsexp.study.selection.
-        output: the folder that gets NAME.md and NAME.csv of whole studies; but in the project's results those without
-            runs replace no file. None writes none. With `results`/tables, and all studies, `results`/README.md is their
+        output: the folder that gets NAME.md and NAME.csv of whole studies, elsewhere than in the project's results of
+            those with runs; None writes none. With `results`/tables, and all studies, `results`/README.md is their
             index, unless there is another file of that name.
         readme: the README whose block is made again, for all studies; None leaves it alone.
         check: writes nothing; `changed` is what would be.
@@ -76,9 +76,10 @@ def regenerate(
     made = Generated([pages.page(one) for one in measured], problems=problems, runs=recorded, measured=measured)
     files: dict[Path, str] = {}
     project = results.resolve() == (ROOT / "results").resolve()
+    written = [one for one in measured if (project or one.runs) and not one.selection.only]
     if output is not None:
         for page, one in zip(made.pages, measured, strict=True):
-            if one.selection.only or not (one.runs or project or not (output / f"{page.name}.md").exists()):
+            if one not in written:
                 continue
             there = {path.name for path in (results / "figures").glob("*.svg")}
             drawn = {name: f"{name}_narrow_light.svg" in there for name in page.figures if f"{name}_light.svg" in there}
@@ -90,7 +91,7 @@ def regenerate(
         if readme is not None:
             files[readme] = index.filled(readme, measured)
         if output == results / "tables" and markdown.may_replace(results / "README.md"):
-            files[results / "README.md"] = index.index(measured, made.unassigned)
+            files[results / "README.md"] = index.index(written, made.unassigned)
     made.changed = update(files, check)
     return made
 
