@@ -329,7 +329,8 @@ def _without_runs(result: MeasuredClaim, groups: Sequence[Sequence[Group]]) -> M
         if group.protocol == "paper" and group.best
     }
     if missing := [name for name in claim.compared if not runs.get(name)]:
-        reason = f"no runs of {_listed(missing)}" if len(missing) < len(claim.compared) else ""
+        some = len(missing) < len(claim.compared)
+        reason = f"{len(missing)} of {len(claim.compared)} rows without runs" if some else ""
         return replace(result, verdict="not run", reason=reason)
     found = [run for name in claim.compared for run in runs[name]]
     machines = {run.machine(claim.measure) for run in found}

@@ -36,7 +36,7 @@ def _block(measured: Sequence[StudyResults]) -> str:
         claim = one.one.claim
         link = markdown.link(claim.question, f"results/tables/{quote(one.results.study.name)}.md")
         printed = one.one.printed
-        said = texts.claimed(claim) if claim.size or not printed else texts.effect(claim, printed.alone)
+        said = texts.claimed(claim) if claim.size or not printed else texts.effect(claim, printed.alone, unit=False)
         found = texts.effect(claim, one.one.effect)
         rows.append([link, said, Marked(f"**{found}**") if one.one.holds else found, texts.answer(one.one)])
     table = Table("", ["question", "published", "measured (95 % interval)", "answer"], "lrrl", rows)

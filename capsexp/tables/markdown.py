@@ -48,7 +48,7 @@ def document(page: Page, figures: Mapping[str, bool] | None = None) -> str:
     parts += _folded("Protocol and deviations", *map(escaped, page.protocol), bullets(page.deviations))
     if page.costs.rows:
         parts += _folded("Parameters, time and memory", *_with_notes(page.costs))
-    source = f"The words of each row: [{page.name}.yaml](../../conf/study/{page.name}.yaml)"
+    source = f"Rows: [{page.name}.yaml](../../conf/study/{page.name}.yaml)"
     where = f"{source}. All numbers: [{page.name}.csv]({page.name}.csv). Records: [runs](../runs)."
     parts += _folded("Runs and commands", *map(escaped, page.selection), where, _fenced("\n".join(page.commands)))
     return "\n\n".join(filter(None, parts)) + "\n"

@@ -16,7 +16,7 @@ from capsexp.tables import texts
 from capsexp.tables.table import Table
 
 ANOTHER = "Another training than the source's: what these runs show, and no verdict on the published numbers."
-VERDICTS = "What a verdict means: docs/verdicts.md."
+VERDICTS = "Verdicts: docs/verdicts.md."
 
 #: The measures of the main table, each printed beside measured, and how its columns are headed.
 MAIN = {"accuracy": "best %", "first_epoch": "first epoch", "first_five": "epochs 1–5 %"}
@@ -117,9 +117,7 @@ def block_tables(results: StudyResults) -> list[Table]:
     tables = [_block_table(results, block) for block in results.blocks if block.runs]
     if not tables:
         return [replace(_block_table(results, results.blocks[0]), notes=["No runs yet. –: not printed."])]
-    legend = (
-        "Best %: the highest test accuracy over the epochs, as in the papers; mean ± standard deviation over seeds."
-    )
+    legend = "Best %: the highest test accuracy over the epochs; mean ± standard deviation over seeds."
     tables[0] = replace(tables[0], notes=[f"{legend} –: not printed. {VERDICTS}", *tables[0].notes])
     return tables
 
@@ -188,8 +186,11 @@ def claims_table(title: str, claims: Sequence[MeasuredClaim]) -> Table:
 def costs(results: StudyResults) -> Table:
     """Parameters, times and memory, where the source prints or claims something of them."""
     study = results.study
-    if not {*study.measures, *(claim.measure for claim in study.claims)} - {*MAIN}:
+    shown = {*study.measures, *(claim.measure for claim in study.claims)} - {*MAIN}
+    if not shown:
         return Table("", [], "", [])
+    times = [name for name in ("seconds", "memory", "inference") if name in shown]
+    times += ["host"] if "memory" in shown else []
     rows: dict[str, list[str]] = {}
     for block in results.blocks:
         for line in block.lines:
@@ -199,15 +200,15 @@ def costs(results: StudyResults) -> Table:
                 _printed(line, "parameters"),
                 texts.measured(counted),
                 (counted and counted.verdict) or "",
-                *(texts.measured(line.cell(name), False) for name in ("seconds", "host", "memory", "inference")),
+                *(texts.measured(line.cell(name), False) for name in times),
             ]
             before = rows.get(line.row.name, new)
             rows[line.row.name] = [a or b for a, b in zip(before, new, strict=True)]
     heads = ["row", "parameters, printed", "parameters", "verdict"]
-    heads += [MEASURES[name].title for name in ("seconds", "host", "memory", "inference")]
-    notes = ["Times and memory: mean ± standard deviation, of machines that differ and had other work."]
+    heads += [MEASURES[name].title for name in times]
+    notes = ["Times and memory: mean ± standard deviation, of machines that differ and had other work."] * bool(times)
     kept = [row for row in rows.values() if any(row[1:])]
-    return Table("Costs", heads, "lrrlrrrr", kept, notes).filled
+    return Table("Costs", heads, "lrrl" + "r" * len(times), kept, notes).filled
 
 
 def best_of(results: StudyResults) -> list[str]:

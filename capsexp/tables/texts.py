@@ -137,16 +137,17 @@ def share(one: MeasuredClaim) -> str:
 def claim_texts(one: MeasuredClaim) -> ClaimTexts:
     """A measured claim as tables show it."""
     claim = one.claim
-    last = _size(claim, one.last.value) if one.last else ""
+    shown = one.decided in SHOWN
+    last = _size(claim, one.last.value) if one.last and shown else ""
     differs = last and one.effect and last != _size(claim, one.effect.value)
-    before = "before correction" if one.decided != one.verdict else ""
-    size = share(one) if one.decided in SHOWN else ""
+    size = share(one) if shown else ""
     size += " (size open)" if size and one.decided_size == "open" else ""
+    before = one.decided != one.verdict
     parts = [
         one_line(one.reason),
         size,
-        f"{one.verdict} {before}" if before else "",
-        f"p {_probability(one.adjusted)}" if one.adjusted is not None else "",
+        f"{one.verdict} before correction" if before else "",
+        f"p {_probability(one.adjusted)}" if one.adjusted is not None and (shown or before) else "",
         f"{one.unlearned} of {plural(one.runs, 'run')} didn't learn" if one.unlearned else "",
         f"{one.failed} failed" if one.failed else "",
         f"last epoch {last}" if differs else "",
@@ -167,7 +168,7 @@ def answer(one: MeasuredClaim) -> str:
         return f"{so_far}no" + (", worse" if one.claim.claimed == "increase" else "")
     if one.decided == "ceiling":
         return "no room below 100 %"
-    shorter = one.block is not None and one.block.name == LAPTOP
+    shorter = one.so_far and one.block is not None and one.block.name == LAPTOP
     return {"not run": "not run yet", "untested": "not tested"}.get(
         one.decided, "open: trained shorter" if shorter else "open"
     )

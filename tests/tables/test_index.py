@@ -83,7 +83,7 @@ def test_the_block_asks_each_question_with_what_is_published_and_measured(tmp_pa
     shown = "**+0.50 points (+0.25 to +0.75)**"
     assert lines(text)[2:] == [
         ["[CBAM on MNIST](results/tables/made_table1.md)", "+1.00", shown, "yes, half as much"],
-        [r"[Fewer \| errors](results/tables/made_table1.md)", "+0.10 points", shown, "no"],
+        [r"[Fewer \| errors](results/tables/made_table1.md)", "+0.10", shown, "no"],
     ]
     assert "[All 3 claims: 2 supported, 1 contradicted, 0 open, 0 not tested](results/README.md)" in text
 
