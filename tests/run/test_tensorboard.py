@@ -3,7 +3,6 @@
 import dataclasses
 import errno
 import io
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.context import RequestContext
 from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
 from tensorboard.summary.writer.record_writer import RecordWriter
-from torch.utils.tensorboard import SummaryWriter
 
 from capsexp.config.schema import Config
 from capsexp.data import source
@@ -314,40 +312,9 @@ def test_an_epoch_costs_ten_single_images(tmp_path: Path, monkeypatch: pytest.Mo
     assert images == [1] * 10
 
 
-def test_a_full_disk_hides_no_other_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refusing(self: SummaryWriter) -> None:
-        closed.append(self)
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    closed: list[SummaryWriter] = []
-    hook = threading.excepthook
-    module, trainer, callback = before_training(composed_config(*TINY_RUN), tmp_path)
-    callback.on_train_start(trainer, module)
-    monkeypatch.setattr(SummaryWriter, "close", refusing)
-    callback.on_exception(trainer, module, KeyboardInterrupt())
-    assert closed == [callback.writer]
-    assert threading.excepthook == hook
-
-
-def test_ctrl_c_inside_tensorboards_queue_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once in some twenty interruptions it leaves the queue's lock held."""
-    monkeypatch.setattr(tensorboard, "_CLOSING", 0.1)
-    module, trainer, callback = before_training(composed_config(*TINY_RUN), tmp_path)
-    callback.on_train_start(trainer, module)
-    assert callback.writer is not None
-    assert callback.writer.file_writer is not None
-    with callback.writer.file_writer.event_writer._async_writer._byte_queue.mutex:
-        callback.on_exception(trainer, module, KeyboardInterrupt())  # returns
-
-
 def test_a_full_disk_ends_in_one_line(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorBoard's thread raises it, and Python prints the exceptions of threads."""
-    printed: list[Any] = []
-    monkeypatch.setattr(threading, "excepthook", printed.append)
-
     monkeypatch.setattr(RecordWriter, "write", raising(OSError(errno.ENOSPC, "No space left on device")))
     config = composed_config(*tiny, "logger=tensorboard")
     with pytest.raises(OSError, match="No space left on device") as refused:
         run(config)
     assert Path(refused.value.filename) == plan(config).folder
-    assert printed == []
