@@ -62,6 +62,7 @@ class TensorBoard(RunLogger):
         if not done:
             for earlier in self.file.parent.glob("events.out.tfevents.*"):
                 earlier.unlink()
+        self._append(0, file_version="brain.Event:2")
         self._append(done + 1, session_log=SessionLog(status=SessionLog.START))
         if not done:
             shown = {key: str(one) if type(one) is int else one for key, one in hyperparameters(self.planned).items()}
@@ -92,14 +93,11 @@ class TensorBoard(RunLogger):
             self._append(0, summary=session_end)
 
     def _append(self, step: int, **content: Any) -> None:
-        """Writes an event to the end of the file, where there is none after the event that a file begins with."""
+        """Appends an event to the file."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        new = not self.file.exists()
+        event = Event(wall_time=time.time(), step=step, **content)
         with self.file.open("ab") as stream:
-            events = RecordWriter(stream)
-            if new:
-                events.write(Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
-            events.write(Event(wall_time=time.time(), step=step, **content).SerializeToString())
+            RecordWriter(stream).write(event.SerializeToString())
 
 
 def folder_of(planned: Plan) -> Path:
