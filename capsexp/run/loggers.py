@@ -93,18 +93,18 @@ def make_loggers(planned: Plan) -> list[RunLogger]:
     return made
 
 
-def scalars(row: records.Json, memory: Mapping[str, float | None] | None = None) -> dict[str, float]:
+def scalars(row: records.Json, memory: Mapping[str, float | None]) -> dict[str, float]:
     """An epoch's numbers under the names that all loggers use, by which TensorBoard groups them: train_loss is
     loss/train, so that the losses of all splits are together.
 
     Args:
         row: of the history.
-        memory: the peak until then, where it is known.
+        memory: the peak until then.
     """
     of_splits = {name: value for name, value in row.items() if name not in ("epoch", "learning_rate")}
     values = {"/".join(reversed(name.split("_"))): value for name, value in of_splits.items()}
     values |= {"optimizer/learning_rate": row["learning_rate"], "seconds/epoch": records.epoch_seconds(row)}
-    return values | {f"peak_memory_mb/{name}": value for name, value in (memory or {}).items() if value is not None}
+    return values | {f"peak_memory_mb/{name}": value for name, value in memory.items() if value is not None}
 
 
 def final_scalars(record: records.Record) -> dict[str, float]:

@@ -25,6 +25,7 @@ from capsexp.run.checkpoints import EpochCheckpoint, drop_optimizer, load, resum
 from capsexp.run.distributed import OwnSignals, check_splittable
 from capsexp.run.loggers import make_loggers
 from capsexp.run.module import CapsuleModule
+from capsexp.run.optimization import make_optimizer
 from capsexp.run.plan import BEST, Plan, is_first, torchrun
 from capsexp.run.progress import make_progress
 from capsexp.run.tensorboard import TensorBoard, folder_of
@@ -33,7 +34,7 @@ from capsexp.run.tensorboard import TensorBoard, folder_of
 def prepare(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
     """The network and the data of a run; from here on, random numbers follow from its seed.
 
-    Raises InputError: for a network that can't be built, before any data are downloaded or read.
+    Raises InputError: for a network or an optimiser that can't be made, before any data are downloaded or read.
     """
     config = planned.config
     _check_parameters(planned)
@@ -43,6 +44,7 @@ def prepare(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
         torch.set_num_threads(threads)
     pl.seed_everything(config.seed, verbose=False)
     built = build(config)
+    make_optimizer(built.network.parameters(), config.optim)  # for its errors
     check_splittable(planned, built.network)
     images = source.load(config.data, log)
     if (images.note, images.unlisted) != (planned.note, planned.unlisted):
