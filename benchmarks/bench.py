@@ -9,14 +9,17 @@ same work, so that the TFLOP/s compare times. Writes results/benchmarks/DEVICE.m
 """
 
 import argparse
+import ctypes
 import json
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,8 +38,6 @@ from capsexp.run.environment import (
     is_out_of_memory,
     keep_freed_memory,
     processor,
-    return_freed_memory,
-    within_free_memory,
 )
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import WARM_UP, make_optimizer, make_step
@@ -215,7 +216,8 @@ def _case(index: int, options: argparse.Namespace) -> list[Steps]:
     batch = steps["fast"][1].optim.batch_size
     operations = counter.get_total_flops()
     steps.clear()
-    return_freed_memory()
+    with suppress(OSError, AttributeError):  # where there is glibc's malloc, which keeps what is freed
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
     return [Steps(name, way, seconds[way], first[way], memory[way], operations, batch) for way in ways]
 
 
@@ -243,13 +245,36 @@ def _memory(index: int, way: str, options: argparse.Namespace) -> float | None:
 def _peak(options: argparse.Namespace) -> float | None:
     """Peak memory of this process after one step on the CPU, in 10⁹ bytes; None if more than is free."""
     try:
-        with within_free_memory():
+        with _within_free_memory():
             _step(CASES[options.alone][1], options.way, options)[0]()
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         return None
     return host_peak() / 1e9
+
+
+@contextmanager
+def _within_free_memory() -> Iterator[None]:
+    """Within a block, an operation that takes more than four fifths of the host's free memory raises an error: Linux
+    promises more memory than it has, and kills who uses it.
+    """
+    if not Path("/proc/meminfo").exists():
+        yield
+        return
+    free, used = _kib("meminfo", "MemAvailable"), _kib("self/status", "VmData")
+    before = soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = 1024 * (used + free * 4 // 5)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit if soft == resource.RLIM_INFINITY else min(limit, soft), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def _kib(path: str, key: str) -> int:
+    """A number of a file in /proc."""
+    return int(Path("/proc", path).read_text().partition(f"{key}:")[2].split()[0])
 
 
 def _ceilings(device: torch.device, precision: str) -> dict[str, float]:

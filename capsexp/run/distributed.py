@@ -34,8 +34,7 @@ class OwnSignals(Callback):
 
 def check_splittable(planned: Plan, network: nn.Module) -> None:
     """Raises InputError for a network that several processes can't train."""
-    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-    normalized = any(isinstance(module, kinds) for module in network.modules())
+    normalized = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
     if planned.processes > 1 and planned.device.type == "cpu" and normalized:
         raise InputError(
             f"torchrun: {planned.processes} processes: this network has batch normalisation, "

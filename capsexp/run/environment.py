@@ -4,10 +4,10 @@ import ctypes
 import os
 import platform
 import re
+import resource
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -66,10 +66,8 @@ def peak_memory_mb(device: torch.device) -> dict[str, float | None]:
 
 def host_peak() -> int:
     """The peak of this process's memory, in bytes."""
-    if peak := _bytes("self/status", "VmHWM"):  # getrusage's begins with that of the program that started this one
-        return peak
-    import resource  # which Windows lacks
-
+    if peak := _listed("self/status", "VmHWM"):  # getrusage's begins with that of the program that started this one
+        return 1024 * int(peak.removesuffix(" kB"))
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes on macOS, in KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -80,11 +78,6 @@ def _listed(path: str, key: str) -> str:
         if match := re.search(rf"^{key}\s*: *(.*)", Path("/proc", path).read_text(), re.MULTILINE):
             return match[1].strip()
     return ""
-
-
-def _bytes(path: str, key: str) -> int:
-    """The same, given in kB, in bytes; 0 on systems without."""
-    return 1024 * int(_listed(path, key).removesuffix(" kB") or 0)
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
@@ -98,26 +91,6 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     )
     named = isinstance(error, RuntimeError) and re.search(texts, str(error))
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or bool(named)
-
-
-@contextmanager
-def within_free_memory() -> Iterator[None]:
-    """Within a block, an operation that takes more than four fifths of the host's free memory raises an error: Linux
-    promises more memory than it has, and kills who uses it.
-    """
-    free, used = _bytes("meminfo", "MemAvailable"), _bytes("self/status", "VmData")
-    if not free:
-        yield
-        return
-    import resource  # which Windows lacks
-
-    before = soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = used + free * 4 // 5
-    resource.setrlimit(resource.RLIMIT_DATA, (limit if soft == resource.RLIM_INFINITY else min(limit, soft), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
 def forbid_tf32() -> None:
@@ -136,12 +109,6 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
-
-
-def return_freed_memory() -> None:
-    """Returns the freed memory that malloc keeps to the system."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def _now() -> str:

@@ -46,10 +46,8 @@ def execute(planned: Plan, log: Log = print_line, callbacks: "Sequence[Callback]
     check_precision(planned.config)
     note = f"; {planned.note}" if planned.note else ""
     log(f"{planned.name}: on {planned.device.type} in {planned.precision}{note}")
-    from capsexp.run.optimization import check_optimizer
     from capsexp.run.train import prepare, train  # Lightning takes seconds to import, which a finished run doesn't need
 
-    check_optimizer(planned.config.optim)
     prepared = prepare(planned, log)
     if not is_first():
         return train(planned, *prepared, log, callbacks)

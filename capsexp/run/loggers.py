@@ -24,79 +24,87 @@ from capsexp.run.plan import Plan
 class RunLogger(Callback):
     """Logs a run: its epochs as Lightning's callback, its end when the record is written."""
 
-    def finish(self, record: records.Record) -> None:
-        """Logs what is known at the end, and closes."""
+    def __init__(self, planned: Plan) -> None:
+        self.planned = planned
+
+    def write(self, numbers: dict[str, float], epoch: int) -> None:
+        """Writes numbers by name; the step is the epoch, counted from 1."""
         raise NotImplementedError
 
-
-class EpochLogger(RunLogger):
-    """Logs a run to one of Lightning's loggers; the step is the epoch, counted from 1."""
-
-    def __init__(self, planned: Plan, logger: Logger) -> None:
-        self.planned, self.logger = planned, logger
-        logger.log_hyperparams(hyperparameters(planned))  # type: ignore[call-arg]
+    def close(self, exit_code: int) -> None:
+        """Ends the run, as done or failed."""
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Logs the epoch."""
         assert isinstance(module, CapsuleModule)
-        self._log(scalars(module.history[-1], peak_memory_mb(self.planned.device)), len(module.history))
+        self.write(scalars(module.history[-1], peak_memory_mb(self.planned.device)), len(module.history))
 
     def finish(self, record: records.Record) -> None:
         """Logs the maximum and its first epoch, or the accuracy on the test set under protocol heldout."""
-        self._log(final_scalars(record), record.first_epoch_to_max or 0)
-        self._close("success", DONE)
+        self.write(final_scalars(record), record.first_epoch_to_max or 0)
+        self.close(DONE)
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
         """Ends the run as failed."""
-        self._close("failed", FAILED)
+        self.close(FAILED)
 
-    def _log(self, numbers: dict[str, float], epoch: int) -> None:
+
+class LightningLogger(RunLogger):
+    """Logs a run to one of Lightning's loggers."""
+
+    def __init__(self, planned: Plan, logger: Logger) -> None:
+        super().__init__(planned)
+        self.logger = logger
+        logger.log_hyperparams(hyperparameters(planned))  # type: ignore[call-arg]
+
+    def write(self, numbers: dict[str, float], epoch: int) -> None:
+        """Logs and saves them."""
         self.logger.log_metrics(numbers, epoch)
         self.logger.save()
 
-    def _close(self, status: str, exit_code: int) -> None:
-        self.logger.finalize(status)
+    def close(self, exit_code: int) -> None:
+        """Ends the run there."""
+        self.logger.finalize("success" if exit_code == DONE else "failed")
         if isinstance(self.logger, WandbLogger):  # leaves its run open: the next one of a sweep would continue it
             self.logger.experiment.finish(exit_code)
 
 
 def make_loggers(planned: Plan) -> list[RunLogger]:
-    """The loggers that `logger` chooses, opened. Only the first of a run's processes may have them.
+    """The loggers that `logger` chooses, with their files or connections open: of the first of a run's processes.
 
     Raises InputError for a package that isn't installed, for options that the class doesn't take, and for a server that
     refuses.
     """
-    return [_opened(name, node, planned) for name, node in planned.config.logger.items()]
-
-
-def _opened(name: str, node: dict[str, Any], planned: Plan) -> RunLogger:
-    """A logger with its file or connection open."""
-    shown = display_name(planned)
+    shown, made = display_name(planned), list[RunLogger]()
     # The key is a run's id at W&B, where a repeated run is another one.
     version = None if planned.config.rerun else records.key_of(planned.identity)
     given = {"planned": planned, "save_dir": planned.folder, "name": shown, "run_name": shown, "version": version}
-    try:
-        cls = Component(name, node[TARGET], {}).cls
-        given = {key: value for key, value in given.items() if key in inspect.signature(cls).parameters}
-        made = cls(**given | {key: value for key, value in node.items() if key != TARGET})
-        return made if isinstance(made, RunLogger) else EpochLogger(planned, made)
-    except OSError:
-        raise
-    except Exception as error:  # a missing package, another option, of W&B or MLflow: no account, no such server
-        raise InputError(f"logger={name}: {first_line(error)}") from error
+    for name, node in planned.config.logger.items():
+        options = {key: value for key, value in node.items() if key != TARGET}
+        try:
+            cls = Component(name, node[TARGET], {}).cls
+            taken = inspect.signature(cls).parameters
+            logger = cls(**{key: value for key, value in given.items() if key in taken} | options)
+            made.append(logger if isinstance(logger, RunLogger) else LightningLogger(planned, logger))
+        except OSError:
+            raise
+        except Exception as error:  # a missing package, another option, of W&B or MLflow: no account, no such server
+            raise InputError(f"logger={name}: {first_line(error)}") from error
+    return made
 
 
-def scalars(row: records.Json, memory: Mapping[str, float | None] | None = None) -> dict[str, float]:
-    """An epoch's numbers under the names that all loggers use, which are TensorBoard's.
+def scalars(row: records.Json, memory: Mapping[str, float | None]) -> dict[str, float]:
+    """An epoch's numbers under the names that all loggers use, by which TensorBoard groups them: train_loss is
+    loss/train, so that the losses of all splits are together.
 
     Args:
         row: of the history.
-        memory: the peak until then, where it is known.
+        memory: the peak until then.
     """
-    values: dict[str, float | None] = {_tag(name): value for name, value in row.items() if name != "epoch"}
-    values["seconds/epoch"] = records.epoch_seconds(row)
-    values |= {f"peak_memory_mb/{name}": value for name, value in (memory or {}).items()}
-    return {tag: value for tag, value in values.items() if value is not None}
+    of_splits = {name: value for name, value in row.items() if name not in ("epoch", "learning_rate")}
+    values = {"/".join(reversed(name.split("_"))): value for name, value in of_splits.items()}
+    values |= {"optimizer/learning_rate": row["learning_rate"], "seconds/epoch": records.epoch_seconds(row)}
+    return values | {f"peak_memory_mb/{name}": value for name, value in memory.items() if value is not None}
 
 
 def final_scalars(record: records.Record) -> dict[str, float]:
@@ -134,17 +142,10 @@ def display_name(planned: Plan) -> str:
 def hyperparameters(planned: Plan) -> dict[str, bool | float | str]:
     """What runs are compared by: the names of choices, and the numbers that sweeps change."""
     config = planned.config
-    components = {"model": config.model, "routing": config.routing}
-    arguments = {
-        f"{group}.{key}": value if isinstance(value, bool | int | float | str) else str(value)
-        for group, component in components.items()
-        for key, value in component.arguments.items()
-    }
-    return arguments | {
+    shown: dict[str, Any] = {
         "data": config.data.name,
         "loss": config.loss.name,
         "reconstruction": config.reconstruction.enabled,
-        **{group: component.name for group, component in components.items()},
         "attention": " + ".join(key for key in ("cbam", "conv", "caps") if getattr(config.attention, key)) or "none",
         **{f"optim.{key}": getattr(config.optim, key) for key in ("name", "lr", "batch_size")},
         "epochs": planned.epochs,
@@ -153,11 +154,6 @@ def hyperparameters(planned: Plan) -> dict[str, bool | float | str]:
         "protocol": config.protocol,
         "seed": config.seed,
     }
-
-
-def _tag(name: str) -> str:
-    """TensorBoard's groups: train_loss -> loss/train, so that the losses of all splits are together."""
-    split, _, quantity = name.partition("_")
-    if split in ("train", "test", "heldout"):
-        return f"{quantity}/{split}"
-    return "optimizer/learning_rate" if name == "learning_rate" else name  # behind the losses
+    for group, component in (("model", config.model), ("routing", config.routing)):
+        shown |= {group: component.name} | {f"{group}.{key}": value for key, value in component.arguments.items()}
+    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in shown.items()}

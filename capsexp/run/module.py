@@ -89,6 +89,7 @@ class CapsuleModule(pl.LightningModule):
         super().__init__()
         config = planned.config
         self.planned = planned
+        self.trained_parameters = built.parameters
         self.network, self.decoder, self.loss = built.network, built.decoder, make_loss(config.loss, built.network)
         if planned.device.type == "cpu":  # most convolutions take less time so
             nn.utils.convert_conv2d_weight_memory_format(self.network, torch.channels_last)
@@ -105,11 +106,6 @@ class CapsuleModule(pl.LightningModule):
         self.resumed: list[int] = []  # the epochs after which the run was interrupted
         self.commits: list[str | None] = []  # of the code that trained before, between and after them
         self._started = self._trained = 0.0  # when the epoch and its evaluation began
-
-    @property
-    def trained_parameters(self) -> int:
-        """The number of trainable parameters."""
-        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
 
     @property
     def accuracies(self) -> list[float]:

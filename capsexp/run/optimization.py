@@ -246,11 +246,6 @@ def make_optimizer(parameters: Iterable[nn.Parameter], optim: Optim) -> torch.op
         raise InputError(f"optim.options={optim.options}: {first_line(error)}") from None
 
 
-def check_optimizer(optim: Optim) -> None:
-    """Raises InputError for arguments that the optimiser doesn't take."""
-    make_optimizer([nn.Parameter(torch.zeros(1))], optim)
-
-
 def make_schedule(optimizer: torch.optim.Optimizer, optim: Optim, epochs: int) -> LRScheduler | None:
     """The learning rate's schedule, stepped once per epoch; what counts the paper's epochs is scaled to the run's."""
     warmup, *milestones = (round(epoch * epochs / optim.epochs) for epoch in (optim.warmup, *optim.milestones))

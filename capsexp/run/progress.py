@@ -66,14 +66,13 @@ class EpochBar(EpochLines):
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Starts the bar, of a resumed run after its last epoch."""
+        super().on_train_start(trainer, module)
         assert isinstance(module, CapsuleModule)
-        loader = trainer.train_dataloader
-        assert isinstance(loader, BatchGroups)
-        batches = len(loader.loader)
+        assert isinstance(trainer.train_dataloader, BatchGroups)
+        batches = len(trainer.train_dataloader.loader)
         total, completed = module.planned.epochs * batches, trainer.current_epoch * batches
         self.task = self.progress.add_task(_description(module), total=total, completed=completed)
         self.progress.start()
-        super().on_train_start(trainer, module)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: object, batch: list[Batch], batch_idx: int

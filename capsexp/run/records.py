@@ -140,11 +140,6 @@ class Record:
         judged = self.status == "finished" and self.config["budget"]["steps"] is None
         return has_learned(max(self.accuracies), self.chance_accuracy) if judged and self.chance_accuracy else None
 
-    @property
-    def chosen_accuracy(self) -> float | None:
-        """The accuracy on the held-out tenth in the epoch that it chose; None under protocol paper."""
-        return max(self.accuracies, default=None) if self.identity["protocol"] == "heldout" else None
-
 
 _FORMS: dict[str, type] = {"data": Data, "peak_memory_mb": PeakMemory, "provenance": Provenance}
 _SECTIONS: dict[str, type] = {"attention": Attention, "budget": Budget, "optim": Optim, "preprocess": Preprocess}

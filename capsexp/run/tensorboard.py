@@ -12,31 +12,34 @@ are epochs, counted from 1. TensorBoard sorts by name and opens the first two gr
 | hparams | the configuration, and the accuracies                                                             |
 """
 
-import threading
-from contextlib import suppress
+import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import summary_v2 as hparams
+from tensorboard.summary.writer.record_writer import RecordWriter
 from torch import Tensor, nn
-from torch.utils.tensorboard import FileWriter, SummaryWriter
 from torch.utils.tensorboard.summary import hparams as hparams_summaries
+from torch.utils.tensorboard.summary import image as image_summary
 
 from capsexp.data.loader import BatchGroups, DeviceLoader
+from capsexp.errors import DONE
 from capsexp.nn.losses import multi_hot
-from capsexp.run import records
-from capsexp.run.environment import peak_memory_mb
-from capsexp.run.loggers import RunLogger, display_name, final_scalars, hyperparameters, scalars
+from capsexp.run.loggers import RunLogger, display_name, hyperparameters
 from capsexp.run.module import CapsuleModule
-from capsexp.run.observe import Observed, observe
+from capsexp.run.observe import observe
 from capsexp.run.plan import Plan
 
 FOLDER = "tensorboard"  # below paths.logs
 EXAMPLES = 10  # images of which reconstructions and routing coefficients are shown, each of another class
 MARGIN = 56  # pixels at the left of routing's images, above and below them
-_CLOSING = 2.0  # seconds that closing the file of an interrupted run may take
 
 
 class TensorBoard(RunLogger):
@@ -44,76 +47,57 @@ class TensorBoard(RunLogger):
 
     A run that starts at its beginning removes the event files of earlier attempts; one that is resumed after epoch n
     hides what they hold of later epochs. Lightning's TensorBoardLogger would leave the first, write an hparams.yaml and
-    add a nameless entry to the HParams page that is finished from the start.
+    add a nameless entry to the HParams page that is finished from the start. It and torch's SummaryWriter write in a
+    thread, which prints the error of a full disk, and has a lock that Ctrl-C can leave locked.
     """
 
     def __init__(self, planned: Plan) -> None:
-        self.planned = planned
-        self.writer: SummaryWriter | None = None
-        self.hook = threading.excepthook
+        super().__init__(planned)
+        self.file = folder_of(planned) / f"events.out.tfevents.{time.time_ns()}"  # TensorBoard reads them in this order
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Opens the event file, and writes the hyperparameters before the first epoch."""
+        """Begins the event file, with the hyperparameters if it is the run's first."""
         assert isinstance(module, CapsuleModule)
         done = len(module.history)
         if not done:
-            for earlier in folder_of(self.planned).glob("events.out.tfevents.*"):
+            for earlier in self.file.parent.glob("events.out.tfevents.*"):
                 earlier.unlink()
-        self.writer = self._open(purge_step=done + 1)
+        self._append(0, file_version="brain.Event:2")
+        self._append(done + 1, session_log=SessionLog(status=SessionLog.START))
         if not done:
             shown = {key: str(one) if type(one) is int else one for key, one in hyperparameters(self.planned).items()}
-            sessions = hparams.hparams_pb(shown, trial_id=display_name(self.planned))  # whole numbers as 3, not 3.0000
-            _events(self.writer).add_summary(sessions)
-            self.writer.flush()
+            session = hparams.hparams_pb(shown, trial_id=display_name(self.planned))  # whole numbers as 3, not 3.0000
+            self._append(0, summary=session)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Writes the epoch."""
+        super().on_train_epoch_end(trainer, module)
         assert isinstance(module, CapsuleModule)
-        assert self.writer is not None
         epoch = len(module.history)
-        memory = peak_memory_mb(self.planned.device)
-        for tag, value in scalars(module.history[-1], memory).items():
-            self.writer.add_scalar(tag, value, epoch)
         if has_pictures(epoch, self.planned.epochs):
             assert isinstance(trainer.val_dataloaders, BatchGroups)
             shown = examples(trainer.val_dataloaders.loader, self.planned.config.data.classes)
             with torch.no_grad(), trainer.precision_plugin.forward_context():
-                _write_pictures(self.writer, module, *shown, epoch)
-        self.writer.flush()
+                drawn = pictures(module, *shown)
+            for tag, picture in drawn.items():
+                self._append(epoch, summary=image_summary(tag, picture, dataformats="CHW"))  # type: ignore[no-untyped-call]
 
-    def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """Closes the event file, if possible: Ctrl-C may have come while TensorBoard held a lock, and left it held."""
-        closing = threading.Thread(target=self._close, daemon=True)
-        closing.start()
-        closing.join(_CLOSING)
-        threading.excepthook = self.hook
+    def write(self, numbers: dict[str, float], epoch: int) -> None:
+        """Writes numbers: the epoch's, or the maximum and its first epoch."""
+        self._append(epoch, summary=Summary(value=[Summary.Value(tag=t, simple_value=v) for t, v in numbers.items()]))
 
-    def _open(self, purge_step: int | None = None) -> SummaryWriter:
-        """A writer whose thread doesn't print an OSError: the writer raises it again, and the run names its folder."""
+    def close(self, exit_code: int) -> None:
+        """Writes the end of the HParams page's session, if the run is done."""
+        if exit_code == DONE:
+            _, _, session_end = hparams_summaries({}, {})  # type: ignore[no-untyped-call]
+            self._append(0, summary=session_end)
 
-        def print_others(failure: threading.ExceptHookArgs) -> None:
-            if not isinstance(failure.exc_value, OSError):
-                self.hook(failure)
-
-        threading.excepthook = print_others
-        return SummaryWriter(folder_of(self.planned), purge_step=purge_step)
-
-    def _close(self) -> None:
-        if self.writer is not None:
-            with suppress(OSError):  # the run ends with an error already
-                self.writer.close()
-
-    def finish(self, record: records.Record) -> None:
-        """Writes the maximum, its first epoch, and the end of the HParams page's session."""
-        writer = self.writer or self._open()
-        for tag, value in final_scalars(record).items():
-            writer.add_scalar(tag, value, record.first_epoch_to_max)
-        _, _, session_end = hparams_summaries({}, {})  # type: ignore[no-untyped-call]
-        _events(writer).add_summary(session_end)
-        try:
-            writer.close()
-        finally:
-            threading.excepthook = self.hook
+    def _append(self, step: int, **content: Any) -> None:
+        """Appends an event to the file."""
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        event = Event(wall_time=time.time(), step=step, **content)
+        with self.file.open("ab") as stream:
+            RecordWriter(stream).write(event.SerializeToString())
 
 
 def folder_of(planned: Plan) -> Path:
@@ -138,56 +122,44 @@ def examples(loader: DeviceLoader, classes: int) -> tuple[Tensor, Tensor]:
     return loader.images[first].float() / 255, loader.labels[first]
 
 
-def _write_pictures(writer: SummaryWriter, module: CapsuleModule, pixels: Tensor, labels: Tensor, epoch: int) -> None:
-    """Maps of routing coefficients, and reconstructions, of some images."""
-    drawn, maps = [], []
-    for image, label in zip(pixels[:, None], labels[:, None], strict=True):  # one by one, for the memory of the votes
+def pictures(module: CapsuleModule, pixels: Tensor, labels: Tensor) -> dict[str, Any]:
+    """The images `routing` and `reconstructions`, [channels, H, W], as far as the network has them."""
+    classes = multi_hot(labels, module.planned.config.data.classes).argmax(dim=1)  # of several the first
+    maps, drawn = list[Tensor](), list[Tensor]()
+    for image, label, shown in zip(pixels[:, None], labels[:, None], classes[:, None], strict=True):  # for the memory
         observed = observe(module, image)
-        maps += _maps(observed, label, image.shape[-1])
-        if module.decoder is not None:
-            drawn.append(module.decoder(observed.prediction.poses, label).float())
-    if maps:
-        columns = torch.cat([pixels.mean(dim=1, keepdim=True), torch.stack(maps)], dim=2)
-        writer.add_figure("routing", _titled(torch.cat(list(columns), dim=2)[0], labels, pixels.shape[-1]), epoch)
-    if drawn:
-        columns = torch.cat([pixels, torch.cat(drawn)], dim=2)  # each image above its reconstruction
-        writer.add_image("reconstructions", torch.cat(list(columns), dim=2), epoch)
+        layers = observed.coefficients_to(shown) if observed.layers else []
+        if placed := [_map(each, image.shape[-1]) for each in layers if each.shape[2] > 1]:
+            maps.append(torch.cat([image.mean(dim=1), *placed], dim=1))
+        if module.decoder is not None:  # each image above its reconstruction
+            drawn.append(torch.cat([image, module.decoder(observed.prediction.poses, label).float()], dim=2)[0])
+    routing = {"routing": _titled(torch.cat(maps, dim=2)[0], classes.tolist())} if maps else {}
+    return routing | ({"reconstructions": torch.cat(drawn, dim=2)} if drawn else {})
 
 
-def _maps(observed: Observed, label: Tensor, size: int) -> list[Tensor]:
-    """A picture of one image's coefficients to its class, [1, layers · size, size]; none without children at positions.
-
-    A map a layer, one below the other: the mean over the types of children, from the least, black, to the greatest,
-    white. Of several classes it is the first.
+def _map(coefficients: Tensor, size: int) -> Tensor:
+    """Coefficients to the class, [1, H, W, I] -> [1, size, size]: their mean over the types of children, scaled so that
+    the least is 0, black, and the greatest 1, white.
     """
-    classes = multi_hot(label, observed.prediction.scores.shape[1]).argmax(dim=1)
-    maps = []
-    for coefficients in observed.coefficients_to(classes) if observed.layers else []:
-        heat = coefficients.float().mean(dim=-1)[:, None]  # [1, 1, H, W]
-        if heat.shape[-1] > 1:
-            heat = (heat - heat.amin()) / (heat.amax() - heat.amin()).clamp(min=1e-12)
-            maps.append(nn.functional.interpolate(heat, size=(size, size), mode="nearest")[0])
-    return [torch.cat(maps, dim=1)] if maps else []
+    heat = coefficients.float().mean(dim=-1)[:, None]
+    heat = (heat - heat.amin()) / (heat.amax() - heat.amin()).clamp(min=1e-12)
+    return nn.functional.interpolate(heat, size=(size, size), mode="nearest")[0]
 
 
-def _titled(picture: Tensor, labels: Tensor, size: int) -> Figure:
-    """A picture [rows · size, columns · size] of images and maps from 0 to 1, each pixel twice, with its axes."""
-    rows, columns = (length // size for length in picture.shape)
+def _titled(picture: Tensor, classes: list[int]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """A picture [rows · size, columns · size] of images and, below them, maps, with its axes; each pixel twice."""
+    columns = len(classes)
+    rows = columns * picture.shape[0] // picture.shape[1]
     width, height = MARGIN + 2 * picture.shape[1], 2 * MARGIN + 2 * picture.shape[0]
     figure = Figure(figsize=(width / 100, height / 100), dpi=100)
     axis = figure.add_axes((MARGIN / width, MARGIN / height, 1 - MARGIN / width, 1 - 2 * MARGIN / height))
-    axis.imshow(picture.cpu(), cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect="auto")
-    ticks = [size * (number + 0.5) - 0.5 for number in range(max(rows, columns))]
+    extent = (0, columns, rows, 0)
+    axis.imshow(picture.cpu(), cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect="auto", extent=extent)
     names = ["image", *(f"layer {layer}" if rows > 2 else "children" for layer in range(1, rows))]
-    classes = labels if labels.ndim == 1 else labels.argmax(dim=1)
-    axis.set_xticks(ticks[:columns], [str(label) for label in classes.tolist()], fontsize=8)
-    axis.set_yticks(ticks[:rows], names, fontsize=8)
+    axis.set_xticks(np.arange(columns) + 0.5, [str(one) for one in classes], fontsize=8)
+    axis.set_yticks(np.arange(rows) + 0.5, names, fontsize=8)
     axis.set_xlabel("class", fontsize=8)
     axis.set_title("coefficients to the class, mean over types of children, black: least, white: greatest", fontsize=7)
-    return figure
-
-
-def _events(writer: SummaryWriter) -> FileWriter:
-    events = writer.file_writer
-    assert isinstance(events, FileWriter)
-    return events
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    return np.asarray(canvas.buffer_rgba())[:, :, :3].transpose(2, 0, 1)  # type: ignore[no-untyped-call]

@@ -2,24 +2,18 @@
 
 import logging
 import os
-import traceback
 import warnings
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from functools import partial
 from subprocess import CalledProcessError
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.strategies import DDPStrategy, Strategy
-from torch import Tensor
 
 from capsexp import Log
-from capsexp.config.schema import is_multilabel
 from capsexp.data import source
-from capsexp.data.loader import Batch
 from capsexp.data.module import CapsuleData, constant_guess
 from capsexp.data.reader import host_memory
 from capsexp.errors import InputError, RunError, TrainingError, first_line
@@ -31,7 +25,7 @@ from capsexp.run.checkpoints import EpochCheckpoint, drop_optimizer, load, resum
 from capsexp.run.distributed import OwnSignals, check_splittable
 from capsexp.run.loggers import make_loggers
 from capsexp.run.module import CapsuleModule
-from capsexp.run.optimization import EagerStep, make_optimizer
+from capsexp.run.optimization import make_optimizer
 from capsexp.run.plan import BEST, Plan, is_first, torchrun
 from capsexp.run.progress import make_progress
 from capsexp.run.tensorboard import TensorBoard, folder_of
@@ -40,7 +34,7 @@ from capsexp.run.tensorboard import TensorBoard, folder_of
 def prepare(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
     """The network and the data of a run; from here on, random numbers follow from its seed.
 
-    Raises InputError: for a network that can't be built, before any data are downloaded or read.
+    Raises InputError: for a network or an optimiser that can't be made, before any data are downloaded or read.
     """
     config = planned.config
     _check_parameters(planned)
@@ -50,6 +44,7 @@ def prepare(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
         torch.set_num_threads(threads)
     pl.seed_everything(config.seed, verbose=False)
     built = build(config)
+    make_optimizer(built.network.parameters(), config.optim)  # for its errors
     check_splittable(planned, built.network)
     images = source.load(config.data, log)
     if (images.note, images.unlisted) != (planned.note, planned.unlisted):
@@ -95,7 +90,9 @@ def train(
             raise
         error = failure
     routing_path = fast.paths(module.network)
-    reason = f"{first_line(error)}{_what_fits(module, error)}" if error else ""
+    reason = first_line(error) if error else ""
+    if environment.is_out_of_memory(error):
+        reason = f"out of memory ({reason}); a smaller optim.batch_size needs less"
     record = records.Record(
         key=records.key_of(planned.identity),
         status="failed" if error else "finished",
@@ -134,39 +131,6 @@ def _is_of_device(error: Exception) -> bool:
     """Whether it is the failure of a run or of its device, and no bug: Triton's errors have no common base."""
     known = (RunError, RuntimeError, MemoryError, CalledProcessError)
     return isinstance(error, known) or type(error).__module__.partition(".")[0] == "triton"
-
-
-def _what_fits(module: CapsuleModule, error: Exception) -> str:
-    """The largest batch that fits the memory, in words, after an error for lack of it; measured by trying."""
-    planned, config = module.planned, module.planned.config
-    if planned.processes > 1 or not environment.is_out_of_memory(error):
-        return ""
-    traceback.clear_frames(error.__traceback__)  # they refer to the tensors of the step that failed
-    vars(module).pop("step", None)  # and this to its CUDA graph
-
-    def lacks(act: Callable[[Batch], object], images: int) -> bool:
-        environment.return_freed_memory()  # of a larger batch, in pieces that this one may not fit
-        side, classes = config.data.size, [config.data.classes] * is_multilabel(config.data)
-        pixels = torch.zeros(images, config.data.channels, side, side, device=planned.device)
-        labels = torch.zeros(images, *classes, dtype=torch.int64, device=planned.device)
-        try:
-            with torch.autocast(planned.device.type, torch.bfloat16, enabled=planned.precision == "bf16"):
-                act(Batch(pixels, labels))
-        except (RuntimeError, MemoryError):  # oneDNN's has no word of memory
-            return True
-        return False
-
-    with suppress(Exception), environment.within_free_memory():
-        module.to(planned.device).train()  # Lightning has moved it to the CPU
-        step = EagerStep(module.loss_and_scores, Tensor.backward, make_optimizer(module.parameters(), config.optim))
-        for key, batch, act in (
-            ("optim.batch_size", config.optim.batch_size, step),
-            ("trainer.eval_batch_size", config.trainer.eval_batch_size, torch.no_grad()(module.loss_and_scores)),
-        ):
-            largest = bisect_left(range(1, batch + 1), True, key=partial(lacks, act))
-            if largest < batch:
-                return f"; {key}={largest} fits" if largest else ""
-    return ""
 
 
 def make_trainer(planned: Plan, callbacks: Sequence[Callback] = ()) -> pl.Trainer:

@@ -17,15 +17,12 @@ import torch
 from support import Trained, composed_config, copy_of, interrupt_after, numbers, raising, refused, stop_after, train
 
 from capsexp.data import module as data_module
-from capsexp.data.loader import Batch
 from capsexp.data.module import constant_guess
 from capsexp.data.source import load
 from capsexp.errors import InputError, RunError
 from capsexp.evaluate.evaluation import evaluate_split
 from capsexp.run import checkpoints, environment, execute, records
 from capsexp.run.execute import is_locked, locked, run
-from capsexp.run.module import CapsuleModule
-from capsexp.run.optimization import StepOutput
 from capsexp.run.plan import BEST, LAST, plan
 from capsexp.run.restore import restore
 from capsexp.run.tensorboard import folder_of
@@ -162,7 +159,7 @@ class OutOfResources(Exception):
     [
         (CalledProcessError(1, ["cc"]), r"Command '\['cc'\]' returned non-zero exit status 1"),
         (OutOfResources("out of resource: shared memory"), "out of resource: shared memory"),
-        (MemoryError(), "MemoryError"),
+        (MemoryError(), r"out of memory \(MemoryError\); a smaller optim\.batch_size needs less"),
     ],
     ids=["compiler", "Triton", "memory"],
 )
@@ -174,37 +171,6 @@ def test_an_error_of_a_compiler_or_a_device_fails_the_run(
     with pytest.raises(RunError, match=f"failed: {said}"):
         run(config)
     assert records.read(plan(config).path).status == "failed"
-
-
-#: Of torch's allocator, and of oneDNN.
-SHORTAGES = ("can't allocate memory: you tried to allocate 8 bytes", "could not create a primitive")
-
-
-@pytest.mark.parametrize(
-    ("words", "most", "said"),
-    [
-        ((), 40, "; optim.batch_size=40 fits"),
-        (("trainer.precision=bf16", "data=mnist_sample"), 0, ""),
-        (("optim.batch_size=16", "protocol=heldout"), 16, "; trainer.eval_batch_size=16 fits"),
-    ],
-    ids=["training", "neither", "evaluation"],
-)
-def test_where_memory_is_short_the_largest_batch_that_fits_is_named(
-    words: tuple[str, ...], most: int, said: str, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def limited(self: CapsuleModule, batch: Batch) -> StepOutput:
-        if len(batch.labels) > most:
-            failed.append(len(batch.labels))
-            raise RuntimeError(SHORTAGES[len(failed) > 1])
-        return loss_and_scores(self, batch)
-
-    failed: list[int] = []
-    loss_and_scores = CapsuleModule.loss_and_scores
-    config = composed_config(*tiny, *words)
-    monkeypatch.setattr(CapsuleModule, "loss_and_scores", limited)
-    with pytest.raises(RunError, match=f"you tried to allocate 8 bytes{said}$"):
-        run(config)
-    assert records.read(plan(config).path).error.endswith(said)
 
 
 @pytest.mark.parametrize(
@@ -220,13 +186,6 @@ def test_where_memory_is_short_the_largest_batch_that_fits_is_named(
 def test_a_shortage_of_memory_on_a_gpu_is_recognised(text: str) -> None:
     assert environment.is_out_of_memory(RuntimeError(text))
     assert not environment.is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
-
-
-def test_a_shortage_of_memory_is_no_kill(tmp_path: Path) -> None:
-    """Linux promises memory beyond what is free, and kills who uses it: the trials of batches must not."""
-    with environment.within_free_memory(), pytest.raises(RuntimeError) as raised:
-        [torch.UntypedStorage(2**30) for _ in range(10**4)]  # which writes nothing to it, unlike deterministic tensors
-    assert environment.is_out_of_memory(raised.value)
 
 
 def test_a_bug_is_no_failed_run(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,10 +242,6 @@ def test_a_training_that_learns_says_nothing(tiny: tuple[str, ...]) -> None:
     record = run(composed_config(*tiny, *words), None, lines.append)
     assert record.learned
     assert "didn't learn" not in "".join(lines)
-
-
-def test_a_trial_is_not_judged(tiny: tuple[str, ...]) -> None:
-    assert run(composed_config(*tiny, "budget.epochs=1", "budget.steps=1")).learned is None
 
 
 @pytest.mark.parametrize(("labels", "chance"), [([3, 1, 3, 2], 50.0), ([[1, 0], [1, 1], [0, 1], [1, 1], [1, 1]], 60.0)])
@@ -371,5 +326,7 @@ def test_a_run_of_a_sweep_waits_for_another_process(trained: Trained, monkeypatc
 def test_a_run_of_slurm_takes_the_cores_of_its_job(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     before = torch.get_num_threads()
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "3")
-    assert run(composed_config(*tiny, "budget=smoke")).provenance["threads"] == 3
+    record = run(composed_config(*tiny, "budget=smoke"))
+    assert record.provenance["threads"] == 3
+    assert record.learned is None  # a trial is not judged
     torch.set_num_threads(before)

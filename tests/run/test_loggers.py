@@ -22,7 +22,7 @@ def curves_of(record: Record) -> Curves:
     """A record's numbers as curves."""
     curves: Curves = {}
     for row in record.epochs:
-        for name, value in scalars(row).items():
+        for name, value in scalars(row, {}).items():
             curves.setdefault(name, {})[row["epoch"]] = value
     for name, value in final_scalars(record).items():
         assert record.first_epoch_to_max is not None

@@ -135,12 +135,6 @@ def test_inverted_routings_classes_from_its_coefficients() -> None:
         torch.testing.assert_close(linear.routing.norm(total), observed.prediction.poses)
 
 
-def test_presence_of_squashed_poses_is_their_length() -> None:
-    for layer in observe(*made(NETWORKS["capsnet*"][0])).layers:
-        torch.testing.assert_close(layer.presence, layer.lengths)
-        assert 0 < float(layer.presence.mean()) < 1
-
-
 def test_a_convolutional_layers_parents_from_its_coefficients() -> None:
     network, pixels = made("model=inverted_capsnet data=cifar10 routing.order=sequential model.structure=vector")
     lower, upper, _ = observe(network, pixels).layers
@@ -269,13 +263,6 @@ def test_the_network_is_unchanged_when_it_fails() -> None:
     assert network.training
     assert isinstance(network.classes, FastLayer)
     assert not any(module._forward_hooks for module in network.modules())
-
-
-def test_gradients_flow_to_pixels_that_require_them() -> None:
-    network, pixels = made(NETWORKS["capsnet"][0])
-    layer = observe(network, pixels.requires_grad_()).layers[0]
-    (derivative,) = torch.autograd.grad(layer.lengths.sum(), pixels)
-    assert float(derivative.abs().sum()) > 0
 
 
 def test_a_network_without_capsules() -> None:

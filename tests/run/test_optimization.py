@@ -203,7 +203,10 @@ def test_weights_are_cast_again_in_each_step_of_an_autocast_region() -> None:
 def test_a_batch_weight_scales_the_gradient_not_the_loss() -> None:
     whole, half = module_of("model=capsnet data=mnist_sample"), module_of("model=capsnet data=mnist_sample")
     (batch,) = batches([8])
-    assert step_of(whole)(batch).loss == step_of(half)(batch._replace(weight=0.5)).loss
+    output = step_of(whole)(batch)
+    assert output.loss == step_of(half)(batch._replace(weight=0.5)).loss
+    assert not output.loss.requires_grad
+    assert not output.scores.requires_grad
     for a, b in zip(whole.parameters(), half.parameters(), strict=True):
         assert a.grad is not None
         assert b.grad is not None
@@ -308,12 +311,6 @@ def test_metrics_add_up_over_batches_of_any_size() -> None:
     metrics.reset()
     metrics.update(torch.tensor(2.0), torch.eye(3), torch.tensor([2, 2, 2]))
     assert metrics.results("train") == {"train_loss": 2.0, "train_accuracy": 33.33333}
-
-
-def test_a_steps_output_has_no_gradient() -> None:
-    output = step_of(module_of("model=capsnet data=mnist_sample"))(batches([2])[0])
-    assert not output.loss.requires_grad
-    assert not output.scores.requires_grad
 
 
 @pytest.mark.parametrize(

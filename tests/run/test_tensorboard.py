@@ -1,9 +1,7 @@
 """TensorBoard's files of a run: complete, correct, small, and without effect on the run's numbers."""
 
-import dataclasses
 import errno
 import io
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,11 +17,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.context import RequestContext
 from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
 from tensorboard.summary.writer.record_writer import RecordWriter
-from torch.utils.tensorboard import SummaryWriter
 
 from capsexp.config.schema import Config
 from capsexp.data import source
-from capsexp.data.loader import BatchGroups, DeviceLoader
 from capsexp.run import checkpoints, tensorboard
 from capsexp.run.build import build
 from capsexp.run.checkpoints import EpochCheckpoint
@@ -31,7 +27,7 @@ from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.observe import observe
 from capsexp.run.plan import LAST, Plan, plan
-from capsexp.run.tensorboard import MARGIN, TensorBoard, event_folders, folder_of, has_pictures
+from capsexp.run.tensorboard import MARGIN, event_folders, folder_of, has_pictures
 
 OPTIONS = ("attention=cbam", "reconstruction.enabled=true", "routing.iterations=2")
 TINY_RUN = (*TINY, *OPTIONS)
@@ -134,49 +130,41 @@ def test_event_files_are_found_by_the_key(trained: Trained) -> None:
 def test_hparams_compare_what_was_swept(trained: Trained, tmp_path: Path) -> None:
     """Through the code behind TensorBoard's page."""
     copy_of(trained, tmp_path)
-    other = train(tmp_path, *OPTIONS, "routing.iterations=3", "attention=none", command="the command")
-    found = [trained.record, other.record]
-    multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(str(tmp_path / "logs"))
-    multiplexer.Reload()
-    provider = data_provider.MultiplexerDataProvider(multiplexer, str(tmp_path))
-    context = backend_context.Context(SimpleNamespace(data_provider=provider))
-    request = RequestContext()
-    content = context.hparams_metadata(request, "")
-    experiment = context.experiment_from_metadata(request, "", True, content, None)
+    other = train(tmp_path, *OPTIONS, "routing.iterations=3", "attention=none")
+    context, experiment = hparams_page(tmp_path)
     infos = {info.name: info for info in experiment.hparam_infos}
     # What differs comes first, which is what the page shows unasked.
-    assert [info.name for info in experiment.hparam_infos if info.differs] == ["attention", "routing.iterations"]
-    assert list(infos)[:2] == ["attention", "routing.iterations"]
+    assert [info.name for info in experiment.hparam_infos if info.differs] == [*infos][:2]
+    assert [*infos][:2] == ["attention", "routing.iterations"]
     assert {"model", "data", "optim.lr", "optim.batch_size", "model.width", "seed", "protocol"} <= set(infos)
-    iterations = infos["routing.iterations"]
-    assert {value.string_value for value in iterations.domain_discrete.values} == {"2", "3"}
-    assert {value.string_value for value in infos["attention"].domain_discrete.values} == {"cbam", "none"}
-    assert [value.string_value for value in infos["model"].domain_discrete.values] == ["capsnet"]
+    assert {value.string_value for value in infos["routing.iterations"].domain_discrete.values} == {"2", "3"}
     # The page shows five metrics unasked.
     metrics = [metric.name.tag for metric in experiment.metric_infos]
-    fields = {
-        "accuracy/test": "last_accuracy",
-        "maximum/accuracy": "max_accuracy",
-        "maximum/first_epoch_to_max": "first_epoch_to_max",
-    }
-    assert set(fields) <= set(metrics[:6])
     assert metrics[:5] == ["accuracy/test", "accuracy/train", "loss/test", "loss/train", "maximum/accuracy"]
-    groups = rows_of_the_page(context, experiment)
-    assert len(groups) == len(found)
     small = "width=0.04 reconstruction 3 epochs 256 train images"
-    assert set(groups) == {
-        f"cbam r2 {small} s0 · capsnet mnist_sample · {trained.record.key[:6]}",
-        f"r3 {small} s0 · capsnet mnist_sample · {other.record.key[:6]}",
-    }
-    for record in found:
-        (group,) = (group for name, group in groups.items() if name.endswith(f" · {record.key[:6]}"))
+    names = {f"cbam r2 {small}": trained.record, f"r3 {small}": other.record}
+    groups = rows_of_the_page(context, experiment)
+    assert len(groups) == len(names)
+    for name, record in names.items():
+        group = groups[f"{name} s0 · capsnet mnist_sample · {record.key[:6]}"]
         assert group.hparams["routing.iterations"].string_value == str(record.config["routing"]["iterations"])
         assert group.hparams["attention"].string_value == ("cbam" if record.config["attention"]["cbam"] else "none")
         values = {value.name.tag: value.value for value in group.metric_values}
-        assert {tag: values[tag] for tag in fields} == pytest.approx(
-            {tag: getattr(record, field) for tag, field in fields.items()}
-        )
+        assert values["accuracy/test"] == pytest.approx(record.last_accuracy)
+        assert values["maximum/accuracy"] == pytest.approx(record.max_accuracy)
+        assert values["maximum/first_epoch_to_max"] == record.first_epoch_to_max
         assert group.sessions[0].status == api_pb2.STATUS_SUCCESS
+
+
+def hparams_page(place: Path) -> tuple[Any, Any]:
+    """What the HParams page knows of all runs below a folder."""
+    multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(str(place / "logs"))
+    multiplexer.Reload()
+    provider = data_provider.MultiplexerDataProvider(multiplexer, str(place))
+    context = backend_context.Context(SimpleNamespace(data_provider=provider))
+    request = RequestContext()
+    content = context.hparams_metadata(request, "")
+    return context, context.experiment_from_metadata(request, "", True, content, None)
 
 
 def rows_of_the_page(context: Any, experiment: Any) -> dict[str, Any]:
@@ -230,70 +218,35 @@ def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch(trained_held
     assert "maximum/accuracy" not in events.Tags()["scalars"]
 
 
-def test_it_leaves_the_modes(tmp_path: Path) -> None:
-    module, trainer, callback = before_training(composed_config(*TINY_RUN), tmp_path)
+def noise(*words: str) -> tuple[CapsuleModule, torch.Tensor, torch.Tensor]:
+    """A network with a decoder, and ten images of noise, which no image format can make smaller, with their labels."""
+    config = composed_config(*words, "reconstruction.enabled=true")
+    module = CapsuleModule(Plan(config, torch.device("cpu"), "float32", None, None), build(config))
+    return module, torch.rand(10, config.data.channels, config.data.size, config.data.size), torch.arange(10)
+
+
+def test_pictures_leave_the_modes_and_cost_single_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    def counting(module: CapsuleModule, pixels: torch.Tensor) -> Any:
+        images.append(len(pixels))
+        return observe(module, pixels)
+
+    images: list[int] = []
+    monkeypatch.setattr(tensorboard, "observe", counting)
+    module, pixels, labels = noise(*TINY_RUN)
     module.train()
-    callback.on_train_start(trainer, module)
-    epoch(callback, trainer, module)
+    tensorboard.pictures(module, pixels, labels)
+    assert images == [1] * 10
     assert all(part.training for part in module.modules())
     assert not module.network._forward_hooks
-    assert all(parameter.grad is None for parameter in module.parameters())
 
 
-def before_training(config: Config, folder: Path, images: int = 40) -> tuple[CapsuleModule, Any, TensorBoard]:
-    """A module, what the callback needs of a trainer, and the callback; the images are noise."""
-    placed = dataclasses.replace(config, paths=dataclasses.replace(config.paths, logs=str(folder)))
-    planned = Plan(placed, torch.device("cpu"), "float32", None, None)
-    module = CapsuleModule(planned, build(config))
-    data = config.data
-    noise = torch.randint(0, 256, (images, data.channels, data.size, data.size), dtype=torch.uint8)
-    loader = DeviceLoader(noise, torch.arange(images) % data.classes, images)
-    plugin = SimpleNamespace(forward_context=torch.no_grad)
-    trainer = SimpleNamespace(val_dataloaders=BatchGroups(loader, 8), precision_plugin=plugin, current_epoch=0)
-    return module, trainer, TensorBoard(planned)
-
-
-def epoch(callback: TensorBoard, trainer: Any, module: CapsuleModule) -> None:
-    """The callback's part of an epoch, after its training."""
-    trainer.current_epoch = len(module.history)
-    module.history.append(dict.fromkeys(ROW, 0.5))
-    callback.on_train_epoch_end(trainer, module)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param(("model=da_capsnet",), marks=pytest.mark.slow),
-        pytest.param(("model=inverted_capsnet", "routing.iterations=5"), marks=pytest.mark.slow),
-        ("model=inverted_capsnet_cifar100", "data.classes=100", "routing.iterations=5"),
-    ],
-    ids=lambda options: options[0],
-)
-def test_files_of_350_epochs_stay_small(options: tuple[str, ...], tmp_path: Path) -> None:
-    """Coloured noise, which no image format can make smaller, and the most layers and iterations of any study."""
-    config = composed_config(
-        "data=cifar10", *options, "budget.width=0.07", "reconstruction.enabled=true", "optim.epochs=350"
-    )
-    module, trainer, callback = before_training(config, tmp_path, images=200)
-    sizes = [0]
-
-    def more() -> int:
-        """Bytes since the last time."""
-        (file,) = tmp_path.rglob("events*")
-        sizes.append(file.stat().st_size)
-        return sizes[-1] - sizes[-2]
-
-    callback.on_train_start(trainer, module)
-    epoch(callback, trainer, module)
-    first = more()
-    epoch(callback, trainer, module)
-    with_pictures = more()
-    module.history *= 6
-    epoch(callback, trainer, module)
-    plain = more()
-    number_with = sum(has_pictures(number, 350) for number in range(1, 351))
-    assert 0 < plain < with_pictures < first
-    assert first + (number_with - 1) * with_pictures + (350 - number_with) * plain < 5_000_000
+def test_files_of_350_epochs_stay_small() -> None:
+    """With the most layers and iterations of any study."""
+    words = ("model=inverted_capsnet_cifar100", "data=cifar10", "data.classes=100", "routing.iterations=5")
+    drawn = tensorboard.pictures(*noise(*words, "budget.width=0.07"))
+    sizes = [len(tensorboard.image_summary(*one, dataformats="CHW").SerializeToString()) for one in drawn.items()]
+    assert len(sizes) == 2
+    assert sum(sizes) * sum(has_pictures(number, 350) for number in range(1, 351)) < 5_000_000
 
 
 def test_pictures_become_rarer_and_the_last_epoch_has_some() -> None:
@@ -301,53 +254,9 @@ def test_pictures_become_rarer_and_the_last_epoch_has_some() -> None:
     assert [number for number in range(11, 64) if has_pictures(number, 63)] == [20, 30, 40, 50, 60, 63]
 
 
-def test_an_epoch_costs_ten_single_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def counting(module: CapsuleModule, pixels: torch.Tensor) -> Any:
-        images.append(len(pixels))
-        return observe(module, pixels)
-
-    images: list[int] = []
-    monkeypatch.setattr(tensorboard, "observe", counting)
-    module, trainer, callback = before_training(composed_config(*TINY_RUN), tmp_path, images=128)
-    callback.on_train_start(trainer, module)
-    epoch(callback, trainer, module)
-    assert images == [1] * 10
-
-
-def test_a_full_disk_hides_no_other_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refusing(self: SummaryWriter) -> None:
-        closed.append(self)
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    closed: list[SummaryWriter] = []
-    hook = threading.excepthook
-    module, trainer, callback = before_training(composed_config(*TINY_RUN), tmp_path)
-    callback.on_train_start(trainer, module)
-    monkeypatch.setattr(SummaryWriter, "close", refusing)
-    callback.on_exception(trainer, module, KeyboardInterrupt())
-    assert closed == [callback.writer]
-    assert threading.excepthook == hook
-
-
-def test_ctrl_c_inside_tensorboards_queue_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once in some twenty interruptions it leaves the queue's lock held."""
-    monkeypatch.setattr(tensorboard, "_CLOSING", 0.1)
-    module, trainer, callback = before_training(composed_config(*TINY_RUN), tmp_path)
-    callback.on_train_start(trainer, module)
-    assert callback.writer is not None
-    assert callback.writer.file_writer is not None
-    with callback.writer.file_writer.event_writer._async_writer._byte_queue.mutex:
-        callback.on_exception(trainer, module, KeyboardInterrupt())  # returns
-
-
 def test_a_full_disk_ends_in_one_line(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorBoard's thread raises it, and Python prints the exceptions of threads."""
-    printed: list[Any] = []
-    monkeypatch.setattr(threading, "excepthook", printed.append)
-
     monkeypatch.setattr(RecordWriter, "write", raising(OSError(errno.ENOSPC, "No space left on device")))
     config = composed_config(*tiny, "logger=tensorboard")
     with pytest.raises(OSError, match="No space left on device") as refused:
         run(config)
     assert Path(refused.value.filename) == plan(config).folder
-    assert printed == []
