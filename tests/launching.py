@@ -12,6 +12,7 @@ from capsexp.reproduce.__main__ import main
 from capsexp.run import records
 from capsexp.run.execute import is_locked
 from capsexp.study import studies
+from capsexp.study.selection import PAPER
 
 SCRIPT = ROOT / "scripts" / "reproduce_tables.py"
 
@@ -37,7 +38,7 @@ def start(folder: Path, *more: str, **options: bool) -> "subprocess.Popen[str]":
 def planned(folder: Path) -> list[planning.Job]:
     """The launcher's jobs."""
     overrides = [word for word in arguments(folder) if "=" in word and not word.startswith("--")]
-    jobs, barred = planning.plan_all([studies.load("jiao_table2")], ["budget=demo", *overrides], range(2))
+    jobs, barred = planning.plan_all([studies.load("jiao_table2")], ["budget=demo", *overrides], PAPER, range(2))
     assert not barred
     return jobs
 

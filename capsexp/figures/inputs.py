@@ -9,6 +9,7 @@ from pathlib import Path
 from capsexp.results.runs import Run
 from capsexp.results.study import Line, MeasuredBlock, StudyResults, measure
 from capsexp.study import studies
+from capsexp.study.selection import PAPER
 
 
 class UndrawnError(Exception):
@@ -59,7 +60,8 @@ class Inputs:
         for block in results.blocks:
             lines = [line for line in block.lines if line.row.run and (not label or label in line.row.labels)]
             names = ", ".join(line.row.name for line in lines if not line.runs)
-            missing = [f"no finished runs of {names}: {self.command('reproduce', study)}"] if names else []
+            budget = [] if block.block.name == PAPER else [f"--budget={block.block.name}"]
+            missing = [f"no finished runs of {names}: {self.command('reproduce', study, *budget)}"] if names else []
             if shown := [line for line in lines if line.runs]:
                 return Rows(results.study.columns, shown, block, missing)
         raise UndrawnError(*missing)

@@ -101,9 +101,9 @@ def _draw(axis: Axes, panel: Panel) -> None:
         mean = np.array([np.mean(values) for values in series.values()])
         sd = np.array([np.std(values, ddof=1) if len(values) > 1 else 0.0 for values in series.values()])
         step = max(1, len(series) // 8)
-        axis.plot([*series], mean, label=name, markevery=(index * step // 5, step), **style.curve)
+        axis.plot([*series], mean, label=name, markevery=(index * step // 5, step), **style)
         if sd.any():
-            axis.fill_between([*series], mean - sd, mean + sd, color=style.color, alpha=0.15, linewidth=0)
+            axis.fill_between([*series], mean - sd, mean + sd, color=style["color"], alpha=0.15, linewidth=0)
 
 
 def _limits(panels: Sequence[Panel]) -> tuple[float, float]:

@@ -41,23 +41,9 @@ THEMES = {
 }
 
 
-@dataclass(frozen=True)
-class SeriesStyle:
-    """How one series is drawn in all plots of a figure."""
-
-    color: str
-    marker: str
-    line: Any
-
-    @property
-    def curve(self) -> dict[str, Any]:
-        """Keywords of a plotted line."""
-        point = {"color": self.color, "marker": self.marker, "markersize": 5}
-        return point | {"linestyle": self.line, "linewidth": 1.5}
-
-
-STYLES = [
-    SeriesStyle(f"C{index}", marker, line)
+#: Keywords of the first, second … series' line in all plots of a figure.
+STYLES: list[dict[str, Any]] = [
+    {"color": f"C{index}", "marker": marker, "markersize": 5, "linestyle": line, "linewidth": 1.5}
     for index, (marker, line) in enumerate(
         [("o", "-"), ("s", "--"), ("^", "-."), ("D", ":"), ("v", (0, (5, 1, 1, 1, 1, 1))), ("X", (0, (3, 1)))]
     )

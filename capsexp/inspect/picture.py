@@ -66,7 +66,7 @@ def draw_scores(axis: Axes, analysis: Analysis) -> None:
     """A bar per class; of many classes those with the highest scores, in the order of the labels."""
     scores, true = analysis.scores, analysis.image.labels or []
     shown = scores.topk(min(MAX_CLASSES, len(scores))).indices.sort().values.tolist()
-    colors = [STYLES[2].color if label == analysis.predicted else "0.8" for label in shown]
+    colors = [STYLES[2]["color"] if label == analysis.predicted else "0.8" for label in shown]
     bars = axis.barh(range(len(shown)), scores[shown].tolist(), color=colors, edgecolor="black", linewidth=0.6)
     axis.bar_label(bars, fmt="%.3f", fontsize=TINY, padding=3)
     names = [analysis.class_names[label] + (" (true)" if label in true else "") for label in shown]
@@ -107,7 +107,7 @@ def draw_entropies(axis: Axes, layer: LayerAnalysis) -> None:
     """The layer's entropy by iteration, on an axis as high as it moves, and its greatest value."""
     parents = layer.captured.coefficients[0].shape[-1]
     iterations = range(1, len(layer.entropies) + 1)
-    axis.plot(iterations, layer.entropies, **STYLES[0].curve)
+    axis.plot(iterations, layer.entropies, **STYLES[0])
     for iteration in {1, len(iterations)}:
         value = layer.entropies[iteration - 1]
         axis.annotate(f"{value:.4f}", (iteration, value), (0, -5), textcoords="offset points", ha="center", va="top")
@@ -126,7 +126,7 @@ def _strongest(analysis: Analysis, layer: LayerAnalysis, part: SubFigure) -> Non
     lines, listed = part.subplots(1, 2)
     for number, (child, style) in enumerate(zip(children, STYLES, strict=False), 1):
         label = f"{number}: type {child.type}, row {child.row}, column {child.column}, presence {child.presence:.2f}"
-        lines.plot(range(1, len(child.coefficients) + 1), child.coefficients, label=label, **style.curve)
+        lines.plot(range(1, len(child.coefficients) + 1), child.coefficients, label=label, **style)
     lines.set_ylim(0, 1.08 * max(max(child.coefficients) for child in children))
     lines.set_title("routing coefficient", fontsize=SMALL)
     _label_iterations(lines, len(layer.coefficients))
@@ -160,7 +160,7 @@ def _attention(analysis: Analysis, part: SubFigure) -> None:
 
 def _bars(axis: Axes, values: Tensor, foot: int, title: str) -> None:
     """Bars from `foot`: 1 is the factor that changes nothing; 0 in CBAM, whose factors are all below 1."""
-    axis.bar(range(len(values)), (values - foot).tolist(), width=1.0, bottom=foot, color=STYLES[2].color)
+    axis.bar(range(len(values)), (values - foot).tolist(), width=1.0, bottom=foot, color=STYLES[2]["color"])
     axis.axhline(foot, color="black", linewidth=0.8)
     axis.set_title(title, fontsize=SMALL)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))

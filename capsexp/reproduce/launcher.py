@@ -148,16 +148,14 @@ class _Reporter(Callback):
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Writes how far the run is."""
-        assert isinstance(module, CapsuleModule)
-        if module.history:
-            self.progress.epoch, self.progress.best = len(module.history), max(module.accuracies)
-            self.progress.seconds = records.epoch_seconds(module.history[-1])
+        assert isinstance(pl_module, CapsuleModule)
+        if history := pl_module.history:
+            self.progress.epoch, self.progress.best = len(history), max(pl_module.accuracies)
+            self.progress.seconds = records.epoch_seconds(history[-1])
 
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Writes the epoch that the run is resumed after."""
-        self.on_train_epoch_end(trainer, module)
+    on_train_start = on_train_epoch_end
 
 
 def _train(planned: Plan, device: int | None, threads: int, progress: Progress) -> None:

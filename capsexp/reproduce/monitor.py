@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import mean
 
@@ -26,18 +26,16 @@ class Monitor:
 
     def __init__(self, jobs: Sequence[Job], at_a_time: int, console: Console | None = None) -> None:
         self.jobs, self.at_a_time = jobs, at_a_time
-        self.names = short_names(jobs)
-        self.told = {job.planned.name for job in jobs if job.state != "waiting"}
+        self.told = {job.name for job in jobs if job.state != "waiting"}
         self.live = Live(console=console or Console(), auto_refresh=False, transient=True)
         self.drawn = 0.0
 
     def update(self) -> None:
         """Prints the jobs that have ended, and draws the table, a few times a second at most."""
         for job in self.jobs:
-            name = job.planned.name
-            if job.state in ("finished", "failed") and name not in self.told:
-                self.told.add(name)
-                line = f"{self.counts()}: {job.state} {self.names[name]}: {job.outcome}"
+            if job.state in ("finished", "failed") and job.name not in self.told:
+                self.told.add(job.name)
+                line = f"{self.counts()}: {job.state} {job.name}: {job.outcome}"
                 self.live.console.print(Text(line), soft_wrap=not self.live.console.is_terminal)
         if time.monotonic() - self.drawn > _REFRESH:
             self.drawn = time.monotonic()
@@ -54,7 +52,7 @@ class Monitor:
                 done = job.progress
                 reached = f"{done.best:.2f}" if done.epoch else "", job.published
                 seconds = f"{done.seconds:.1f}" if done.epoch else ""
-                table.add_row(self.names[job.planned.name], f"{done.epoch}/{job.planned.epochs}", *reached, seconds)
+                table.add_row(job.name, f"{done.epoch}/{job.planned.epochs}", *reached, seconds)
         total = Table.grid(padding=(0, 1))
         left, epochs = sum(job.left for job in self.jobs), sum(job.planned.epochs for job in self.jobs)
         total.add_row(ProgressBar(epochs, epochs - left, width=8), Text(self.counts(), style="bold"))
@@ -69,11 +67,15 @@ class Monitor:
 
 
 def print_plan(jobs: Sequence[Job], barred: Mapping[str, Sequence[str]], at_a_time: int, listed: bool) -> None:
-    """Prints what there is to do; `listed`: run by run."""
-    if listed:
-        names = short_names(jobs)
-        for job in jobs:
-            print(f"{_in_words(job):<12} {names[job.planned.name]}  ({', '.join(job.studies)})")
+    """Prints what there is to do; `listed`: a line a configuration, with the states of its seeds."""
+    rows: dict[tuple[str, ...], list[Job]] = defaultdict(list)
+    for job in jobs if listed else ():
+        rows[job.words[:-1]].append(job)
+    for (words, row), name in zip(rows.items(), distinguishing([*rows]), strict=True):
+        first, last = row[0].planned.config.seed, row[-1].planned.config.seed
+        states = ", ".join(f"{number} {state}" for state, number in Counter(map(_in_words, row)).items())
+        seeds = f"seeds {first}-{last}" if last > first else f"seed {first}"
+        print(f"{seeds}: {states}  {name or ' '.join(words)}  ({', '.join(row[0].studies)})")
     epochs = sum(job.left for job in jobs)
     numbers = f"{count(jobs, 'finished')} finished, {count(jobs, 'failed')} failed before"
     left = f"{count(jobs, 'waiting')} to do, up to {epochs:,} epochs"
@@ -102,18 +104,11 @@ def print_end(jobs: Sequence[Job], problems: Sequence[str]) -> None:
     sys.stdout.flush()
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
-    names = short_names(jobs)
     for job in jobs:
         if job.state == "failed":
             output = job.planned.folder / OUTPUT
             where = f" (its output: {output})" if output.exists() else ""
-            print(f"error: {names[job.planned.name]}: {job.outcome}{where}", file=sys.stderr)
-
-
-def short_names(jobs: Sequence[Job]) -> dict[str, str]:
-    """Each run, by its full name, in a few words: the overrides that not all runs have."""
-    words = distinguishing([job.words for job in jobs])
-    return {job.planned.name: own or job.planned.name for job, own in zip(jobs, words, strict=True)}
+            print(f"error: {job.name}: {job.outcome}{where}", file=sys.stderr)
 
 
 def time_left(jobs: Sequence[Job], at_a_time: int) -> list[str]:

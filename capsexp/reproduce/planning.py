@@ -9,15 +9,15 @@ from typing import Literal
 
 import torch
 
-from capsexp.config.compose import command, portable
+from capsexp.config.compose import command, distinguishing, portable
 from capsexp.data import source
 from capsexp.errors import InputError, printable
 from capsexp.results import runs
 from capsexp.run import records
 from capsexp.run.plan import Plan, plan, with_precision
 from capsexp.study.identity import trained
-from capsexp.study.selection import TYPED, Selection, select
-from capsexp.study.studies import Study
+from capsexp.study.selection import TYPED, select
+from capsexp.study.studies import Study, config_of
 
 State = Literal["waiting", "running", "finished", "failed"]
 
@@ -43,7 +43,8 @@ class Job:
 
     planned: Plan
     studies: list[str]  # that need it
-    words: tuple[str, ...] = ()  # its overrides, without those of this machine
+    words: tuple[str, ...] = ()  # its overrides, without those of this machine; the seed is the last
+    name: str = ""  # in a few words: the overrides that not all runs have
     published: str = ""  # accuracy of its row, if it is the paper's experiment
     state: State = "waiting"
     outcome: str = ""  # of a finished run its accuracies, else the error of the last attempt
@@ -87,9 +88,11 @@ def plan_all(
     barred: dict[str, list[str]] = {}
     lacking: dict[str, InputError] = {}  # data sets, which are tried to be downloaded once
     for study in studies:
-        selection = select(study, typed, setting)
-        published = _published(selection)
-        for overrides, config in selection.blocks[0].configs.items():
+        block = select(study, typed, setting).blocks[0]
+        rows = {overrides: row for row in study.rows for overrides in block.runs.get(row.name, ())}
+        for overrides, row in rows.items():
+            config, printed = config_of(overrides), row.printed.get("accuracy")
+            published = f"{printed.value:.2f}" if printed and block.name != TYPED else ""
             try:
                 if config.data.name in lacking:
                     raise lacking[config.data.name]
@@ -104,36 +107,26 @@ def plan_all(
                 words = (*overrides, f"seed={seed}")
                 repeated = with_precision(command(words), first.precision)
                 planned = replace(first, config=replace(config, seed=seed), command=repeated)
-                job = Job(planned, [], tuple(portable(words)), published.get(overrides, ""))
-                job = jobs.setdefault(planned.name, job)
+                job = jobs.setdefault(planned.name, Job(planned, [], tuple(portable(words)), published=published))
                 if study.name not in job.studies:  # replaced words can make two runs of a study the same
                     job.studies.append(study.name)
-    for job in jobs.values():
+    every = [*jobs.values()]
+    for job, own in zip(every, distinguishing([job.words for job in every]), strict=True):
+        job.name = own or job.planned.name
         job.read_record()
-    _find_equal(jobs.values())
-    return list(jobs.values()), barred
+    _find_equal([job for job in every if job.state == "waiting"])
+    return every, barred
 
 
-def _find_equal(jobs: Iterable[Job]) -> None:
-    """Takes waiting runs for finished whose training is finished under another name of its budget."""
-    waiting = [job for job in jobs if job.state == "waiting"]
-    for results in {Path(job.planned.config.paths.results) for job in waiting}:
-        every = runs.distinct(runs.read(results)[0]) if results.is_dir() else []
-        done = {(run.trained, run.protocol, run.seed): run for run in every}
-        for job in waiting:
-            identity = job.planned.identity
-            run = done.get((trained(identity), identity["protocol"], identity["seed"]))
-            if run and Path(job.planned.config.paths.results) == results:
-                job.state, job.outcome = "finished", f"as {run.name}"
-
-
-def _published(selection: Selection) -> dict[tuple[str, ...], str]:
-    """The published accuracy of each run's row, where it is a number; none where the training is another."""
-    block = selection.blocks[0]
-    printed = {row.name: row.printed.get("accuracy") for row in selection.study.rows if block.name != TYPED}
-    return {
-        run: f"{one.value:.2f}" for name, of_row in block.runs.items() for run in of_row if (one := printed.get(name))
-    }
+def _find_equal(jobs: Sequence[Job]) -> None:
+    """Takes runs for finished whose training is finished under another name of its budget."""
+    results = Path(jobs[0].planned.config.paths.results) if jobs else Path()  # the same for all: typed, or the default
+    every = runs.distinct(runs.read(results)[0]) if jobs and results.is_dir() else []
+    done = {(run.trained, run.protocol, run.seed): run.name for run in every}
+    for job in jobs:
+        identity = job.planned.identity
+        if name := done.get((trained(identity), identity["protocol"], identity["seed"])):
+            job.state, job.outcome = "finished", f"as {name}"
 
 
 def concurrency(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:

@@ -14,19 +14,24 @@ from capsexp.figures.style import default_style
 from capsexp.results import runs
 from capsexp.run.records import Record, name_of
 from capsexp.study import studies
+from capsexp.study.selection import LAPTOP
 
 
-def words(study: str, row: str) -> str:
-    """The command line of a row."""
-    (found,) = (one for one in studies.load(study).rows if one.name == row)
-    assert found.run is not None
-    return found.run
+def words(study: str, row: str, setting: str = LAPTOP) -> str:
+    """The command line of a row in a setting."""
+    whole = studies.load(study)
+    (found,) = (one for one in whole.rows if one.name == row)
+    (one,) = found.combinations(whole.settings[setting])
+    return " ".join(one)
 
 
-def seeds(study: str, row: str, curves: Sequence[Sequence[float]], more: str = "", **changed: Any) -> list[Record]:
-    """A row's runs with seeds 0, 1, 2 …, from their accuracies epoch by epoch."""
-    line = f"{words(study, row)} {more}".strip()
-    return [run(line, seed, curve, **changed) for seed, curve in enumerate(curves)]
+def seeds(
+    study: str, row: str, curves: Sequence[Sequence[float]], setting: str = LAPTOP, **changed: Any
+) -> list[Record]:
+    """A row's runs in a setting with seeds 0, 1, 2 …, from their accuracies epoch by epoch."""
+    line = words(study, row, setting)
+    precision = line.partition("trainer.precision=")[2].partition(" ")[0]
+    return [run(line, seed, curve, precision=precision, **changed) for seed, curve in enumerate(curves)]
 
 
 def inputs(where: Path, *records: Record, typed: Sequence[str] = ()) -> Inputs:

@@ -13,8 +13,7 @@ from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.lines import Panel, drawing
 from capsexp.figures.style import STYLES
 from capsexp.study import studies
-
-SHORT = "budget.epochs=2"
+from capsexp.study.selection import LAPTOP, PAPER
 
 
 def legend(figure: Figure) -> list[str]:
@@ -39,76 +38,77 @@ def caption(figure: Figure) -> str:
 
 
 def test_a_curve_is_the_mean_over_seeds_and_its_band_the_standard_deviation(tmp_path: Path) -> None:
-    found = seeds("huang_table2", "CapsNet SVHN", [[10, 20], [20, 60]], SHORT)
-    figure = plot("huang_fig13", inputs(tmp_path, *found))
+    found = seeds("huang_table2", "CapsNet CIFAR-10", [[10, 20], [20, 60]])
+    figure = plot("huang_fig11", inputs(tmp_path, *found))
     (axis,) = figure.axes
-    assert curve(axis, "CapsNet") == ([1.0, 2.0], [15.0, 40.0])
+    assert curve(axis, "CapsNet") == ([*range(1, 11)], [15.0] + 9 * [40.0])
     (band,) = axis.collections
     corners = band.get_paths()[0].vertices[:, 1]
     assert (corners.min(), corners.max()) == pytest.approx((15 - 50**0.5, 40 + 800**0.5))
-    assert caption(figure) == "mean ± standard deviation over 2 runs; 2 of 100 epochs, bf16"
+    setting = studies.load("huang_table2").settings[LAPTOP]
+    assert caption(figure) == f"mean ± standard deviation over 2 runs; {setting.title}"
 
 
 def test_one_run_has_no_band(tmp_path: Path) -> None:
-    figure = plot("huang_fig13", inputs(tmp_path, *seeds("huang_table2", "DA-CapsNet SVHN", [[10.0, 20.0]])))
+    figure = plot("huang_fig11", inputs(tmp_path, *seeds("huang_table2", "DA-CapsNet CIFAR-10", [[10.0, 20.0]])))
     assert legend(figure) == ["DA-CapsNet"]
     assert not figure.axes[0].collections
     assert caption(figure).startswith("one run each; ")
 
 
-def test_a_figure_has_one_setting_and_one_protocol_that_of_most_rows(tmp_path: Path) -> None:
-    base = words("huang_table2", "CapsNet SVHN")
+def test_a_figure_has_one_setting_and_one_protocol_the_papers_where_a_row_has_runs(tmp_path: Path) -> None:
     found = [
-        *seeds("huang_table2", "CapsNet SVHN", [[30.0, 40.0], [32.0, 42.0]], SHORT),
-        *seeds("huang_table2", "DA-CapsNet SVHN", [[50.0, 60.0]], SHORT),
-        *seeds("huang_table2", "CapsNet+Conv SVHN", [[10.0] * 100]),
-        run(f"{base} {SHORT} protocol=heldout", 0, [90.0, 90.0], tested=95.0),
-        run(f"{base} {SHORT}", 2, [0.0, 0.0], failed=True),
+        *seeds("huang_table2", "CapsNet CIFAR-10", [[30.0, 40.0], [32.0, 42.0]]),
+        *seeds("huang_table2", "DA-CapsNet CIFAR-10", [[50.0, 60.0]]),
+        run(f"{words('huang_table2', 'CapsNet CIFAR-10')} protocol=heldout", 0, [90.0, 90.0], tested=95.0),
+        run(words("huang_table2", "CapsNet CIFAR-10"), 2, [0.0, 0.0], failed=True),
     ]
     made = inputs(tmp_path, *found, typed=["paths.results=here"])
-    figure = plot("huang_fig13", made)
+    figure = plot("huang_fig11", made)
     assert legend(figure) == ["CapsNet", "DA-CapsNet"]
-    assert curve(figure.axes[0], "CapsNet")[1] == [31.0, 41.0]
-    (line,) = catalogue.drawing("huang_fig13", made).missing
+    assert curve(figure.axes[0], "CapsNet")[1][:2] == [31.0, 41.0]
+    (line,) = catalogue.drawing("huang_fig11", made).missing
     assert line == (
-        "no finished runs of CapsNet+Conv SVHN, CapsNet+Caps SVHN in this setting (2 of 100 epochs, bf16): "
-        "capsexp reproduce huang_table2 paths.results=here"
+        "no finished runs of CapsNet+Conv CIFAR-10, CapsNet+Caps CIFAR-10: "
+        "capsexp reproduce huang_table2 --budget=laptop paths.results=here"
     )
+    paper = seeds("huang_table2", "CapsNet+Conv CIFAR-10", [[10.0]], PAPER)
+    assert legend(plot("huang_fig11", inputs(tmp_path, *paper))) == ["CapsNet+Conv"]
 
 
 def test_of_a_long_training_the_beginning_and_single_epochs_may_lie_below(tmp_path: Path) -> None:
     jumped = [1.0] * 25 + [80.0] * 74 + [20.0]
     (axis,) = plot("huang_fig13", inputs(tmp_path, *seeds("huang_table2", "CapsNet SVHN", [jumped]))).axes
     assert axis.get_ylim()[0] > 75
-    short = seeds("huang_table2", "CapsNet SVHN", [[1, 80]], SHORT)
-    (axis,) = plot("huang_fig13", inputs(tmp_path / "b", *short)).axes
+    short = seeds("huang_table2", "CapsNet CIFAR-10", [[1, 80]])
+    (axis,) = plot("huang_fig11", inputs(tmp_path / "b", *short)).axes
     assert axis.get_ylim()[0] < 1
 
 
 def test_a_plot_a_value_of_a_column_has_the_other_column_as_names_and_the_same_axis(tmp_path: Path) -> None:
     found = [
-        *seeds("jiao_table2", "CapsNet1", [[98.0, 99.0]], SHORT),
-        *seeds("jiao_table2", "CapsNet1_CBAM", [[97.0, 99.2]], SHORT),
-        *seeds("jiao_table2", "CapsNet2", [[90.0, 99.1]], SHORT),
-        *seeds("jiao_table2", "CapsNet2_CBAM", [[91.0, 99.3]], SHORT),
+        *seeds("jiao_table2", "CapsNet1", [[98.0, 99.0]]),
+        *seeds("jiao_table2", "CapsNet1_CBAM", [[97.0, 99.2]]),
+        *seeds("jiao_table2", "CapsNet2", [[90.0, 99.1]]),
+        *seeds("jiao_table2", "CapsNet2_CBAM", [[91.0, 99.3]]),
     ]
-    figure = plot("jiao_table2", inputs(tmp_path, *found))
+    figure = plot("jiao_epochs", inputs(tmp_path, *found))
     one, two = figure.axes
     assert (one.get_title(), two.get_title()) == ("iterations: 1", "iterations: 2")
     assert legend(figure) == ["CBAM: no", "CBAM: yes"]
-    assert curve(two, "CBAM: yes")[1] == [91.0, 99.3]
+    assert curve(two, "CBAM: yes")[1][:2] == [91.0, 99.3]
     assert one.get_ylim() == two.get_ylim()
 
 
 def test_numbers_by_iterations_have_the_same_drawing(tmp_path: Path) -> None:
     found = [
-        *seeds("tsai_fig4", "Inverted 1", [[50.0, 60.0], [50.0, 62.0]], SHORT),
-        *seeds("tsai_fig4", "Inverted 3", [[70.0, 60.0]], SHORT, peak_memory_mb={"device": None, "host": 2000.0}),
-        *seeds("tsai_fig4_ablation", "A 5", [[10.0, 10.0]], SHORT),
+        *seeds("tsai_fig4", "Inverted 1", [[50.0, 60.0], [50.0, 62.0]]),
+        *seeds("tsai_fig4", "Inverted 3", [[70.0, 60.0]], peak_memory_mb={"device": None, "host": 2000.0}),
+        *seeds("tsai_fig4_ablation", "A 5", [[10.0, 10.0]]),
     ]
     plots = by_title("tsai_fig4", inputs(tmp_path, *found))
     assert [*plots] == ["inverted routing", "accuracy", "memory of inverted routing", "time of inverted routing"]
-    assert curve(plots["inverted routing"], "3 it.") == ([1.0, 2.0], [70.0, 60.0])
+    assert curve(plots["inverted routing"], "3 it.") == ([1.0, 2.0, 3.0, 4.0, 5.0], [70.0] + 4 * [60.0])
     accuracy = plots["accuracy"]
     assert curve(accuracy, "inverted routing") == ([1.0, 3.0], [61.0, 70.0])
     assert curve(accuracy, "A, no LayerNorm") == ([5.0], [10.0])
@@ -129,8 +129,8 @@ def test_memory_is_the_devices_or_on_a_cpu_the_processes(tmp_path: Path, device:
 
 
 def test_series_differ_in_more_than_colour() -> None:
-    for part in ("color", "marker", "line"):
-        assert len({str(getattr(style, part)) for style in STYLES}) == len(STYLES)
+    for part in ("color", "marker", "linestyle"):
+        assert len({str(style[part]) for style in STYLES}) == len(STYLES)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -150,8 +150,7 @@ def test_without_runs_a_figure_names_a_command_that_makes_them(tmp_path: Path, n
     with pytest.raises(UndrawnError) as raised:
         catalogue.drawing(name, inputs(tmp_path))
     commands = [str(line).rpartition(": capsexp reproduce ")[2] for line in raised.value.args]
-    assert name == "answer" or commands
-    assert name == "answer" or {*commands} <= {*studies.names()}
+    assert name == "answer" or {*commands} <= {f"{study} --budget=laptop" for study in studies.names()}
 
 
 def test_the_figures_that_studies_name_are_in_the_catalogue() -> None:

@@ -48,9 +48,8 @@ def greys(figure: Figure) -> dict[str, list[tuple[str, int]]]:
 
 
 def repeated(record: Record) -> str:
-    """The command of the row in the record's setting."""
-    own, _, seed = record.provenance["command"].removeprefix("python -m ").rpartition(" ")
-    return f"{own} trainer.precision=bf16 {seed} rerun=true"
+    """The command that trains a run again, without its logs' folder."""
+    return f"{record.provenance['command'].removeprefix('python -m ')} rerun=true"
 
 
 def test_reconstructions_of_both_networks_are_below_their_images_by_epoch(tmp_path: Path) -> None:
@@ -65,7 +64,7 @@ def test_reconstructions_of_both_networks_are_below_their_images_by_epoch(tmp_pa
         "CapsNet": [("image", 200), ("epoch 1", 1), ("epoch 2", 2), ("epoch 3", 3)],
         "DA-CapsNet": [("image", 200), ("epoch 1", 10), ("epoch 2", 20)],
     }
-    assert "all 7 epochs, bf16; one run each." in figure.get_suptitle()
+    assert "Training: 7 epochs of the first 10,000 training images, bf16; one run each." in figure.get_suptitle()
 
 
 def test_objects_are_reconstructed_after_the_last_epoch_by_the_first_seed_with_images(tmp_path: Path) -> None:
@@ -75,7 +74,7 @@ def test_objects_are_reconstructed_after_the_last_epoch_by_the_first_seed_with_i
     log(made, found[1], {1: image(200, 1), 2: image(200, 2)})
     assert greys(plot("huang_fig14", made)) == {"CapsNet": [("image", 200), ("epoch 2", 2)]}
     (line,) = catalogue.drawing("huang_fig14", made).missing
-    assert line.startswith("no finished runs of DA-CapsNet in this setting (")
+    assert line.startswith("no finished runs of DA-CapsNet: capsexp reproduce huang_fig14")
 
 
 def test_a_run_without_images_is_missing_with_the_command_that_repeats_it(tmp_path: Path) -> None:
@@ -130,7 +129,7 @@ def test_every_dimension_is_a_row_and_every_step_a_column(tmp_path: Path, networ
         assert [tick.get_text() for tick in axis.get_yticklabels()] == [str(row) for row in range(1, 17)]
         at = {tick.get_text(): x for tick, x in zip(axis.get_xticklabels(), axis.get_xticks(), strict=True)}
         assert {text: int(x // 29) for text, x in at.items()} == {"−0.25": 0, "+0.25": 10, "0": 5}
-    assert "all 250 epochs, bf16; one run." in figure.get_suptitle()
+    assert "3 epochs of the first 10,000 training images, bf16; one run." in " ".join(figure.get_suptitle().split())
 
 
 def test_a_wrong_prediction_is_named(tmp_path: Path, network: Restored, monkeypatch: pytest.MonkeyPatch) -> None:

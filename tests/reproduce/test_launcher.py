@@ -33,7 +33,7 @@ def test_every_run_of_the_study_is_done_once_and_as_if_alone(whole: Path, tmp_pa
     assert_same(records_in(tmp_path), {key: record})
 
 
-def test_what_is_finished_is_skipped_and_the_table_is_beside_the_records(
+def test_what_is_finished_is_skipped_and_a_table_of_some_rows_is_only_printed(
     whole: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in (whole / "results" / "runs").iterdir()}
@@ -42,7 +42,8 @@ def test_what_is_finished_is_skipped_and_the_table_is_beside_the_records(
     assert screen.startswith("4 runs: 4 finished, 0 failed before, 0 to do, up to 0 epochs\n")
     assert ": finished " not in screen
     assert {path: path.stat().st_mtime_ns for path in (whole / "results" / "runs").iterdir()} == before
-    assert (whole / "results" / "tables" / "jiao_table2.md").exists()
+    assert "CapsNet2_CBAM" in screen
+    assert not (whole / "results" / "tables" / "jiao_table2.md").exists()
 
 
 def test_a_dry_run_lists_the_runs_downloads_nothing_and_writes_nothing(
@@ -50,12 +51,12 @@ def test_a_dry_run_lists_the_runs_downloads_nothing_and_writes_nothing(
 ) -> None:
     assert reproduce(whole, "--seeds=3", "--dry-run") == 0
     *lines, total = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["finished", "finished", "to do"] * 2
-    assert lines[0].endswith("(jiao_table2)")
+    seeds = "seeds 0-2: 2 finished, 1 to do"
+    assert lines == [f"{seeds}  attention={cbam}  (jiao_table2)" for cbam in ("none", "cbam")]
     assert total.endswith(" left")
     monkeypatch.setattr(SVHN, "download", lambda self, folder: pytest.fail("a download"))
     assert reproduce(tmp_path, "data=svhn", f"data.root={tmp_path}", "--dry-run") == 0
-    assert capsys.readouterr().out.count("to do  ") == 4
+    assert capsys.readouterr().out.count("seeds 0-1: 2 to do  ") == 2
     assert list(tmp_path.iterdir()) == []
 
 

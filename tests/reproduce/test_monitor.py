@@ -33,8 +33,7 @@ def test_a_file_gets_a_line_a_run(tmp_path: Path) -> None:
     jobs[0].state, jobs[0].outcome = "finished", " ".join(50 * ["word"])
     monitor.update()
     monitor.update()
-    name = monitor.names[jobs[0].planned.name]
-    assert screen.getvalue() == f"1 of 4 finished, 3 waiting: finished {name}: {jobs[0].outcome}\n"
+    assert screen.getvalue() == f"1 of 4 finished, 3 waiting: finished {jobs[0].name}: {jobs[0].outcome}\n"
 
 
 def test_the_time_left_is_from_other_seeds_or_else_from_all_runs(tmp_path: Path) -> None:

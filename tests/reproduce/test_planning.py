@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import Trained, refused
+from made import run, study, write
+from support import Trained, composed_config, refused
 
 from capsexp import Log
 from capsexp.config.schema import Data
@@ -18,6 +19,7 @@ from capsexp.reproduce.monitor import print_plan
 from capsexp.run.execute import locked
 from capsexp.run.plan import LAST, plan
 from capsexp.study import studies
+from capsexp.study.selection import LAPTOP, PAPER
 
 
 @pytest.fixture
@@ -44,8 +46,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 def test_each_run_is_planned_once_and_its_seeds_follow_each_other(calls: Counter[str]) -> None:
     tables = [studies.load(name) for name in ("huang_table2", "huang_table1")]
-    jobs, barred = planning.plan_all(tables, ["budget=demo"], range(50))
-    assert (calls["composed"], calls["svhn"]) == (12 + 6, 1)
+    jobs, barred = planning.plan_all(tables, ["budget=demo"], PAPER, range(50))
+    assert (calls["composed"], calls["svhn"]) == (20, 1)  # rows with the words of the paper and the typed ones
     assert [job.planned.config.seed for job in jobs] == 10 * list(range(50))  # four and four rows, and constant 1.0
     assert len({job.planned.name for job in jobs}) == len(jobs)
     shared = {job.planned.config.data.name for job in jobs if job.studies == ["huang_table2", "huang_table1"]}
@@ -57,13 +59,37 @@ def test_each_run_is_planned_once_and_its_seeds_follow_each_other(calls: Counter
 
 
 def test_the_published_accuracy_is_that_of_the_papers_experiment(calls: Counter[str]) -> None:
-    for words, published in (("budget=short", "99.71"), ("data=mnist_sample", "")):
-        jobs = planning.plan_all([studies.load("jiao_table2")], [words, "routing.iterations=1"], [0])[0]
+    for words, published in (([], "99.71"), (["data=mnist_sample"], "")):
+        jobs = planning.plan_all([studies.load("jiao_table2")], [*words, "routing.iterations=1"], PAPER, [0])[0]
         assert jobs[0].published == published
 
 
+def test_the_laptop_setting_is_trained_by_exactly_the_declared_words(calls: Counter[str]) -> None:
+    table = studies.load("jiao_table2")
+    assert table.laptop
+    words = table.laptop.words.split()
+    jobs, _ = planning.plan_all([table], [], LAPTOP, [0])
+    rows = [row.words for row in table.rows if row.run]
+    assert [job.planned.config for job in jobs] == [composed_config(*words, *row, "seed=0") for row in rows]
+    assert {job.published for job in jobs} > {"99.71"}
+    line = refused(planning.plan_all, [study(laptop=None)], [], LAPTOP, [0])  # ends with exit code 2, as any InputError
+    assert line == "made_table1: declares no laptop setting"
+
+
+def test_what_is_finished_under_another_name_of_its_budget_is_not_trained_again(tmp_path: Path) -> None:
+    row, *_ = studies.load("jiao_table2").rows
+    same = "budget=short budget.epochs=250 budget.train_images=2000 budget.test_images=2000 trainer.precision=float32"
+    (path,) = write(tmp_path, [run(f"{row.run} {same}", 1, precision="float32")])
+    first, second, *others = planning.plan_all(
+        [studies.load("jiao_table2")], [f"paths.results={tmp_path}"], LAPTOP, range(2), download=False
+    )[0]
+    assert (second.state, second.outcome) == ("finished", f"as {path.stem}")
+    assert {job.state for job in (first, *others)} == {"waiting"}
+
+
 def test_a_run_repeats_by_its_command(calls: Counter[str]) -> None:
-    job = planning.plan_all([studies.load("huang_table1")], ["trainer.precision=auto", "paths.logs=x"], [7])[0][0]
+    typed = ["trainer.precision=auto", "paths.logs=x"]
+    job = planning.plan_all([studies.load("huang_table1")], typed, PAPER, [7])[0][0]
     command = "model=da_capsnet attention=none data=cifar10 model.squash_constant=1.0 seed=7"
     assert job.planned.command == f"python -m capsexp {command} trainer.precision={job.planned.precision}"
     assert job.planned.config.seed == 7
@@ -71,7 +97,7 @@ def test_a_run_repeats_by_its_command(calls: Counter[str]) -> None:
 
 
 def test_a_run_that_cannot_be_composed_is_refused_at_once(calls: Counter[str]) -> None:
-    line = refused(planning.plan_all, [studies.load("ou_backprop")], ["routing.norm=false"], [0])
+    line = refused(planning.plan_all, [studies.load("ou_backprop")], ["routing.norm=false"], PAPER, [0])
     assert "routing.norm: no such key" in line
     assert set(calls) == {"composed"}  # no data set was looked for
 
@@ -92,7 +118,7 @@ def test_a_jobs_state_is_that_of_its_record(trained: Trained, tmp_path: Path) ->
 
 
 def test_one_run_a_gpu_or_on_the_cpu(calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = planning.plan_all([studies.load("ou_backprop")], ["trainer=cpu"], [0])[0]
+    jobs = planning.plan_all([studies.load("ou_backprop")], ["trainer=cpu"], PAPER, [0])[0]
     assert planning.concurrency(jobs, None) == (1, 0)
     assert planning.concurrency(jobs, 5) == (5, 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
@@ -106,12 +132,12 @@ def test_the_plan_tells_what_is_running_and_what_was_interrupted(
 ) -> None:
     paths = dataclasses.replace(trained.config.paths, results=str(tmp_path), logs=str(tmp_path))
     seeds = [dataclasses.replace(trained.config, paths=paths, seed=seed) for seed in (7, 8, 9)]
-    jobs = [planning.Job(plan(config), ["mine"]) for config in [trained.config, *seeds]]
+    jobs = [planning.Job(plan(config), ["mine"], ("a=b", f"seed={config.seed}")) for config in [trained.config, *seeds]]
     jobs[0].read_record()
     for job in jobs[1:3]:
         job.planned.folder.mkdir()
         (job.planned.folder / LAST).touch()
     with locked(jobs[1].planned.folder):
         print_plan(jobs, {}, 1, listed=True)
-    states = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]
-    assert states[:4] == ["finished", "running", "interrupted", "to do"]
+    row, _ = capsys.readouterr().out.splitlines()
+    assert row == "seeds 0-9: 1 finished, 1 running, 1 interrupted, 1 to do  a=b  (mine)"

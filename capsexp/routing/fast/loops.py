@@ -14,6 +14,7 @@ import platform
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,10 +43,6 @@ MOST_ELEMENTS = 2**12
 
 #: Seconds that a compiler may take.
 PATIENCE = 60
-
-FUNCTIONS = (
-    "inverted_forward", "inverted_backward", "em_forward", "em_backward", "dynamic_forward", "dynamic_backward",
-)  # fmt: skip
 
 log = logging.getLogger("capsexp")
 
@@ -161,12 +158,12 @@ def compiled_path(_: object, device: torch.device) -> str:
 
 
 def library_for(children: Tensor, weight: Tensor, kernel: int, stride: int) -> ctypes.CDLL | None:
-    """votes.c compiled for a layer, or None; arguments as of `Loops`."""
+    """votes.c compiled for a layer, or None, as on Windows; arguments as of `Loops`."""
     height, width = places_of(children, kernel, stride)
     _, parents, rows, columns = weight.shape
     inner = children.shape[4] // columns
     votes = len(children) * height * width * len(weight) * parents * rows * inner
-    if children.device.type != "cpu" or votes < WORTHWHILE:
+    if children.device.type != "cpu" or votes < WORTHWHILE or sys.platform == "win32":
         return None
     kind = torch.float64 if children.dtype == torch.float64 else torch.float32
     return _library(kind, parents, rows, columns, inner)
@@ -186,7 +183,7 @@ def _library(kind: torch.dtype, parents: int, rows: int, columns: int, inner: in
         name = f"votes-{hashlib.sha256(content).hexdigest()[:32]}.so"
         try:
             return _loaded(_cache() / name, command)
-        except (AttributeError, OSError):  # no owners (Windows); a full, read-only or foreign folder; a damaged file
+        except OSError:  # a full, read-only or foreign folder; a damaged file
             with tempfile.TemporaryDirectory() as folder:
                 return _loaded(Path(folder) / name, command)  # stays mapped when its file is removed
     except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -203,10 +200,7 @@ def _loaded(path: Path, command: Sequence[str]) -> ctypes.CDLL:
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
-    library = ctypes.CDLL(str(path))
-    if not all(hasattr(library, name) for name in FUNCTIONS):
-        raise OSError(f"{path}: no library of votes.c")
-    return library
+    return ctypes.CDLL(str(path))
 
 
 def _cache() -> Path:

@@ -9,6 +9,7 @@ log `capsexp` says why.
 import copy
 import logging
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -96,15 +97,13 @@ def _failure(layer: CapsuleLayer, votes: LazyVotes, images: int, factors: torch.
 
 def _children(votes: LazyVotes, images: int) -> Capsules:
     """Random children of so many images, from a generator of their own."""
-    poses, activations = votes.poses, votes.activations
-    source = torch.Generator(poses.device).manual_seed(0)
-    drawn = (
-        torch.randn((images, *poses.shape[1:]), generator=source, device=poses.device).to(poses.dtype).requires_grad_()
-    )
-    if activations is None:
-        return Capsules(drawn)
-    present = torch.rand((images, *activations.shape[1:]), generator=source, device=poses.device).to(activations.dtype)
-    return Capsules(drawn, present.requires_grad_())
+    options: dict[str, Any] = {"generator": torch.Generator(votes.poses.device).manual_seed(0)}
+    options["device"] = votes.poses.device
+    poses = torch.randn((images, *votes.poses.shape[1:]), **options).to(votes.poses.dtype).requires_grad_()
+    if votes.activations is None:
+        return Capsules(poses)
+    present = torch.rand((images, *votes.activations.shape[1:]), **options).to(votes.activations.dtype)
+    return Capsules(poses, present.requires_grad_())
 
 
 def _parents_and_gradients(layer: CapsuleLayer, children: Capsules, places: Sequence[int]) -> list[Tensor | None]:

@@ -1,4 +1,4 @@
-"""Dynamic routing by the loops equals the procedure in value and gradient, without a tensor of the votes' size."""
+"""Dynamic routing by loops and by products equals the procedure in value and gradient, and stores no votes."""
 
 import shutil
 import subprocess
@@ -9,15 +9,18 @@ from typing import Any
 import pytest
 import torch
 from support import ROOT
-from test_fast_inverted import Largest, Result, distance
+from test_fast_inverted import Largest, Result, distance, layer_of
 from torch import Tensor
 
-from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
+from capsexp.nn.capsules import CapsuleLayer, LinearCapsules
 from capsexp.nn.routing import Capsules
 from capsexp.routing import DynamicRouting, fast
-from capsexp.routing.fast import loops, proof
+from capsexp.routing.fast import products
 
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler"),
+    pytest.mark.usefixtures("loops_for_every_batch"),
+]
 
 # batch, side, children, C, kernel (0: linear), stride, parents, D, structure
 SHAPES = {
@@ -29,18 +32,15 @@ SHAPES = {
     "matrix, an edge that no kernel sees": (2, 6, 3, 4, 3, 2, 5, 4, "matrix"),
 }
 
+LINEAR = [name for name, shape in SHAPES.items() if not shape[4]]
+WAYS = ("loops", "products")
+
 #: Every shape with every number of iterations; of logits and gradient, every pair with each other and with those.
 COMBINATIONS = [
     (name, iterations, ("accumulate", "replace")[(row + column) % 2], ("all", "last")[(row + column // 2) % 2])
     for row, name in enumerate(SHAPES)
     for column, iterations in enumerate((1, 2, 3, 5))
 ]
-
-
-@pytest.fixture(autouse=True)
-def _loops_for_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "WORTHWHILE", 0)
-    monkeypatch.setattr(proof, "_proving", True)  # these tests are the proof
 
 
 @pytest.fixture
@@ -52,22 +52,22 @@ def _threads() -> Iterator[None]:
 
 def made(name: str, kind: torch.dtype = torch.float64, **options: Any) -> tuple[CapsuleLayer, Tensor]:
     """A layer and its children."""
-    batch, side, types, child, kernel, stride, count, pose, structure = SHAPES[name]
-    routing = DynamicRouting(count, pose, **options)
-    routing.squash_constant = 0.7
-    layer: CapsuleLayer
-    if kernel:
-        layer = ConvCapsules(types, count, child, pose, kernel, stride, routing, structure=structure, scale=0.5)  # type: ignore[arg-type]
+    layer, children = layer_of(SHAPES[name], DynamicRouting(*SHAPES[name][6:8], **options), kind)
+    layer.routing.squash_constant = 0.7
+    return layer, children
+
+
+def results(layer: CapsuleLayer, children: Tensor, way: str = "loops") -> Result:
+    """The parents, and the gradients by children and matrices, by loops, by products or by the reference."""
+    (fast.enable if way == "loops" else fast.disable)(layer)
+    if way == "products":  # which serve linear layers of vectors on a GPU
+        assert isinstance(layer, LinearCapsules)
+        routing = layer.routing
+        options = routing.iterations, routing.squash_constant, routing.accumulate, routing.detach
+        poses = products.routed(layer.numbered(Capsules(children)).poses, layer.matrices.weight, *options)
     else:
-        layer = LinearCapsules(types * side**2, count, child, pose, routing, structure=structure, scale=0.5)  # type: ignore[arg-type]
-    return layer.to(kind), torch.randn(batch, side, side, types, child, dtype=kind).requires_grad_()
-
-
-def results(layer: CapsuleLayer, children: Tensor, enabled: bool = True) -> Result:
-    """The parents, and the gradients by children and matrices."""
-    (fast.enable if enabled else fast.disable)(layer)
-    poses = layer(Capsules(children)).poses
-    assert not enabled or fast.paths(layer).startswith("C loops, ")
+        poses = layer(Capsules(children)).poses
+    assert way != "loops" or fast.paths(layer).startswith("C loops, ")
     weights = torch.sin(torch.arange(poses.numel(), dtype=poses.dtype)).view_as(poses)
     read = [tensor for tensor in (children, layer.matrices.weight) if tensor.requires_grad]
     return [poses, *torch.autograd.grad((poses * weights).sum(), read)]
@@ -76,26 +76,31 @@ def results(layer: CapsuleLayer, children: Tensor, enabled: bool = True) -> Resu
 @pytest.mark.parametrize(("name", "iterations", "logits", "gradient"), COMBINATIONS)
 def test_value_and_gradients(name: str, iterations: int, logits: str, gradient: str) -> None:
     layer, children = made(name, iterations=iterations, logits=logits, gradient=gradient)
-    for ours, theirs in zip(*(results(layer, children, enabled) for enabled in (True, False)), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
+    expected = results(layer, children, "reference")
+    for way in ("loops", "products") if name in LINEAR else ("loops",):
+        for ours, theirs in zip(results(layer, children, way), expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
 
 
-def test_fixed_matrices_have_no_gradient() -> None:
-    layer, children = made("convolutional", gradient="none")
-    ours, theirs = (results(layer, children, enabled) for enabled in (True, False))
+@pytest.mark.parametrize("way", WAYS)
+def test_fixed_matrices_have_no_gradient(way: str) -> None:
+    layer, children = made(LINEAR[0], gradient="none")
+    ours, theirs = (results(layer, children, one) for one in (way, "reference"))
     assert len(ours) == 2
     assert distance(ours, theirs) < 1e-12
 
 
-@pytest.mark.parametrize("name", [next(iter(SHAPES)), "matrix, an edge that no kernel sees"])
-def test_float32_and_bfloat16(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "way"), [(LINEAR[0], "loops"), ("matrix, an edge that no kernel sees", "loops"), (LINEAR[0], "products")]
+)
+def test_float32_and_bfloat16(name: str, way: str) -> None:
     layer, children = made(name, torch.float32)
-    exact = results(layer, children, enabled=False)
-    assert 0 < distance(results(layer, children), exact) < 1e-5
+    exact = results(layer, children, "reference")
+    assert 0 < distance(results(layer, children, way), exact) < 1e-5
     with torch.autocast("cpu", torch.bfloat16):
-        ours, theirs = (results(layer, children, enabled) for enabled in (True, False))
+        ours, theirs = (results(layer, children, one) for one in (way, "reference"))
     assert [part.dtype for part in ours] == [part.dtype for part in exact]
-    assert 1e-4 < distance(ours, exact) < 1.2 * distance(theirs, exact)
+    assert 1e-4 < distance(ours, exact) < (1.2 if way == "loops" else 2) * distance(theirs, exact)
 
 
 def test_bfloat16_children_are_routed_as_if_they_were_float32() -> None:
@@ -111,7 +116,7 @@ def test_bfloat16_children_are_routed_as_if_they_were_float32() -> None:
 @pytest.mark.usefixtures("_threads")
 def test_results_repeat_bit_for_bit_and_images_do_not_depend_on_the_threads() -> None:
     """Gradients by matrices are sums over images, which each number of threads adds in an order of its own."""
-    layer, children = made(next(iter(SHAPES)), torch.float32)
+    layer, children = made(LINEAR[0], torch.float32)
     found = []
     for threads in (1, 2, 2):
         torch.set_num_threads(threads)
@@ -121,24 +126,26 @@ def test_results_repeat_bit_for_bit_and_images_do_not_depend_on_the_threads() ->
     assert distance(found[0], found[1]) < 1e-6
 
 
-def test_the_gradient_at_zero_is_finite() -> None:
-    layer, children = made("convolutional")
-    for part in results(layer, torch.zeros_like(children, requires_grad=True)):
+@pytest.mark.parametrize("way", WAYS)
+def test_the_gradient_at_zero_is_finite(way: str) -> None:
+    layer, children = made(LINEAR[0])
+    for part in results(layer, torch.zeros_like(children, requires_grad=True), way):
         assert part.isfinite().all()
 
 
 @pytest.mark.parametrize("iterations", [2, 5])
 def test_no_tensor_has_the_size_of_the_votes(iterations: int) -> None:
-    layer, children = made(next(iter(SHAPES)), iterations=iterations)
+    layer, children = made(LINEAR[0], iterations=iterations)
     children = children.detach().repeat(8, 1, 1, 1, 1).requires_grad_()
-    observed = []
-    for enabled in (False, True):
+    observed = {}
+    for way in ("reference", *WAYS):
         with Largest() as largest:
-            results(layer, children, enabled)
-        observed.append(largest.elements)
-    votes = layer.lazy_votes(Capsules(children)).elements * len(children)
-    assert observed[0] >= votes
-    assert observed[1] < votes / 4
+            results(layer, children, way)
+        observed[way] = largest.elements
+    votes = children[..., 0].numel() * 10 * 16
+    assert observed["reference"] >= votes
+    assert observed["loops"] < votes / 4
+    assert observed["products"] <= votes * 8 / 16  # C / D
 
 
 def test_the_largest_sizes_fit_the_stack_of_a_thread_on_macos() -> None:

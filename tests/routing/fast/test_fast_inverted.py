@@ -13,12 +13,15 @@ from torch.utils._python_dispatch import TorchDispatchMode  # the documented way
 from capsexp.nn.attention import CapsAttention
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.hierarchy import Hierarchy
-from capsexp.nn.routing import Capsules
+from capsexp.nn.routing import Capsules, Routing
 from capsexp.routing import fast
-from capsexp.routing.fast import inverted, loops, proof
+from capsexp.routing.fast import inverted
 from capsexp.routing.inverted import InvertedRouting
 
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler"),
+    pytest.mark.usefixtures("loops_for_every_batch"),
+]
 
 Result = list[Tensor]
 
@@ -35,25 +38,23 @@ SHAPES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _loops_for_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "WORTHWHILE", 0)
-    monkeypatch.setattr(proof, "_proving", True)  # these tests are the proof
+def layer_of(shape: tuple[Any, ...], routing: Routing, kind: torch.dtype) -> tuple[CapsuleLayer, Tensor]:
+    """A layer of SHAPES and its children."""
+    batch, side, types, child, kernel, stride, count, pose, structure = shape
+    layer: CapsuleLayer
+    if kernel:
+        layer = ConvCapsules(types, count, child, pose, kernel, stride, routing, structure=structure, scale=0.5)
+    else:
+        layer = LinearCapsules(types * side**2, count, child, pose, routing, structure=structure, scale=0.5)
+    return layer.to(kind), torch.randn(batch, side, side, types, child, dtype=kind).requires_grad_()
 
 
 def made(name: str, kind: torch.dtype = torch.float64) -> tuple[CapsuleLayer, Tensor, Tensor]:
     """A layer, its children, and its parents' poses after the previous iteration."""
-    batch, side, types, child, kernel, stride, count, pose, structure = SHAPES[name]
+    count, pose = SHAPES[name][6:8]
     routing = InvertedRouting(count, pose, norm=pose > 1)  # of one number, the norm is its bias
-    layer: CapsuleLayer
-    if kernel:
-        layer = ConvCapsules(types, count, child, pose, kernel, stride, routing, structure=structure, scale=0.5)  # type: ignore[arg-type]
-    else:
-        layer = LinearCapsules(types * side**2, count, child, pose, routing, structure=structure, scale=0.5)  # type: ignore[arg-type]
-    layer = layer.to(kind)
-    children = torch.randn(batch, side, side, types, child, dtype=kind)
-    parents = torch.randn_like(layer(Capsules(children)).poses)
-    return layer, children.requires_grad_(), parents.requires_grad_()
+    layer, children = layer_of(SHAPES[name], routing, kind)
+    return layer, children, torch.randn_like(layer(Capsules(children)).poses).requires_grad_()
 
 
 def results(layer: CapsuleLayer, children: Tensor, parents: Tensor, enabled: bool) -> Result:
@@ -78,15 +79,10 @@ def test_value_and_gradients(name: str):
 
 
 @pytest.mark.parametrize("name", ["cifar10 classes", "cifar100", "multimnist"])
-def test_float32(name: str):
-    layer, children, parents = made(name, torch.float32)
-    assert distance(*(results(layer, children, parents, enabled) for enabled in (True, False))) < 1e-4
-
-
-@pytest.mark.parametrize("name", ["cifar10 classes", "cifar100", "multimnist"])
-def test_bfloat16_is_as_close_to_float32_as_the_reference(name: str):
+def test_float32_and_bfloat16_which_is_as_close_to_it_as_the_reference(name: str):
     layer, children, parents = made(name, torch.float32)
     exact = results(layer, children, parents, False)
+    assert distance(results(layer, children, parents, True), exact) < 1e-4
     with torch.autocast("cpu", torch.bfloat16):
         ours, theirs = (results(layer, children, parents, enabled) for enabled in (True, False))
     assert [part.dtype for part in ours] == [part.dtype for part in exact]

@@ -16,11 +16,15 @@ from torch import Tensor
 
 from capsexp.nn.capsules import ConvCapsules, LinearCapsules
 from capsexp.nn.routing import Capsules
+from capsexp.routing.dynamic import DynamicRouting
 from capsexp.routing.em import EMRouting
-from capsexp.routing.fast import em, enable, inverted, loops, paths, proof
+from capsexp.routing.fast import em, enable, inverted, loops, paths
 from capsexp.routing.fast.loops import Loops
 
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler"),
+    pytest.mark.usefixtures("loops_for_every_batch"),
+]
 
 # batch, side, children, C, kernel, stride, parents, Z, Y
 SHAPES = {
@@ -28,12 +32,6 @@ SHAPES = {
     "vector": (2, 4, 3, 3, 2, 1, 2, 5, 3),
     "linear, more places than a block": (11, 1, 7, 9, 1, 1, 3, 3, 3),
 }
-
-
-@pytest.fixture(autouse=True)
-def _always(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "WORTHWHILE", 0)
-    monkeypatch.setattr(proof, "_proving", True)  # these tests are the proof
 
 
 @pytest.fixture
@@ -110,9 +108,13 @@ def test_the_path_names_tritons_version_whatever_its_distribution_is_called(monk
     assert loops.compiled_path(None, torch.device("cuda")) == "Triton 9.8.7"
 
 
-def test_a_system_without_owners_of_files_compiles_in_a_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_windows_the_reference_routes_also_with_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.delattr(os, "getuid")
-    assert loops._library.__wrapped__(torch.float64, 3, 2, 2, 2) is not None
+    layer = LinearCapsules(7, 3, 4, 4, DynamicRouting(3, 4))
+    enable(layer)
+    assert layer(Capsules(torch.randn(2, 7, 4))).poses.shape == (2, 3, 4)
+    assert paths(layer) == "stored votes"
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -162,7 +164,6 @@ def program(folder: Path, text: str) -> str:
         ("echo an error >&2; exit 1", "an error"),
         ("sleep 30", "timed out after 0.3 seconds"),
         ("shift $(($# - 1)); echo no library > $1", "invalid ELF header|file too short"),
-        ("shift $(($# - 1)); echo 'int other;' | cc -shared -x c - -o $1", "no library of votes.c"),
     ],
 )
 def test_without_a_working_compiler_there_are_no_loops_and_a_line(
