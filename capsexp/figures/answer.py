@@ -52,7 +52,7 @@ def row(asked: Asked) -> StripRow:
     """A claim's row; decided is what holds after correction and training as long as the claim needs."""
     one, block = asked.one, asked.one.block
     assert one.effect is not None
-    room = "no room: 100 % without" if one.verdict == "ceiling" else ""
+    room = "no room below 100 %" if one.verdict == "ceiling" else ""
     notes = [block.setting.brief(asked.data_name) if block else "", room]
     if len(one.claim.pairs) > 1:
         dots = one.effect.pairs

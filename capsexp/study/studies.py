@@ -1,7 +1,7 @@
 """A study: one published table or figure, with the rows that the source prints and their commands.
 
 `conf/study/NAME.yaml` is the whole study, and a Hydra sweep over the rows' commands (`+study=NAME`). A row finds its
-records by what they trained, not by a name: see `capsexp.study.setting`.
+records by what they trained, not by a name: see `capsexp.study.identity`.
 """
 
 import math

@@ -62,8 +62,8 @@ def regenerate(
     Args:
         names: of the studies; all of them if none is named.
         typed: KEY=VALUE; see capsexp.study.selection.
-        output: the folder that gets NAME.md and NAME.csv of whole studies, elsewhere than in the project's results only
-            of those with runs; None writes none. With `results`/tables, and all studies, `results`/README.md is their
+        output: the folder that gets NAME.md and NAME.csv of whole studies, elsewhere than in the project's results of
+            those with runs; None writes none. With `results`/tables, and all studies, `results`/README.md is their
             index, unless there is another file of that name.
         readme: the README whose block is made again, for all studies; None leaves it alone.
         check: writes nothing; `changed` is what would be.
@@ -131,8 +131,9 @@ def latex(page: Page) -> str:
 
     table = page.blocks[0]
     frame = pd.DataFrame(table.rows, columns=[*map(_tex, table.columns)], dtype=str).map(_tex)
-    caption = _tex(f"{page.title} {page.about} {table.title}.")
-    return frame.to_latex(index=False, escape=False, caption=caption, label=f"tab:{page.name}")
+    caption = _tex(f"{page.title} {page.about} Trained: {table.title}.")
+    label = f"tab:{page.name}"
+    return frame.to_latex(index=False, escape=False, column_format=table.alignment, caption=caption, label=label)
 
 
 def _tex(text: str) -> str:

@@ -6,9 +6,11 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from capsexp.config.compose import by_hydra, composed, plain
+from capsexp.config.schema import check
 from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError
 from capsexp.study import studies
+from capsexp.study.studies import config_of
 
 
 def assert_same(overrides: Sequence[str]) -> None:
@@ -36,12 +38,41 @@ def test_every_form_of_a_value() -> None:
     assert_same(["data=affine_mnist", "model=da_capsnet", *values])
 
 
+#: Command lines of studies' rows in their settings, with choices of all groups, some of which change other groups.
+OF_ROWS = [
+    "trainer.precision=float32 model=capsnet data=mnist routing.iterations=1 attention=cbam",
+    "budget=short budget.epochs=40 budget.train_images=4434 trainer.precision=bf16 model=da_capsnet data=svhn "
+    "attention=dual routing.logits=replace",
+    "budget=paper trainer.precision=bf16 model=da_capsnet data=coil20 optim=huang_coil20 attention=none "
+    "data.classes=20 data.reader.test_fraction=0.3",
+    "model=huang_cnn data=coil20 optim=huang_coil20",
+    "budget=short budget.epochs=5 budget.train_images=10000 budget.width=0.25 trainer.precision=float32 data=cifar10 "
+    "model=inverted_capsnet loss=spread routing.iterations=2",
+    "model=em_capsnet data=cifar10 routing=em budget.width=0.25",
+    "budget=demo model=inverted_capsnet_cifar100 data=cifar100 routing.order=sequential",
+    "budget.width=0.5 model=inverted_capsnet_multimnist_matrix data=diverse_multimnist",
+    "budget=smoke trainer=cpu model=resnet18 data=cifar100",
+    "budget.epochs=8 model=sabour_cnn data=affine_mnist reconstruction.enabled=true protocol=heldout seed=3",
+    "trainer=gpu routing=dynamic loss=cross_entropy preprocess=huang data=fashion_mnist logger=[csv]",
+    "trainer.precision=bf16 budget.train_images=9",
+]
+
+
+@pytest.mark.parametrize("line", OF_ROWS)
+def test_a_configuration_composed_in_parts_is_hydras(line: str) -> None:
+    """Of the budget and the trainer, and the rest once for all of them: see `config_of`."""
+    assert_same(line.split())
+    assert config_of(tuple(line.split())) == check(plain(by_hydra(line.split())))
+
+
 @pytest.mark.slow
 def test_every_run_of_every_study() -> None:
-    commands = {words for name in studies.names() for row in studies.load(name).rows for words in row.combinations()}
-    assert len(commands) > 100
+    every = [(study, setting) for name in studies.names() for study in [studies.load(name)]
+             for setting in study.settings.values()]  # fmt: skip
+    commands = {words for study, setting in every for row in study.rows for words in row.combinations(setting)}
+    assert len(commands) > 200
     for words in commands:
-        assert_same(words)
+        assert config_of(words) == check(plain(by_hydra(words)))
 
 
 def test_hydra_goes_on_for_a_caller_that_uses_it() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from capsexp.study.setting import Setting
 from data_formats import pixels
 from numpy.typing import NDArray
 from PIL import Image
@@ -26,8 +25,7 @@ from capsexp.run import records
 from capsexp.run.execute import run
 from capsexp.run.plan import plan
 from capsexp.run.restore import restore
-from capsexp.study import studies
-from capsexp.study.selection import RowRun
+from capsexp.study.identity import trained, trained_by
 
 GREY, COLOUR = (8, 8), (8, 8, 3)
 
@@ -94,10 +92,12 @@ def test_hidden_folders_are_left_out(photos: Path) -> None:
 
 def test_runs_of_other_images_are_not_taken_for_these(photos: Path) -> None:
     words = ("data=folder", f"data.path={photos}", "data.size=28")
-    trained = studies.identity(words)
-    assert RowRun("A", words, True).admits(Setting.of(trained))
+    config = composed_config(*words)
+    found = identify(config.data)
+    before = trained(records.identity(config, "auto", found.note, found.unlisted))
+    assert trained_by.__wrapped__(words) == before
     (photos / "ant" / "009.png").rename(photos / "bee" / "009.png")
-    assert not RowRun("A", words, True).admits(Setting.of(trained))
+    assert trained_by.__wrapped__(words) != before
 
 
 def test_a_given_split_is_kept_and_validation_images_are_training_images(tmp_path: Path) -> None:

@@ -101,11 +101,6 @@ def test_a_first_epoch_is_judged_on_the_scale_of_logarithms() -> None:
     assert first.difference == pytest.approx(100 * (5 / 7 - 1))
 
 
-def test_published_text_without_a_number_is_not_compared() -> None:
-    found = cell(results(study(row("A", PLAIN, accuracy="not reported")), runs(PLAIN, [1.0, 2.0, 3.0])), "A")
-    assert (found.published, found.difference, found.verdict) == ("not reported", None, None)
-
-
 def test_the_same_training_counts_once_and_independently_of_its_number() -> None:
     """Under another budget's name the run has another key; of a seed the first that finished counts."""
     again = f"{PLAIN} budget.name=mine budget.epochs=250"
@@ -149,9 +144,12 @@ def test_a_study_without_runs_has_its_rows() -> None:
     assert {(one.n, one.verdict) for one in made.cells} == {(0, None)}
 
 
-def test_a_row_that_cannot_be_run_stays_empty() -> None:
-    made = study(row("A", PLAIN), row("C", None, note="not specified", accuracy="91.17"))
-    assert cell(results(made, runs(PLAIN, [1.0])), "C").published == "91.17"
+def test_what_was_not_printed_or_cannot_be_run_is_not_compared() -> None:
+    made = study(row("A", PLAIN, accuracy="not reported"), row("C", None, note="not specified", accuracy="91.17"))
+    found = results(made, runs(PLAIN, [1.0, 2.0, 3.0]))
+    a, c = (cell(found, name) for name in "AC")
+    assert (a.published, a.difference, a.verdict) == ("not reported", None, None)
+    assert (c.published, c.n, c.verdict) == ("91.17", 0, None)
 
 
 def test_costs_are_those_of_one_device() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.utils import instantiate
-from made import CBAM, PLAIN, SWEPT, row, study
+from made import CBAM, PLAIN, row, study
 from support import Program, refused
 
 from capsexp.config.schema import Config
@@ -164,12 +164,6 @@ def test_a_setting_is_the_same_words_for_all_rows_but_for_those_of_a_data_set() 
     mnist, svhn = (row("A", f"model=capsnet data={data}").combinations(setting) for data in ("mnist", "svhn"))
     assert mnist == (("budget.epochs=9", "budget.width=0.5", "model=capsnet", "data=mnist"),)
     assert svhn == (("budget.epochs=3", "budget.width=0.5", "model=capsnet", "data=svhn"),)
-
-
-def test_within_limits_the_rows_that_vary_the_key() -> None:
-    setting = Setting("", within="routing.iterations=1,2")
-    assert len(row("A", SWEPT).combinations(setting)) == 2
-    assert row("A", PLAIN).combinations(setting) == (tuple(PLAIN.split()),)
 
 
 # Sweeps

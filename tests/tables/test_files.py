@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from made import CBAM, GPU, PLAIN, SHORT, claim, project, results, row, run, runs, study, write
 from markdown_it import MarkdownIt
 from support import Program
@@ -21,12 +22,14 @@ from capsexp.tables.pages import page
 from capsexp.tables.table import Table
 
 SCRIPT = "scripts/aggregate.py"
+ROWS = {"A": PLAIN, "B": CBAM}
 BEFORE, AFTER = "# Before\n\n", "\n\nafter\n"
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with two small studies and three runs of the first, as the present one."""
+    """A project with two small studies and three runs of the first, as the present folder."""
+    monkeypatch.setattr(files, "ROOT", tmp_path)
     write(tmp_path / "results", runs(PLAIN, [99.7, 99.8, 99.9]))
     (tmp_path / "README.md").write_text(f"{BEFORE}{BEGIN}\nstale\n{END}{AFTER}")
     return project(tmp_path, monkeypatch, one=PLAIN, two=CBAM)
@@ -121,26 +124,42 @@ def test_one_study_is_printed_and_leaves_the_others_alone(folder: Path, program:
     assert printed[:2] == ["A table", "made, Table 1. 3 runs, 12.5 hours."]
 
 
+def test_latex_is_printed_and_nothing_written(folder: Path, program: Program) -> None:
+    code, printed, _ = program(SCRIPT, "one", "--latex")
+    assert (code, printed[0], printed[-1]) == (0, r"\begin{table}", r"\end{table}")
+    assert set(contents(folder)) == {"README.md"}
+
+
 def test_what_is_typed_is_printed_and_written_only_to_a_named_folder(folder: Path, program: Program) -> None:
     write(folder / "results", runs(PLAIN.replace("mnist", "fashion_mnist"), [88.0]))
     program(SCRIPT)
     before = contents(folder)
-    for word, shown in (("data=fashion_mnist", "88.00"), ("attention=none", "99.80 ± 0.10")):
-        code, printed, _ = program(SCRIPT, "one", word)
-        assert code == 0
-        assert [line for line in printed if shown in line]
-        assert contents(folder) == before
+    code, printed, _ = program(SCRIPT, "one", "data=fashion_mnist")
+    assert code == 0
+    assert [line for line in printed if "88.00" in line]
+    assert contents(folder) == before
     assert program(SCRIPT, "one", "data=fashion_mnist", "--output", "there")[0] == 0
     assert "88.00" in Path("there/one.md").read_text()
 
 
-def test_other_results_have_tables_of_their_own(folder: Path, program: Program) -> None:
+def test_a_selection_of_rows_is_never_written(folder: Path, program: Program) -> None:
+    rows = [{"labels": [name], "run": words, "published": {"accuracy": "99.80"}} for name, words in ROWS.items()]
+    path = folder / "conf" / "study" / "two.yaml"
+    content = yaml.safe_load(path.read_text())
+    content["sweeper"]["study"]["rows"] = rows
+    path.write_text(yaml.safe_dump(content))
+    code, printed, _ = program(SCRIPT, "two", "attention=none", "--output", "there")
+    assert (code, printed[0]) == (0, "A table – only attention=none")
+    assert not Path("there").exists()
+
+
+def test_other_results_have_tables_of_their_own_of_studies_with_runs(folder: Path, program: Program) -> None:
     (folder / "results").rename(folder / "others")
     assert program(SCRIPT, "--results", "others")[0] == 0
-    assert (folder / "others" / "tables" / "one.md").exists()
+    assert {path.name for path in (folder / "others" / "tables").iterdir()} == {"one.md", "one.csv"}
     assert "stale" in (folder / "README.md").read_text()
     assert program(SCRIPT, "--results", "others", "--output", "here")[0] == 0
-    assert (folder / "here" / "one.md").exists()
+    assert {path.name for path in (folder / "here").iterdir()} == {"one.md", "one.csv"}
 
 
 @pytest.mark.parametrize(
@@ -175,17 +194,11 @@ def test_an_index_that_somebody_wrote_is_left_alone_and_elsewhere_there_is_none(
 
 def test_a_page_has_the_pictures_that_were_drawn(folder: Path) -> None:
     (folder / "results" / "figures").mkdir()
-    (folder / "results" / "figures" / "two.svg").touch()
+    (folder / "results" / "figures" / "two_light.svg").touch()
     regenerate(results=folder / "results", output=folder / "results" / "tables")
     pages = [(folder / "results" / "tables" / f"{name}.md").read_text() for name in ("one", "two")]
     assert ["../figures/" in text for text in pages] == [False, True]
-    assert '<img src="../figures/two.svg"' in pages[1]
-
-
-def test_latex_is_printed_and_nothing_written(folder: Path, program: Program) -> None:
-    code, printed, _ = program(SCRIPT, "one", "--latex")
-    assert (code, printed[0], printed[-1]) == (0, r"\begin{table}", r"\end{table}")
-    assert set(contents(folder)) == {"README.md"}
+    assert '<img src="../figures/two_light.svg"' in pages[1]
 
 
 # Texts of studies and records, which anybody can have written
@@ -266,7 +279,9 @@ def test_the_latex_table_is_balanced_and_escaped() -> None:
     assert r"50\% of A\_1 \& \{B\}{*} \#2 \textasciitilde{}\textasciicircum{}\textbackslash{} {[}c]" in tex
     assert r"\caption{Costs \$5 \& 100\% " in tex
     assert r"99.75 $\pm$ 0.07 (2)" in tex
+    assert "Trained: the paper's training, 250 epochs of all images.}" in tex
     (alignment,) = re.findall(r"\\begin\{tabular\}\{(\w+)\}", tex)
+    assert set(alignment) == {"l", "r"}
     rows = [line for line in tex.splitlines() if line.endswith(r" \\")]
     assert len(rows) == 3
     for line in rows:
@@ -281,15 +296,12 @@ def test_the_csv_has_unrounded_numbers_of_each_setting() -> None:
     found = [*runs(PLAIN, [99.70, 99.71, 99.73]), *runs(f"{PLAIN} {SHORT}", [1.0])]
     made = results(study(Row(["A", "MNIST"], PLAIN, {"accuracy": "99.80"}), columns=["network", "data"]), found)
     read = pd.read_csv(io.StringIO(files.csv(made)), keep_default_na=False, dtype=str)
-    accuracy = read[read.measure == "accuracy"]
-    assert list(read.columns[:6]) == ["study", "row", "data", "setting", "training", "protocol"]
-    assert accuracy.row.tolist() == ["A", "A"]
-    assert accuracy["mean"].tolist() == ["99.71333333333334", "1.0"]
-    assert accuracy.seeds.tolist() == ["0 1 2", "0"]
-    assert accuracy["values"].tolist() == ["99.7 99.71 99.73", "1.0"]
-    assert accuracy.setting.tolist() == ["paper", "laptop"]
-    assert accuracy.training.tolist() == ["250 epochs, bf16", "2 of 250 epochs, bf16"]
-    assert accuracy["keys"].tolist() == [" ".join(sorted(one.key for one in found[:3])), found[3].key]
+    columns = ["row", "data", "setting", "training", "mean", "seeds", "values", "keys"]
+    keys = [" ".join(sorted(one.key for one in found[:3])), found[3].key]
+    assert read[read.measure == "accuracy"][columns].to_numpy().tolist() == [
+        ["A", "MNIST", "paper", "250 epochs, bf16", "99.71333333333334", "0 1 2", "99.7 99.71 99.73", keys[0]],
+        ["A", "MNIST", "laptop", "2 of 250 epochs, bf16", "1.0", "0", "1.0", keys[1]],
+    ]
     assert set(read.measure) <= {*MEASURES}
     assert "\r" not in files.csv(made)
     made = results(study(Row(["A", "a GPU"], PLAIN, {}), columns=["network", "device"]), found)

@@ -62,7 +62,7 @@ def test_the_index_has_a_line_a_source_that_add_up() -> None:
         "In part: of 2 tested claims 1 supported and 1 contradicted.",
     ]
     assert found in lines(text)
-    assert ["[Another?](tables/other_table1.md)", "Table 1", "Not known: nothing was trained."] in lines(text)
+    assert ["[Another?](tables/other_table1.md)", "Table 1", "Not known: no claim is tested."] in lines(text)
     last = "In these tables: 6 runs, 6 minutes; 4 records of other trainings, which capsexp compare reads."
     assert last in text
     assert "In these tables: no runs. All" in index(several(other, found=[]), unassigned=0)
@@ -82,7 +82,7 @@ def test_the_block_asks_each_question_with_what_is_published_and_measured(tmp_pa
     assert lines(text)[0] == ["question", "published", "measured (95 % interval)", "answer"]
     shown = "**+0.50 points (+0.25 to +0.75)**"
     assert lines(text)[2:] == [
-        ["[CBAM on MNIST](results/tables/made_table1.md)", "+1.00", shown, "yes, half the printed size"],
+        ["[CBAM on MNIST](results/tables/made_table1.md)", "+1.00", shown, "yes, half as much"],
         [r"[Fewer \| errors](results/tables/made_table1.md)", "+0.10 points", shown, "no"],
     ]
     assert "[All 3 claims: 2 supported, 1 contradicted, 0 open, 0 not tested](results/README.md)" in text
@@ -91,7 +91,7 @@ def test_the_block_asks_each_question_with_what_is_published_and_measured(tmp_pa
 def test_in_the_block_only_what_is_decided_is_bold(tmp_path: Path) -> None:
     made = [several(study(claims=[ASKED]), found=found) for found in (GAIN, GAIN[::3], [])]
     assert [lines(block(one, tmp_path))[-1][2:] for one in made] == [
-        ["**+0.50 points (+0.25 to +0.75)**", "yes, half the printed size"],
+        ["**+0.50 points (+0.25 to +0.75)**", "yes, half as much"],
         ["+0.50 points", "open"],
         ["", "not run yet"],
     ]
