@@ -59,7 +59,15 @@ class Reader(ABC):
 
     def locate(self, root: Path) -> dict[str, Path]:
         """The existing files by key, from the first place that has all of them, else from the one that has most."""
-        found = [self._find(root / place) for place in self.places]
+        found = [
+            {
+                key: path
+                for key in self.keys
+                for suffix in (self.packed_suffix, "")  # a plain file wins
+                if os.path.exists(path := root / place / (key + suffix))
+            }
+            for place in self.places
+        ]
         return max(found, key=len)  # the first of the longest
 
     def parts(self, path: Path) -> list[Path]:
@@ -73,11 +81,6 @@ class Reader(ABC):
             md5.update(chunk)
         return md5.hexdigest()
 
-    def _find(self, folder: Path) -> dict[str, Path]:
-        packed = {key: folder / (key + self.packed_suffix) for key in self.keys}
-        plain = {key: folder / key for key in self.keys}
-        return {key: path for key, path in [*packed.items(), *plain.items()] if os.path.exists(path)}  # plain ones win
-
 
 def chunks(path: Path) -> Iterator[bytes]:
     """A file's contents, decompressed if it is gzipped; raises ValueError when there are more than MOST_BYTES."""
@@ -89,12 +92,9 @@ def chunks(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def contents(path: Path) -> bytearray:
+def contents(path: Path) -> bytes:
     """The whole of `chunks`."""
-    found = bytearray()
-    for chunk in chunks(path):
-        found += chunk
-    return found
+    return b"".join(chunks(path))
 
 
 def check_bytes(count: int) -> None:
@@ -182,8 +182,7 @@ def _averaged(planes: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     with sum H², and everything but the rounding is exact.
     """
     side = planes.shape[2]
-    exact: type[np.floating[Any]] = np.float32 if 255 * side**2 < 2**24 else np.float64  # no sum is rounded
-    weights = _overlaps(side, size).astype(exact)
+    weights = _overlaps(side, size).astype(np.float64)  # in which no sum is rounded
     averaged = np.empty((*planes.shape[:2], size, size), np.uint8)
     for start in range(0, len(planes), _AVERAGED_AT_ONCE):
         sums = weights @ (planes[start : start + _AVERAGED_AT_ONCE] @ weights.T)

@@ -295,7 +295,10 @@ def test_a_path_needs_no_quotes(word: str, read: str, monkeypatch: pytest.Monkey
 #: Commands, and how their error begins.
 BAD_COMMANDS = [
     ("capsexp seed=0,1", "seed=0,1: several values; python -m capsexp -m runs each"),
-    ("capsexp optim.milestones=1,2", "optim.milestones=1,2: several values; python -m capsexp -m runs each (a list has"),
+    (
+        "capsexp optim.milestones=1,2",
+        "optim.milestones=1,2: several values; python -m capsexp -m runs each (a list has",
+    ),
     ("capsexp epochs=3", "epochs: no such key; did you mean optim.epochs or budget.epochs?"),
     ("capsexp model=capsnett", "model=capsnett: no such choice; did you mean capsnet?"),
     ("capsexp optim.lr=fast", "optim.lr=fast: must be a number above 0"),

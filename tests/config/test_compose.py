@@ -97,6 +97,8 @@ def test_a_caller_may_change_what_it_gets() -> None:
         ["preprocess={flip: true}"],
         ["hydra/sweeper=basic"],
         ["model=resnet18", "model=capsnet"],
+        ["data=affine_mnist", "data=mnist"],
+        ["data=svhn", "++data.title=digits", "+data.official=false"],
     ],
     ids=" ".join,
 )
