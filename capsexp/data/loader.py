@@ -7,16 +7,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from capsexp.config.schema import Preprocess
+from capsexp.data.synthesis import DrawEpoch
 from capsexp.errors import InputError
-
-#: The indices [B] of some of an epoch's images -> the images [B, C, size, size] uint8, and their labels.
-ImagesAt = Callable[[Tensor], tuple[Tensor, Tensor]]
-
-#: Draws an epoch of images; the generator is on the images' device.
-DrawEpoch = Callable[[Generator], ImagesAt]
 
 
 class Batch(NamedTuple):

@@ -15,9 +15,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Annotated, Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
+from annotated_types import Gt, Lt
 from numpy.typing import NDArray
 
 from capsexp.config.schema import Data
@@ -82,6 +83,25 @@ class Reader(ABC):
         return md5.hexdigest()
 
 
+class SplittingReader(Reader):
+    """Base of readers of images that aren't split: a part of them, drawn at random, is for the test."""
+
+    def __init__(self, *, test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1, split_seed: int = 0) -> None:
+        self.test_fraction, self.split_seed = test_fraction, split_seed
+
+    def split(self, count: int, path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Indices of training and test images, of `count`, in ascending order.
+
+        Raises InputError with the images' path for an empty split.
+        """
+        tested = round(count * self.test_fraction)
+        if not 0 < tested < count:
+            raise InputError(f"data.reader.test_fraction={self.test_fraction}: leaves a split of {path} empty")
+        # RandomState's streams never change; default_rng's may change with numpy's version.
+        order = np.random.RandomState(self.split_seed).permutation(count)
+        return np.sort(order[tested:]), np.sort(order[:tested])
+
+
 def chunks(path: Path) -> Iterator[bytes]:
     """A file's contents, decompressed if it is gzipped; raises ValueError when there are more than MOST_BYTES."""
     count = 0
@@ -134,23 +154,6 @@ def labelled(images: NDArray[Any], labels: NDArray[Any], classes: int, path: Pat
         wrong = low if low < 0 else high
         raise InputError(f"{path}: label {wrong} is outside 0..{classes - 1} (data.classes={classes})")
     return Images(images, labels.astype(np.int64))
-
-
-def random_split(count: int, fraction: float, seed: int, path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices of training and test images, drawn at random, in ascending order; raises InputError for an empty split.
-
-    Args:
-        count: of all images.
-        fraction: of them for the test, `data.reader.test_fraction`.
-        seed: `data.reader.split_seed`.
-        path: of the images, for the message.
-    """
-    tested = round(count * fraction)
-    if not 0 < tested < count:
-        raise InputError(f"data.reader.test_fraction={fraction}: leaves a split of {path} empty")
-    # RandomState's streams never change; default_rng's may change with numpy's version.
-    order = np.random.RandomState(seed).permutation(count)
-    return np.sort(order[tested:]), np.sort(order[:tested])
 
 
 def fit(images: NDArray[np.uint8], size: int | None, channels: int, name: str) -> NDArray[np.uint8]:

@@ -8,6 +8,7 @@ constant seed, so that all runs, with any seed and device, are evaluated on the 
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 import torch
@@ -15,7 +16,6 @@ from annotated_types import Ge, Le, Lt
 from torch import Generator, Tensor, nn
 
 from capsexp import UnitInterval
-from capsexp.data.loader import DrawEpoch, ImagesAt, moved
 from capsexp.errors import InputError
 from capsexp.nn.losses import multi_hot
 
@@ -29,6 +29,13 @@ class Digits(NamedTuple):
     images: Tensor  # [N, C, h, h] uint8
     labels: Tensor  # [N] int64
     classes: int  # J
+
+
+#: The indices [B] of some of an epoch's images -> the images [B, C, size, size] uint8, and their labels.
+ImagesAt = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+#: Draws an epoch of images; the generator is on the digits' device.
+DrawEpoch = Callable[[Generator], ImagesAt]
 
 
 class Synthesis(ABC):
@@ -150,8 +157,9 @@ def draw_places(digits: Digits, size: int, generator: Generator) -> Tensor:
 def placed(images: Tensor, places: Tensor, size: int) -> Tensor:
     """Images [B, C, h, h] on a black canvas, with their upper left corners at places [B, 2] -> [B, C, size, size]."""
     margin = size - images.shape[-1]
-    canvas = nn.functional.pad(images, [0, margin, 0, margin])
-    return moved(canvas, places, torch.zeros(len(images), dtype=torch.bool, device=images.device))
+    windows = nn.functional.pad(images, [margin] * 4).unfold(2, size, 1).unfold(3, size, 1)  # all possible ones
+    rows, columns = (margin - places).unbind(1)
+    return windows[torch.arange(len(images), device=images.device), :, rows, columns]
 
 
 class OtherClasses:

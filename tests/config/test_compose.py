@@ -98,7 +98,7 @@ def test_a_caller_may_change_what_it_gets() -> None:
         ["hydra/sweeper=basic"],
         ["model=resnet18", "model=capsnet"],
         ["data=affine_mnist", "data=mnist"],
-        ["data=svhn", "++data.title=digits", "+data.official=false"],
+        ["data=svhn", "++data.title=digits"],
     ],
     ids=" ".join,
 )
