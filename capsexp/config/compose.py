@@ -106,14 +106,17 @@ def composed(overrides: list[str]) -> dict[str, Any]:
     """
     try:
         read = {word: _parsed(word) for word in overrides}
-        values = {word: one for word, one in read.items() if one and _is_value(one)}
-        groups = {word: re.split(r"[.=@]", word.lstrip("+~"))[0] for word in read if word not in values}
-        nodes = {group: _node_of(read[word]) for word, group in groups.items() if [*groups.values()].count(group) == 1}
+        values = [one for word in overrides if (one := read[word]) and _is_value(one)]
+        groups = {word: re.split(r"[.=@]", word.lstrip("+~"))[0] for word, one in read.items() if one not in values}
+        alone = [
+            word for word, group in groups.items() if [*groups.values()].count(group) == 1
+        ]  # else Hydra composes it
+        nodes = {groups[word]: _node_of(read[word]) for word in alone}
         rest = tuple(word for word, group in groups.items() if nodes.get(group) is None)
         config = pickle.loads(_chosen(searchpath.folders(), rest))
         config.update({group: pickle.loads(node) for group, node in nodes.items() if node})
         try:
-            for value in values.values():
+            for value in values:
                 OmegaConf.update(config, value.key_or_group, value.value(), merge=True)
         except OmegaConfBaseException:
             config = by_hydra(overrides)  # raises an error that names the key

@@ -34,6 +34,7 @@ def test_every_form_of_a_value() -> None:
         "protocol=",
         "seed=1",
         "seed=2",
+        "seed=1",
     ]
     assert_same(["data=affine_mnist", "model=da_capsnet", *values])
 
