@@ -108,9 +108,8 @@ def composed(overrides: list[str]) -> dict[str, Any]:
         read = {word: _parsed(word) for word in overrides}
         values = [one for word in overrides if (one := read[word]) and _is_value(one)]
         groups = {word: re.split(r"[.=@]", word.lstrip("+~"))[0] for word, one in read.items() if one not in values}
-        alone = [
-            word for word, group in groups.items() if [*groups.values()].count(group) == 1
-        ]  # else Hydra composes it
+        # A group that several words speak of is composed by Hydra.
+        alone = [word for word, group in groups.items() if [*groups.values()].count(group) == 1]
         nodes = {groups[word]: _node_of(read[word]) for word in alone}
         rest = tuple(word for word, group in groups.items() if nodes.get(group) is None)
         config = pickle.loads(_chosen(searchpath.folders(), rest))
