@@ -82,10 +82,8 @@ def main() -> NoReturn:
 def _place_of_command(words: list[str]) -> int | None:
     """Where one of COMMANDS stands, at the beginning or behind --config-dir; None for a training."""
     for place, word in enumerate(words[1:], 1):
-        if word in COMMANDS and words[place - 1] not in searchpath.OPTIONS:
-            return place
         if not word.startswith(searchpath.OPTIONS) and words[place - 1] not in searchpath.OPTIONS:
-            return None
+            return place if word in COMMANDS else None
     return None
 
 

@@ -99,12 +99,11 @@ class Parser(argparse.ArgumentParser):
         epilog = "--config-dir=DIR adds files and classes of your own: docs/extending.md"
         super().__init__(prog, description=documentation, formatter_class=_Help, allow_abbrev=False, epilog=epilog)
 
-    def parse_words(self, arguments: list[str] | None, *required: str, named: bool = True) -> argparse.Namespace:
+    def parse_words(self, arguments: list[str] | None, *required: str) -> argparse.Namespace:
         """The options, with the `names` and the `overrides` (KEY=VALUE) among the `words`, in any order.
 
         Args:
             required: what the names are, where their number is fixed.
-            named: whether there can be names.
         """
         options = self.parse_intermixed_args(arguments)
         options.names = [word for word in options.words if "=" not in word]
@@ -117,7 +116,7 @@ class Parser(argparse.ArgumentParser):
                 raise InputError(f"{word}: an option of this command: --{word}")
         if missing := required[len(options.names) :]:
             raise InputError(f"missing: {' '.join(missing)}; {self.prog} --help says more")
-        if (required or not named) and (rest := options.names[len(required) :]):
+        if required and (rest := options.names[len(required) :]):
             raise InputError(f"{rest[0]}: not of the form key=value")
         options.overrides = [for_hydra(word) for word in words]
         return options

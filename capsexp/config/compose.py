@@ -105,15 +105,17 @@ def composed(overrides: list[str]) -> dict[str, Any]:
     values are set on top: studies have hundreds of command lines.
     """
     try:
-        parsed = [(word, _parsed(word)) for word in overrides]
-        nodes = {word: node for word, one in parsed if one and (node := _node_of(one)) is not None}
-        values = {word: one for word, one in parsed if one and _is_value(one)}
-        rest = tuple(word for word in overrides if word not in nodes and word not in values)
+        read = {word: _parsed(word) for word in overrides}
+        values = [one for word in overrides if (one := read[word]) and _is_value(one)]
+        groups = {word: re.split(r"[.=@]", word.lstrip("+~"))[0] for word, one in read.items() if one not in values}
+        # A group that several words speak of is composed by Hydra.
+        alone = [word for word, group in groups.items() if [*groups.values()].count(group) == 1]
+        nodes = {groups[word]: _node_of(read[word]) for word in alone}
+        rest = tuple(word for word, group in groups.items() if nodes.get(group) is None)
         config = pickle.loads(_chosen(searchpath.folders(), rest))
-        for word, node in nodes.items():
-            config[word.partition("=")[0]] = pickle.loads(node)
+        config.update({group: pickle.loads(node) for group, node in nodes.items() if node})
         try:
-            for value in values.values():
+            for value in values:
                 OmegaConf.update(config, value.key_or_group, value.value(), merge=True)
         except OmegaConfBaseException:
             config = by_hydra(overrides)  # raises an error that names the key
@@ -122,12 +124,13 @@ def composed(overrides: list[str]) -> dict[str, Any]:
         raise explained(error, overrides) from error
 
 
-def _node_of(word: Override) -> bytes | None:
+def _node_of(word: Override | None) -> bytes | None:
     """What a choice sets, pickled; None for a word that is no choice, or one that can change other groups."""
-    group, name = word.key_or_group, word.value()
-    if not (isinstance(name, str) and _is_choice(word) and name in searchpath.choices(group)):
+    if word is None or not _is_single(word) or word.key_or_group in SEVERAL:
         return None
-    return _node(searchpath.folders(), group, name)
+    group, name = word.key_or_group, word.value()
+    known = (CONF / group).is_dir() and isinstance(name, str) and name in searchpath.choices(group)
+    return _node(searchpath.folders(), group, str(name)) if known else None
 
 
 @cache
@@ -159,11 +162,6 @@ def _described(folders: tuple[Path, ...], name: str) -> dict[str, Any]:
 def _is_value(word: Override) -> bool:
     """Whether a word sets one key to one value, and neither adds nor chooses anything."""
     return _is_single(word) and not (CONF / word.key_or_group).is_dir()
-
-
-def _is_choice(word: Override) -> bool:
-    """Whether a word chooses one file of a group of this package's."""
-    return _is_single(word) and word.key_or_group not in SEVERAL and (CONF / word.key_or_group).is_dir()
 
 
 def _is_single(word: Override) -> bool:
@@ -203,13 +201,10 @@ def command(overrides: Sequence[str]) -> str:
 def portable(overrides: Sequence[str]) -> list[str]:
     """The overrides that repeat a run anywhere: without folders, device, progress display and launchers."""
     kept = [word for word in overrides if not word.lstrip("+~").startswith(_LOCAL)]
-    return [_portable_images(word) if re.match(r"\+*data\.path=.", word) else word for word in kept]
-
-
-def _portable_images(word: str) -> str:
-    """data.path=PATH without the folders of this machine."""
-    parsed = _parsed(word)
-    return for_hydra(f"data.path={searchpath.portable_path(str(parsed.value()))}") if parsed else word
+    for place, word in enumerate(kept):
+        if re.match(r"\+*data\.path=.", word):
+            kept[place] = for_hydra(f"data.path={searchpath.portable_path(str(parsed(word).value()))}")
+    return kept
 
 
 def distinguishing(commands: Sequence[Sequence[str]]) -> list[str]:

@@ -6,7 +6,7 @@ signature of their class, so that a new one needs no change here.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -259,38 +259,27 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
     yield negative >= positive, f"loss.positive={positive}: must be above loss.negative={negative}"
 
 
-#: Options that have no effect without another: their keys, what they need, and whether a configuration has it. Routings
-#: without a number of iterations count as with several.
-_NEEDS: list[tuple[tuple[str, ...], str, Callable[[Config], bool]]] = [
-    (("attention.cbam_reduction", "attention.cbam_momentum"), "attention.cbam=true", lambda c: c.attention.cbam),
-    (("preprocess.flip",), "data.flips=true", lambda c: c.data.flips),
-    (("data.flips",), "preprocess.flip=true", lambda c: c.preprocess.flip),
-    (("data.mean", "data.std"), "preprocess.normalize=true", lambda c: c.preprocess.normalize),
-    (("optim.factor",), "optim.schedule=plateau or steps", lambda c: c.optim.schedule in ("plateau", "steps")),
-    (("optim.patience",), "optim.schedule=plateau", lambda c: c.optim.schedule == "plateau"),
-    (
-        ("preprocess.fill",),
-        "preprocess.shift or crop_padding",
-        lambda c: c.preprocess.shift > 0 or c.preprocess.crop_padding > 0,
-    ),
-    (
-        ("reconstruction.weight", "reconstruction.hidden"),
-        "reconstruction.enabled=true",
-        lambda c: c.reconstruction.enabled,
-    ),
-    (
-        ("routing.logits", "routing.gradient"),
-        "several routing.iterations",
-        lambda c: c.routing.arguments.get("iterations", 2) > 1,
-    ),
-]
+def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:
+    """Options that have no effect without another: whether it is missing, what it is, their keys.
+
+    Routings without a number of iterations count as with several.
+    """
+    preprocess, schedule = config.preprocess, config.optim.schedule
+    moves, iterates = preprocess.shift or preprocess.crop_padding, config.routing.arguments.get("iterations", 2) > 1
+    yield not config.attention.cbam, "attention.cbam=true", ("attention.cbam_reduction", "attention.cbam_momentum")
+    yield not config.data.flips, "data.flips=true", ("preprocess.flip",)
+    yield not preprocess.flip, "preprocess.flip=true", ("data.flips",)
+    yield not preprocess.normalize, "preprocess.normalize=true", ("data.mean", "data.std")
+    yield schedule not in ("plateau", "steps"), "optim.schedule=plateau or steps", ("optim.factor",)
+    yield schedule != "plateau", "optim.schedule=plateau", ("optim.patience",)
+    yield not moves, "preprocess.shift or crop_padding", ("preprocess.fill",)
+    decodes, of_decoder = config.reconstruction.enabled, ("reconstruction.weight", "reconstruction.hidden")
+    yield not decodes, "reconstruction.enabled=true", of_decoder
+    yield not iterates, "several routing.iterations", ("routing.logits", "routing.gradient")
 
 
 def without_effect(config: Config, overrides: Sequence[str]) -> list[str]:
     """A line for each typed option that changes no number of the run."""
-    return [
-        f"{word}: no effect without {needed}"
-        for word in overrides
-        for keys, needed, has in _NEEDS
-        if word.partition("=")[0] in keys and not has(config)
-    ]
+    idle = {key: needed for missing, needed, keys in _idle(config) if missing for key in keys}
+    keys = {word: word.partition("=")[0] for word in overrides}
+    return [f"{word}: no effect without {idle[key]}" for word, key in keys.items() if key in idle]

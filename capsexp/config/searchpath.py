@@ -54,13 +54,13 @@ def import_from(folder: str) -> None:
 
 
 def folders() -> tuple[Path, ...]:
-    """The folders of configuration files; the first that has a file counts. Raises InputError as `use` does."""
+    """The folders of configuration files, which have no file in common. Raises InputError as `use` does."""
     return (CONF, *(_checked(Path(folder)) for folder in _typed()))
 
 
 def choices(group: str) -> dict[str, Path]:
     """The files of a group of choices, by name."""
-    paths = [path for folder in reversed(folders()) for path in (folder / group).glob("*.yaml")]
+    paths = [path for folder in folders() for path in (folder / group).glob("*.yaml")]
     return {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
 
 

@@ -3,7 +3,6 @@
 Prints a line for each set. Exit code 2 if one of them can't be used.
 """
 
-import argparse
 import sys
 
 from capsexp.cli import Parser, end_with
@@ -17,7 +16,11 @@ from capsexp.errors import DONE, WRONG_INPUT, InputError
 
 def main(arguments: list[str] | None = None) -> int:
     """Checks the data sets; the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = Parser(__doc__, "capsexp data")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_names())}; default: all of them")
+    parser.add_argument("--root", metavar="DIR", help="the data folder (default: CAPSEXP_DATA, or data)")
+    parser.add_argument("--no-download", dest="download", action="store_false", help="check only the files that exist")
+    options = parser.parse_args(arguments)
     code = DONE
     for name in options.names or _names():
         try:
@@ -48,14 +51,6 @@ def _described(name: str, images: ImageSet) -> str:
 
 def _names() -> list[str]:
     return [name for name in choices("data") if name != "folder"]  # which is nothing without data.path
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(__doc__, "capsexp data")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(_names())}; default: all of them")
-    parser.add_argument("--root", metavar="DIR", help="the data folder (default: CAPSEXP_DATA, or data)")
-    parser.add_argument("--no-download", dest="download", action="store_false", help="check only the files that exist")
-    return parser
 
 
 if __name__ == "__main__":

@@ -19,15 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from annotated_types import Gt, Lt
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from capsexp.config.schema import Data
-from capsexp.data.reader import Images, Reader, host_memory, random_split
+from capsexp.data.reader import Images, SplittingReader, host_memory
 from capsexp.errors import InputError, first_line, plural, printable
 
 _KEY = "images"
@@ -39,13 +38,10 @@ Files = list[tuple[str, Path]]  # a class, and an image of it
 Split = Sequence[tuple[Any, Picture]]
 
 
-class Folder(Reader):
+class Folder(SplittingReader):
     """Reads the images at `data.path`. The md5 is that of classes and contents, whatever the files' names."""
 
     keys = (_KEY,)
-
-    def __init__(self, *, test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1, split_seed: int = 0) -> None:
-        self.test_fraction, self.split_seed = test_fraction, split_seed  # where the images aren't split
 
     @staticmethod
     def completed(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,8 +86,7 @@ class Folder(Reader):
         train, test = _listed(path)
         labels = {name: label for label, name in enumerate(_classes(train))}
         if not test:
-            drawn = random_split(len(train), self.test_fraction, self.split_seed, path)
-            train, test = ([train[index] for index in indices] for indices in drawn)
+            train, test = ([train[index] for index in part] for part in self.split(len(train), path))
         every, count = [*train, *test], len(train)
         pixels = pictures([image for _, image in every], data.size, data.channels, strict=True)
         numbers = np.array([labels[name] for name, _ in every], np.int64)

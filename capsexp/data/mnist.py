@@ -19,12 +19,7 @@ from capsexp.data.reader import Images, Reader, contents, decoding, labelled
 class MNIST(Reader):
     """Reads the idx files, plain or gzipped, in the folder named after torchvision's class `dataset`."""
 
-    keys = (
-        "train-images-idx3-ubyte",
-        "train-labels-idx1-ubyte",
-        "t10k-images-idx3-ubyte",
-        "t10k-labels-idx1-ubyte",
-    )
+    keys = tuple(f"{split}-{kind}-ubyte" for split in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
     packed_suffix = ".gz"
 
     def __init__(self, *, dataset: Literal["MNIST", "FashionMNIST", "KMNIST"]) -> None:
@@ -32,8 +27,7 @@ class MNIST(Reader):
         self.places = (f"{dataset}/raw", dataset)
 
     def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
-        train, train_labels, test, test_labels = (files[key] for key in self.keys)
-        return self._split(train, train_labels, data.classes), self._split(test, test_labels, data.classes)
+        return self._split(files, data, "train"), self._split(files, data, "t10k")
 
     def download(self, root: Path) -> None:
         import torchvision.datasets
@@ -41,8 +35,9 @@ class MNIST(Reader):
         getattr(torchvision.datasets, self.dataset)(root, download=True)
 
     @staticmethod
-    def _split(images: Path, labels: Path, classes: int) -> Images:
-        return labelled(_array(images), _array(labels), classes, labels)
+    def _split(files: Mapping[str, Path], data: Data, name: str) -> Images:
+        images, labels = files[f"{name}-images-idx3-ubyte"], files[f"{name}-labels-idx1-ubyte"]
+        return labelled(_array(images), _array(labels), data.classes, labels)
 
 
 def _array(path: Path) -> NDArray[np.uint8]:
@@ -52,7 +47,5 @@ def _array(path: Path) -> NDArray[np.uint8]:
         if raw[:3] != b"\0\0\x08":
             raise ValueError("not an idx file of bytes")
         begin = 4 + 4 * raw[3]
-        array: NDArray[np.uint8] = np.frombuffer(raw, np.uint8, offset=begin).reshape(
-            struct.unpack(f">{raw[3]}I", raw[4:begin])
-        )
-    return array
+        shape = struct.unpack(f">{raw[3]}I", raw[4:begin])
+        return np.frombuffer(raw, np.uint8, offset=begin).reshape(shape)

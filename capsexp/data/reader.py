@@ -15,9 +15,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Annotated, Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
+from annotated_types import Gt, Lt
 from numpy.typing import NDArray
 
 from capsexp.config.schema import Data
@@ -59,7 +60,15 @@ class Reader(ABC):
 
     def locate(self, root: Path) -> dict[str, Path]:
         """The existing files by key, from the first place that has all of them, else from the one that has most."""
-        found = [self._find(root / place) for place in self.places]
+        found = [
+            {
+                key: path
+                for key in self.keys
+                for suffix in (self.packed_suffix, "")  # a plain file wins
+                if os.path.exists(path := root / place / (key + suffix))
+            }
+            for place in self.places
+        ]
         return max(found, key=len)  # the first of the longest
 
     def parts(self, path: Path) -> list[Path]:
@@ -73,10 +82,24 @@ class Reader(ABC):
             md5.update(chunk)
         return md5.hexdigest()
 
-    def _find(self, folder: Path) -> dict[str, Path]:
-        packed = {key: folder / (key + self.packed_suffix) for key in self.keys}
-        plain = {key: folder / key for key in self.keys}
-        return {key: path for key, path in [*packed.items(), *plain.items()] if os.path.exists(path)}  # plain ones win
+
+class SplittingReader(Reader):
+    """Base of readers of images that aren't split: a part of them, drawn at random, is for the test."""
+
+    def __init__(self, *, test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1, split_seed: int = 0) -> None:
+        self.test_fraction, self.split_seed = test_fraction, split_seed
+
+    def split(self, count: int, path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Indices of training and test images, of `count`, in ascending order.
+
+        Raises InputError with the images' path for an empty split.
+        """
+        tested = round(count * self.test_fraction)
+        if not 0 < tested < count:
+            raise InputError(f"data.reader.test_fraction={self.test_fraction}: leaves a split of {path} empty")
+        # RandomState's streams never change; default_rng's may change with numpy's version.
+        order = np.random.RandomState(self.split_seed).permutation(count)
+        return np.sort(order[tested:]), np.sort(order[:tested])
 
 
 def chunks(path: Path) -> Iterator[bytes]:
@@ -89,12 +112,9 @@ def chunks(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def contents(path: Path) -> bytearray:
+def contents(path: Path) -> bytes:
     """The whole of `chunks`."""
-    found = bytearray()
-    for chunk in chunks(path):
-        found += chunk
-    return found
+    return b"".join(chunks(path))
 
 
 def check_bytes(count: int) -> None:
@@ -136,23 +156,6 @@ def labelled(images: NDArray[Any], labels: NDArray[Any], classes: int, path: Pat
     return Images(images, labels.astype(np.int64))
 
 
-def random_split(count: int, fraction: float, seed: int, path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices of training and test images, drawn at random, in ascending order; raises InputError for an empty split.
-
-    Args:
-        count: of all images.
-        fraction: of them for the test, `data.reader.test_fraction`.
-        seed: `data.reader.split_seed`.
-        path: of the images, for the message.
-    """
-    tested = round(count * fraction)
-    if not 0 < tested < count:
-        raise InputError(f"data.reader.test_fraction={fraction}: leaves a split of {path} empty")
-    # RandomState's streams never change; default_rng's may change with numpy's version.
-    order = np.random.RandomState(seed).permutation(count)
-    return np.sort(order[tested:]), np.sort(order[:tested])
-
-
 def fit(images: NDArray[np.uint8], size: int | None, channels: int, name: str) -> NDArray[np.uint8]:
     """The images in the configured size and channels: [N, H, H] or [N, H, H, 3] → [N, channels, size, size].
 
@@ -182,8 +185,7 @@ def _averaged(planes: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     with sum H², and everything but the rounding is exact.
     """
     side = planes.shape[2]
-    exact: type[np.floating[Any]] = np.float32 if 255 * side**2 < 2**24 else np.float64  # no sum is rounded
-    weights = _overlaps(side, size).astype(exact)
+    weights = _overlaps(side, size).astype(np.float64)  # in which no sum is rounded
     averaged = np.empty((*planes.shape[:2], size, size), np.uint8)
     for start in range(0, len(planes), _AVERAGED_AT_ONCE):
         sums = weights @ (planes[start : start + _AVERAGED_AT_ONCE] @ weights.T)

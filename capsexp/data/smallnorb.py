@@ -41,8 +41,7 @@ class SmallNORB(Reader):
         self.camera = camera
 
     def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
-        train, train_labels, test, test_labels = (files[key] for key in self.keys)
-        return self._split(train, train_labels, data.classes), self._split(test, test_labels, data.classes)
+        return self._split(files, data, _TRAIN), self._split(files, data, _TEST)
 
     def download(self, root: Path) -> None:
         from torchvision.datasets.utils import download_url
@@ -50,14 +49,15 @@ class SmallNORB(Reader):
         for name, md5 in _PUBLISHED.items():
             download_url(f"{_URL}{name}.gz", root / self.places[0], md5=md5)
 
-    def _split(self, images: Path, labels: Path, classes: int) -> Images:
+    def _split(self, files: Mapping[str, Path], data: Data, name: str) -> Images:
+        images, labels = files[f"{name}-dat.mat"], files[f"{name}-cat.mat"]
         pairs, categories = _matrix(images), _matrix(labels)
         if pairs.ndim != 4:
             raise InputError(f"{images}: holds {list(pairs.shape)}, not [images, cameras, height, width]{REMEDY}")
         index = _CAMERAS.index(self.camera)
         if index >= pairs.shape[1]:
             raise InputError(f"data.reader.camera={self.camera}: must be left, since {images} holds no other camera")
-        return labelled(pairs[:, index], categories, classes, labels)
+        return labelled(pairs[:, index], categories, data.classes, labels)
 
 
 def _matrix(path: Path) -> NDArray[Any]:
@@ -71,5 +71,4 @@ def _matrix(path: Path) -> NDArray[Any]:
         shape = struct.unpack(f"<{dimensions}i", raw[8 : 8 + 4 * dimensions].tobytes())
         if min(shape) < 1:
             raise ValueError(f"dimensions {list(shape)}")
-        matrix: NDArray[Any] = raw[8 + 4 * max(dimensions, 3) :].view(_TYPES[magic]).reshape(shape)
-    return matrix
+        return raw[8 + 4 * max(dimensions, 3) :].view(_TYPES[magic]).reshape(shape)

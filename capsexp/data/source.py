@@ -47,20 +47,17 @@ class Identity:
 
     note: str | None  # None for the published pixels and labels
     checksum: str  # of all files' md5s
-    unlisted: str | None = None  # the checksum of files that conf/ doesn't list: a part of the run's identity
+    unlisted: str | None  # the checksum of files that conf/ doesn't list: a part of the run's identity
 
 
 @dataclass(frozen=True)
-class ImageSet:
-    """Images uint8 [N, C, H, W], labels int64 [N]; the rest as in Identity."""
+class ImageSet(Identity):
+    """Images uint8 [N, C, H, W] and labels int64 [N] of files of an Identity."""
 
     train_images: "Tensor"
     train_labels: "Tensor"
     test_images: "Tensor"
     test_labels: "Tensor"
-    note: str | None
-    checksum: str
-    unlisted: str | None = None
 
 
 def class_names(data: Data) -> list[str]:
@@ -101,7 +98,7 @@ def load(data: Data, log: Log = print) -> ImageSet:
         raise
     except Exception as error:  # the reader may be the user's
         raise InputError(f"{data.name}: {data.reader.target}: {located(error)}") from error
-    return ImageSet(*train, *test, identity.note, identity.checksum, identity.unlisted)
+    return ImageSet(identity.note, identity.checksum, identity.unlisted, *train, *test)
 
 
 def normalization(data: Data, images: "Tensor") -> tuple[list[float], list[float]]:
@@ -161,8 +158,10 @@ def _state(path: Path, reader: Reader) -> str:
 
 
 def _identity(data: Data, version: Version, md5s: Mapping[str, str]) -> Identity:
+    """The identity of a version's files; of one that conf/ lists, the note stands for these files and no others."""
     checksum = hashlib.sha256(json.dumps(sorted(md5s.items())).encode()).hexdigest()[:32]
-    return Identity(version.note, checksum, None if _is_listed(data.name, version) else checksum)
+    listed = [Version(**one) for one in described(data.name).get("versions", {}).values()]
+    return Identity(version.note, checksum, None if version in listed else checksum)
 
 
 def _located(data: Data, reader: Reader, root: Path, log: Log) -> dict[str, Path]:
@@ -178,14 +177,12 @@ def _located(data: Data, reader: Reader, root: Path, log: Log) -> dict[str, Path
             return reader.locate(root)
         except InputError as error:
             reason = str(error)
-    raise InputError(f"{data.name}: {_missing(reader, files, root)}; {reason}")
-
-
-def _missing(reader: Reader, files: Mapping[str, Path], root: Path) -> str:
-    suffix = f" (or {reader.packed_suffix})" if reader.packed_suffix else ""
-    names = ", ".join(key + suffix for key in reader.keys if key not in files)
+    missing = ", ".join(
+        f"{key} (or {reader.packed_suffix})" if reader.packed_suffix else key for key in reader.keys if key not in files
+    )
     folder = next(iter(files.values())).parent if files else root / reader.places[0]
-    return f"put {names} into {folder} (data.root or CAPSEXP_DATA names the data folder, here {root})"
+    place = f"{folder} (data.root or CAPSEXP_DATA names the data folder, here {root})"
+    raise InputError(f"{data.name}: put {missing} into {place}; {reason}")
 
 
 def _download(data: Data, reader: Reader, root: Path) -> None:
@@ -236,18 +233,10 @@ def match(data: Data, paths: Mapping[str, Path], md5s: Mapping[str, str]) -> Ver
         if md5 not in expected.values():
             wanted = ", ".join(f"{name}: {other}" for name, other in expected.items()) or "nothing yet"
             raise InputError(f"{paths[key]}: its md5 {md5} is not accepted ({wanted}); {_how_to_accept(data, md5s)}")
-    origins = ", ".join(f"{key} is of {_names_with(data, key, md5)}" for key, md5 in md5s.items())
+    names = {key: [name for name, version in data.versions.items() if version.files[key] == md5s[key]] for key in md5s}
+    origins = ", ".join(f"{key} is of {' and '.join(of)}" for key, of in names.items())
     folder = next(iter(paths.values())).parent
     raise InputError(f"{folder}: files of several versions are mixed ({origins}); {_how_to_accept(data, md5s)}")
-
-
-def _is_listed(name: str, version: Version) -> bool:
-    """Whether conf/ lists a data set's version: its note then stands for these files and no others."""
-    return version in [Version(**listed) for listed in described(name).get("versions", {}).values()]
-
-
-def _names_with(data: Data, key: str, md5: str) -> str:
-    return " and ".join(name for name, version in data.versions.items() if version.files[key] == md5)
 
 
 def _how_to_accept(data: Data, md5s: Mapping[str, str]) -> str:

@@ -79,7 +79,7 @@ class DiverseMultiMNIST(Synthesis):
         self.single = single
 
     def training(self, digits: Digits, size: int) -> DrawEpoch:
-        place, labels, count = Placement(digits.images, size), digits.labels, len(digits.labels)
+        images, labels, count = digits.images, digits.labels, len(digits.labels)
         others = OtherClasses(digits)
 
         def draw(generator: Generator) -> ImagesAt:
@@ -87,13 +87,13 @@ class DiverseMultiMNIST(Synthesis):
             first = torch.randint(count, (count,), generator=generator, device=device)
             second = others.draw(first, generator)
             two = torch.rand(count, generator=generator, device=device) >= self.single
-            places = place.draw(count, generator), place.draw(count, generator)
+            places = [draw_places(digits, size, generator) for _ in range(2)]
 
             def batch(chosen: Tensor) -> tuple[Tensor, Tensor]:
                 a, b, both = first[chosen], second[chosen], two[chosen]
-                over = place(b, places[1][chosen]).mul_(both[:, None, None, None])
+                over = placed(images[b], places[1][chosen], size).mul_(both[:, None, None, None])
                 sets = multi_hot(labels[a], digits.classes) + multi_hot(labels[b], digits.classes) * both[:, None]
-                return overlaid(place(a, places[0][chosen]), over), sets
+                return overlaid(placed(images[a], places[0][chosen], size), over), sets
 
             return batch
 
@@ -123,11 +123,9 @@ class AffineMNIST(Synthesis):
         self.rotation, self.shear, self.scale = rotation, shear, scale
 
     def training(self, digits: Digits, size: int) -> DrawEpoch:
-        place = Placement(digits.images, size)
-
         def draw(generator: Generator) -> ImagesAt:
-            places = place.draw(len(digits.labels), generator)
-            return lambda chosen: (place(chosen, places[chosen]), digits.labels[chosen])
+            places = draw_places(digits, size, generator)
+            return lambda chosen: (placed(digits.images[chosen], places[chosen], size), digits.labels[chosen])
 
         return draw
 
@@ -150,27 +148,18 @@ class AffineMNIST(Synthesis):
         return affine_maps(angles, shears, 1 + draws[:, 2:] * self.scale)
 
 
-class Placement:
-    """Places images anywhere on a black canvas, without a loop: all placements are windows of one padded copy.
+def draw_places(digits: Digits, size: int, generator: Generator) -> Tensor:
+    """Random rows and columns [N, 2] of the digits' upper left corners on a canvas, uniform over all places."""
+    margin = size - digits.images.shape[-1]
+    return torch.randint(margin + 1, (len(digits.labels), 2), generator=generator, device=digits.labels.device)
 
-    Args:
-        images: [N, C, h, h] uint8.
-        size: the canvas' side, at least h.
-    """
 
-    def __init__(self, images: Tensor, size: int) -> None:
-        self.margin = size - images.shape[-1]
-        padded = nn.functional.pad(images, [self.margin] * 4)
-        self.windows = padded.unfold(2, size, 1).unfold(3, size, 1)  # [N, C, margin + 1, margin + 1, size, size]
-
-    def draw(self, count: int, generator: Generator) -> Tensor:
-        """Random rows and columns [count, 2] of an image's upper left corner, uniform over all places."""
-        return torch.randint(self.margin + 1, (count, 2), generator=generator, device=self.windows.device)
-
-    def __call__(self, chosen: Tensor, places: Tensor) -> Tensor:
-        """Images [B] at places [B, 2] -> [B, C, size, size]."""
-        rows, columns = (self.margin - places).unbind(1)
-        return self.windows[chosen, :, rows, columns]
+def placed(images: Tensor, places: Tensor, size: int) -> Tensor:
+    """Images [B, C, h, h] on a black canvas, with their upper left corners at places [B, 2] -> [B, C, size, size]."""
+    margin = size - images.shape[-1]
+    windows = nn.functional.pad(images, [margin] * 4).unfold(2, size, 1).unfold(3, size, 1)  # all possible ones
+    rows, columns = (margin - places).unbind(1)
+    return windows[torch.arange(len(images), device=images.device), :, rows, columns]
 
 
 class OtherClasses:

@@ -5,7 +5,7 @@ paths.logs (its best.ckpt, else its last.ckpt), one of the files in it, or `samp
 colour, are brought to the network's size and channels as data=folder brings those that it is trained on.
 """
 
-from capsexp.cli import Parser, check_new, end_with, folder
+from capsexp.cli import Parser, check_new, folder
 from capsexp.errors import printable
 from capsexp.files import write_file
 
@@ -30,7 +30,3 @@ def main(arguments: list[str]) -> None:
     if options.output:
         write_file(options.output, table.to_csv(index=False))
         print(f"wrote {options.output}")
-
-
-if __name__ == "__main__":
-    end_with(main)

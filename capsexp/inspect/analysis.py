@@ -13,7 +13,7 @@ from capsexp.data.folder import pictures
 from capsexp.data.module import test_split
 from capsexp.data.reader import fit
 from capsexp.errors import InputError, RunError
-from capsexp.figures.traversal import OFFSETS, traverse
+from capsexp.figures.traversal import MIDDLE, OFFSETS, traverse
 from capsexp.nn.losses import reconstruction_loss
 from capsexp.nn.scores import Scores
 from capsexp.run.observe import AttentionMap, Observed, ObservedLayer, entropy, observe
@@ -97,8 +97,12 @@ class Analysis:
     image: InputImage
     captured: Observed
     layers: list[LayerAnalysis]  # from the lowest to the class capsules; none in a network without capsules
-    reconstruction: Tensor | None  # [channels, H, W]
     traversal: Tensor | None  # [D, 11, channels, H, W]
+
+    @property
+    def reconstruction(self) -> Tensor | None:
+        """[channels, H, W]."""
+        return None if self.traversal is None else self.traversal[0, MIDDLE]
 
     @property
     def scores(self) -> Tensor:
@@ -136,17 +140,14 @@ class Analysis:
 
 def analyse(restored: Restored, image: InputImage) -> Analysis:
     """Runs the network on the image; raises RunError for scores that are not finite."""
-    decoder = restored.module.decoder
     with torch.no_grad(), restored.autocast():
         captured = observe(restored.module, image.pixels[None])
-        scores, poses = captured.prediction
+        scores = captured.prediction.scores
         if not scores.isfinite().all():
             raise RunError(f"{restored.path}: its network's scores of {image.name} are not finite")
-        predicted = scores.argmax(dim=1)
-        reconstruction = None if decoder is None else decoder(poses, predicted)[0].float()
-        traversal = None if decoder is None else traverse(restored.module, image.pixels).float()
-    layers = _layers(captured, predicted) if captured.layers else []
-    return Analysis(restored, image, captured, layers, reconstruction, traversal)
+        traversal = traverse(restored.module, image.pixels).float() if restored.module.decoder else None
+    layers = _layers(captured, scores.argmax(dim=1)) if captured.layers else []
+    return Analysis(restored, image, captured, layers, traversal)
 
 
 def _layers(captured: Observed, predicted: Tensor) -> list[LayerAnalysis]:

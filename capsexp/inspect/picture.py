@@ -57,9 +57,9 @@ def _prediction(analysis: Analysis, part: SubFigure) -> None:
     draw_scores(axes[1], analysis)
     if reconstructed is not None:
         _image(axes[2], reconstructed, "reconstruction")
-        _image(axes[3], torch.zeros_like(reconstructed), "reconstruction − input")
-        difference = axes[3].imshow((reconstructed - image.pixels).mean(dim=0), cmap="PuOr", vmin=-1, vmax=1)
-        part.colorbar(difference, ax=axes[3], shrink=0.8)
+        difference = (reconstructed - image.pixels).mean(dim=0)
+        drawn = _map(axes[3], difference, "reconstruction − input", "PuOr", -1, 1)
+        part.colorbar(drawn, ax=axes[3], shrink=0.8)
 
 
 def draw_scores(axis: Axes, analysis: Analysis) -> None:
@@ -182,14 +182,15 @@ def _title(part: SubFigure, text: str) -> None:
 
 
 def _image(axis: Axes, pixels: Tensor, title: str) -> None:
-    axis.imshow(pixels.movedim(0, -1).squeeze(-1), cmap="gray", vmin=0, vmax=1)
-    axis.set_title(title, fontsize=SMALL)
-    axis.set(xticks=[], yticks=[])
+    _map(axis, pixels.movedim(0, -1).squeeze(-1), title, "gray", 0, 1)
 
 
 def _positions(axis: Axes, heat: Tensor, title: str, scale: Tensor) -> ScalarMappable:
     """Values by position, [H, W], in colours over the range of `scale`."""
-    drawn = axis.imshow(heat, cmap=HEAT, vmin=float(scale.min()), vmax=float(scale.max()))
+    return _map(axis, heat, title, HEAT, float(scale.min()), float(scale.max()))
+
+
+def _map(axis: Axes, values: Tensor, title: str, colors: str, low: float, high: float) -> ScalarMappable:
     axis.set_title(title, fontsize=SMALL)
     axis.set(xticks=[], yticks=[])
-    return drawn
+    return axis.imshow(values, cmap=colors, vmin=low, vmax=high)

@@ -34,6 +34,7 @@ def test_every_form_of_a_value() -> None:
         "protocol=",
         "seed=1",
         "seed=2",
+        "seed=1",
     ]
     assert_same(["data=affine_mnist", "model=da_capsnet", *values])
 
@@ -97,6 +98,8 @@ def test_a_caller_may_change_what_it_gets() -> None:
         ["preprocess={flip: true}"],
         ["hydra/sweeper=basic"],
         ["model=resnet18", "model=capsnet"],
+        ["data=affine_mnist", "data=mnist"],
+        ["data=svhn", "++data.title=digits"],
     ],
     ids=" ".join,
 )

@@ -190,7 +190,7 @@ def test_a_mistake_is_one_line(typed: str, line: str, package: Path, program: Pr
         ("model/other.yaml", "\xff", "conf/model/other.yaml: can't be read: 'utf-8' codec"),
         (
             "model/other.yaml",
-            "a: " + "[" * 5000 + "]" * 5000,
+            "a: " + "[" * 100 + "]" * 100,
             "conf/model/other.yaml: has groups or lists more than 50 deep in each other",
         ),
         (
@@ -212,15 +212,6 @@ def test_a_folder_that_is_not_there(typed: str, package: Path, program: Program)
     code, _, (error,) = program("capsexp", *typed.split())
     assert code == 2
     assert error.startswith(f"error: {typed.replace('-cd ', '--config-dir=')}: ")
-
-
-def test_the_first_folder_that_has_a_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = [tmp_path / name for name in ("installed", "typed")]
-    for folder in folders:
-        (folder / "optim").mkdir(parents=True)
-        (folder / "optim" / "mine.yaml").touch()
-    monkeypatch.setattr(searchpath, "folders", lambda: (searchpath.CONF, *folders))
-    assert searchpath.choices("optim")["mine"].is_relative_to(folders[0])
 
 
 @pytest.mark.parametrize(
@@ -420,8 +411,9 @@ def test_the_documentation_with_an_installed_wheel(tmp_path: Path) -> None:
     (name,) = [path.name for path in (package / "logs").iterdir() if (path / "last.ckpt").exists()]
     for command in commands:
         shell(package, environment, mine, command.replace("RUN", name))
-    assert len(list((package / "results" / "runs").iterdir())) == 4
-    assert "| Averaging is better |" in (package / "results" / "tables" / "mine_table1.md").read_text()
+    assert len(list((package / "results" / "runs").iterdir())) == 2 + 4  # of two seeds; of two rows
+    _, question, *_ = filter(None, (package / "results" / "tables" / "mine_table1.md").read_text().splitlines())
+    assert question == "# Does averaging beat routing?"
     assert "82.45" in shell(package, environment, "capsexp tables huang_table1")  # as published
     help_page = shell(package, environment, "capsexp --help")
     for command in ("reproduce", "tables", "figures", "report", "compare", "evaluate", "inspect", "data"):

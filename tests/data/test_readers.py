@@ -30,7 +30,8 @@ from scipy.io import savemat
 from capsexp.config.schema import Data
 from capsexp.data import reader
 from capsexp.data.cifar import CIFAR as CIFARReader
-from capsexp.data.reader import REMEDY, fit, random_split
+from capsexp.data.coil20 import COIL20
+from capsexp.data.reader import REMEDY, fit
 from capsexp.data.source import ImageSet, load
 from capsexp.errors import InputError
 
@@ -311,7 +312,7 @@ def test_coil_split_is_a_function_of_the_seed(tmp_path: Path):
         for packed, seed in ((False, 5), (True, 5), (False, 6))
     )
     assert first == again != other
-    assert random_split(30, 0.1, 0, tmp_path)[1].tolist() == [2, 13, 28]  # fixed for good
+    assert COIL20().split(30, tmp_path)[1].tolist() == [2, 13, 28]  # fixed for good
 
 
 def test_coil_options(tmp_path: Path):

@@ -19,10 +19,10 @@ from capsexp.data.synthesis import (
     Digits,
     DiverseMultiMNIST,
     OtherClasses,
-    Placement,
     Synthesis,
     free_shifts,
     overlaid,
+    placed,
     transformed,
 )
 from capsexp.errors import InputError
@@ -123,8 +123,7 @@ def test_overlay_by_hand() -> None:
 
 def test_placement_by_hand() -> None:
     image = torch.arange(1, 5, dtype=torch.uint8).view(1, 1, 2, 2)
-    place = Placement(torch.cat([torch.zeros_like(image), image]), 3)
-    assert place(torch.tensor([1, 1]), torch.tensor([[0, 1], [1, 0]])).tolist() == [
+    assert placed(image.expand(2, 1, 2, 2), torch.tensor([[0, 1], [1, 0]]), 3).tolist() == [
         [[[0, 1, 2], [0, 3, 4], [0, 0, 0]]],
         [[[0, 0, 0], [1, 2, 0], [3, 4, 0]]],
     ]
