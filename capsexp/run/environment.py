@@ -4,7 +4,6 @@ import ctypes
 import os
 import platform
 import re
-import resource
 import subprocess
 import sys
 from contextlib import suppress
@@ -68,6 +67,8 @@ def host_peak() -> int:
     """The peak of this process's memory, in bytes."""
     if peak := _listed("self/status", "VmHWM"):  # getrusage's begins with that of the program that started this one
         return 1024 * int(peak.removesuffix(" kB"))
+    import resource  # which Windows lacks, where networks are loaded
+
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes on macOS, in KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

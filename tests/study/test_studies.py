@@ -291,7 +291,7 @@ MISTAKES = [
     ("title: ", "titel: ", "titel: no such key; did you mean title?"),
     ("columns: [", "columns: ", "columns=network, data, squash constant]: must be a list, each text"),
     ("across: data", "across: date", "across=date: must be one of the columns but the first"),
-    ("columns: [", "columns: [[", "line 40: "),
+    ("columns: [", "columns: [[", "line 39: "),
     ("", "- a list\n", "line 3: "),
     ("mode: MULTIRUN", "", "mode: missing"),
     ("mode: MULTIRUN", "mode: RUN", "mode=RUN: must be "),
