@@ -189,7 +189,7 @@ def costs(results: StudyResults) -> Table:
     shown = {*study.measures, *(claim.measure for claim in study.claims)} - {*MAIN}
     if not shown:
         return Table("", [], "", [])
-    times = [name for name in ("seconds", "memory", "inference") if name in shown]
+    times: list[str] = [name for name in ("seconds", "memory", "inference") if name in shown]
     times += ["host"] if "memory" in shown else []
     rows: dict[str, list[str]] = {}
     for block in results.blocks:

@@ -36,7 +36,7 @@ def test_a_row_has_both_numbers_and_is_bold_where_it_is_decided_after_the_papers
     for change in ({"adjusted": 0.2}, {"verdict": "ceiling"}):
         changed = answer.row(dataclasses.replace(whole, one=dataclasses.replace(whole.one, **change)))
         assert not changed.decided
-        assert changed.note.endswith("no room: 100 % without") == ("verdict" in change)
+        assert changed.note.endswith("no room below 100 %") == ("verdict" in change)
 
 
 def test_every_mark_and_kind_of_attention_is_said_in_words() -> None:

@@ -32,7 +32,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         counted[data.name] += 1
         if data.name == "svhn":
             raise InputError("svhn: missing")
-        return Identity(None, "0")
+        return Identity(None, "0", None)
 
     def compose(overrides: list[str]) -> object:
         counted["composed"] += 1
