@@ -213,6 +213,15 @@ def distinguishing(commands: Sequence[Sequence[str]]) -> list[str]:
     return [" ".join(word for word in words if word not in common) for words in commands]
 
 
+def varied(commands: Sequence[Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
+    """Of several command lines: the keys in which they differ, each with its value in each; and the words of all."""
+    typed = [{key: value for key, _, value in (word.partition("=") for word in words)} for words in commands]
+    keys = dict.fromkeys(key for one in typed for key in one)
+    values = {key: [one.get(key, "") for one in typed] for key in keys}
+    columns = {key: of_key for key, of_key in values.items() if len(set(of_key)) > 1}
+    return columns, [f"{key}={of_key[0]}" for key, of_key in values.items() if key not in columns]
+
+
 def explained(error: Exception, overrides: list[str]) -> Exception:
     """An error of Hydra, OmegaConf, a launcher or the system as one of ours, with one line; any other unchanged."""
     if isinstance(error, MissingConfigException):

@@ -68,6 +68,11 @@ def measured(cell: Cell | None, count: bool = True) -> str:
     return f"{text} ({cell.n})" if count else text
 
 
+def average(cell: Cell) -> str:
+    """99.71, or ≥ 40: the mean alone."""
+    return number(cell.mean or 0.0, None, cell.values, MEASURES[cell.measure].digits, cell.bounds)
+
+
 def number(mean: float, sd: float | None, values: Sequence[float], digits: int, bounds: Sequence[bool] = ()) -> str:
     """99.71 ± 0.03; the values themselves where some of them are lower bounds."""
     if any(bounds):
