@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from capsexp.cli import print_line
 from capsexp.config.compose import distinguishing, varied
 from capsexp.errors import duration, plural
 from capsexp.reproduce.planning import Job, State, count
@@ -102,7 +103,7 @@ def print_plan(jobs: Sequence[Job], barred: Mapping[str, Sequence[str]], at_a_ti
     """Prints what there is to do; `listed`: a line a configuration, with the states of its seeds."""
     _, common = varied([job.words for job in jobs])
     if len(jobs) > 1 and common and any(job.left for job in jobs):
-        print(f"all runs: {' '.join(common)}")
+        print_line(f"all runs: {' '.join(common)}")
     rows: dict[tuple[str, ...], list[Job]] = defaultdict(list)
     for job in jobs if listed else ():
         rows[job.words[:-1]].append(job)
@@ -110,15 +111,15 @@ def print_plan(jobs: Sequence[Job], barred: Mapping[str, Sequence[str]], at_a_ti
         first, last = row[0].planned.config.seed, row[-1].planned.config.seed
         states = ", ".join(f"{number} {state}" for state, number in Counter(map(_in_words, row)).items())
         seeds = f"seeds {first}-{last}" if last > first else f"seed {first}"
-        print(", ".join([f"{name or ' '.join(words)}: {seeds}: {states}", *time_left(row, 1)]))
+        print_line(", ".join([f"{name or ' '.join(words)}: {seeds}: {states}", *time_left(row, 1)]))
     epochs = sum(job.left for job in jobs)
     numbers = f"{count(jobs, 'finished')} finished, {count(jobs, 'failed')} failed before"
     left = f"{count(jobs, 'waiting')} to do, up to {epochs:,} epochs"
-    print(", ".join([f"{plural(len(jobs), 'run')}: {numbers}", left, *time_left(jobs, at_a_time)]))
+    print_line(", ".join([f"{plural(len(jobs), 'run')}: {numbers}", left, *time_left(jobs, at_a_time)]))
     if trials := sum(job.planned.config.budget.steps is not None for job in jobs):
         print(f"{trials} of them are trials of a few steps (budget.steps), which tables leave out")
     for reason, stopped in barred.items():
-        print(f"can't run {plural(len(stopped), 'configuration')}: {reason}")
+        print_line(f"can't run {plural(len(stopped), 'configuration')}: {reason}")
 
 
 def _in_words(job: Job) -> str:
