@@ -97,18 +97,19 @@ def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
         run for run in found if run.status == "finished" and run.protocol in (protocols or [run.protocol])
     )
     if not finished:
-        raise InputError(f"{text}: no finished run; {_there(found, recorded)}")
+        raise InputError(f"{text}: no finished run; {_there(text, found, recorded)}")
     return finished
 
 
-def _there(found: Sequence[Run], recorded: Sequence[Run]) -> str:
+def _there(text: str, found: Sequence[Run], recorded: Sequence[Run]) -> str:
     """Which runs are like those that were asked for, or else what a side can be."""
     if trials := sum(run.status == "trial" for run in found):
         return f"{plural(trials, 'run')} of it set budget.steps, which makes them trials"
     if found:
         return f"there are {', '.join(sorted({f'{run.status} ones of protocol={run.protocol}' for run in found}))}"
-    kinds = Counter(f"{run.words} ({run.trained})" for run in recorded if run.status == "finished")
-    listed = "; ".join(f"{count} of {kind}" for kind, count in kinds.most_common(_LISTED))
+    same = [run for run in recorded if run.status == "finished" and f"data={run.data}" in text.split()]
+    kinds = Counter(run.words for run in same or recorded if run.status == "finished")
+    listed = "; ".join(f"{kind} ({plural(count, 'run')})" for kind, count in kinds.most_common(_LISTED))
     more = f" and {len(kinds) - _LISTED} other kinds" if len(kinds) > _LISTED else ""
     return f"there are {listed or 'none'}{more}; a side is a command line such as 'data=mnist attention=cbam', or a run"
 

@@ -168,7 +168,7 @@ def test_runs_are_not_compared_with_themselves(b: str, recorded: Path) -> None:
     ("a", "message"),
     [
         ("model=capsnett data=mnist", r"did you mean capsnet\?"),
-        ("model=capsnet data=svhn", "no finished run; there are 3 of capsnet mnist.*; a side is a command line"),
+        ("model=capsnet data=svhn", "no finished run; there are capsnet mnist, dynamic 3.*; a side is a command line"),
         ("capsnet-mnist", "6 runs begin like that"),
         ("nothing", "no finished run"),
     ],
