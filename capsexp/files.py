@@ -39,11 +39,12 @@ def write_file(path: Path, content: bytes | memoryview | str) -> None:
 def write_output(path: Path, content: bytes | str) -> None:
     """Writes what the user names: a device or a pipe as it is, through a link its target, anything else whole.
 
-    Raises OSError as `write_file`.
+    Raises OSError as `write_file`, and for a pipe that nobody reads.
     """
     if path.exists() and not path.is_file():
-        with naming(path):
-            path.write_bytes(content.encode() if isinstance(content, str) else content)
+        with naming(path), open(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "wb") as stream:
+            os.set_blocking(stream.fileno(), True)
+            stream.write(content.encode() if isinstance(content, str) else content)
     else:
         write_file(Path(os.path.realpath(path)), content)
 

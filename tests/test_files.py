@@ -18,6 +18,8 @@ def test_an_output_that_is_a_device_or_a_pipe_stays_one(tmp_path: Path) -> None:
     write_output(pipe, "content")
     assert (os.read(reader, 100), pipe.is_fifo()) == (b"content", True)
     os.close(reader)
+    with pytest.raises(OSError, match="pipe"):
+        write_output(pipe, "content")  # instead of waiting for ever
     with pytest.raises(OSError, match=r"No space left on device.*full"):
         write_output(Path("/dev/full"), b"content")
     assert Path("/dev/full").is_char_device()
