@@ -24,7 +24,7 @@ from capsexp.cli import end_with, handle_signals, print_line, report, wrong_opti
 from capsexp.config import compose, searchpath
 from capsexp.config.checks import nearest
 from capsexp.config.schema import check, without_effect
-from capsexp.errors import DONE, FAILED, CapsexpError, InputError
+from capsexp.errors import DONE, FAILED, BusyError, CapsexpError, InputError
 
 if TYPE_CHECKING:
     from capsexp.run.records import Record
@@ -62,9 +62,14 @@ def task(composed: DictConfig) -> "Record | CapsexpError":
             print_line(line)
         from capsexp.run.execute import run, wait_until_free  # torch takes seconds to import: only for what is valid
 
-        if hydra_config.mode is RunMode.MULTIRUN:
-            wait_until_free(config)
-        return run(config, compose.command(overrides))
+        while True:
+            if hydra_config.mode is RunMode.MULTIRUN:
+                wait_until_free(config)
+            try:
+                return run(config, compose.command(overrides))
+            except BusyError:  # another sweep that waited was faster
+                if hydra_config.mode is not RunMode.MULTIRUN:
+                    raise
     except BrokenPipeError as error:  # ends a sweep, too: its other runs couldn't print anything either
         raise SystemExit(FAILED) from error
     except Exception as error:
