@@ -7,7 +7,7 @@ colour, are brought to the network's size and channels as data=folder brings tho
 
 from capsexp.cli import Parser, check_new, folder
 from capsexp.errors import printable
-from capsexp.files import write_file
+from capsexp.files import write_output
 
 
 def main(arguments: list[str]) -> None:
@@ -28,5 +28,5 @@ def main(arguments: list[str]) -> None:
     shown = table.assign(file=[printable(str(file)) for file in table.file])
     print(shown.to_string(index=False, float_format="{:.4f}".format))
     if options.output:
-        write_file(options.output, table.to_csv(index=False))
+        write_output(options.output, table.to_csv(index=False))
         print(f"wrote {options.output}")
