@@ -171,7 +171,7 @@ def identity(config: Config, precision: str, note: str | None, unlisted: str | N
         data["synthesis"] = _component(config.data.synthesis)
     if config.preprocess.normalize:
         data |= {"mean": config.data.mean, "std": config.data.std}
-    reconstruction = dataclasses.asdict(config.reconstruction) if config.reconstruction.enabled else None
+    reconstruction = _section(config.reconstruction) if config.reconstruction.enabled else None
     return {
         "data": data,
         "model": _component(config.model),

@@ -59,7 +59,7 @@ def test_a_reduced_budget_narrows_the_network() -> None:
 @pytest.mark.parametrize(
     ("idle", "needed"),
     [
-        ("optim.factor=0.5", "optim.schedule=steps optim.milestones=[9]"),
+        ("optim.factor=0.5", "optim.schedule=exponential"),
         ("attention.cbam_reduction=8", "attention=cbam"),
         ("preprocess.fill=nearest", "preprocess.shift=0.1"),
         ("preprocess.flip=true", "data.flips=true"),

@@ -34,6 +34,7 @@ def key(*overrides: str, precision: str = "bf16", note: str | None = None) -> st
         "budget=short",
         "budget.train_images=100",
         "preprocess.shift=0.1",
+        "preprocess.rotate=30",
         "preprocess.normalize=true",
         "loss=cross_entropy",
         "reconstruction.enabled=true",
@@ -75,6 +76,9 @@ def test_a_new_option_at_its_default_moves_no_key() -> None:
     identity = records.identity(composed_config(*BASE), "bf16", None)
     assert identity["model"] == {"name": "capsnet"}
     assert identity["routing"] == {"name": "dynamic"}
+    assert [*identity["preprocess"]] == ["normalize", "shift", "crop_padding", "flip"]
+    decoding = records.identity(composed_config(*BASE, "reconstruction.enabled=true"), "bf16", None)
+    assert [*decoding["reconstruction"]] == ["enabled", "weight", "hidden"]
 
 
 @pytest.fixture
