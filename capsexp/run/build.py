@@ -2,6 +2,7 @@
 
 import inspect
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ def build(config: Config, tried: bool = True) -> Built:
     image_shape = (config.data.channels, config.data.size, config.data.size)
     given: dict[str, Any] = {"attention": Attention(**asdict(config.attention))}
     if _has_capsules(config):
-        given["routing"] = config.routing.make
+        given["routing"] = partial(config.routing.cls, **config.routing.arguments)
     try:
         network = config.model.cls(image_shape, config.data.classes, **given, **config.model.arguments)
         if config.trainer.routing == "fast":
@@ -95,7 +96,7 @@ def _has_capsules(config: Config) -> bool:
     takes = "routing" in inspect.signature(config.model.cls).parameters
     chosen, model = config.routing.name, config.model.name
     if takes and chosen == "none":
-        raise InputError(f"routing=none: model={model} has capsules; choose dynamic, em or inverted")
+        raise InputError(f"routing=none: model={model} has capsules; choose dynamic, em, inverted or self_attention")
     if not takes and chosen != "none":
         raise InputError(f"routing={chosen}: model={model} has no capsules; leave it at none")
     return takes
