@@ -12,9 +12,9 @@ from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.losses import BinaryCrossEntropyLoss, CrossEntropyLoss, MarginLoss, SpreadLoss, reconstruction_loss
 from capsexp.nn.matrices import TransformationMatrices
 from capsexp.nn.primary import PrimaryCapsules
-from capsexp.nn.routing import Capsules, Routing, RoutingFactory
+from capsexp.nn.routing import Capsules, Routing, RoutingFactory, make_routing
 from capsexp.nn.scores import Prediction, Scores
-from capsexp.nn.squash import squash
+from capsexp.nn.squash import exponential_squash, squash
 
 __all__ = [
     "CBAM",
@@ -41,6 +41,8 @@ __all__ = [
     "SimpleBackbone",
     "SpreadLoss",
     "TransformationMatrices",
+    "exponential_squash",
+    "make_routing",
     "reconstruction_loss",
     "squash",
 ]

@@ -88,7 +88,10 @@ BAD_INPUTS = [
     ("optim.name=AdamW", "optim.name=AdamW: must be one of adadelta"),
     ("+optim.options.nesterov=true", "optim.options.nesterov=True: optim.name=adam takes betas"),
     ("+optim.options.betas=[2,3]", "optim.options={'betas': [2, 3]}: Invalid beta parameter"),
-    ("+optim.warmup=3", "optim.warmup=3: not before optim.schedule=plateau; constant, cosine and steps have it"),
+    (
+        "+optim.warmup=3",
+        "optim.warmup=3: not before optim.schedule=plateau; constant, cosine, exponential and steps have it",
+    ),
     ("optim.schedule=steps", "optim.milestones=[]: optim.schedule=steps needs some"),
     ("optim=tsai_sgd optim.milestones=[150,350]", "optim.milestones=[150, 350]: must be below optim.epochs=350"),
     ("data.std=[1e-9]", "data.std[0]=1e-09: must be a number at least 0.001 and at most 1"),
@@ -97,6 +100,7 @@ BAD_INPUTS = [
     ("+optim.options.fused=true", "optim.options.fused=True: optim.name=adam takes betas, eps"),
     ("paths.logs=~nosuchuser/y", "paths.logs=~nosuchuser/y: no such user"),
     ("preprocess.crop_padding=28", "preprocess.crop_padding=28: must be below the image's side, data.size=28"),
+    ("preprocess.erase=29", "preprocess.erase=29: must be at most the image's side, data.size=28"),
     ("loss.positive=0.1", "loss.positive=0.1: must be above loss.negative=0.1"),
     ("model.width=0.5", "model.width=0.5: budget.width=0.5 sets it"),
     ("model.name=da_capsnet", "model.name=da_capsnet: a name belongs to its file; choose one with model=da_capsnet"),
@@ -151,7 +155,10 @@ BAD_INPUTS = [
 BAD_COMBINATIONS = [
     ("model=resnet18 routing=em", "routing=em: model=resnet18 has no capsules; leave it at none"),
     ("model=resnet18 routing.iterations=2", "routing.iterations: no such key"),
-    ("model=capsnet routing=none", "routing=none: model=capsnet has capsules; choose dynamic, em or inverted"),
+    (
+        "model=capsnet routing=none",
+        "routing=none: model=capsnet has capsules; choose dynamic, em, inverted or self_attention",
+    ),
     ("model=resnet18 attention.conv=true", "model=resnet18 on mnist (28×28): attention.conv=true: "),
     (
         "model=huang_cnn reconstruction.enabled=true",

@@ -53,7 +53,13 @@ def test_scores_and_poses_have_a_row_a_class_on_every_data_set(model: str) -> No
         assert poses is None or poses.shape[:2] == (2, config.data.classes), data
 
 
-OWN_ROUTING = {"capsnet": "dynamic", "dynamic_capsnet": "dynamic", "em_capsnet": "em", "inverted_capsnet": "inverted"}
+OWN_ROUTING = {
+    "capsnet": "dynamic",
+    "dynamic_capsnet": "dynamic",
+    "efficient_capsnet": "self_attention",
+    "em_capsnet": "em",
+    "inverted_capsnet": "inverted",
+}
 
 #: One of each kind of network, layer and attention; each model once on a data set, the capsule networks with the other
 #: routings on MNIST.
@@ -75,7 +81,7 @@ STEPPED = [
     *(
         f"model={model} routing={routing}"
         for model, own in OWN_ROUTING.items()
-        for routing in ("dynamic", "em", "inverted")
+        for routing in ("dynamic", "em", "inverted", "self_attention")
         if routing != own
     ),
 ]
