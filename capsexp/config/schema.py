@@ -79,6 +79,14 @@ class Attention:
     caps: bool
     cbam_reduction: Count
     cbam_momentum: Fraction = 0.1
+    cbam_kernel: Literal[3, 7] = 7
+    first: Component | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Those that the network has."""
+        first = [self.first.name] if self.first else []
+        return [*first, *(name for name in ("cbam", "conv", "caps") if getattr(self, name))]
 
 
 @dataclass(frozen=True)
@@ -195,11 +203,13 @@ def check(node: dict[str, Any]) -> Config:
         check_target(chosen.get(TARGET), f"logger.{name}")
     reader, synthesis = check_component(config.data.reader, "data.reader"), config.data.synthesis
     checked = synthesis and check_component(synthesis, "data.synthesis")
+    first = config.attention.first and check_component(config.attention.first, "attention.first")
     config = replace(
         config,
         data=replace(config.data, reader=reader, synthesis=checked),
         model=check_component(config.model, "model"),
         routing=check_component(config.routing, "routing"),
+        attention=replace(config.attention, first=first),
         loss=check_component(config.loss, "loss"),
     )
     for wrong, message in _contradictions(config):
@@ -278,7 +288,8 @@ def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:
     preprocess, schedule = config.preprocess, config.optim.schedule
     moves = preprocess.shift or preprocess.crop_padding or preprocess.margins
     iterates = config.routing.arguments.get("iterations", 2) > 1
-    yield not config.attention.cbam, "attention.cbam=true", ("attention.cbam_reduction", "attention.cbam_momentum")
+    of_cbam = ("attention.cbam_reduction", "attention.cbam_momentum", "attention.cbam_kernel")
+    yield not config.attention.cbam, "attention.cbam=true", of_cbam
     yield not config.data.flips, "data.flips=true", ("preprocess.flip",)
     yield not preprocess.flip, "preprocess.flip=true", ("data.flips",)
     yield not preprocess.normalize, "preprocess.normalize=true", ("data.mean", "data.std")

@@ -4,7 +4,7 @@ Shape letters, everywhere: B batch, I child capsules, J parent capsules, C child
 D parent pose size, K kernel positions, H W space.
 """
 
-from capsexp.nn.attention import CBAM, Attention, AxisAttention, CapsAttention, ConvAttention
+from capsexp.nn.attention import CBAM, Attention, AxisAttention, CapsAttention, ConvAttention, SqueezeExcitation
 from capsexp.nn.backbones import ResidualBlock, ResNetBackbone, SimpleBackbone
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.decoder import Decoder
@@ -40,6 +40,7 @@ __all__ = [
     "Scores",
     "SimpleBackbone",
     "SpreadLoss",
+    "SqueezeExcitation",
     "TransformationMatrices",
     "exponential_squash",
     "make_routing",

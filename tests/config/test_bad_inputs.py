@@ -170,6 +170,15 @@ BAD_COMBINATIONS = [
     ),
     ("model=em_capsnet data=cifar10 routing.iterations=0", "routing.iterations=0: must be a whole number at least 1"),
     (
+        "attention=se attention.cbam=true",
+        "model=capsnet on mnist (28×28): attention.cbam=true: attention.first is in its place",
+    ),
+    ("attention=se attention.first.reduction=0", "attention.first.reduction=0: must be a whole number at least 1"),
+    (
+        "attention=se attention.first._target_=builtins.print",
+        "attention.first._target_=builtins.print: no file of conf",
+    ),
+    (
         "model=em_capsnet data=cifar10 routing.iterations=3 trainer.precision=bf16",
         "trainer.precision=bf16: with routing.iterations=3 and routing.density=sum the gradient of EM routing is",
     ),
