@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import (
     ConstantLR,
     CosineAnnealingLR,
+    ExponentialLR,
     LinearLR,
     LRScheduler,
     MultiStepLR,
@@ -272,6 +273,8 @@ def make_schedule(optimizer: torch.optim.Optimizer, optim: Optim, epochs: int) -
             later: LRScheduler = MultiStepLR(optimizer, [max(1, one - warmup) for one in milestones], optim.factor)
         case "cosine":
             later = CosineAnnealingLR(optimizer, max(1, epochs - warmup))
+        case "exponential":
+            later = ExponentialLR(optimizer, optim.factor ** (optim.epochs / epochs))
         case _ if not warmup:
             return None
         case _:

@@ -29,6 +29,7 @@ CITED = {
     "alberti": "Alberti, blog post on capsule networks",
     "ou": "Ou, slides on capsule networks",
     "sabour": "Sabour, Frosst & Hinton, NeurIPS 2017",
+    "mazzia": "Mazzia, Salvetti & Chiaberge, Scientific Reports 2021",
 }
 
 

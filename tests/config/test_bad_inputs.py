@@ -97,7 +97,10 @@ BAD_INPUTS = [
     ("+optim.options.eps=true", "optim.options.eps=true: must be a number"),
     ("+optim.options.eps='1e-3'", "optim.options.eps=1e-3: must be a number"),
     ("budget.epochs=500001", "budget.epochs=500001: must be a whole number at least 1 and at most 500,000 or null"),
-    ("+optim.warmup=3", "optim.warmup=3: not before optim.schedule=plateau; constant, cosine and steps have it"),
+    (
+        "+optim.warmup=3",
+        "optim.warmup=3: not before optim.schedule=plateau; constant, cosine, exponential and steps have it",
+    ),
     ("optim.schedule=steps", "optim.milestones=[]: optim.schedule=steps needs some"),
     ("optim=tsai_sgd optim.milestones=[150,350]", "optim.milestones=[150, 350]: must be below optim.epochs=350"),
     ("data.std=[1e-9]", "data.std[0]=1e-09: must be a number at least 0.001 and at most 1"),
@@ -106,6 +109,7 @@ BAD_INPUTS = [
     ("+optim.options.fused=true", "optim.options.fused=True: optim.name=adam takes betas, eps"),
     ("paths.logs=~nosuchuser/y", "paths.logs=~nosuchuser/y: no such user"),
     ("preprocess.crop_padding=28", "preprocess.crop_padding=28: must be below the image's side, data.size=28"),
+    ("preprocess.erase=29", "preprocess.erase=29: must be at most the image's side, data.size=28"),
     ("loss.positive=0.1", "loss.positive=0.1: must be above loss.negative=0.1"),
     ("model.width=0.5", "model.width=0.5: budget.width=0.5 sets it"),
     ("model.name=da_capsnet", "model.name=da_capsnet: a name belongs to its file; choose one with model=da_capsnet"),
@@ -160,7 +164,10 @@ BAD_INPUTS = [
 BAD_COMBINATIONS = [
     ("model=resnet18 routing=em", "routing=em: model=resnet18 has no capsules; leave it at none"),
     ("model=resnet18 routing.iterations=2", "routing.iterations: no such key"),
-    ("model=capsnet routing=none", "routing=none: model=capsnet has capsules; choose dynamic, em or inverted"),
+    (
+        "model=capsnet routing=none",
+        "routing=none: model=capsnet has capsules; choose dynamic, em, inverted or self_attention",
+    ),
     ("model=resnet18 attention.conv=true", "model=resnet18 on mnist (28×28): attention.conv=true: "),
     (
         "model=huang_cnn reconstruction.enabled=true",
@@ -171,6 +178,15 @@ BAD_COMBINATIONS = [
         "model=inverted_capsnet on cifar10 (32×32): matrix poses",
     ),
     ("model=em_capsnet data=cifar10 routing.iterations=0", "routing.iterations=0: must be a whole number at least 1"),
+    (
+        "attention=se attention.cbam=true",
+        "model=capsnet on mnist (28×28): attention.cbam=true: attention.first is in its place",
+    ),
+    ("attention=se attention.first.reduction=0", "attention.first.reduction=0: must be a whole number at least 1"),
+    (
+        "attention=se attention.first._target_=builtins.print",
+        "attention.first._target_=builtins.print: no file of conf",
+    ),
     (
         "model=em_capsnet data=cifar10 routing.iterations=3 trainer.precision=bf16",
         "trainer.precision=bf16: with routing.iterations=3 and routing.density=sum the gradient of EM routing is",
