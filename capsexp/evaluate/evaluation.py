@@ -10,10 +10,13 @@ from torch import Tensor
 
 from capsexp import Log
 from capsexp.data import source
-from capsexp.data.folder import pictures
+from capsexp.data.folder import conversion_of, has_test, place
 from capsexp.data.loader import DeviceLoader
-from capsexp.data.module import Split, test_split
+from capsexp.data.module import Split, digests, test_split
+from capsexp.data.pictures import pictures
 from capsexp.data.reader import fit
+from capsexp.data.source import ImageSet
+from capsexp.errors import InputError
 from capsexp.nn.losses import multi_hot
 from capsexp.run.restore import Restored
 
@@ -40,9 +43,15 @@ class Evaluation:
 
 
 def evaluate(restored: Restored, log: Log = print) -> Evaluation:
-    """The network on the test images of its configuration; raises InputError for missing data."""
+    """The network on the test images of its configuration; raises InputError for missing data.
+
+    Of somebody's own images that aren't those of the run, all are test images, unless test images are given; without
+    those that it was trained on.
+    """
     images = source.load(restored.config.data, log)
-    loss, accuracy, scores, labels = evaluate_split(restored, test_split(images, restored.config))
+    for line in source.contents(restored.config.data, images):
+        log(line)
+    loss, accuracy, scores, labels = evaluate_split(restored, _tested(restored, images, log))
     names = source.class_names(restored.config.data)
     true = multi_hot(labels, len(names)).bool()
     threshold = restored.module.eval_metrics.threshold
@@ -55,6 +64,25 @@ def evaluate(restored: Restored, log: Log = print) -> Evaluation:
         confusion=confusion_matrix(true, predicted, names) if threshold is None else None,
         classes=by_class(true, predicted, names),
     )
+
+
+def _tested(restored: Restored, images: ImageSet, log: Log) -> Split:
+    """The images to evaluate on, and their labels; see `evaluate`."""
+    data, module = restored.config.data, restored.module
+    if data.path is None or images.unlisted == module.planned.unlisted:
+        return test_split(images, restored.config)
+    pixels, labels = images.test_images, images.test_labels
+    if not has_test(place(data.path)):
+        pixels, labels = torch.cat([images.train_images, pixels]), torch.cat([images.train_labels, labels])
+    new = torch.ones(len(labels), dtype=torch.bool)
+    if module.trained_images is not None:
+        new = ~torch.isin(digests(pixels), module.trained_images)
+    left = f"{int((~new).sum()):,} of its {len(new):,} images, on which the run was trained, are left out"
+    log(f"data.path={data.path}: isn't the set of the run; {left}")
+    if not new.any():
+        raise InputError(f"data.path={data.path}: has no image on which the run wasn't trained")
+    count = restored.config.budget.test_images
+    return pixels[new][:count], labels[new][:count]
 
 
 def evaluate_split(restored: Restored, split: Split) -> tuple[float, float, Tensor, Tensor]:
@@ -78,7 +106,7 @@ def predictions(restored: Restored, files: Sequence[Path]) -> pd.DataFrame:
     Raises InputError that names the files which are no images.
     """
     data, names = restored.config.data, source.class_names(restored.config.data)
-    pixels = fit(pictures(files, data.size, data.channels), data.size, data.channels, data.name)
+    pixels = fit(pictures(files, conversion_of(data)), data.size, data.channels, data.name)
     batches = torch.split(torch.from_numpy(pixels), restored.config.trainer.eval_batch_size)
     scores = torch.cat([restored(batch.to(restored.module.device).float() / 255).scores.float() for batch in batches])
     best, classes = scores.cpu().topk(2)  # [files, 2]

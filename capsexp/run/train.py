@@ -14,7 +14,7 @@ from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from capsexp import Log
 from capsexp.data import source
-from capsexp.data.module import CapsuleData, constant_guess
+from capsexp.data.module import CapsuleData, constant_guess, digests
 from capsexp.data.reader import host_memory
 from capsexp.errors import InputError, RunError, TrainingError, first_line
 from capsexp.files import naming
@@ -49,11 +49,15 @@ def prepare(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
     images = source.load(config.data, log)
     if (images.note, images.unlisted) != (planned.note, planned.unlisted):
         raise InputError(f"data={config.data.name}: other files than when the run was planned; run the command again")
-    module = CapsuleModule(planned, built)
+    for line in source.contents(config.data, images):
+        log(line)
+    module, data = CapsuleModule(planned, built), CapsuleData(images, config)
+    if config.data.path:
+        module.trained_images = digests(images.train_images)
     if config.preprocess.normalize:
         mean, std = source.normalization(config.data, images.train_images)
         module.mean, module.std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
-    return module, CapsuleData(images, config)
+    return module, data
 
 
 def _check_parameters(planned: Plan) -> None:

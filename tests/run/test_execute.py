@@ -233,7 +233,7 @@ def test_a_training_that_does_not_learn_is_finished_and_says_so(tiny: tuple[str,
     assert (record.status, record.learned) == ("finished", False)
     counts = torch.bincount(load(composed_config(*tiny).data).test_labels[:200])
     assert record.chance_accuracy == counts.max() / 2
-    assert lines[1].endswith(f" %; didn't learn: a constant guess has {record.chance_accuracy:.2f} %")
+    assert lines[2].endswith(f" %; didn't learn: a constant guess has {record.chance_accuracy:.2f} %")
 
 
 def test_a_training_that_learns_says_nothing(tiny: tuple[str, ...]) -> None:
