@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from capsexp.data import source
 from capsexp.data.folder import conversion_of, has_test, place
 from capsexp.data.loader import DeviceLoader
 from capsexp.data.module import Split, digests, test_split
-from capsexp.data.pictures import pictures
+from capsexp.data.pictures import converted, files_below, listed
 from capsexp.data.reader import fit
 from capsexp.data.source import ImageSet
 from capsexp.errors import InputError
@@ -49,9 +50,10 @@ def evaluate(restored: Restored, log: Log = print) -> Evaluation:
     those that it was trained on.
     """
     images = source.load(restored.config.data, log)
+    split = _tested(restored, images, log)
     for line in source.contents(restored.config.data, images):
         log(line)
-    loss, accuracy, scores, labels = evaluate_split(restored, _tested(restored, images, log))
+    loss, accuracy, scores, labels = evaluate_split(restored, split)
     names = source.class_names(restored.config.data)
     true = multi_hot(labels, len(names)).bool()
     threshold = restored.module.eval_metrics.threshold
@@ -100,13 +102,22 @@ def evaluate_split(restored: Restored, split: Split) -> tuple[float, float, Tens
     return results["test_loss"], results["test_accuracy"], torch.cat(scores).cpu(), labels.cpu()
 
 
-def predictions(restored: Restored, files: Sequence[Path]) -> pd.DataFrame:
-    """A row per file: file, class, score, next (the next best class), next_score.
+def predictions(restored: Restored, places: Sequence[Path], log: Log = print) -> pd.DataFrame:
+    """A row per file, and per image in a folder: file, class, score, next (the next best class), next_score.
 
-    Raises InputError that names the files which are no images.
+    Raises InputError that names the files which are no images; those in a folder are left out, with a line for each.
     """
     data, names = restored.config.data, source.class_names(restored.config.data)
-    pixels = fit(pictures(files, conversion_of(data)), data.size, data.channels, data.name)
+    files = [file for one in places for file in (files_below(one) if one.is_dir() else [one])]
+    images, problems = converted(files, conversion_of(data))
+    if refused := [problem for number, problem in problems.items() if files[number] in places]:
+        raise InputError(listed(refused))
+    for problem in problems.values():
+        log(f"left out: {problem}")
+    files = [file for number, file in enumerate(files) if number not in problems]
+    if not files:
+        raise InputError(f"{places[0]}: has no images")
+    pixels = fit(np.delete(images, list(problems), axis=0), data.size, data.channels, data.name)
     batches = torch.split(torch.from_numpy(pixels), restored.config.trainer.eval_batch_size)
     scores = torch.cat([restored(batch.to(restored.module.device).float() / 255).scores.float() for batch in batches])
     best, classes = scores.cpu().topk(2)  # [files, 2]
