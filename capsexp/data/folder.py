@@ -187,7 +187,7 @@ def _channels(path: Path) -> int:
 
 def _check_memory(images: Sequence[Picture], data: Data) -> None:
     """Raises InputError for images that don't fit into memory, before any is decoded."""
-    stored = sum(image.nbytes for image in images if not isinstance(image, Path))
+    stored = sum(image.nbytes for image in images if isinstance(image, np.ndarray))
     needed = stored + 3 * len(images) * data.channels * data.size**2  # as decoded, as split, in the networks' layout
     if needed > (memory := host_memory()):
         sizes = f"{needed / 1e9:,.1f} GB of memory, and this machine has {memory / 1e9:,.1f}"

@@ -27,7 +27,7 @@ _HIDDEN = ("__MACOSX", "Thumbs.db", "desktop.ini")  # and what begins with a ful
 
 Background = Literal["white", "black"]
 Shape = Literal["stretch", "pad", "crop"]
-Picture = Path | NDArray[np.uint8]  # a file; or pixels [H, W] or [H, W, 3]
+Picture = Path | NDArray[np.uint8] | Image.Image  # a file; pixels [H, W] or [H, W, 3]; or Pillow's
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def listed(problems: Iterable[str]) -> str:
 
 def is_colour(source: Picture) -> bool:
     """Whether a picture is stored in colour; not if it can't be opened."""
-    if not isinstance(source, Path):
+    if isinstance(source, np.ndarray):
         return source.ndim == 3
     with suppress(Exception), _opened(source) as image:  # `converted` says what is wrong with it
         return image.mode.partition(";")[0] not in _GREY
@@ -128,7 +128,9 @@ def _problem(file: Path) -> str | None:
 
 def _opened(source: Picture) -> Image.Image:
     """A picture, opened; raises _UnusableError for a file of another kind, and Pillow's errors."""
-    if not isinstance(source, Path):
+    if isinstance(source, Image.Image):
+        return source.copy()  # which is closed
+    if isinstance(source, np.ndarray):
         return Image.fromarray(source)
     if problem := _problem(source):
         raise _UnusableError(problem)

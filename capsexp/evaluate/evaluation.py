@@ -1,7 +1,7 @@
 """A trained network on test images: accuracy, by class too, and confusion matrix; on images in files: their classes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +50,8 @@ def evaluate(restored: Restored, log: Log = print) -> Evaluation:
     those that it was trained on.
     """
     images = source.load(restored.config.data, log)
-    split = _tested(restored, images, log)
+    images = _without_trained(restored, images, log)
+    split = test_split(images, restored.config)
     for line in source.contents(restored.config.data, images):
         log(line)
     loss, accuracy, scores, labels = evaluate_split(restored, split)
@@ -68,11 +69,11 @@ def evaluate(restored: Restored, log: Log = print) -> Evaluation:
     )
 
 
-def _tested(restored: Restored, images: ImageSet, log: Log) -> Split:
-    """The images to evaluate on, and their labels; see `evaluate`."""
+def _without_trained(restored: Restored, images: ImageSet, log: Log) -> ImageSet:
+    """The images, of which those are test images that `evaluate` takes."""
     data, module = restored.config.data, restored.module
     if data.path is None or images.unlisted == module.planned.unlisted:
-        return test_split(images, restored.config)
+        return images
     pixels, labels = images.test_images, images.test_labels
     if not has_test(place(data.path)):
         pixels, labels = torch.cat([images.train_images, pixels]), torch.cat([images.train_labels, labels])
@@ -83,8 +84,8 @@ def _tested(restored: Restored, images: ImageSet, log: Log) -> Split:
     log(f"data.path={data.path}: isn't the set of the run; {left}")
     if not new.any():
         raise InputError(f"data.path={data.path}: has no image on which the run wasn't trained")
-    count = restored.config.budget.test_images
-    return pixels[new][:count], labels[new][:count]
+    tested = replace(images, test_images=pixels[new], test_labels=labels[new], validation=0)
+    return replace(tested, train_images=images.train_images[:0], train_labels=images.train_labels[:0])
 
 
 def evaluate_split(restored: Restored, split: Split) -> tuple[float, float, Tensor, Tensor]:

@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
     forbid_tf32()
     restored = restore(options.run, None)
     table = predictions(restored, options.files, lambda line: print(line, file=sys.stderr))
-    table.file = [printable(str(file)) for file in table.file]
+    table["file"] = [printable(str(file)) for file in table["file"]]
     print(table.to_string(index=False, float_format="{:.4f}".format))
     if options.output:
         write_file(options.output, csv_text(table))
