@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from annotated_types import Ge, Gt, Le
 
 if TYPE_CHECKING:
-    from capsexp.run.module import CapsuleModule
+    from capsexp.evaluate.classifier import Classifier
 
 # Types of configuration fields and of constructors' arguments, checked by capsexp.config.checks.
 Count = Annotated[int, Ge(1)]
@@ -25,10 +25,10 @@ Fraction = Annotated[float, Gt(0), Le(1)]  # of a whole, never none of it
 Log = Callable[[str], None]
 
 
-def load(path: Path | str, device: str = "cpu", config_dir: Path | str | None = None) -> "CapsuleModule":
+def load(path: Path | str, device: str = "cpu", config_dir: Path | str | None = None) -> "Classifier":
     """A trained network in evaluation mode: pixels between 0 and 1, [B, channels, H, W] -> scores and class capsules.
 
-    Its `network` takes normalised pixels; its `decoder`, if there is one, reconstructs images.
+    It knows its `classes`, the `size` of its images, and makes them of any picture: `preprocess`.
 
     Args:
         path: a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a checkpoint, or "sample": a CapsNet
@@ -39,8 +39,9 @@ def load(path: Path | str, device: str = "cpu", config_dir: Path | str | None = 
     Raises InputError for a file that isn't a checkpoint of this capsexp, or a damaged one, and for no such folder.
     """
     from capsexp.config import searchpath
+    from capsexp.evaluate.classifier import Classifier
     from capsexp.run.restore import restore  # imports Hydra and Lightning, which nothing else of a library needs
 
     if config_dir is not None:
         searchpath.use(str(config_dir))
-    return restore(Path(path), device).module
+    return Classifier(restore(Path(path), device))

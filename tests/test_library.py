@@ -2,9 +2,12 @@
 
 import copy
 from functools import partial
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from support import Trained, composed_config, process
 from torch import nn
 
@@ -189,4 +192,15 @@ def test_a_trained_run_is_loaded_in_evaluation_mode(trained: Trained) -> None:
         prediction: Prediction = network(pixels)
         torch.testing.assert_close(network(pixels), restore(trained.folder)(pixels))
         drawn = network.decoder(prediction.poses, prediction.scores.argmax(dim=1))
+        traced = torch.jit.trace(network, pixels, check_trace=False)
+        torch.testing.assert_close(traced(pixels[:2])[0], network(pixels[:2]).scores)
     assert drawn.shape == pixels.shape
+
+
+def test_a_loaded_network_makes_its_images_of_any_picture(trained: Trained, tmp_path: Path) -> None:
+    network = capsexp.load(trained.folder)
+    assert (network.size, network.classes) == (28, tuple("0123456789"))
+    grey = np.full((20, 30), 51, np.uint8)
+    Image.fromarray(grey).save(tmp_path / "a.png")
+    for image in (str(tmp_path / "a.png"), tmp_path / "a.png", grey, Image.fromarray(grey).convert("RGB")):
+        torch.testing.assert_close(network.preprocess(image), torch.full((1, 28, 28), 0.2))

@@ -56,6 +56,8 @@ def for_hydra(word: str) -> str:
     if value.startswith("~") and key in _PATHS:
         raise InputError(f"{word}: no such user")
     parsed = _parsed(f"{key}={value}")
+    if parsed is not None and key == "data.path" and _is_several(value, parsed):
+        return f"{key}={value}"
     if parsed is None or (key in _PATHS and not isinstance(parsed.value(), str | None)):
         quoted = f"{key}={QuotedString(value, Quote.single).with_quotes()}"
         return quoted if _parsed(quoted) else word
@@ -68,6 +70,15 @@ def for_hydra(word: str) -> str:
         raise InputError(f"{word}: budget.width={value} sets it")
     _check_choice(parsed, word)
     return f"{key}={value}"
+
+
+def _is_several(typed: str, parsed: Override) -> bool:
+    """Whether a path is a sweep over several: choice(…), or A,B where both are there and nothing of the whole name."""
+    swept = parsed.value()
+    if not isinstance(swept, ChoiceSweep) or os.path.exists(typed):
+        return False
+    paths = [one.text if isinstance(one, QuotedString) else str(one) for one in swept.list]
+    return not swept.simple_form or all(map(os.path.exists, paths))
 
 
 def _check_choice(parsed: Override, word: str) -> None:

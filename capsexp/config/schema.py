@@ -6,7 +6,7 @@ signature of their class, so that a new one needs no change here.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -189,14 +189,24 @@ class Config:
     logger: dict[str, dict[str, Any]] = field(default_factory=dict)  # class and options; logger=[] disables all
 
 
-def check(node: dict[str, Any]) -> Config:
+def check(node: dict[str, Any], typed: Collection[str] | None = None) -> Config:
     """The configuration that a plain mapping describes; raises InputError with one line.
 
     Cheap checks come first: a wrong number is an error before torch is imported.
+
+    Args:
+        typed: the words of the command line, KEY=VALUE. Numbers of images that none of them sets, and that are more
+            than somebody's own images are, become these.
     """
     if "study" in node:
         raise InputError("study: its file must begin with the line # @package hydra")
-    config: Config = check_dataclass(Config, {**node, "data": _completed(node.get("data"))})
+    node = {**node, "data": _completed(node.get("data"))}
+    own = isinstance(node["data"], dict) and node["data"].get("path") is not None
+    if "protocol" in node and node["protocol"] is None:
+        node["protocol"] = "heldout" if own else "paper"
+    if own and typed is not None:
+        _lower(node, {word.lstrip("+").partition("=")[0] for word in typed})
+    config: Config = check_dataclass(Config, node)
     for name, values in (("mean", config.data.mean), ("std", config.data.std)):
         if values is not None and len(values) != config.data.channels:
             raise InputError(f"data.{name}={values}: must have one number for each of {config.data.channels} channels")
@@ -219,15 +229,25 @@ def check(node: dict[str, Any]) -> Config:
     return config
 
 
+def _lower(node: dict[str, Any], typed: set[str]) -> None:
+    """Lowers each number of images that isn't typed to the images that there are."""
+    train, test = node["data"]["images"] or (0, 0)
+    for key, most in (("optim.batch_size", train), ("budget.train_images", train), ("budget.test_images", test)):
+        group, name = key.split(".")
+        section = node.get(group)
+        number = section.get(name) if isinstance(section, dict) else None
+        if isinstance(section, dict) and isinstance(number, int) and number > most > 0 and key not in typed:
+            node[group] = {**section, name: most}
+
+
 def _completed(data: Any) -> Any:
     """The `data` of a configuration, with what its reader reads from `data.path`, such as the number of classes."""
     if not isinstance(data, dict) or "path" not in data:
         return data
     reader = check_component(check_value(data.get("reader"), Component, "data.reader"), "data.reader")
-    complete = getattr(reader.cls, "completed", None)
-    if complete is None:
+    if not hasattr(reader.cls, "completed"):
         raise InputError(f"data.path={data['path']}: no such key of data={data.get(NAME)}; data=folder has it")
-    return complete({**data, "path": check_value(data["path"], str | None, "data.path")})
+    return reader.make().completed({**data, "path": check_value(data["path"], str | None, "data.path")})
 
 
 def training_preprocess(config: Config) -> Preprocess:

@@ -1,6 +1,7 @@
 """Checks, downloads and decodes data sets: `capsexp data [NAME …] [--root DIR] [--no-download]`.
 
-Prints a line for each set. Exit code 2 if one of them can't be used.
+Prints two lines on each set; the second says how many training and test images each class has. Exit code 2 if one of
+them can't be used.
 """
 
 import sys
@@ -10,7 +11,7 @@ from capsexp.config.checks import nearest
 from capsexp.config.compose import composed
 from capsexp.config.schema import Data, check
 from capsexp.config.searchpath import choices
-from capsexp.data.source import ImageSet, load
+from capsexp.data.source import ImageSet, contents, load
 from capsexp.errors import DONE, WRONG_INPUT, InputError
 
 
@@ -26,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             data = configuration(name, options.root, options.download)
             images = load(data, lambda line: print(line, file=sys.stderr))
-            print(_described(name, images), flush=True)
+            print(_described(name, images), *contents(data, images), sep="\n", flush=True)
         except InputError as error:
             print(error, file=sys.stderr)
             code = WRONG_INPUT

@@ -11,13 +11,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from io import BytesIO
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Gt, Lt
 from numpy.typing import NDArray
 from PIL import Image
 
 from capsexp.config.schema import Data
-from capsexp.data.reader import Images, SplittingReader, check_bytes, decoding, labelled
+from capsexp.data.reader import Images, Reader, check_bytes, decoding, labelled
 from capsexp.errors import InputError
 
 _FOLDER = "coil-20-proc"
@@ -25,7 +27,7 @@ _URL = f"https://www.cs.columbia.edu/CAVE/databases/SLAM_coil-20_coil-100/coil-2
 _NAME = re.compile(r"obj(\d+)__(\d+)\.png")
 
 
-class COIL20(SplittingReader):
+class COIL20(Reader):
     """Reads the folder of PNG files or its zip: the first `classes` objects, split at random.
 
     The md5 is that of name, NUL and contents of every file, object by object and view by view, and so the same for
@@ -35,6 +37,9 @@ class COIL20(SplittingReader):
     keys = (_FOLDER,)
     places = (".", "coil20", "COIL20", "coil-20")
     packed_suffix = ".zip"
+
+    def __init__(self, *, test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1, split_seed: int = 0) -> None:
+        self.test_fraction, self.split_seed = test_fraction, split_seed
 
     def parts(self, path: Path) -> list[Path]:
         return [path / file.name for file in path.iterdir() if _NAME.fullmatch(file.name)] if path.is_dir() else [path]
@@ -55,8 +60,13 @@ class COIL20(SplittingReader):
         if len(set(labels)) != data.classes or len({image.shape for image in pixels}) != 1:
             raise InputError(f"{path}: must hold images of one size of the objects 1 to {data.classes}")
         every = labelled(np.stack(pixels), np.array(labels), data.classes, path)
-        train, test = (Images(every.images[part], every.labels[part]) for part in self.split(len(labels), path))
-        return train, test
+        tested = round(len(labels) * self.test_fraction)
+        if not 0 < tested < len(labels):
+            raise InputError(f"data.reader.test_fraction={self.test_fraction}: leaves a split of {path} empty")
+        # RandomState's streams never change; default_rng's may change with numpy's version.
+        order = np.random.RandomState(self.split_seed).permutation(len(labels))
+        train, test = (np.sort(part) for part in (order[tested:], order[:tested]))
+        return Images(every.images[train], every.labels[train]), Images(every.images[test], every.labels[test])
 
     def download(self, root: Path) -> None:
         from torchvision.datasets.utils import download_url

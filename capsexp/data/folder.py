@@ -1,64 +1,108 @@
 """Anybody's images, `data=folder data.path=PATH`: class folders as torchvision's ImageFolder has them, or an .npz file.
 
-    PATH/CLASS/…                                  split at random into training and test images
-    PATH/train/CLASS/…, PATH/test/CLASS/…         split; images in PATH/val/CLASS/… are training images, too
+    PATH/CLASS/…                                  a part of each class is drawn at random for the test
+    PATH/train/CLASS/…, PATH/test/CLASS/…         split; PATH/val/CLASS/… are the held-out images of protocol=heldout
     PATH.npz                                      arrays `images`, uint8 [N, H, W] or [N, H, W, 3], and `labels` [N],
-                                                  whole numbers or texts; where split, `test_images` and `test_labels`
+                                                  whole numbers or texts; where split, `test_images`, `test_labels`,
+                                                  and `val_images`, `val_labels`
 
-Images are grey or in colour, and of any size: each is resized once to `data.size`, and stretched where it isn't square.
-Pixels are means over areas; of an image smaller than that they are interpolated linearly. Classes are in the order of
-their names, images in that of their files.
+The splits may have other usual names, such as Training and validation; without test/, val/ is for the test. One folder
+around everything is entered. Classes are in the order of their names, images in that of their files; see
+`capsexp.data.pictures` for how these become pixels.
 """
 
 import hashlib
+import math
 import os
-import warnings
+import re
+import unicodedata
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import cache, partial
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Gt, Lt
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
 
 from capsexp.config.schema import Data
-from capsexp.data.reader import Images, SplittingReader, host_memory
-from capsexp.errors import InputError, first_line, plural, printable
+from capsexp.data.pictures import (
+    Background,
+    Conversion,
+    Picture,
+    Shape,
+    converted,
+    files_below,
+    is_colour,
+    is_visible,
+    listed,
+)
+from capsexp.data.reader import Images, Reader, host_memory, part_of_each
+from capsexp.errors import InputError, first_line, printable
 
 _KEY = "images"
-_GREY = ("1", "L", "LA")  # Pillow's modes
-_NAMED = 5  # files in an error message
 
-Picture = Path | NDArray[np.uint8]  # a file; or pixels [H, W] or [H, W, 3]
-Files = list[tuple[str, Path]]  # a class, and an image of it
-Split = Sequence[tuple[Any, Picture]]
+#: The usual names of splits, by what they are here.
+_ROLES = {
+    "train": r"(seg[ _-]?)?tr(ai)?n(ing)?([ _-]?(set|data|images))?",
+    "val": r"(seg[ _-]?)?(val(id(ation)?)?|dev(el(opment)?)?)([ _-]?(set|data|images))?",
+    "test": r"(seg[ _-]?)?te?st(ing)?([ _-]?(set|data|images))?",
+}
+
+Split = Sequence[tuple[Any, Picture]]  # a class, and an image of it
+Splits = Mapping[str, Split]  # by role
 
 
-class Folder(SplittingReader):
+class Folder(Reader):
     """Reads the images at `data.path`. The md5 is that of classes and contents, whatever the files' names."""
 
     keys = (_KEY,)
+    remedy = ""
 
-    @staticmethod
-    def completed(data: Mapping[str, Any]) -> dict[str, Any]:
-        """The configuration `data`, with the classes and channels of `data.path`; raises InputError for other ones."""
-        names, channels = _found(place(data["path"]))
-        found = {"classes": len(names), "class_names": list(names), "channels": channels}
-        for key, value in found.items():
-            typed = data.get(key) or value
-            if typed != value and (key, typed) != ("channels", 3):  # to which grey images are repeated
-                raise InputError(f"data.{key}={typed}: {data['path']} has {value}")
-        return {**data, **found, "channels": data.get("channels") or channels}
+    def __init__(
+        self,
+        *,
+        test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1,
+        split_seed: int = 0,
+        background: Background = "white",
+        shape: Shape = "stretch",
+        sixteen_bits: bool = False,
+        skip_damaged: bool = False,
+    ) -> None:
+        self.test_fraction, self.split_seed, self.skip_damaged = test_fraction, split_seed, skip_damaged
+        self.shown: dict[str, Any] = {"background": background, "shape": shape, "sixteen_bits": sixteen_bits}
+
+    def completed(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """The configuration `data`, with the classes, channels and numbers of images of `data.path`.
+
+        `class_names` may have more classes than there are images of: those of a network that is evaluated. Raises
+        InputError for other differences.
+        """
+        path = place(data["path"])
+        found, labels = _found(path)
+        names = data.get("class_names") or list(found)
+        if names != list(found) and not set(found) < set(names):
+            raise InputError(f"data.class_names={names}: {path} has {list(found)}")
+        if (typed := data.get("classes") or len(names)) != len(names):
+            raise InputError(f"data.classes={typed}: {path} has {len(names)}")
+        if not (test := len(labels["test"]) or len(self._drawn(labels["train"]))):
+            raise InputError(f"{path}: must have a class with two images at least, one to train and one to test")
+        train = sum(map(len, labels.values())) - test
+        counts = [train, test] if train else None  # test images alone, to evaluate
+        channels = data.get("channels") or _channels(path)
+        return {**data, "classes": len(names), "class_names": names, "channels": channels, "images": counts}
+
+    def conversion(self, data: Data) -> Conversion:
+        """How the images of a configured set become pixels."""
+        return Conversion(data.size, data.channels, **self.shown)
 
     def note(self, path: Path) -> str:
         """What the images are, for records and tables; raises InputError for options without effect."""
-        if not _listed(path, pixels=False)[1]:
-            return f"own images, {100 * self.test_fraction:.3g} % drawn for the test with seed {self.split_seed}"
-        if vars(self) != vars(Folder()):
+        if not has_test(path):
+            part = f"{100 * self.test_fraction:.3g} % of each class"
+            return f"own images, {part} drawn for the test with seed {self.split_seed}"
+        if (self.test_fraction, self.split_seed) != (Folder().test_fraction, Folder().split_seed):
             raise InputError(f"data.reader: test_fraction and split_seed draw test images, but {path} has its own")
         return "own images"
 
@@ -66,31 +110,43 @@ class Folder(SplittingReader):
         return {_KEY: root}
 
     def parts(self, path: Path) -> list[Path]:
-        return [path] if path.is_file() else [file for split in _folders(path) for _, file in split]
+        return [path] if path.is_file() else [file for split in _folders(path).values() for _, file in split]
 
     def digest(self, path: Path) -> str:
         if path.is_file():
             with path.open("rb") as stream:
                 return hashlib.file_digest(stream, "md5").hexdigest()
-        md5 = hashlib.md5(usedforsecurity=False)
-        for number, split in enumerate(_folders(path)):
-            for name, file in split:
+        md5, splits = hashlib.md5(usedforsecurity=False), _folders(path)
+        for number, role in enumerate(("train", "test", "val")):
+            for name, file in splits[role]:
                 contents = file.read_bytes()
                 md5.update(f"{number} {len(contents)} ".encode() + os.fsencode(name) + b"\0" + contents)
         return md5.hexdigest()
 
-    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
-        """The images in the configured size, [N, size, size] or [N, size, size, 3]."""
+    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, ...]:
+        """The images in the configured size, [N, size, size] or [N, size, size, 3]: training, test, validation."""
         path = files[_KEY]
-        _check_memory([image for split in _listed(path, pixels=False) for _, image in split], data)
-        train, test = _listed(path)
-        labels = {name: label for label, name in enumerate(_classes(train))}
-        if not test:
-            train, test = ([train[index] for index in part] for part in self.split(len(train), path))
-        every, count = [*train, *test], len(train)
-        pixels = pictures([image for _, image in every], data.size, data.channels, strict=True)
-        numbers = np.array([labels[name] for name, _ in every], np.int64)
-        return Images(pixels[:count], numbers[:count]), Images(pixels[count:], numbers[count:])
+        _check_memory([image for split in _listed(path, pixels=False).values() for _, image in split], data)
+        splits = _listed(path)
+        every = [pair for split in splits.values() for pair in split]
+        pixels, problems = converted([image for _, image in every], self.conversion(data))
+        if problems and not self.skip_damaged:
+            raise InputError(f"{listed(problems.values())}; data.reader.skip_damaged=true leaves them out")
+        self.skipped = list(problems.values())
+        numbers = {name: number for number, name in enumerate(data.class_names)}
+        labels = np.array([numbers[_shown(name)] for name, _ in every], np.int64)
+        roles = np.repeat(list(splits), [len(split) for split in splits.values()])
+        roles[list(problems)] = ""
+        if not splits["test"]:
+            train = np.flatnonzero(roles == "train")
+            roles[train[self._drawn(labels[train])]] = "test"
+        return tuple(Images(pixels[roles == role], labels[roles == role]) for role in ("train", "test", "val"))
+
+    def _drawn(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The indices of the test images among those with these labels."""
+        # RandomState's streams never change; default_rng's may change with numpy's version.
+        order = np.random.RandomState(self.split_seed).permutation(len(labels))
+        return part_of_each(labels, order, round(len(labels) * self.test_fraction))
 
 
 def place(typed: str | None) -> Path:
@@ -102,149 +158,156 @@ def place(typed: str | None) -> Path:
     return path
 
 
-def pictures(sources: Sequence[Picture], size: int, channels: int, strict: bool = False) -> NDArray[np.uint8]:
-    """Images as networks see them: [N, size, size], or [N, size, size, 3] in colour.
-
-    Args:
-        strict: refuses images in colour where there is one channel; otherwise they are made grey.
-
-    Raises InputError with one line that names the files that can't be used.
-    """
-    images = np.empty((len(sources), size, size, *([3] if channels == 3 else [])), np.uint8)
-    problems: list[str] = []
-    read = partial(_picture, size=size, channels=channels, strict=strict)
-    with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor() as threads:
-        for number, picture in enumerate(threads.map(read, sources)):
-            if isinstance(picture, str):
-                problems.append(picture)
-            else:
-                images[number] = picture
-    if problems:
-        more = [f"and {plural(len(problems) - _NAMED, 'more file')}"] if len(problems) > _NAMED else []
-        raise InputError("; ".join([*problems[:_NAMED], *more]))
-    return images
+def conversion_of(data: Data) -> Conversion:
+    """How anybody's pictures become those that the network of a data set takes."""
+    reader = data.reader.make()
+    return (reader if isinstance(reader, Folder) else Folder()).conversion(data)
 
 
-def _picture(source: Picture, size: int, channels: int, strict: bool) -> NDArray[np.uint8] | str:
-    """One of `pictures`; or what is wrong with its file."""
-    try:
-        with Image.open(source) if isinstance(source, Path) else Image.fromarray(source) as opened:
-            if opened.mode.startswith(("I", "F")):
-                return f"{source}: must have 8 bits a colour"
-            if strict and channels == 1 and opened.mode not in _GREY:
-                return f"{source}: in colour, unlike others; data.channels=3 reads all in colour"
-            image = ImageOps.exif_transpose(opened).convert("L" if channels == 1 else "RGB")
-        smooth = Image.Resampling.BOX if min(image.size) >= size else Image.Resampling.BILINEAR
-        return np.asarray(image.resize((size, size), smooth))
-    except UnidentifiedImageError:
-        return f"{source}: not an image file"
-    except Exception as error:  # Pillow raises many kinds for damaged files
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
-        return f"{source}: can't be read ({reason})"
+def has_test(path: Path) -> bool:
+    """Whether test images are given, and not to be drawn."""
+    return bool(_listed(path, pixels=False)["test"])
 
 
 @cache  # a study composes a hundred configurations
-def _found(path: Path) -> tuple[tuple[str, ...], int]:
-    """The names of the classes; and the channels, 3 if the first image of a class is in colour."""
-    train, _ = _listed(path, pixels=False)
-    colour = any(map(_is_colour, dict(reversed(train)).values()))
-    return tuple(printable(str(name)) for name in _classes(train)), 3 if colour else 1
+def _found(path: Path) -> tuple[tuple[str, ...], dict[str, NDArray[np.int64]]]:
+    """The names of the classes, and the labels of each split's images."""
+    splits = _listed(path, pixels=False)
+    names = _classes(*splits.values())
+    numbers = {name: number for number, name in enumerate(names)}
+    labels = {role: np.array([numbers[name] for name, _ in split], np.int64) for role, split in splits.items()}
+    return tuple(map(_shown, names)), labels
 
 
-def _is_colour(source: Picture) -> bool:
-    if not isinstance(source, Path):
-        return source.ndim == 3
-    with suppress(Exception), Image.open(source) as image:  # `pictures` names what can't be opened
-        return image.mode not in _GREY
-    return False
+@cache
+def _channels(path: Path) -> int:
+    """3 if an image is in colour, else 1."""
+    return 3 if any(is_colour(image) for split in _listed(path, pixels=False).values() for _, image in split) else 1
 
 
 def _check_memory(images: Sequence[Picture], data: Data) -> None:
     """Raises InputError for images that don't fit into memory, before any is decoded."""
-    stored = sum(image.nbytes for image in images if not isinstance(image, Path))
-    needed = stored + 2 * len(images) * data.channels * data.size**2  # as decoded, and in the networks' layout
+    stored = sum(image.nbytes for image in images if isinstance(image, np.ndarray))
+    needed = stored + 3 * len(images) * data.channels * data.size**2  # as decoded, as split, in the networks' layout
     if needed > (memory := host_memory()):
         sizes = f"{needed / 1e9:,.1f} GB of memory, and this machine has {memory / 1e9:,.1f}"
         raise InputError(f"data.size={data.size}: {len(images):,} images take {sizes}; smaller ones take less")
 
 
-def _classes(images: Split) -> list[Any]:
-    return sorted({name for name, _ in images})
+def _classes(*splits: Split) -> list[Any]:
+    return sorted({name for split in splits for name, _ in split})
 
 
-def _listed(path: Path, pixels: bool = True) -> tuple[Split, Split]:
-    """The training and the test images; no test images where they are not split.
+def _shown(name: Any) -> str:
+    return printable(str(name))
+
+
+def _listed(path: Path, pixels: bool = True) -> Splits:
+    """The images of each split; no test images where they are to be drawn.
 
     Args:
         pixels: False: black ones in place of those of an array, which are not read.
     """
-    train, test = _arrays(path, pixels) if path.is_file() else _folders(path)
-    if len(_classes(train)) < 2:
+    splits: Splits = _arrays(path, pixels) if path.is_file() else _folders(path)
+    if not splits["test"]:
+        splits = {**splits, "test": splits["val"], "val": []}
+    if len(_classes(*splits.values())) < 2:
         raise InputError(f"{path}: must have images of two classes at least")
-    if unknown := [name for name in _classes(test) if name not in _classes(train)]:
-        raise InputError(f"{path}: class {unknown[0]} has test images, but no training images")
-    return train, test
+    for role, what in {"test": "test", "val": "validation"}.items():
+        unknown = [name for name in _classes(splits[role]) if name not in _classes(splits["train"])]
+        if unknown and splits["train"]:
+            raise InputError(f"{path}: class {unknown[0]} has {what} images, but no training images")
+    return splits
 
 
-def _folders(path: Path) -> tuple[Files, Files]:
-    """As in `_listed`, of class folders."""
+def _folders(path: Path) -> dict[str, list[tuple[str, Path]]]:
+    """As in `_listed`, of class folders, or of folders of them."""
     found = _subfolders(path)
+    roles = {name: role for name in found for role, names in _ROLES.items() if re.fullmatch(names, name, re.IGNORECASE)}
     if not found:
         raise InputError(f"{path}: has no folders; must have one for each class")
-    if not (found <= {"train", "val", "test"} or {"train", "test"} <= found):
-        return _in_classes(path), []
-    if found - {"val"} != {"train", "test"}:
-        raise InputError(f"{path}: has {', '.join(sorted(found))}; must have train, test and at most val")
-    train = [pair for name in ("train", "val") if name in found for pair in _in_classes(path / name)]
-    return train, _in_classes(path / "test")
+    inside = {name: _subfolders(path / name) for name in found}
+    if len(found) == 1 and not roles and inside[found[0]]:
+        return _folders(path / found[0])
+    if len(roles) == len(found) or len(set(roles.values())) > 1:
+        if not len(set(roles.values())) == len(roles) == len(found):
+            raise InputError(f"{path}: has {', '.join(found)}; must have train, test and val, each at most once")
+        splits = {role: _in_classes(path / name) for name, role in roles.items()}
+        return {role: splits.get(role, []) for role in _ROLES}
+    first, *others = inside.values()
+    if len(first) > 1 and all(other == first for other in others) and not any(_pictures(path / name) for name in found):
+        raise InputError(
+            f"{path}: {' and '.join(found)} have the same folders ({', '.join(first)}): splits must be named train, "
+            "test and val, and a class must have pictures of its own"
+        )
+    return {"train": _in_classes(path), "val": [], "test": []}
 
 
-def _in_classes(folder: Path) -> Files:
-    """The files in the class folders of a folder, without hidden ones; raises InputError where there are none."""
-    found: Files = []
-    for name in sorted(_subfolders(folder)):
-        files = sorted(_files(folder / name))
+def _in_classes(folder: Path) -> list[tuple[str, Path]]:
+    """The files in the class folders of a folder, or of the one folder in it; raises InputError where there are none.
+
+    A name that is written in two ways in Unicode is one class.
+    """
+    found: list[tuple[str, Path]] = []
+    names = _subfolders(folder)
+    if len(names) == 1 and _subfolders(folder / names[0]):
+        return _in_classes(folder / names[0])
+    for name in names:
+        files = list(files_below(folder / name))
         if not files:
             raise InputError(f"{folder / name}: a class without images")
-        found += [(name, Path(file)) for file in files]
+        found += [(unicodedata.normalize("NFC", name), file) for file in files]
     if not found:
         raise InputError(f"{folder}: has no class folders")
-    return found
+    return sorted(found, key=lambda pair: pair[0])
 
 
-def _files(folder: Path) -> Iterator[str]:
-    for place, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if name[0] != "."]
-        yield from (os.path.join(place, name) for name in names if name[0] != ".")
+def _subfolders(path: Path) -> list[str]:
+    return sorted(each.name for each in path.iterdir() if each.is_dir() and is_visible(each.name))
 
 
-def _subfolders(path: Path) -> set[str]:
-    return {each.name for each in path.iterdir() if each.is_dir() and each.name[0] != "."}
+def _pictures(path: Path) -> bool:
+    """Whether a folder itself has files."""
+    return any(not each.is_dir() and is_visible(each.name) for each in path.iterdir())
 
 
-def _arrays(path: Path, pixels: bool) -> tuple[Split, Split]:
+def _arrays(path: Path, pixels: bool) -> Splits:
     """As in `_listed`, of an .npz file; raises InputError for damaged ones, and for other arrays."""
-    splits: list[Split] = [[], []]
+    splits: dict[str, Split] = {role: [] for role in _ROLES}
     try:
         with np.load(path, allow_pickle=False) as arrays, zipfile.ZipFile(path) as archive:
-            for number, prefix in enumerate(["", "test_"] if "test_images" in arrays else [""]):
-                images = arrays[f"{prefix}images"] if pixels else _black(archive, f"{prefix}images.npy")
-                labels = arrays[f"{prefix}labels"]
-                if images.dtype != np.uint8 or not (images.ndim == 3 or images.shape[3:] == (3,)):
-                    raise ValueError(f"{prefix}images must be uint8 [N, H, W] or [N, H, W, 3]")
-                if labels.shape != images.shape[:1] or labels.dtype.kind not in "iuU":
-                    raise ValueError(f"{prefix}labels must be [N] whole numbers or texts")
-                splits[number] = list(zip(labels.tolist(), images, strict=True))
+            for role, prefix in {"train": "", "val": "val_", "test": "test_"}.items():
+                names = [f"{prefix}images", f"{prefix}labels"]
+                if role == "train" or names[0] in arrays:
+                    splits[role] = _split(arrays, archive, names, pixels)
     except MemoryError:
-        raise
+        raise InputError(f"{path}: its arrays don't fit into memory") from None
     except Exception as error:  # numpy and zipfile raise many kinds for damaged files
         raise InputError(f"{path}: can't be used: {first_line(error)}") from None
-    return splits[0], splits[1]
+    return splits
 
 
-def _black(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    """An array of the shape and type of a stored one, which is not read."""
+def _split(arrays: Any, archive: zipfile.ZipFile, names: Sequence[str], pixels: bool) -> Split:
+    """The labels and images of two arrays; raises ValueError for others than `Folder` takes."""
+    if missing := [name for name in names if name not in arrays]:
+        raise ValueError(f"has {', '.join(arrays.files)}, not {' and '.join(missing)}; must have images and labels")
+    (shape, kind), (labelled, label) = (_header(archive, f"{name}.npy") for name in names)
+    if kind != np.uint8 or not (len(shape) == 3 or shape[3:] in ((1,), (3,))) or 0 in shape:
+        raise ValueError(f"{names[0]} must be uint8 [N, H, W] or [N, H, W, 3]; they are {kind} {list(shape)}")
+    if label.kind not in "iuU" or labelled != shape[:1]:
+        known = "; labels.astype(str) makes texts" if label.kind == "O" else ""
+        raise ValueError(f"{names[1]} must be [N] whole numbers or texts; they are {label} {list(labelled)}{known}")
+    images = arrays[names[0]] if pixels else np.broadcast_to(np.zeros((), kind), shape)
+    return list(zip(arrays[names[1]].tolist(), images[..., 0] if shape[3:] == (1,) else images, strict=True))
+
+
+def _header(archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of a stored array; raises ValueError where it would need more bytes than there are."""
     with archive.open(name) as stream:
-        np.lib.format.read_magic(stream)
-        shape, _, kind = np.lib.format.read_array_header_1_0(stream)
-    return np.broadcast_to(np.zeros((), kind), shape)
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, kind = read(stream)
+        stored = archive.getinfo(name).file_size - stream.tell()
+    if not kind.hasobject and kind.itemsize * math.prod(shape) != stored:
+        raise ValueError(f"{name}: says {kind} {list(shape)}, and has {stored:,} bytes")
+    return shape, kind

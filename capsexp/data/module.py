@@ -1,11 +1,15 @@
 """The LightningDataModule of a run: loaders over splits that are stored on the device."""
 
+import hashlib
+
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
 from capsexp.config.schema import Config, training_preprocess
 from capsexp.data.loader import BatchGroups, DeviceLoader, ProcessSlice, TrainingLoader, derived_seed
+from capsexp.data.reader import first_of_each, part_of_each
 from capsexp.data.source import ImageSet
 from capsexp.data.synthesis import Digits, Synthesis
 from capsexp.errors import InputError
@@ -39,10 +43,14 @@ class CapsuleData(pl.LightningDataModule):
     def place(self, device: torch.device) -> None:
         """Moves the splits to a device."""
         budget = self.config.budget
-        train = _first((self.images.train_images, self.images.train_labels), budget.train_images)
-        heldout = None
-        if self.config.protocol == "heldout":
-            kept, held = heldout_split(len(train[1]), self.config.seed)
+        own, validation = self.config.data.path is not None, self.images.validation
+        train, heldout = (self.images.train_images, self.images.train_labels), None
+        if self.config.protocol == "heldout" and validation:
+            heldout = train[0][-validation:], train[1][-validation:]
+            train = train[0][:-validation], train[1][:-validation]
+        train = _first(train, budget.train_images, own)
+        if self.config.protocol == "heldout" and not heldout:
+            kept, held = heldout_split(len(train[1]), self.config.seed, train[1] if own else None)
             train, heldout = (train[0][kept], train[1][kept]), (train[0][held], train[1][held])
         if self.synthesis is not None:
             # The digits were split before, so that no image contains a digit of another split.
@@ -102,25 +110,40 @@ def constant_guess(labels: Tensor) -> float:
     return round(100 * counts.max().item() / len(labels), 5)
 
 
+def digests(images: Tensor) -> Tensor:
+    """64 bits of a hash of each image's pixels: [N, …] uint8 -> [N] int64."""
+    hashes = (hashlib.blake2b(image.tobytes(), digest_size=8).digest() for image in images.numpy())
+    return torch.tensor([int.from_bytes(one, signed=True) for one in hashes], dtype=torch.int64)
+
+
 def test_split(images: ImageSet, config: Config) -> Split:
     """The images and labels that a run is tested on; raises InputError if it asks for more than the set has."""
     _check_count("budget.test_images", config.budget.test_images, len(images.test_labels), "test images", config)
     split, synthesis = (images.test_images, images.test_labels), config.data.synthesis
     if synthesis is not None:
         split = synthesis.make().test(Digits(*split, config.data.classes), config.data.size)
-    return _first(split, config.budget.test_images)
+    return _first(split, config.budget.test_images, config.data.path is not None)
 
 
-def heldout_split(count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """The indices of nine tenths of `count` images, and of the held-out tenth; both follow from the seed."""
+def heldout_split(count: int, seed: int, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The indices of nine tenths of `count` images, and of the held-out tenth; both follow from the seed.
+
+    Args:
+        labels: [count], of which a tenth of each class is held out; None: a tenth of all.
+    """
     order = torch.randperm(count, generator=torch.Generator().manual_seed(derived_seed(seed, count)))
     held = max(1, round(HELDOUT_FRACTION * count))
-    return order[held:].sort().values, order[:held].sort().values
+    if labels is None:
+        return order[held:].sort().values, order[:held].sort().values
+    drawn = torch.from_numpy(part_of_each(labels.numpy(), order.numpy(), held))
+    return torch.from_numpy(np.setdiff1d(order.numpy(), drawn.numpy())), drawn
 
 
 def _check_counts(images: ImageSet, config: Config) -> None:
     """Raises InputError for more images or classes than the set has."""
     train, test = len(images.train_labels), len(images.test_labels)
+    if not train:
+        raise InputError(f"data.path={config.data.path}: has test images alone; capsexp evaluate RUN takes them")
     classes = 1 + max(int(labels.max()) for labels in (images.train_labels, images.test_labels))
     _check_count("budget.train_images", config.budget.train_images, train, "training images", config)
     _check_count("budget.test_images", config.budget.test_images, test, "test images", config)
@@ -135,12 +158,16 @@ def _check_count(key: str, asked: int | None, count: int, what: str, config: Con
         raise InputError(f"{key}={asked}: {config.data.name} has {count:,} {what}")
 
 
-def _first(split: Split, count: int | None) -> Split:
-    """The first images, or so many at random where images are listed class by class; the same in every run."""
+def _first(split: Split, count: int | None, own: bool) -> Split:
+    """The first images, or so many at random where images are listed class by class; the same in every run.
+
+    Of somebody's own images, as many of each class as its part of all.
+    """
     images, labels = split
-    if count is not None and count < len(labels) and labels.ndim == 1 and _is_by_class(labels):
-        kept = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))[:count].sort().values
-        return images[kept], labels[kept]
+    if count is not None and count < len(labels) and labels.ndim == 1 and (own or _is_by_class(labels)):
+        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+        kept = torch.from_numpy(first_of_each(labels.numpy(), order.numpy(), count)) if own else order[:count]
+        return images[kept.sort().values], labels[kept.sort().values]
     return images[:count], labels[:count]
 
 

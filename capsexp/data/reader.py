@@ -13,12 +13,11 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
-from annotated_types import Gt, Lt
 from numpy.typing import NDArray
 
 from capsexp.config.schema import Data
@@ -47,12 +46,17 @@ class Reader(ABC):
     places: tuple[str, ...]
     #: A file may be packed instead, with this suffix; its md5 is that of the unpacked contents.
     packed_suffix: str = ""
+    #: What helps against damaged files; nothing where they are the user's own.
+    remedy: str = REMEDY
     #: The files are part of the package: they are not searched for, downloaded or cached.
     packaged: bool = False
 
     @abstractmethod
-    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
-        """The training and the test split of a configured set; raises InputError with the name of the damaged file."""
+    def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, ...]:
+        """The training and the test split of a configured set, and a validation split where there is one.
+
+        Raises InputError with the name of the damaged file.
+        """
 
     def download(self, root: Path) -> None:
         """Downloads the files into the first of `places` below `root`; raises the network's errors."""
@@ -83,23 +87,29 @@ class Reader(ABC):
         return md5.hexdigest()
 
 
-class SplittingReader(Reader):
-    """Base of readers of images that aren't split: a part of them, drawn at random, is for the test."""
+def part_of_each(labels: NDArray[np.int64], order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """The first `count` indices in `order`, but as many of each class as its part of all, and never all of a class.
 
-    def __init__(self, *, test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1, split_seed: int = 0) -> None:
-        self.test_fraction, self.split_seed = test_fraction, split_seed
+    At least one of each class that has two: with more such classes than `count`, more indices. [N], [N] -> ascending.
+    """
+    first = _in_proportion(labels, order)
+    _, last = np.unique(labels[first[::-1]], return_index=True)  # of each class, counted from the end
+    first = np.delete(first, len(first) - 1 - last)
+    return np.sort(first[: max(count, len(np.unique(labels[first])))])
 
-    def split(self, count: int, path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Indices of training and test images, of `count`, in ascending order.
 
-        Raises InputError with the images' path for an empty split.
-        """
-        tested = round(count * self.test_fraction)
-        if not 0 < tested < count:
-            raise InputError(f"data.reader.test_fraction={self.test_fraction}: leaves a split of {path} empty")
-        # RandomState's streams never change; default_rng's may change with numpy's version.
-        order = np.random.RandomState(self.split_seed).permutation(count)
-        return np.sort(order[tested:]), np.sort(order[:tested])
+def first_of_each(labels: NDArray[np.int64], order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """As `part_of_each`, but exactly `count`, and all of a class where it has few."""
+    return np.sort(_in_proportion(labels, order)[:count])
+
+
+def _in_proportion(labels: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`order`, changed so that it begins with one of each class and goes on with the classes in proportion."""
+    _, classes, counts = np.unique(labels[order], return_inverse=True, return_counts=True)
+    ranks = np.empty(len(order))  # within the class
+    ranks[np.argsort(classes, kind="stable")] = np.concatenate([np.arange(count) for count in [*counts, 0]])
+    places = np.where(ranks == 0, 0, (ranks + 0.5) / counts[classes])
+    return order[np.argsort(places, kind="stable")]
 
 
 def chunks(path: Path) -> Iterator[bytes]:
@@ -124,13 +134,17 @@ def check_bytes(count: int) -> None:
 
 
 def host_memory() -> int:
-    """This machine's memory, in bytes."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """This machine's memory in bytes, or what this process's control group may use of it."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for file in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # no such group; "max"
+            limits.append(int(Path("/sys/fs/cgroup", file).read_text()))
+    return min(limits)
 
 
 @contextmanager
-def decoding(path: Path) -> Iterator[None]:
-    """A context that turns any exception of a decoder into an InputError of one line with the file's name."""
+def decoding(path: Path, remedy: str = REMEDY) -> Iterator[None]:
+    """A context that turns any exception of a decoder into an InputError of one line with file's name and remedy."""
     try:
         yield
     except (InputError, MemoryError):
@@ -138,7 +152,7 @@ def decoding(path: Path) -> Iterator[None]:
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise InputError(f"{error.filename or path}: can't be read ({error.strerror})") from error
     except Exception as error:
-        raise InputError(f"{path}: can't be read, truncated or damaged: {first_line(error)}{REMEDY}") from error
+        raise InputError(f"{path}: can't be read, truncated or damaged: {first_line(error)}{remedy}") from error
 
 
 def labelled(images: NDArray[Any], labels: NDArray[Any], classes: int, path: Path) -> Images:

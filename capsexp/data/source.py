@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _TIMEOUT = 20.0  # seconds without an answer
 _DOWNLOAD = ".capsexp-download-"  # how the names of temporary folders begin
 _ABANDONED = 86_400.0  # seconds after which nobody writes to such a folder any more
+_NAMED = 20  # classes in a line; of more, that with the fewest and that with the most images
 _ROUNDING = 0.001  # of a typed mean or standard deviation
 _FAILURES = (OSError, RuntimeError, EOFError, ValueError, http.client.HTTPException, tarfile.TarError, zlib.error)
 
@@ -58,6 +59,7 @@ class ImageSet(Identity):
     train_labels: "Tensor"
     test_images: "Tensor"
     test_labels: "Tensor"
+    validation: int = 0  # how many of the training images, the last ones, are meant to be held out
 
 
 def class_names(data: Data) -> list[str]:
@@ -90,7 +92,7 @@ def load(data: Data, log: Log = print) -> ImageSet:
     reader, files, identity = _checked(data, log, read=True)
     size = data.size if data.synthesis is None else None  # a synthesis uses images in their own size
     try:
-        train, test = (
+        train, test, *validation = (
             (torch.from_numpy(fit(split.images, size, data.channels, data.name)), torch.from_numpy(split.labels))
             for split in reader.read(files, data)
         )
@@ -98,7 +100,33 @@ def load(data: Data, log: Log = print) -> ImageSet:
         raise
     except Exception as error:  # the reader may be the user's
         raise InputError(f"{data.name}: {data.reader.target}: {located(error)}") from error
-    return ImageSet(identity.note, identity.checksum, identity.unlisted, *train, *test)
+    for problem in getattr(reader, "skipped", []):
+        log(f"left out: {problem}")
+    held = sum(len(labels) for _, labels in validation)
+    if held:
+        train = (torch.cat([train[0], validation[0][0]]), torch.cat([train[1], validation[0][1]]))
+    return ImageSet(identity.note, identity.checksum, identity.unlisted, *train, *test, validation=held)
+
+
+def contents(data: Data, images: ImageSet) -> list[str]:
+    """Lines on a set: its classes with their numbers of training and test images; what has only equal images."""
+    labels, names = (images.train_labels, images.test_labels), class_names(data)
+    counts = list(zip(names, *(one.bincount(minlength=len(names)).tolist() for one in labels), strict=True))
+    classes = [f"{name} {train:,} + {test:,}" for name, train, test in counts]
+    if len(classes) > _NAMED:
+        least, most = (pick(counts, key=lambda count: count[1] + count[2]) for pick in (min, max))
+        classes = [f"{train:,} + {test:,} in {name}" for name, train, test in (least, most)]
+    held = f"; {images.validation:,} of the training images are for validation" if images.validation else ""
+    lines = [f"{data.name}: {len(names)} classes: {', '.join(classes)} (training + test images){held}"]
+    if _all_equal(images.train_images):
+        return [*lines, f"{data.name}: all {len(labels[0]):,} training images are equal"]
+    of_class = {name: images.train_images[images.train_labels == label] for label, name in enumerate(names)}
+    equal = [name for name, chosen in of_class.items() if _all_equal(chosen)]
+    return [*lines, *(f"{data.name}: all training images of class {name} are equal" for name in equal)]
+
+
+def _all_equal(images: "Tensor") -> bool:
+    return len(images) > 1 and bool((images[1] == images[0]).all()) and bool((images == images[:1]).all())
 
 
 def normalization(data: Data, images: "Tensor") -> tuple[list[float], list[float]]:
@@ -137,7 +165,7 @@ def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str
         path = paths[unknown[0]]
         log(f"{data.name}: reading {path if len(paths) == 1 else path.parent} …")
     for key in paths if read else unknown:
-        with decoding(paths[key]):
+        with decoding(paths[key], reader.remedy):
             _known[states[key]] = reader.digest(paths[key])
     md5s = {key: _known[state] for key, state in states.items()}
     if reader.packaged and md5s not in [version.files for version in data.versions.values()]:
@@ -151,7 +179,7 @@ def _state(path: Path, reader: Reader) -> str:
 
     Size and time of a file stay as they are when a disk loses bits, or `cp -p` replaces it.
     """
-    with decoding(path):
+    with decoding(path, reader.remedy):
         stats = {str(part.relative_to(path.parent)): part.stat() for part in reader.parts(path)}
         states = sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())
     return hashlib.md5(repr(states).encode(), usedforsecurity=False).hexdigest()

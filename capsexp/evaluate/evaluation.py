@@ -1,19 +1,23 @@
 """A trained network on test images: accuracy, by class too, and confusion matrix; on images in files: their classes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from capsexp import Log
 from capsexp.data import source
-from capsexp.data.folder import pictures
+from capsexp.data.folder import conversion_of, has_test, place
 from capsexp.data.loader import DeviceLoader
-from capsexp.data.module import Split, test_split
+from capsexp.data.module import Split, digests, test_split
+from capsexp.data.pictures import converted, files_below, listed
 from capsexp.data.reader import fit
+from capsexp.data.source import ImageSet
+from capsexp.errors import InputError
 from capsexp.nn.losses import multi_hot
 from capsexp.run.restore import Restored
 
@@ -40,9 +44,17 @@ class Evaluation:
 
 
 def evaluate(restored: Restored, log: Log = print) -> Evaluation:
-    """The network on the test images of its configuration; raises InputError for missing data."""
+    """The network on the test images of its configuration; raises InputError for missing data.
+
+    Of somebody's own images that aren't those of the run, all are test images, unless test images are given; without
+    those that it was trained on.
+    """
     images = source.load(restored.config.data, log)
-    loss, accuracy, scores, labels = evaluate_split(restored, test_split(images, restored.config))
+    images = _without_trained(restored, images, log)
+    split = test_split(images, restored.config)
+    for line in source.contents(restored.config.data, images):
+        log(line)
+    loss, accuracy, scores, labels = evaluate_split(restored, split)
     names = source.class_names(restored.config.data)
     true = multi_hot(labels, len(names)).bool()
     threshold = restored.module.eval_metrics.threshold
@@ -55,6 +67,25 @@ def evaluate(restored: Restored, log: Log = print) -> Evaluation:
         confusion=confusion_matrix(true, predicted, names) if threshold is None else None,
         classes=by_class(true, predicted, names),
     )
+
+
+def _without_trained(restored: Restored, images: ImageSet, log: Log) -> ImageSet:
+    """The images, of which those are test images that `evaluate` takes."""
+    data, module = restored.config.data, restored.module
+    if data.path is None or images.unlisted == module.planned.unlisted:
+        return images
+    pixels, labels = images.test_images, images.test_labels
+    if not has_test(place(data.path)):
+        pixels, labels = torch.cat([images.train_images, pixels]), torch.cat([images.train_labels, labels])
+    new = torch.ones(len(labels), dtype=torch.bool)
+    if module.trained_images is not None:
+        new = ~torch.isin(digests(pixels), module.trained_images)
+    left = f"{int((~new).sum()):,} of its {len(new):,} images, on which the run was trained, are left out"
+    log(f"data.path={data.path}: isn't the set of the run; {left}")
+    if not new.any():
+        raise InputError(f"data.path={data.path}: has no image on which the run wasn't trained")
+    tested = replace(images, test_images=pixels[new], test_labels=labels[new], validation=0)
+    return replace(tested, train_images=images.train_images[:0], train_labels=images.train_labels[:0])
 
 
 def evaluate_split(restored: Restored, split: Split) -> tuple[float, float, Tensor, Tensor]:
@@ -72,13 +103,22 @@ def evaluate_split(restored: Restored, split: Split) -> tuple[float, float, Tens
     return results["test_loss"], results["test_accuracy"], torch.cat(scores).cpu(), labels.cpu()
 
 
-def predictions(restored: Restored, files: Sequence[Path]) -> pd.DataFrame:
-    """A row per file: file, class, score, next (the next best class), next_score.
+def predictions(restored: Restored, places: Sequence[Path], log: Log = print) -> pd.DataFrame:
+    """A row per file, and per image in a folder: file, class, score, next (the next best class), next_score.
 
-    Raises InputError that names the files which are no images.
+    Raises InputError that names the files which are no images; those in a folder are left out, with a line for each.
     """
     data, names = restored.config.data, source.class_names(restored.config.data)
-    pixels = fit(pictures(files, data.size, data.channels), data.size, data.channels, data.name)
+    files = [file for one in places for file in (files_below(one) if one.is_dir() else [one])]
+    images, problems = converted(files, conversion_of(data))
+    if refused := [problem for number, problem in problems.items() if files[number] in places]:
+        raise InputError(listed(refused))
+    for problem in problems.values():
+        log(f"left out: {problem}")
+    files = [file for number, file in enumerate(files) if number not in problems]
+    if not files:
+        raise InputError(f"{places[0]}: has no images")
+    pixels = fit(np.delete(images, list(problems), axis=0), data.size, data.channels, data.name)
     batches = torch.split(torch.from_numpy(pixels), restored.config.trainer.eval_batch_size)
     scores = torch.cat([restored(batch.to(restored.module.device).float() / 255).scores.float() for batch in batches])
     best, classes = scores.cpu().topk(2)  # [files, 2]

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from capsexp.evaluate.evaluation import Evaluation, most_confused
+from capsexp.run.records import of_images
 from capsexp.run.restore import Restored
 from capsexp.tables.table import Table
 from capsexp.tables.terminal import print_table
@@ -40,7 +41,7 @@ def print_evaluation(restored: Restored, evaluation: Evaluation) -> None:
     print(f"{evaluation.images:,} test images of {restored.config.data.name}, {device}")
     if evaluation.note:
         print(f"data files: {evaluation.note}")
-    print(f"{right} {evaluation.accuracy:.2f} %, loss {evaluation.loss:.4f}\n")
+    print(f"{right} {of_images(evaluation.accuracy, evaluation.images)}, loss {evaluation.loss:.4f}\n")
     shown, title = evaluation.classes, "by class"
     if len(shown) > MANY:
         title = f"the ten worst of {len(shown)} classes (--output=FILE has all)"

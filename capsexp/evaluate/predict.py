@@ -1,9 +1,12 @@
 """Classifies images in files by a trained network: `capsexp predict logs/RUN new/*.png --output=classes.csv`.
 
-Prints a line per file: the class with the highest score, the next best, and their scores. RUN is a run's folder below
+Prints a line per file: the class with the highest score, the next best, and their scores. Of a folder, all images in it
+are classified, and other files left out. RUN is a run's folder below
 paths.logs (its best.ckpt, else its last.ckpt), one of the files in it, or `sample`. Images of any size, grey or in
 colour, are brought to the network's size and channels as data=folder brings those that it is trained on.
 """
+
+import sys
 
 from capsexp.cli import Parser, check_new, folder
 from capsexp.errors import printable
@@ -14,19 +17,20 @@ def main(arguments: list[str]) -> None:
     """Runs the command; raises InputError for wrong input."""
     parser = Parser(__doc__, "capsexp predict")
     parser.add_argument("run", type=folder, metavar="RUN", help="a run's folder or a checkpoint in it")
-    parser.add_argument("files", type=folder, nargs="+", metavar="FILE", help="images")
+    parser.add_argument("files", type=folder, nargs="+", metavar="FILE", help="images, and folders of images")
     parser.add_argument("--output", type=folder, metavar="FILE", help="write the table, with all digits, as CSV")
     options = parser.parse_args(arguments)
     check_new(options.output)
     from capsexp.evaluate.evaluation import predictions  # torch takes seconds to import
     from capsexp.run.environment import forbid_tf32
     from capsexp.run.restore import restore
+    from capsexp.tables.files import csv_text
 
     forbid_tf32()
     restored = restore(options.run, None)
-    table = predictions(restored, options.files)
-    shown = table.assign(file=[printable(str(file)) for file in table.file])
-    print(shown.to_string(index=False, float_format="{:.4f}".format))
+    table = predictions(restored, options.files, lambda line: print(line, file=sys.stderr))
+    table["file"] = [printable(str(file)) for file in table["file"]]
+    print(table.to_string(index=False, float_format="{:.4f}".format))
     if options.output:
-        write_output(options.output, table.to_csv(index=False))
+        write_output(options.output, csv_text(table))
         print(f"wrote {options.output}")

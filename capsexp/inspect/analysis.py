@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from capsexp.data import source
-from capsexp.data.folder import pictures
+from capsexp.data.folder import conversion_of
 from capsexp.data.module import test_split
+from capsexp.data.pictures import pictures
 from capsexp.data.reader import fit
 from capsexp.errors import InputError, RunError
 from capsexp.figures.traversal import MIDDLE, OFFSETS, traverse
@@ -35,7 +36,7 @@ def input_image(restored: Restored, image: str) -> InputImage:
     """A test image by its number, or the image in a file; raises InputError."""
     config, data = restored.config, restored.config.data
     if not re.fullmatch(r"[+-]?\d+", image):
-        pixels = fit(pictures([Path(image)], data.size, data.channels), data.size, data.channels, data.name)
+        pixels = fit(pictures([Path(image)], conversion_of(data)), data.size, data.channels, data.name)
         return InputImage(Path(image).name, torch.from_numpy(pixels[0]).float() / 255, None)
     whole = replace(config, budget=replace(config.budget, test_images=None))
     images, labels = test_split(source.load(data), whole)

@@ -1,6 +1,7 @@
 """From a configuration to a network: checked on the meta device, before any data is read."""
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from capsexp.config.checks import Component, parameters
+from capsexp.config.compose import described
 from capsexp.config.schema import Config
 from capsexp.errors import InputError, first_line, located
 from capsexp.nn.attention import Attention
@@ -70,7 +72,21 @@ def count_parameters(config: Config) -> int:
     and sympy, in 1.5 seconds and 150 MB.
     """
     with torch.device("meta"), _NoNormalValues():
-        return build(config, tried=config.reconstruction.enabled).parameters
+        try:
+            return build(config, tried=config.reconstruction.enabled).parameters
+        except InputError as error:
+            size = config.data.size
+            most = size + 64 if config.data.path else described(config.data.name).get("size", size)
+            larger = (replace(config, data=replace(config.data, size=one)) for one in range(size + 1, most + 1))
+            if smallest := next((one.data.size for one in larger if _is_possible(one)), None):
+                raise InputError(f"{error}; data.size={smallest} is the smallest that fits") from error
+            raise
+
+
+def _is_possible(config: Config) -> bool:
+    with suppress(InputError):
+        return build(config, tried=False).parameters > 0
+    return False
 
 
 def make_loss(component: Component, network: nn.Module) -> Any:

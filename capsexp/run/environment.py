@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from capsexp.data.reader import host_memory
+
 LIBRARIES = ("torch", "torchvision", "pytorch-lightning", "torchmetrics", "hydra-core", "omegaconf", "numpy")
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # as in malloc.h
@@ -98,6 +100,20 @@ def forbid_tf32() -> None:
     """Makes float32 on a GPU float32: by default torch convolves in TF32 there, with the mantissa of float16."""
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def limit_memory() -> None:
+    """Limits memory to nine tenths of what is free: Linux grants more, and kills the process that uses it."""
+    available = _listed("meminfo", "MemAvailable")
+    if not available:
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if soft == resource.RLIM_INFINITY:
+        used = 1024 * int(_listed("self/status", "VmData").removesuffix(" kB"))
+        free = min(1024 * int(available.removesuffix(" kB")), host_memory())
+        resource.setrlimit(resource.RLIMIT_DATA, (used + 9 * free // 10, hard))
 
 
 def keep_freed_memory() -> None:

@@ -102,6 +102,7 @@ class CapsuleModule(pl.LightningModule):
         self.train_metrics, self.eval_metrics = Metrics(threshold), Metrics(threshold)
         self.step: EagerStep | CapturedStep
         self.history: list[EpochMetrics] = []
+        self.trained_images: Tensor | None = None  # the `digests` of somebody's own, of which it is trained
         self.correct: dict[str, str] = {}  # of a record
         self.resumed: list[int] = []  # the epochs after which the run was interrupted
         self.commits: list[str | None] = []  # of the code that trained before, between and after them
@@ -238,7 +239,7 @@ class CapsuleModule(pl.LightningModule):
             "resumed": self.resumed,
             "commits": self.commits,
             "rerun": planned.config.rerun,
-        }
+        } | ({} if self.trained_images is None else {"trained_images": self.trained_images})
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Takes the history back. Checkpoints of earlier versions have no `correct`."""

@@ -238,6 +238,8 @@ def _module(path: Path, planned: Plan, checkpoint: records.Json) -> CapsuleModul
         module = CapsuleModule(planned, build(planned.config))
         module.load_state_dict(state)
         module.history = check_value(checkpoint.get("history"), list[dict[str, Any]], "history")
+        if isinstance(trained := checkpoint.get("trained_images"), Tensor):
+            module.trained_images = trained
     return module
 
 

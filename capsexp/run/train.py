@@ -14,7 +14,8 @@ from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from capsexp import Log
 from capsexp.data import source
-from capsexp.data.module import CapsuleData, constant_guess
+from capsexp.data.loader import Batch
+from capsexp.data.module import CapsuleData, constant_guess, digests
 from capsexp.data.reader import host_memory
 from capsexp.errors import InputError, RunError, TrainingError, first_line
 from capsexp.files import naming
@@ -39,6 +40,8 @@ def prepare(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
     config = planned.config
     _check_parameters(planned)
     environment.keep_freed_memory()
+    if planned.device.type == "cpu":
+        environment.limit_memory()
     environment.forbid_tf32()
     if threads := config.trainer.threads or int(os.environ.get("SLURM_CPUS_PER_TASK", "0")):
         torch.set_num_threads(threads)
@@ -49,11 +52,15 @@ def prepare(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
     images = source.load(config.data, log)
     if (images.note, images.unlisted) != (planned.note, planned.unlisted):
         raise InputError(f"data={config.data.name}: other files than when the run was planned; run the command again")
-    module = CapsuleModule(planned, built)
+    for line in source.contents(config.data, images):
+        log(line)
+    module, data = CapsuleModule(planned, built), CapsuleData(images, config)
+    if config.data.path:
+        module.trained_images = digests(images.train_images)
     if config.preprocess.normalize:
         mean, std = source.normalization(config.data, images.train_images)
         module.mean, module.std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
-    return module, CapsuleData(images, config)
+    return module, data
 
 
 def _check_parameters(planned: Plan) -> None:
@@ -62,7 +69,7 @@ def _check_parameters(planned: Plan) -> None:
     memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else host_memory()
     if (needed := 8 * parameters) > memory:
         sizes = f"take {needed / 1e9:,.0f} GB in training at least; this device has {memory / 1e9:,.0f}"
-        raise InputError(f"{parameters:,} parameters {sizes}")
+        raise InputError(f"{parameters:,} parameters {sizes}; a smaller data.size or budget.width needs less")
 
 
 def train(
@@ -92,7 +99,8 @@ def train(
     routing_path = fast.paths(module.network)
     reason = first_line(error) if error else ""
     if environment.is_out_of_memory(error):
-        reason = f"out of memory ({reason}); a smaller optim.batch_size needs less"
+        error.__traceback__ = None  # whose frames hold the tensors of the step
+        reason = f"out of memory ({reason}); {_remedy(module, data)}"
     record = records.Record(
         key=records.key_of(planned.identity),
         status="failed" if error else "finished",
@@ -125,6 +133,22 @@ def train(
     if any(isinstance(logger, TensorBoard) for logger in loggers):
         log(f"TensorBoard logs {folder_of(planned)}")
     return record
+
+
+def _remedy(module: CapsuleModule, data: CapsuleData) -> str:
+    """What needs less memory, of a run that hadn't enough: the largest half, quarter, … of the batch, tried."""
+    batch = data.config.optim.batch_size
+    while batch := batch // 2:
+        module.zero_grad(set_to_none=True)
+        images, labels = data.train[0][:batch], data.train[1][:batch]
+        try:
+            module.loss_and_scores(Batch(images.float() / 255, labels)).loss.backward()
+        except Exception as error:
+            if environment.is_out_of_memory(error):
+                continue
+            return "a smaller optim.batch_size needs less"
+        return f"optim.batch_size={batch} fits"
+    return "smaller images (data.size) or a narrower network (budget.width) need less"
 
 
 def _is_of_device(error: Exception) -> bool:

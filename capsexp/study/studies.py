@@ -232,11 +232,12 @@ def expand(words: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
 def config_of(overrides: tuple[str, ...]) -> Config:
     """The configuration that a command line makes; raises InputError.
 
-    A study's settings change its budget and precision: the rest is composed once for all of them.
+    A study's settings change its budget and precision: the rest is composed once for all of them, except where a folder
+    is given, whose number of images bounds the budget.
     """
     own = {word for word in overrides if word.startswith(("budget", "trainer"))}
-    if not own or len(own) == len(overrides):
-        return check(composed(list(overrides)))
+    if not own or len(own) == len(overrides) or any(word.lstrip("+").startswith("data.path=") for word in overrides):
+        return check(composed(list(overrides)), overrides)
     config = config_of(tuple(sorted(set(overrides) - own)))
     setting = config_of(tuple(word for word in overrides if word in own))
     arguments = config.model.arguments

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capsexp.config.searchpath import ROOT
 from capsexp.files import write_file
@@ -16,6 +16,9 @@ from capsexp.study.studies import published_number
 from capsexp.tables import index, markdown, pages
 from capsexp.tables.pages import Page
 from capsexp.tables.texts import one_line
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 CELL = [field.name for field in fields(Cell)]
 
@@ -106,10 +109,7 @@ def update(files: Mapping[Path, str], check: bool) -> list[Path]:
 
 
 def csv(results: StudyResults) -> str:
-    """A line per row, setting, protocol and measure, with unrounded numbers; lists are separated by blanks.
-
-    A text that a spreadsheet would take for a formula begins with an apostrophe.
-    """
+    """A line per row, setting, protocol and measure, with unrounded numbers; lists are separated by blanks."""
     import pandas as pd
 
     study, labels = results.study, results.study.columns[1:]
@@ -122,7 +122,12 @@ def csv(results: StudyResults) -> str:
             texts = {name: " ".join(map(str, values[name])) for name in ("seeds", "values", "bounds", "keys")}
             lines.append({"study": study.name, "row": cell.row, **rows[cell.row], **values, **texts})
     columns = ["study", "row", *own, *CELL[2:]]
-    return pd.DataFrame(lines, columns=columns, dtype=object).map(_no_formula).to_csv(index=False, lineterminator="\n")
+    return csv_text(pd.DataFrame(lines, columns=columns, dtype=object))
+
+
+def csv_text(frame: "DataFrame") -> str:
+    """A table as CSV; each text is on one line, and none is what a spreadsheet would take for a formula."""
+    return frame.map(_no_formula).to_csv(index=False, lineterminator="\n")
 
 
 def latex(page: Page) -> str:
@@ -142,7 +147,7 @@ def _tex(text: str) -> str:
 
 
 def _no_formula(value: Any) -> Any:
-    """A cell's value; texts on one line, and none but numbers begins like a formula."""
+    """A cell's value; texts on one line, and with an apostrophe where one that is no number begins like a formula."""
     if not isinstance(value, str):
         return value
     text = one_line(value)

@@ -150,7 +150,7 @@ BAD_INPUTS = [
     ("loss._target_=torch.nn.L1Loss", "--config-dir=DIR adds a folder of your own files"),
     ("loss._target_=5", "loss._target_=5: must be text"),
     # combinations
-    ("data.size=12", "model=capsnet on mnist (12×12): a 9×9 kernel doesn't fit on 4×4 positions"),
+    ("data.size=12", "model=capsnet on mnist (12×12): a 9×9 kernel doesn't fit on 4×4 positions; data.size=17 is"),
     ("data.channels=2", "data.channels=2: must be one of 1, 3"),
     ("data.mean=[0.1,0.2]", "data.mean=[0.1, 0.2]: must have one number for each of 1 channels"),
     pytest.param("trainer=gpu", "trainer.accelerator=gpu: torch sees no CUDA device here", marks=NO_GPU),

@@ -1,11 +1,12 @@
 """Values that are set on top of composed choices give what Hydra gives for the whole command line."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
 
-from capsexp.config.compose import by_hydra, composed, plain
+from capsexp.config.compose import by_hydra, composed, for_hydra, parsed, plain
 from capsexp.config.schema import check
 from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError
@@ -114,3 +115,15 @@ def test_more_than_choices_and_values(overrides: list[str]) -> None:
 def test_what_hydra_refuses(override: str) -> None:
     with pytest.raises(InputError):
         composed([override])
+
+
+def test_paths_that_are_there_are_a_sweep_and_a_comma_in_one_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two", "odd, one"):
+        Path(name).mkdir()
+    for value, swept in (("one,two", True), ("'one','two'", True), ("choice(one,new)", True), ("odd, one", False)):
+        override = parsed(for_hydra(f"data.path={value}"))
+        assert override.is_sweep_override() == swept
+    assert parsed(for_hydra("data.path=one,new")).value() == "one,new"

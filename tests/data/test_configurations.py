@@ -34,6 +34,8 @@ def test_prepare_data_continues_after_a_set_that_cannot_be_used(tmp_path: Path, 
     assert code == 2
     assert out == (
         "mnist_sample: 5,000 training and 1,000 test images, 1×28×28, sample of 5,000 training and 1,000 test images\n"
+        "mnist_sample: 10 classes: 0 494 + 98, 1 562 + 114, 2 496 + 103, 3 511 + 101, 4 487 + 98, 5 452 + 89, "
+        "6 493 + 96, 7 522 + 103, 8 487 + 97, 9 496 + 101 (training + test images)\n"
     )
     assert "train_32x32.mat: its md5" in err.splitlines()[-1]
 
@@ -46,6 +48,6 @@ def test_prepare_data_refuses_an_unknown_name(capsys: pytest.CaptureFixture[str]
 def test_prepare_data_processes_all_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert prepare_data.main(["--root", str(tmp_path), "--no-download"]) == 2
     out, err = capsys.readouterr()
-    assert len(out.splitlines()) == 1
+    assert len(out.splitlines()) == 2
     assert len(err.splitlines()) == len(NAMES) - 1
     assert list(tmp_path.iterdir()) == []

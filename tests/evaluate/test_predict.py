@@ -75,3 +75,26 @@ def test_wrong_input_is_one_line(words: str, line: str, trained: Trained, digits
     code, lines, (error,) = program("capsexp", "predict", *typed.split())
     assert (code, lines) == (2, [])
     assert error.startswith(f"error: {line}")
+
+
+def test_the_images_of_a_folder_are_classified_and_other_files_named(
+    trained: Trained, digits: list[Path], tmp_path: Path, program: Program
+) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "0.png").hardlink_to(digits[0])
+    (tmp_path / "new" / "notes.txt").write_text("some text")
+    code, lines, errors = program("capsexp", "predict", str(trained.folder), str(tmp_path / "new"))
+    assert (code, len(lines)) == (0, 2)
+    assert errors == [f"left out: {tmp_path}/new/notes.txt: not an image file"]
+
+
+def test_names_are_harmless_in_the_csv(
+    trained: Trained, digits: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ["=cmd().png", "\udcff.png", "\x1b[2J.png"]
+    for name in names:
+        Path(name).write_bytes(digits[0].read_bytes())
+    code, _, _ = program("capsexp", "predict", str(trained.folder), *names, "--output=a.csv")
+    assert code == 0
+    assert pd.read_csv("a.csv").file.tolist() == ["'=cmd().png", "\\udcff.png", "\\x1b[2J.png"]

@@ -14,7 +14,18 @@ from typing import Any
 
 import pytest
 import torch
-from support import Trained, composed_config, copy_of, interrupt_after, numbers, raising, refused, stop_after, train
+from support import (
+    Trained,
+    composed_config,
+    copy_of,
+    interrupt_after,
+    numbers,
+    process,
+    raising,
+    refused,
+    stop_after,
+    train,
+)
 
 from capsexp.data import module as data_module
 from capsexp.data.module import constant_guess
@@ -159,7 +170,7 @@ class OutOfResources(Exception):
     [
         (CalledProcessError(1, ["cc"]), r"Command '\['cc'\]' returned non-zero exit status 1"),
         (OutOfResources("out of resource: shared memory"), "out of resource: shared memory"),
-        (MemoryError(), r"out of memory \(MemoryError\); a smaller optim\.batch_size needs less"),
+        (MemoryError(), r"out of memory \(MemoryError\); optim\.batch_size=64 fits"),
     ],
     ids=["compiler", "Triton", "memory"],
 )
@@ -186,6 +197,11 @@ def test_an_error_of_a_compiler_or_a_device_fails_the_run(
 def test_a_shortage_of_memory_on_a_gpu_is_recognised(text: str) -> None:
     assert environment.is_out_of_memory(RuntimeError(text))
     assert not environment.is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
+
+
+def test_on_the_cpu_more_than_the_free_memory_is_refused_and_not_granted() -> None:
+    words = "import resource; from capsexp.run.environment import limit_memory; limit_memory(); bytearray(1 << 45)"
+    assert process("-c", words).stderr.splitlines()[-1] == "MemoryError"
 
 
 def test_a_bug_is_no_failed_run(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +249,7 @@ def test_a_training_that_does_not_learn_is_finished_and_says_so(tiny: tuple[str,
     assert (record.status, record.learned) == ("finished", False)
     counts = torch.bincount(load(composed_config(*tiny).data).test_labels[:200])
     assert record.chance_accuracy == counts.max() / 2
-    assert lines[1].endswith(f" %; didn't learn: a constant guess has {record.chance_accuracy:.2f} %")
+    assert lines[2].endswith(f" %; didn't learn: a constant guess has {record.chance_accuracy:.2f} %")
 
 
 def test_a_training_that_learns_says_nothing(tiny: tuple[str, ...]) -> None:

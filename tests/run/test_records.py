@@ -260,3 +260,9 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     assert list(tmp_path.iterdir()) == [path]
     (tmp_path / "b").touch()
     assert path.stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
+def test_a_result_on_test_images_has_its_exact_interval() -> None:
+    assert records.of_images(63.33333, 30) == "63.33 % of 30 test images (44 to 80)"
+    assert records.of_images(100, 10) == "100.00 % of 10 test images (69 to 100)"
+    assert records.of_images(99.12, 10_000) == "99.12 % of 10,000 test images (98.92 to 99.29)"

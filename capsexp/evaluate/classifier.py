@@ -1,0 +1,58 @@
+"""A trained network as a plain module, which knows its classes and how pictures become what it takes."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+
+from capsexp.data.folder import conversion_of
+from capsexp.data.pictures import pictures
+from capsexp.data.reader import fit
+from capsexp.data.source import class_names
+from capsexp.nn.scores import Prediction
+from capsexp.run.restore import Restored
+
+
+class Classifier(nn.Module):
+    """Pixels between 0 and 1, [B, channels, size, size] -> scores [B, J] and poses of class capsules [B, J, D].
+
+    Attributes:
+        network: takes normalised pixels.
+        decoder: draws images from class capsules; None where there is none.
+        classes: the names of the J classes, in the order of the scores.
+        size, channels: of the images.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, restored: Restored) -> None:
+        super().__init__()
+        data, module = restored.config.data, restored.module
+        self.network, self.decoder = module.network, module.decoder
+        self.register_buffer("mean", module.mean)
+        self.register_buffer("std", module.std)
+        self.classes = tuple(class_names(data))
+        self.size, self.channels = data.size, data.channels
+        self._conversion = conversion_of(data)
+        self.eval()
+
+    def forward(self, pixels: Tensor) -> Prediction:
+        """Scores and class capsules of a batch."""
+        prediction: Prediction = self.network((pixels - self.mean) / self.std)
+        return prediction
+
+    def preprocess(self, image: Path | str | Image.Image | NDArray[np.uint8]) -> Tensor:
+        """An image as in the training: [channels, size, size], between 0 and 1, on the network's device.
+
+        Args:
+            image: a file, Pillow's, or pixels uint8 [H, W] or [H, W, 3].
+
+        Raises InputError for a file that is no image.
+        """
+        source = Path(image) if isinstance(image, str) else image
+        pixels = fit(pictures([source], self._conversion), self.size, self.channels, "the network")
+        return torch.from_numpy(pixels[0]).to(self.mean.device).float() / 255
