@@ -236,7 +236,7 @@ def make_optimizer(parameters: Iterable[nn.Parameter], optim: Optim) -> torch.op
     """The optimiser of torch.optim with its arguments; raises InputError for those that it doesn't take."""
     kind, arguments = optimizer_arguments(optim)
     try:
-        return kind(parameters, lr=optim.lr, **arguments)
+        return kind(parameters, **{"lr": optim.lr, **arguments})
     except (TypeError, ValueError) as error:
         raise InputError(f"optim.options={optim.options}: {first_line(error)}") from None
 
