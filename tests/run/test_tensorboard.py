@@ -141,12 +141,12 @@ def test_hparams_compare_what_was_swept(trained: Trained, tmp_path: Path) -> Non
     # The page shows five metrics unasked.
     metrics = [metric.name.tag for metric in experiment.metric_infos]
     assert metrics[:5] == ["accuracy/test", "accuracy/train", "loss/test", "loss/train", "maximum/accuracy"]
-    small = "width=0.04 reconstruction 3 epochs 256 train images"
-    names = {f"cbam r2 {small}": trained.record, f"r3 {small}": other.record}
+    small = "mnist_sample width=0.04 3 epochs 256 train images"
+    names = {"cbam r2": trained.record, "r3": other.record}
     groups = rows_of_the_page(context, experiment)
     assert len(groups) == len(names)
     for name, record in names.items():
-        group = groups[f"{name} s0 · capsnet mnist_sample · {record.key[:6]}"]
+        group = groups[f"{name} reconstruction s0 · capsnet {small} · {record.key[:6]}"]
         assert group.hparams["routing.iterations"].string_value == str(record.config["routing"]["iterations"])
         assert group.hparams["attention"].string_value == ("cbam" if record.config["attention"]["cbam"] else "none")
         values = {value.name.tag: value.value for value in group.metric_values}
