@@ -106,8 +106,8 @@ class Parser(argparse.ArgumentParser):
             required: what the names are, where their number is fixed.
         """
         options = self.parse_intermixed_args(arguments)
-        options.names = [word for word in options.words if "=" not in word]
-        words = [word for word in options.words if "=" in word]
+        words = [word for word in options.words if "=" in word and "/" not in word.partition("=")[0]]
+        options.names = [word for word in options.words if word not in words]
         for word in words:
             key, _, value = word.partition("=")
             if key.lstrip("+") == "study":
