@@ -98,7 +98,7 @@ def train(
         error = failure
     routing_path = fast.paths(module.network)
     reason = first_line(error) if error else ""
-    if environment.is_out_of_memory(error):
+    if error and environment.is_out_of_memory(error):
         error.__traceback__ = None  # whose frames hold the tensors of the step
         reason = f"out of memory ({reason}); {_remedy(module, data)}"
     record = records.Record(
@@ -142,7 +142,7 @@ def _remedy(module: CapsuleModule, data: CapsuleData) -> str:
         module.zero_grad(set_to_none=True)
         images, labels = data.train[0][:batch], data.train[1][:batch]
         try:
-            module.loss_and_scores(Batch(images.float() / 255, labels)).loss.backward()
+            torch.autograd.backward(module.loss_and_scores(Batch(images.float() / 255, labels)).loss)
         except Exception as error:
             if environment.is_out_of_memory(error):
                 continue
