@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,7 +25,7 @@ from capsexp.cli import end_with, handle_signals, print_line, report, wrong_opti
 from capsexp.config import compose, searchpath
 from capsexp.config.checks import nearest
 from capsexp.config.schema import check, without_effect
-from capsexp.errors import DONE, FAILED, CapsexpError, InputError
+from capsexp.errors import DONE, FAILED, BusyError, CapsexpError, InputError
 
 if TYPE_CHECKING:
     from capsexp.run.records import Record
@@ -62,9 +63,14 @@ def task(composed: DictConfig) -> "Record | CapsexpError":
             print_line(line)
         from capsexp.run.execute import run, wait_until_free  # torch takes seconds to import: only for what is valid
 
-        if hydra_config.mode is RunMode.MULTIRUN:
-            wait_until_free(config)
-        return run(config, compose.command(overrides))
+        while True:
+            if hydra_config.mode is RunMode.MULTIRUN:
+                wait_until_free(config)
+            try:
+                return run(config, compose.command(overrides))
+            except BusyError:  # another sweep that waited was faster
+                if hydra_config.mode is not RunMode.MULTIRUN:
+                    raise
     except BrokenPipeError as error:  # ends a sweep, too: its other runs couldn't print anything either
         raise SystemExit(FAILED) from error
     except Exception as error:
@@ -90,6 +96,9 @@ def _place_of_command(words: list[str]) -> int | None:
 def _run(words: list[str]) -> int:
     """Runs what Hydra makes of the command line; the exit code."""
     handle_signals(_interrupt)
+    if "--version" in words:  # Hydra would print its own
+        print(f"capsexp {version('capsexp')}")
+        return DONE
     if sys.version_info >= (3, 14):  # argparse rejects a help text of Hydra's: hydra-ecosystem/hydra#3121
         argparse.ArgumentParser._check_help = lambda *_: None
     parser = hydra_utils.get_args_parser()

@@ -127,7 +127,12 @@ class Parser(argparse.ArgumentParser):
         for key, option in (("paths.results", "results"), ("data.root", "root")):
             if option in there:
                 words = [re.sub(rf"^{re.escape(key)}=", f"--{option}=", word) for word in words]
-        return super().parse_known_args(words, namespace)
+        parsed = super().parse_known_args(words, namespace)
+        for action in self._actions:
+            value = getattr(parsed[0], action.dest, None)
+            if action.metavar == "DIR" and isinstance(value, Path) and value.exists() and not value.is_dir():
+                raise InputError(f"{action.option_strings[0]}={value}: must be a folder")
+        return parsed
 
     def error(self, message: str) -> NoReturn:
         """Raises InputError."""
@@ -151,14 +156,20 @@ def print_line(line: str) -> None:
 
 
 def folder(text: str) -> Path:
-    """The path that an option names, with ~ expanded."""
+    """The path that an option names, with ~ expanded; raises argparse's error for none."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("must be a path")
     return Path(os.path.expanduser(text))
 
 
-def check_new(*files: Path | None) -> None:
-    """Raises InputError for a file that exists: a command writes to new ones, so that it overwrites nobody's."""
+def check_new(*files: Path | None, own: str = "") -> None:
+    """Raises InputError for a folder, and for a file that exists: a command overwrites nobody's.
+
+    Args:
+        own: what files begin with that the command has written, and writes again.
+    """
     for path in files:
-        if path and path.exists():
+        if path and (path.is_dir() or (path.is_file() and not (own and path.read_bytes().startswith(own.encode())))):
             raise InputError(f"{path}: exists already; --output=FILE must be a new file")
 
 

@@ -36,6 +36,19 @@ def write_file(path: Path, content: bytes | memoryview | str) -> None:
     _sync_folder(path.parent)
 
 
+def write_output(path: Path, content: bytes | str) -> None:
+    """Writes what the user names: a device or a pipe as it is, through a link its target, anything else whole.
+
+    Raises OSError as `write_file`, and for a pipe that nobody reads.
+    """
+    if path.exists() and not path.is_file():
+        with naming(path), open(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "wb") as stream:
+            os.set_blocking(stream.fileno(), True)
+            stream.write(content.encode() if isinstance(content, str) else content)
+    else:
+        write_file(Path(os.path.realpath(path)), content)
+
+
 def check_writable(folder: Path) -> None:
     """Raises OSError with the path where a file of PROBE bytes can't be written to a folder, which is made."""
     try:

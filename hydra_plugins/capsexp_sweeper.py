@@ -7,6 +7,8 @@ from typing import Any
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.types import Override
 
+from capsexp.errors import InputError
+
 
 class StudySweeper(BasicSweeper):  # type: ignore[misc]
     """Hydra's own sweeper; of a study, over its rows' runs."""
@@ -19,7 +21,12 @@ class StudySweeper(BasicSweeper):  # type: ignore[misc]
 
     def split_arguments(self, overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:
         """All runs, each once, in batches. Those that a launcher starts here at once share the cores."""
-        batches = self._split(overrides, max_batch_size)
+        jobs = list(dict.fromkeys(self._jobs(overrides)))
+        if not jobs:
+            swept = [word for word in overrides if word.is_sweep_override()]
+            empty = next(word for word in swept if not [*word.sweep_string_iterator()])
+            raise InputError(f"{empty.input_line}: no values, so that nothing would run")
+        batches = list(self.split_overrides_to_chunks([list(job) for job in jobs], max_batch_size))
         if not self.config.hydra.launcher._target_.endswith((".LocalLauncher", ".JoblibLauncher")):
             return batches
         return [
@@ -30,19 +37,20 @@ class StudySweeper(BasicSweeper):  # type: ignore[misc]
             for batch in batches
         ]
 
-    def _split(self, overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:
+    def _jobs(self, overrides: list[Override]) -> list[tuple[str, ...]]:
+        """The overrides of each run."""
         if self.study is None:
-            return list(super().split_arguments(overrides, max_batch_size))
+            (jobs,) = super().split_arguments(overrides, None)
+            return [tuple(job) for job in jobs]
         from capsexp.study import selection, studies  # not needed by other runs
 
         study = studies.checked(self.config.hydra.runtime.choices.study, self.study)
-        typed = [_enumerated(override) for override in overrides if override.key_or_group != "study"]
+        typed = [_written_out(override) for override in overrides if override.key_or_group != "study"]
         seeds = studies.expand(tuple(word for word in typed if selection.key(word) == "seed"))
         runs = (
             selection.select(study, typed).blocks[0].configs
         )  # raises what is wrong with one, before any of them begins
-        jobs = dict.fromkeys((*run, *seed) for run in runs for seed in seeds)
-        return list(self.split_overrides_to_chunks([list(job) for job in jobs], max_batch_size))
+        return [(*run, *seed) for run in runs for seed in seeds]
 
 
 def _threads(runs: int) -> list[str]:
@@ -51,7 +59,7 @@ def _threads(runs: int) -> list[str]:
     return [f"trainer.threads={max(1, cores // runs)}"] if runs > 1 else []
 
 
-def _enumerated(override: Override) -> str:
+def _written_out(override: Override) -> str:
     """An override with its values written out: only Hydra's own parser finds those of `glob(*)`."""
     if override.is_sweep_override():
         return f"{override.get_key_element()}={','.join(override.sweep_string_iterator())}"

@@ -154,3 +154,15 @@ def test_what_a_terminals_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPa
     with pytest.raises(SystemExit):
         end_with(lambda words: print("−1"))
     assert printed.getvalue() == rb"\u22121" + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("paths.results=", "argument --results: must be a path"),
+        ("--output=", "argument --output: must be a path"),
+        ("--output=/dev/null", "--output=/dev/null: must be a folder"),
+    ],
+)
+def test_a_path_that_can_be_none_is_refused_before_any_work(word: str, line: str, program: Program) -> None:
+    assert program("capsexp.tables", word) == (2, [], [f"error: {line}"])

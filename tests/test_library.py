@@ -13,9 +13,9 @@ from torch import nn
 
 import capsexp
 from capsexp import models
-from capsexp.models import CapsNet, DACapsNet, DynamicCapsNet, EMCapsNet, InvertedCapsNet
+from capsexp.models import CapsNet, DACapsNet, DynamicCapsNet, EfficientCapsNet, EMCapsNet, InvertedCapsNet
 from capsexp.nn import Attention, Prediction, Routing
-from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
+from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, SelfAttentionRouting, fast
 from capsexp.routing.fast import convolution, loops, proof
 from capsexp.run.build import count_parameters
 from capsexp.run.restore import restore
@@ -26,6 +26,7 @@ NETWORKS = {
     "DACapsNet": ((3, 32, 32), "model=da_capsnet data=cifar10"),
     "DynamicCapsNet": ((3, 32, 32), "model=dynamic_capsnet data=cifar10"),
     "EMCapsNet": ((3, 32, 32), "model=em_capsnet data=cifar10"),
+    "EfficientCapsNet": ((1, 28, 28), "model=efficient_capsnet data=mnist"),
     "HuangCNN": ((3, 32, 32), "model=huang_cnn data=cifar10"),
     "InvertedCapsNet": ((3, 32, 32), "model=inverted_capsnet data=cifar10"),
     "ResNet18": ((3, 32, 32), "model=resnet18 data=cifar10"),
@@ -35,7 +36,7 @@ NETWORKS = {
 }
 
 #: One for each `forward`: the convolutional networks share theirs.
-FORWARDS = ("CapsNet", "DACapsNet", "DynamicCapsNet", "EMCapsNet", "InvertedCapsNet", "ResNet18")
+FORWARDS = ("CapsNet", "DACapsNet", "DynamicCapsNet", "EMCapsNet", "EfficientCapsNet", "InvertedCapsNet", "ResNet18")
 
 
 def small(name: str) -> tuple[nn.Module, torch.Tensor]:
@@ -100,6 +101,8 @@ def test_the_defaults_are_those_of_the_configuration(name: str) -> None:
         (DACapsNet, EMRouting),
         (DynamicCapsNet, partial(EMRouting, density="mean")),
         (EMCapsNet, InvertedRouting),
+        (EMCapsNet, SelfAttentionRouting),
+        (EfficientCapsNet, DynamicRouting),
         (InvertedCapsNet, DynamicRouting),
     ],
 )

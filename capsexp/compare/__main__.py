@@ -1,8 +1,8 @@
 """Compares runs: A, B, B − A with its 95 % interval, and a verdict, by the rule of the tables.
 
 A and B are each one of
-  'KEY=VALUE …'   the finished runs of a command line, with any seed, and any budget if none is typed
-  RUN             a single run: its key, the beginning of its name, or the path of its record
+  'KEY=VALUE …'   the finished runs of a command line, with any seed, and any budget and protocol if none is typed
+  RUN             a single run: its key or name, or their beginning, or the path of its record, folder or curves
 """
 
 import sys

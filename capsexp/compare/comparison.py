@@ -14,13 +14,15 @@ from capsexp.results.pools import Pools
 from capsexp.results.runs import Run, distinct
 from capsexp.study import studies
 from capsexp.study.identity import Trained, trained_by
-from capsexp.study.selection import PAPER, Block
+from capsexp.study.selection import PAPER, Block, key
 from capsexp.study.studies import Claim, Measure, Row, Setting, Study
 from capsexp.tables import texts
 from capsexp.tables.table import Table
 
 #: What is compared.
 COMPARED: tuple[Measure, ...] = ("accuracy", "first_five", "first_epoch", "seconds", "memory")
+
+_LISTED = 3  # kinds of runs in an error message
 
 #: The verdicts on an increase from A to B.
 WORDS = {"supported": "B is higher", "contradicted": "B is lower"}
@@ -39,10 +41,10 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
     a, b = (_side(side, recorded) for side in sides)
     if common := {run.key for run in a} & {run.key for run in b}:
         raise InputError(f"{sides[0]} and {sides[1]}: have runs in common, {min(common)}")
-    training = _common(sides, a, b)
+    alike = _common(sides, a, b)
+    *training, protocol = alike
     pairs = {
-        side: [run for run in of_side if run.trained[1:] == training]
-        for side, of_side in zip(sides, (a, b), strict=True)
+        side: [run for run in of_side if _alike(run) == alike] for side, of_side in zip(sides, (a, b), strict=True)
     }
     rows = [Row([side], None) for side in sides]
     block = Block(PAPER, Setting(", ".join(filter(None, training))), {side: [] for side in sides})
@@ -50,45 +52,66 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
     groups = [_group(row, block, pairs[row.name]) for row in rows]
     pools, indexed = Pools(recorded), Index.of(recorded)
     cells = [cells_of(study, group, pools, indexed) for group in groups]
-    lines = []
+    lines, intervals = [], []
     for claim in study.claims:
         one = measure_claim(claim, study, [groups], pools, indexed)
         if one.verdict != "not run":
+            title = MEASURES[claim.measure].title if protocol == "paper" else "test accuracy, %"
             sizes = [texts.measured(of_side[claim.measure], False) for of_side in cells]
-            lines.append([MEASURES[claim.measure].title, *sizes, texts.effect(claim, one.effect), _verdict(one)])
-    counts = [len(group.best) for group in groups]
+            lines.append([title, *sizes, texts.effect(claim, one.effect and one.effect.alone), _verdict(one)])
+            intervals += [f"{title}: {texts.effect(claim, one.effect)}"] if one.effect and one.effect.interval else []
     common_words, *heads = _heads(*sides)
+    a_runs, b_runs = (f"{plural(len(one.best), 'run')} of {one.best[0].run.words}" for one in groups)
+    heldout = ", epochs chosen on held-out images and tested once" if protocol == "heldout" else ""
     notes = [
-        f"Trained: {block.setting.title}; {plural(counts[0], 'run')} of A, {plural(counts[1], 'run')} of B.",
-        "A and B: mean ± standard deviation over seeds. B − A: with its 95 % interval, from the spread over seeds of "
-        "all runs of the data set trained like these; of epochs and costs, the change from A to B.",
+        f"Trained: {block.setting.title}{heldout}; A: {a_runs}, B: {b_runs}, in {results / 'runs'}.",
+        f"B − A with its 95 % interval: {'; '.join(intervals)}." if intervals else "",
+        "A and B: mean ± standard deviation over seeds; the interval is from the spread over seeds of all runs of the "
+        "data set trained like these; of epochs and costs, B − A is the change from A to B.",
     ]
+    notes = [note for note in notes if note]
     return Table(common_words, ["measure", *heads, "B − A", "verdict"], "lrrrl", lines, notes), problems
 
 
 def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
     """The finished runs of one side; raises InputError."""
-    if Path(text).suffix == ".json" and Path(text).is_file():
-        found = [runs.read_run(Path(text))]
+    path, protocols = Path(text), list[str]()
+    if path.suffix == ".json" and path.is_file():
+        found = [runs.read_run(path)]
+    elif path.exists():  # what a run's last lines name: its folder, or its curves'
+        found = [run for run in recorded if run.key in path.resolve().name]
     elif "=" in text:
         words = tuple(shlex.split(text))
-        wanted = [trained_by(one) for one in studies.expand(words)]
+        expanded = studies.expand(words)
+        wanted = [trained_by(one) for one in expanded]
+        protocols = [word.partition("=")[2] for word in words if key(word) == "protocol"]
         budget = any(word.startswith("budget") for word in words)
         found = [run for run in recorded if any(_is_like(run.trained, one, budget) for one in wanted)]
+        if any(studies.config_of(one).budget.steps for one in expanded):
+            found = [run for run in found if run.status == "trial"]
     else:
         found = [run for run in recorded if run.name.startswith(text) or run.key.startswith(text)]
         if len(found) > 1:
             raise InputError(f"{text}: {len(found)} runs begin like that")
-    finished = distinct(run for run in found if run.status == "finished")
+    finished = distinct(
+        run for run in found if run.status == "finished" and run.protocol in (protocols or [run.protocol])
+    )
     if not finished:
-        raise InputError(
-            f"{text}: no finished run (trials of budget=smoke don't count); a side is a command line such as "
-            "'model=capsnet data=mnist', or a run's key or record"
-        )
-    paper = [run for run in finished if run.protocol == "paper"]
-    if not paper:
-        raise InputError(f"{text}: has runs of protocol=heldout only; runs of protocol=paper are compared")
-    return paper
+        raise InputError(f"{text}: no finished run; {_there(text, found, recorded)}")
+    return finished
+
+
+def _there(text: str, found: Sequence[Run], recorded: Sequence[Run]) -> str:
+    """Which runs are like those that were asked for, or else what a side can be."""
+    if trials := sum(run.status == "trial" for run in found):
+        return f"{plural(trials, 'run')} of it set budget.steps, which makes them trials"
+    if found:
+        return f"there are {', '.join(sorted({f'{run.status} ones of protocol={run.protocol}' for run in found}))}"
+    same = [run for run in recorded if run.status == "finished" and f"data={run.data}" in text.split()]
+    kinds = Counter(run.words for run in same or recorded if run.status == "finished")
+    listed = "; ".join(f"{kind} ({plural(count, 'run')})" for kind, count in kinds.most_common(_LISTED))
+    more = f" and {len(kinds) - _LISTED} other kinds" if len(kinds) > _LISTED else ""
+    return f"there are {listed or 'none'}{more}; a side is a command line such as 'data=mnist attention=cbam', or a run"
 
 
 def _is_like(run: Trained, wanted: Trained, budget: bool) -> bool:
@@ -98,15 +121,24 @@ def _is_like(run: Trained, wanted: Trained, budget: bool) -> bool:
 
 
 def _common(sides: tuple[str, str], a: Sequence[Run], b: Sequence[Run]) -> tuple[str, ...]:
-    """Training, files and precision that both sides have: with most seeds; raises InputError where there are none."""
-    seeds = [{(run.trained[1:], run.seed) for run in of_side} for of_side in (a, b)]
+    """Training, files, precision, protocol that both sides have: with most seeds; raises InputError without any."""
+    seeds = [{(_alike(run), run.seed) for run in of_side} for of_side in (a, b)]
     counts = [Counter(one for one, _ in of_side) for of_side in seeds]
     if not (both := counts[0].keys() & counts[1].keys()):
-        texts_of = ["; ".join(sorted({str(run.trained) for run in of_side})) for of_side in (a, b)]
+        texts_of = [
+            "; ".join(sorted({f"{run.trained}, protocol={run.protocol}" for run in of_side})) for of_side in (a, b)
+        ]
         raise InputError(
             f"no training that both sides have: {sides[0]} has {texts_of[0]}, {sides[1]} has {texts_of[1]}"
         )
-    return max(sorted(both), key=lambda one: (min(count[one] for count in counts), sum(count[one] for count in counts)))
+    return max(
+        sorted(both, reverse=True), key=lambda one: (min(of[one] for of in counts), sum(of[one] for of in counts))
+    )
+
+
+def _alike(run: Run) -> tuple[str, ...]:
+    """What two runs must have in common to be compared: training, files, precision and protocol."""
+    return (*run.trained[1:], run.protocol)
 
 
 def _group(row: Row, block: Block, of_side: Sequence[Run]) -> Group:

@@ -62,6 +62,7 @@ class Matches:
 BASES = {
     "model": "torch.nn.Module",
     "routing": "capsexp.nn.Routing",
+    "attention.first": "torch.nn.Module",
     "loss": "torch.nn.Module",
     "data.reader": "capsexp.data.reader.Reader",
     "data.synthesis": "capsexp.data.synthesis.Synthesis",
@@ -223,11 +224,26 @@ def _check_mapping(node: object, target: Any, where: str) -> dict[str, Any]:
 def _arguments(target: Any) -> tuple[dict[str, Any], set[str]]:
     """The annotations of what a configuration may set, and which of these have a default."""
     schema = dataclasses.is_dataclass(target)
-    hints = get_type_hints(target.__init__ if inspect.isclass(target) and not schema else target, include_extras=True)
-    parameters = [p for p in inspect.signature(target).parameters.values() if schema or p.kind is p.KEYWORD_ONLY]
-    if bare := [p.name for p in parameters if p.name not in hints]:
+    settable = [p for p in parameters(target).values() if schema or p.kind is p.KEYWORD_ONLY]
+    if bare := [p.name for p in settable if p.annotation is p.empty]:
         raise TypeError(f"its argument {bare[0]} must have an annotation, such as {bare[0]}: int")
-    return {p.name: hints[p.name] for p in parameters}, {p.name for p in parameters if p.default is not p.empty}
+    return {p.name: p.annotation for p in settable}, {p.name for p in settable if p.default is not p.empty}
+
+
+@cache
+def parameters(target: Any) -> dict[str, inspect.Parameter]:
+    """The parameters of a class's constructor; where it takes **keys, those of the class it is derived from, too.
+
+    Annotations are evaluated; raises what that raises, NameError for example.
+    """
+    found: dict[str, inspect.Parameter] = {}
+    for cls in (one for one in target.__mro__ if "__init__" in vars(one)):
+        own = inspect.signature(cls).parameters.values()
+        hints = get_type_hints(cls if dataclasses.is_dataclass(cls) else cls.__init__, include_extras=True)
+        found = {p.name: p.replace(annotation=hints.get(p.name, p.empty)) for p in own} | found
+        if all(p.kind is not p.VAR_KEYWORD for p in own):
+            break
+    return found
 
 
 def _component(value: object, key: str) -> Component:

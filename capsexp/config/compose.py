@@ -64,6 +64,8 @@ def for_hydra(word: str) -> str:
     group, _, rest = key.lstrip("+~").partition(".")
     if rest == "name" and group in ("data", "loss", "model", "routing"):
         raise InputError(f"{word}: a name belongs to its file; choose one with {group}={value}")
+    if (group, rest) in (("data", "reader.name"), ("data", "synthesis.name")):
+        raise InputError(f"{word}: a name belongs to its file; choose one with data=NAME")
     if (group, rest) == ("model", "width"):
         raise InputError(f"{word}: budget.width={value} sets it")
     _check_choice(parsed, word)
@@ -222,6 +224,15 @@ def distinguishing(commands: Sequence[Sequence[str]]) -> list[str]:
     """Of each of several command lines, the words that not all of them have."""
     common = set[str].intersection(*map(set, commands)) if len(commands) > 1 else set()
     return [" ".join(word for word in words if word not in common) for words in commands]
+
+
+def varied(commands: Sequence[Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
+    """Of several command lines: the keys in which they differ, each with its value in each; and the words of all."""
+    typed = [{key: value for key, _, value in (word.partition("=") for word in words)} for words in commands]
+    keys = dict.fromkeys(key for one in typed for key in one)
+    values = {key: [one.get(key, "") for one in typed] for key in keys}
+    columns = {key: of_key for key, of_key in values.items() if len(set(of_key)) > 1}
+    return columns, [f"{key}={of_key[0]}" for key, of_key in values.items() if key not in columns]
 
 
 def explained(error: Exception, overrides: list[str]) -> Exception:

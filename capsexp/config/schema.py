@@ -27,6 +27,7 @@ from capsexp.config.checks import (
 )
 from capsexp.errors import InputError
 
+Epochs = Annotated[int, Ge(1), Le(500_000)]  # of more, a record would be larger than is read
 Natural = Annotated[int, Ge(0)]
 PixelDeviation = Annotated[float, Ge(0.001), Le(1)]  # of values between 0 and 1
 Folder = Annotated[str, Matches(r".*\S.*", "a folder")]
@@ -79,6 +80,14 @@ class Attention:
     caps: bool
     cbam_reduction: Count
     cbam_momentum: Fraction = 0.1
+    cbam_kernel: Literal[3, 7] = 7
+    first: Component | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Those that the network has."""
+        first = [self.first.name] if self.first else []
+        return [*first, *(name for name in ("cbam", "conv", "caps") if getattr(self, name))]
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,7 @@ class Reconstruction:
     enabled: bool
     weight: NotNegative
     hidden: list[Count]
+    reduction: Literal["sum", "mean"] = "sum"  # of the squared error over the pixels
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,10 @@ class Preprocess:
     crop_padding: Natural
     flip: bool
     fill: Literal["zeros", "nearest"] = "zeros"
+    rotate: Annotated[float, Ge(0), Le(180)] = 0.0
+    squeeze: Annotated[float, Ge(0), Lt(1)] = 0.0
+    margins: bool = False
+    erase: Natural = 0
 
 
 @dataclass(frozen=True)
@@ -110,8 +124,8 @@ class Optim:
     momentum: Annotated[float, Ge(0), Lt(1)]
     weight_decay: Annotated[float, Ge(0), Le(1)]
     batch_size: Count
-    epochs: Count
-    schedule: Literal["constant", "cosine", "plateau", "steps"]
+    epochs: Epochs
+    schedule: Literal["constant", "cosine", "exponential", "plateau", "steps"]
     factor: Annotated[float, Gt(0), Lt(1)]
     patience: Natural
     milestones: list[Count]
@@ -124,7 +138,7 @@ class Budget:
     """How much of the paper's training is done: all of it, if everything is null and width 1."""
 
     name: Name
-    epochs: Count | None
+    epochs: Epochs | None
     steps: Count | None
     train_images: Count | None
     test_images: Count | None
@@ -200,11 +214,13 @@ def check(node: dict[str, Any], typed: Collection[str] | None = None) -> Config:
         check_target(chosen.get(TARGET), f"logger.{name}")
     reader, synthesis = check_component(config.data.reader, "data.reader"), config.data.synthesis
     checked = synthesis and check_component(synthesis, "data.synthesis")
+    first = config.attention.first and check_component(config.attention.first, "attention.first")
     config = replace(
         config,
         data=replace(config.data, reader=reader, synthesis=checked),
         model=check_component(config.model, "model"),
         routing=check_component(config.routing, "routing"),
+        attention=replace(config.attention, first=first),
         loss=check_component(config.loss, "loss"),
     )
     for wrong, message in _contradictions(config):
@@ -246,7 +262,12 @@ def is_multilabel(data: Data) -> bool:
 
 def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
     """Settings that contradict each other or can mean nothing: whether they do, and the error."""
-    optim, size, padding = config.optim, config.data.size, config.preprocess.crop_padding
+    optim, size, padding, erase = (
+        config.optim,
+        config.data.size,
+        config.preprocess.crop_padding,
+        config.preprocess.erase,
+    )
     milestones, schedule = f"optim.milestones={optim.milestones}", f"optim.schedule={optim.schedule}"
     counts = {f"versions.{name}.images": version.images for name, version in config.data.versions.items()}
     for key, images in {"images": config.data.images, **counts}.items():
@@ -264,7 +285,7 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
     )
     yield (
         optim.warmup > 0 and optim.schedule == "plateau",
-        f"optim.warmup={optim.warmup}: not before {schedule}; constant, cosine and steps have it",
+        f"optim.warmup={optim.warmup}: not before {schedule}; constant, cosine, exponential and steps have it",
     )
     yield (
         optim.schedule == "steps" and not optim.milestones,
@@ -272,6 +293,7 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
     )
     yield max(optim.milestones, default=0) >= optim.epochs, f"{milestones}: must be below optim.epochs={optim.epochs}"
     yield padding >= size, f"preprocess.crop_padding={padding}: must be below the image's side, data.size={size}"
+    yield erase > size, f"preprocess.erase={erase}: must be at most the image's side, data.size={size}"
     for name, typed in (("results", config.paths.results), ("logs", config.paths.logs)):
         existing = next((str(one) for one in (Path(typed), *Path(typed).parents) if os.path.exists(one)), ".")
         yield not os.path.isdir(existing), f"paths.{name}={typed}: must be a folder, and {existing} is a file"
@@ -285,16 +307,19 @@ def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:
     Routings without a number of iterations count as with several.
     """
     preprocess, schedule = config.preprocess, config.optim.schedule
-    moves, iterates = preprocess.shift or preprocess.crop_padding, config.routing.arguments.get("iterations", 2) > 1
-    yield not config.attention.cbam, "attention.cbam=true", ("attention.cbam_reduction", "attention.cbam_momentum")
+    moves = preprocess.shift or preprocess.crop_padding or preprocess.margins
+    iterates = config.routing.arguments.get("iterations", 2) > 1
+    of_cbam = ("attention.cbam_reduction", "attention.cbam_momentum", "attention.cbam_kernel")
+    yield not config.attention.cbam, "attention.cbam=true", of_cbam
     yield not config.data.flips, "data.flips=true", ("preprocess.flip",)
     yield not preprocess.flip, "preprocess.flip=true", ("data.flips",)
     yield not preprocess.normalize, "preprocess.normalize=true", ("data.mean", "data.std")
-    yield schedule not in ("plateau", "steps"), "optim.schedule=plateau or steps", ("optim.factor",)
+    scheduled = "optim.schedule=exponential, plateau or steps"
+    yield schedule in ("constant", "cosine"), scheduled, ("optim.factor",)
     yield schedule != "plateau", "optim.schedule=plateau", ("optim.patience",)
-    yield not moves, "preprocess.shift or crop_padding", ("preprocess.fill",)
-    decodes, of_decoder = config.reconstruction.enabled, ("reconstruction.weight", "reconstruction.hidden")
-    yield not decodes, "reconstruction.enabled=true", of_decoder
+    yield not moves, "preprocess.shift, crop_padding or margins", ("preprocess.fill",)
+    of_decoder = ("reconstruction.weight", "reconstruction.hidden", "reconstruction.reduction")
+    yield not config.reconstruction.enabled, "reconstruction.enabled=true", of_decoder
     yield not iterates, "several routing.iterations", ("routing.logits", "routing.gradient")
 
 

@@ -1,4 +1,4 @@
-"""Batches of a split that is stored on the device as uint8, and shuffled, shifted and mirrored there."""
+"""Batches of a split that is stored on the device as uint8, and shuffled and augmented there."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from capsexp.config.schema import Preprocess
 from capsexp.data.synthesis import DrawEpoch
@@ -102,14 +103,14 @@ class DeviceLoader:
 
 
 class TrainingLoader(DeviceLoader):
-    """A DeviceLoader in a new random order in each epoch, with random shifts and mirrorings.
+    """A DeviceLoader in a new random order in each epoch, with random augmentation.
 
     The random numbers of epoch n follow from (seed, n) alone, so that a resumed run has the batches of an uninterrupted
     one.
 
     Args:
         images, labels, batch_size, steps, process: as in DeviceLoader; an epoch has as many images as there are labels.
-        preprocess: shift, crop_padding, flip, fill.
+        preprocess: all but `normalize`.
         seed: the run's.
         epoch: returns the index of the current epoch, from 0.
         draw: synthesises an epoch's images; None: they are `images` in every epoch.
@@ -136,19 +137,54 @@ class TrainingLoader(DeviceLoader):
     def __iter__(self) -> Iterator[Batch]:
         device, count = self.labels.device, len(self.labels)
         generator = torch.Generator(device).manual_seed(derived_seed(self.seed, self.epoch()))
-        # A crop out of an image padded with p pixels is a shift by at most p pixels.
-        reach = self.preprocess.crop_padding + round(self.preprocess.shift * self.side)
-        flip = self.preprocess.flip
         order = torch.randperm(count, generator=generator, device=device)
-        shifts = torch.randint(-reach, reach + 1, (count, 2), generator=generator, device=device)
-        mirrored = torch.rand(count, generator=generator, device=device) < (0.5 if flip else 0.0)
+        augmented = Augmentation(self.preprocess, count, self.side, generator)
         drawn = self.draw(generator) if self.draw else lambda chosen: (self.images[chosen], self.labels[chosen])
         for step in range(self.steps):
             chosen = order[self._own(step)]
             images, labels = drawn(chosen)
-            if reach or flip:
-                images = moved(images, shifts[chosen], mirrored[chosen], self.preprocess.fill)
-            yield Batch(images.float() / 255, labels, self._weight(step, len(labels)))
+            yield Batch(augmented(images, chosen).float() / 255, labels, self._weight(step, len(labels)))
+
+
+class Augmentation:
+    """An epoch's random changes of each image: rotation and squeeze, then shift and mirroring, then erasure.
+
+    What the options leave out is not drawn, but for shifts and mirrorings, so that runs without it keep their numbers.
+
+    Args:
+        preprocess: the options; conf/preprocess/plain.yaml says what each does.
+        count: of the epoch's images.
+        side: of an image, in pixels.
+        generator: of the random numbers, on the images' device.
+    """
+
+    def __init__(self, preprocess: Preprocess, count: int, side: int, generator: torch.Generator) -> None:
+        self.options, device = preprocess, generator.device
+        # A crop out of an image padded with p pixels is a shift by at most p pixels.
+        reach = preprocess.crop_padding + round(preprocess.shift * side)
+        self.moves = bool(reach or preprocess.flip or preprocess.margins)
+        self.shifts = torch.randint(-reach, reach + 1, (count, 2), generator=generator, device=device)
+        self.mirrored = torch.rand(count, generator=generator, device=device) < (0.5 if preprocess.flip else 0.0)
+        if preprocess.rotate or preprocess.squeeze or preprocess.margins:
+            draws = torch.randn(count, 5, generator=generator, device=device, dtype=torch.float32) / 3
+            self.angle, self.turns, self.narrowing, *within = draws.clamp(-0.9999, 0.9999).unbind(dim=1)
+            self.within = torch.stack(within, dim=1)
+        if preprocess.erase:
+            corners = (count, 2)
+            self.corners = torch.randint(side - preprocess.erase + 1, corners, generator=generator, device=device)
+
+    def __call__(self, images: Tensor, chosen: Tensor) -> Tensor:
+        """The epoch's images of these numbers, changed: [B, channels, H, W], from 0 to 255 like the images."""
+        options = self.options
+        if options.rotate or options.squeeze:
+            degrees = options.rotate * self.angle[chosen] * (self.turns[chosen] > 0)
+            images = warped(images, degrees, 1 - options.squeeze * self.narrowing[chosen].abs(), options.fill)
+        if self.moves:
+            shifts = self.shifts[chosen]
+            if options.margins:
+                shifts = shifts + shifts_within(images, self.within[chosen])
+            images = moved(images, shifts, self.mirrored[chosen], options.fill)
+        return erased(images, self.corners[chosen], options.erase) if options.erase else images
 
 
 class BatchGroups:
@@ -181,3 +217,38 @@ def moved(images: Tensor, shifts: Tensor, mirrored: Tensor, fill: Literal["zeros
     rows, columns = rows.clamp(0, height - 1)[:, :, None], columns.clamp(0, width - 1)[:, None, :]
     shifted = images[batch, :, rows, columns].movedim(-1, 1)
     return shifted if fill == "nearest" else shifted * inside[:, None]
+
+
+def warped(images: Tensor, degrees: Tensor, widths: Tensor, fill: Literal["zeros", "nearest"] = "zeros") -> Tensor:
+    """Each image turned anticlockwise about its centre, then scaled horizontally, by bilinear interpolation.
+
+    [B, channels, side, side], [B], [B] factors -> [B, channels, side, side] float32. Pixels from outside the image are
+    as in `moved`.
+    """
+    cosine, sine = degrees.deg2rad().cos(), degrees.deg2rad().sin()
+    rows = torch.stack([cosine / widths, -sine]), torch.stack([sine / widths, cosine])
+    inverse = functional.pad(torch.stack(rows).permute(2, 0, 1), (0, 1))  # [B, 2, 3]: to where a pixel comes from
+    places = functional.affine_grid(inverse, list(images.shape), align_corners=False)
+    outside = "zeros" if fill == "zeros" else "border"
+    return functional.grid_sample(images.float(), places, padding_mode=outside, align_corners=False)
+
+
+def shifts_within(images: Tensor, fractions: Tensor) -> Tensor:
+    """(down, right) in whole pixels: fractions of the margins of zeros, so that nothing else leaves the image.
+
+    [B, channels, H, W], [B, 2] between −1 and 1 -> [B, 2].
+    """
+    filled = (images > 0).any(dim=1)
+    lines = filled.any(dim=2), filled.any(dim=1)  # rows and columns that aren't empty
+    before = torch.stack([line.int().argmax(dim=1) for line in lines], dim=1)
+    after = torch.stack([line.flip(1).int().argmax(dim=1) for line in lines], dim=1)
+    return (fractions * (1 + torch.where(fractions > 0, after, before))).trunc().long()
+
+
+def erased(images: Tensor, corners: Tensor, side: int) -> Tensor:
+    """Each image with zeros in a square, from its (row, column) on: [B, channels, H, W], [B, 2] -> the same shape."""
+    offsets = [
+        torch.arange(size, device=images.device) - corners[:, at, None] for at, size in enumerate(images.shape[2:])
+    ]
+    rows, columns = ((offset >= 0) & (offset < side) for offset in offsets)
+    return images * ~(rows[:, :, None] & columns[:, None, :])[:, None]

@@ -10,7 +10,7 @@ import json
 import sys
 
 from capsexp.cli import Parser, check_new, end_with, folder
-from capsexp.files import write_file
+from capsexp.files import write_output
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     print_evaluation(restored, evaluation)
     if options.output:
         content = to_json(restored, evaluation)
-        write_file(options.output, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        write_output(options.output, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         print(f"wrote {options.output}")
 
 

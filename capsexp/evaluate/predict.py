@@ -10,7 +10,7 @@ import sys
 
 from capsexp.cli import Parser, check_new, folder
 from capsexp.errors import printable
-from capsexp.files import write_file
+from capsexp.files import write_output
 
 
 def main(arguments: list[str]) -> None:
@@ -32,5 +32,5 @@ def main(arguments: list[str]) -> None:
     table["file"] = [printable(str(file)) for file in table["file"]]
     print(table.to_string(index=False, float_format="{:.4f}".format))
     if options.output:
-        write_file(options.output, csv_text(table))
+        write_output(options.output, csv_text(table))
         print(f"wrote {options.output}")

@@ -42,7 +42,11 @@ FIGURES = {
     "huang_fig8": _reconstructed("huang, Figs. 8 and 9: Fashion-MNIST reconstructed", "huang_fig8", each_epoch=True),
     "huang_fig11": _by_epoch("huang, Fig. 11: accuracy on CIFAR-10", "huang_table2", label="CIFAR-10"),
     "huang_fig12": _by_epoch("huang, Fig. 12: accuracy on Fashion-MNIST", "huang_table2", label="Fashion-MNIST"),
-    "huang_fig13": _by_epoch("huang, Fig. 13: accuracy on SVHN", "huang_table2", label="SVHN"),
+    "huang_gains": Entry(
+        "huang: what dual attention adds, by epoch",
+        "lines.gain_by_epoch",
+        {"title": "What dual attention adds, by epoch"},
+    ),
     "huang_fig14": _reconstructed("huang, Fig. 14: COIL-20 reconstructed", "huang_fig14"),
     "tsai_fig4": Entry("tsai, Fig. 4: routing iterations, memory, time", "iterations.routing_iterations"),
     "ou_backprop": _by_epoch("ou: routing against back-propagation, CapsNet on Fashion-MNIST", "ou_backprop"),

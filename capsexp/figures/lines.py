@@ -3,17 +3,21 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from capsexp.figures.inputs import Inputs
+from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.style import STYLES, Drawing, plotted
+from capsexp.results import answer
 from capsexp.results.study import Line
 
 LONG = 20  # epochs, of which the first quarter may lie below the plot, so that the rest can be told apart
+
+_GAIN = "best accuracy so far, with minus without, points"
 
 #: x -> a value a seed.
 Series = Mapping[int, Sequence[float]]
@@ -55,6 +59,30 @@ def accuracy_by_epoch(inputs: Inputs, study: str, title: str, label: str = "", p
     return drawing(title, shown, rows.training, rows.missing)
 
 
+def gain_by_epoch(inputs: Inputs, title: str) -> Drawing:
+    """What attention adds to the best accuracy so far, on each data set that was trained for `LONG` epochs or more.
+
+    A value a run with attention: its best accuracy up to an epoch minus the mean of those without. Raises UndrawnError
+    without such runs.
+    """
+    panels, trained = [], list[str]()
+    for asked in answer.asked([*inputs.measured.values()]):
+        one, pair = asked.one, [*chain(*asked.one.claim.pairs[:1])]
+        lines = {
+            line.row.name: line for block in asked.results.blocks if block.block is one.block for line in block.lines
+        }
+        if not asked.gain or one.decided == "ceiling" or not {*pair} <= lines.keys():
+            continue
+        without, added = (np.maximum.accumulate([run.curve for run in lines[name].runs], axis=1) for name in pair)
+        if added.shape[1] >= LONG and one.block:
+            gains = (added - without.mean(axis=0)).T.tolist()
+            panels.append(Panel(asked.data, {"with attention minus without": dict(enumerate(gains, 1))}, of=_GAIN))
+            trained.append(f"{asked.data}: {one.block.setting.brief(asked.data_name)}")
+    if not panels:
+        raise UndrawnError("no long training on attention")
+    return drawing(title, panels, "; ".join(trained), [])
+
+
 def drawing(title: str, panels: Sequence[Panel], training: str, missing: Sequence[str]) -> Drawing:
     """Plots beside each other, at most three in a row, with a legend below, of all or of each.
 
@@ -67,7 +95,7 @@ def drawing(title: str, panels: Sequence[Panel], training: str, missing: Sequenc
 
     def plot() -> Figure:
         figure = Figure(figsize=(width, 1.2 + 2.8 * rows), layout="constrained")
-        figure.suptitle("\n".join([title, *textwrap.wrap(_caption(panels, training), int(14 * width))]), fontsize=10)
+        figure.suptitle("\n".join([title, *textwrap.wrap(_caption(panels, training), int(13 * width))]), fontsize=10)
         for at, panel in enumerate(panels, 1):
             axis = figure.add_subplot(rows, columns, at)
             _draw(axis, panel)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from capsexp.cli import Parser, check_new, end_with, folder
 from capsexp.errors import InputError
-from capsexp.files import write_file
+from capsexp.files import write_output
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -41,8 +41,8 @@ def main(arguments: list[str] | None = None) -> None:
     if options.output or path.resolve() == Path(image).resolve():  # else both are in its own folder
         check_new(path, numbers)
     analysis = analyse(restored, input_image(restored, image))
-    write_file(path, picture(analysis))
-    write_file(numbers, json.dumps(to_json(analysis), ensure_ascii=False) + "\n")
+    write_output(path, picture(analysis))
+    write_output(numbers, json.dumps(to_json(analysis), ensure_ascii=False) + "\n")
     score = f"{analysis.score_kind} {analysis.scores[analysis.predicted]:.3f}"
     print(f"{analysis.image.name}: {analysis.title} ({score})")
     print(f"picture {path}")

@@ -15,7 +15,7 @@ from capsexp.models.parts import cbam, convolved, scaled, square
 from capsexp.nn.attention import Attention, CapsAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.primary import PrimaryCapsules
-from capsexp.nn.routing import RoutingFactory
+from capsexp.nn.routing import RoutingFactory, make_routing
 from capsexp.nn.scores import Prediction, Scores
 from capsexp.routing.dynamic import DynamicRouting
 
@@ -69,10 +69,11 @@ class CapsNet(nn.Module):
             squash_constant=squash_constant,
             attention=ConvAttention(types * primary_pose) if attention.conv else None,
         )
-        procedure = routing(classes, class_pose)
+        children = types * positions**2
+        procedure = make_routing(routing, children, classes, primary_pose, class_pose)
         procedure.squash_constant = squash_constant
         self.classes = LinearCapsules(
-            types * positions**2,
+            children,
             classes,
             primary_pose,
             class_pose,

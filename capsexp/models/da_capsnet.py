@@ -27,7 +27,7 @@ from capsexp.models.parts import cbam, convolved, initialise_as_keras, scaled, s
 from capsexp.nn.attention import Attention, Axis, AxisAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.precision import at_least_float32
-from capsexp.nn.routing import Capsules, RoutingFactory
+from capsexp.nn.routing import Capsules, RoutingFactory, make_routing
 from capsexp.nn.scores import Prediction, Scores
 from capsexp.nn.squash import squash
 from capsexp.routing.dynamic import DynamicRouting
@@ -90,7 +90,7 @@ class DACapsNet(nn.Module):
         self.trunk = nn.Sequential(*trunk)
         self.attention = ConvAttention(child) if attention.conv else nn.Identity()
         self.squash_constant = squash_constant
-        procedure = routing(classes, class_pose)
+        procedure = make_routing(routing, positions**2, classes, child, class_pose)
         procedure.squash_constant = squash_constant
         self.classes = LinearCapsules(
             1,  # child at each position; the matrices are shared over positions: "each capsule shares the weight"

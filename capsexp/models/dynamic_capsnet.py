@@ -20,7 +20,7 @@ from capsexp.models.parts import cbam, convolved, make_backbone, scaled
 from capsexp.nn.attention import Attention, CapsAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.primary import PrimaryCapsules
-from capsexp.nn.routing import RoutingFactory
+from capsexp.nn.routing import RoutingFactory, make_routing
 from capsexp.nn.scores import Prediction, Scores
 from capsexp.routing.dynamic import DynamicRouting
 
@@ -72,12 +72,10 @@ class DynamicCapsNet(nn.Module):
             stride,
             attention=ConvAttention(types * primary_pose) if attention.conv else None,
         )
+        sizes = types * convolved(size, kernel, stride) ** 2, classes, primary_pose, class_pose
         self.classes = LinearCapsules(
-            types * convolved(size, kernel, stride) ** 2,
-            classes,
-            primary_pose,
-            class_pose,
-            routing(classes, class_pose),
+            *sizes,
+            make_routing(routing, *sizes),
             attention=CapsAttention(class_pose) if attention.caps else None,
             types_first=True,
         )

@@ -23,7 +23,7 @@ from capsexp.nn.attention import Attention, CapsAttention, ConvAttention
 from capsexp.nn.capsules import ConvCapsules, LinearCapsules
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.primary import PrimaryCapsules
-from capsexp.nn.routing import RoutingFactory
+from capsexp.nn.routing import RoutingFactory, make_routing
 from capsexp.nn.scores import Prediction, Scores
 from capsexp.routing.em import EMRouting
 
@@ -68,8 +68,9 @@ class EMCapsNet(nn.Module):
         self.backbone, size = make_backbone(
             backbone, image_shape, features, scaled(resnet_stem, width), kernel=4, stride=2, padding=1, norm=True
         )
-        convolved(convolved(size, 3, stride=2), 3)  # raises ValueError if the kernels don't fit
-        procedures = [routing(parents, pose) for parents in (types, types, classes)]
+        size = convolved(convolved(size, 3, stride=2), 3)  # of the children of the class capsules
+        layers = (9 * types, types), (9 * types, types), (types * size**2, classes)
+        procedures = [make_routing(routing, *layer, pose, pose) for layer in layers]
         self.cbam = cbam(features, attention)
         self.primary = PrimaryCapsules(
             features,

@@ -30,7 +30,7 @@ from capsexp.nn.attention import Attention, CapsAttention, ConvAttention
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.primary import PrimaryCapsules
-from capsexp.nn.routing import RoutingFactory
+from capsexp.nn.routing import RoutingFactory, make_routing
 from capsexp.nn.scores import Prediction, Scores
 from capsexp.routing.inverted import InvertedRouting
 
@@ -85,10 +85,11 @@ class InvertedCapsNet(nn.Module):
         layers: list[CapsuleLayer] = []
         for stride in strides:
             size = convolved(size, 3, stride)
-            layers.append(ConvCapsules(types, types, pose, pose, 3, stride, routing(types, pose), structure=structure))
+            procedure = make_routing(routing, 9 * types, types, pose, pose)
+            layers.append(ConvCapsules(types, types, pose, pose, 3, stride, procedure, structure=structure))
         linear = [types * size**2, *(scaled(capsules, width) for capsules in hidden), classes]
         for children, parents in pairwise(linear):
-            procedure = routing(parents, pose)
+            procedure = make_routing(routing, children, parents, pose, pose)
             layers.append(LinearCapsules(children, parents, pose, pose, procedure, structure=structure, scale=None))
         if attention.caps:
             layers[-1].attention = CapsAttention(pose)

@@ -30,8 +30,17 @@ def convolved(size: int, kernel: int, stride: int = 1, padding: int = 0) -> int:
 
 
 def cbam(channels: int, attention: Attention) -> nn.Module:
-    """CBAM for a feature map of so many channels; the identity where the flag is off."""
-    return CBAM(channels, attention.cbam_reduction, attention.cbam_momentum) if attention.cbam else nn.Identity()
+    """CBAM for a feature map of so many channels, or the module in its place; the identity where there is neither.
+
+    Raises ValueError for both.
+    """
+    if attention.first:
+        if attention.cbam:
+            raise ValueError("attention.cbam=true: attention.first is in its place")
+        return attention.first(channels)
+    if not attention.cbam:
+        return nn.Identity()
+    return CBAM(channels, attention.cbam_reduction, attention.cbam_momentum, attention.cbam_kernel)
 
 
 def make_backbone(
@@ -90,6 +99,6 @@ def first_attention(attention: Attention, channels: int) -> nn.Module:
     flags = [f"attention.{flag}=true" for flag in ("conv", "caps") if getattr(attention, flag)]
     if flags:
         raise ValueError(
-            f"{' and '.join(flags)}: this network has no capsules; attention.cbam is the only one it takes"
+            f"{' and '.join(flags)}: this network has no capsules; it takes only attention.cbam and attention.first"
         )
     return cbam(channels, attention)

@@ -4,7 +4,7 @@ Shape letters, everywhere: B batch, I child capsules, J parent capsules, C child
 D parent pose size, K kernel positions, H W space.
 """
 
-from capsexp.nn.attention import CBAM, Attention, AxisAttention, CapsAttention, ConvAttention
+from capsexp.nn.attention import CBAM, Attention, AxisAttention, CapsAttention, ConvAttention, SqueezeExcitation
 from capsexp.nn.backbones import ResidualBlock, ResNetBackbone, SimpleBackbone
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.decoder import Decoder
@@ -12,9 +12,9 @@ from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.losses import BinaryCrossEntropyLoss, CrossEntropyLoss, MarginLoss, SpreadLoss, reconstruction_loss
 from capsexp.nn.matrices import TransformationMatrices
 from capsexp.nn.primary import PrimaryCapsules
-from capsexp.nn.routing import Capsules, Routing, RoutingFactory
+from capsexp.nn.routing import Capsules, Routing, RoutingFactory, make_routing
 from capsexp.nn.scores import Prediction, Scores
-from capsexp.nn.squash import squash
+from capsexp.nn.squash import exponential_squash, squash
 
 __all__ = [
     "CBAM",
@@ -40,7 +40,10 @@ __all__ = [
     "Scores",
     "SimpleBackbone",
     "SpreadLoss",
+    "SqueezeExcitation",
     "TransformationMatrices",
+    "exponential_squash",
+    "make_routing",
     "reconstruction_loss",
     "squash",
 ]

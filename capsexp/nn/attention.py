@@ -1,10 +1,13 @@
 """The attention modules that the papers put into capsule networks. Each keeps its input's shape."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
+
+from capsexp import Count
 
 #: The axis of the votes [B, I, J, D] that Caps-Attention mixes; `votes` is J and D together, as one vector. `capsules`
 #: is all three as one vector, from which each of the I child capsules gets one factor.
@@ -20,36 +23,41 @@ class Attention:
     caps: bool = False  # huang's Caps-Attention, on votes
     cbam_reduction: int = 16
     cbam_momentum: float = 0.1
+    cbam_kernel: Literal[3, 7] = 7
+    first: Callable[[int], nn.Module] | None = None  # in CBAM's place: from a number of channels to a module
 
 
 class ChannelAttention(nn.Module):
     """Channel attention of CBAM (Woo et al. 2018): M_c = σ(W1 W0 avg(F) + W1 W0 max(F)), W0 of C/r × C.
 
-    jiao, Eqs. 3-4, with the bracket of Eq. 4 where Woo et al. have it.
+    jiao, Eqs. 3-4, with the bracket of Eq. 4 where Woo et al. have it. Without the maximum it is the excitation of
+    Hu et al. 2018.
     """
 
-    def __init__(self, channels: int, reduction: int = 16) -> None:
+    def __init__(self, channels: int, reduction: int = 16, maximum: bool = True) -> None:
         super().__init__()
+        self.maximum = maximum
         hidden = max(1, channels // reduction)
         self.shared = nn.Sequential(nn.Linear(channels, hidden), nn.ReLU(), nn.Linear(hidden, channels))
 
     def forward(self, features: Tensor) -> Tensor:
         """[B, C, H, W] -> [B, C, 1, 1], between 0 and 1."""
-        average = self.shared(features.mean(dim=(2, 3)))
-        maximum = self.shared(features.flatten(2).max(dim=2).values)  # its gradient takes less time than amax's
-        return torch.sigmoid(average + maximum)[:, :, None, None]
+        logits: Tensor = self.shared(features.mean(dim=(2, 3)))
+        if self.maximum:
+            logits = logits + self.shared(features.flatten(2).max(dim=2).values)  # its gradient is faster than amax's
+        return torch.sigmoid(logits)[:, :, None, None]
 
 
 class SpatialAttention(nn.Module):
-    """Spatial attention of CBAM: M_s = σ(f⁷ˣ⁷[avg(F); max(F)]) over the channels (jiao, Eqs. 5-6).
+    """Spatial attention of CBAM: M_s = σ(f⁷ˣ⁷[avg(F); max(F)]) over the channels (jiao, Eqs. 5-6; 7×7 is best there).
 
     With the batch normalisation that the authors of CBAM have in their release. Its momentum is 0.01 there; torch's
     0.1 moves the mean and variance that evaluation uses sooner to those of a short training.
     """
 
-    def __init__(self, momentum: float = 0.1) -> None:
+    def __init__(self, momentum: float = 0.1, kernel: Literal[3, 7] = 7) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(2, 1, kernel_size=7, padding=3, bias=False)
+        self.convolution = nn.Conv2d(2, 1, kernel, padding=kernel // 2, bias=False)
         self.norm = nn.BatchNorm2d(1, momentum=momentum)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -65,17 +73,35 @@ class CBAM(nn.Module):
         channels: of the feature map.
         reduction: r; jiao doesn't give it, Woo et al. use 16.
         momentum: of the batch normalisation's running mean and variance.
+        kernel: of the spatial attention.
     """
 
-    def __init__(self, channels: int, reduction: int = 16, momentum: float = 0.1) -> None:
+    def __init__(self, channels: int, reduction: int = 16, momentum: float = 0.1, kernel: Literal[3, 7] = 7) -> None:
         super().__init__()
         self.channel = ChannelAttention(channels, reduction)
-        self.spatial = SpatialAttention(momentum)
+        self.spatial = SpatialAttention(momentum, kernel)
 
     def forward(self, features: Tensor) -> Tensor:
         """[B, C, H, W] -> [B, C, H, W]."""
         refined = self.channel(features) * features
         return self.spatial(refined) * refined
+
+
+class SqueezeExcitation(nn.Module):
+    """Squeeze-and-excitation (Hu et al. 2018, Eqs. 2-4): F' = σ(W2 ReLU(W1 avg(F))) · F, W1 of C/r × C.
+
+    Args:
+        channels: of the feature map.
+        reduction: r.
+    """
+
+    def __init__(self, channels: int, *, reduction: Count = 16) -> None:
+        super().__init__()
+        self.channel = ChannelAttention(channels, reduction, maximum=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[B, C, H, W] -> [B, C, H, W]."""
+        return self.channel(features) * features
 
 
 class GatedAttention(nn.Module):

@@ -4,6 +4,7 @@ A `MultilabelLoss` also takes multi-hot labels, [B, J] of 0 and 1: the set of cl
 """
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -125,9 +126,10 @@ class BinaryCrossEntropyLoss(MultilabelLoss):
             return nn.functional.binary_cross_entropy(at_least_float32(scores).clamp(0, 1), targets.to(scores.dtype))
 
 
-def reconstruction_loss(drawn: Tensor, images: Tensor) -> Tensor:
-    """The squared error summed over pixels, mean over the batch: two [B, channels, H, W] -> scalar.
+def reconstruction_loss(drawn: Tensor, images: Tensor, reduction: Literal["sum", "mean"] = "sum") -> Tensor:
+    """The squared error's sum or mean over pixels, mean over the batch: two [B, channels, H, W] -> scalar.
 
-    Sabour et al. 2017 weigh it with 0.0005; as a mean over 784 pixels that is 0.392.
+    Sabour et al. 2017 weigh the sum with 0.0005; for the mean over 784 pixels that is 0.392.
     """
-    return (drawn - images.reshape(drawn.shape)).square().flatten(1).sum(dim=1).mean()
+    errors = (drawn - images.reshape(drawn.shape)).square().flatten(1)
+    return (errors.sum(dim=1) if reduction == "sum" else errors).mean()

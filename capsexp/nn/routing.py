@@ -1,11 +1,13 @@
 """Routing: the contract between capsule layers and routing procedures.
 
-A procedure is a subclass of `Routing`, one instance a layer. Networks make it as `Procedure(parents, pose)`, J and D;
-options are keyword-only arguments with defaults, set by `functools.partial`, or under `routing` in a configuration. It
-gives `presence`, `iterations` and `forward`: the paper's procedure, from the votes of a layer to its parents, with
+A procedure is a subclass of `Routing`, one instance a layer. Its constructor names what it needs of `children`,
+`parents`, `child_pose` and `pose`, the layer's I, J, C and D, and networks make it by `make_routing`. Options are
+keyword-only arguments with defaults, set by `functools.partial`, or under `routing` in a configuration. It gives
+`presence`, `iterations` and `forward`: the paper's procedure, from the votes of a layer to its parents, with
 `self.softmax` for the routing coefficients. If it is `concurrent`, it gives `iteration` as well.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
@@ -33,7 +35,7 @@ class Routing(nn.Module):
     """
 
     presence: Presence
-    iterations: int
+    iterations: int = 1
     squash_constant: float = 1.0  # k, for a procedure that squashes; a network that has one sets it
     uses_activations: bool = False  # reads the children's activations and gives the parents'
     trains_matrices: bool = True  # else the transformation matrices keep their initial values
@@ -54,5 +56,16 @@ class Routing(nn.Module):
         raise NotImplementedError
 
 
-#: Makes a layer's routing procedure, not shared with any other layer, from J and D.
-RoutingFactory = Callable[[int, int], Routing]
+#: Makes a layer's routing procedure, not shared with any other layer: a class, or a partial of one.
+RoutingFactory = Callable[..., Routing]
+
+
+def make_routing(factory: RoutingFactory, children: int, parents: int, child_pose: int, pose: int) -> Routing:
+    """A layer's procedure, given those of I, J, C and D that the factory has arguments for.
+
+    Args:
+        children: I, all that vote for one parent: in a convolutional layer those of all K positions.
+    """
+    sizes = {"children": children, "parents": parents, "child_pose": child_pose, "pose": pose}
+    takes = inspect.signature(factory).parameters
+    return factory(**{name: size for name, size in sizes.items() if name in takes})

@@ -1,7 +1,7 @@
 """The squash function: keeps the direction of a vector and maps its length to below one.
 
 squash(s) = ‖s‖² / (k + ‖s‖²) · s / ‖s‖ = ‖s‖ s / (k + ‖s‖²), with k = 1 in Sabour et al. 2017, Eq. 1
-(misprinted as Eq. 1 of jiao), and k = 0.5 in huang, Eq. 1.
+(misprinted as Eq. 1 of jiao), and k = 0.5 in huang, Eq. 1. `exponential_squash` is that of mazzia.
 """
 
 import torch
@@ -20,3 +20,12 @@ def squash(s: Tensor, constant: float = 1.0) -> Tensor:
     """
     length = torch.linalg.vector_norm(s, dim=-1, keepdim=True)
     return s * (length / (constant + length.square()))
+
+
+def exponential_squash(s: Tensor) -> Tensor:
+    """(1 − e^−‖s‖) s / ‖s‖, in the shape of `s`, the pose size last (mazzia).
+
+    Poses that are short keep their length, where `squash` gives its square. At s = 0 the gradient is the identity.
+    """
+    length = torch.linalg.vector_norm(s, dim=-1, keepdim=True).clamp(min=1e-7)
+    return s * (-torch.expm1(-length) / length)

@@ -5,15 +5,23 @@ the same command again, whatever ended it, does the rest. Then the tables, as `c
 """
 
 import argparse
+import os
+import shutil
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from capsexp.cli import Parser, end_with
-from capsexp.errors import DONE, FAILED, InputError
+from capsexp.errors import DONE, FAILED, InputError, duration
 from capsexp.study import studies
-from capsexp.study.selection import LAPTOP, PAPER
+from capsexp.study.selection import LAPTOP, PAPER, TYPED
+
+if TYPE_CHECKING:
+    from capsexp.config.schema import Paths
+    from capsexp.results.study import StudyResults
 
 RESUME = "the same command continues after the last whole epochs"
 
@@ -29,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     at_a_time, devices = planning.concurrency(jobs, options.jobs)
     monitor.print_plan(jobs, barred, at_a_time, listed=options.dry_run)
+    begun = time.monotonic()
     if options.dry_run:
         return FAILED if barred else DONE
     from capsexp.reproduce import launcher  # Lightning takes seconds to import
@@ -39,32 +48,54 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         launcher.launch(jobs, how)
         if jobs:
-            problems = _print_tables(options, Path(jobs[0].planned.config.paths.results))
+            ended = f"{monitor.ended(jobs)} in {duration(time.monotonic() - begun)}"
+            problems = _print_tables(options, jobs[0].planned.config.paths, ended)
+    except KeyboardInterrupt:
+        print(monitor.ended(jobs))
+        raise
     finally:
-        monitor.print_end(jobs, [*problems, *barred])
+        monitor.print_errors(jobs, [*problems, *barred])
     return FAILED if barred or problems or planning.count(jobs, "failed") else DONE
 
 
-def _print_tables(options: argparse.Namespace, results: Path) -> list[str]:
-    """Makes and prints the tables of the studies that ran; what is wrong with records.
+def _print_tables(options: argparse.Namespace, paths: "Paths", ended: str) -> list[str]:
+    """Makes the tables of the studies that ran and prints what they say; what is wrong with records.
 
     In a folder of one's own they are written to its tables/. In the project's folder, those of all studies and the
     README's are, as by `make tables`. A table of some rows, or of another training than the study's, is only printed
     there.
     """
     from capsexp.config.searchpath import ROOT
-    from capsexp.tables import files, terminal
+    from capsexp.tables import files, screen
 
+    results = Path(paths.results)
     results.mkdir(parents=True, exist_ok=True)
     own = results.resolve() != (ROOT / "results").resolve()
     output = results / "tables"
     generated = files.regenerate(options.names, options.overrides, results=results, output=output if own else None)
     if not own:
         files.regenerate(results=results, output=output, readme=ROOT / "README.md")
-    if len(generated.pages) == 1:
-        terminal.print_page(*generated.pages)
-    print(f"tables: {output}")
+    if len(generated.measured) > 1:
+        screen.print_studies(generated.measured, ended, output)
+    for one in generated.measured if len(generated.measured) == 1 else []:
+        there = output / f"{one.study.name}.md"
+        written = None if one.selection.only or (one.typed and not own) else there
+        setting = TYPED if one.typed else options.setting
+        screen.print_screen(one, setting, ended, written, _next(one, paths.logs))
     return generated.problems
+
+
+def _next(results: "StudyResults", logs: str) -> list[tuple[str, str]]:
+    """What to type after a study's runs, and what for; the program as this shell finds it."""
+    here = Path(sys.executable).parent
+    tools = {tool: tool if shutil.which(tool) else os.path.relpath(here / tool) for tool in ("capsexp", "tensorboard")}
+    name = results.study.name
+    return [
+        (f"{tools['tensorboard']} --logdir {logs}/tensorboard", "the curves"),
+        (f"{tools['capsexp']} inspect sample 7", "what a trained network does"),
+        (f"{tools['capsexp']} reproduce {name} --dry-run", "the whole table: runs and time"),
+        (f"{tools['capsexp']} data=folder data.path=photos", "your own images"),
+    ]
 
 
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:

@@ -1,21 +1,24 @@
 """The runs of studies: which there are, what can't be run, and how far they are."""
 
 import ctypes
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
 import torch
 
-from capsexp.config.compose import command, distinguishing, portable
+from capsexp.config.compose import command, described, distinguishing, portable
 from capsexp.data import source
 from capsexp.errors import InputError, printable
 from capsexp.results import runs
 from capsexp.run import records
 from capsexp.run.plan import Plan, plan, with_precision
-from capsexp.study.identity import trained
+from capsexp.study.identity import Trained, trained
 from capsexp.study.selection import TYPED, select
 from capsexp.study.studies import Study, config_of
 
@@ -49,6 +52,7 @@ class Job:
     state: State = "waiting"
     outcome: str = ""  # of a finished run its accuracies, else the error of the last attempt
     progress: Progress = field(default_factory=Progress)
+    guess: float = 0.0  # seconds an epoch, from the records of other trainings of the same network; 0: unknown
     process: ForkServerProcess | None = None  # while it runs
     slot: int = 0  # which of the runs at the same time it is
     failures: int = 0  # of this launcher's attempts
@@ -114,19 +118,33 @@ def plan_all(
     for job, own in zip(every, distinguishing([job.words for job in every]), strict=True):
         job.name = own or job.planned.name
         job.read_record()
-    _find_equal([job for job in every if job.state == "waiting"])
+    _look_up([job for job in every if job.state == "waiting"])
     return every, barred
 
 
-def _find_equal(jobs: Sequence[Job]) -> None:
-    """Takes runs for finished whose training is finished under another name of its budget."""
+def _look_up(jobs: Sequence[Job]) -> None:
+    """Takes runs for finished whose training is finished under another name of its budget; guesses others' times."""
     results = Path(jobs[0].planned.config.paths.results) if jobs else Path()  # the same for all: typed, or the default
     every = runs.distinct(runs.read(results)[0]) if jobs and results.is_dir() else []
     done = {(run.trained, run.protocol, run.seed): run.name for run in every}
+    per_image: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for run in every:
+        if "seconds" in run.measures and (images := _images(run.trained, run.data)) and not run.trained.is_narrowed:
+            per_image[run.trained.condition, run.trained.precision].append(run.measures["seconds"] / images)
     for job in jobs:
         identity = job.planned.identity
-        if name := done.get((trained(identity), identity["protocol"], identity["seed"])):
+        own, config = trained(identity), job.planned.config
+        if name := done.get((own, identity["protocol"], identity["seed"])):
             job.state, job.outcome = "finished", f"as {name}"
+        elif times := per_image.get((own.condition, own.precision)):
+            job.guess = median(times) * (_images(own, config.data.name) or 0) * config.budget.width
+
+
+def _images(own: Trained, data: str) -> int | None:
+    """The training images of an epoch, as far as known."""
+    typed = re.search(r"([\d,]+) training images", own.training)
+    images = described(data).get("images")
+    return int(typed[1].replace(",", "")) if typed else images and images[0]
 
 
 def concurrency(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:

@@ -150,7 +150,7 @@ def run_of(record: Record) -> Run:
         network=identity["model"][NAME],
         routing=identity["routing"][NAME],
         iterations=record.config["routing"].get("iterations"),
-        attention=" + ".join(ATTENTION[key] for key in ATTENTION if record.config["attention"].get(key)) or "none",
+        attention=_attention(record.config["attention"]),
         parameters=record.parameters,
         hours=sum(sum(values) for name, values in columns.items() if name.endswith("_seconds")) / 3600,
         started=provenance["started"],
@@ -159,6 +159,11 @@ def run_of(record: Record) -> Run:
         load=provenance.get("load"),
         threads=provenance.get("threads"),
     )
+
+
+def _attention(chosen: Json) -> str:
+    first = [chosen["first"][NAME]] if chosen.get("first") else []
+    return " + ".join([*first, *(ATTENTION[key] for key in ATTENTION if chosen.get(key))]) or "none"
 
 
 def _curves(columns: Mapping[str, Sequence[float | None]]) -> dict[str, "array[float]"]:

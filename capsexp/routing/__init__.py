@@ -3,5 +3,6 @@
 from capsexp.routing.dynamic import DynamicRouting
 from capsexp.routing.em import EMRouting
 from capsexp.routing.inverted import InvertedRouting
+from capsexp.routing.self_attention import SelfAttentionRouting
 
-__all__ = ["DynamicRouting", "EMRouting", "InvertedRouting"]
+__all__ = ["DynamicRouting", "EMRouting", "InvertedRouting", "SelfAttentionRouting"]

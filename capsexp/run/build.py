@@ -1,15 +1,15 @@
 """From a configuration to a network: checked on the meta device, before any data is read."""
 
-import inspect
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from capsexp.config.checks import Component
+from capsexp.config.checks import Component, parameters
 from capsexp.config.compose import described
 from capsexp.config.schema import Config
 from capsexp.errors import InputError, first_line, located
@@ -44,9 +44,10 @@ def build(config: Config, tried: bool = True) -> Built:
     Raises InputError with one line when they can't be built.
     """
     image_shape = (config.data.channels, config.data.size, config.data.size)
-    given: dict[str, Any] = {"attention": Attention(**asdict(config.attention))}
+    chosen, first = vars(config.attention), config.attention.first
+    given: dict[str, Any] = {"attention": Attention(**{**chosen, "first": first and first.make})}
     if _has_capsules(config):
-        given["routing"] = config.routing.make
+        given["routing"] = partial(config.routing.cls, **config.routing.arguments)
     try:
         network = config.model.cls(image_shape, config.data.classes, **given, **config.model.arguments)
         if config.trainer.routing == "fast":
@@ -108,10 +109,10 @@ class _NoNormalValues(TorchFunctionMode):
 
 def _has_capsules(config: Config) -> bool:
     """Whether the network takes a routing; raises InputError where it has to and there is none, and the reverse."""
-    takes = "routing" in inspect.signature(config.model.cls).parameters
+    takes = "routing" in parameters(config.model.cls)
     chosen, model = config.routing.name, config.model.name
     if takes and chosen == "none":
-        raise InputError(f"routing=none: model={model} has capsules; choose dynamic, em or inverted")
+        raise InputError(f"routing=none: model={model} has capsules; choose dynamic, em, inverted or self_attention")
     if not takes and chosen != "none":
         raise InputError(f"routing={chosen}: model={model} has no capsules; leave it at none")
     return takes

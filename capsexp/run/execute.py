@@ -2,11 +2,12 @@
 
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 from capsexp import Log
 from capsexp.cli import print_line
@@ -75,7 +76,7 @@ def _finished(planned: Plan, log: Log) -> records.Record | None:
 def locked(folder: Path) -> Iterator[None]:
     """Locks a run's folder; raises BusyError when another process has. The system unlocks it when a process dies."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("a+") as stream:
+    with _opened(folder, "a+") as stream:
         free = _flock(stream, fcntl.LOCK_EX)
         if not free:  # `is_locked` in another process holds it for an instant
             time.sleep(_INSTANT)
@@ -101,10 +102,18 @@ def wait_until_free(config: Config, log: Log = print_line) -> None:
 def is_locked(folder: Path) -> bool:
     """Whether a process has locked a run's folder."""
     try:
-        with (folder / "lock").open("a+") as stream:
+        with _opened(folder, "r+") as stream:
             return not _flock(stream, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
+
+
+def _opened(folder: Path, mode: str) -> TextIO:
+    """The lock in a folder; raises InputError for what is no regular file: a copied folder may hold a link."""
+    path = folder / "lock"
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        raise InputError(f"{path}: not a file; move it away")
+    return cast(TextIO, open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)))
 
 
 def _flock(stream: TextIO, kind: int) -> bool:

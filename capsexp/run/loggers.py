@@ -125,8 +125,7 @@ def display_name(planned: Plan) -> str:
     """
     identity, iterations = planned.identity, planned.config.routing.arguments.get("iterations")
     model, routing, budget = identity["model"], identity["routing"], identity["budget"]
-    words = [name for name in ("cbam", "conv", "caps") if identity["attention"].get(name)]
-    words += [f"r{iterations}"] if iterations is not None else []
+    words = planned.config.attention.names + ([f"r{iterations}"] if iterations is not None else [])
     words += [
         f"{key}={value}" for key, value in {**routing, **model}.items() if key not in (NAME, TARGET, "iterations")
     ]
@@ -146,7 +145,7 @@ def hyperparameters(planned: Plan) -> dict[str, bool | float | str]:
         "data": config.data.name,
         "loss": config.loss.name,
         "reconstruction": config.reconstruction.enabled,
-        "attention": " + ".join(key for key in ("cbam", "conv", "caps") if getattr(config.attention, key)) or "none",
+        "attention": " + ".join(config.attention.names) or "none",
         **{f"optim.{key}": getattr(config.optim, key) for key in ("name", "lr", "batch_size")},
         "epochs": planned.epochs,
         "budget": config.budget.name,

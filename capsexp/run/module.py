@@ -126,8 +126,8 @@ class CapsuleModule(pl.LightningModule):
             loss: Tensor = self.loss(at_least_float32(scores), labels)
         if self.decoder is not None:
             drawn = self.decoder(poses, labels)
-            squared_error = reconstruction_loss(at_least_float32(drawn), pixels)
-            loss = loss + self.planned.config.reconstruction.weight * squared_error
+            chosen = self.planned.config.reconstruction
+            loss = loss + chosen.weight * reconstruction_loss(at_least_float32(drawn), pixels, chosen.reduction)
         return StepOutput(loss, scores)
 
     def training_step(self, batches: list[Batch], index: int) -> None:

@@ -7,7 +7,6 @@ logging are left out, and so are options at their defaults, so that an option ad
 import base64
 import dataclasses
 import hashlib
-import inspect
 import json
 import os
 import shlex
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy
 from annotated_types import Ge, Le
 
-from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, check_value
+from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, check_value, parameters
 from capsexp.config.schema import Attention, Budget, Config, Optim, Preprocess, training_preprocess
 from capsexp.config.searchpath import named_classes
 from capsexp.errors import CapsexpError, InputError, first_line
@@ -171,7 +170,7 @@ def identity(config: Config, precision: str, note: str | None, unlisted: str | N
         data["synthesis"] = _component(config.data.synthesis)
     if config.preprocess.normalize:
         data |= {"mean": config.data.mean, "std": config.data.std}
-    reconstruction = dataclasses.asdict(config.reconstruction) if config.reconstruction.enabled else None
+    reconstruction = _section(config.reconstruction) if config.reconstruction.enabled else None
     return {
         "data": data,
         "model": _component(config.model),
@@ -209,6 +208,7 @@ def stored_config(config: Config) -> Json:
     for part in ("root", "download", "versions", "path", *([] if config.data.path else ["class_names"])):
         del whole["data"][part]
     whole |= {part: getattr(config, part).node for part in ("model", "routing", "loss")}
+    whole["attention"]["first"] = config.attention.first and config.attention.first.node
     synthesis = config.data.synthesis
     whole["data"] |= {"reader": config.data.reader.node, "synthesis": synthesis and synthesis.node}
     return whole
@@ -379,17 +379,21 @@ def _whole_number(digits: str) -> int:
 
 
 def _section(section: Any) -> Json:
-    """A dataclass's values, without those at a default."""
+    """A dataclass's values, without those at a default; of a component also the class, which reading needs."""
     fields, none = dataclasses.fields(section), dataclasses.MISSING
     defaults = {one.name: one.default if one.default_factory is none else one.default_factory() for one in fields}
-    return {name: value for name, default in defaults.items() if (value := getattr(section, name)) != default}
+    values = {name: value for name, default in defaults.items() if (value := getattr(section, name)) != default}
+    return {
+        name: {TARGET: value.target, **_component(value)} if isinstance(value, Component) else value
+        for name, value in values.items()
+    }
 
 
 def _component(component: Component) -> Json:
     """A component's name and arguments, without those at a default; and its class's path, unless the name stands for
     this class in capsexp's own files: others can give one name to two classes.
     """
-    defaults = {key: parameter.default for key, parameter in inspect.signature(component.cls).parameters.items()}
+    defaults = {key: parameter.default for key, parameter in parameters(component.cls).items()}
     defaults |= _FORMER_DEFAULTS.get(component.target, {})
     path = {} if (component.name, component.target) in named_classes() else {TARGET: component.target}
     changed = {key: value for key, value in component.arguments.items() if value != defaults[key]}

@@ -158,7 +158,7 @@ class Study:
     differs: str | None = None  # in what all runs differ from the source's, so that no verdict is on its own experiment
     claims: list[Claim] = field(default_factory=list)
     figures: list[str] = field(default_factory=list)  # in capsexp.figures, beside the one of the study's name
-    across: str | None = None  # the column whose labels are the panels of the study's picture
+    across: str | None = None  # the column whose labels stand along the top of `capsexp reproduce`'s table
     printed_runs: int = 1  # whose mean a printed number is
 
     @property

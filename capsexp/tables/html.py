@@ -11,9 +11,9 @@ from urllib.parse import unquote
 
 from markdown_it import MarkdownIt
 
-from capsexp.cli import Parser, end_with, folder
+from capsexp.cli import Parser, check_new, end_with, folder
 from capsexp.errors import InputError
-from capsexp.files import write_file
+from capsexp.files import write_output
 
 TYPES = {".svg": "svg+xml", ".png": "png"}  # of pictures
 
@@ -69,8 +69,10 @@ def main(arguments: list[str] | None = None) -> None:
         raise InputError(f"{options.results}: has no pages; capsexp tables writes them")
     if output.resolve() in {page.resolve() for page in pages}:
         raise InputError(f"--output={output}: is read here; must be another file")
-    write_file(output, document(pages, output.parent))
-    print(f"wrote {output}, {output.stat().st_size / 1e6:.2f} MB")
+    check_new(output, own=HEAD.partition(" content=")[0])
+    content = document(pages, output.parent)
+    write_output(output, content)
+    print(f"wrote {output}, {len(content.encode()) / 1e6:.2f} MB")
 
 
 def document(pages: list[Path], folder: Path) -> str:

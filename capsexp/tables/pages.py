@@ -114,15 +114,15 @@ def _sized(one: MeasuredClaim) -> str:
 
 def block_tables(results: StudyResults) -> list[Table]:
     """A table for each setting with runs, what its columns mean above the first; without runs what is printed."""
-    tables = [_block_table(results, block) for block in results.blocks if block.runs]
+    tables = [block_table(results, block) for block in results.blocks if block.runs]
     if not tables:
-        return [replace(_block_table(results, results.blocks[0]), notes=["No runs yet. –: not printed."])]
+        return [replace(block_table(results, results.blocks[0]), notes=["No runs yet. –: not printed."])]
     legend = "Best %: the highest test accuracy over the epochs; mean ± standard deviation over seeds."
     tables[0] = replace(tables[0], notes=[f"{legend} –: not printed. {VERDICTS}", *tables[0].notes])
     return tables
 
 
-def _block_table(results: StudyResults, block: MeasuredBlock) -> Table:
+def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
     """The rows in one setting: each measure printed and measured; how they were trained is the title."""
     study = results.study
     shown = [name for name in MAIN if name in study.measures] or ["accuracy"]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from statistics import mean, stdev
 
+from capsexp.config.compose import varied
 from capsexp.errors import CapsexpError
 from capsexp.results.measures import MEASURES
 from capsexp.run.records import Record
@@ -15,17 +16,15 @@ Job = tuple[Sequence[str], Returned]  # the KEY=VALUE of a run, and what it retu
 
 def table(jobs: Sequence[Job]) -> Table:
     """The accuracies on the test images in percent, and the epochs in which they are reached."""
-    typed = [{key: value for key, _, value in (word.partition("=") for word in words)} for words, _ in jobs]
-    named = dict.fromkeys(key for one in typed for key in one)
-    varied = [key for key in named if len({one.get(key) for one in typed}) > 1]
-    keys = [key for key in varied if key != "seed"]
+    columns_of, _ = varied([words for words, _ in jobs])
+    keys = [key for key in columns_of if key != "seed"]
     groups: dict[tuple[str, ...], list[Returned]] = {}
-    for one, (_, returned) in zip(typed, jobs, strict=True):
-        groups.setdefault(tuple(one.get(key, "") for key in keys), []).append(returned)
+    for at, (_, returned) in enumerate(jobs):
+        groups.setdefault(tuple(columns_of[key][at] for key in keys), []).append(returned)
     paper = all(one.heldout_accuracy is None for _, one in jobs if isinstance(one, Record))
     columns = [*keys, "maximum test accuracy, %" if paper else "test accuracy, %", "first epoch" if paper else "epoch"]
     rows = [[*values, *_results(returned)] for values, returned in groups.items()]
-    notes = ["Mean ± standard deviation over seeds (number of seeds)."] if "seed" in varied else []
+    notes = ["Mean ± standard deviation over seeds (number of seeds)."] if "seed" in columns_of else []
     return Table(f"{len(jobs)} runs", columns, "l" * len(keys) + "rr", rows, notes)
 
 

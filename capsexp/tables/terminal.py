@@ -1,6 +1,6 @@
 """A page on a terminal. Rich cuts the words of a table that is too wide for it; here none is cut."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -31,6 +31,13 @@ def print_table(table: Table) -> None:
     console = _console()
     for part in _table(table, console.width):
         console.print(part, highlight=False)
+
+
+def print_lines(lines: Iterable[tuple[str, str]]) -> None:
+    """Prints texts in their styles, broken between words on a terminal."""
+    console = _console()
+    for text, style in lines:
+        console.print(Text(text, style=style), highlight=False)
 
 
 def _console() -> Console:

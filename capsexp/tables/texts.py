@@ -29,6 +29,7 @@ CITED = {
     "alberti": "Alberti, blog post on capsule networks",
     "ou": "Ou, slides on capsule networks",
     "sabour": "Sabour, Frosst & Hinton, NeurIPS 2017",
+    "mazzia": "Mazzia, Salvetti & Chiaberge, Scientific Reports 2021",
 }
 
 
@@ -66,6 +67,11 @@ def measured(cell: Cell | None, count: bool = True) -> str:
     single = cell.n == 1 and MEASURES[cell.measure].scale == "epochs"
     text = number(cell.mean, cell.sd, cell.values, 0 if single else MEASURES[cell.measure].digits, cell.bounds)
     return f"{text} ({cell.n})" if count else text
+
+
+def average(cell: Cell) -> str:
+    """99.71, or ≥ 40: the mean alone."""
+    return number(cell.mean or 0.0, None, cell.values, MEASURES[cell.measure].digits, cell.bounds)
 
 
 def number(mean: float, sd: float | None, values: Sequence[float], digits: int, bounds: Sequence[bool] = ()) -> str:

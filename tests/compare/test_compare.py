@@ -1,5 +1,6 @@
 """Two sides of runs: what a side can be, and that the verdict is the tables' own."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,10 @@ def lines(table: Table) -> dict[str, list[str]]:
 
 
 def training(recorded: Path, a: str, b: str) -> str:
-    """What the table says that was compared."""
-    return compared(recorded, a, b).notes[0]
+    """What the table says that was compared, without the networks and the place."""
+    return re.sub(r"(\d runs?) of [^,.]+(, dynamic \d)?(, CBAM)?", r"\1", compared(recorded, a, b).notes[0]).split(
+        ", in "
+    )[0]
 
 
 def test_the_difference_is_that_of_a_claim_of_a_study(recorded: Path) -> None:
@@ -46,7 +49,9 @@ def test_the_difference_is_that_of_a_claim_of_a_study(recorded: Path) -> None:
     (theirs,) = results(study(claims=[claim()]), FOUND).claims
     a, b, difference, verdict = lines(compared(recorded, PLAIN, CBAM))[ACCURACY]
     assert (a, b) == ("99.10 ± 0.10", "99.60 ± 0.10")
-    assert difference == effect(claim(), theirs.effect) == "+0.50 points (+0.25 to +0.75)"
+    assert difference == "+0.50 points"
+    assert effect(claim(), theirs.effect) == "+0.50 points (+0.25 to +0.75)"
+    assert f"{ACCURACY}: +0.50 points (+0.25 to +0.75); " in compared(recorded, PLAIN, CBAM).notes[1]
     assert verdict == "B is higher"
     assert lines(compared(recorded, CBAM, PLAIN))[ACCURACY][3] == "B is lower"
 
@@ -55,7 +60,8 @@ def test_the_words_of_both_sides_are_the_title_and_what_differs_the_heads(record
     table = compared(recorded, PLAIN, f"{CBAM} budget=paper")
     assert table.title == "model=capsnet data=mnist"
     assert table.columns == ["measure", "A: attention=none", "B: attention=cbam budget=paper", "B − A", "verdict"]
-    assert table.notes[0] == "Trained: 250 epochs, bf16; 3 runs of A, 3 runs of B."
+    runs_of = "A: 3 runs of capsnet mnist, dynamic 3, B: 3 runs of capsnet mnist, dynamic 3, CBAM"
+    assert table.notes[0] == f"Trained: 250 epochs, bf16; {runs_of}, in {recorded / 'runs'}."
 
 
 def test_without_a_budget_the_training_that_both_have_with_most_seeds_is_taken(tmp_path: Path) -> None:
@@ -64,14 +70,14 @@ def test_without_a_budget_the_training_that_both_have_with_most_seeds_is_taken(t
     more = [run(f"{PLAIN} routing.iterations={n} budget.epochs=5", seed) for n in (1, 2) for seed in (0, 1)]
     more += runs(f"{CBAM} budget.epochs=5", [98.0] * 2)
     write(tmp_path, [*runs(PLAIN, [99.0] * 9), *runs(CBAM, [99.0] * 2), *short, *more])
-    assert training(tmp_path, PLAIN, CBAM) == "Trained: 2 of 250 epochs, bf16; 3 runs of A, 3 runs of B."
-    assert training(tmp_path, SWEPT, CBAM).startswith("Trained: 2 of 250 epochs, bf16; 3 runs of A")
+    assert training(tmp_path, PLAIN, CBAM) == "Trained: 2 of 250 epochs, bf16; A: 3 runs, B: 3 runs"
+    assert training(tmp_path, SWEPT, CBAM).startswith("Trained: 2 of 250 epochs, bf16; A: 3 runs")
 
 
 def test_with_a_typed_budget_only_that_is_compared(tmp_path: Path) -> None:
     short = [one for words in (PLAIN, CBAM) for one in runs(f"{words} budget.epochs=2", MAXIMA[0])]
     write(tmp_path, [*runs(PLAIN, [99.0] * 2), *runs(CBAM, [99.0] * 2), *short])
-    assert training(tmp_path, f"{PLAIN} budget=paper", CBAM) == "Trained: 250 epochs, bf16; 2 runs of A, 2 runs of B."
+    assert training(tmp_path, f"{PLAIN} budget=paper", CBAM) == "Trained: 250 epochs, bf16; A: 2 runs, B: 2 runs"
     with pytest.raises(InputError, match="no finished run"):
         compare((f"{PLAIN} budget.epochs=3", CBAM), tmp_path)
 
@@ -81,7 +87,7 @@ def test_a_typed_precision_leaves_the_budget_open(tmp_path: Path) -> None:
     single = [one for one in words for one in runs(one, MAXIMA[0], precision="float32")]
     write(tmp_path, [*single, *(one for one in words for one in runs(one, [99.0] * 9))])
     sides = (f"{PLAIN} trainer.precision=float32", CBAM)
-    assert training(tmp_path, *sides) == "Trained: 2 of 250 epochs, float32; 3 runs of A, 3 runs of B."
+    assert training(tmp_path, *sides) == "Trained: 2 of 250 epochs, float32; A: 3 runs, B: 3 runs"
 
 
 def test_sides_without_a_common_training_are_refused_with_what_each_has(tmp_path: Path) -> None:
@@ -90,8 +96,8 @@ def test_sides_without_a_common_training_are_refused_with_what_each_has(tmp_path
     with pytest.raises(InputError) as raised:
         compare((PLAIN, CBAM), tmp_path)
     assert str(raised.value) == (
-        f"no training that both sides have: {PLAIN} has 250 epochs, a part, bf16; 250 epochs, bf16, "
-        f"{CBAM} has 2 of 250 epochs, float32"
+        f"no training that both sides have: {PLAIN} has 250 epochs, a part, bf16, protocol=paper; "
+        f"250 epochs, bf16, protocol=paper, {CBAM} has 2 of 250 epochs, float32, protocol=paper"
     )
 
 
@@ -100,7 +106,7 @@ def test_a_swept_side_is_the_best_of_each_seed(tmp_path: Path) -> None:
     write(tmp_path, [*swept, *runs(CBAM, [94.0, 95.0])])
     table = compared(tmp_path, SWEPT, CBAM)
     assert lines(table)[ACCURACY][:2] == ["94.00 ± 1.41", "94.50 ± 0.71"]
-    assert table.notes[0].endswith("2 runs of A, 2 runs of B.")
+    assert training(tmp_path, SWEPT, CBAM).endswith("A: 2 runs, B: 2 runs")
 
 
 def test_a_side_can_be_a_single_run(recorded: Path) -> None:
@@ -162,7 +168,7 @@ def test_runs_are_not_compared_with_themselves(b: str, recorded: Path) -> None:
     ("a", "message"),
     [
         ("model=capsnett data=mnist", r"did you mean capsnet\?"),
-        ("model=capsnet data=svhn", "no finished run .*; a side is a command line"),
+        ("model=capsnet data=svhn", "no finished run; there are capsnet mnist, dynamic 3.*; a side is a command line"),
         ("capsnet-mnist", "6 runs begin like that"),
         ("nothing", "no finished run"),
     ],
@@ -173,11 +179,32 @@ def test_a_side_that_makes_no_sense_is_one_line(recorded: Path, a: str, message:
     assert "\n" not in str(raised.value)
 
 
-def test_held_out_accuracies_are_not_compared(tmp_path: Path) -> None:
-    heldout = [run(f"{PLAIN} protocol=heldout", 0, [90.0], tested=91.0)]
-    write(tmp_path, [*heldout, *runs(CBAM, [90.0])])
-    with pytest.raises(InputError, match="protocol=heldout only"):
-        compare((PLAIN, CBAM), tmp_path)
+def test_the_protocol_of_the_sides_counts(tmp_path: Path) -> None:
+    """That of a typed protocol=heldout, with its interval; without one the protocol with most seeds, then paper."""
+    heldout = [
+        run(f"{words} protocol=heldout", seed, [50.0], tested=tested)
+        for words, maxima in ((PLAIN, [91.0, 92.0]), (CBAM, [94.0, 95.0]))
+        for seed, tested in enumerate(maxima)
+    ]
+    write(tmp_path, [*heldout, *runs(PLAIN, [80.0, 81.0]), *runs(CBAM, [82.0, 83.0])])
+    for sides in ((f"{PLAIN} protocol=heldout", CBAM), (heldout[0].key, heldout[2].key)):
+        table = compared(tmp_path, *sides)
+        assert [line[0] for line in table.rows] == ["test accuracy, %"]
+        assert table.rows[0][3] == "+3.00 points"
+        assert "epochs chosen on held-out images and tested once" in table.notes[0]
+    assert "test accuracy, %: +3.00 points (" in compared(tmp_path, f"{PLAIN} protocol=heldout", CBAM).notes[1]
+    assert lines(compared(tmp_path, PLAIN, CBAM))[ACCURACY][2] == "+2.00 points"
+    with pytest.raises(InputError, match=r"no training that both sides have: .*protocol=heldout, .*protocol=paper$"):
+        compare((f"{PLAIN} protocol=heldout", f"{CBAM} protocol=paper"), tmp_path)
+
+
+def test_a_run_can_be_named_by_its_folder_and_trials_are_named_as_such(tmp_path: Path) -> None:
+    trials = runs(f"{CBAM} budget.steps=10", [50.0, 51.0])
+    write(tmp_path, [*FOUND, *trials])
+    (folder := tmp_path / "logs" / f"a=b_{FOUND[0].key}").mkdir(parents=True)
+    assert lines(compared(tmp_path, str(folder), CBAM))[ACCURACY][0] == "99.00"
+    with pytest.raises(InputError, match=r"no finished run; 2 runs of it set budget\.steps, which makes them trials"):
+        compare((PLAIN, f"{CBAM} budget.steps=10"), tmp_path)
 
 
 def test_the_command_prints_the_table_and_fails_for_damaged_records(

@@ -1,11 +1,18 @@
 """Every file of every group makes a valid configuration, of which network, loss and optimiser can be built."""
 
+import dataclasses
+from typing import Any
+
 import pytest
 import torch
-from support import composed_config
+from support import composed_config, refused
 
+from capsexp.config import checks
+from capsexp.config.checks import Component
 from capsexp.config.schema import without_effect
 from capsexp.config.searchpath import CONF
+from capsexp.models import CapsNet
+from capsexp.run import records
 from capsexp.run.build import build, make_loss
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import make_optimizer, make_schedule
@@ -51,6 +58,29 @@ def test_a_model_brings_its_papers_choices_and_the_command_line_takes_precedence
     assert composed_config("optim=jiao", "model=da_capsnet").optim.epochs == 250
 
 
+class Derived(CapsNet):
+    """Takes its parent's arguments by **keys."""
+
+    def __init__(self, *given: Any, doubled: bool = False, **keys: Any) -> None:
+        super().__init__(*given, **keys)
+        self.doubled = doubled
+
+
+def test_a_derived_class_takes_its_parents_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "check_target", lambda *_: None)
+    config = composed_config(*SMALL)
+    own = Component("own", f"{__name__}.Derived", {"doubled": True, "width": 0.04, "kernel": 7})
+    checked = dataclasses.replace(config, model=checks.check_component(own, "model"))
+    network = build(checked).network
+    assert (network.doubled, network.convolution.kernel_size) == (True, (7, 7))
+    identity = records.identity(checked, "float32", None)["model"]
+    assert identity == {"name": "own", "_target_": own.target, "doubled": True, "width": 0.04, "kernel": 7}
+    unknown = dataclasses.replace(own, arguments={"kernl": 7})
+    assert refused(checks.check_component, unknown, "model").startswith(
+        "model.kernl: no such key; did you mean kernel?"
+    )
+
+
 def test_a_reduced_budget_narrows_the_network() -> None:
     assert composed_config("budget=paper").model.arguments["width"] == 1.0
     assert composed_config("budget=demo").model.arguments["width"] == composed_config("budget=demo").budget.width < 1
@@ -59,8 +89,9 @@ def test_a_reduced_budget_narrows_the_network() -> None:
 @pytest.mark.parametrize(
     ("idle", "needed"),
     [
-        ("optim.factor=0.5", "optim.schedule=steps optim.milestones=[9]"),
+        ("optim.factor=0.5", "optim.schedule=exponential"),
         ("attention.cbam_reduction=8", "attention=cbam"),
+        ("attention.cbam_kernel=3", "attention=cbam"),
         ("preprocess.fill=nearest", "preprocess.shift=0.1"),
         ("preprocess.flip=true", "data.flips=true"),
         ("data.flips=true", "preprocess.flip=true"),

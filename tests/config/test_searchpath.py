@@ -18,7 +18,7 @@ from support import ROOT, Program, composed_config, folders, refused, train
 
 import capsexp
 from capsexp.config import searchpath
-from capsexp.config.compose import composed
+from capsexp.config.compose import by_hydra, composed, plain
 from capsexp.errors import InputError
 from capsexp.run import records
 from capsexp.run.execute import run
@@ -226,6 +226,14 @@ def test_a_data_sets_name_is_that_of_its_file(name: str, written: str, right: bo
     else:
         with pytest.raises(InputError, match="name: must be my, as the file's"):
             searchpath._checked(tmp_path)
+
+
+def test_a_models_file_sets_what_stands_in_no_group_too(used: Path) -> None:
+    file, typed = used / "mine" / "conf" / "model" / "small_capsnet.yaml", ["model=small_capsnet", "seed=5"]
+    file.write_text(file.read_text() + "reconstruction: {enabled: true}\nprotocol: heldout\nseed: 4\n")
+    for config in (composed(typed), plain(by_hydra(typed))):
+        assert (config["reconstruction"]["enabled"], config["protocol"], config["seed"]) == (True, "heldout", 5)
+        assert config["reconstruction"]["hidden"] == [512, 1024]
 
 
 def test_the_same_name_in_two_packages_is_two_runs(used: Path, monkeypatch: pytest.MonkeyPatch) -> None:

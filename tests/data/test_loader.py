@@ -1,5 +1,6 @@
 """Batches: every image once an epoch, shifts and mirrorings by hand, reproducible from seed and epoch."""
 
+import dataclasses
 from itertools import product
 
 import pytest
@@ -8,7 +9,7 @@ from support import composed_config
 from torch import Tensor
 
 from capsexp.config.schema import Preprocess, training_preprocess
-from capsexp.data.loader import DeviceLoader, TrainingLoader, derived_seed, moved
+from capsexp.data.loader import DeviceLoader, TrainingLoader, derived_seed, erased, moved, shifts_within, warped
 from capsexp.data.module import heldout_split
 
 PLAIN = Preprocess(normalize=False, shift=0.0, crop_padding=0, flip=False)
@@ -96,6 +97,55 @@ def test_flip_mirrors_half_of_the_images() -> None:
     mirrored = (pixels == IMAGES[labels].flip(-1) / 255).flatten(1).all(1)
     assert (unchanged ^ mirrored).all()
     assert 10 < mirrored.sum() < 40
+
+
+@pytest.mark.parametrize("turns", [-1, 1, 2])
+def test_right_angles_only_rearrange_pixels(turns: int) -> None:
+    images = IMAGES[:4].float()
+    found = warped(images, torch.full((4,), 90.0 * turns), torch.ones(4))
+    torch.testing.assert_close(found, images.rot90(turns, dims=(2, 3)), atol=0.01, rtol=0)
+
+
+def test_half_the_width_is_the_mean_of_two_columns_in_the_middle() -> None:
+    images = IMAGES[:4].float()
+    expected = torch.zeros_like(images)
+    expected[..., 5:15] = images.unflatten(-1, (10, 2)).mean(-1)
+    torch.testing.assert_close(warped(images, torch.zeros(4), torch.full((4,), 0.5)), expected, atol=0.01, rtol=0)
+
+
+def test_a_shift_within_the_margins_loses_nothing_and_reaches_the_border() -> None:
+    images = torch.zeros(4, 1, 9, 9)
+    images[:, 0, 2:5, 3:8] = 1  # two rows above, four below; three columns to the left, one to the right
+    fractions = torch.tensor([[0.0, 0.1], [-0.9999, 0.9999], [0.9999, -0.9999], [0.5, -0.5]])
+    shifts = shifts_within(images, fractions)
+    assert shifts.tolist() == [[0, 0], [-2, 1], [4, -3], [2, -2]]
+    assert moved(images, shifts, torch.zeros(4, dtype=torch.bool)).sum() == images.sum()
+    assert shifts_within(torch.zeros(4, 1, 9, 9), fractions).tolist() == [[0, 0]] * 4
+
+
+def test_a_square_is_erased() -> None:
+    found = erased(torch.ones(2, 3, 5, 6), torch.tensor([[0, 0], [2, 4]]), 2)
+    expected = torch.ones(2, 3, 5, 6)
+    expected[0, :, :2, :2] = expected[1, :, 2:4, 4:6] = 0
+    torch.testing.assert_close(found, expected)
+
+
+def test_augmentations_are_within_their_bounds_and_those_left_out_change_nothing() -> None:
+    options = {"rotate": 30.0, "squeeze": 0.25, "margins": True, "erase": 4}
+    whole = dataclasses.replace(PLAIN, **options)
+    pixels, labels = epoch(whole)
+    again, _ = epoch(whole)
+    assert torch.equal(pixels, again)
+    assert (pixels.min(), pixels.max() <= 1) == (0, True)
+    plain, order = epoch(PLAIN)
+    assert torch.equal(labels, order)
+    for option, value in options.items():
+        one, _ = epoch(dataclasses.replace(PLAIN, **{option: value}))
+        unchanged = (one - plain).abs().flatten(1).amax(dim=1) < 1e-4
+        # these images have no margins; half of them are not turned
+        assert {"margins": unchanged.all(), "rotate": 10 < unchanged.sum() < 40}.get(option, not unchanged.any()), (
+            option
+        )
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from capsexp.run.build import build, count_parameters
         ((), 6_804_224),
         (("reconstruction.enabled=true",), 8_215_568),
         (("attention.cbam=true",), 6_804_224 + 8_564),
+        (("attention.cbam=true", "attention.cbam_kernel=3"), 6_804_224 + 8_564 - 2 * (49 - 9)),
+        (("attention=se", "attention.first.reduction=8"), 6_804_224 + 2 * 256 * 32 + 256 + 32),
         (("attention.cbam=true", "reconstruction.enabled=true"), 8_215_568 + 8_564),
         (("attention.conv=true",), 6_804_224 + 2 * (256 * 256 + 256)),
         (("attention.caps=true",), 6_804_224 + 2 * (16 * 16 + 16)),

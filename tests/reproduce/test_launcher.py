@@ -42,7 +42,7 @@ def test_what_is_finished_is_skipped_and_a_table_of_some_rows_is_only_printed(
     assert screen.startswith("4 runs: 4 finished, 0 failed before, 0 to do, up to 0 epochs\n")
     assert ": finished " not in screen
     assert {path: path.stat().st_mtime_ns for path in (whole / "results" / "runs").iterdir()} == before
-    assert "CapsNet2_CBAM" in screen
+    assert "CapsNet_CBAM" in screen
     assert not (whole / "results" / "tables" / "jiao_table2.md").exists()
 
 
@@ -50,13 +50,16 @@ def test_a_dry_run_lists_the_runs_downloads_nothing_and_writes_nothing(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert reproduce(whole, "--seeds=3", "--dry-run") == 0
-    *lines, total = capsys.readouterr().out.splitlines()
-    seeds = "seeds 0-2: 2 finished, 1 to do"
-    assert lines == [f"{seeds}  attention={cbam}  (jiao_table2)" for cbam in ("none", "cbam")]
+    common, *lines, total = capsys.readouterr().out.splitlines()
+    assert common.startswith("all runs: ")
+    assert "attention" not in common
+    assert [line.rpartition(", ")[0] for line in lines] == [
+        f"attention={cbam}: seeds 0-2: 2 finished, 1 to do" for cbam in ("none", "cbam")
+    ]
     assert total.endswith(" left")
     monkeypatch.setattr(SVHN, "download", lambda self, folder: pytest.fail("a download"))
     assert reproduce(tmp_path, "data=svhn", f"data.root={tmp_path}", "--dry-run") == 0
-    assert capsys.readouterr().out.count("seeds 0-1: 2 to do  ") == 2
+    assert capsys.readouterr().out.count("seeds 0-1: 2 to do") == 2
     assert list(tmp_path.iterdir()) == []
 
 
@@ -73,7 +76,7 @@ def test_one_run_fails_and_the_others_finish(tmp_path: Path, capsys: pytest.Capt
         for record in records_in(tmp_path).values()
     }
     assert len(finished) == 3
-    assert any(line.startswith("3 of 4 runs finished") for line in lines)
+    assert any("3 of 4 runs finished in " in line for line in lines)
     (error,) = screen.err.splitlines()
     assert error.startswith("error: attention=cbam seed=0: ")
     assert f"{damaged / LAST}: not a file; move it away" in error

@@ -1,6 +1,7 @@
 """What the launcher shows on a terminal of 80 columns, and in a file."""
 
 import io
+import re
 from pathlib import Path
 
 from launching import planned
@@ -10,19 +11,28 @@ from capsexp.reproduce.monitor import Monitor, time_left
 from capsexp.reproduce.planning import Progress
 
 
-def test_a_table_of_what_runs_at_80_columns(tmp_path: Path) -> None:
-    jobs, console = planned(tmp_path), Console(width=80)
+def test_columns_are_the_keys_that_differ_at_80_columns(tmp_path: Path) -> None:
+    jobs, console = planned(tmp_path), Console(width=80, force_terminal=True, color_system=None)
+    jobs[1].published = "99.71"
     monitor = Monitor(jobs, 2, console)
-    jobs[0].state = "finished"
-    jobs[1].state, jobs[1].progress, jobs[1].published = "running", Progress(1, 97.5, 60.0), "99.71"
+    jobs[0].state, jobs[0].progress = "finished", Progress(3, 98.0, 50.0)
+    jobs[1].state, jobs[1].progress = "running", Progress(1, 97.5, 60.0)
     jobs[2].state = "running"
     with console.capture() as captured:
+        monitor.update()
         console.print(monitor.table())
-    heading, first, second, total = [line.strip() for line in captured.get().splitlines()]
-    assert heading.split() == ["run", "epoch", "best", "%", "published", "s", "an", "epoch"]
-    assert first.split() == ["attention=none", "seed=1", "1/3", "97.50", "99.71", "60.0"]
-    assert second.split() == ["attention=cbam", "seed=0", "0/3"]
-    assert total.endswith("1 of 4 finished, 2 running, 1 waiting, 4 min left")  # 8 epochs of 60 s
+    written = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", captured.get())
+    heading, ended, *_, first, second, total = [line.strip() for line in written.splitlines()]
+    assert heading.split() == ["attention", "seed", "epoch", "best", "%", "published", "s", "an", "epoch"]
+    assert ended.split() == ["none", "0", "3/3", "98.00", "50.0"]
+    assert first.split() == ["none", "1", "1/3", "97.50", "99.71", "60.0"]
+    assert second.split() == ["cbam", "0", "0/3"]
+    assert total.endswith("1 of 4 finished, 2 running, 1 waiting, 4 min left")  # 8 epochs of 55 s, two at a time
+
+
+def test_where_columns_do_not_fit_a_line_is_the_words(tmp_path: Path) -> None:
+    jobs, console = planned(tmp_path), Console(width=40, force_terminal=True, color_system=None)
+    assert Monitor(jobs, 2, console).row(1, jobs[1]) == "attention=none seed=1  epoch 0/3"
 
 
 def test_a_file_gets_a_line_a_run(tmp_path: Path) -> None:

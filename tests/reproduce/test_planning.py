@@ -139,5 +139,6 @@ def test_the_plan_tells_what_is_running_and_what_was_interrupted(
         (job.planned.folder / LAST).touch()
     with locked(jobs[1].planned.folder):
         print_plan(jobs, {}, 1, listed=True)
-    row, _ = capsys.readouterr().out.splitlines()
-    assert row == "seeds 0-9: 1 finished, 1 running, 1 interrupted, 1 to do  a=b  (mine)"
+    common, row, _ = capsys.readouterr().out.splitlines()
+    assert common == "all runs: a=b"
+    assert row.startswith("a=b: seeds 0-9: 1 finished, 1 running, 1 interrupted, 1 to do")

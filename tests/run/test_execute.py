@@ -319,6 +319,21 @@ def test_a_running_run_is_refused_and_a_dead_processs_lock_is_not(trained: Train
     assert run(config).status == "finished"
 
 
+@pytest.mark.parametrize("kind", ["a link", "a broken link", "a FIFO", "a folder"])
+def test_a_lock_that_is_no_file_is_refused_and_untouched(kind: str, tmp_path: Path) -> None:
+    target, lock = tmp_path / "precious", tmp_path / "run" / "lock"
+    lock.parent.mkdir()
+    target.write_text("content")
+    if kind.endswith("link"):
+        lock.symlink_to(target if kind == "a link" else tmp_path / "missing")
+    else:
+        (os.mkfifo if kind == "a FIFO" else os.mkdir)(lock)
+    expected = f"{lock}: not a file; move it away"
+    assert refused(locked(lock.parent).__enter__) == refused(is_locked, lock.parent) == expected
+    assert target.read_text() == "content"
+    assert not (tmp_path / "missing").exists()
+
+
 def test_a_lock_that_is_only_checked_refuses_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `is_locked` of another process holds it, for an instant."""
     (tmp_path / "lock").touch()

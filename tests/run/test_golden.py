@@ -45,6 +45,7 @@ NETWORKS = {
     "capsnet, replace": ("routing.logits=replace",),
     "da_capsnet": ("model=da_capsnet",),
     "dynamic_capsnet": ("model=dynamic_capsnet",),
+    "efficient_capsnet": ("model=efficient_capsnet", "reconstruction.enabled=true", "reconstruction.reduction=mean"),
     "em_capsnet": ("model=em_capsnet", "loss.steps=20"),
     "inverted_capsnet, 1": ("model=inverted_capsnet", "routing.iterations=1"),
     "inverted_capsnet, 3": ("model=inverted_capsnet", "routing.iterations=3"),

@@ -319,6 +319,10 @@ def test_metrics_add_up_over_batches_of_any_size() -> None:
         ("model=inverted_capsnet", [0.1]),  # milestones [150, 250] of 350; none is before the first epoch
         ("model=inverted_capsnet", [0.1] * 3 + [0.01] * 2 + [0.001] * 2),
         ("optim.schedule=cosine optim.epochs=4", [0.1, 0.08535534, 0.05, 0.01464466]),
+        (
+            "optim.schedule=exponential optim.factor=0.5 optim.epochs=8 budget.epochs=4",
+            [0.1, 0.025, 0.00625, 0.0015625],
+        ),
         ("optim.schedule=constant +optim.warmup=3 optim.epochs=6", [0.025, 0.05, 0.075, 0.1, 0.1, 0.1]),
         ("optim.schedule=cosine +optim.warmup=2 optim.epochs=8 budget.epochs=4", [0.05, 0.1, 0.075, 0.025]),
         ("optim.schedule=steps +optim.warmup=1 optim.milestones=[2] optim.epochs=4", [0.05, 0.1, 0.01, 0.01]),

@@ -29,11 +29,13 @@ def key(*overrides: str, precision: str = "bf16", note: str | None = None) -> st
         "seed=1",
         "routing.iterations=2",
         "attention.cbam=true",
+        "attention=se",
         "model.width=0.5",
         "optim.lr=0.01",
         "budget=short",
         "budget.train_images=100",
         "preprocess.shift=0.1",
+        "preprocess.rotate=30",
         "preprocess.normalize=true",
         "loss=cross_entropy",
         "reconstruction.enabled=true",
@@ -75,12 +77,25 @@ def test_a_new_option_at_its_default_moves_no_key() -> None:
     identity = records.identity(composed_config(*BASE), "bf16", None)
     assert identity["model"] == {"name": "capsnet"}
     assert identity["routing"] == {"name": "dynamic"}
+    assert [*identity["attention"]] == ["cbam", "conv", "caps", "cbam_reduction"]
+    assert [*identity["preprocess"]] == ["normalize", "shift", "crop_padding", "flip"]
+    decoding = records.identity(composed_config(*BASE, "reconstruction.enabled=true"), "bf16", None)
+    assert [*decoding["reconstruction"]] == ["enabled", "weight", "hidden"]
 
 
 @pytest.fixture
 def record() -> records.Record:
     """A record of two epochs, made up."""
     return made.run("data=mnist budget.epochs=2", 0, [99.1, 99.2])
+
+
+def test_a_module_of_the_attention_is_read_as_it_was_written(tmp_path: Path) -> None:
+    written = made.run("data=mnist budget.epochs=2 attention=se attention.first.reduction=4", 0, [99.1, 99.2])
+    records.write(written, tmp_path / "record.json")
+    assert records.read(tmp_path / "record.json") == written
+    target = "capsexp.nn.attention.SqueezeExcitation"
+    assert written.identity["attention"]["first"] == {"_target_": target, "name": "se", "reduction": 4}
+    assert written.config["attention"]["first"] == {"_target_": target, "name": "se", "reduction": 4}
 
 
 TEXTS = ("", "[]", "{}", "[" * 200_000, '{"digest": ' * 200_000, "9" * 10_000, '{"digest": "\\ud800"}')

@@ -121,6 +121,16 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
         "CapsNet3": {"accuracy": "99.65", "parameters": "6.8"},
         "CapsNet3 reconstruction": {"accuracy": "99.75", "parameters": "8.2"},
     },
+    "mazzia_table2": {
+        "Baseline": {"accuracy": "99.52", "parameters": "0.173"},
+        "Base-CapsNet": {"accuracy": "99.46", "parameters": "0.183"},
+        "Baseline reconstruction": {"accuracy": "99.6", "parameters": "0.173"},
+        "Base-CapsNet reconstruction": {"accuracy": "99.61", "parameters": "0.183"},
+        "Efficient-CapsNet": {},
+        "Efficient-CapsNet unreconstructed": {"parameters": "0.161"},
+        "Efficient-CapsNet dynamic": {},
+        "CapsNet": {},
+    },
     "ou_backprop": {"Routing alone": {}, "Last iteration": {}, "Routing and back-propagation": {}},
     "ou_traversal": {"CapsNet MNIST": {}, "CapsNet Fashion-MNIST": {}},
 }
@@ -178,7 +188,8 @@ def test_the_networks_have_the_printed_millions_of_parameters() -> None:
             if (printed := row.printed.get("parameters")) and row.run:
                 counted = count_parameters(config_of(row.combinations(study.paper)[0])) / 1e6
                 unlike |= {(study.name, row.name)} if abs(counted - printed.value) > printed.resolution else set()
-    assert unlike == {("alberti_mnist", "CNN")}  # 34.4 is a slip of 35.4
+    # 34.4 is a slip of 35.4; 161 thousand are 161,824, cut off
+    assert unlike == {("alberti_mnist", "CNN"), ("mazzia_table2", "Efficient-CapsNet unreconstructed")}
 
 
 def test_a_row_may_be_the_best_of_several_runs() -> None:

@@ -12,7 +12,7 @@ from hydra.core.plugins import Plugins
 from support import Program
 
 from capsexp.config.schema import Config
-from capsexp.errors import InputError, RunError
+from capsexp.errors import BusyError, InputError, RunError
 from capsexp.run import execute, records
 
 RESUME = "the same command continues after the last whole epoch, if there is one"
@@ -161,6 +161,34 @@ def test_only_the_runs_of_a_sweep_wait_for_another_process(
     for words in (("seed=9",), ("-m", "seed=7,8")):
         program("capsexp", *words)
     assert waited == [7, 8]
+
+
+def test_a_run_of_a_sweep_that_another_process_has_locked_meanwhile_is_waited_for_again(
+    ran: list[int], program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[int] = []
+    run = execute.run
+
+    def busy_once(config: Config, command: str) -> records.Record:
+        if waited == [7]:
+            raise BusyError("already running, in process 1")
+        return run(config, command)
+
+    monkeypatch.setattr(execute, "wait_until_free", lambda config: waited.append(config.seed))
+    monkeypatch.setattr(execute, "run", busy_once)
+    code, _, errors = program("capsexp", "-m", "seed=7,8")
+    assert (code, errors, waited, ran) == (0, [], [7, 7, 8], [7, 8])
+
+
+def test_a_value_that_is_typed_twice_is_one_run(ran: list[int], program: Program) -> None:
+    assert program("capsexp", "-m", "seed=7,7,8,7")[0] == 0
+    assert ran == [7, 8]
+
+
+@pytest.mark.parametrize("word", ["seed=range(0,0)", "seed=glob(*)"])
+def test_a_sweep_over_no_values_is_one_line(word: str, ran: list[int], program: Program) -> None:
+    code, _, errors = program("capsexp", "-m", word, "protocol=paper,heldout")
+    assert (code, errors, ran) == (2, [f"error: {word}: no values, so that nothing would run"], [])
 
 
 def test_a_key_of_hydras_own(program: Program) -> None:

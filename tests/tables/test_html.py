@@ -75,7 +75,10 @@ def test_fences_and_details_are_shown(tmp_path: Path) -> None:
     assert "<td" in html
 
 
-@pytest.mark.parametrize(("word", "line"), [("", "has no pages"), ("--output={}/README.md", "is read here")])
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [("", "has no pages"), ("--output={}/README.md", "is read here"), ("--output={}", "exists already")],
+)
 def test_wrong_input_is_one_line(tmp_path: Path, word: str, line: str) -> None:
     folder = made(tmp_path / "results", "# Results") if word else tmp_path
     assert line in refused(main, [f"--results={folder}", *filter(None, [word.format(folder)])])

@@ -2,8 +2,8 @@
 
 Made of torch's operations, routing reads and writes the votes a dozen times; these loops take a fourth to a tenth of
 the time. Like Triton's kernels, they are compiled when they are first used, by the system's C compiler, for this
-processor and the layer's sizes, in about a second for each size, and kept in the user's cache folder. `Loops.of` gives
-None where there is no compiler, or where the batch is too small to be worth it.
+processor and the layer's sizes, in about a second for each size, and kept in the user's cache folder, each beside its
+digest. `Loops.of` gives None where there is no compiler, or where the batch is too small to be worth it.
 """
 
 import ctypes
@@ -13,6 +13,7 @@ import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from capsexp.files import write_file
 from capsexp.routing.em import WEIGHT_FLOOR
 from capsexp.routing.fast.votes import places_of
 
@@ -192,24 +194,38 @@ def _library(kind: torch.dtype, parents: int, rows: int, columns: int, inner: in
 
 
 def _loaded(path: Path, command: Sequence[str]) -> ctypes.CDLL:
-    """The library at `path`, compiled if it isn't there; raises OSError, SubprocessError."""
-    if not path.exists():
-        part = path.with_name(f".{os.urandom(8).hex()}.part")  # another process may compile the same
-        try:
-            subprocess.run([*command, str(part)], capture_output=True, check=True, timeout=PATIENCE)
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+    """The library at `path`, compiled unless it is there intact; raises OSError, SubprocessError."""
+    digest = path.with_suffix(".sha256")
+    if not _is_intact(path, digest):
+        with tempfile.TemporaryDirectory() as folder:
+            made = Path(folder) / path.name
+            subprocess.run([*command, str(made)], capture_output=True, check=True, timeout=PATIENCE)
+            content = made.read_bytes()
+        write_file(digest, hashlib.sha256(content).hexdigest())
+        write_file(path, content)
+        path.chmod(0o600)  # whatever the umask is
     return ctypes.CDLL(str(path))
+
+
+def _is_intact(path: Path, digest: Path) -> bool:
+    """Whether the library has the bytes that its digest is of, and nobody but this user can have written it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # no link; no waiting for a FIFO
+        with open(descriptor, "rb") as stream:
+            status = os.fstat(descriptor)
+            own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+            return own and hashlib.sha256(stream.read()).hexdigest().encode() == digest.read_bytes()
+    except OSError:
+        return False
 
 
 def _cache() -> Path:
     """The folder of compiled loops, which is the user's own and nobody else's; raises OSError."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capsexp"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    status = folder.stat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise PermissionError(f"{folder}: others can write to it")
+    folder.mkdir(parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder}: is another user's")
+    folder.chmod(0o700)
     return folder
 
 

@@ -1,13 +1,15 @@
 """A fast path is used only where it gives the reference's numbers: on this device, for a layer's own shapes.
 
 Before the first batch of each shape, a copy of the layer routes random children, once by the fast path and once as the
-layer is written, with two iterations, which use every kernel. Parents and gradients of the first and the last image
-must agree. A fast path that fails, with an exception or with other numbers, isn't used for that shape: a line of the
-log `capsexp` says why.
+layer is written, with its own number of iterations, or three, which have a first, a middle and a last one: with more,
+EM routing amplifies rounding beyond any tolerance. Parents and gradients of images on both sides of a vector's end, and
+of the last one, must agree. A fast path that fails, with an exception or with other numbers, isn't used for that shape:
+a line of the log `capsexp` says why.
 """
 
 import copy
 import logging
+import math
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -18,7 +20,7 @@ from capsexp.errors import RunError, first_line
 from capsexp.nn.capsules import CapsuleLayer
 from capsexp.nn.routing import Capsules
 from capsexp.routing import fast
-from capsexp.routing.fast.loops import WORTHWHILE
+from capsexp.routing.fast.loops import LANES, WORTHWHILE
 from capsexp.routing.fast.votes import LazyVotes, factor
 
 log = logging.getLogger("capsexp")
@@ -26,7 +28,7 @@ log = logging.getLogger("capsexp")
 #: Max relative difference of parents and gradients, by the type of the products' factors.
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 2e-2}
 
-ITERATIONS = 2
+ITERATIONS = 3
 
 _found: dict[Hashable, str | None] = {}  # why there is no fast path, by shape
 _proving = False
@@ -40,11 +42,15 @@ def holds(layer: CapsuleLayer, votes: LazyVotes) -> bool:
     if not len(votes.poses):
         return False
     poses, activations, weight, *window = votes[:5]
-    # All on a GPU, whose kernels are launched by their number; on a CPU as many as the loops need.
-    images = len(poses) if poses.is_cuda else min(len(poses), max(2, -(-WORTHWHILE // votes.elements)))
+    # All on a GPU, whose kernels are launched by their number; on a CPU as many as the loops need, and for each thread
+    # the places of a whole vector and of a part of one.
+    vectors = torch.get_num_threads() * LANES // math.prod(votes.places)
+    needed = max(2, vectors + 1, -(-WORTHWHILE // votes.elements))
+    images = len(poses) if poses.is_cuda else min(len(poses), needed)
     factors = factor(weight[:0]).dtype
     shapes = images, poses.shape[1:], activations is None, weight.shape, *window
-    key = type(layer), type(layer.routing), device, poses.dtype, factors, *shapes
+    iterations = min(ITERATIONS, layer.routing.iterations)
+    key = type(layer), type(layer.routing), iterations, device, poses.dtype, factors, *shapes
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return _found.get(key) is None  # as in the eager steps of this shape, which came before
     if key not in _found:
@@ -79,7 +85,8 @@ def _failure(layer: CapsuleLayer, votes: LazyVotes, images: int, factors: torch.
             quick.routing.iterations = min(ITERATIONS, layer.routing.iterations)
             slow = copy.deepcopy(quick)
             fast.disable(slow)
-            children, places = _children(votes, images), [*{0, images - 1}]
+            children = _children(votes, images)
+            places = sorted({0, *(place for place in (LANES - 1, LANES) if place < images), images - 1})
             poses, activations = (None if part is None else part[places].detach().requires_grad_() for part in children)
             assert poses is not None
             reference = _parents_and_gradients(slow, Capsules(poses, activations), range(len(places)))

@@ -193,31 +193,59 @@ def test_the_compiler_may_have_arguments(compiling: Path, monkeypatch: pytest.Mo
 def test_loops_are_compiled_once_for_all_processes(compiling: Path) -> None:
     children, weight, _, window = made("vector")
     assert Loops.of(children, weight, *window)
-    (kept,) = compiling.iterdir()
+    kept = {path: path.stat().st_mtime_ns for path in compiling.iterdir()}
+    assert {path.suffix for path in kept} == {".so", ".sha256"}
     loops._library.cache_clear()
-    changed = kept.stat().st_mtime_ns
     assert Loops.of(children, weight, *window)
-    assert [path.stat().st_mtime_ns for path in compiling.iterdir()] == [changed]  # nothing more was compiled
-    loops._library.cache_clear()
-    kept.unlink()  # it is mapped
-    kept.write_bytes(b"a damaged file")
-    assert Loops.of(children, weight, *window)
+    assert {path: path.stat().st_mtime_ns for path in compiling.iterdir()} == kept  # nothing more was compiled
+
+
+@pytest.mark.parametrize("fault", ["one bit", "empty", "no digest", "a link", "a FIFO", "writable by others"])
+def test_a_library_that_may_not_be_the_compilers_is_compiled_anew_over_it(fault: str, compiling: Path) -> None:
+    compiling.parent.chmod(0o755)
+    old = os.umask(0)
+    try:
+        children, weight, _, window = made("vector")
+        assert Loops.of(children, weight, *window)
+        assert compiling.stat().st_mode & 0o777 == 0o700
+        (library,) = compiling.glob("*.so")
+        content = library.read_bytes()
+        if fault == "no digest":
+            library.with_suffix(".sha256").unlink()
+        elif fault == "writable by others":
+            library.chmod(0o666)
+        else:
+            library.rename(compiling.parent / "mapped")
+        if fault == "one bit":
+            library.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        elif fault == "empty":
+            library.touch()
+        elif fault == "a link":
+            library.symlink_to(compiling.parent / "mapped")
+        elif fault == "a FIFO":
+            os.mkfifo(library)
+        before = library.lstat()
+        loops._library.cache_clear()
+        assert Loops.of(children, weight, *window)
+    finally:
+        os.umask(old)
+    assert library.lstat().st_ino != before.st_ino
+    assert (library.read_bytes(), library.lstat().st_mode & 0o777) == (content, 0o600)
 
 
 def test_two_processes_compile_at_the_same_time(compiling: Path) -> None:
     code = "import torch; from capsexp.routing.fast import loops; assert loops._library(torch.float32, 3, 4, 5, 6)"
     several = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for _ in range(2)]
     assert [process.wait(60) for process in several] == [0, 0]
-    assert [path.suffix for path in compiling.iterdir()] == [".so"]
+    assert sorted(path.suffix for path in compiling.iterdir()) == [".sha256", ".so"]
 
 
-@pytest.mark.parametrize("problem", ["read-only", "writable by others", "no temporary folder either"])
+@pytest.mark.parametrize("problem", ["read-only", "another user's", "no temporary folder either"])
 def test_without_a_folder_of_ones_own_they_are_compiled_for_this_process(
     problem: str, compiling: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    if problem == "writable by others":
-        compiling.mkdir()
-        compiling.chmod(0o777)
+    if problem == "another user's":
+        monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
     else:
         compiling.write_text("a file in its place")
     if problem.startswith("no"):

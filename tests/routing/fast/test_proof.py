@@ -10,7 +10,7 @@ from support import raising
 from torch import Tensor
 
 from capsexp.errors import RunError
-from capsexp.nn.capsules import ConvCapsules
+from capsexp.nn.capsules import ConvCapsules, LinearCapsules
 from capsexp.nn.routing import Capsules, Routing
 from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
 from capsexp.routing.fast import dynamic, em, inverted, loops, proof
@@ -91,11 +91,12 @@ def test_a_capture_takes_the_path_of_the_eager_steps_before(monkeypatch: pytest.
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_a_right_path_is_used_and_proved_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layer, proofs = layer_of(name), []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(proof, "_failure", lambda *given: proofs.append(given))
-    routed(layer)
-    routed(layer)
+    routed(layer, images=5)  # of four places each: more than a vector
+    routed(layer, images=5)
     assert fast.paths(layer).startswith("C loops, ")
-    routed(layer, images=4)
+    routed(layer, images=6)
     assert len(proofs) == 1  # on a CPU, whatever the number of images
 
 
@@ -140,6 +141,27 @@ def test_a_fault_ends_in_the_references_numbers(
     assert proof.failures() == [line]
     assert "no fast path" in line
     assert ("out of shared memory" if fault == "raises" else "numbers differ from the reference's by") in line
+
+
+@pytest.mark.parametrize("fault", ["image behind a vector", "third iteration"])
+def test_a_fault_that_begins_late_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[bool] = []
+
+    def planted(of: loops.LanesLoops, queries: Tensor | None) -> Tensor:
+        total = loops.dynamic_forward(of, queries)
+        calls.append(queries is None)
+        if fault == "third iteration":
+            total *= 1 if True in calls[-2:] else 1.001
+        else:
+            total[16:17] *= 1.001
+        return total
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(dynamic, "dynamic_forward", planted)
+    layer = LinearCapsules(9, 5, 4, 4, DynamicRouting(5, 4, iterations=5))
+    fast.enable(layer)
+    layer(Capsules(torch.randn(40, 9, 4)))
+    assert len(proof.failures()) == 1
 
 
 def test_a_fault_of_one_shape_is_found_at_that_shape(

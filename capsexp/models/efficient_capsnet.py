@@ -1,0 +1,101 @@
+"""Efficient-CapsNet (mazzia, "Efficient-CapsNet").
+
+| layer                                    | on MNIST               | gives         |
+|------------------------------------------|------------------------|---------------|
+| convolution, ReLU, batch norm            | 32 kernels of 5×5      | 32 × 24 × 24  |
+| CBAM (a flag)                            |                        | the same      |
+| convolution, ReLU, batch norm            | 64 kernels of 3×3      | 64 × 22 × 22  |
+| convolution, ReLU, batch norm            | 64 kernels of 3×3      | 64 × 20 × 20  |
+| convolution, ReLU, batch norm            | 128 of 3×3, stride 2   | 128 × 9 × 9   |
+| Conv-Attention (a flag)                  |                        | the same      |
+| depthwise convolution, squash            | 9×9, all that is left  | 16 × 8        |
+| Caps-Attention on the votes (a flag)     |                        | 16 × J × 16   |
+| class capsules, self-attention routing   |                        | J × 16        |
+
+161,824 parameters on MNIST. From the authors' release, not the text: ReLU before batch norm, Glorot's initialisation of
+the depthwise convolution, and He's of the transformation matrices with J · I · C in place of the number of inputs. Its
+batch norms have Keras' momentum, 0.01 in torch's terms; here torch's 0.1, which small data sets need.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from capsexp import Count, Fraction
+from capsexp.models.parts import cbam, convolved, scaled, square
+from capsexp.nn.attention import Attention, CapsAttention, ConvAttention
+from capsexp.nn.capsules import LinearCapsules
+from capsexp.nn.precision import at_least_float32, full_precision
+from capsexp.nn.routing import Capsules, RoutingFactory, make_routing
+from capsexp.nn.scores import Prediction, Scores
+from capsexp.nn.squash import exponential_squash
+from capsexp.routing.self_attention import SelfAttentionRouting
+
+
+class EfficientCapsNet(nn.Module):
+    """For square images of 12×12 pixels and more; the depthwise kernel is as large as the feature map.
+
+    Args:
+        routing: makes the routing procedure. EM routing uses the primary capsules' lengths as activations, inverted
+            routing their squashed poses; `capsexp.nn.routing.Routing` defines the scores of each procedure.
+        attention: `cbam` after the first batch norm, `conv` on the last feature map, `caps` on the votes.
+        width: fraction of the channels and of the primary capsules.
+        capsule_types, primary_pose: number and size of the primary capsules.
+        class_pose: D.
+    """
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        classes: int,
+        routing: RoutingFactory = SelfAttentionRouting,
+        attention: Attention = Attention(),
+        *,
+        width: Fraction = 1.0,
+        capsule_types: Count = 16,
+        primary_pose: Count = 8,
+        class_pose: Count = 16,
+    ) -> None:
+        super().__init__()
+        inputs, size = square(image_shape)
+        first, second = scaled(32, width), scaled(64, width)
+        children = scaled(capsule_types, width)
+        features = children * primary_pose
+        side = convolved(convolved(convolved(convolved(size, 5), 3), 3), 3, stride=2)
+        self.trunk = nn.Sequential(
+            *_normed(inputs, first, 5),
+            cbam(first, attention),
+            *_normed(first, second, 3),
+            *_normed(second, second, 3),
+            *_normed(second, features, 3, stride=2),
+            ConvAttention(features) if attention.conv else nn.Identity(),
+        )
+        self.depthwise = nn.Conv2d(features, features, side, groups=features)
+        nn.init.xavier_uniform_(self.depthwise.weight)
+        nn.init.zeros_(self.depthwise.bias)  # type: ignore[arg-type]
+        sizes = children, classes, primary_pose, class_pose
+        self.classes = LinearCapsules(
+            *sizes,
+            make_routing(routing, *sizes),
+            attention=CapsAttention(class_pose) if attention.caps else None,
+            scale=math.sqrt(2 / (classes * children * primary_pose)),
+        )
+        self.primary = children, primary_pose
+        self.scores = Scores(self.classes.routing, class_pose)
+
+    def forward(self, images: Tensor) -> Prediction:
+        """[B, channels, H, W] -> scores [B, J], with self-attention routing lengths, and poses [B, J, D]."""
+        components = at_least_float32(self.depthwise(self.trunk(images)).flatten(1))
+        with full_precision(components):
+            children = exponential_squash(components.view(-1, *self.primary))
+            lengths = torch.linalg.vector_norm(children, dim=-1)
+        classes = self.classes(Capsules(children, lengths))
+        return Prediction(self.scores(classes), classes.poses)
+
+
+def _normed(inputs: int, channels: int, kernel: int, stride: int = 1) -> list[nn.Module]:
+    convolution = nn.Conv2d(inputs, channels, kernel, stride)
+    nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
+    nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
+    return [convolution, nn.ReLU(), nn.BatchNorm2d(channels)]

@@ -1,0 +1,115 @@
+"""The last screen of `capsexp reproduce`: what the runs gave, what they show and don't, and what to type next."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from capsexp.errors import plural
+from capsexp.results.claims import MeasuredClaim
+from capsexp.results.measures import MEASURES
+from capsexp.results.study import MeasuredBlock, StudyResults
+from capsexp.tables import pages, texts
+from capsexp.tables.table import Table
+from capsexp.tables.terminal import print_lines, print_table
+
+_CLAIMS = 6  # on the screen
+
+Commands = Sequence[tuple[str, str]]  # what to type, and what for
+
+
+def print_screen(results: StudyResults, setting: str, runs: str, written: Path | None, commands: Commands) -> None:
+    """Prints a study's rows as the source has them, what the claims come to, and commands.
+
+    Args:
+        setting: of the runs: the name of a block.
+        runs: how many have finished, and in which time.
+        written: the file with the whole page.
+    """
+    study = results.study
+    block = next((one for one in results.blocks if one.block.name == setting), results.blocks[0])
+    trained = texts.one_line(block.block.setting.title)
+    only = f", only {results.selection.only}" if results.selection.only else ""
+    print_lines([(f"{study.title}{only}", "bold"), (f"{pages.cited(study)}. {runs}; trained: {trained}.", "")])
+    for table in tables(results, block):
+        print_table(table)
+    tested = [one for one in results.claims if one.effect and one.runs]
+    tested.sort(key=lambda one: (not one.claim.counted, not pages.is_decided(one)))
+    lines = [(_shown(one) if results.typed else _claimed(one), "") for one in tested[:_CLAIMS]]
+    if results.typed:
+        lines = [("These runs show:", "bold"), *lines] if lines else []
+        lines.append((f"They don't test the source, which trains {texts.one_line(study.paper.title)}.", "bold"))
+    elif open_claims := len(results.claims) - min(len(tested), _CLAIMS):
+        lines.append((f"{plural(open_claims, 'more claim')} on the page.", ""))
+    if written:
+        lines.append((f"All numbers: {written}", ""))
+    print_lines([*lines, ("", ""), ("Next", "bold")])
+    wide = max((len(command) for command, _ in commands), default=0)
+    print_lines([(f"  {command.ljust(wide)}  {what}", "") for command, what in commands])
+
+
+def print_studies(measured: Sequence[StudyResults], runs: str, output: Path) -> None:
+    """Prints an answer a study, and where their pages are."""
+    print_lines([(f"{runs}.", ""), ("", "")])
+    print_table(Table("", ["study", "answer"], "ll", [[one.study.name, pages.answer(one)[0]] for one in measured]))
+    print_lines([(f"Their pages: {output}", "")])
+
+
+def tables(results: StudyResults, block: MeasuredBlock) -> list[Table]:
+    """The rows in one setting, a table a measure; the labels of the column `across` stand along the top.
+
+    Without such a column it is the page's table.
+    """
+    study, typed = results.study, results.typed
+    if study.across is None:
+        return [pages.block_table(results, block)]
+    at = study.columns.index(study.across)
+    heads = list(dict.fromkeys(line.row.labels[at] for line in block.lines))
+    made = []
+    for measure in [name for name in pages.MAIN if name in study.measures]:
+        means: dict[str, dict[str, float]] = {}
+        rows: dict[str, dict[str, str]] = {}
+        series = {line.row.name: _series(line.row.name, line.row.labels[at]) for line in block.lines}
+        for line in block.lines:
+            label, name = line.row.labels[at], series[line.row.name]
+            if not typed and (number := line.row.printed.get(measure)):
+                rows.setdefault(f"{name}, printed", {})[label] = texts.printed(number, measure)
+            if (cell := line.cell(measure)) and cell.mean is not None:
+                means.setdefault(name, {})[label] = cell.mean
+                rows.setdefault(name, {})[label] = texts.average(cell)
+        rows |= _differences(results, measure, series, means)
+        seeds = {cell.n for line in block.lines if (cell := line.cell(measure)) and cell.n}
+        title = f"{MEASURES[measure].title}, mean of {plural(max(seeds), 'seed')}" if seeds else MEASURES[measure].title
+        lines = [[name, *(of_row.get(head, "") for head in heads)] for name, of_row in rows.items()]
+        made.append(Table(title, [study.across, *heads], "l" + "r" * len(heads), lines))
+    return [table for table in made if table.rows]
+
+
+def _differences(
+    results: StudyResults, measure: str, series: dict[str, str], means: dict[str, dict[str, float]]
+) -> dict[str, dict[str, str]]:
+    """Lines B − A for the pairs of the claims on a measure in percent."""
+    rows: dict[str, dict[str, str]] = {}
+    claims = [one.claim for one in results.claims if one.claim.counted and one.claim.measure == measure]
+    pairs = [pair for claim in claims for pair in claim.pairs]
+    for a, b in {(series.get(a, ""), series.get(b, "")): None for a, b in pairs}:
+        both = means.get(a, {}).keys() & means.get(b, {}).keys()
+        if both and a != b and MEASURES[measure].scale == "percent":
+            digits = MEASURES[measure].digits
+            rows[f"{b} − {a}"] = {head: texts.decimal(means[b][head] - means[a][head], digits, True) for head in both}
+    return rows
+
+
+def _series(row: str, label: str) -> str:
+    """A row's name without the label of its column: CapsNet_CBAM of CapsNet3_CBAM."""
+    *_, last = [None, *re.finditer(rf"(?<!\d){re.escape(label)}(?!\d)", row)]
+    return (" ".join((row[: last.start()] + row[last.end() :]).split()) if last else "") or row
+
+
+def _shown(one: MeasuredClaim) -> str:
+    return f"  {texts.one_line(one.claim.text)}? {texts.effect(one.claim, one.effect)}"
+
+
+def _claimed(one: MeasuredClaim) -> str:
+    said = texts.claim_texts(one)
+    printed = f", claimed {said.printed}" if said.printed else ""
+    return f"{said.verdict}: {said.claim}: {said.measured}{printed}"

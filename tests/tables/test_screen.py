@@ -1,0 +1,96 @@
+"""The last screen of `capsexp reproduce`: at most 30 lines, each number of its runs, no verdict on another training."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from made import CBAM, PLAIN, SHORT, claim, results, row, runs, study
+
+from capsexp.results.study import StudyResults
+from capsexp.study.selection import LAPTOP, PAPER, TYPED
+from capsexp.study.studies import Row
+from capsexp.tables.screen import print_screen, print_studies, tables
+
+NEXT = [("capsexp inspect sample 7", "what a trained network does")]
+ITERATED = study(
+    *(
+        Row([f"Net{kind}{number}", number], f"{words} routing.iterations={number}", {"accuracy": "99.80"})
+        for kind, words in (("", PLAIN), ("_CBAM", CBAM))
+        for number in ("1", "2")
+    ),
+    columns=["network", "iterations"],
+    across="iterations",
+    measures=["accuracy"],
+    claims=[claim(pairs=[["Net1", "Net_CBAM1"], ["Net2", "Net_CBAM2"]])],
+)
+RUNS = [
+    run
+    for number, maxima in (("1", [90.0, 91.0]), ("2", [92.0, 93.0]))
+    for words, more in ((PLAIN, 0.0), (CBAM, 2.0))
+    for run in runs(f"{words} routing.iterations={number} {SHORT}", [one + more for one in maxima])
+]
+
+Screen = Callable[..., list[str]]
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Screen:
+    """The lines on a terminal of some width, without colours."""
+
+    def printed(made: StudyResults, setting: str, width: int, written: Path | None = None) -> list[str]:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("COLUMNS", str(width))
+        print_screen(made, setting, "8 of 8 runs finished in 9 s", written, NEXT)
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+        assert max(map(len, lines)) <= width
+        return lines
+
+    return printed
+
+
+def test_the_column_stands_along_the_top_with_the_differences_that_are_claimed() -> None:
+    made = results(ITERATED, RUNS)
+    (table,) = tables(made, made.blocks[1])
+    assert table.columns == ["iterations", "1", "2"]
+    assert table.title == "best test accuracy, %, mean of 2 seeds"
+    assert table.rows == [
+        ["Net, printed", "99.80", "99.80"],
+        ["Net", "90.50", "92.50"],
+        ["Net_CBAM, printed", "99.80", "99.80"],
+        ["Net_CBAM", "92.50", "94.50"],
+        ["Net_CBAM − Net", "+2.00", "+2.00"],
+    ]
+
+
+def test_a_study_of_many_rows_ends_on_one_screen_with_its_verdicts(screen: Screen) -> None:
+    lines = screen(results(ITERATED, RUNS), LAPTOP, 80, Path("here.md"))
+    assert len(lines) <= 30
+    text = "\n".join(lines)
+    assert "B is better: +2.00 points" in text
+    assert "All numbers: here.md" in text
+    assert lines[-1].split("  ")[1:] == [*NEXT[0]]
+
+
+def test_another_training_shows_and_does_not_test(screen: Screen) -> None:
+    made = results(ITERATED, RUNS, SHORT.replace("epochs", "name=any budget.epochs").split()[1:])
+    lines = screen(made, TYPED, 100)
+    text = " ".join(lines)
+    assert "They don't test the source, which trains 250 epochs of all images." in text
+    assert not re.search("supported|contradicted|open|99.80|All numbers", text)
+
+
+def test_without_such_a_column_it_is_the_page_s_table() -> None:
+    made = results(study(row("A", PLAIN, accuracy="99.80")), runs(PLAIN, [90.0]))
+    (table,) = tables(made, made.blocks[0])
+    assert table.rows == [["A", "99.80", "90.00", "90.00"]]
+
+
+def test_several_studies_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    made = results(ITERATED, RUNS)
+    print_studies([made, made], "16 of 16 runs finished", Path("there"))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "16 of 16 runs finished."
+    assert lines[-1] == "Their pages: there"
+    assert sum("made_table1" in line for line in lines) == 2
+    assert made.blocks[0].block.name == PAPER
