@@ -29,6 +29,7 @@ class Evaluation:
     Args:
         images: how many.
         note: what the data files are, where they aren't the published ones.
+        contents: lines on the classes of the set.
         accuracy: in percent.
         loss: the mean over the images.
         confusion: [J, J], images by true class (rows) and prediction (columns); None for sets of classes.
@@ -37,6 +38,7 @@ class Evaluation:
 
     images: int
     note: str | None
+    contents: list[str]
     accuracy: float
     loss: float
     confusion: pd.DataFrame | None
@@ -52,8 +54,6 @@ def evaluate(restored: Restored, log: Log = print) -> Evaluation:
     images = source.load(restored.config.data, log)
     images = _without_trained(restored, images, log)
     split = test_split(images, restored.config)
-    for line in source.contents(restored.config.data, images):
-        log(line)
     loss, accuracy, scores, labels = evaluate_split(restored, split)
     names = source.class_names(restored.config.data)
     true = multi_hot(labels, len(names)).bool()
@@ -62,6 +62,7 @@ def evaluate(restored: Restored, log: Log = print) -> Evaluation:
     return Evaluation(
         images=len(labels),
         note=images.note,
+        contents=source.contents(restored.config.data, images),
         accuracy=accuracy,
         loss=loss,
         confusion=confusion_matrix(true, predicted, names) if threshold is None else None,

@@ -506,7 +506,7 @@ def test_of_other_images_all_are_evaluated_but_those_that_were_trained_on(photos
     grown = photos.rename(tmp_path / "grown")
     numbered(grown / "ant", 50, 5)
     assert evaluated(grown).images == 2 + 5
-    assert lines[-2].endswith(
+    assert lines[-1].endswith(
         "isn't the set of the run; 18 of its 25 images, on which the run was trained, are left out"
     )
     numbered(tmp_path / "only" / "test" / "bee", 200, 6)

@@ -46,7 +46,9 @@ def hundred() -> Evaluation:
     true = torch.eye(100).bool()[:99]
     predicted = torch.cat([true[:9], true[9:].roll(1, dims=0)])
     names = [f"class{number}" for number in range(100)]
-    return Evaluation(99, None, 9.0, 1.0, confusion_matrix(true, predicted, names), by_class(true, predicted, names))
+    return Evaluation(
+        99, None, [], 9.0, 1.0, confusion_matrix(true, predicted, names), by_class(true, predicted, names)
+    )
 
 
 def test_of_a_hundred_classes_the_ten_worst_are_printed(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +67,7 @@ def test_of_a_hundred_classes_the_ten_worst_are_printed(trained: Trained, capsys
 def test_undefined_numbers_are_null(trained: Trained) -> None:
     never = torch.eye(3).bool()[[0, 0, 1]]  # class c has no image, and is never predicted
     names = ["a", "b", "c"]
-    evaluation = Evaluation(3, None, 100.0, float("nan"), None, by_class(never, never, names))
+    evaluation = Evaluation(3, None, [], 100.0, float("nan"), None, by_class(never, never, names))
     numbers = json.loads(json.dumps(output.to_json(restore(trained.folder), evaluation), allow_nan=False))
     assert numbers["loss"] is None
     assert numbers["classes"] == [
