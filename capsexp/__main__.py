@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -95,6 +96,9 @@ def _place_of_command(words: list[str]) -> int | None:
 def _run(words: list[str]) -> int:
     """Runs what Hydra makes of the command line; the exit code."""
     handle_signals(_interrupt)
+    if "--version" in words:  # Hydra would print its own
+        print(f"capsexp {version('capsexp')}")
+        return DONE
     if sys.version_info >= (3, 14):  # argparse rejects a help text of Hydra's: hydra-ecosystem/hydra#3121
         argparse.ArgumentParser._check_help = lambda *_: None
     parser = hydra_utils.get_args_parser()

@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,6 +50,10 @@ def test_help_is_a_page_of_commands_and_choices_without_torch(tmp_path: Path) ->
         assert word in ended.stdout
     assert sum(max(1, math.ceil(len(line) / 100)) for line in ended.stdout.splitlines()) <= 30
     assert not imports(ended) & {"torch", *HEAVY}
+
+
+def test_the_version_is_that_of_this_package(program: Program) -> None:
+    assert program("capsexp", "--version") == (0, [f"capsexp {version('capsexp')}"], [])
 
 
 def test_info_and_the_composed_configuration(program: Program) -> None:

@@ -62,6 +62,8 @@ def for_hydra(word: str) -> str:
     group, _, rest = key.lstrip("+~").partition(".")
     if rest == "name" and group in ("data", "loss", "model", "routing"):
         raise InputError(f"{word}: a name belongs to its file; choose one with {group}={value}")
+    if (group, rest) in (("data", "reader.name"), ("data", "synthesis.name")):
+        raise InputError(f"{word}: a name belongs to its file; choose one with data=NAME")
     if (group, rest) == ("model", "width"):
         raise InputError(f"{word}: budget.width={value} sets it")
     _check_choice(parsed, word)

@@ -27,6 +27,7 @@ from capsexp.config.checks import (
 )
 from capsexp.errors import InputError
 
+Epochs = Annotated[int, Ge(1), Le(500_000)]  # of more, a record would be larger than is read
 Natural = Annotated[int, Ge(0)]
 PixelDeviation = Annotated[float, Ge(0.001), Le(1)]  # of values between 0 and 1
 Folder = Annotated[str, Matches(r".*\S.*", "a folder")]
@@ -110,7 +111,7 @@ class Optim:
     momentum: Annotated[float, Ge(0), Lt(1)]
     weight_decay: Annotated[float, Ge(0), Le(1)]
     batch_size: Count
-    epochs: Count
+    epochs: Epochs
     schedule: Literal["constant", "cosine", "plateau", "steps"]
     factor: Annotated[float, Gt(0), Lt(1)]
     patience: Natural
@@ -124,7 +125,7 @@ class Budget:
     """How much of the paper's training is done: all of it, if everything is null and width 1."""
 
     name: Name
-    epochs: Count | None
+    epochs: Epochs | None
     steps: Count | None
     train_images: Count | None
     test_images: Count | None

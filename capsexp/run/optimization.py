@@ -22,6 +22,7 @@ from torch.optim.lr_scheduler import (
     SequentialLR,
 )
 
+from capsexp.config.checks import check_value
 from capsexp.config.schema import Optim
 from capsexp.data.loader import Batch
 from capsexp.errors import InputError, first_line
@@ -232,18 +233,33 @@ def make_step(
 
 def make_optimizer(parameters: Iterable[nn.Parameter], optim: Optim) -> torch.optim.Optimizer:
     """The optimiser of torch.optim with its arguments; raises InputError for those that it doesn't take."""
+    kind, arguments = optimizer_arguments(optim)
+    try:
+        return kind(parameters, lr=optim.lr, **arguments)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"optim.options={optim.options}: {first_line(error)}") from None
+
+
+def optimizer_arguments(optim: Optim) -> tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]:
+    """The optimiser's class and its arguments but the learning rate.
+
+    Raises InputError for what it doesn't take, and for a value of another type or length than its own default's.
+    """
     kind = next(one for name, one in vars(torch.optim).items() if name.lower() == optim.name and isinstance(one, type))
-    takes = [name for name in [*inspect.signature(kind).parameters][2:] if name not in NOT_OPTIONS]  # nor lr
+    defaults = {name: one.default for name, one in [*inspect.signature(kind).parameters.items()][2:]}  # without lr
+    takes = [name for name in defaults if name not in NOT_OPTIONS]
     given = {"momentum": optim.momentum, "weight_decay": optim.weight_decay}
     arguments: dict[str, Any] = {name: value for name, value in given.items() if value or name in takes}
     keys = {name: f"optim.{name}" for name in given} | {name: f"optim.options.{name}" for name in optim.options}
     for name, value in (arguments := arguments | optim.options).items():
         if name not in takes:
             raise InputError(f"{keys[name]}={value}: optim.name={optim.name} takes {', '.join(takes)}")
-    try:
-        return kind(parameters, lr=optim.lr, **arguments)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"optim.options={optim.options}: {first_line(error)}") from None
+        default = defaults[name]
+        listed = isinstance(default, tuple)
+        check_value(value, bool if isinstance(default, bool) else list[float] if listed else float, keys[name])
+        if listed and len(value) != len(default):
+            raise InputError(f"{keys[name]}={value}: must be {len(default)} numbers, such as {[*default]}")
+    return kind, arguments
 
 
 def make_schedule(optimizer: torch.optim.Optimizer, optim: Optim, epochs: int) -> LRScheduler | None:

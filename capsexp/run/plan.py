@@ -14,6 +14,7 @@ from capsexp.errors import InputError
 from capsexp.routing.em import EMRouting
 from capsexp.routing.fast.bfloat16 import is_faster_in_bfloat16
 from capsexp.run import records
+from capsexp.run.optimization import optimizer_arguments
 
 #: In a run's folder. BEFORE: the one before LAST, while it trains; OUTPUT: of a run of the launcher.
 LAST, BEFORE, BEST, OUTPUT = "last.ckpt", "before.ckpt", "best.ckpt", "output.txt"
@@ -69,8 +70,10 @@ class Plan:
 def plan(config: Config, command: str | None = None) -> Plan:
     """The run of a configuration on this machine, with the published data files where they will be downloaded.
 
-    Raises InputError for a missing device, and for files that are missing and can't be downloaded.
+    Raises InputError for wrong arguments of the optimiser, for a missing device, and for files that are missing
+    and can't be downloaded.
     """
+    optimizer_arguments(config.optim)
     device, precision = find_device(config)
     repeating = None if command is None else with_precision(command, precision)
     files = source.identify(config.data, download=False)
