@@ -132,6 +132,13 @@ def test_a_killed_sweep_ends_in_one_line_and_the_same_command_continues(
     assert len(list((tmp_path / "results" / "runs").iterdir())) == 2
 
 
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&- <&-"])
+def test_closed_streams_are_silence(closed: str) -> None:
+    line = f"{sys.executable} -m capsexp tables --help {closed}"
+    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
 def test_a_closed_pipe_ends_a_run_in_one_line(tmp_path: Path) -> None:
     words = " ".join((*TINY, *folders(tmp_path)))
     line = f"{sys.executable} -m capsexp {words} budget=smoke | head -1; exit ${{PIPESTATUS[0]}}"

@@ -236,12 +236,12 @@ def make_optimizer(parameters: Iterable[nn.Parameter], optim: Optim) -> torch.op
     """The optimiser of torch.optim with its arguments; raises InputError for those that it doesn't take."""
     kind, arguments = optimizer_arguments(optim)
     try:
-        return kind(parameters, **{"lr": optim.lr, **arguments})
+        return kind(parameters, lr=optim.lr, **arguments)
     except (TypeError, ValueError) as error:
         raise InputError(f"optim.options={optim.options}: {first_line(error)}") from None
 
 
-def optimizer_arguments(optim: Optim) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
+def optimizer_arguments(optim: Optim) -> tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]:
     """The optimiser's class and its arguments but the learning rate.
 
     Raises InputError for what it doesn't take, and for a value of another type or length than its own default's.
