@@ -99,6 +99,7 @@ class DACapsNet(nn.Module):
             class_pose,
             procedure,
             attention=AxisAttention(caps_axis, positions**2, classes, class_pose) if attention.caps else None,
+            shared=True,
             scale=math.sqrt(2 / (child + classes * class_pose)),  # Glorot's, of one matrix of J · D × C
         )
         self.scores = Scores(procedure, class_pose)

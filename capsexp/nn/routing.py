@@ -35,14 +35,19 @@ class Routing(nn.Module):
     """
 
     presence: Presence
-    iterations: int = 1
+    iterations: int
     squash_constant: float = 1.0  # k, for a procedure that squashes; a network that has one sets it
     uses_activations: bool = False  # reads the children's activations and gives the parents'
+    uses_poses: bool = False  # reads the children's poses: `forward` has them as a third argument, [..., I, C]
     trains_matrices: bool = True  # else the transformation matrices keep their initial values
     concurrent: bool = False  # all layers of a `Hierarchy` do their t-th iteration at the same time
 
-    def __init__(self) -> None:
+    def __init__(self, iterations: int = 1) -> None:
+        """Raises ValueError for less than one iteration."""
         super().__init__()
+        if iterations < 1:
+            raise ValueError(f"iterations={iterations}: must be at least 1")
+        self.iterations = iterations
         #: Over the parents: logits -> the routing coefficients of each iteration, [..., I, J]. Forward hooks on this
         #: module observe them, but for the fast paths, which don't call it.
         self.softmax = nn.Softmax(dim=-1)

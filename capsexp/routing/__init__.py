@@ -4,5 +4,14 @@ from capsexp.routing.dynamic import DynamicRouting
 from capsexp.routing.em import EMRouting
 from capsexp.routing.inverted import InvertedRouting
 from capsexp.routing.self_attention import SelfAttentionRouting
+from capsexp.routing.self_routing import SelfRouting
+from capsexp.routing.variational_bayes import VariationalBayesRouting
 
-__all__ = ["DynamicRouting", "EMRouting", "InvertedRouting", "SelfAttentionRouting"]
+__all__ = [
+    "DynamicRouting",
+    "EMRouting",
+    "InvertedRouting",
+    "SelfAttentionRouting",
+    "SelfRouting",
+    "VariationalBayesRouting",
+]

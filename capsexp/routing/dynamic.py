@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from capsexp import Iterations
+from capsexp.errors import check_choice
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules, Routing
 from capsexp.nn.squash import squash
@@ -21,6 +22,8 @@ from capsexp.nn.squash import squash
 
 class DynamicRouting(Routing):
     """Votes [..., I, J, D] -> parent poses [..., J, D]; everything in float32 (float64 stays float64).
+
+    Raises ValueError for other options than these.
 
     Args:
         parents, pose: J and D; unused, since the procedure has no parameters.
@@ -44,8 +47,9 @@ class DynamicRouting(Routing):
         logits: Literal["accumulate", "replace"] = "accumulate",
         gradient: Literal["all", "last", "none"] = "all",
     ) -> None:
-        super().__init__()
-        self.iterations = iterations
+        super().__init__(iterations)
+        check_choice("logits", logits, "accumulate", "replace")
+        check_choice("gradient", gradient, "all", "last", "none")
         self.accumulate = logits == "accumulate"
         self.detach = gradient != "all"
         self.trains_matrices = gradient != "none"

@@ -50,7 +50,7 @@ def test_matrix_poses_must_be_square_and_keep_their_size(child: int, parent: int
 
 def test_shared_matrices_are_the_same_at_every_position():
     poses = torch.randn(2, 3, 3, 4, 5, dtype=torch.float64)
-    layer = LinearCapsules(4, 2, 5, 6, routing(DynamicRouting, 2, 6)).double()
+    layer = LinearCapsules(4, 2, 5, 6, routing(DynamicRouting, 2, 6), shared=True).double()
     votes = layer.votes(Capsules(poses)).poses
     assert votes.shape == (2, 3 * 3 * 4, 2, 6)
     torch.testing.assert_close(votes.view(2, 3, 3, 4, 2, 6)[1, 2, 0], layer.matrices(poses[1, 2, 0]))
