@@ -129,6 +129,10 @@ class ConvCapsules(CapsuleLayer):
         super().__init__(matrices, routing, attention)
         self.kernel, self.stride = kernel, stride
 
+    def extra_repr(self) -> str:
+        """Kernel and stride."""
+        return f"kernel={self.kernel}, stride={self.stride}"
+
     def numbered(self, children: Capsules) -> Capsules:
         """Poses [B, H, W, I, C] -> [B, H', W', K · I, C]; activations likewise."""
         poses, activations = (

@@ -47,6 +47,11 @@ class TransformationMatrices(nn.Module):
         """[..., I, C] -> [..., I, J, D]."""
         return self.product(poses, self.weight)
 
+    def extra_repr(self) -> str:
+        """I, J, D and C; of matrix poses the sides in place of D and C."""
+        children, parents, rows, columns = self.weight.shape
+        return f"children={children}, parents={parents}, {rows}×{columns}"
+
     def product(self, poses: Tensor, weight: Tensor) -> Tensor:
         """`forward` with these matrices in place of its own, [I, J, D, C]; matrix poses: [I, J, √D, √D]."""
         if not self.matrix:

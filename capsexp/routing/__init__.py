@@ -1,6 +1,6 @@
 """How votes become parent capsules: one module a procedure, each a page that reads like the paper's."""
 
-from capsexp.routing.dynamic import DynamicRouting
+from capsexp.routing.dynamic import DynamicRouting, dynamic_routing
 from capsexp.routing.em import EMRouting
 from capsexp.routing.inverted import InvertedRouting
 from capsexp.routing.self_attention import SelfAttentionRouting
@@ -14,4 +14,5 @@ __all__ = [
     "SelfAttentionRouting",
     "SelfRouting",
     "VariationalBayesRouting",
+    "dynamic_routing",
 ]

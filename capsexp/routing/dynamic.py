@@ -27,6 +27,7 @@ class DynamicRouting(Routing):
 
     Args:
         parents, pose: J and D; unused, since the procedure has no parameters.
+        squash_constant: k of the squash function; networks that have one give theirs.
         iterations: r, at least 1.
         logits: `accumulate` adds each agreement to b, as the procedure says; `replace` sets b to it, as the
             Keras example does that huang builds on.
@@ -42,12 +43,14 @@ class DynamicRouting(Routing):
         self,
         parents: int,
         pose: int,
+        squash_constant: float = 1.0,
         *,
         iterations: Iterations = 3,
         logits: Literal["accumulate", "replace"] = "accumulate",
         gradient: Literal["all", "last", "none"] = "all",
     ) -> None:
         super().__init__(iterations)
+        self.squash_constant = squash_constant
         check_choice("logits", logits, "accumulate", "replace")
         check_choice("gradient", gradient, "all", "last", "none")
         self.accumulate = logits == "accumulate"
@@ -74,3 +77,10 @@ class DynamicRouting(Routing):
 
     def _parents(self, coefficients: Tensor, votes: Tensor) -> Tensor:
         return squash(torch.einsum("...ij,...ijd->...jd", coefficients, votes), self.squash_constant)
+
+
+def dynamic_routing(votes: Tensor, iterations: int = 3, squash_constant: float = 1.0) -> Tensor:
+    """The parents' poses [..., J, D] of votes [..., I, J, D], for layers of one's own; see `DynamicRouting`."""
+    parents, pose = votes.shape[-2:]
+    routed: Capsules = DynamicRouting(parents, pose, squash_constant, iterations=iterations)(votes)
+    return routed.poses

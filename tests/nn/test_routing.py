@@ -47,6 +47,10 @@ class SquashingRouting(MeanRouting):
 
     presence = "length"
 
+    def __init__(self, parents: int, pose: int, squash_constant: float, *, iterations: int = 1) -> None:
+        super().__init__(parents, pose, iterations=iterations)
+        self.squash_constant = squash_constant
+
     def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
         return Capsules(squash(super().forward(votes).poses, self.squash_constant))
 
