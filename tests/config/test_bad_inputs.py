@@ -168,7 +168,7 @@ BAD_COMBINATIONS = [
     ("model=resnet18 routing.iterations=2", "routing.iterations: no such key"),
     (
         "model=capsnet routing=none",
-        "routing=none: model=capsnet has capsules; choose dynamic, em, inverted or self_attention",
+        "routing=none: model=capsnet has capsules; choose another of conf/routing",
     ),
     ("model=resnet18 attention.conv=true", "model=resnet18 on mnist (28×28): attention.conv=true: "),
     (

@@ -20,12 +20,12 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from capsexp.config.schema import Config
 from capsexp.data import source
+from capsexp.routing.observe import observe
 from capsexp.run import checkpoints, tensorboard
 from capsexp.run.build import build
 from capsexp.run.checkpoints import EpochCheckpoint
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
-from capsexp.run.observe import observe
 from capsexp.run.plan import LAST, Plan, plan
 from capsexp.run.tensorboard import MARGIN, event_folders, folder_of, has_pictures
 
