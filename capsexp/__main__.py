@@ -103,6 +103,7 @@ def _run(words: list[str]) -> int:
         return DONE
     if sys.version_info >= (3, 14):  # argparse rejects a help text of Hydra's: hydra-ecosystem/hydra#3121
         argparse.ArgumentParser._check_help = lambda *_: None
+    words = words or ["--help"]  # not 250 epochs of MNIST
     parser = hydra_utils.get_args_parser()
     parser.error = wrong_option  # type: ignore[method-assign]
     options = parser.parse_intermixed_args(words)

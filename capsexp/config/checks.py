@@ -88,9 +88,10 @@ _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """`; did you mean NAME?` with the most similar name in small letters, or nothing."""
+    """`; did you mean NAME?` with the most similar name in small letters, else one that begins so, or nothing."""
     written = {one.lower(): one for one in names}
     similar = difflib.get_close_matches(name.lower(), list(written), n=1, cutoff=0.6)
+    similar += [one for one in written if name and one.startswith(f"{name.lower()}_")]
     return f"; did you mean {written[similar[0]]}?" if similar else ""
 
 
