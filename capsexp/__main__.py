@@ -164,7 +164,10 @@ def _summarised(returned: Any) -> int:
         from capsexp.tables import sweep  # pandas takes a second to import
         from capsexp.tables.terminal import print_table
 
-        print_table(sweep.table([(job.overrides or (), job.return_value) for job in jobs]))
+        done = [(job.overrides or (), job.return_value) for job in jobs]
+        print_table(sweep.table(done))
+        for line in sweep.compared(done, Path(jobs[0].cfg.paths.results)) if jobs[0].cfg else []:
+            print_line(line)
     if failed and isinstance(returned, list):
         print(f"error: {len(failed)} of {len(jobs)} runs failed", file=sys.stderr)
         for job, words in zip(jobs, compose.distinguishing([job.overrides or () for job in jobs]), strict=True):
