@@ -21,7 +21,7 @@ from hydra.core.utils import JobReturn
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from capsexp.cli import end_with, handle_signals, print_line, report, wrong_option
+from capsexp.cli import end_with, handle_signals, is_interruption, print_line, report, wrong_option
 from capsexp.config import compose, searchpath
 from capsexp.config.checks import nearest
 from capsexp.config.schema import check, without_effect
@@ -74,6 +74,8 @@ def task(composed: DictConfig) -> "Record | CapsexpError":
     except BrokenPipeError as error:  # ends a sweep, too: its other runs couldn't print anything either
         raise SystemExit(FAILED) from error
     except Exception as error:
+        if is_interruption(error):
+            raise KeyboardInterrupt from error
         return report(error, overrides)
 
 
@@ -101,6 +103,7 @@ def _run(words: list[str]) -> int:
         return DONE
     if sys.version_info >= (3, 14):  # argparse rejects a help text of Hydra's: hydra-ecosystem/hydra#3121
         argparse.ArgumentParser._check_help = lambda *_: None
+    words = words or ["--help"]  # not 250 epochs of MNIST
     parser = hydra_utils.get_args_parser()
     parser.error = wrong_option  # type: ignore[method-assign]
     options = parser.parse_intermixed_args(words)

@@ -30,7 +30,10 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
     Ctrl-C. HYDRA_FULL_ERROR=1 adds a traceback to an error.
     """
     words = sys.argv[1:]
-    if "TORCHELASTIC_RUN_ID" in os.environ and os.environ["RANK"] != "0":
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed; no file may get its number
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    if "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0":
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the first of torchrun's processes prints
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for terminals of other encodings than UTF-8
@@ -41,11 +44,19 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
         code = _exit_code(main, _without_search_path(words))
         sys.stdout.flush()
     except KeyboardInterrupt:
-        print(": ".join(filter(None, ["interrupted", resume])), file=sys.stderr)
         code = INTERRUPTED
     except Exception as error:
-        code = report(error, words, resume).exit_code
+        code = INTERRUPTED if is_interruption(error) else report(error, words, resume).exit_code
+    if code == INTERRUPTED:
+        print(": ".join(filter(None, ["interrupted", resume])), file=sys.stderr)
     sys.exit(code)
+
+
+def is_interruption(error: BaseException | None) -> bool:
+    """Whether it is a KeyboardInterrupt, or an error that one left behind in a library, as in OmegaConf."""
+    if error is None or isinstance(error, OSError | CapsexpError):  # of writing a checkpoint at the end, for example
+        return False
+    return isinstance(error, KeyboardInterrupt) or is_interruption(error.__context__)
 
 
 def _without_search_path(words: list[str]) -> list[str]:
@@ -106,8 +117,8 @@ class Parser(argparse.ArgumentParser):
             required: what the names are, where their number is fixed.
         """
         options = self.parse_intermixed_args(arguments)
-        options.names = [word for word in options.words if "=" not in word]
-        words = [word for word in options.words if "=" in word]
+        words = [word for word in options.words if "=" in word and "/" not in word.partition("=")[0]]
+        options.names = [word for word in options.words if word not in words]
         for word in words:
             key, _, value = word.partition("=")
             if key.lstrip("+") == "study":

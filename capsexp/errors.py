@@ -78,3 +78,9 @@ def duration(seconds: float) -> str:
     if seconds < 48 * 3600:
         return time.strftime(f"{int(seconds // 3600)} h %M min", time.gmtime(seconds))
     return f"{seconds / 86400:.0f} days"
+
+
+def check_choice(name: str, value: object, *allowed: object) -> None:
+    """Raises ValueError for an argument of a library's user that is none of those allowed."""
+    if value not in allowed:
+        raise ValueError(f"{name}={value}: must be one of {', '.join(map(str, allowed))}")

@@ -26,6 +26,18 @@ def buffering(words: list[str]) -> None:
     sys.stdout = ClosedPipe()
 
 
+def left_behind(error: Exception) -> Main:
+    """What OmegaConf raises after Ctrl-C, and a checkpoint that can't be written then."""
+
+    def act(words: list[str]) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise error
+
+    return act
+
+
 def killed_by(number: signal.Signals) -> Main:
     return lambda words: os.kill(os.getpid(), number)
 
@@ -60,6 +72,8 @@ def end(main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         (raising(BrokenPipeError()), 1, ["error: output pipe closed; try again"]),
         (buffering, 1, ["error: output pipe closed; try again"]),
         (raising(KeyboardInterrupt()), 130, ["interrupted: try again"]),
+        (left_behind(AttributeError("no flags cache")), 130, ["interrupted: try again"]),
+        (left_behind(OSError(28, "No space left on device")), 1, ["error: output: No space left on device"]),
         (killed_by(signal.SIGTERM), 130, ["interrupted: try again"]),
         (killed_by(signal.SIGHUP), 130, ["interrupted: try again"]),
         (killed_by(signal.SIGUSR1), 130, ["interrupted: try again"]),

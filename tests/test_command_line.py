@@ -41,12 +41,13 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> First:
     return First(options, folder, process("-m", "capsexp", *options))
 
 
-def test_help_is_a_page_of_commands_and_choices_without_torch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("typed", [["--help"], []])
+def test_help_is_a_page_of_commands_and_choices_without_torch(typed: list[str], tmp_path: Path) -> None:
     (tmp_path / "optim").mkdir()
     (tmp_path / "optim" / "mine.yaml").write_text("defaults: [jiao, _self_]\n")
-    ended = process("-X", "importtime", "-m", "capsexp", "--help", f"--config-dir={tmp_path}")
+    ended = process("-X", "importtime", "-m", "capsexp", *typed, f"--config-dir={tmp_path}")
     assert ended.returncode == 0
-    for word in (*COMMANDS, "\nmodel: capsnet, ", "mnist_sample", "jiao, mine, tsai_adam", "docs/configuration.md"):
+    for word in (*COMMANDS, "\nmodel: capsnet, ", "mnist_sample", ", mine, tsai_adam", "docs/configuration.md"):
         assert word in ended.stdout
     assert sum(max(1, math.ceil(len(line) / 100)) for line in ended.stdout.splitlines()) <= 30
     assert not imports(ended) & {"torch", *HEAVY}
@@ -130,6 +131,13 @@ def test_a_killed_sweep_ends_in_one_line_and_the_same_command_continues(
     assert code == 0
     assert sum("continues after epoch" in line for line in lines) == 1
     assert len(list((tmp_path / "results" / "runs").iterdir())) == 2
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&- <&-"])
+def test_closed_streams_are_silence(closed: str) -> None:
+    line = f"{sys.executable} -m capsexp tables --help {closed}"
+    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def test_a_closed_pipe_ends_a_run_in_one_line(tmp_path: Path) -> None:

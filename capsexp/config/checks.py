@@ -23,6 +23,16 @@ from capsexp.errors import InputError, first_line, located
 
 TARGET, NAME = "_target_", "name"
 
+#: Names of PyTorch Lightning's that users know, and what does the same here.
+_OF_LIGHTNING = {
+    "max_epochs": "budget.epochs",
+    "max_steps": "budget.steps",
+    "limit_train_batches": "budget.train_images",
+    "limit_test_batches": "budget.test_images",
+    "devices": "torchrun --nproc-per-node",
+    "ckpt_path": "the same command, which continues an interrupted run",
+}
+
 OWN_FILES = "--config-dir=DIR adds a folder of your own files"
 
 
@@ -78,9 +88,10 @@ _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """`; did you mean NAME?` with the most similar name in small letters, or nothing."""
+    """`; did you mean NAME?` with the most similar name in small letters, else one that begins so, or nothing."""
     written = {one.lower(): one for one in names}
     similar = difflib.get_close_matches(name.lower(), list(written), n=1, cutoff=0.6)
+    similar += [one for one in written if name and one.startswith(f"{name.lower()}_")]
     return f"; did you mean {written[similar[0]]}?" if similar else ""
 
 
@@ -89,7 +100,8 @@ def unknown_key(key: str, allowed: Iterable[str], where: str) -> InputError:
     names = sorted(allowed)
     prefix = f"{where}." if where else ""
     whole = f"{where or 'the configuration'} has {', '.join(names) or 'none'}"
-    return InputError(f"{prefix}{key}: no such key{nearest(key, names)} ({whole})")
+    hint = f"; here it is {_OF_LIGHTNING[key]}" if key in _OF_LIGHTNING else nearest(key, names)
+    return InputError(f"{prefix}{key}: no such key{hint} ({whole})")
 
 
 def check_dataclass(schema: type, node: object, where: str = "") -> Any:

@@ -17,7 +17,7 @@ import yaml
 from hydra.core.override_parser.types import Quote, QuotedString
 from yaml import CollectionEndEvent, CollectionStartEvent
 
-from capsexp.errors import InputError
+from capsexp.errors import InputError, first_line
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -133,8 +133,11 @@ def _checked(folder: Path) -> Path:
             begun = (
                 isinstance(at, CollectionStartEvent) - isinstance(at, CollectionEndEvent) for at in yaml.parse(text)
             )
-            if max(accumulate(begun)) > _MOST_NESTED:
-                raise InputError(f"{path}: has groups or lists more than {_MOST_NESTED} deep in each other")
+            try:
+                if max(accumulate(begun)) > _MOST_NESTED:
+                    raise InputError(f"{path}: has groups or lists more than {_MOST_NESTED} deep in each other")
+            except yaml.reader.ReaderError as error:  # has no line
+                raise InputError(f"{path}: can't be read: {first_line(error)}") from None
         named = rf"^name: *(['\"]?){re.escape(name)}\1 *(#.*)?$"
         if group == "data" and not re.search(named, text, re.MULTILINE):
             raise InputError(f"{path}: name: must be {name}, as the file's")

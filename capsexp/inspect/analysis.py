@@ -17,7 +17,7 @@ from capsexp.errors import InputError, RunError
 from capsexp.figures.traversal import MIDDLE, OFFSETS, traverse
 from capsexp.nn.losses import reconstruction_loss
 from capsexp.nn.scores import Scores
-from capsexp.run.observe import AttentionMap, Observed, ObservedLayer, entropy, observe
+from capsexp.routing.observe import AttentionMap, Observed, ObservedLayer, entropy, observe
 from capsexp.run.records import Json
 from capsexp.run.restore import Restored
 

@@ -70,8 +70,7 @@ class CapsNet(nn.Module):
             attention=ConvAttention(types * primary_pose) if attention.conv else None,
         )
         children = types * positions**2
-        procedure = make_routing(routing, children, classes, primary_pose, class_pose)
-        procedure.squash_constant = squash_constant
+        procedure = make_routing(routing, children, classes, primary_pose, class_pose, squash_constant)
         self.classes = LinearCapsules(
             children,
             classes,

@@ -90,8 +90,7 @@ class DACapsNet(nn.Module):
         self.trunk = nn.Sequential(*trunk)
         self.attention = ConvAttention(child) if attention.conv else nn.Identity()
         self.squash_constant = squash_constant
-        procedure = make_routing(routing, positions**2, classes, child, class_pose)
-        procedure.squash_constant = squash_constant
+        procedure = make_routing(routing, positions**2, classes, child, class_pose, squash_constant)
         self.classes = LinearCapsules(
             1,  # child at each position; the matrices are shared over positions: "each capsule shares the weight"
             classes,
@@ -99,6 +98,7 @@ class DACapsNet(nn.Module):
             class_pose,
             procedure,
             attention=AxisAttention(caps_axis, positions**2, classes, class_pose) if attention.caps else None,
+            shared=True,
             scale=math.sqrt(2 / (child + classes * class_pose)),  # Glorot's, of one matrix of J · D × C
         )
         self.scores = Scores(procedure, class_pose)

@@ -94,6 +94,7 @@ class EMCapsNet(nn.Module):
                     attention=CapsAttention(pose) if attention.caps else None,
                     structure="matrix",
                     scale=scale,
+                    shared=True,
                 ),
             ]
         )

@@ -20,6 +20,7 @@ from annotated_types import Ge, Lt
 from torch import nn
 
 from capsexp import Fraction
+from capsexp.errors import check_choice
 from capsexp.models.parts import ConvolutionalNetwork, convolved, first_attention, initialise_as_keras, scaled, square
 from capsexp.nn.attention import Attention
 
@@ -45,6 +46,7 @@ class HuangCNN(ConvolutionalNetwork):
         dropout: Annotated[float, Ge(0), Lt(1)] = 0.5,
     ) -> None:
         super().__init__()
+        check_choice("padding", padding, "same", "valid")
         inputs, size = square(image_shape)
         first, second, hidden = (scaled(channels, width) for channels in (32, 64, 1024))
         zeros = 2 if padding == "same" else 0

@@ -4,6 +4,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from capsexp.errors import check_choice
 from capsexp.nn.attention import CBAM, Attention
 from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
 from capsexp.nn.scores import Prediction
@@ -62,6 +63,7 @@ def make_backbone(
         stem: channels of the residual blocks' first half.
         kernel, stride, padding, norm: of the one convolution.
     """
+    check_choice("backbone", kind, "simple", "resnet")
     inputs, size = square(image_shape)
     if kind == "simple":
         return SimpleBackbone(inputs, channels, kernel, stride, padding, norm), convolved(size, kernel, stride, padding)

@@ -21,6 +21,7 @@ from typing import Literal
 from torch import nn
 
 from capsexp import Count, Fraction
+from capsexp.errors import check_choice
 from capsexp.models.parts import ConvolutionalNetwork, convolved, first_attention, scaled, square
 from capsexp.nn.attention import Attention
 
@@ -87,6 +88,7 @@ class TsaiMultiCNN(ConvolutionalNetwork):
     ) -> None:
         super().__init__()
         inputs, size = square(image_shape)
+        check_choice("head", head, "pooled", "connected")
         channels, hidden = scaled(channels, width), scaled(hidden, width)
         size = convolved(convolved(convolved(size, 3, stride=2, padding=1), 3, stride=2), 3)
         # A linear map of every position, as a convolution of 1×1; its mean over the positions is Table 12's pooling.

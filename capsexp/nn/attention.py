@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from capsexp import Count
+from capsexp.errors import check_choice
 
 #: The axis of the votes [B, I, J, D] that Caps-Attention mixes; `votes` is J and D together, as one vector. `capsules`
 #: is all three as one vector, from which each of the I child capsules gets one factor.
@@ -154,6 +155,7 @@ class AxisAttention(nn.Module):
 
     def __init__(self, axis: Axis, children: int, parents: int, pose: int) -> None:
         super().__init__()
+        check_choice("axis", axis, *get_args(Axis))
         size, self.dim = {
             "children": (children, 1),
             "parents": (parents, 2),

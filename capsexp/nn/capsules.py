@@ -1,5 +1,6 @@
 """Capsule layers: matrices, attention on the votes, routing. They differ in which children vote for which parents."""
 
+import math
 from typing import Literal
 
 from torch import Tensor, nn
@@ -23,13 +24,19 @@ class CapsuleLayer(nn.Module):
         self.routing = routing
         self.attention = attention or nn.Identity()
 
-    def votes(self, children: Capsules) -> Capsules:
-        """The votes of these children, after the attention, and the children's activations."""
+    def numbered(self, children: Capsules) -> Capsules:
+        """The children of each parent: poses [..., I, C], activations [..., I] or None."""
         raise NotImplementedError
+
+    def votes(self, children: Capsules) -> Capsules:
+        """The votes of these children, [..., I, J, D] after the attention, and the children's activations."""
+        poses, activations = self.numbered(children)
+        return Capsules(self.attention(self.matrices(poses)), activations)
 
     def forward(self, children: Capsules) -> Capsules:
         """The parents of these children, after all iterations."""
-        parents: Capsules = self.routing(*self.votes(children))
+        poses = [self.numbered(children).poses] if self.routing.uses_poses else []
+        parents: Capsules = self.routing(*self.votes(children), *poses)
         return parents
 
 
@@ -37,7 +44,7 @@ class LinearCapsules(CapsuleLayer):
     """Every child, at any position, votes for every parent.
 
     Args:
-        children: I; with matrices that are shared over positions, the number of children at one position.
+        children: I; of shared matrices, the number of children at one position.
         parents: J.
         child_pose, parent_pose: C and D.
         routing: from votes to parents.
@@ -46,6 +53,7 @@ class LinearCapsules(CapsuleLayer):
             that of Sabour et al.'s release.
         types_first: the children of a grid are numbered type, row, column, as the channels of a feature map are; else
             row, column, type.
+        shared: the matrices are the same at every position; children without a grid are numbered position by position.
     """
 
     def __init__(
@@ -59,10 +67,11 @@ class LinearCapsules(CapsuleLayer):
         structure: Literal["vector", "matrix"] = "vector",
         scale: float | None = 0.1,
         types_first: bool = False,
+        shared: bool = False,
     ) -> None:
         matrices = TransformationMatrices(children, parents, child_pose, parent_pose, structure, scale)
         super().__init__(matrices, routing, attention)
-        self.group, self.types_first = children, types_first
+        self.group, self.types_first, self.shared = children, types_first, shared
 
     def votes(self, children: Capsules) -> Capsules:
         """Poses [B, I, C] or [B, H, W, I, C] -> votes [B, all children, J, D], activations [B, all children]."""
@@ -74,17 +83,15 @@ class LinearCapsules(CapsuleLayer):
     def numbered(self, children: Capsules) -> Capsules:
         """[B, I, C] as they are, [B, H, W, I, C] -> [B, all children, C], in their order; activations likewise.
 
-        Raises ValueError for a grid that has neither I children nor I at each position.
+        Raises ValueError for other than I children, or of shared matrices than I at each position.
         """
         poses, activations = children
+        shape = poses.shape[1:-1]
+        if (shape[-1] % self.group if self.shared else math.prod(shape) - self.group) != 0:
+            reason = "another size of images, or shared=True is missing"
+            raise ValueError(f"has matrices for {self.group} children, not for {'×'.join(map(str, shape))}: {reason}")
         if poses.ndim == 3:
             return children
-        places = poses.shape[1] * poses.shape[2]
-        if places > 1 and self.group not in (poses.shape[3], places * poses.shape[3]):
-            grid = "×".join(map(str, poses.shape[1:4]))
-            raise ValueError(
-                f"has matrices for {self.group} children, not for a grid of {grid}: another size of images"
-            )
         if self.types_first:
             poses, activations = poses.movedim(3, 1), None if activations is None else activations.movedim(3, 1)
         return Capsules(poses.flatten(1, 3), None if activations is None else activations.flatten(1))
@@ -122,15 +129,17 @@ class ConvCapsules(CapsuleLayer):
         super().__init__(matrices, routing, attention)
         self.kernel, self.stride = kernel, stride
 
-    def votes(self, children: Capsules) -> Capsules:
-        """Poses [B, H, W, I, C] -> votes [B, H', W', K · I, J, D], activations [B, H', W', K · I]."""
-        poses, activations = children
-        votes = self.attention(self.matrices(self._patches(poses)))
-        return Capsules(votes, None if activations is None else self._patches(activations))
+    def extra_repr(self) -> str:
+        """Kernel and stride."""
+        return f"kernel={self.kernel}, stride={self.stride}"
 
-    def _patches(self, grid: Tensor) -> Tensor:
-        """[B, H, W, I, ...] -> [B, H', W', K · I, ...]."""
-        return patches(grid, self.kernel, self.stride).flatten(3, 4)
+    def numbered(self, children: Capsules) -> Capsules:
+        """Poses [B, H, W, I, C] -> [B, H', W', K · I, C]; activations likewise."""
+        poses, activations = (
+            None if grid is None else patches(grid, self.kernel, self.stride).flatten(3, 4) for grid in children
+        )
+        assert poses is not None
+        return Capsules(poses, activations)
 
 
 def patches(grid: Tensor, kernel: int, stride: int) -> Tensor:

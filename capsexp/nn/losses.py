@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from capsexp import Count, UnitInterval
+from capsexp.errors import check_choice
 from capsexp.nn.precision import at_least_float32, full_precision
 
 
@@ -131,5 +132,6 @@ def reconstruction_loss(drawn: Tensor, images: Tensor, reduction: Literal["sum",
 
     Sabour et al. 2017 weigh the sum with 0.0005; for the mean over 784 pixels that is 0.392.
     """
+    check_choice("reduction", reduction, "sum", "mean")
     errors = (drawn - images.reshape(drawn.shape)).square().flatten(1)
     return (errors.sum(dim=1) if reduction == "sum" else errors).mean()

@@ -6,6 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from capsexp.errors import check_choice
+
 
 class TransformationMatrices(nn.Module):
     """From child poses to votes: v_ij = W_ij p_i (Sabour et al. 2017, Eq. 2; tsai, Eq. 1).
@@ -31,6 +33,7 @@ class TransformationMatrices(nn.Module):
         scale: float | None = None,
     ) -> None:
         super().__init__()
+        check_choice("structure", structure, "vector", "matrix")
         self.matrix = structure == "matrix"
         rows, columns = parent_pose, child_pose
         if self.matrix:
@@ -43,6 +46,11 @@ class TransformationMatrices(nn.Module):
     def forward(self, poses: Tensor) -> Tensor:
         """[..., I, C] -> [..., I, J, D]."""
         return self.product(poses, self.weight)
+
+    def extra_repr(self) -> str:
+        """I, J, D and C; of matrix poses the sides in place of D and C."""
+        children, parents, rows, columns = self.weight.shape
+        return f"children={children}, parents={parents}, {rows}×{columns}"
 
     def product(self, poses: Tensor, weight: Tensor) -> Tensor:
         """`forward` with these matrices in place of its own, [I, J, D, C]; matrix poses: [I, J, √D, √D]."""

@@ -1,10 +1,11 @@
 """Routing: the contract between capsule layers and routing procedures.
 
 A procedure is a subclass of `Routing`, one instance a layer. Its constructor names what it needs of `children`,
-`parents`, `child_pose` and `pose`, the layer's I, J, C and D, and networks make it by `make_routing`. Options are
-keyword-only arguments with defaults, set by `functools.partial`, or under `routing` in a configuration. It gives
-`presence`, `iterations` and `forward`: the paper's procedure, from the votes of a layer to its parents, with
-`self.softmax` for the routing coefficients. If it is `concurrent`, it gives `iteration` as well.
+`parents`, `child_pose` and `pose`, the layer's I, J, C and D, and `squash_constant`, the network's k of the squash
+function; networks make it by `make_routing`. Options are keyword-only arguments with defaults, set by
+`functools.partial`, or under `routing` in a configuration. It gives `presence`, `iterations` and `forward`: the paper's
+procedure, from the votes of a layer to its parents, with `self.softmax` for the routing coefficients. If it is
+`concurrent`, it gives `iteration` as well.
 """
 
 import inspect
@@ -35,17 +36,25 @@ class Routing(nn.Module):
     """
 
     presence: Presence
-    iterations: int = 1
-    squash_constant: float = 1.0  # k, for a procedure that squashes; a network that has one sets it
+    iterations: int
     uses_activations: bool = False  # reads the children's activations and gives the parents'
+    uses_poses: bool = False  # reads the children's poses: `forward` has them as a third argument, [..., I, C]
     trains_matrices: bool = True  # else the transformation matrices keep their initial values
     concurrent: bool = False  # all layers of a `Hierarchy` do their t-th iteration at the same time
 
-    def __init__(self) -> None:
+    def __init__(self, iterations: int = 1) -> None:
+        """Raises ValueError for less than one iteration."""
         super().__init__()
+        if iterations < 1:
+            raise ValueError(f"iterations={iterations}: must be at least 1")
+        self.iterations = iterations
         #: Over the parents: logits -> the routing coefficients of each iteration, [..., I, J]. Forward hooks on this
         #: module observe them, but for the fast paths, which don't call it.
         self.softmax = nn.Softmax(dim=-1)
+
+    def extra_repr(self) -> str:
+        """The number of iterations."""
+        return f"iterations={self.iterations}"
 
     def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
         """All iterations: [..., I, J, D] and [..., I] -> poses [..., J, D], activations [..., J] or None."""
@@ -60,12 +69,16 @@ class Routing(nn.Module):
 RoutingFactory = Callable[..., Routing]
 
 
-def make_routing(factory: RoutingFactory, children: int, parents: int, child_pose: int, pose: int) -> Routing:
-    """A layer's procedure, given those of I, J, C and D that the factory has arguments for.
+def make_routing(
+    factory: RoutingFactory, children: int, parents: int, child_pose: int, pose: int, squash_constant: float = 1.0
+) -> Routing:
+    """A layer's procedure, given those of I, J, C, D and k that the factory has arguments for.
 
     Args:
         children: I, all that vote for one parent: in a convolutional layer those of all K positions.
+        squash_constant: k, where the network has one.
     """
-    sizes = {"children": children, "parents": parents, "child_pose": child_pose, "pose": pose}
+    given = {"children": children, "parents": parents, "child_pose": child_pose, "pose": pose}
+    every = {**given, "squash_constant": squash_constant}
     takes = inspect.signature(factory).parameters
-    return factory(**{name: size for name, size in sizes.items() if name in takes})
+    return factory(**{name: value for name, value in every.items() if name in takes})

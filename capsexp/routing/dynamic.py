@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from capsexp import Iterations
+from capsexp.errors import check_choice
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules, Routing
 from capsexp.nn.squash import squash
@@ -22,8 +23,11 @@ from capsexp.nn.squash import squash
 class DynamicRouting(Routing):
     """Votes [..., I, J, D] -> parent poses [..., J, D]; everything in float32 (float64 stays float64).
 
+    Raises ValueError for other options than these.
+
     Args:
         parents, pose: J and D; unused, since the procedure has no parameters.
+        squash_constant: k of the squash function; networks that have one give theirs.
         iterations: r, at least 1.
         logits: `accumulate` adds each agreement to b, as the procedure says; `replace` sets b to it, as the
             Keras example does that huang builds on.
@@ -39,13 +43,16 @@ class DynamicRouting(Routing):
         self,
         parents: int,
         pose: int,
+        squash_constant: float = 1.0,
         *,
         iterations: Iterations = 3,
         logits: Literal["accumulate", "replace"] = "accumulate",
         gradient: Literal["all", "last", "none"] = "all",
     ) -> None:
-        super().__init__()
-        self.iterations = iterations
+        super().__init__(iterations)
+        self.squash_constant = squash_constant
+        check_choice("logits", logits, "accumulate", "replace")
+        check_choice("gradient", gradient, "all", "last", "none")
         self.accumulate = logits == "accumulate"
         self.detach = gradient != "all"
         self.trains_matrices = gradient != "none"
@@ -70,3 +77,10 @@ class DynamicRouting(Routing):
 
     def _parents(self, coefficients: Tensor, votes: Tensor) -> Tensor:
         return squash(torch.einsum("...ij,...ijd->...jd", coefficients, votes), self.squash_constant)
+
+
+def dynamic_routing(votes: Tensor, iterations: int = 3, squash_constant: float = 1.0) -> Tensor:
+    """The parents' poses [..., J, D] of votes [..., I, J, D], for layers of one's own; see `DynamicRouting`."""
+    parents, pose = votes.shape[-2:]
+    routed: Capsules = DynamicRouting(parents, pose, squash_constant, iterations=iterations)(votes)
+    return routed.poses

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from capsexp import Iterations, Positive
+from capsexp.errors import check_choice
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules, Routing
 
@@ -100,7 +101,7 @@ class EMRouting(Routing):
             92 % of the test digits correctly after three epochs of 2,000 images; with ten times the λ, 11 %.
         density: log p_ij is the `sum` over the pose's components h, as in the procedure, or their `mean`.
 
-    Raises ValueError for children without activations.
+    Raises ValueError for other options than these, and for children without activations.
     """
 
     presence = "activation"
@@ -116,8 +117,8 @@ class EMRouting(Routing):
         growth: Annotated[float, Ge(0), Lt(1)] = 0.0,
         density: Literal["sum", "mean"] = "sum",
     ) -> None:
-        super().__init__()
-        self.iterations = iterations
+        super().__init__(iterations)
+        check_choice("density", density, "sum", "mean")
         self.density = density
         self.inverse_temperature, self.growth = inverse_temperature, growth
         self.activation = Activation(parents)

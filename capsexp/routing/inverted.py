@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from capsexp import Iterations, Positive
+from capsexp.errors import check_choice
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules, Routing
 from capsexp.routing.em import Activation, fitted
@@ -36,7 +37,7 @@ class InvertedRouting(Routing):
             logistic(λ (β_a − Σ_h cost_jh)) of the last iteration, with the weights a_i r_ij. r_ij doesn't depend on it.
         inverse_temperature: λ of the activations; that of EM routing.
 
-    Raises ValueError for children without activations, if `activations` is true.
+    Raises ValueError for other options than these, and for children without activations, if `activations` is true.
     """
 
     presence = "pose"
@@ -52,8 +53,8 @@ class InvertedRouting(Routing):
         activations: bool = False,
         inverse_temperature: Positive = 0.1,
     ) -> None:
-        super().__init__()
-        self.iterations = iterations
+        super().__init__(iterations)
+        check_choice("order", order, "concurrent", "sequential")
         self.concurrent = order == "concurrent"
         self.norm = nn.LayerNorm(pose) if norm else nn.Identity()
         self.uses_activations = activations

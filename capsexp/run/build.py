@@ -112,7 +112,7 @@ def _has_capsules(config: Config) -> bool:
     takes = "routing" in parameters(config.model.cls)
     chosen, model = config.routing.name, config.model.name
     if takes and chosen == "none":
-        raise InputError(f"routing=none: model={model} has capsules; choose dynamic, em, inverted or self_attention")
+        raise InputError(f"routing=none: model={model} has capsules; choose another of conf/routing")
     if not takes and chosen != "none":
         raise InputError(f"routing={chosen}: model={model} has no capsules; leave it at none")
     return takes

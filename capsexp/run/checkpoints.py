@@ -173,6 +173,12 @@ def _whole(planned: Plan, path: Path, log: Log) -> dict[str, Any] | None:
     header = checkpoint.get("capsexp") if isinstance(checkpoint, dict) else None
     if not isinstance(header, dict) or header.get("name") != planned.name:
         raise InputError(f"{path}: not of this run; rerun=true starts over")
+    accuracy, history = f"{planned.eval_split}_accuracy", checkpoint.get("history")
+    rows = history if isinstance(history, list) and history else [None]
+    whole = all(isinstance(row, dict) and isinstance(row.get(accuracy), float) for row in rows)
+    goes_on = path.name != BEST and len(rows) < planned.epochs
+    if not whole or (goes_on and "optimizer_states" not in checkpoint):
+        raise InputError(f"{path}: not what a run continues from; rerun=true starts over")
     return checkpoint
 
 

@@ -14,6 +14,8 @@ from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger, WandbLogger
 
 from capsexp.config.checks import NAME, TARGET, Component
+from capsexp.config.compose import composed
+from capsexp.config.searchpath import choices
 from capsexp.errors import DONE, FAILED, InputError, first_line
 from capsexp.run import records
 from capsexp.run.environment import peak_memory_mb
@@ -120,20 +122,26 @@ def final_scalars(record: records.Record) -> dict[str, float]:
 def display_name(planned: Plan) -> str:
     """A run's name in every logger, which begins with what differs between runs: `cbam r3 s0 · capsnet mnist · 047117`.
 
-    r3: three routing iterations. Options of the network and the routing are named where they are not at their defaults.
-    Names of runs that differ only in loss, optimiser, preprocessing or precision differ in the key alone.
+    r3: three routing iterations. Options of the network and the routing are named where they are not at the defaults of
+    conf/; how much is trained stands behind the data set. Names of runs that differ only in loss, optimiser,
+    preprocessing or precision differ in the key alone.
     """
     identity, iterations = planned.identity, planned.config.routing.arguments.get("iterations")
     model, routing, budget = identity["model"], identity["routing"], identity["budget"]
+    plain = composed([f"model={model[NAME]}"] if model[NAME] in choices("model") else [])
     words = planned.config.attention.names + ([f"r{iterations}"] if iterations is not None else [])
     words += [
-        f"{key}={value}" for key, value in {**routing, **model}.items() if key not in (NAME, TARGET, "iterations")
+        f"{key}={value}"
+        for group in ("routing", "model")
+        for key, value in identity[group].items()
+        if key not in (NAME, TARGET, "iterations", "width") and plain[group].get(key) != value
     ]
     words += ["reconstruction"] if identity["reconstruction"] else []
-    words += [f"{budget[key]} {key.replace('_', ' ')}" for key in ("epochs", "train_images") if budget.get(key)]
     words += [identity["protocol"]] if identity["protocol"] != "paper" else []
     trained = [model[NAME], identity["data"][NAME]]
     trained += [routing[NAME]] if routing[NAME] not in (*model[NAME].split("_"), "dynamic", "none") else []
+    trained += [f"width={model['width']}"] if model.get("width", 1.0) != 1.0 else []
+    trained += [f"{budget[key]} {key.replace('_', ' ')}" for key in ("epochs", "train_images") if budget.get(key)]
     text = " ".join([*words, f"s{identity['seed']}", "·", *trained]).replace("/", "-")
     return f"{text[:180]} · {records.key_of(identity)[:6]}"
 

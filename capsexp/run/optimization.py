@@ -241,7 +241,7 @@ def make_optimizer(parameters: Iterable[nn.Parameter], optim: Optim) -> torch.op
         raise InputError(f"optim.options={optim.options}: {first_line(error)}") from None
 
 
-def optimizer_arguments(optim: Optim) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
+def optimizer_arguments(optim: Optim) -> tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]:
     """The optimiser's class and its arguments but the learning rate.
 
     Raises InputError for what it doesn't take, and for a value of another type or length than its own default's.

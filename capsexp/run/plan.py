@@ -1,6 +1,7 @@
 """A run before it starts: its name, device, precision and files, and whether it is finished already."""
 
 import os
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -82,7 +83,15 @@ def plan(config: Config, command: str | None = None) -> Plan:
 
 def torchrun(variable: str, default: int) -> int:
     """A number that torchrun gives its processes, such as RANK; `default` in a process that it didn't start."""
-    return int(os.environ[variable]) if "TORCHELASTIC_RUN_ID" in os.environ else default
+    return from_environment(variable, 0) if "TORCHELASTIC_RUN_ID" in os.environ else default
+
+
+def from_environment(variable: str, least: int) -> int:
+    """The number that a launcher has put into the environment; raises InputError for anything else."""
+    text = os.environ.get(variable, "")
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
+        raise InputError(f"{variable}={text}: must be a whole number at least {least}, in the environment")
+    return int(text)
 
 
 def is_first() -> bool:

@@ -226,6 +226,7 @@ def read(path: Path) -> Record:
     """The record that `write` wrote; raises InputError, with the path and the remedy, for any other file."""
     if path.exists() and not path.is_file():  # opening a FIFO would wait for ever
         raise InputError(f"{path}: not a file; move it away")
+    intact = False
     try:
         with path.open("rb") as stream:
             if os.fstat(stream.fileno()).st_size > _MOST_BYTES:
@@ -242,6 +243,8 @@ def read(path: Path) -> Record:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
     except (ValueError, LookupError, ArithmeticError, AttributeError, TypeError, RecursionError, CapsexpError) as error:
+        if intact and "no such key" in str(error):
+            raise InputError(f"{path}: of a newer capsexp ({str(error).partition(': ')[0]} isn't known here)") from None
         raise InputError(f"{path}: not a record ({first_line(error)}){REMEDY}") from None
     if problem:
         raise InputError(f"{path}: damaged or edited: {problem}{REMEDY}")

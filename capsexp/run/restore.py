@@ -46,6 +46,7 @@ _OVERRIDABLE = re.compile(
     r"trainer(\.accelerator|\.precision|\.eval_batch_size|\.routing|\.threads)?"
 )
 
+LOGS = Path("logs")  # paths.logs where nothing else is typed
 _REMEDY = "; delete it if it was one: rerun=true on its run makes it again"  # a file that is no checkpoint, or damaged
 
 _MOST_LAYERS, _MOST_ITERATIONS = 100, 1000  # of a network; to build and run more takes for ever
@@ -149,16 +150,26 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
 
 
 def _find(path: Path) -> Path:
-    """A checkpoint's path, from its own or from that of a run's folder."""
+    """A checkpoint's path: its own, of a run's folder, of its record or curves, or of the beginning of its key."""
     path = Path(os.path.expanduser(path))  # unchanged where there is no such user
     if path == SAMPLE and not path.exists():
         return DATA / "capsnet_sample.ckpt"
-    if not path.is_dir():
+    if path.is_file() and path.suffix != ".json":
         return path
-    for name in (BEST, LAST):
-        if (path / name).exists():
-            return path / name
-    raise InputError(f"{path}: a folder without {BEST} and {LAST}; a run's folder has them, below paths.logs")
+    key = re.split("[-_]", path.name.removesuffix(".json"))[-1]
+    folders = [path] if path.is_dir() else []
+    if is_key := re.fullmatch("[0-9a-f]{4,16}", key):  # the end of a record's and of the curves' name, or itself
+        places = [path.parent.parent, LOGS, *(one for one in LOGS.glob("*") if one.is_dir())]
+        folders += dict.fromkeys(one for place in places for one in sorted(place.glob(f"*-{key}*")) if one.is_dir())
+    found = dict.fromkeys(next(filter(Path.exists, (one / BEST, one / LAST)), None) for one in folders)
+    checkpoints = [one for one in found if one]
+    if len({one.resolve() for one in checkpoints}) > 1 and not path.is_dir():
+        raise InputError(f"{path}: {len(checkpoints)} runs in {LOGS} have such a key; name the folder")
+    if not checkpoints and is_key and (path.exists() or path.name == key):
+        raise InputError(f"{path}: no checkpoint of this run below {LOGS}; name its folder below paths.logs")
+    if not checkpoints and path.is_dir():
+        raise InputError(f"{path}: a folder without {BEST} and {LAST}; a run's folder has them, below paths.logs")
+    return checkpoints[0] if checkpoints else path
 
 
 def _header(path: Path, checkpoint: Any) -> Header:

@@ -32,9 +32,9 @@ from torch.utils.tensorboard.summary import image as image_summary
 from capsexp.data.loader import BatchGroups, DeviceLoader
 from capsexp.errors import DONE
 from capsexp.nn.losses import multi_hot
+from capsexp.routing.observe import observe
 from capsexp.run.loggers import RunLogger, display_name, hyperparameters
 from capsexp.run.module import CapsuleModule
-from capsexp.run.observe import observe
 from capsexp.run.plan import Plan
 
 FOLDER = "tensorboard"  # below paths.logs

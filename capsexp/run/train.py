@@ -27,7 +27,7 @@ from capsexp.run.distributed import OwnSignals, check_splittable
 from capsexp.run.loggers import make_loggers
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import make_optimizer
-from capsexp.run.plan import BEST, Plan, is_first, torchrun
+from capsexp.run.plan import BEST, Plan, from_environment, is_first, torchrun
 from capsexp.run.progress import make_progress
 from capsexp.run.tensorboard import TensorBoard, folder_of
 
@@ -43,7 +43,10 @@ def prepare(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
     if planned.device.type == "cpu":
         environment.limit_memory()
     environment.forbid_tf32()
-    if threads := config.trainer.threads or int(os.environ.get("SLURM_CPUS_PER_TASK", "0")):
+    threads = config.trainer.threads
+    if threads is None and os.environ.get("SLURM_CPUS_PER_TASK"):
+        threads = min(from_environment("SLURM_CPUS_PER_TASK", 1), os.cpu_count() or 1)
+    if threads:
         torch.set_num_threads(threads)
     pl.seed_everything(config.seed, verbose=False)
     built = build(config)

@@ -71,7 +71,9 @@ def index(measured: Sequence[StudyResults], unassigned: int) -> str:
     parts.append(markdown.table(Table("", ["source", *heads], "lrrrrr", rows)))
     for name in ranked:
         studies = [[_link(one), one.study.table, " ".join(pages.answer(one)[:1])] for one in sources[name]]
-        parts += [f"## {markdown.escaped(name)}", markdown.escaped(f"{texts.CITED.get(name, name)}.")]
+        said = pages.answered(answer.distinct(sources[name]), any(one.runs for one in sources[name]))
+        about = " ".join([f"{texts.CITED.get(name, name)}.", *said])
+        parts += [f"## {markdown.escaped(name)}", markdown.escaped(about)]
         parts.append(markdown.table(Table("", ["study", "table", "answer"], "lll", studies)))
     runs = list({run.key: run for one in measured for run in one.runs}.values())
     outside = f"; {plural(unassigned, 'record')} of other trainings, which capsexp compare reads" if unassigned else ""

@@ -82,7 +82,11 @@ def is_decided(one: MeasuredClaim) -> bool:
 
 def answer(results: StudyResults) -> list[str]:
     """What is known: yes, in part, no or not known, and of which claims; counting parameters alone answers nothing."""
-    claims = [one for one in results.claims if one.claim.counted] or results.claims
+    return answered([one for one in results.claims if one.claim.counted] or results.claims, bool(results.runs))
+
+
+def answered(claims: Sequence[MeasuredClaim], trained: bool) -> list[str]:
+    """The answer to claims; `trained`: whether anything was."""
     tested = [one for one in claims if one.effect and one.claim.measure != "parameters"]
     yes = [one for one in tested if one.decided in ("supported", "no difference, shown")]
     no = [one for one in tested if one.decided == "contradicted"]
@@ -95,7 +99,7 @@ def answer(results: StudyResults) -> list[str]:
     counts = [f"{len(yes)} supported" if yes else "", f"{len(no)} contradicted" if no else ""]
     counts += [f"{open_claims} open" if open_claims else ""]
     known = f"of {plural(len(tested), 'tested claim')} {texts.conjoined([*filter(None, counts)])}" if tested else ""
-    unknown = "no claim is tested" if results.runs else "nothing was trained"
+    unknown = "no claim is tested" if trained else "nothing was trained"
     first = f"{word}{so_far}: {known or unknown}."
     named = "; ".join(f"{_short(one)} ({_sized(one)})" for one in [*yes[:3], *no[:2], *by_count[:2]])
     return [first, f"{named[:1].upper()}{named[1:]}."] if named else [first]

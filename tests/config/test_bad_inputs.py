@@ -42,6 +42,8 @@ BAD_INPUTS = [
     ("+model.chanels=3", "model.chanels: no such key; did you mean channels?"),
     ("+foo=1", "foo: no such key (the configuration has "),
     ("+attention.spam=true", "attention.spam: no such key"),
+    ("trainer.max_epochs=3", "trainer.max_epochs: no such key; here it is budget.epochs"),
+    ("+ckpt_path=x", "ckpt_path: no such key; here it is the same command, which continues an interrupted run"),
     ("optim.lr.x=3", "optim.lr.x: optim.lr holds a value, not a group of keys"),
     # the grammar
     ("optim.lr", "optim.lr: not of the form key=value"),
@@ -166,7 +168,7 @@ BAD_COMBINATIONS = [
     ("model=resnet18 routing.iterations=2", "routing.iterations: no such key"),
     (
         "model=capsnet routing=none",
-        "routing=none: model=capsnet has capsules; choose dynamic, em, inverted or self_attention",
+        "routing=none: model=capsnet has capsules; choose another of conf/routing",
     ),
     ("model=resnet18 attention.conv=true", "model=resnet18 on mnist (28×28): attention.conv=true: "),
     (

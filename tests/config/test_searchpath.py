@@ -188,6 +188,7 @@ def test_a_mistake_is_one_line(typed: str, line: str, package: Path, program: Pr
         ("data/mine.yaml", "defaults: [mnist_sample]", "conf/data/mine.yaml: name: must be mine"),
         ("model/small_capsnet.yaml", "a: [", "conf/model/small_capsnet.yaml: line 1: "),
         ("model/other.yaml", "\xff", "conf/model/other.yaml: can't be read: 'utf-8' codec"),
+        ("model/other.yaml", "a: \a", "conf/model/other.yaml: can't be read: unacceptable character #x0007"),
         (
             "model/other.yaml",
             "a: " + "[" * 100 + "]" * 100,

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from capsexp.inspect.analysis import LayerAnalysis
 from capsexp.inspect.picture import draw_entropies
-from capsexp.run.observe import ObservedLayer
+from capsexp.routing.observe import ObservedLayer
 
 
 def layer() -> LayerAnalysis:

@@ -19,10 +19,10 @@ from capsexp.data import source
 from capsexp.inspect import __main__ as inspect
 from capsexp.inspect.analysis import InputImage, analyse, input_image
 from capsexp.inspect.picture import draw_scores, picture
+from capsexp.routing.observe import observe
 from capsexp.run.build import build
 from capsexp.run.checkpoints import load
 from capsexp.run.module import CapsuleModule
-from capsexp.run.observe import observe
 from capsexp.run.plan import Plan
 from capsexp.run.restore import Restored, restore
 

@@ -52,7 +52,7 @@ def test_the_paper_choices_come_with_the_model(model: str, data: str, optim: str
 
 @pytest.mark.parametrize("model", ["sabour_cnn", "huang_cnn", "tsai_cnn", "tsai_cnn_multimnist", "resnet18"])
 def test_attention_of_capsules_is_refused(model: str):
-    words = "attention.conv=true and attention.caps=true: this network has no capsules; attention.cbam"
+    words = "attention.conv=true and attention.caps=true: this network has no capsules; it takes only attention.cbam"
     with pytest.raises(InputError, match=words):
         build.count_parameters(composed_config(f"model={model}", "data=mnist", "attention=dual"))
 

@@ -32,10 +32,17 @@ def test_the_order_in_which_the_children_of_a_grid_are_numbered(types_first: boo
 def test_a_grid_of_another_size_is_refused_where_the_matrices_belong_to_places() -> None:
     poses = torch.randn(1, 4, 6, 4, 6)  # four times as many places as 2 × 3
     layer = LinearCapsules(2 * 3 * 4, 5, 6, 7, DynamicRouting(5, 7), types_first=True)
-    with pytest.raises(ValueError, match="has matrices for 24 children, not for a grid of 4×6×4"):
+    with pytest.raises(ValueError, match="has matrices for 24 children, not for 4×6×4"):
         layer(Capsules(poses))
-    shared = LinearCapsules(4, 5, 6, 7, DynamicRouting(5, 7))
+    shared = LinearCapsules(4, 5, 6, 7, DynamicRouting(5, 7), shared=True)
     assert shared(Capsules(poses)).poses.shape == (1, 5, 7)
+
+
+@pytest.mark.parametrize(("children", "shared"), [(8, False), (3, False), (6, True)])
+def test_matrices_are_shared_only_where_this_is_said(children: int, shared: bool) -> None:
+    layer = LinearCapsules(4, 5, 6, 7, DynamicRouting(5, 7), shared=shared)
+    with pytest.raises(ValueError, match=f"has matrices for 4 children, not for {children}: .*shared=True"):
+        layer(Capsules(torch.randn(1, children, 6)))
 
 
 def test_the_decoders_input_is_the_chosen_capsule_at_its_place() -> None:

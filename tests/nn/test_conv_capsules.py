@@ -42,6 +42,17 @@ def test_activations_go_with_their_poses():
     torch.testing.assert_close(votes.poses, layer.matrices(found))
 
 
+def test_a_printed_layer_says_what_it_is() -> None:
+    layer = ConvCapsules(3, 2, 4, 4, 3, 1, EMRouting(2, 4, iterations=5))
+    assert repr(layer).splitlines()[:5] == [
+        "ConvCapsules(",
+        "  kernel=3, stride=1",
+        "  (matrices): TransformationMatrices(children=27, parents=2, 2×2)",
+        "  (routing): EMRouting(",
+        "    iterations=5",
+    ]
+
+
 @pytest.mark.parametrize(("child", "parent"), [(15, 15), (16, 9)])
 def test_matrix_poses_must_be_square_and_keep_their_size(child: int, parent: int):
     with pytest.raises(ValueError, match="squares of one size"):
@@ -50,7 +61,7 @@ def test_matrix_poses_must_be_square_and_keep_their_size(child: int, parent: int
 
 def test_shared_matrices_are_the_same_at_every_position():
     poses = torch.randn(2, 3, 3, 4, 5, dtype=torch.float64)
-    layer = LinearCapsules(4, 2, 5, 6, routing(DynamicRouting, 2, 6)).double()
+    layer = LinearCapsules(4, 2, 5, 6, routing(DynamicRouting, 2, 6), shared=True).double()
     votes = layer.votes(Capsules(poses)).poses
     assert votes.shape == (2, 3 * 3 * 4, 2, 6)
     torch.testing.assert_close(votes.view(2, 3, 3, 4, 2, 6)[1, 2, 0], layer.matrices(poses[1, 2, 0]))

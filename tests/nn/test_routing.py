@@ -1,6 +1,8 @@
 """The contract of routing procedures, with procedures that are not part of the package."""
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
@@ -10,8 +12,9 @@ from support import composed_config
 from torch import Tensor, nn
 
 from capsexp.config.checks import Component
-from capsexp.models import CapsNet, DACapsNet
-from capsexp.nn import CapsuleLayer, Capsules, Routing, squash
+from capsexp.models import CapsNet, DACapsNet, EMCapsNet, HuangCNN, TsaiMultiCNN
+from capsexp.nn import AxisAttention, CapsuleLayer, Capsules, Routing, TransformationMatrices, squash
+from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting
 from capsexp.run.build import build
 
 
@@ -43,6 +46,10 @@ class SquashingRouting(MeanRouting):
     """Means, squashed with the network's constant."""
 
     presence = "length"
+
+    def __init__(self, parents: int, pose: int, squash_constant: float, *, iterations: int = 1) -> None:
+        super().__init__(parents, pose, iterations=iterations)
+        self.squash_constant = squash_constant
 
     def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
         return Capsules(squash(super().forward(votes).poses, self.squash_constant))
@@ -106,3 +113,24 @@ def test_networks_give_their_squash_constant_to_routing_and_primary_capsules(kin
     assert made.classes.routing.squash_constant == 0.25
     if kind is CapsNet:
         assert made.primary.squash_constant == 0.25
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (partial(DynamicRouting, 3, 4, iterations=0), "iterations=0: must be at least 1"),
+        (partial(EMRouting, 3, 4, iterations=-1), "iterations=-1: must be at least 1"),
+        (partial(DynamicRouting, 3, 4, logits="foo"), "logits=foo: must be one of accumulate, replace"),
+        (partial(DynamicRouting, 3, 4, gradient="foo"), "gradient=foo: must be one of all, last, none"),
+        (partial(EMRouting, 3, 4, density="foo"), "density=foo: must be one of sum, mean"),
+        (partial(InvertedRouting, 3, 4, order="foo"), "order=foo: must be one of concurrent, sequential"),
+        (partial(TransformationMatrices, 1, 1, 4, 4, "foo"), "structure=foo: must be one of vector, matrix"),
+        (partial(AxisAttention, "foo", 1, 1, 1), "axis=foo: must be one of pose, parents, children, votes, capsules"),
+        (partial(EMCapsNet, (3, 32, 32), 10, backbone="foo"), "backbone=foo: must be one of simple, resnet"),
+        (partial(HuangCNN, (3, 32, 32), 10, padding="foo"), "padding=foo: must be one of same, valid"),
+        (partial(TsaiMultiCNN, (1, 36, 36), 10, head="foo"), "head=foo: must be one of pooled, connected"),
+    ],
+)
+def test_options_that_do_not_exist_are_refused(wrong: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        wrong()

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from capsexp.nn.squash import squash
-from capsexp.routing.dynamic import DynamicRouting
+from capsexp.routing.dynamic import DynamicRouting, dynamic_routing
 
 
 def votes(*shape: int) -> Tensor:
@@ -31,10 +31,11 @@ def by_hand(u: Tensor, iterations: int, constant: float = 1.0, accumulate: bool 
 @pytest.mark.parametrize("constant", [1.0, 0.5])
 def test_the_procedure_by_hand(iterations: int, logits: str, constant: float) -> None:
     u = votes(2, 6, 3, 4)
-    routing = DynamicRouting(3, 4, iterations=iterations, logits=logits)  # type: ignore[arg-type]
-    routing.squash_constant = constant
+    routing = DynamicRouting(3, 4, constant, iterations=iterations, logits=logits)  # type: ignore[arg-type]
     expected = torch.stack([by_hand(image, iterations, constant, logits == "accumulate") for image in u])
     torch.testing.assert_close(routing(u).poses, expected)
+    if logits == "accumulate":
+        torch.testing.assert_close(dynamic_routing(u, iterations, constant), expected)
 
 
 @pytest.mark.parametrize("gradient", ["all", "last"])

@@ -7,7 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from capsexp.nn.routing import Routing
-from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, SelfAttentionRouting
+from capsexp.routing import (
+    DynamicRouting,
+    EMRouting,
+    InvertedRouting,
+    SelfAttentionRouting,
+    SelfRouting,
+    VariationalBayesRouting,
+)
 
 ROUTINGS = {
     "dynamic": partial(DynamicRouting, 3, 4),
@@ -16,6 +23,8 @@ ROUTINGS = {
     "inverted, without norm": partial(InvertedRouting, 3, 4, iterations=3, norm=False),
     "inverted, with activations": partial(InvertedRouting, 3, 4, iterations=3, activations=True),
     "self-attention": partial(SelfAttentionRouting, 5, 3),
+    "self": partial(SelfRouting, 5, 3, 6),
+    "variational Bayes": partial(VariationalBayesRouting, 3),
 }
 
 
@@ -28,45 +37,51 @@ def routing(request: pytest.FixtureRequest) -> Routing:
 
 
 @pytest.fixture
-def votes() -> Tensor:
-    return torch.randn(2, 5, 3, 4, dtype=torch.float64)
+def children() -> list[Tensor]:
+    """Votes of five children for three parents, the children's activations and poses."""
+    shapes = (2, 5, 3, 4), (2, 5), (2, 5, 6)
+    votes, present, poses = (torch.randn(shape, dtype=torch.float64) for shape in shapes)
+    return [votes, present.sigmoid(), poses]
 
 
-@pytest.fixture
-def present() -> Tensor:
-    return torch.rand(2, 5, dtype=torch.float64)
+def parents(routing: Routing, *given: Tensor) -> tuple[Tensor, ...]:
+    """Poses, and activations where there are some; of what is given the routing reads its part."""
+    read = given[: 3 if routing.uses_poses else 2]
+    return tuple(part for part in routing(*read) if part is not None)
 
 
-def parents(routing: Routing, votes: Tensor, present: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
-    """Poses, and activations where there are some."""
-    return tuple(part for part in routing(votes, present) if part is not None)
-
-
-def test_the_order_of_the_children_changes_nothing(routing: Routing, votes: Tensor, present: Tensor) -> None:
+def test_the_order_of_the_children_changes_nothing(routing: Routing, children: list[Tensor]) -> None:
     order = torch.randperm(5)
-    expected = routing(votes, present)
+    expected = parents(routing, *children)
     for parameter in routing.parameters():
         if len(parameter) == 5:  # its rows belong to children
             parameter.data = parameter.data[order]
-    torch.testing.assert_close(expected, routing(votes[:, order], present[:, order]))
+    torch.testing.assert_close(expected, parents(routing, *(one[:, order] for one in children)))
 
 
-def test_gradients(routing: Routing, votes: Tensor, present: Tensor) -> None:
-    inputs = votes.requires_grad_(), present.requires_grad_(), *routing.parameters()
+def test_gradients(routing: Routing, children: list[Tensor]) -> None:
+    inputs = *(one.requires_grad_() for one in children), *routing.parameters()
     assert torch.autograd.gradcheck(partial(parents, routing), inputs)
 
 
 @pytest.mark.parametrize("activation", [0.0, 1.0])
 def test_zero_votes_give_finite_numbers(routing: Routing, activation: float) -> None:
-    inputs = torch.zeros(2, 5, 3, 4, requires_grad=True), torch.full((2, 5), activation, requires_grad=True)
+    shapes = {(2, 5, 3, 4): 0.0, (2, 5): activation, (2, 5, 6): 0.0}
+    inputs = [torch.full(shape, value, requires_grad=True) for shape, value in shapes.items()]
     found = parents(routing.float(), *inputs)
     total = torch.stack([part.sum() for part in found]).sum()
     gradients = torch.autograd.grad(total, inputs, allow_unused=True, materialize_grads=True)
     assert all(bool(one.isfinite().all()) for one in (*found, *gradients))
 
 
-def test_bfloat16_votes_are_routed_in_float32(routing: Routing, votes: Tensor, present: Tensor) -> None:
-    rounded = votes.bfloat16(), present.bfloat16()
+def test_bfloat16_votes_are_routed_in_float32(routing: Routing, children: list[Tensor]) -> None:
+    rounded = [one.bfloat16() for one in children]
     expected = parents(routing.float(), *(one.float() for one in rounded))
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(parents(routing, *rounded), expected)
+
+
+@pytest.mark.parametrize("kind", ["em", "self", "variational Bayes"])
+def test_children_without_activations_are_refused(kind: str, children: list[Tensor]) -> None:
+    with pytest.raises(ValueError, match="activations"):
+        ROUTINGS[kind]()(children[0].float())

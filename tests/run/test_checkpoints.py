@@ -245,6 +245,17 @@ def test_a_checkpoint_of_another_run_is_left_alone(trained: Trained, tiny: tuple
     assert run(dataclasses.replace(config, rerun=True)).status == "finished"
 
 
+@pytest.mark.parametrize("odd", [[], [5], [{"epoch": 1}], "text", None, "without the optimiser's state"])
+def test_a_checkpoint_that_no_run_continues_from_is_left_alone(odd: Any, trained: Trained, tmp_path: Path) -> None:
+    config = copy_of(trained, tmp_path, recorded=False)
+    last = plan(config).folder / LAST
+    checkpoint = checkpoints.load(last)
+    history = checkpoint["history"][:1] if odd == "without the optimiser's state" else odd
+    torch.save(checkpoint | {"history": history}, last)
+    assert f"{LAST}: not what a run continues from; rerun=true starts over" in refused(run, config)
+    assert last.exists()
+
+
 @pytest.mark.parametrize(
     ("raised", "error"),
     [

@@ -354,10 +354,29 @@ def test_a_run_of_a_sweep_waits_for_another_process(trained: Trained, monkeypatc
     assert lines == [f"{trained.folder.name}: another process trains it; waits"]
 
 
-def test_a_run_of_slurm_takes_the_cores_of_its_job(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_slurm_takes_the_cores_of_its_job_and_no_more_than_there_are(
+    tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = torch.get_num_threads()
-    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "3")
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "1000")
     record = run(composed_config(*tiny, "budget=smoke"))
     assert record.provenance["threads"] == 3
     assert record.learned is None  # a trial is not judged
     torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("variables", "line"),
+    [
+        ({"SLURM_CPUS_PER_TASK": "abc"}, "SLURM_CPUS_PER_TASK=abc: must be a whole number at least 1"),
+        ({"SLURM_CPUS_PER_TASK": "-1"}, "SLURM_CPUS_PER_TASK=-1: must be a whole number at least 1"),
+        ({"TORCHELASTIC_RUN_ID": "x"}, "LOCAL_WORLD_SIZE=: must be a whole number at least 0"),
+    ],
+)
+def test_a_wrong_variable_of_a_launcher_is_one_line(
+    variables: dict[str, str], line: str, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert refused(run, composed_config(*tiny)).startswith(line)

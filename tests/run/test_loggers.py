@@ -67,7 +67,8 @@ def test_what_is_not_chosen_writes_nothing(logged: Trained, trained: Trained) ->
         ("model=capsnet data=mnist_sample routing.gradient=none", "r3 gradient=none s0 · capsnet mnist_sample"),
         ("model=em_capsnet data=mnist_sample data.size=32 routing.iterations=2", "r2 s0 · em_capsnet mnist_sample"),
         ("model=sabour_cnn data=mnist_sample protocol=heldout", "heldout s0 · sabour_cnn mnist_sample"),
-        ("model=capsnet data=mnist_sample budget.epochs=4", "r3 4 epochs s0 · capsnet mnist_sample"),
+        ("model=capsnet data=mnist_sample budget.epochs=4", "r3 s0 · capsnet mnist_sample 4 epochs"),
+        ("model=inverted_capsnet data=cifar10", "r2 s0 · inverted_capsnet cifar10"),
     ],
 )
 def test_a_runs_name_says_what_differs(words: str, expected: str) -> None:

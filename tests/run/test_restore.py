@@ -155,6 +155,19 @@ def test_a_truncated_checkpoint_is_one_line(trained: Trained, fraction: float, t
     assert refusal(tmp_path / "some.ckpt") == "not a checkpoint, or damaged" + REMEDY
 
 
+def test_a_run_is_found_by_what_its_last_lines_name(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record, its curves and the beginning of its key lead to its folder."""
+    place = Path(trained.config.paths.logs).parent
+    monkeypatch.chdir(place)
+    record = Path("results", "runs", f"{trained.folder.name}.json")
+    (curves,) = Path("logs", "tensorboard").glob(f"*_{trained.record.key[:6]}")
+    for name in (record, place / record, curves, Path(trained.record.key[:5]), Path(trained.record.key)):
+        assert restore(name).path.resolve() == (trained.folder / checkpoints.BEST).resolve()
+    assert refusal(Path("0" * 8)) == "no checkpoint of this run below logs; name its folder below paths.logs"
+    monkeypatch.chdir("results")
+    assert refusal(place / record).startswith("no checkpoint of this run below logs")
+
+
 def test_a_path_without_a_checkpoint_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(tmp_path / "none.ckpt") == "no such checkpoint"
     assert refusal(Path("~nobody-of-this-name/none.ckpt")) == "no such checkpoint"

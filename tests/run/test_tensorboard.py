@@ -20,12 +20,12 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from capsexp.config.schema import Config
 from capsexp.data import source
+from capsexp.routing.observe import observe
 from capsexp.run import checkpoints, tensorboard
 from capsexp.run.build import build
 from capsexp.run.checkpoints import EpochCheckpoint
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
-from capsexp.run.observe import observe
 from capsexp.run.plan import LAST, Plan, plan
 from capsexp.run.tensorboard import MARGIN, event_folders, folder_of, has_pictures
 
@@ -141,12 +141,12 @@ def test_hparams_compare_what_was_swept(trained: Trained, tmp_path: Path) -> Non
     # The page shows five metrics unasked.
     metrics = [metric.name.tag for metric in experiment.metric_infos]
     assert metrics[:5] == ["accuracy/test", "accuracy/train", "loss/test", "loss/train", "maximum/accuracy"]
-    small = "width=0.04 reconstruction 3 epochs 256 train images"
-    names = {f"cbam r2 {small}": trained.record, f"r3 {small}": other.record}
+    small = "mnist_sample width=0.04 3 epochs 256 train images"
+    names = {"cbam r2": trained.record, "r3": other.record}
     groups = rows_of_the_page(context, experiment)
     assert len(groups) == len(names)
     for name, record in names.items():
-        group = groups[f"{name} s0 · capsnet mnist_sample · {record.key[:6]}"]
+        group = groups[f"{name} reconstruction s0 · capsnet {small} · {record.key[:6]}"]
         assert group.hparams["routing.iterations"].string_value == str(record.config["routing"]["iterations"])
         assert group.hparams["attention"].string_value == ("cbam" if record.config["attention"]["cbam"] else "none")
         values = {value.name.tag: value.value for value in group.metric_values}

@@ -320,7 +320,8 @@ def test_a_wrong_file_is_one_line(path: Path, old: str, new: str, expected: str)
 
 
 def test_no_file_and_no_mapping_are_one_line(path: Path) -> None:
-    assert error("huang_table") == "huang_table: no such study; did you mean huang_table1? (there are huang_table1)"
+    for name in ("huang_table", "huang"):
+        assert error(name) == f"{name}: no such study; did you mean huang_table1? (there are huang_table1)"
     path.write_text("- 1")
     assert error() == f"{path}: [1]: must be a group of keys (mode, sweeper)"
     studies._content.cache_clear()

@@ -9,8 +9,9 @@ import made
 import pytest
 from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
-from support import Program
+from support import Program, raising
 
+from capsexp.config import compose
 from capsexp.config.schema import Config
 from capsexp.errors import BusyError, InputError, RunError
 from capsexp.run import execute, records
@@ -136,6 +137,15 @@ def test_a_bug_in_one_run_shows_its_traceback_and_leaves_the_others_alone(ran: l
 def test_what_ends_a_sweep_at_once(seed: int, code: int, line: str, ran: list[int], program: Program) -> None:
     ended, _, errors = program("capsexp", "-m", f"seed=7,{seed},8")
     assert (ended, errors, ran) == (code, [line], [7])
+
+
+def test_an_error_that_ctrl_c_left_behind_ends_a_sweep(
+    ran: list[int], program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = AttributeError("no flags cache")
+    error.__context__ = KeyboardInterrupt()
+    monkeypatch.setattr(compose, "plain", raising(error))
+    assert program("capsexp", "-m", "seed=7,8")[::2] == (130, [f"interrupted: {RESUME}"])
 
 
 def test_a_wrong_choice_stops_a_sweep_before_its_first_run(ran: list[int], program: Program) -> None:

@@ -116,7 +116,7 @@ def test_the_sum_of_the_votes(structure: str, parents: int, pose: int) -> None:
     options = {"structure": structure, "scale": 1.0}
     procedure = InvertedRouting(parents, pose)
     convolutional = ConvCapsules(2, parents, pose, pose, 3, 2, procedure, **options)  # type: ignore[arg-type]
-    linear = LinearCapsules(2, parents, pose, pose, procedure, **options)  # type: ignore[arg-type]
+    linear = LinearCapsules(2, parents, pose, pose, procedure, shared=True, **options)  # type: ignore[arg-type]
     children = Capsules(torch.randn(2, 5, 5, 2, pose, dtype=torch.float64))
     for layer in (convolutional.double(), linear.double()):
         expected = layer.votes(children).poses.sum(dim=-3)

@@ -17,8 +17,8 @@ from capsexp.routing import fast
 from capsexp.routing.dynamic import DynamicRouting
 from capsexp.routing.em import fitted
 from capsexp.routing.fast.layers import FastLayer
+from capsexp.routing.observe import ObservedLayer, Window, entropy, observe
 from capsexp.run.build import build
-from capsexp.run.observe import ObservedLayer, Window, entropy, observe
 
 #: Every procedure; linear and convolutional layers; vectors and matrices; a hidden layer without positions. A command
 #: line, and the iterations of each layer, from the lowest.
