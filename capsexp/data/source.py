@@ -60,6 +60,7 @@ class ImageSet(Identity):
     test_images: "Tensor"
     test_labels: "Tensor"
     validation: int = 0  # how many of the training images, the last ones, are meant to be held out
+    skipped: int = 0  # how many files are left out
 
 
 def class_names(data: Data) -> list[str]:
@@ -100,16 +101,21 @@ def load(data: Data, log: Log = print) -> ImageSet:
         raise
     except Exception as error:  # the reader may be the user's
         raise InputError(f"{data.name}: {data.reader.target}: {located(error)}") from error
-    for problem in getattr(reader, "skipped", []):
+    skipped = getattr(reader, "skipped", [])
+    for problem in skipped:
         log(f"left out: {problem}")
     held = sum(len(labels) for _, labels in validation)
     if held:
         train = (torch.cat([train[0], validation[0][0]]), torch.cat([train[1], validation[0][1]]))
-    return ImageSet(identity.note, identity.checksum, identity.unlisted, *train, *test, validation=held)
+    return ImageSet(
+        identity.note, identity.checksum, identity.unlisted, *train, *test, validation=held, skipped=len(skipped)
+    )
 
 
 def contents(data: Data, images: ImageSet) -> list[str]:
     """Lines on a set: its classes with their numbers of training and test images; what has only equal images."""
+    import torch
+
     labels, names = (images.train_labels, images.test_labels), class_names(data)
     counts = list(zip(names, *(one.bincount(minlength=len(names)).tolist() for one in labels), strict=True))
     classes = [f"{name} {train:,} + {test:,}" for name, train, test in counts]
@@ -118,15 +124,17 @@ def contents(data: Data, images: ImageSet) -> list[str]:
         classes = [f"{train:,} + {test:,} in {name}" for name, train, test in (least, most)]
     held = f"; {images.validation:,} of the training images are for validation" if images.validation else ""
     lines = [f"{data.name}: {len(names)} classes: {', '.join(classes)} (training + test images){held}"]
-    if _all_equal(images.train_images):
+    if _all_equal(images.train_images, torch.arange(len(labels[0]))):
         return [*lines, f"{data.name}: all {len(labels[0]):,} training images are equal"]
-    of_class = {name: images.train_images[images.train_labels == label] for label, name in enumerate(names)}
-    equal = [name for name, chosen in of_class.items() if _all_equal(chosen)]
+    of_class = [(images.train_labels == label).nonzero()[:, 0] for label in range(len(names))]
+    equal = [name for name, chosen in zip(names, of_class, strict=True) if _all_equal(images.train_images, chosen)]
     return [*lines, *(f"{data.name}: all training images of class {name} are equal" for name in equal)]
 
 
-def _all_equal(images: "Tensor") -> bool:
-    return len(images) > 1 and bool((images[1] == images[0]).all()) and bool((images == images[:1]).all())
+def _all_equal(images: "Tensor", chosen: "Tensor") -> bool:
+    """Whether the images of these indices are several, and equal."""
+    first = images[chosen[:2]]
+    return len(first) == 2 and bool((first[1] == first[0]).all()) and bool((images[chosen] == first[:1]).all())
 
 
 def normalization(data: Data, images: "Tensor") -> tuple[list[float], list[float]]:

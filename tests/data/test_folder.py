@@ -1,6 +1,7 @@
 """Somebody's own images: class folders and .npz files, their split, size, channels and identity."""
 
 import dataclasses
+import errno
 import os
 import shutil
 import unicodedata
@@ -15,7 +16,7 @@ import torch
 from data_formats import pixels
 from numpy.typing import NDArray
 from PIL import Image
-from support import TINY, composed_config, folders, refused
+from support import TINY, composed_config, folders, raising, refused
 
 from capsexp.config import compose
 from capsexp.config.schema import Data
@@ -359,6 +360,14 @@ def test_all_files_that_are_no_images_are_named_in_one_line(photos: Path) -> Non
     images = load(data(photos, "data.reader.skip_damaged=true"), lines.append)
     assert len(images.train_labels) + len(images.test_labels) == 19
     assert [line.partition(": ")[0] for line in lines] == ["left out", "left out"]
+    CapsuleData(images, composed_config("data=folder", f"data.path={photos}", "data.size=8"))  # the batch is lowered
+
+
+def test_nobody_is_told_to_delete_pictures_that_a_disk_does_not_give(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_bytes", raising(OSError(errno.EIO, "Input/output error")))
+    assert refused(load, data(photos)) == f"{photos}: can't be read, truncated or damaged: [Errno 5] Input/output error"
 
 
 def test_what_does_not_fit_into_memory_is_not_decoded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -267,3 +267,11 @@ def test_a_result_on_test_images_has_its_exact_interval() -> None:
     assert records.of_images(63.33333, 30) == "63.33 % of 30 test images (44 to 80)"
     assert records.of_images(100, 10) == "100.00 % of 10 test images (69 to 100)"
     assert records.of_images(99.12, 10_000) == "99.12 % of 10,000 test images (98.92 to 99.29)"
+
+
+def test_images_of_one_class_alone_are_said_to_tell_nothing(record: records.Record) -> None:
+    epochs = [{**epoch, "test_accuracy": 100.0} for epoch in record.epochs]
+    alone = dataclasses.replace(record, epochs=epochs, chance_accuracy=100.0)
+    assert records.result_line(alone).endswith(
+        "; all of the evaluated images are of one class, so that this says nothing"
+    )
