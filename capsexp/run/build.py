@@ -50,9 +50,9 @@ def build(config: Config, tried: bool = True) -> Built:
         given["routing"] = partial(config.routing.cls, **config.routing.arguments)
     try:
         network = config.model.cls(image_shape, config.data.classes, **given, **config.model.arguments)
-        if config.trainer.routing == "fast":
-            fast.enable(network)
         prediction = _predict_zeros(network, image_shape, config.data.classes) if tried else None
+        if config.trainer.routing == "fast":  # after the zeros, for which nothing need be compiled
+            fast.enable(network)
     except Exception as error:  # of networks here ValueError or RuntimeError, of the user's any
         name, data = config.model.name, config.data
         reason = first_line(error) if isinstance(error, ValueError | RuntimeError) else located(error)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support import ROOT, differentiated
+from support import ROOT, composed_config, differentiated
 from torch import Tensor
 
 from capsexp.nn.capsules import ConvCapsules, LinearCapsules
@@ -20,6 +20,7 @@ from capsexp.routing.dynamic import DynamicRouting
 from capsexp.routing.em import EMRouting
 from capsexp.routing.fast import em, enable, inverted, loops, paths
 from capsexp.routing.fast.loops import Loops
+from capsexp.run.build import build
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler"),
@@ -182,6 +183,11 @@ def test_without_a_working_compiler_there_are_no_loops_and_a_line(
     assert Loops.of(children, weight, *window) is None
     (line,) = caplog.messages
     assert re.search(why, line)
+
+
+def test_building_a_network_compiles_nothing(compiling: Path) -> None:
+    build(composed_config("model=em_capsnet", "data=mnist_sample", "budget.width=0.1"))
+    assert not compiling.exists()
 
 
 def test_the_compiler_may_have_arguments(compiling: Path, monkeypatch: pytest.MonkeyPatch) -> None:
