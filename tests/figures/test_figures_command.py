@@ -17,14 +17,14 @@ LIMIT = 300_000  # bytes of a committed file
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A results folder with one run of huang's Table 2."""
-    inputs(tmp_path, *seeds("huang_table2", "CapsNet SVHN", [[10.0, 20.0]]))
+    inputs(tmp_path, *seeds("huang_table2", "CapsNet CIFAR-10", [[10.0, 20.0]]))
     return tmp_path
 
 
 @pytest.fixture
 def few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """A catalogue of three figures."""
-    some = {name: catalogue.FIGURES[name] for name in ("huang_fig13", "huang_fig8", "ou_traversal_mnist")}
+    some = {name: catalogue.FIGURES[name] for name in ("huang_fig11", "huang_fig8", "ou_traversal_mnist")}
     monkeypatch.setattr(catalogue, "every", lambda: some)
 
 
@@ -32,10 +32,12 @@ def few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_name_all_that_can_be_drawn_is_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([*folders(folder)])
     files = sorted((folder / "results" / "figures").iterdir())
-    assert [file.name for file in files] == ["huang_fig13_dark.svg", "huang_fig13_light.svg"]
+    assert [file.name for file in files] == ["huang_fig11_dark.svg", "huang_fig11_light.svg"]
     wrote, lacks, *missing = capsys.readouterr().out.splitlines()
-    assert wrote == f"huang_fig13: wrote {files[1]} {files[0]}"
-    assert lacks.startswith("huang_fig13: no finished runs of CapsNet+Conv SVHN, CapsNet+Caps SVHN, DA-CapsNet SVHN:")
+    assert wrote == f"huang_fig11: wrote {files[1]} {files[0]}"
+    assert lacks.startswith(
+        "huang_fig11: no finished runs of CapsNet+Conv CIFAR-10, CapsNet+Caps CIFAR-10, DA-CapsNet CIFAR-10:"
+    )
     assert lacks.endswith(f": capsexp reproduce huang_table2 --budget=laptop {' '.join(folders(folder))}")
     assert [line.split(" finished runs of ")[0] for line in missing] == [
         "huang_fig8: not drawn: no",
@@ -46,17 +48,17 @@ def test_without_a_name_all_that_can_be_drawn_is_drawn(folder: Path, capsys: pyt
 def test_a_damaged_record_is_an_error_after_drawing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = folder / "results" / "runs" / "a-b-c.json"
     bad.write_text("{}")
-    for words in (["huang_fig13"], ["--check", "huang_fig13"]):
+    for words in (["huang_fig11"], ["--check", "huang_fig11"]):
         with pytest.raises(RunError, match=r"^1 record can't be used$"):
             main([*words, *folders(folder)])
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"error: {bad}: not a record ('digest')")
-    assert (folder / "results" / "figures" / "huang_fig13_dark.svg").exists()
+    assert (folder / "results" / "figures" / "huang_fig11_dark.svg").exists()
 
 
 def test_a_check_compares_and_writes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words, svg = ["--check", "huang_fig13", *folders(folder)], folder / "results/figures/huang_fig13_dark.svg"
-    with pytest.raises(RunError, match=r"^not what the records give: huang_fig13; make figures$"):
+    words, svg = ["--check", "huang_fig11", *folders(folder)], folder / "results/figures/huang_fig11_dark.svg"
+    with pytest.raises(RunError, match=r"^not what the records give: huang_fig11; make figures$"):
         main(words)
     assert not svg.exists()
     main(words[1:])
@@ -65,8 +67,8 @@ def test_a_check_compares_and_writes_nothing(folder: Path, monkeypatch: pytest.M
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")
     main(words)
     assert b'clip-path="url(#clip1)"' in svg.read_bytes()  # matplotlib's own ids differ from process to process
-    svg.write_text(svg.read_text().replace("SVHN", "SVHM"))
-    with pytest.raises(RunError, match="huang_fig13"):
+    svg.write_text(svg.read_text().replace("CIFAR-10", "SVHM"))
+    with pytest.raises(RunError, match="huang_fig11"):
         main(words)
     assert "SVHM" in svg.read_text()
     svg.write_text(svg.read_text().replace(f"Matplotlib v{matplotlib.__version__},", "Matplotlib v0.1,"))
@@ -79,7 +81,7 @@ def test_a_check_compares_and_writes_nothing(folder: Path, monkeypatch: pytest.M
         (["huang_fig31"], "huang_fig31: no such figure; did you mean huang_fig1"),
         (["--seeds"], "unrecognized arguments: --seeds"),
         (["paths.result=x"], "paths.result: no such key; did you mean results"),
-        (["huang_fig13", "paths.results=/nowhere"], "/nowhere: no such folder; the records are in results/runs"),
+        (["huang_fig11", "paths.results=/nowhere"], "/nowhere: no such folder; the records are in results/runs"),
     ],
 )
 def test_wrong_input_is_one_line(words: list[str], line: str) -> None:

@@ -91,7 +91,7 @@ def test_a_figure_has_one_setting_and_one_protocol_the_papers_where_a_row_has_ru
 
 def test_of_a_long_training_the_beginning_and_single_epochs_may_lie_below(tmp_path: Path) -> None:
     jumped = [1.0] * 25 + [80.0] * 74 + [20.0]
-    (axis,) = plot("huang_fig13", inputs(tmp_path, *seeds("huang_table2", "CapsNet SVHN", [jumped]))).axes
+    (axis,) = plot("huang_fig11", inputs(tmp_path, *seeds("huang_table2", "CapsNet CIFAR-10", [jumped], PAPER))).axes
     assert axis.get_ylim()[0] > 75
     short = seeds("huang_table2", "CapsNet CIFAR-10", [[1, 80]])
     (axis,) = plot("huang_fig11", inputs(tmp_path / "b", *short)).axes

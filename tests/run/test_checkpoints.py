@@ -203,9 +203,9 @@ def test_an_interrupted_run_with_a_damaged_checkpoint_goes_on(
     lines: list[str] = []
     assert numbers(run(config, None, lines.append)) == numbers(uninterrupted("constant"))
     renamed = f"{plan(config).folder / LAST}: not a checkpoint, or damaged; renamed to last.ckpt.damaged"
-    assert renamed in lines[1]
+    assert renamed in lines[2]
     assert all(plan(config).folder.joinpath(f"{name}.damaged").exists() for name in damaged)
-    assert lines[1 + len(damaged)].endswith(said)
+    assert lines[2 + len(damaged)].endswith(said)
 
 
 def test_a_run_without_the_checkpoint_that_it_tests_at_the_end_starts_over(
@@ -218,7 +218,7 @@ def test_a_run_without_the_checkpoint_that_it_tests_at_the_end_starts_over(
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         stop_after(0, KeyboardInterrupt(), patched)
         run(config, None, lines.append)
-    assert [line.partition(": ")[2] for line in lines[1:]] == [
+    assert [line.partition(": ")[2] for line in lines[2:]] == [
         f"{best}: not a checkpoint, or damaged; renamed to best.ckpt.damaged",
         "no checkpoint is left; starts over",
     ]
