@@ -12,7 +12,7 @@ from capsexp.tables import pages, texts
 from capsexp.tables.table import Table
 from capsexp.tables.terminal import print_lines, print_table
 
-_CLAIMS = 6  # on the screen
+_CLAIMS, _ROWS = 4, 4  # on the screen
 
 Commands = Sequence[tuple[str, str]]  # what to type, and what for
 
@@ -32,14 +32,15 @@ def print_screen(results: StudyResults, setting: str, runs: str, written: Path |
     print_lines([(f"{study.title}{only}", "bold"), (f"{pages.cited(study)}. {runs}; trained: {trained}.", "")])
     for table in tables(results, block):
         print_table(table)
-    tested = [one for one in results.claims if one.effect and one.runs]
-    tested.sort(key=lambda one: (not one.claim.counted, not pages.is_decided(one)))
-    lines = [(_shown(one) if results.typed else _claimed(one), "") for one in tested[:_CLAIMS]]
+    tested = sorted((one for one in results.claims if one.effect and one.runs), key=lambda one: not one.claim.counted)
     if results.typed:
-        lines = [("These runs show:", "bold"), *lines] if lines else []
+        lines = [("These runs show:", "bold"), *((_shown(one), "") for one in tested[:_CLAIMS])] if tested else []
         lines.append((f"They don't test the source, which trains {texts.one_line(study.paper.title)}.", "bold"))
-    elif open_claims := len(results.claims) - min(len(tested), _CLAIMS):
-        lines.append((f"{plural(open_claims, 'more claim')} on the page.", ""))
+    else:
+        shown = [one for one in tested if pages.is_decided(one)][:_CLAIMS] or tested[:2]
+        lines = [(_claimed(one), "") for one in shown]
+        if more := len(results.claims) - len(shown):
+            lines.append((f"{plural(more, 'more claim')} on the page.", ""))
     if written:
         lines.append((f"All numbers: {written}", ""))
     print_lines([*lines, ("", ""), ("Next", "bold")])
@@ -71,16 +72,23 @@ def tables(results: StudyResults, block: MeasuredBlock) -> list[Table]:
         series = {line.row.name: _series(line.row.name, line.row.labels[at]) for line in block.lines}
         for line in block.lines:
             label, name = line.row.labels[at], series[line.row.name]
-            if not typed and (number := line.row.printed.get(measure)):
-                rows.setdefault(f"{name}, printed", {})[label] = texts.printed(number, measure)
+            said = []
             if (cell := line.cell(measure)) and cell.mean is not None:
                 means.setdefault(name, {})[label] = cell.mean
-                rows.setdefault(name, {})[label] = texts.average(cell)
+                said.append(texts.average(cell))
+            if not typed and (number := line.row.printed.get(measure)):
+                said.append(f"({texts.printed(number, measure)})")
+            rows.setdefault(name, {})[label] = " ".join(said)
         rows |= _differences(results, measure, series, means)
         seeds = {cell.n for line in block.lines if (cell := line.cell(measure)) and cell.n}
-        title = f"{MEASURES[measure].title}, mean of {plural(max(seeds), 'seed')}" if seeds else MEASURES[measure].title
-        lines = [[name, *(of_row.get(head, "") for head in heads)] for name, of_row in rows.items()]
+        title = MEASURES[measure].title + ("" if typed else " (printed)")
+        title += f", mean of {plural(max(seeds), 'seed')}" if seeds else ""
+        trained = means.keys() or rows.keys()
+        kept = {name: of_row for name, of_row in rows.items() if name in trained or " − " in name}
+        lines = [[name, *(of_row.get(head, "") for head in heads)] for name, of_row in kept.items()]
         made.append(Table(title, [study.across, *heads], "l" + "r" * len(heads), lines))
+        if len(lines) > _ROWS:  # another measure stands on the page
+            break
     return [table for table in made if table.rows]
 
 

@@ -53,12 +53,10 @@ def test_the_column_stands_along_the_top_with_the_differences_that_are_claimed()
     made = results(ITERATED, RUNS)
     (table,) = tables(made, made.blocks[1])
     assert table.columns == ["iterations", "1", "2"]
-    assert table.title == "best test accuracy, %, mean of 2 seeds"
+    assert table.title == "best test accuracy, % (printed), mean of 2 seeds"
     assert table.rows == [
-        ["Net, printed", "99.80", "99.80"],
-        ["Net", "90.50", "92.50"],
-        ["Net_CBAM, printed", "99.80", "99.80"],
-        ["Net_CBAM", "92.50", "94.50"],
+        ["Net", "90.50 (99.80)", "92.50 (99.80)"],
+        ["Net_CBAM", "92.50 (99.80)", "94.50 (99.80)"],
         ["Net_CBAM − Net", "+2.00", "+2.00"],
     ]
 
