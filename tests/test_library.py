@@ -14,7 +14,7 @@ from torch import nn
 import capsexp
 from capsexp import models
 from capsexp.models import CapsNet, DACapsNet, DynamicCapsNet, EfficientCapsNet, EMCapsNet, InvertedCapsNet
-from capsexp.nn import Attention, Prediction, Routing
+from capsexp.nn import AttentionOptions, Prediction, Routing
 from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, SelfAttentionRouting, fast
 from capsexp.routing.fast import convolution, loops, proof
 from capsexp.run.build import count_parameters
@@ -65,7 +65,7 @@ import sys, torch
 before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32, list(sys.meta_path)
 import capsexp
 from capsexp.models import CapsNet
-from capsexp.nn import Attention, MarginLoss
+from capsexp.nn import AttentionOptions, MarginLoss
 from capsexp.routing import DynamicRouting
 from capsexp.routing.fast import enable
 enable(CapsNet((1, 28, 28), 10, width=0.1))
@@ -107,7 +107,7 @@ def test_the_defaults_are_those_of_the_configuration(name: str) -> None:
     ],
 )
 def test_routing_classes_are_passed_as_they_are(network: type[nn.Module], routing: type[Routing]) -> None:
-    attention = Attention(cbam=True, conv=True, caps=True, cbam_reduction=4)
+    attention = AttentionOptions(cbam=True, conv=True, caps=True, cbam_reduction=4)
     made = network((3, 32, 32), 4, routing=routing, attention=attention, width=0.05)
     scores, poses = made(torch.rand(2, 3, 32, 32))
     assert scores.shape == (2, 4)

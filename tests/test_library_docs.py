@@ -11,7 +11,7 @@ from matplotlib import pyplot
 from support import ROOT, Trained
 
 from capsexp.models import CapsNet, DACapsNet
-from capsexp.nn import Attention
+from capsexp.nn import AttentionOptions
 
 TEXT = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
 SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
@@ -72,7 +72,7 @@ def test_the_pictures_shapes_are_those_of_the_layers() -> None:
     printed = [tuple(map(int, shape.split(" × "))) for shape in re.findall(r"shape small\">([^<]*)<", picture)]
     given: list[tuple[int, ...]] = []
     for network, image in (
-        (CapsNet((1, 28, 28), 10, attention=Attention(cbam=True)), (1, 28, 28)),
+        (CapsNet((1, 28, 28), 10, attention=AttentionOptions(cbam=True)), (1, 28, 28)),
         (DACapsNet((3, 32, 32), 10), (3, 32, 32)),
     ):
         given.append(image)

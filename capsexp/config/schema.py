@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from capsexp import Count, Fraction, NotNegative, Positive, UnitInterval
+from capsexp import Count, NotNegative, Positive, UnitInterval, WidthFraction
 from capsexp.config.checks import (
     NAME,
     TARGET,
@@ -79,7 +79,7 @@ class Attention:
     conv: bool
     caps: bool
     cbam_reduction: Count
-    cbam_momentum: Fraction = 0.1
+    cbam_momentum: WidthFraction = 0.1
     cbam_kernel: Literal[3, 7] = 7
     first: Component | None = None
 
@@ -142,7 +142,7 @@ class Budget:
     steps: Count | None
     train_images: Count | None
     test_images: Count | None
-    width: Fraction
+    width: WidthFraction
 
 
 @dataclass(frozen=True)

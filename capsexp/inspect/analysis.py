@@ -16,7 +16,7 @@ from capsexp.data.reader import fit
 from capsexp.errors import InputError, RunError
 from capsexp.figures.traversal import MIDDLE, OFFSETS, traverse
 from capsexp.nn.losses import reconstruction_loss
-from capsexp.nn.scores import Scores
+from capsexp.nn.scores import ClassScores
 from capsexp.routing.observe import AttentionMap, Observed, ObservedLayer, entropy, observe
 from capsexp.run.records import Json
 from capsexp.run.restore import Restored
@@ -131,7 +131,7 @@ class Analysis:
     def score_kind(self) -> str:
         """`length`, `activation` or `logit`."""
         scores = getattr(self.restored.module.network, "scores", None)
-        return scores.presence if isinstance(scores, Scores) and scores.presence != "pose" else "logit"
+        return scores.presence if isinstance(scores, ClassScores) and scores.presence != "pose" else "logit"
 
     def factors(self, attention: AttentionMap) -> Tensor:
         """Of an attention map, without B; on votes those for the predicted class, as their mean over D: [H, W, I]."""

@@ -10,13 +10,13 @@
 
 from torch import Tensor, nn
 
-from capsexp import Count, Fraction, Positive
-from capsexp.models.parts import cbam, convolved, scaled, square
-from capsexp.nn.attention import Attention, CapsAttention, ConvAttention
+from capsexp import Count, Positive, WidthFraction
+from capsexp.models.parts import at_width, cbam, channels_and_side, convolved
+from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.primary import PrimaryCapsules
 from capsexp.nn.routing import RoutingFactory, make_routing
-from capsexp.nn.scores import Prediction, Scores
+from capsexp.nn.scores import ClassScores, Prediction
 from capsexp.routing.dynamic import DynamicRouting
 
 
@@ -42,9 +42,9 @@ class CapsNet(nn.Module):
         image_shape: tuple[int, int, int],
         classes: int,
         routing: RoutingFactory = DynamicRouting,
-        attention: Attention = Attention(),
+        attention: AttentionOptions = AttentionOptions(),
         *,
-        width: Fraction = 1.0,
+        width: WidthFraction = 1.0,
         channels: Count = 256,
         kernel: Count = 9,
         capsule_types: Count = 32,
@@ -54,8 +54,8 @@ class CapsNet(nn.Module):
         feature_scale: Positive = 1.0,
     ) -> None:
         super().__init__()
-        inputs, size = square(image_shape)
-        channels, types = scaled(channels, width), scaled(capsule_types, width)
+        inputs, size = channels_and_side(image_shape)
+        channels, types = at_width(channels, width), at_width(capsule_types, width)
         positions = convolved(convolved(size, kernel), kernel, stride=2)
         self.convolution = nn.Conv2d(inputs, channels, kernel)
         self.feature_scale = feature_scale
@@ -80,7 +80,7 @@ class CapsNet(nn.Module):
             attention=CapsAttention(class_pose) if attention.caps else None,
             types_first=True,
         )
-        self.scores = Scores(procedure, class_pose)
+        self.scores = ClassScores(procedure, class_pose)
 
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> scores [B, J], with dynamic routing lengths, and poses [B, J, D] of the classes."""

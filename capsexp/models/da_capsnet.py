@@ -22,13 +22,13 @@ import math
 import torch
 from torch import Tensor, nn
 
-from capsexp import Count, Fraction, Positive
-from capsexp.models.parts import cbam, convolved, initialise_as_keras, scaled, square
-from capsexp.nn.attention import Attention, Axis, AxisAttention, ConvAttention
+from capsexp import Count, Positive, WidthFraction
+from capsexp.models.parts import at_width, cbam, channels_and_side, convolved, initialise_as_keras
+from capsexp.nn.attention import AttentionOptions, Axis, AxisAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.precision import at_least_float32
 from capsexp.nn.routing import Capsules, RoutingFactory, make_routing
-from capsexp.nn.scores import Prediction, Scores
+from capsexp.nn.scores import ClassScores, Prediction
 from capsexp.nn.squash import squash
 from capsexp.routing.dynamic import DynamicRouting
 
@@ -56,9 +56,9 @@ class DACapsNet(nn.Module):
         image_shape: tuple[int, int, int],
         classes: int,
         routing: RoutingFactory = DynamicRouting,
-        attention: Attention = Attention(conv=True, caps=True),
+        attention: AttentionOptions = AttentionOptions(conv=True, caps=True),
         *,
-        width: Fraction = 1.0,
+        width: WidthFraction = 1.0,
         channels: Count = 64,
         second_kernel: Count | None = None,
         extra_convolution: bool = False,
@@ -67,9 +67,9 @@ class DACapsNet(nn.Module):
         squash_constant: Positive = 0.5,
     ) -> None:
         super().__init__()
-        inputs, size = square(image_shape)
+        inputs, size = channels_and_side(image_shape)
         second = second_kernel or (3 if size > 28 else 2)
-        first, child = scaled(channels, width), scaled(2 * channels, width)
+        first, child = at_width(channels, width), at_width(2 * channels, width)
         pooled = convolved(convolved(convolved(size, 3), 3), 2, stride=2)
         positions = convolved(convolved(pooled, second), second)
         trunk = [
@@ -82,7 +82,7 @@ class DACapsNet(nn.Module):
             nn.ReLU(),
         ]
         if extra_convolution:
-            inner, child = child, scaled(4 * channels, width)
+            inner, child = child, at_width(4 * channels, width)
             positions = convolved(positions, 3)
             trunk += [nn.Conv2d(inner, child, 3), nn.ReLU()]
         self.convolution = nn.Conv2d(inputs, first, 3)
@@ -101,7 +101,7 @@ class DACapsNet(nn.Module):
             shared=True,
             scale=math.sqrt(2 / (child + classes * class_pose)),  # Glorot's, of one matrix of J · D × C
         )
-        self.scores = Scores(procedure, class_pose)
+        self.scores = ClassScores(procedure, class_pose)
         initialise_as_keras(self)
 
     def forward(self, images: Tensor) -> Prediction:

@@ -15,13 +15,13 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from capsexp import Count, Fraction
-from capsexp.models.parts import cbam, convolved, make_backbone, scaled
-from capsexp.nn.attention import Attention, CapsAttention, ConvAttention
+from capsexp import Count, WidthFraction
+from capsexp.models.parts import at_width, cbam, convolved, make_backbone
+from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.primary import PrimaryCapsules
 from capsexp.nn.routing import RoutingFactory, make_routing
-from capsexp.nn.scores import Prediction, Scores
+from capsexp.nn.scores import ClassScores, Prediction
 from capsexp.routing.dynamic import DynamicRouting
 
 
@@ -46,9 +46,9 @@ class DynamicCapsNet(nn.Module):
         image_shape: tuple[int, int, int],
         classes: int,
         routing: RoutingFactory = DynamicRouting,
-        attention: Attention = Attention(),
+        attention: AttentionOptions = AttentionOptions(),
         *,
-        width: Fraction = 1.0,
+        width: WidthFraction = 1.0,
         backbone: Literal["simple", "resnet"] = "simple",
         channels: Count = 256,
         resnet_channels: Count = 256,
@@ -60,9 +60,9 @@ class DynamicCapsNet(nn.Module):
     ) -> None:
         super().__init__()
         stride = 2 if backbone == "simple" else 1
-        features = scaled(channels if backbone == "simple" else resnet_channels, width)
-        types = scaled(capsule_types, width)
-        self.backbone, size = make_backbone(backbone, image_shape, features, scaled(resnet_stem, width), kernel)
+        features = at_width(channels if backbone == "simple" else resnet_channels, width)
+        types = at_width(capsule_types, width)
+        self.backbone, size = make_backbone(backbone, image_shape, features, at_width(resnet_stem, width), kernel)
         self.cbam = cbam(features, attention)
         self.primary = PrimaryCapsules(
             features,
@@ -79,7 +79,7 @@ class DynamicCapsNet(nn.Module):
             attention=CapsAttention(class_pose) if attention.caps else None,
             types_first=True,
         )
-        self.scores = Scores(self.classes.routing, class_pose)
+        self.scores = ClassScores(self.classes.routing, class_pose)
 
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> scores [B, J], with dynamic routing lengths, and poses [B, J, D] of the classes."""

@@ -22,13 +22,13 @@ import math
 import torch
 from torch import Tensor, nn
 
-from capsexp import Count, Fraction
-from capsexp.models.parts import cbam, convolved, scaled, square
-from capsexp.nn.attention import Attention, CapsAttention, ConvAttention
+from capsexp import Count, WidthFraction
+from capsexp.models.parts import at_width, cbam, channels_and_side, convolved
+from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules, RoutingFactory, make_routing
-from capsexp.nn.scores import Prediction, Scores
+from capsexp.nn.scores import ClassScores, Prediction
 from capsexp.nn.squash import exponential_squash
 from capsexp.routing.self_attention import SelfAttentionRouting
 
@@ -50,17 +50,17 @@ class EfficientCapsNet(nn.Module):
         image_shape: tuple[int, int, int],
         classes: int,
         routing: RoutingFactory = SelfAttentionRouting,
-        attention: Attention = Attention(),
+        attention: AttentionOptions = AttentionOptions(),
         *,
-        width: Fraction = 1.0,
+        width: WidthFraction = 1.0,
         capsule_types: Count = 16,
         primary_pose: Count = 8,
         class_pose: Count = 16,
     ) -> None:
         super().__init__()
-        inputs, size = square(image_shape)
-        first, second = scaled(32, width), scaled(64, width)
-        children = scaled(capsule_types, width)
+        inputs, size = channels_and_side(image_shape)
+        first, second = at_width(32, width), at_width(64, width)
+        children = at_width(capsule_types, width)
         features = children * primary_pose
         side = convolved(convolved(convolved(convolved(size, 5), 3), 3), 3, stride=2)
         self.trunk = nn.Sequential(
@@ -82,7 +82,7 @@ class EfficientCapsNet(nn.Module):
             scale=math.sqrt(2 / (classes * children * primary_pose)),
         )
         self.primary = children, primary_pose
-        self.scores = Scores(self.classes.routing, class_pose)
+        self.scores = ClassScores(self.classes.routing, class_pose)
 
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> scores [B, J], with self-attention routing lengths, and poses [B, J, D]."""

@@ -17,14 +17,14 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from capsexp import Count, Fraction, Positive
-from capsexp.models.parts import cbam, convolved, make_backbone, scaled
-from capsexp.nn.attention import Attention, CapsAttention, ConvAttention
+from capsexp import Count, Positive, WidthFraction
+from capsexp.models.parts import at_width, cbam, convolved, make_backbone
+from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
 from capsexp.nn.capsules import ConvCapsules, LinearCapsules
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.primary import PrimaryCapsules
 from capsexp.nn.routing import RoutingFactory, make_routing
-from capsexp.nn.scores import Prediction, Scores
+from capsexp.nn.scores import ClassScores, Prediction
 from capsexp.routing.em import EMRouting
 
 
@@ -51,9 +51,9 @@ class EMCapsNet(nn.Module):
         image_shape: tuple[int, int, int],
         classes: int,
         routing: RoutingFactory = EMRouting,
-        attention: Attention = Attention(),
+        attention: AttentionOptions = AttentionOptions(),
         *,
-        width: Fraction = 1.0,
+        width: WidthFraction = 1.0,
         backbone: Literal["simple", "resnet"] = "simple",
         channels: Count = 256,
         resnet_channels: Count = 128,
@@ -63,10 +63,10 @@ class EMCapsNet(nn.Module):
         scale: Positive = 1.0,
     ) -> None:
         super().__init__()
-        features = scaled(channels if backbone == "simple" else resnet_channels, width)
-        types = scaled(capsule_types, width)
+        features = at_width(channels if backbone == "simple" else resnet_channels, width)
+        types = at_width(capsule_types, width)
         self.backbone, size = make_backbone(
-            backbone, image_shape, features, scaled(resnet_stem, width), kernel=4, stride=2, padding=1, norm=True
+            backbone, image_shape, features, at_width(resnet_stem, width), kernel=4, stride=2, padding=1, norm=True
         )
         size = convolved(convolved(size, 3, stride=2), 3)  # of the children of the class capsules
         layers = (9 * types, types), (9 * types, types), (types * size**2, classes)
@@ -98,7 +98,7 @@ class EMCapsNet(nn.Module):
                 ),
             ]
         )
-        self.scores = Scores(procedures[-1], pose)
+        self.scores = ClassScores(procedures[-1], pose)
 
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> scores [B, J], with EM routing activations, and poses [B, J, D] of the classes."""

@@ -19,10 +19,17 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Lt
 from torch import nn
 
-from capsexp import Fraction
+from capsexp import WidthFraction
 from capsexp.errors import check_choice
-from capsexp.models.parts import ConvolutionalNetwork, convolved, first_attention, initialise_as_keras, scaled, square
-from capsexp.nn.attention import Attention
+from capsexp.models.parts import (
+    ConvolutionalNetwork,
+    at_width,
+    channels_and_side,
+    convolved,
+    first_attention,
+    initialise_as_keras,
+)
+from capsexp.nn.attention import AttentionOptions
 
 
 class HuangCNN(ConvolutionalNetwork):
@@ -39,16 +46,16 @@ class HuangCNN(ConvolutionalNetwork):
         self,
         image_shape: tuple[int, int, int],
         classes: int,
-        attention: Attention = Attention(),
+        attention: AttentionOptions = AttentionOptions(),
         *,
-        width: Fraction = 1.0,
+        width: WidthFraction = 1.0,
         padding: Literal["same", "valid"] = "same",
         dropout: Annotated[float, Ge(0), Lt(1)] = 0.5,
     ) -> None:
         super().__init__()
         check_choice("padding", padding, "same", "valid")
-        inputs, size = square(image_shape)
-        first, second, hidden = (scaled(channels, width) for channels in (32, 64, 1024))
+        inputs, size = channels_and_side(image_shape)
+        first, second, hidden = (at_width(channels, width) for channels in (32, 64, 1024))
         zeros = 2 if padding == "same" else 0
         for _ in range(2):
             size = convolved(convolved(size, 5, padding=zeros), 2, stride=2)

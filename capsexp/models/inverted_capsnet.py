@@ -24,14 +24,14 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from capsexp import Count, Fraction
-from capsexp.models.parts import cbam, convolved, make_backbone, scaled
-from capsexp.nn.attention import Attention, CapsAttention, ConvAttention
+from capsexp import Count, WidthFraction
+from capsexp.models.parts import at_width, cbam, convolved, make_backbone
+from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.primary import PrimaryCapsules
 from capsexp.nn.routing import RoutingFactory, make_routing
-from capsexp.nn.scores import Prediction, Scores
+from capsexp.nn.scores import ClassScores, Prediction
 from capsexp.routing.inverted import InvertedRouting
 
 
@@ -60,9 +60,9 @@ class InvertedCapsNet(nn.Module):
         image_shape: tuple[int, int, int],
         classes: int,
         routing: RoutingFactory = InvertedRouting,
-        attention: Attention = Attention(),
+        attention: AttentionOptions = AttentionOptions(),
         *,
-        width: Fraction = 1.0,
+        width: WidthFraction = 1.0,
         backbone: Literal["simple", "resnet"] = "simple",
         channels: Count = 256,
         resnet_channels: Count = 128,
@@ -76,10 +76,10 @@ class InvertedCapsNet(nn.Module):
         hidden: Sequence[Count] = (),
     ) -> None:
         super().__init__()
-        features = scaled(channels if backbone == "simple" else resnet_channels, width)
-        types = scaled(capsule_types, width)
+        features = at_width(channels if backbone == "simple" else resnet_channels, width)
+        types = at_width(capsule_types, width)
         self.backbone, size = make_backbone(
-            backbone, image_shape, features, scaled(resnet_stem, width), kernel=3, stride=2, padding=1
+            backbone, image_shape, features, at_width(resnet_stem, width), kernel=3, stride=2, padding=1
         )
         size = convolved(size, primary_kernel, primary_stride)
         layers: list[CapsuleLayer] = []
@@ -87,7 +87,7 @@ class InvertedCapsNet(nn.Module):
             size = convolved(size, 3, stride)
             procedure = make_routing(routing, 9 * types, types, pose, pose)
             layers.append(ConvCapsules(types, types, pose, pose, 3, stride, procedure, structure=structure))
-        linear = [types * size**2, *(scaled(capsules, width) for capsules in hidden), classes]
+        linear = [types * size**2, *(at_width(capsules, width) for capsules in hidden), classes]
         for children, parents in pairwise(linear):
             procedure = make_routing(routing, children, parents, pose, pose)
             layers.append(LinearCapsules(children, parents, pose, pose, procedure, structure=structure, scale=None))
@@ -106,7 +106,7 @@ class InvertedCapsNet(nn.Module):
             attention=ConvAttention(types * pose) if attention.conv else None,
         )
         self.capsules = Hierarchy(layers)
-        self.scores = Scores(layers[-1].routing, pose)
+        self.scores = ClassScores(layers[-1].routing, pose)
 
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> scores [B, J], with inverted routing logits, and poses [B, J, D] of the classes."""

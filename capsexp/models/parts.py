@@ -5,17 +5,17 @@ from typing import Literal
 from torch import Tensor, nn
 
 from capsexp.errors import check_choice
-from capsexp.nn.attention import CBAM, Attention
+from capsexp.nn.attention import CBAM, AttentionOptions
 from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
 from capsexp.nn.scores import Prediction
 
 
-def scaled(channels: int, width: float) -> int:
+def at_width(channels: int, width: float) -> int:
     """The number of channels at a fraction `width` of the paper's, at least one."""
     return max(1, round(channels * width))
 
 
-def square(image_shape: tuple[int, int, int]) -> tuple[int, int]:
+def channels_and_side(image_shape: tuple[int, int, int]) -> tuple[int, int]:
     """The channels of images, and their side in pixels; raises ValueError for images that are not square."""
     channels, height, width = image_shape
     if height != width:
@@ -30,7 +30,7 @@ def convolved(size: int, kernel: int, stride: int = 1, padding: int = 0) -> int:
     return (size + 2 * padding - kernel) // stride + 1
 
 
-def cbam(channels: int, attention: Attention) -> nn.Module:
+def cbam(channels: int, attention: AttentionOptions) -> nn.Module:
     """CBAM for a feature map of so many channels, or the module in its place; the identity where there is neither.
 
     Raises ValueError for both.
@@ -64,7 +64,7 @@ def make_backbone(
         kernel, stride, padding, norm: of the one convolution.
     """
     check_choice("backbone", kind, "simple", "resnet")
-    inputs, size = square(image_shape)
+    inputs, size = channels_and_side(image_shape)
     if kind == "simple":
         return SimpleBackbone(inputs, channels, kernel, stride, padding, norm), convolved(size, kernel, stride, padding)
     return ResNetBackbone(inputs, stem, channels), convolved(size, 3, stride=2, padding=1)
@@ -93,7 +93,7 @@ class ConvolutionalNetwork(nn.Module):
         return Prediction(self.layers(images), None)
 
 
-def first_attention(attention: Attention, channels: int) -> nn.Module:
+def first_attention(attention: AttentionOptions, channels: int) -> nn.Module:
     """CBAM for the output of the first convolution, or the identity.
 
     Raises ValueError for the attention flags of capsule networks.

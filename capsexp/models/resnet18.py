@@ -16,9 +16,9 @@ the capsule networks in Table 1.
 
 from torch import nn
 
-from capsexp import Count, Fraction
-from capsexp.models.parts import ConvolutionalNetwork, first_attention, scaled
-from capsexp.nn.attention import Attention
+from capsexp import Count, WidthFraction
+from capsexp.models.parts import ConvolutionalNetwork, at_width, first_attention
+from capsexp.nn.attention import AttentionOptions
 from capsexp.nn.backbones import ResidualBlock
 
 
@@ -35,13 +35,13 @@ class ResNet18(ConvolutionalNetwork):
         self,
         image_shape: tuple[int, int, int],
         classes: int,
-        attention: Attention = Attention(),
+        attention: AttentionOptions = AttentionOptions(),
         *,
-        width: Fraction = 1.0,
+        width: WidthFraction = 1.0,
         channels: Count = 64,
     ) -> None:
         super().__init__()
-        stages = [scaled(channels * 2**stage, width) for stage in range(4)]
+        stages = [at_width(channels * 2**stage, width) for stage in range(4)]
         layers: list[nn.Module] = [
             nn.Conv2d(image_shape[0], stages[0], 3, padding=1, bias=False),
             nn.BatchNorm2d(stages[0]),

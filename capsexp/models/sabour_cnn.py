@@ -18,9 +18,9 @@ from typing import Annotated
 from annotated_types import Ge, Lt
 from torch import nn
 
-from capsexp import Fraction
-from capsexp.models.parts import ConvolutionalNetwork, first_attention, scaled, square
-from capsexp.nn.attention import Attention
+from capsexp import WidthFraction
+from capsexp.models.parts import ConvolutionalNetwork, at_width, channels_and_side, first_attention
+from capsexp.nn.attention import AttentionOptions
 
 
 class SabourCNN(ConvolutionalNetwork):
@@ -36,14 +36,14 @@ class SabourCNN(ConvolutionalNetwork):
         self,
         image_shape: tuple[int, int, int],
         classes: int,
-        attention: Attention = Attention(),
+        attention: AttentionOptions = AttentionOptions(),
         *,
-        width: Fraction = 1.0,
+        width: WidthFraction = 1.0,
         dropout: Annotated[float, Ge(0), Lt(1)] = 0.5,
     ) -> None:
         super().__init__()
-        inputs, size = square(image_shape)
-        wide, narrow, hidden, last = (scaled(channels, width) for channels in (256, 128, 328, 192))
+        inputs, size = channels_and_side(image_shape)
+        wide, narrow, hidden, last = (at_width(channels, width) for channels in (256, 128, 328, 192))
         self.layers = nn.Sequential(
             nn.Conv2d(inputs, wide, 5, padding=2),
             nn.ReLU(),

@@ -20,10 +20,10 @@ from typing import Literal
 
 from torch import nn
 
-from capsexp import Count, Fraction
+from capsexp import Count, WidthFraction
 from capsexp.errors import check_choice
-from capsexp.models.parts import ConvolutionalNetwork, convolved, first_attention, scaled, square
-from capsexp.nn.attention import Attention
+from capsexp.models.parts import ConvolutionalNetwork, at_width, channels_and_side, convolved, first_attention
+from capsexp.nn.attention import AttentionOptions
 
 
 class TsaiCNN(ConvolutionalNetwork):
@@ -39,14 +39,14 @@ class TsaiCNN(ConvolutionalNetwork):
         self,
         image_shape: tuple[int, int, int],
         classes: int,
-        attention: Attention = Attention(),
+        attention: AttentionOptions = AttentionOptions(),
         *,
-        width: Fraction = 1.0,
+        width: WidthFraction = 1.0,
         channels: Count = 1024,
     ) -> None:
         super().__init__()
-        inputs, size = square(image_shape)
-        channels = scaled(channels, width)
+        inputs, size = channels_and_side(image_shape)
+        channels = at_width(channels, width)
         size = convolved(size, 3, stride=2, padding=1)
         for _ in range(2):
             size = convolved(convolved(size, 3, stride=2, padding=1), 2, stride=2)
@@ -79,17 +79,17 @@ class TsaiMultiCNN(ConvolutionalNetwork):
         self,
         image_shape: tuple[int, int, int],
         classes: int,
-        attention: Attention = Attention(),
+        attention: AttentionOptions = AttentionOptions(),
         *,
-        width: Fraction = 1.0,
+        width: WidthFraction = 1.0,
         channels: Count = 1024,
         hidden: Count = 640,
         head: Literal["pooled", "connected"] = "pooled",
     ) -> None:
         super().__init__()
-        inputs, size = square(image_shape)
+        inputs, size = channels_and_side(image_shape)
         check_choice("head", head, "pooled", "connected")
-        channels, hidden = scaled(channels, width), scaled(hidden, width)
+        channels, hidden = at_width(channels, width), at_width(hidden, width)
         size = convolved(convolved(convolved(size, 3, stride=2, padding=1), 3, stride=2), 3)
         # A linear map of every position, as a convolution of 1×1; its mean over the positions is Table 12's pooling.
         kernel = 1 if head == "pooled" else size

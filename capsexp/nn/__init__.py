@@ -4,7 +4,7 @@ Shape letters, everywhere: B batch, I child capsules, J parent capsules, C child
 D parent pose size, K kernel positions, H W space.
 """
 
-from capsexp.nn.attention import CBAM, Attention, AxisAttention, CapsAttention, ConvAttention, SqueezeExcitation
+from capsexp.nn.attention import CBAM, AttentionOptions, AxisAttention, CapsAttention, ConvAttention, SqueezeExcitation
 from capsexp.nn.backbones import ResidualBlock, ResNetBackbone, SimpleBackbone
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.decoder import Decoder
@@ -13,17 +13,18 @@ from capsexp.nn.losses import BinaryCrossEntropyLoss, CrossEntropyLoss, MarginLo
 from capsexp.nn.matrices import TransformationMatrices
 from capsexp.nn.primary import PrimaryCapsules
 from capsexp.nn.routing import Capsules, Routing, RoutingFactory, make_routing
-from capsexp.nn.scores import Prediction, Scores
+from capsexp.nn.scores import ClassScores, Prediction
 from capsexp.nn.squash import exponential_squash, squash
 
 __all__ = [
     "CBAM",
-    "Attention",
+    "AttentionOptions",
     "AxisAttention",
     "BinaryCrossEntropyLoss",
     "CapsAttention",
     "CapsuleLayer",
     "Capsules",
+    "ClassScores",
     "ConvAttention",
     "ConvCapsules",
     "CrossEntropyLoss",
@@ -37,7 +38,6 @@ __all__ = [
     "ResidualBlock",
     "Routing",
     "RoutingFactory",
-    "Scores",
     "SimpleBackbone",
     "SpreadLoss",
     "SqueezeExcitation",

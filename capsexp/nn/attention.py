@@ -16,7 +16,7 @@ Axis = Literal["pose", "parents", "children", "votes", "capsules"]
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionOptions:
     """The attention modules of a network, which says where it puts them."""
 
     cbam: bool = False  # on a feature map

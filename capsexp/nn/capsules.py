@@ -24,18 +24,18 @@ class CapsuleLayer(nn.Module):
         self.routing = routing
         self.attention = attention or nn.Identity()
 
-    def numbered(self, children: Capsules) -> Capsules:
+    def flattened(self, children: Capsules) -> Capsules:
         """The children of each parent: poses [..., I, C], activations [..., I] or None."""
         raise NotImplementedError
 
     def votes(self, children: Capsules) -> Capsules:
         """The votes of these children, [..., I, J, D] after the attention, and the children's activations."""
-        poses, activations = self.numbered(children)
+        poses, activations = self.flattened(children)
         return Capsules(self.attention(self.matrices(poses)), activations)
 
     def forward(self, children: Capsules) -> Capsules:
         """The parents of these children, after all iterations."""
-        poses = [self.numbered(children).poses] if self.routing.uses_poses else []
+        poses = [self.flattened(children).poses] if self.routing.uses_poses else []
         parents: Capsules = self.routing(*self.votes(children), *poses)
         return parents
 
@@ -75,12 +75,12 @@ class LinearCapsules(CapsuleLayer):
 
     def votes(self, children: Capsules) -> Capsules:
         """Poses [B, I, C] or [B, H, W, I, C] -> votes [B, all children, J, D], activations [B, all children]."""
-        poses, activations = self.numbered(children)
+        poses, activations = self.flattened(children)
         positions = poses.shape[1] // self.group  # with the same matrices
         grouped = poses.reshape(poses.shape[0], positions, self.group, poses.shape[-1])
         return Capsules(self.attention(self.matrices(grouped)).flatten(1, 2), activations)
 
-    def numbered(self, children: Capsules) -> Capsules:
+    def flattened(self, children: Capsules) -> Capsules:
         """[B, I, C] as they are, [B, H, W, I, C] -> [B, all children, C], in their order; activations likewise.
 
         Raises ValueError for other than I children, or of shared matrices than I at each position.
@@ -133,7 +133,7 @@ class ConvCapsules(CapsuleLayer):
         """Kernel and stride."""
         return f"kernel={self.kernel}, stride={self.stride}"
 
-    def numbered(self, children: Capsules) -> Capsules:
+    def flattened(self, children: Capsules) -> Capsules:
         """Poses [B, H, W, I, C] -> [B, H', W', K · I, C]; activations likewise."""
         poses, activations = (
             None if grid is None else patches(grid, self.kernel, self.stride).flatten(3, 4) for grid in children

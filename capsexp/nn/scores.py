@@ -16,7 +16,7 @@ class Prediction(NamedTuple):
     poses: Tensor | None  # [B, J, D]: the class capsules; None for a network without capsules
 
 
-class Scores(nn.Module):
+class ClassScores(nn.Module):
     """Class scores from class capsules, according to the routing's `presence`; see the table at `Routing`.
 
     With `pose`, one linear classifier D → 1, the same for all classes, gives logits (tsai, "Post-Capsule Layers"). A

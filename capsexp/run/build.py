@@ -13,10 +13,10 @@ from capsexp.config.checks import Component, parameters
 from capsexp.config.compose import described
 from capsexp.config.schema import Config
 from capsexp.errors import InputError, first_line, located
-from capsexp.nn.attention import Attention
+from capsexp.nn.attention import AttentionOptions
 from capsexp.nn.decoder import Decoder
 from capsexp.nn.losses import BinaryCrossEntropyLoss
-from capsexp.nn.scores import Prediction, Scores
+from capsexp.nn.scores import ClassScores, Prediction
 from capsexp.routing import fast
 
 
@@ -45,7 +45,7 @@ def build(config: Config, tried: bool = True) -> Built:
     """
     image_shape = (config.data.channels, config.data.size, config.data.size)
     chosen, first = vars(config.attention), config.attention.first
-    given: dict[str, Any] = {"attention": Attention(**{**chosen, "first": first and first.make})}
+    given: dict[str, Any] = {"attention": AttentionOptions(**{**chosen, "first": first and first.make})}
     if _has_capsules(config):
         given["routing"] = partial(config.routing.cls, **config.routing.arguments)
     try:
@@ -94,7 +94,7 @@ def make_loss(component: Component, network: nn.Module) -> Any:
     loss = component.make()
     if isinstance(loss, BinaryCrossEntropyLoss):
         scores = getattr(network, "scores", None)
-        loss.logits = not isinstance(scores, Scores) or scores.classifier is not None
+        loss.logits = not isinstance(scores, ClassScores) or scores.classifier is not None
     return loss
 
 

@@ -4,7 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from capsexp.nn import Capsules, ConvCapsules, LinearCapsules, PrimaryCapsules, Routing, Scores, TransformationMatrices
+from capsexp.nn import (
+    Capsules,
+    ClassScores,
+    ConvCapsules,
+    LinearCapsules,
+    PrimaryCapsules,
+    Routing,
+    TransformationMatrices,
+)
 from capsexp.nn.capsules import patches
 from capsexp.nn.squash import squash
 from capsexp.routing.dynamic import DynamicRouting
@@ -96,7 +104,7 @@ def test_frozen_matrices_get_no_gradient_but_pass_it_on():
 
 
 def test_one_classifier_reads_every_class_capsule():
-    scores = Scores(InvertedRouting(3, 4), 4)
+    scores = ClassScores(InvertedRouting(3, 4), 4)
     assert sum(p.numel() for p in scores.parameters()) == 5
     poses = torch.randn(2, 3, 4)
     torch.testing.assert_close(scores(Capsules(poses)).flip(1), scores(Capsules(poses.flip(1))))

@@ -89,7 +89,7 @@ class FastLinearCapsules(FastLayer, LinearCapsules):
 
     def lazy_votes(self, children: Capsules) -> LazyVotes:
         """Matrices that are shared over positions are repeated for each of them."""
-        poses, activations = self.numbered(children)
+        poses, activations = self.flattened(children)
         positions = poses.shape[1] // self.group
         weight: Tensor = self.matrices.weight
         if positions > 1:
