@@ -16,7 +16,7 @@ from capsexp import models
 from capsexp.models import CapsNet, DACapsNet, DynamicCapsNet, EfficientCapsNet, EMCapsNet, InvertedCapsNet
 from capsexp.nn import AttentionOptions, Prediction, Routing
 from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, SelfAttentionRouting, fast
-from capsexp.routing.fast import convolution, loops, proof
+from capsexp.routing.fast import convolution, loops, selfcheck
 from capsexp.run.build import count_parameters
 from capsexp.run.restore import restore
 
@@ -156,9 +156,9 @@ def test_images_that_are_not_square_are_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["CapsNet", "EMCapsNet", "InvertedCapsNet"])
 def test_a_network_that_is_traced_has_no_fast_paths(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled, exported, traced and transformed by torch.func; before and after, the paths are used."""
-    for module in (loops, proof, convolution):
-        monkeypatch.setattr(module, "WORTHWHILE", 0)
-    monkeypatch.setattr(proof, "_found", {})
+    for module, least in ((loops, "MIN_VOTES"), (selfcheck, "MIN_VOTES"), (convolution, "MIN_GAIN")):
+        monkeypatch.setattr(module, least, 0)
+    monkeypatch.setattr(selfcheck, "_found", {})
     convolution._transform.cache_clear()
     network, images = small(name)
     expected = network(images).scores
@@ -172,7 +172,7 @@ def test_a_network_that_is_traced_has_no_fast_paths(name: str, monkeypatch: pyte
         torch.testing.assert_close(found, expected)
     network.train()(images)
     assert fast.paths(network) not in ("reference", "stored votes")
-    assert proof.failures() == []
+    assert selfcheck.failures() == []
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -20,7 +20,7 @@ from capsexp.errors import InputError, first_line, plural
 #: What is decoded. Pillow knows more formats, and starts a program, Ghostscript, for one of them.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 
-_MOST_BYTES = 256_000_000  # of a file
+_MAX_BYTES = 256_000_000  # of a file
 _GREY = ("1", "L", "LA", "I", "F")  # Pillow's modes; I;16 and its kin begin with I
 _NAMED = 100  # files in an error message
 _HIDDEN = ("__MACOSX", "Thumbs.db", "desktop.ini")  # and what begins with a full stop
@@ -123,7 +123,7 @@ def _problem(file: Path) -> str | None:
         return f"can't be read ({error.strerror})"
     if not stat.S_ISREG(status.st_mode):
         return "not a regular file"
-    return f"has {status.st_size // 10**6:,} MB; must have at most 256" if status.st_size > _MOST_BYTES else None
+    return f"has {status.st_size // 10**6:,} MB; must have at most 256" if status.st_size > _MAX_BYTES else None
 
 
 def _opened(source: Picture) -> Image.Image:

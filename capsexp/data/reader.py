@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from capsexp.config.schema import Data
 from capsexp.errors import InputError, first_line
 
-MOST_BYTES = 1 << 30  # of a file's unpacked contents; the largest published ones have 448 million
+MAX_BYTES = 1 << 30  # of a file's unpacked contents; the largest published ones have 448 million
 REMEDY = "; delete it and download it again"
 
 _CHUNK = 1 << 20  # bytes
@@ -113,7 +113,7 @@ def _in_proportion(labels: NDArray[np.int64], order: NDArray[np.int64]) -> NDArr
 
 
 def chunks(path: Path) -> Iterator[bytes]:
-    """A file's contents, decompressed if it is gzipped; raises ValueError when there are more than MOST_BYTES."""
+    """A file's contents, decompressed if it is gzipped; raises ValueError when there are more than MAX_BYTES."""
     count = 0
     with cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as stream:
         while chunk := stream.read(_CHUNK):
@@ -128,9 +128,9 @@ def contents(path: Path) -> bytes:
 
 
 def check_bytes(count: int) -> None:
-    """Raises ValueError for more than MOST_BYTES."""
-    if count > MOST_BYTES:
-        raise ValueError(f"more than {MOST_BYTES:,} bytes, unpacked")
+    """Raises ValueError for more than MAX_BYTES."""
+    if count > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES:,} bytes, unpacked")
 
 
 def host_memory() -> int:

@@ -55,7 +55,7 @@ ONE_SIDED = 2 * LEVEL - 1  # the two-sided interval whose one limit has the leve
 PRIOR = 4.0  # D: degrees of freedom by which the networks of a data set share one spread
 FLOOR = 0.5  # of a seed's standard deviation, in standard errors of a binomial proportion
 POWER = 0.8
-MOST_SEEDS = 100
+MAX_SEEDS = 100
 #: Published numbers went through single precision (99.71 is printed as 99.70999908), and ours may have.
 SINGLE_PRECISION = 2.0**-23
 ZERO = 1e-10  # what double precision leaves of a difference of 0 between numbers up to 10⁵
@@ -221,7 +221,7 @@ def seeds_to_decide(size: float, terms: Sequence[Term], images: float, level: fl
         images: the variance that the test images add, however many the seeds.
         level: α, two-sided.
     """
-    for seeds in range(2, MOST_SEEDS + 1):
+    for seeds in range(2, MAX_SEEDS + 1):
         grown = [
             replace(term, values=[0.0] * seeds, spread=replace(term.spread, degrees=term.spread.degrees + more))
             for term in terms

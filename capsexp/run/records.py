@@ -30,7 +30,7 @@ from capsexp.files import write_file
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MOST_BYTES = 1 << 26  # of a record's file: 64 MiB, those of 500,000 epochs
+_MAX_BYTES = 1 << 26  # of a record's file: 64 MiB, those of 500,000 epochs
 _MOST_DIGITS = 18  # of a whole number: more than the largest seed has, and far from what a float can't hold
 _SECONDS = 1e9  # an epoch, at most
 
@@ -229,8 +229,8 @@ def read(path: Path) -> Record:
     intact = False
     try:
         with path.open("rb") as stream:
-            if os.fstat(stream.fileno()).st_size > _MOST_BYTES:
-                raise ValueError(f"more than {_MOST_BYTES:,} bytes")
+            if os.fstat(stream.fileno()).st_size > _MAX_BYTES:
+                raise ValueError(f"more than {_MAX_BYTES:,} bytes")
             text = stream.read()  # reading at most so many would allocate them, where memory may be short
         content = json.loads(text.decode(), parse_int=_whole_number)
         intact = content.pop("digest") == _digest(content)

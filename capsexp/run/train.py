@@ -133,6 +133,7 @@ def train(
         log(f"fast paths: {routing_path}")
     log(records.result_line(record))
     log(f"record {planned.path}")
+    log(f"network {planned.folder}")
     if any(isinstance(logger, TensorBoard) for logger in loggers):
         log(f"TensorBoard logs {folder_of(planned)}")
     return record

@@ -158,7 +158,7 @@ def test_an_array_takes_no_more_memory_than_its_bytes(tmp_path: Path):
 @pytest.fixture
 def few_bytes(monkeypatch: pytest.MonkeyPatch) -> str:
     """Files have 10,000 bytes at most; the message of those that have more."""
-    monkeypatch.setattr(reader, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(reader, "MAX_BYTES", 10_000)
     return "more than 10,000 bytes, unpacked"
 
 

@@ -119,7 +119,7 @@ def test_two_steps_are_finite_and_reach_every_parameter(options: str) -> None:
     "options", ["model=capsnet", "model=dynamic_capsnet", "model=inverted_capsnet routing.iterations=3"]
 )
 def test_fast_equals_reference_in_value_and_gradient(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "WORTHWHILE", 0)
+    monkeypatch.setattr(loops, "MIN_VOTES", 0)
     words = ("data=mnist_sample", "budget.width=0.1", *options.split())
     network, found = differentiated(*words, "trainer.routing=fast")
     _, expected = differentiated(*words, "trainer.routing=reference")

@@ -12,7 +12,7 @@ from support import ROOT, composed_config, folders, interrupt_after, numbers
 from capsexp.config.schema import Preprocess
 from capsexp.data.loader import Batch, TrainingLoader, moved
 from capsexp.nn import BinaryCrossEntropyLoss, MarginLoss, SpreadLoss
-from capsexp.routing.fast import proof
+from capsexp.routing.fast import selfcheck
 from capsexp.run import records
 from capsexp.run.build import build
 from capsexp.run.environment import forbid_tf32
@@ -99,7 +99,7 @@ def test_shifted_images_equal_those_of_the_cpu() -> None:
     ],
 )
 def test_fast_routing_equals_the_reference(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "_proving", True)  # else the reference takes the place of a path that fails its proof
+    monkeypatch.setattr(selfcheck, "_checking", True)  # else the reference replaces a path that fails its check
     forbid_tf32()
     results = []
     for way in ("fast", "reference"):

@@ -12,8 +12,8 @@ The loops need a compiler, `cc`, and a batch with many votes. On a CPU, large co
 discrete Fourier transforms, see `convolution`; convolutions, linear layers and votes of bfloat16 are computed in
 float32 where that takes less time, see `bfloat16`.
 
-Layers with attention on their votes, and routings of other classes, run as they are. A fast path proves itself before
-it is used, see `proof`.
+Layers with attention on their votes, and routings of other classes, run as they are. A fast path is checked before
+it is used, see `selfcheck`.
 """
 
 from collections.abc import Iterator

@@ -17,13 +17,13 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from capsexp.nn.precision import full_precision
-from capsexp.routing.fast import bfloat16, proof
+from capsexp.routing.fast import bfloat16, selfcheck
 from capsexp.routing.fast.votes import is_plain
 
 log = logging.getLogger("capsexp")
 
 #: Min ratio of a convolution's multiplications to those by the transform, whose tensors are larger than a cache.
-WORTHWHILE = 2.0
+MIN_GAIN = 2.0
 
 
 class FastConv2d(nn.Conv2d):
@@ -61,7 +61,7 @@ class FastConv2d(nn.Conv2d):
         if maps.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
             return False
         side, types = _side(sizes[0], kernel[0], stride[0], padding[0]), {maps.dtype, self.weight.dtype}
-        if types != {torch.float32} or _gain(self.weight.shape, len(maps), stride[0], side) < WORTHWHILE:
+        if types != {torch.float32} or _gain(self.weight.shape, len(maps), stride[0], side) < MIN_GAIN:
             return False
         return _holds(kernel[0], sizes[0], stride[0], padding[0])
 
@@ -80,7 +80,7 @@ def _holds(kernel: int, size: int, stride: int, padding: int) -> bool:
         found = _Convolution.apply(*read, stride, padding)  # type: ignore[no-untyped-call]
         by_output = torch.randn(direct.shape, **options)
         wanted, given = ([output, *torch.autograd.grad(output, read, by_output)] for output in (direct, found))
-    failure = proof.difference(given, wanted, proof.TOLERANCES[torch.float32])
+    failure = selfcheck.difference(given, wanted, selfcheck.TOLERANCES[torch.float32])
     if failure:
         log.warning(f"convolutions of {kernel}×{kernel}: no fast path, {failure}; the reference is used")
     return failure is None

@@ -23,7 +23,7 @@ from capsexp.nn.squash import squash
 from capsexp.routing.dynamic import DynamicRouting
 from capsexp.routing.fast import products
 from capsexp.routing.fast.loops import LanesLoops, compiled_path, dynamic_backward, dynamic_forward, library_for
-from capsexp.routing.fast.votes import FastRouting, LazyVotes, factor
+from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype
 
 
 class FastDynamicRouting(FastRouting, DynamicRouting):
@@ -31,7 +31,7 @@ class FastDynamicRouting(FastRouting, DynamicRouting):
 
     chunked = False
 
-    def applies(self, votes: LazyVotes) -> bool:
+    def applies(self, votes: VoteInputs) -> bool:
         """On a CPU where there are loops, which take longer than stored votes for children with much longer poses."""
         if votes.poses.device.type != "cpu":
             return products.applies(votes)
@@ -43,14 +43,14 @@ class FastDynamicRouting(FastRouting, DynamicRouting):
         """See `FastRouting`."""
         return compiled_path(self, device) if device.type == "cpu" else "products without votes"
 
-    def forward(self, votes: Tensor | LazyVotes, activations: Tensor | None = None) -> Capsules:
+    def forward(self, votes: Tensor | VoteInputs, activations: Tensor | None = None) -> Capsules:
         """All iterations: -> poses [..., J, D]."""
-        if not isinstance(votes, LazyVotes):
+        if not isinstance(votes, VoteInputs):
             return super().forward(votes, activations)
         options = self.iterations, self.squash_constant, self.accumulate, self.detach
         if votes.poses.device.type != "cpu":
             return Capsules(products.routed(votes.poses[:, 0, 0], votes.weight, *options))
-        weight = factor(votes.weight)
+        weight = in_autocast_dtype(votes.weight)
         with full_precision(weight):
             inputs = at_least_float32(votes.poses), weight, votes.kernel, votes.stride
             total: Tensor = _LastTotal.apply(*inputs, *options)  # type: ignore[no-untyped-call]

@@ -25,7 +25,7 @@ from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules
 from capsexp.routing.em import VARIANCE_FLOOR, WEIGHT_FLOOR, EMRouting, Gaussians
 from capsexp.routing.fast.loops import Loops, compiled_path, em_backward, em_forward, library_for
-from capsexp.routing.fast.votes import FastRouting, LazyVotes, factor
+from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype
 
 
 class Assignment(NamedTuple):
@@ -42,7 +42,7 @@ class FastEMRouting(FastRouting, EMRouting):
     chunked = True
     path = compiled_path
 
-    def applies(self, votes: LazyVotes) -> bool:
+    def applies(self, votes: VoteInputs) -> bool:
         """Where there are activations, and loops or kernels."""
         if votes.activations is None:
             return False
@@ -52,12 +52,12 @@ class FastEMRouting(FastRouting, EMRouting):
             return triton_em.applies(votes.poses, votes.weight)
         return library_for(votes.poses, votes.weight, votes.kernel, votes.stride) is not None
 
-    def forward(self, votes: Tensor | LazyVotes, activations: Tensor | None = None) -> Capsules:
+    def forward(self, votes: Tensor | VoteInputs, activations: Tensor | None = None) -> Capsules:
         """All iterations: -> the means [..., J, D], the activations [..., J]."""
-        if not isinstance(votes, LazyVotes):
+        if not isinstance(votes, VoteInputs):
             return super().forward(votes, activations)
         assignment = None
-        weight = factor(votes.weight)
+        weight = in_autocast_dtype(votes.weight)
         with full_precision(weight):
             for iteration in range(1, self.iterations + 1):
                 gaussians = fitted(votes, weight, assignment)
@@ -73,7 +73,7 @@ class FastEMRouting(FastRouting, EMRouting):
         return Assignment(gaussians.mean, scale / gaussians.variance, offset)
 
 
-def fitted(votes: LazyVotes, weight: Tensor, assignment: Assignment | None) -> Gaussians:
+def fitted(votes: VoteInputs, weight: Tensor, assignment: Assignment | None) -> Gaussians:
     """The Gaussians [B, H', W', J, …] of an iteration; without assignment all R_ij are 1/J.
 
     Args:

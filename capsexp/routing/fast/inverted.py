@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules
 from capsexp.routing.fast.loops import Loops, compiled_path, inverted_backward, inverted_forward, library_for
-from capsexp.routing.fast.votes import FastRouting, LazyVotes, factor
+from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype
 from capsexp.routing.inverted import InvertedRouting
 
 
@@ -35,7 +35,7 @@ class FastInvertedRouting(FastRouting, InvertedRouting):
     chunked = True
     path = compiled_path
 
-    def applies(self, votes: LazyVotes) -> bool:
+    def applies(self, votes: VoteInputs) -> bool:
         """Where there are loops or kernels."""
         if self.uses_activations:
             return False
@@ -43,9 +43,9 @@ class FastInvertedRouting(FastRouting, InvertedRouting):
             return find_spec("triton") is not None
         return library_for(votes.poses, votes.weight, votes.kernel, votes.stride) is not None
 
-    def iteration(self, votes: Tensor | LazyVotes, activations: Tensor | None, parents: Tensor | None) -> Capsules:
+    def iteration(self, votes: Tensor | VoteInputs, activations: Tensor | None, parents: Tensor | None) -> Capsules:
         """One iteration, from the parents' poses [..., J, D] of the one before; None in the first: all r_ij are 1/J."""
-        if not isinstance(votes, LazyVotes):
+        if not isinstance(votes, VoteInputs):
             return super().iteration(votes, activations, parents)
         total = votes.sum() if parents is None else weighted_votes(votes, parents)
         with full_precision(total):
@@ -54,12 +54,12 @@ class FastInvertedRouting(FastRouting, InvertedRouting):
             return Capsules(self.norm(total))
 
 
-def weighted_votes(votes: LazyVotes, parents: Tensor) -> Tensor:
+def weighted_votes(votes: VoteInputs, parents: Tensor) -> Tensor:
     """s, [..., J, D], from the parents' poses of the iteration before, [..., J, D].
 
     Under autocast the factors of a vote's products are in its type; all sums are in float32.
     """
-    weight = factor(votes.weight)
+    weight = in_autocast_dtype(votes.weight)
     with full_precision(parents):
         grid = at_least_float32(parents if parents.ndim == 5 else parents[:, None, None])
         poses = at_least_float32(votes.poses)

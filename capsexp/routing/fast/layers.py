@@ -13,9 +13,9 @@ from capsexp.nn.attention import AxisAttention, CapsAttention
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.routing import Capsules
-from capsexp.routing.fast import proof
+from capsexp.routing.fast import selfcheck
 from capsexp.routing.fast.bfloat16 import computed
-from capsexp.routing.fast.votes import FastRouting, LazyVotes, factor, is_plain, places_of
+from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype, is_plain, places_of
 
 #: Max vote elements per chunk of images on a CPU. More no longer stay in its cache between two passes over them.
 MAX_CHUNK = 2**20
@@ -26,7 +26,7 @@ MAX_KEPT = 2**26
 
 
 class FastLayer(CapsuleLayer):
-    """Its votes are `LazyVotes` where its routing takes them and no attention reads them.
+    """Its votes are `VoteInputs` where its routing takes them and no attention reads them.
 
     `path` says how the last batch in training mode was routed.
     """
@@ -34,15 +34,15 @@ class FastLayer(CapsuleLayer):
     path: str = ""
     routing: FastRouting
 
-    def lazy_votes(self, children: Capsules) -> LazyVotes:
+    def vote_inputs(self, children: Capsules) -> VoteInputs:
         """What the votes of these children are recomputed from, without attention."""
         raise NotImplementedError
 
-    def applies(self, votes: LazyVotes) -> bool:
+    def applies(self, votes: VoteInputs) -> bool:
         """Whether the routing takes these in place of votes, with the same result."""
         plain = isinstance(self.attention, nn.Identity) and is_plain(votes.poses)
         applies = plain and isinstance(self.routing, FastRouting) and self.routing.applies(votes)
-        return applies and proof.holds(self, votes)
+        return applies and selfcheck.agrees(self, votes)
 
     @property
     def is_per_image(self) -> bool:
@@ -51,7 +51,7 @@ class FastLayer(CapsuleLayer):
 
     def votes(self, children: Capsules) -> Capsules:
         """Votes for this layer's own routing only."""
-        lazy = self.lazy_votes(children)
+        lazy = self.vote_inputs(children)
         applies = self.applies(lazy)
         if self.training:
             self.path = self.routing.path(lazy.poses.device) if applies else "stored votes"
@@ -69,7 +69,7 @@ class FastLayer(CapsuleLayer):
                 batch has more votes than are kept.
             children: [B, ...].
         """
-        lazy = self.lazy_votes(children)
+        lazy = self.vote_inputs(children)
         chunked = isinstance(self.routing, FastRouting) and self.routing.chunked and self.is_per_image
         if not chunked or children.poses.is_meta or not is_plain(children.poses) or self.applies(lazy):
             return route(children)
@@ -87,7 +87,7 @@ class FastLayer(CapsuleLayer):
 class FastLinearCapsules(FastLayer, LinearCapsules):
     """LinearCapsules with its fast path."""
 
-    def lazy_votes(self, children: Capsules) -> LazyVotes:
+    def vote_inputs(self, children: Capsules) -> VoteInputs:
         """Matrices that are shared over positions are repeated for each of them."""
         poses, activations = self.flattened(children)
         positions = poses.shape[1] // self.group
@@ -96,7 +96,7 @@ class FastLinearCapsules(FastLayer, LinearCapsules):
             weight = weight.repeat(positions, 1, 1, 1)
         present = None if activations is None else activations[:, None, None]
         total = partial(computed, self.vote_sum, poses, self.matrices.weight)
-        return LazyVotes(poses[:, None, None], present, weight, 1, 1, total, ())
+        return VoteInputs(poses[:, None, None], present, weight, 1, 1, total, ())
 
     def vote_sum(self, poses: Tensor, weight: Tensor) -> Tensor:
         """Poses [B, all children, C] and the matrices -> Σ_i v_ij, [B, J, D]."""
@@ -110,18 +110,18 @@ class FastLinearCapsules(FastLayer, LinearCapsules):
 class FastConvCapsules(FastLayer, ConvCapsules):
     """ConvCapsules with its fast path."""
 
-    def lazy_votes(self, children: Capsules) -> LazyVotes:
+    def vote_inputs(self, children: Capsules) -> VoteInputs:
         """Poses [B, H, W, I, C], activations [B, H, W, I]."""
         poses, activations = children
         window = self.kernel, self.stride
         total = partial(computed, self.vote_sum, poses, self.matrices.weight)
-        return LazyVotes(poses, activations, self.matrices.weight, *window, total, places_of(poses, *window))
+        return VoteInputs(poses, activations, self.matrices.weight, *window, total, places_of(poses, *window))
 
     def vote_sum(self, poses: Tensor, weight: Tensor) -> Tensor:
         """Poses and matrices -> Σ_i v_ij, [B, H', W', J, D], a convolution; columns of matrix poses are its images."""
         parents, rows, columns = weight.shape[1:]  # [K · I, J, Z, Y]; a child is Y × X, a vote Z × X
         inner = poses.shape[-1] // columns
-        maps = factor(poses).reshape(*poses.shape[:4], columns, inner).movedim(-1, 1)
+        maps = in_autocast_dtype(poses).reshape(*poses.shape[:4], columns, inner).movedim(-1, 1)
         maps = maps.flatten(4).flatten(0, 1).movedim(-1, 1)
         filters = weight.view(self.kernel, self.kernel, -1, parents, rows, columns).permute(3, 4, 2, 5, 0, 1)
         votes = functional.conv2d(maps, filters.flatten(2, 3).flatten(0, 1), stride=self.stride)

@@ -37,14 +37,14 @@ SOURCE = Path(__file__).parent / "votes.c"
 FLAGS = "-O3 -march=native -fno-math-errno -fno-trapping-math -fno-signed-zeros -fassociative-math -shared -fPIC"
 
 #: Min vote elements of a batch: below, compiling takes longer than hundreds of steps.
-WORTHWHILE = 2**21
+MIN_VOTES = 2**21
 
 #: Max vote elements of a child, J · D, numbers of a matrix, and twice those of a pose: a thread has such arrays on its
 #: stack, which on macOS is half a MB.
-MOST_ELEMENTS = 2**12
+MAX_ELEMENTS = 2**12
 
 #: Seconds that a compiler may take.
-PATIENCE = 60
+COMPILER_TIMEOUT = 60
 
 log = logging.getLogger("capsexp")
 
@@ -165,7 +165,7 @@ def library_for(children: Tensor, weight: Tensor, kernel: int, stride: int) -> c
     _, parents, rows, columns = weight.shape
     inner = children.shape[4] // columns
     votes = len(children) * height * width * len(weight) * parents * rows * inner
-    if children.device.type != "cpu" or votes < WORTHWHILE or sys.platform == "win32":
+    if children.device.type != "cpu" or votes < MIN_VOTES or sys.platform == "win32":
         return None
     kind = torch.float64 if children.dtype == torch.float64 else torch.float32
     return _library(kind, parents, rows, columns, inner)
@@ -174,7 +174,7 @@ def library_for(children: Tensor, weight: Tensor, kernel: int, stride: int) -> c
 @cache
 def _library(kind: torch.dtype, parents: int, rows: int, columns: int, inner: int) -> ctypes.CDLL | None:
     """votes.c compiled for these sizes, or None."""
-    if max(parents * rows * inner, columns * max(rows, 2 * inner)) > MOST_ELEMENTS:
+    if max(parents * rows * inner, columns * max(rows, 2 * inner)) > MAX_ELEMENTS:
         return None
     sizes = {"J": parents, "Z": rows, "Y": columns, "X": inner, "FLOOR": f"(NUMBER){WEIGHT_FLOOR}", "PLACES": PLACES}
     defined = [f"-D{name}={value}" for name, value in sizes.items()] + ["-DDOUBLE"] * (kind == torch.float64)
@@ -199,7 +199,7 @@ def _loaded(path: Path, command: Sequence[str]) -> ctypes.CDLL:
     if not _is_intact(path, digest):
         with tempfile.TemporaryDirectory() as folder:
             made = Path(folder) / path.name
-            subprocess.run([*command, str(made)], capture_output=True, check=True, timeout=PATIENCE)
+            subprocess.run([*command, str(made)], capture_output=True, check=True, timeout=COMPILER_TIMEOUT)
             content = made.read_bytes()
         write_file(digest, hashlib.sha256(content).hexdigest())
         write_file(path, content)
@@ -235,7 +235,9 @@ def _compiler() -> tuple[list[str], str]:
     command = shlex.split(os.environ.get("CC") or "cc")
     if not command or shutil.which(command[0]) is None:
         raise FileNotFoundError(f"no C compiler {' '.join(command)}".rstrip())
-    ended = subprocess.run([*command, "--version"], capture_output=True, check=True, timeout=PATIENCE, text=True)
+    ended = subprocess.run(
+        [*command, "--version"], capture_output=True, check=True, timeout=COMPILER_TIMEOUT, text=True
+    )
     return command, ended.stdout.partition("\n")[0]
 
 

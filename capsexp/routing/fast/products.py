@@ -20,10 +20,10 @@ from torch.autograd.function import once_differentiable
 
 from capsexp.nn.precision import full_precision
 from capsexp.nn.squash import squash
-from capsexp.routing.fast.votes import LazyVotes, factor
+from capsexp.routing.fast.votes import VoteInputs, in_autocast_dtype
 
 
-def applies(votes: LazyVotes) -> bool:
+def applies(votes: VoteInputs) -> bool:
     """Not in convolutional layers, for matrix poses and for C > D."""
     rows, columns = votes.weight.shape[-2:]
     return not votes.places and votes.poses.shape[-1] == columns <= rows
@@ -36,7 +36,7 @@ def routed(
 
     `accumulate` and `detach` are those of DynamicRouting. Under autocast the products are in its type.
     """
-    weight = factor(weight)
+    weight = in_autocast_dtype(weight)
     poses = poses.to(weight.dtype)
     with full_precision(poses):
         children = poses.transpose(1, 2).contiguous()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from capsexp.nn.routing import Routing
 
 
-class LazyVotes(NamedTuple):
+class VoteInputs(NamedTuple):
     """Child poses and matrices from which a layer's votes are recomputed: v_ij = W_ij p_i."""
 
     poses: Tensor  # [B, H, W, I, C], the children's; in a linear layer H and W are 1
@@ -30,11 +30,11 @@ class LazyVotes(NamedTuple):
 
 
 class FastRouting(Routing):
-    """A routing that takes `LazyVotes` in place of votes where it `applies`, and votes elsewhere."""
+    """A routing that takes `VoteInputs` in place of votes where it `applies`, and votes elsewhere."""
 
     chunked: bool  # elsewhere, a few images at a time
 
-    def applies(self, votes: LazyVotes) -> bool:
+    def applies(self, votes: VoteInputs) -> bool:
         """Whether it takes these."""
         raise NotImplementedError
 
@@ -59,7 +59,7 @@ def is_plain(tensor: Tensor) -> bool:
     return type(tensor) in (Tensor, nn.Parameter) and not (traced or transformed)
 
 
-def factor(tensor: Tensor) -> Tensor:
+def in_autocast_dtype(tensor: Tensor) -> Tensor:
     """The tensor in autocast's type, which the factors of products have; unchanged without autocast and in float64."""
     device = tensor.device.type
     if tensor.is_meta or not torch.is_autocast_enabled(device) or tensor.dtype == torch.float64:

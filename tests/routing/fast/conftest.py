@@ -1,12 +1,12 @@
-"""Loops for every batch, and no proof: these tests are the proof."""
+"""Loops for every batch, and no check: these tests are the check."""
 
 import pytest
 
-from capsexp.routing.fast import loops, proof
+from capsexp.routing.fast import loops, selfcheck
 
 
 @pytest.fixture
 def loops_for_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiles the loops whatever the size of a batch."""
-    monkeypatch.setattr(loops, "WORTHWHILE", 0)
-    monkeypatch.setattr(proof, "_proving", True)
+    monkeypatch.setattr(loops, "MIN_VOTES", 0)
+    monkeypatch.setattr(selfcheck, "_checking", True)

@@ -85,6 +85,6 @@ def test_the_sum_of_votes_is_of_float32(monkeypatch: pytest.MonkeyPatch) -> None
         functional, "conv2d", lambda maps, *rest, **k: types.append(maps.dtype) or convolved(maps, *rest, **k)
     )
     with torch.autocast("cpu", torch.bfloat16):
-        found = layer.lazy_votes(children).sum()
+        found = layer.vote_inputs(children).sum()
     assert (found.dtype, types) == (torch.bfloat16, [torch.float32])
     assert (found - exact).norm() < 2**-8 * exact.norm()

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from capsexp.routing import fast
-from capsexp.routing.fast import bfloat16, convolution, proof
+from capsexp.routing.fast import bfloat16, convolution, selfcheck
 
 # channels, outputs, kernel, stride, padding, side of the map
 SHAPES = [
@@ -31,7 +31,7 @@ def test_numbers_and_gradients_are_the_convolutions(
     bias: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(convolution, "WORTHWHILE", 0.0)
+    monkeypatch.setattr(convolution, "MIN_GAIN", 0.0)
     layer = nn.Conv2d(channels, outputs, kernel, stride, padding, bias=bias)
     maps = torch.randn(4, channels, side, side, requires_grad=True)
     read = [maps, *layer.parameters()]
@@ -47,7 +47,7 @@ def test_numbers_and_gradients_are_the_convolutions(
 
 
 def test_the_output_has_the_memory_format_of_the_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convolution, "WORTHWHILE", 0.0)
+    monkeypatch.setattr(convolution, "MIN_GAIN", 0.0)
     layer, maps = nn.Conv2d(3, 4, 5), torch.rand(2, 3, 9, 9)
     for own, given in ((False, False), (True, False), (False, True)):
         layer.to(memory_format=torch.channels_last if own else torch.contiguous_format)
@@ -79,7 +79,7 @@ def test_only_large_kernels_on_many_channels_and_images_are_transformed() -> Non
     assert not transformed(nn.Conv2d(1, 256, 9), maps[:, :1])
 
 
-def test_the_proof_does_not_depend_on_torchs_default_type() -> None:
+def test_the_check_does_not_depend_on_torchs_default_type() -> None:
     layer, maps = nn.Conv2d(64, 256, 9, 2), torch.rand(64, 64, 20, 20)
     convolution._holds.cache_clear()
     torch.set_default_dtype(torch.float64)
@@ -95,7 +95,7 @@ def test_a_transform_with_other_numbers_is_not_used(
     layer, maps = nn.Conv2d(64, 256, 9, 2), torch.rand(64, 64, 20, 20)
     assert transformed(layer, maps)
     assert fast.paths(layer) == "convolutions by Fourier transform"
-    monkeypatch.setitem(proof.TOLERANCES, torch.float32, 1e-9)
+    monkeypatch.setitem(selfcheck.TOLERANCES, torch.float32, 1e-9)
     convolution._holds.cache_clear()
     assert not transformed(layer, maps)
     assert not transformed(layer, maps)
@@ -105,7 +105,7 @@ def test_a_transform_with_other_numbers_is_not_used(
 
 
 def test_other_convolutions_and_types_are_computed_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convolution, "WORTHWHILE", 1e-9)
+    monkeypatch.setattr(convolution, "MIN_GAIN", 1e-9)
     maps = torch.rand(2, 4, 9, 9)
     assert transformed(nn.Conv2d(4, 4, 3), maps)
     others = [

@@ -64,7 +64,7 @@ def results(layer: CapsuleLayer, children: Tensor, way: str = "loops") -> Result
         assert isinstance(layer, LinearCapsules)
         routing = layer.routing
         options = routing.iterations, routing.squash_constant, routing.accumulate, routing.detach
-        poses = products.routed(layer.numbered(Capsules(children)).poses, layer.matrices.weight, *options)
+        poses = products.routed(layer.flattened(Capsules(children)).poses, layer.matrices.weight, *options)
     else:
         poses = layer(Capsules(children)).poses
     assert way != "loops" or fast.paths(layer).startswith("C loops, ")
@@ -154,14 +154,14 @@ import threading, torch
 from capsexp.nn.capsules import LinearCapsules
 from capsexp.nn.routing import Capsules
 from capsexp.routing import DynamicRouting, fast
-from capsexp.routing.fast import dynamic, loops, proof
-loops.WORTHWHILE, proof._proving = 0, True
+from capsexp.routing.fast import dynamic, loops, selfcheck
+loops.MIN_VOTES, selfcheck._checking = 0, True
 torch.set_num_threads(2)
 threading.stack_size(2**19)
 for parents, rows, columns in (4096, 1, 1), (1, 4096, 1), (1, 1, 2048), (1, 2, 2048):
     layer = LinearCapsules(2, parents, columns, rows, DynamicRouting(parents, rows))
     fast.enable(layer)
-    votes = layer.lazy_votes(Capsules(torch.randn(4, 2, columns)))
+    votes = layer.vote_inputs(Capsules(torch.randn(4, 2, columns)))
     assert loops.library_for(votes.poses, votes.weight, 1, 1)
     layer.routing(votes).poses.sum().backward()
 """

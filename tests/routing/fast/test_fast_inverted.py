@@ -176,7 +176,7 @@ def test_no_tensor_has_the_size_of_the_votes():
         with Largest() as largest:
             results(layer, children, parents, enabled)
         observed.append(largest.elements)
-    votes = layer.lazy_votes(Capsules(children)).elements
+    votes = layer.vote_inputs(Capsules(children)).elements
     assert observed[0] >= votes
     assert observed[1] < votes / 4
 

@@ -12,7 +12,7 @@ from capsexp.models import CapsNet, InvertedCapsNet
 from capsexp.nn import Capsules, ConvCapsules, LinearCapsules
 from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
 from capsexp.routing.fast import layers, loops
-from capsexp.routing.fast.votes import LazyVotes
+from capsexp.routing.fast.votes import VoteInputs
 from capsexp.run.build import build
 
 CHUNKED = [
@@ -28,7 +28,7 @@ CHUNKED = [
 @pytest.mark.parametrize("options", CHUNKED)
 def test_chunks_equal_the_whole_batch(options: tuple[str, ...], kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to rounding: gradients by shared matrices are summed in another order."""
-    monkeypatch.setattr(loops, "WORTHWHILE", 2**40)
+    monkeypatch.setattr(loops, "MIN_VOTES", 2**40)
     monkeypatch.setattr(layers, "MAX_KEPT", kept)
     results = []
     for way, held in (("fast", 1), ("reference", 2**23)):
@@ -42,7 +42,7 @@ def test_chunks_equal_the_whole_batch(options: tuple[str, ...], kept: int, monke
 def test_votes_above_the_limit_are_not_kept_for_the_backward_pass(
     options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loops, "WORTHWHILE", 2**40)
+    monkeypatch.setattr(loops, "MIN_VOTES", 2**40)
     monkeypatch.setattr(layers, "MAX_CHUNK", 25_000)
     monkeypatch.setattr(layers, "MAX_KEPT", 25_000)
     config = composed_config(*options, "data=mnist_sample", "budget=demo")
@@ -104,10 +104,10 @@ def test_a_derived_routing_runs_as_it_is() -> None:
 def test_dynamic_routing_stores_the_votes_of_children_with_much_longer_poses_than_the_parents(
     child_pose: int, lazy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loops, "WORTHWHILE", 0)
+    monkeypatch.setattr(loops, "MIN_VOTES", 0)
     layer = LinearCapsules(2, 3, child_pose, 4, DynamicRouting(3, 4))
     fast.enable(layer)
-    assert isinstance(layer.votes(Capsules(torch.randn(5, 2, child_pose))).poses, LazyVotes) is lazy
+    assert isinstance(layer.votes(Capsules(torch.randn(5, 2, child_pose))).poses, VoteInputs) is lazy
 
 
 @pytest.mark.parametrize("structure", ["vector", "matrix"])
@@ -121,4 +121,4 @@ def test_the_sum_of_the_votes(structure: str, parents: int, pose: int) -> None:
     for layer in (convolutional.double(), linear.double()):
         expected = layer.votes(children).poses.sum(dim=-3)
         fast.enable(layer)
-        torch.testing.assert_close(layer.lazy_votes(children).sum(), expected)
+        torch.testing.assert_close(layer.vote_inputs(children).sum(), expected)

@@ -176,7 +176,7 @@ def test_without_a_working_compiler_there_are_no_loops_and_a_line(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(loops, "PATIENCE", 0.3)
+    monkeypatch.setattr(loops, "COMPILER_TIMEOUT", 0.3)
     scripted = any(word in compiler for word in ("exit", "sleep", "shift"))
     monkeypatch.setenv("CC", program(tmp_path, compiler) if scripted else compiler)
     children, weight, _, window = made("vector")
@@ -275,6 +275,6 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
 
 
 def test_a_small_batch_takes_no_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "WORTHWHILE", 10**6)
+    monkeypatch.setattr(loops, "MIN_VOTES", 10**6)
     children, weight, _, window = made("vector")
     assert Loops.of(children, weight, *window) is None

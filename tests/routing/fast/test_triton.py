@@ -76,7 +76,7 @@ def results(name: str, procedure: str, kind: torch.dtype, enabled: bool) -> list
     children = Capsules(poses, present.to(kind).requires_grad_() if word == "em" else None)
     if enabled:
         fast.enable(layer)
-        found = layer.routing(layer.lazy_votes(children))
+        found = layer.routing(layer.vote_inputs(children))
     else:
         found = layer(children)
     inputs, outputs = ([part for part in capsules if part is not None] for capsules in (children, found))

@@ -20,8 +20,8 @@ from capsexp.errors import RunError, first_line
 from capsexp.nn.capsules import CapsuleLayer
 from capsexp.nn.routing import Capsules
 from capsexp.routing import fast
-from capsexp.routing.fast.loops import LANES, WORTHWHILE
-from capsexp.routing.fast.votes import LazyVotes, factor
+from capsexp.routing.fast.loops import LANES, MIN_VOTES
+from capsexp.routing.fast.votes import VoteInputs, in_autocast_dtype
 
 log = logging.getLogger("capsexp")
 
@@ -31,13 +31,13 @@ TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, to
 ITERATIONS = 3
 
 _found: dict[Hashable, str | None] = {}  # why there is no fast path, by shape
-_proving = False
+_checking = False
 
 
-def holds(layer: CapsuleLayer, votes: LazyVotes) -> bool:
+def agrees(layer: CapsuleLayer, votes: VoteInputs) -> bool:
     """Whether the layer's fast path gives the reference's numbers for children of this shape; proved once a process."""
     device = votes.poses.device
-    if _proving or votes.poses.is_meta:
+    if _checking or votes.poses.is_meta:
         return True
     if not len(votes.poses):
         return False
@@ -45,9 +45,9 @@ def holds(layer: CapsuleLayer, votes: LazyVotes) -> bool:
     # All on a GPU, whose kernels are launched by their number; on a CPU as many as the loops need, and for each thread
     # the places of a whole vector and of a part of one.
     vectors = torch.get_num_threads() * LANES // math.prod(votes.places)
-    needed = max(2, vectors + 1, -(-WORTHWHILE // votes.elements))
+    needed = max(2, vectors + 1, -(-MIN_VOTES // votes.elements))
     images = len(poses) if poses.is_cuda else min(len(poses), needed)
-    factors = factor(weight[:0]).dtype
+    factors = in_autocast_dtype(weight[:0]).dtype
     shapes = images, poses.shape[1:], activations is None, weight.shape, *window
     iterations = min(ITERATIONS, layer.routing.iterations)
     key = type(layer), type(layer.routing), iterations, device, poses.dtype, factors, *shapes
@@ -67,15 +67,15 @@ def failures() -> list[str]:
     return [*filter(None, _found.values())]
 
 
-def _failure(layer: CapsuleLayer, votes: LazyVotes, images: int, factors: torch.dtype) -> str | None:
+def _failure(layer: CapsuleLayer, votes: VoteInputs, images: int, factors: torch.dtype) -> str | None:
     """Why the fast path can't be used, in words, or None. Raises RunError where the device can't go on.
 
     Args:
         images: that are routed.
         factors: the type of the products' factors.
     """
-    global _proving  # noqa: PLW0603
-    _proving = True  # no further proof within this one
+    global _checking  # noqa: PLW0603
+    _checking = True  # no further check within this one
     try:
         with torch.inference_mode(False), torch.enable_grad():
             quick = copy.deepcopy(layer)
@@ -99,10 +99,10 @@ def _failure(layer: CapsuleLayer, votes: LazyVotes, images: int, factors: torch.
             raise RunError(f"{first_line(error)}: no more can run on this device; trainer.routing=reference") from error
         return f"{type(error).__name__}: {first_line(error)}"
     finally:
-        _proving = False
+        _checking = False
 
 
-def _children(votes: LazyVotes, images: int) -> Capsules:
+def _children(votes: VoteInputs, images: int) -> Capsules:
     """Random children of so many images, from a generator of their own."""
     options: dict[str, Any] = {"generator": torch.Generator(votes.poses.device).manual_seed(0)}
     options["device"] = votes.poses.device

@@ -13,8 +13,8 @@ from capsexp.errors import RunError
 from capsexp.nn.capsules import ConvCapsules, LinearCapsules
 from capsexp.nn.routing import Capsules, Routing
 from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
-from capsexp.routing.fast import dynamic, em, inverted, loops, proof
-from capsexp.routing.fast.votes import LazyVotes
+from capsexp.routing.fast import dynamic, em, inverted, loops, selfcheck
+from capsexp.routing.fast.votes import VoteInputs
 
 ROUTINGS: dict[str, Callable[[], Routing]] = {
     "inverted": lambda: InvertedRouting(5, 4),
@@ -30,9 +30,9 @@ OPERATIONS = {
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "WORTHWHILE", 0)
-    monkeypatch.setattr(proof, "WORTHWHILE", 0)
-    monkeypatch.setattr(proof, "_found", {})
+    monkeypatch.setattr(loops, "MIN_VOTES", 0)
+    monkeypatch.setattr(selfcheck, "MIN_VOTES", 0)
+    monkeypatch.setattr(selfcheck, "_found", {})
 
 
 def layer_of(name: str) -> ConvCapsules:
@@ -79,25 +79,25 @@ def test_a_capture_takes_the_path_of_the_eager_steps_before(monkeypatch: pytest.
             return 2
 
     layer = layer_of("em")
-    votes = LazyVotes(Poses(), None, layer.matrices.weight, 3, 2, lambda: torch.zeros(()), (2, 2))  # type: ignore[arg-type]
+    votes = VoteInputs(Poses(), None, layer.matrices.weight, 3, 2, lambda: torch.zeros(()), (2, 2))  # type: ignore[arg-type]
     for failure in ("it raised", None):
-        proof._found.clear()
-        monkeypatch.setattr(proof, "_failure", lambda *_, found=failure: found)
+        selfcheck._found.clear()
+        monkeypatch.setattr(selfcheck, "_failure", lambda *_, found=failure: found)
         for capturing in (False, True):
             monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda now=capturing: now)
-            assert proof.holds(layer, votes) is (failure is None)
+            assert selfcheck.agrees(layer, votes) is (failure is None)
 
 
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_a_right_path_is_used_and_proved_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, proofs = layer_of(name), []
+    layer, checks = layer_of(name), []
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(proof, "_failure", lambda *given: proofs.append(given))
+    monkeypatch.setattr(selfcheck, "_failure", lambda *given: checks.append(given))
     routed(layer, images=5)  # of four places each: more than a vector
     routed(layer, images=5)
     assert fast.paths(layer).startswith("C loops, ")
     routed(layer, images=6)
-    assert len(proofs) == 1  # on a CPU, whatever the number of images
+    assert len(checks) == 1  # on a CPU, whatever the number of images
 
 
 def test_hooks_see_no_random_children() -> None:
@@ -107,14 +107,14 @@ def test_hooks_see_no_random_children() -> None:
     layer.routing.softmax.register_forward_hook(lambda module, inputs, output: seen.append(output))
     routed(layer)
     assert seen == [3, 3]
-    assert proof.failures() == []
+    assert selfcheck.failures() == []
 
 
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_a_right_path_is_used_for_a_single_image(name: str) -> None:
     layer = layer_of(name)
     routed(layer, images=1)
-    assert proof.failures() == []
+    assert selfcheck.failures() == []
     assert fast.paths(layer).startswith("C loops, ")
 
 
@@ -138,7 +138,7 @@ def test_a_fault_ends_in_the_references_numbers(
     assert all(torch.equal(one, other) for one, other in zip(found, reference(layer), strict=True))
     assert fast.paths(layer) == "stored votes"
     (line,) = caplog.messages
-    assert proof.failures() == [line]
+    assert selfcheck.failures() == [line]
     assert "no fast path" in line
     assert ("out of shared memory" if fault == "raises" else "numbers differ from the reference's by") in line
 
@@ -161,7 +161,7 @@ def test_a_fault_that_begins_late_is_found(fault: str, monkeypatch: pytest.Monke
     layer = LinearCapsules(9, 5, 4, 4, DynamicRouting(5, 4, iterations=5))
     fast.enable(layer)
     layer(Capsules(torch.randn(40, 9, 4)))
-    assert len(proof.failures()) == 1
+    assert len(selfcheck.failures()) == 1
 
 
 def test_a_fault_of_one_shape_is_found_at_that_shape(
@@ -178,14 +178,14 @@ def test_a_fault_of_one_shape_is_found_at_that_shape(
     assert all(torch.equal(one, other) for one, other in zip(found, reference(layer), strict=True))
 
 
-def test_a_proof_changes_no_parameter_no_random_number_and_works_in_evaluation() -> None:
+def test_a_check_changes_no_parameter_no_random_number_and_works_in_evaluation() -> None:
     layer = layer_of("em").eval()
     before, state = copy.deepcopy(layer.state_dict()), torch.get_rng_state()
     children = Capsules(torch.randn(3, 5, 5, 3, 4), torch.rand(3, 5, 5, 3))
     torch.set_rng_state(state)
     with torch.inference_mode():
         layer(children)
-    assert [*proof._found.values()] == [None]
+    assert [*selfcheck._found.values()] == [None]
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(value, before[key]) for key, value in layer.state_dict().items())
     assert all(parameter.grad is None for parameter in layer.parameters())
