@@ -131,6 +131,7 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
         "Efficient-CapsNet dynamic": {},
         "CapsNet": {},
     },
+    "jiao_attention": {f"CapsNet{n}_{kind}": {} for n in (1, 3, 5) for kind in ("CBAM", "CBAM 3×3", "SE")},
     "ou_backprop": {"Routing alone": {}, "Last iteration": {}, "Routing and back-propagation": {}},
     "ou_traversal": {"CapsNet MNIST": {}, "CapsNet Fashion-MNIST": {}},
 }
