@@ -100,7 +100,7 @@ class CapsuleModule(pl.LightningModule):
         self.register_buffer("std", torch.tensor(std or unknown).view(-1, 1, 1))
         threshold = self.loss.threshold if is_multilabel(config.data) else None
         self.train_metrics, self.eval_metrics = Metrics(threshold), Metrics(threshold)
-        self.step: EagerStep | CapturedStep
+        self.step: EagerStep | CapturedStep | None = None  # while it trains
         self.history: list[EpochMetrics] = []
         self.trained_images: Tensor | None = None  # the `digests` of somebody's own, of which it is trained
         self.correct: dict[str, str] = {}  # of a record
@@ -132,13 +132,15 @@ class CapsuleModule(pl.LightningModule):
 
     def training_step(self, batches: list[Batch], index: int) -> None:
         """Several optimisation steps: on a GPU, Lightning's work around one call takes as long as a step."""
+        assert self.step is not None
         for batch in batches:
             self.train_metrics.update(*self.step(batch), batch.labels)
 
     def validation_step(self, batches: list[Batch], index: int) -> None:
         """Evaluates several batches."""
+        evaluated = self.step.evaluated if self.step else self.loss_and_scores
         for batch in batches:
-            self.eval_metrics.update(*self.loss_and_scores(batch), batch.labels)
+            self.eval_metrics.update(*evaluated(batch), batch.labels)
 
     def test_step(self, batches: list[Batch], index: int) -> None:
         """Evaluates several batches of the test set, under protocol heldout."""

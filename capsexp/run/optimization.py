@@ -4,6 +4,7 @@ No step synchronises host and device. A capsule network is hundreds of small ope
 faster than Python launches it: there a whole step is captured once as a CUDA graph, and then replayed.
 """
 
+import gc
 import inspect
 import logging
 import math
@@ -28,6 +29,7 @@ from capsexp.config.schema import Optim
 from capsexp.data.loader import Batch
 from capsexp.errors import InputError, first_line
 from capsexp.nn.precision import full_precision
+from capsexp.run.environment import is_out_of_memory
 
 log = logging.getLogger("capsexp")
 
@@ -69,13 +71,22 @@ class EagerStep:
 
     def __call__(self, batch: Batch) -> StepOutput:
         """Loss and scores before the update, without gradient."""
+        output = self.gradients(batch)
+        self.optimizer.step()
+        return output
+
+    def gradients(self, batch: Batch) -> StepOutput:
+        """Loss and scores, without gradient; the parameters have theirs."""
         torch.clear_autocast_cache()  # in one autocast region, weights would stay what their first bfloat16 copies were
         self.optimizer.zero_grad()
         loss, scores = self.forward(batch)
         with full_precision(loss):  # under autocast, products in float32 regions would have bfloat16 gradients
             self.backward(loss if batch.weight == 1 else loss * batch.weight)
-        self.optimizer.step()
         return StepOutput(loss.detach(), scores.detach())
+
+    def evaluated(self, batch: Batch) -> StepOutput:
+        """Loss and scores of a batch that isn't trained."""
+        return self.forward(batch)
 
     def state(self) -> list[Tensor]:
         """The parameters, and then everything else that a step changes."""
@@ -88,8 +99,8 @@ class CapturedStep:
     """The same step, captured once and replayed; it reads the learning rates from the device, where they may change.
 
     Batches of another shape than the first, such as the last of an epoch, take the eager step. So do all, where the
-    capture fails or its first replay changes the parameters in another way than the eager step: a line of the log
-    `capsexp` says so.
+    capture fails, its first replay changes the parameters in another way than the eager step, or the device's memory
+    doesn't suffice for an eager step or an evaluation beside the capture's own: a line of the log `capsexp` says so.
 
     Args:
         step: what is captured.
@@ -112,40 +123,71 @@ class CapturedStep:
         self.shapes = self.shapes or shapes
         self.steps += 1
         if self.failed or shapes != self.shapes or self.steps <= WARM_UP:
-            return self.step(batch)
+            return self._eager(batch)
         if self.replay is None:
             return self._first(batch)
-        return self._replayed(self.replay, batch)
+        return self._replayed(batch)
 
-    def _replayed(self, replay: Callable[[], None], batch: Batch) -> StepOutput:
+    def evaluated(self, batch: Batch) -> StepOutput:
+        """Loss and scores of a batch that isn't trained."""
+        return self._with_memory(lambda: self.step.forward(batch), lambda: None)
+
+    def release(self, reason: str) -> None:
+        """Gives the capture's memory back; from now on steps are eager."""
+        self.failed, self.replay = reason, None
+        self.rates = []
+        vars(self).pop("input", None)
+        vars(self).pop("output", None)
+        self.step.optimizer.zero_grad()  # gradients of the last replay are in the capture's memory
+        gc.collect()  # tensors in the frames of an error
+        log.warning("no CUDA graph (%s): steps are eager, and slower", reason)
+
+    def _replayed(self, batch: Batch) -> StepOutput:
+        assert self.replay is not None
         self.input.pixels.copy_(batch.pixels)
         self.input.labels.copy_(batch.labels)
         for rate, group in zip(self.rates, self.step.optimizer.param_groups, strict=True):
             rate.fill_(group["lr"])
-        replay()
+        self.replay()
         return StepOutput(self.output.loss.clone(), self.output.scores.clone())
+
+    def _eager(self, batch: Batch) -> StepOutput:
+        if self.replay is None:
+            return self.step(batch)
+        output = self._with_memory(lambda: self.step.gradients(batch), _snapshot(self.step.buffers, batch))
+        self.step.optimizer.step()
+        return output
+
+    def _with_memory(self, compute: Callable[[], StepOutput], restore: Callable[[], None]) -> StepOutput:
+        """What is computed; where that runs out of memory, `restore` and then again without the capture's memory."""
+        try:
+            return compute()
+        except Exception as error:
+            if self.replay is None or not is_out_of_memory(error):
+                raise
+        self.release("out of memory")  # here, since the error holds the tensors of the step
+        restore()
+        return compute()
 
     def _first(self, batch: Batch) -> StepOutput:
         """The eager step of a batch, which the capture's first replay has to repeat."""
-        state = self.step.state()
-        before = [value.clone() for value in state]
+        state, reason = self.step.state(), ""
+        before = _on_host(state)
         device = batch.pixels.device
         try:
             with torch.random.fork_rng([device] if device.type == "cuda" else []):  # both drop out the same units
-                replay = self._recorded(batch)
-                replayed = self._replayed(replay, batch)
+                self.replay = self._recorded(batch)
+                replayed = self._replayed(batch)
+            after = _on_host(state)
         except Exception as error:  # a compiler's own; a step that fits the memory can run out of it in its capture
-            self.failed = f"{type(error).__name__}: {first_line(error)}"
-        after = [value.clone() for value in state]
+            reason = f"{type(error).__name__}: {first_line(error).partition('. ')[0]}"
+        if reason:
+            self.release(reason)
         for value, old in zip(state, before, strict=True):
             value.copy_(old)
-        eager = self.step(batch)
-        if not self.failed and (difference := _difference(replayed, eager, after, state, before)) > AGREEING:
-            self.failed = f"its first replay differs from the eager step by {difference:.1e}"
-        if self.failed:
-            log.warning("no CUDA graph (%s): steps are eager, and slower", self.failed)
-        else:
-            self.replay = replay
+        eager = self._eager(batch)
+        if self.replay and (difference := _difference(replayed, eager, after, state, before)) > AGREEING:
+            self.release(f"its first replay differs from the eager step by {difference:.1e}")
         return eager
 
     def _recorded(self, batch: Batch) -> Callable[[], None]:
@@ -168,27 +210,56 @@ class CapturedStep:
             torch.clear_autocast_cache()  # the bfloat16 copies of the weights are in the capture's memory
 
 
+def _on_host(tensors: list[Tensor]) -> list[Tensor]:
+    """Copies, for which the device's memory needn't suffice."""
+    return [value.to("cpu", copy=True) for value in tensors]
+
+
+def _snapshot(buffers: list[Tensor], batch: Batch) -> Callable[[], None]:
+    """Sets the buffers and the random numbers back, which are all that a forward and a backward pass change."""
+    device, kept = batch.pixels.device, [value.clone() for value in buffers]
+    drawn = torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+    def restore() -> None:
+        for value, old in zip(buffers, kept, strict=True):
+            value.copy_(old)
+        torch.set_rng_state(drawn[0])
+        if drawn[1] is not None:
+            torch.cuda.set_rng_state(drawn[1], device)
+
+    return restore
+
+
 def _difference(
     replayed: StepOutput, eager: StepOutput, after: list[Tensor], eager_after: list[Tensor], before: list[Tensor]
 ) -> float:
-    """The largest relative difference of two steps in loss and scores, and of what they change, by how much they do."""
-    pairs = [(one - other, other) for one, other in zip(replayed, eager, strict=True)]
-    for one, other, old in zip(after, eager_after, before, strict=True):
-        if one.is_floating_point() and not torch.equal(one, other):  # equal ones can be infinite
-            pairs.append((one - other, other - old))
-    errors = [difference.double().norm() / change.double().norm() for difference, change in pairs if change.any()]
-    worst = torch.stack(errors).max().item()
-    return math.inf if math.isnan(worst) else worst
+    """The largest relative difference of two steps in loss and scores, and of what they change, by how much they do.
+
+    One tensor after the other, since the device's memory may hold no more of them.
+    """
+    worst, zeros = 0.0, [torch.zeros_like(value) for value in eager]
+    for one, other, old in zip([*replayed, *after], [*eager, *eager_after], [*zeros, *before], strict=True):
+        here = one.to(other.device)
+        if other.is_floating_point() and not torch.equal(here, other):  # equal ones can be infinite
+            change = other - old.to(other.device)
+            error = ((here - other).double().norm() / change.double().norm()).item()
+            worst = max(worst, math.inf if math.isnan(error) else error)
+    return worst
 
 
 def capture_cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
-    """The step as a CUDA graph.
+    """The step as a CUDA graph, which has memory of its own, as much as the eager steps before it.
 
-    Raises torch.OutOfMemoryError in place of the error that the capture's end has after it.
+    Raises torch.OutOfMemoryError where that can't be had, and in place of the error that the capture's end has after
+    it.
     """
+    needed, (free, _) = torch.cuda.memory_reserved(), torch.cuda.mem_get_info()
+    if needed > free:
+        raise torch.OutOfMemoryError(f"it takes up to {needed / 1e6:,.0f} MB more, and {free / 1e6:,.0f} are free")
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     try:
-        with torch.cuda.graph(graph):
+        # By default, work of other threads on the device, such as a logger's, is an error during a capture.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             step()
     except RuntimeError as error:
         torch.cuda.set_stream(stream)  # a capture whose end fails leaves its own

@@ -1,9 +1,11 @@
 """A run before it starts: its name, device, precision and files, and whether it is finished already."""
 
+import logging
 import os
 import re
+import warnings
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import torch
@@ -16,6 +18,8 @@ from capsexp.routing.em import EMRouting
 from capsexp.routing.fast.bfloat16 import is_faster_in_bfloat16
 from capsexp.run import records
 from capsexp.run.optimization import optimizer_arguments
+
+log = logging.getLogger("capsexp")
 
 #: In a run's folder. BEFORE: the one before LAST, while it trains; OUTPUT: of a run of the launcher.
 LAST, BEFORE, BEST, OUTPUT = "last.ckpt", "before.ckpt", "best.ckpt", "output.txt"
@@ -110,13 +114,14 @@ def find_device(config: Config) -> tuple[torch.device, str]:
     accelerator = config.trainer.accelerator
     if accelerator == "gpu" and not torch.cuda.is_available():
         raise InputError("trainer.accelerator=gpu: torch sees no CUDA device here (auto or cpu run on the CPU)")
-    cuda = accelerator != "cpu" and torch.cuda.is_available()
-    device = torch.device("cuda", torchrun("LOCAL_RANK", 0)) if cuda else torch.device("cpu")
-    processes = torchrun("LOCAL_WORLD_SIZE", 1)
-    if cuda and processes > torch.cuda.device_count():
-        raise InputError(
-            f"torchrun --nproc-per-node={processes}: each needs a GPU, and torch sees {torch.cuda.device_count()}"
-        )
+    device, processes = torch.device("cpu"), torchrun("LOCAL_WORLD_SIZE", 1)
+    if accelerator != "cpu" and torch.cuda.is_available():
+        if processes > torch.cuda.device_count():
+            raise InputError(
+                f"torchrun --nproc-per-node={processes}: each needs a GPU, and torch sees {torch.cuda.device_count()}"
+            )
+        gpu = torch.device("cuda", torchrun("LOCAL_RANK", 0))
+        device = gpu if _has_kernels(gpu, accelerator) else device
     cores, threads = os.cpu_count() or 1, config.trainer.threads or 1
     if threads > cores:
         raise InputError(f"trainer.threads={threads}: this machine has {cores} cores")
@@ -125,6 +130,26 @@ def find_device(config: Config) -> tuple[torch.device, str]:
         # For one or two iterations too, so that all numbers of iterations can be compared.
         precision = "bf16" if is_faster_in_bfloat16(device) and not _is_em_with_sum(config.routing) else "float32"
     return device, precision
+
+
+@cache  # for one line a process
+def _has_kernels(device: torch.device, accelerator: str) -> bool:
+    """Whether this build of torch has kernels for an NVIDIA GPU; raises InputError where the run has to have it."""
+    with warnings.catch_warnings(action="ignore"):  # torch's own, of 15 lines
+        major, minor = torch.cuda.get_device_capability(device)
+    built = torch.cuda.get_arch_list()
+    # Kernels of sm_80 run on 8.6, but not on 9.0; compute_80 is compiled for any later GPU when it is loaded.
+    found = [(kind, int(x), int(y)) for kind, x, y in re.findall(r"\b(sm|compute)_(\d+)(\d)", " ".join(built))]
+    if not found or any((x, y) <= (major, minor) and (x == major or kind == "compute") for kind, x, y in found):
+        return True
+    line = (
+        f"torch {torch.__version__} has kernels for {', '.join(built)}, and {torch.cuda.get_device_name(device)} is "
+        f"sm_{major}{minor}: install a build of torch for it (those for CUDA 12.6 have older GPUs), or set trainer=cpu"
+    )
+    if accelerator == "gpu":
+        raise InputError(f"trainer.accelerator=gpu: {line}")
+    log.warning("runs on the CPU: %s", line)
+    return False
 
 
 def check_precision(config: Config) -> None:

@@ -229,7 +229,11 @@ def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: Capsul
             module.on_load_checkpoint(checkpoint)
             data.place(planned.device)
             return
-    trainer.fit(module, datamodule=data, ckpt_path=path)
+    try:
+        trainer.fit(module, datamodule=data, ckpt_path=path)
+    finally:
+        module.step = None  # with the memory of a CUDA graph, in which the gradients are too
+        module.zero_grad()
 
 
 def _finite(row: records.Json) -> records.Json:

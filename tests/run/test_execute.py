@@ -33,6 +33,7 @@ from capsexp.data.source import load
 from capsexp.errors import InputError, RunError
 from capsexp.evaluate.evaluation import evaluate_split
 from capsexp.run import checkpoints, environment, execute, records
+from capsexp.run import train as trainings
 from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.plan import BEST, LAST, plan
 from capsexp.run.restore import restore
@@ -182,6 +183,20 @@ def test_an_error_of_a_compiler_or_a_device_fails_the_run(
     with pytest.raises(RunError, match=f"failed: {said}"):
         run(config)
     assert records.read(plan(config).path).status == "failed"
+
+
+def test_a_training_that_ends_or_fails_keeps_no_step_and_no_gradients(
+    tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU, they hold the memory of a CUDA graph."""
+    planned = plan(composed_config(*tiny))
+    module, data = trainings.prepare(planned, lambda line: None)
+    stop_after(1, RuntimeError("CUDA error"), monkeypatch)
+    with pytest.raises(RunError, match="CUDA error"):
+        trainings.train(planned, module, data, lambda line: None)
+    assert module.history
+    assert module.step is None
+    assert all(parameter.grad is None for parameter in module.parameters())
 
 
 @pytest.mark.parametrize(

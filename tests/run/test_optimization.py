@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -161,6 +162,67 @@ def test_where_a_capture_fails_or_does_otherwise_steps_stay_eager(fault: str, ca
     assert line.startswith("no CUDA graph")
 
 
+@pytest.mark.parametrize("options", ["model=em_capsnet budget.width=0.1 loss=spread", "model=huang_cnn"])
+def test_an_eager_step_without_memory_is_repeated_without_the_graph(
+    options: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By its backward pass, the forward pass has changed buffers and drawn the dropout."""
+    options = f"data=mnist_sample {options}"
+    plain, module = module_of(options), module_of(options)
+    eager, (step, _) = step_of(plain), captured_step_of(module)
+    backward, outputs = step.step.backward, []
+
+    def exhausting(loss: Tensor) -> None:
+        if step.replay and not outputs:
+            outputs.append(ref(step.output.scores))
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        backward(loss)
+
+    drawn, kept = batches([3, 3, 3, 3, 2, 3, 2]), []
+    for way in (eager, step):
+        torch.manual_seed(0)
+        kept.append([])
+        for batch in drawn:
+            if way is step and len(batch.labels) == 2:
+                step.step.backward = exhausting
+            kept[-1].append(way(batch).loss)
+    assert torch.equal(*map(torch.stack, kept))
+    assert all(map(torch.equal, plain.parameters(), module.parameters()))
+    assert all(map(torch.equal, plain.buffers(), module.buffers()))
+    assert outputs[0]() is None  # the capture's memory is free
+    assert caplog.messages == ["no CUDA graph (out of memory): steps are eager, and slower"]
+
+
+def test_an_evaluation_without_memory_is_repeated_without_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = module_of("model=capsnet data=mnist_sample")
+    module.step, _ = captured_step_of(module)
+    (batch, *_) = drawn = batches([3] * 4)
+    module.training_step(drawn, 0)
+    forward = module.step.step.forward
+
+    def exhausting(given: Batch) -> StepOutput:
+        if module.step.replay:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(given)
+
+    module.step.step.forward = exhausting
+    module.validation_step([batch], 0)
+    assert module.step.failed == "out of memory"
+    assert module.eval_metrics.results("test")["test_loss"] == pytest.approx(forward(batch).loss.item())
+    module.step.step.forward = raising(torch.OutOfMemoryError("CUDA out of memory"))
+    with pytest.raises(torch.OutOfMemoryError):  # there is no graph any more that has it
+        module.validation_step([batch], 0)
+
+
+def test_a_step_that_changes_nothing_agrees_with_itself() -> None:
+    weight = nn.Parameter(torch.zeros(3))
+    eager = EagerStep(lambda _: StepOutput(weight.sum(), weight * 0), Tensor.backward, torch.optim.SGD([weight], 0.0))
+    step = CapturedStep(eager, lambda captured: captured)
+    for batch in batches([2] * 5):
+        step(batch)
+    assert step.replay
+
+
 @pytest.mark.parametrize("name", ["adam", "sgd"])
 def test_a_new_learning_rate_needs_no_new_capture(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The update is fused, as on a GPU, and reads the rate from one tensor; rates are numbers of float32."""
@@ -248,7 +310,8 @@ def test_memory_that_is_exhausted_while_recording_is_reported_as_that(monkeypatc
     class Graph:
         """The end of a capture that failed fails too, and hides why."""
 
-        def __init__(self, graph: object) -> None: ...
+        def __init__(self, graph: object, capture_error_mode: str) -> None:
+            assert capture_error_mode == "thread_local"  # other threads, such as a logger's, may use the GPU
 
         def __enter__(self) -> None: ...
 
@@ -260,11 +323,16 @@ def test_memory_that_is_exhausted_while_recording_is_reported_as_that(monkeypatc
     monkeypatch.setattr(torch.cuda, "set_stream", streams.append)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=None))
     monkeypatch.setattr(torch.cuda, "graph", Graph)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 9 * 10**9)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (9 * 10**9, 24 * 10**9))
     with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
         capture_cuda_graph(raising(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")))
     with pytest.raises(RuntimeError, match="operation failed"):
         capture_cuda_graph(lambda: None)
     assert streams == 2 * ["the stream before"]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (8 * 10**9, 16 * 10**9))
+    with pytest.raises(torch.OutOfMemoryError, match="up to 9,000 MB more, and 8,000 are free"):
+        capture_cuda_graph(lambda: pytest.fail("a capture that can't fit"))
 
 
 @pytest.mark.parametrize("options", STEPPED)

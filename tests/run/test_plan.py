@@ -75,7 +75,49 @@ def test_a_gpu_before_ampere_gets_float32(native: bool, precision: str, monkeypa
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or native)
+    monkeypatch.setattr(plan, "_has_kernels", lambda device, accelerator: True)
     assert plan.find_device(composed_config("trainer=gpu")) == (torch.device("cuda", 0), precision)
+
+
+@pytest.mark.parametrize(
+    ("capability", "built", "device"),
+    [
+        ((7, 5), ["sm_75", "sm_120"], "cuda"),
+        ((8, 9), ["sm_75", "sm_86"], "cuda"),
+        ((9, 0), ["sm_75", "sm_86"], "cpu"),
+        ((9, 0), ["sm_75", "compute_86"], "cuda"),
+        ((6, 1), ["sm_75", "sm_120"], "cpu"),
+        ((12, 1), ["sm_90a", "sm_120"], "cuda"),
+        ((9, 4), ["gfx90a"], "cuda"),  # AMD's
+    ],
+)
+def test_a_gpu_is_used_where_torch_has_kernels_for_it(
+    capability: tuple[int, int],
+    built: list[str],
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "GTX 1080")
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: built)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    plan._has_kernels.cache_clear()
+    wanted = {
+        accelerator: composed_config(f"trainer={accelerator}", "trainer.precision=bf16")
+        for accelerator in ("auto", "gpu")
+    }
+    for _ in range(2):
+        assert plan.find_device(wanted["auto"])[0].type == device
+    if device == "cuda":
+        assert plan.find_device(wanted["gpu"])[0].type == device
+    else:
+        (line,) = caplog.messages
+        reason = refused(plan.find_device, wanted["gpu"]).removeprefix("trainer.accelerator=gpu: ")
+        assert line == f"runs on the CPU: {reason}"
+        assert reason.endswith("set trainer=cpu")
+    plan._has_kernels.cache_clear()
 
 
 @pytest.mark.parametrize(
