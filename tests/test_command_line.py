@@ -78,8 +78,8 @@ def test_tab_completion_without_slow_imports(typed: str, offered: str, monkeypat
 def test_a_piped_run_prints_a_line_an_epoch(first: First) -> None:
     assert (first.ended.returncode, first.ended.stderr) == (0, "")
     lines = first.ended.stdout.splitlines()
-    assert [line.split("  ")[0] for line in lines[3:-3]] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
-    assert all(len(line) < 100 for line in lines[2:-3])
+    assert [line.split("  ")[0] for line in lines[3:-4]] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
+    assert all(len(line) < 100 for line in lines[2:-4])
     assert "\x1b" not in first.ended.stdout
     assert {path.name for path in first.folder.iterdir()} == {"results", "logs"}
 
