@@ -103,7 +103,7 @@ def train(
     reason = first_line(error) if error else ""
     if error and environment.is_out_of_memory(error):
         error.__traceback__ = None  # whose frames hold the tensors of the step
-        reason = f"out of memory ({reason}); {_remedy(module, data)}"
+        reason = f"out of memory ({reason.partition('. GPU ')[0]}); {_remedy(module, data)}"  # torch's has 400 letters
     record = records.Record(
         key=records.key_of(planned.identity),
         status="failed" if error else "finished",
@@ -141,6 +141,8 @@ def train(
 
 def _remedy(module: CapsuleModule, data: CapsuleData) -> str:
     """What needs less memory, of a run that hadn't enough: the largest half, quarter, … of the batch, tried."""
+    if not module.training:
+        return "a smaller trainer.eval_batch_size needs less"
     batch = data.config.optim.batch_size
     while batch := batch // 2:
         module.zero_grad(set_to_none=True)

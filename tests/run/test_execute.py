@@ -35,6 +35,7 @@ from capsexp.evaluate.evaluation import evaluate_split
 from capsexp.run import checkpoints, environment, execute, records
 from capsexp.run import train as trainings
 from capsexp.run.execute import is_locked, locked, run
+from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import BEST, LAST, plan
 from capsexp.run.restore import restore
 from capsexp.run.tensorboard import folder_of
@@ -172,8 +173,12 @@ class OutOfResources(Exception):
         (CalledProcessError(1, ["cc"]), r"Command '\['cc'\]' returned non-zero exit status 1"),
         (OutOfResources("out of resource: shared memory"), "out of resource: shared memory"),
         (MemoryError(), r"out of memory \(MemoryError\); optim\.batch_size=64 fits"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB. GPU 0 has a total capacity of 8 GiB"),
+            r"out of memory \(CUDA out of memory\. Tried to allocate 9 GiB\); optim\.batch_size=64 fits",
+        ),
     ],
-    ids=["compiler", "Triton", "memory"],
+    ids=["compiler", "Triton", "memory", "CUDA"],
 )
 def test_an_error_of_a_compiler_or_a_device_fails_the_run(
     error: Exception, said: str, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -183,6 +188,14 @@ def test_an_error_of_a_compiler_or_a_device_fails_the_run(
     with pytest.raises(RunError, match=f"failed: {said}"):
         run(config)
     assert records.read(plan(config).path).status == "failed"
+
+
+def test_an_evaluation_without_memory_names_its_own_batch_size(
+    tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CapsuleModule, "validation_step", raising(MemoryError()))
+    with pytest.raises(RunError, match=r"a smaller trainer\.eval_batch_size needs less"):
+        run(composed_config(*tiny))
 
 
 def test_a_training_that_ends_or_fails_keeps_no_step_and_no_gradients(
