@@ -174,6 +174,27 @@ def test_a_captured_step_is_the_eager_step(options: str) -> None:
     torch.testing.assert_close(losses[1], losses[0], rtol=2e-2, atol=1e-4)
 
 
+def test_a_capture_that_finds_no_memory_leaves_steps_with_theirs() -> None:
+    """An eager step's and half of another one; the limit is torch's own, and more of the device is free."""
+    module = module_on("cuda", "model=capsnet data=mnist")
+    optimizer = make_optimizer(module.parameters(), module.planned.config.optim)
+    step = make_step(module.loss_and_scores, torch.Tensor.backward, optimizer, cuda=True, captured=True)
+    batches = random_batches(module, 8, 128)
+    torch.cuda.empty_cache()
+    with torch.autocast("cuda", torch.bfloat16):
+        for batch in batches[:3]:
+            step(batch)
+        stored, whole = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+        limit = whole + (whole - stored) / 2
+        torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.mem_get_info()[1])
+        try:
+            losses = [step(batch).loss for batch in batches[3:]]
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+    assert "OutOfMemoryError" in step.failed
+    assert torch.stack(losses).isfinite().all()
+
+
 @pytest.mark.parametrize("options", STEPPED)
 def test_no_step_waits_for_the_gpu(options: str) -> None:
     module = module_on("cuda", options)
