@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from capsexp.config import searchpath
 from capsexp.config.compose import explained, for_hydra
@@ -99,7 +99,7 @@ def report(error: Exception, words: list[str], resume: str = "") -> CapsexpError
         traceback.print_exception(error)
     if not isinstance(known, CapsexpError):
         known = RunError(f"{type(known).__name__}: {first_line(known)}")
-    print(f"error: {printable(str(known))}", file=sys.stderr)
+    print_line(f"error: {printable(str(known))}", sys.stderr)
     return known
 
 
@@ -158,12 +158,13 @@ class _Help(argparse.HelpFormatter):
         return "\n\n".join(part if "\n " in part else fill(part, width, indent) for part in text.split("\n\n"))
 
 
-def print_line(line: str) -> None:
-    """Prints a line for the user at once, on a terminal broken between words."""
-    if sys.stdout.isatty():
+def print_line(line: str, stream: TextIO | None = None) -> None:
+    """Prints a line for the user at once, on a terminal broken between words; without a stream to standard output."""
+    stream = stream or sys.stdout
+    if stream.isatty():
         width = shutil.get_terminal_size().columns
         line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
-    print(line, flush=True)
+    print(line, file=stream, flush=True)
 
 
 def folder(text: str) -> Path:

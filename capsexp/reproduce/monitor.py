@@ -141,12 +141,12 @@ def print_errors(jobs: Sequence[Job], problems: Sequence[str]) -> None:
     """Prints what went wrong, behind all other lines."""
     sys.stdout.flush()
     for problem in problems:
-        print(f"error: {problem}", file=sys.stderr)
+        print_line(f"error: {problem}", sys.stderr)
     for job in jobs:
         if job.state == "failed":
             output = job.planned.folder / OUTPUT
             where = f" (its output: {output})" if output.exists() else ""
-            print(f"error: {job.name}: {job.outcome}{where}", file=sys.stderr)
+            print_line(f"error: {job.name}: {job.outcome}{where}", sys.stderr)
 
 
 def time_left(jobs: Sequence[Job], at_a_time: int) -> list[str]:
