@@ -152,7 +152,7 @@ def print_errors(jobs: Sequence[Job], problems: Sequence[str]) -> None:
 def time_left(jobs: Sequence[Job], at_a_time: int) -> list[str]:
     """20 min left, from the seconds an epoch of a configuration's other seeds, or else of all runs; none if unknown.
 
-    Of configurations without a run here, from the records of this repository: about 3 days left.
+    Before any run here has an epoch, from records of the same network: about 3 days left.
     """
     measured: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for job in jobs:
@@ -166,5 +166,5 @@ def time_left(jobs: Sequence[Job], at_a_time: int) -> list[str]:
     if not all(each):
         return []
     seconds = sum(job.left * of_job for job, of_job in zip(left, each, strict=True))
-    about = "" if any(job.words[:-1] in measured for job in left) else "about "
+    about = "" if measured else "about "
     return [f"{about}{duration(seconds / min(at_a_time, len(left)))} left"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import run, study, write
-from support import Trained, composed_config, refused
+from made import PLAIN, run, study, write
+from support import Trained, composed_config, folders, refused
 
 from capsexp import Log
 from capsexp.config.schema import Data
@@ -142,3 +142,14 @@ def test_the_plan_tells_what_is_running_and_what_was_interrupted(
     common, row, _ = capsys.readouterr().out.splitlines()
     assert common == "all runs: a=b"
     assert row.startswith("a=b: seeds 0-9: 1 finished, 1 running, 1 interrupted, 1 to do")
+
+
+def test_the_time_of_a_run_is_guessed_from_records_of_the_same_network(tmp_path: Path) -> None:
+    """In proportion to the images."""
+    words = f"{PLAIN} trainer.precision=float32 budget.epochs=2"
+    found = run(f"{words} budget.train_images=2000", 0, precision="float32", seconds_per_epoch=10.0)
+    write(tmp_path / "results", [found])
+    config = composed_config(*words.split(), "budget.train_images=6000", "seed=7", *folders(tmp_path))
+    job = planning.Job(plan(config), ["mine"])
+    planning._look_up([job])
+    assert job.guess == pytest.approx(30.0)
