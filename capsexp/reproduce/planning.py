@@ -1,7 +1,6 @@
 """The runs of studies: which there are, what can't be run, and how far they are."""
 
 import ctypes
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,13 +11,13 @@ from typing import Literal
 
 import torch
 
-from capsexp.config.compose import command, described, distinguishing, portable
+from capsexp.config.compose import command, distinguishing, portable
 from capsexp.data import source
 from capsexp.errors import InputError, printable
 from capsexp.results import runs
 from capsexp.run import records
 from capsexp.run.plan import Plan, plan, with_precision
-from capsexp.study.identity import Trained, trained
+from capsexp.study.identity import trained, trained_images
 from capsexp.study.selection import TYPED, select
 from capsexp.study.studies import Study, config_of
 
@@ -129,22 +128,15 @@ def _look_up(jobs: Sequence[Job]) -> None:
     done = {(run.trained, run.protocol, run.seed): run.name for run in every}
     per_image: dict[tuple[str, str], list[float]] = defaultdict(list)
     for run in every:
-        if "seconds" in run.measures and (images := _images(run.trained, run.data)) and not run.trained.is_narrowed:
-            per_image[run.trained.condition, run.trained.precision].append(run.measures["seconds"] / images)
+        if "seconds" in run.measures and run.trained_images and not run.trained.is_narrowed:
+            per_image[run.trained.condition, run.trained.precision].append(run.measures["seconds"] / run.trained_images)
     for job in jobs:
         identity = job.planned.identity
-        own, config = trained(identity), job.planned.config
+        own = trained(identity)
         if name := done.get((own, identity["protocol"], identity["seed"])):
             job.state, job.outcome = "finished", f"as {name}"
         elif times := per_image.get((own.condition, own.precision)):
-            job.guess = median(times) * (_images(own, config.data.name) or 0) * config.budget.width
-
-
-def _images(own: Trained, data: str) -> int | None:
-    """The training images of an epoch, as far as known."""
-    typed = re.search(r"([\d,]+) training images", own.training)
-    images = described(data).get("images")
-    return int(typed[1].replace(",", "")) if typed else images and images[0]
+            job.guess = median(times) * (trained_images(identity) or 0) * job.planned.config.budget.width
 
 
 def concurrency(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:

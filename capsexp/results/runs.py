@@ -14,7 +14,7 @@ from capsexp.results.measures import MEASURES
 from capsexp.results.statistics import ZERO
 from capsexp.run import records
 from capsexp.run.records import REMEDY, Json, Record
-from capsexp.study.identity import Trained, has_official_test_set, tested_images, trained
+from capsexp.study.identity import Trained, has_official_test_set, tested_images, trained, trained_images
 
 BATCH = 128  # images, of the inference time
 NEAR = 0.1  # points below the maximum
@@ -44,6 +44,7 @@ class Run:
     correct: Json | None = None  # a bit per test image, records.packed, where others would test on other images
     dataset: str  # a digest of the data set and its split
     images: int | None = None  # the test images
+    trained_images: int | None = None  # the training images of an epoch
     official: bool  # everybody tests on the same images
     data: str = ""
     network: str = ""
@@ -145,6 +146,7 @@ def run_of(record: Record) -> Run:
         correct=None if official else record.correct,
         dataset=records.key_of({name: part for name, part in identity["data"].items() if name != "note"}),
         images=images,
+        trained_images=trained_images(identity),
         official=official,
         data=identity["data"][NAME],
         network=identity["model"][NAME],

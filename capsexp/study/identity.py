@@ -91,6 +91,13 @@ def tested_images(identity: Json) -> int | None:
     return images[1] if images else None
 
 
+def trained_images(identity: Json) -> int | None:
+    """The number of training images of an epoch; None where only the files could tell."""
+    first, _ = _first_images(identity)
+    images = described(identity["data"][NAME]).get("images")
+    return first or (images[0] if images else None)
+
+
 def has_official_test_set(identity: Json) -> bool:
     """Whether everybody tests on the same images; otherwise another experimenter's would be others."""
     data = identity["data"]
