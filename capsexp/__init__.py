@@ -19,7 +19,7 @@ Iterations = Annotated[int, Ge(1), Le(100)]  # of a routing; each costs time, an
 Positive = Annotated[float, Gt(0)]
 NotNegative = Annotated[float, Ge(0)]
 UnitInterval = Annotated[float, Ge(0), Le(1)]
-WidthFraction = Annotated[float, Gt(0), Le(1)]  # of a whole, never none of it
+WidthFraction = Annotated[float, Gt(0), Le(1)]  # of a network's channels, never none of them
 
 #: Prints a line for the user.
 Log = Callable[[str], None]

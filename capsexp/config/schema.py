@@ -79,7 +79,7 @@ class Attention:
     conv: bool
     caps: bool
     cbam_reduction: Count
-    cbam_momentum: WidthFraction = 0.1
+    cbam_momentum: Annotated[float, Gt(0), Le(1)] = 0.1
     cbam_kernel: Literal[3, 7] = 7
     first: Component | None = None
 

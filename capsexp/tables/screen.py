@@ -30,7 +30,7 @@ def print_screen(results: StudyResults, setting: str, runs: str, written: Path |
     trained = texts.one_line(block.block.setting.title)
     only = f", only {results.selection.only}" if results.selection.only else ""
     print_lines([(f"{study.title}{only}", "bold"), (f"{pages.cited(study)}. {runs}; trained: {trained}.", "")])
-    for table in tables(results, block):
+    for table in row_tables(results, block):
         print_table(table)
     tested = sorted((one for one in results.claims if one.effect and one.runs), key=lambda one: not one.claim.counted)
     if results.typed:
@@ -55,7 +55,7 @@ def print_studies(measured: Sequence[StudyResults], runs: str, output: Path) -> 
     print_lines([(f"Their pages: {output}", "")])
 
 
-def tables(results: StudyResults, block: MeasuredBlock) -> list[Table]:
+def row_tables(results: StudyResults, block: MeasuredBlock) -> list[Table]:
     """The rows in one setting, a table a measure; the labels of the column `across` stand along the top.
 
     Without such a column it is the page's table.

@@ -8,9 +8,9 @@ import pytest
 from made import CBAM, PLAIN, SHORT, claim, results, row, runs, study
 
 from capsexp.results.study import StudyResults
-from capsexp.study.selection import LAPTOP, PAPER, TYPED
+from capsexp.study.selection import LAPTOP, TYPED
 from capsexp.study.studies import Row
-from capsexp.tables.screen import print_screen, print_studies, tables
+from capsexp.tables.screen import print_screen, print_studies, row_tables
 
 NEXT = [("capsexp inspect sample 7", "what a trained network does")]
 ITERATED = study(
@@ -51,7 +51,7 @@ def screen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 def test_the_column_stands_along_the_top_with_the_differences_that_are_claimed() -> None:
     made = results(ITERATED, RUNS)
-    (table,) = tables(made, made.blocks[1])
+    (table,) = row_tables(made, made.blocks[1])
     assert table.columns == ["iterations", "1", "2"]
     assert table.title == "best test accuracy, % (printed), mean of 2 seeds"
     assert table.rows == [
@@ -80,7 +80,7 @@ def test_another_training_shows_and_does_not_test(screen: Screen) -> None:
 
 def test_without_such_a_column_it_is_the_page_s_table() -> None:
     made = results(study(row("A", PLAIN, accuracy="99.80")), runs(PLAIN, [90.0]))
-    (table,) = tables(made, made.blocks[0])
+    (table,) = row_tables(made, made.blocks[0])
     assert table.rows == [["A", "99.80", "90.00", "90.00"]]
 
 
@@ -91,4 +91,3 @@ def test_several_studies_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> 
     assert lines[0] == "16 of 16 runs finished."
     assert lines[-1] == "Their pages: there"
     assert sum("made_table1" in line for line in lines) == 2
-    assert made.blocks[0].block.name == PAPER

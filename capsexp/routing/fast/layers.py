@@ -51,11 +51,11 @@ class FastLayer(CapsuleLayer):
 
     def votes(self, children: Capsules) -> Capsules:
         """Votes for this layer's own routing only."""
-        lazy = self.vote_inputs(children)
-        applies = self.applies(lazy)
+        inputs = self.vote_inputs(children)
+        applies = self.applies(inputs)
         if self.training:
-            self.path = self.routing.path(lazy.poses.device) if applies else "stored votes"
-        return Capsules(cast(Tensor, lazy), lazy.activations) if applies else super().votes(children)
+            self.path = self.routing.path(inputs.poses.device) if applies else "stored votes"
+        return Capsules(cast(Tensor, inputs), inputs.activations) if applies else super().votes(children)
 
     def forward(self, children: Capsules) -> Capsules:
         """The parents of these children, after all iterations."""
@@ -69,15 +69,15 @@ class FastLayer(CapsuleLayer):
                 batch has more votes than are kept.
             children: [B, ...].
         """
-        lazy = self.vote_inputs(children)
+        inputs = self.vote_inputs(children)
         chunked = isinstance(self.routing, FastRouting) and self.routing.chunked and self.is_per_image
-        if not chunked or children.poses.is_meta or not is_plain(children.poses) or self.applies(lazy):
+        if not chunked or children.poses.is_meta or not is_plain(children.poses) or self.applies(inputs):
             return route(children)
         chunk, kept = _limits(children.poses.device)
-        batch, images = len(children.poses), max(1, chunk // lazy.elements)
+        batch, images = len(children.poses), max(1, chunk // inputs.elements)
         if images >= batch:
             return route(children)
-        if batch * lazy.elements > kept:
+        if batch * inputs.elements > kept:
             route = partial(checkpoint, route, use_reentrant=False, preserve_rng_state=False)
         chunks = zip(*(torch.split(tensor, images) for tensor in children if tensor is not None), strict=True)
         poses, activations = zip(*(route(Capsules(*chunk)) for chunk in chunks), strict=True)
