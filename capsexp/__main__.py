@@ -161,12 +161,13 @@ def _summarised(returned: Any) -> int:
     if len(jobs) > 1:
         _wait_for_ray()
     if len(jobs) - len(failed) > 1:
-        from capsexp.tables import sweep  # pandas takes a second to import
+        from capsexp.compare.comparison import of_sweep  # pandas takes a second to import
+        from capsexp.tables import sweep
         from capsexp.tables.terminal import print_table
 
-        done = [(job.overrides or (), job.return_value) for job in jobs]
-        print_table(sweep.table(done))
-        for line in sweep.compared(done, Path(jobs[0].cfg.paths.results)) if jobs[0].cfg else []:
+        commands = [job.overrides or () for job in jobs]
+        print_table(sweep.table([(words, job.return_value) for words, job in zip(commands, jobs, strict=True)]))
+        for line in of_sweep(commands, Path(jobs[0].cfg.paths.results)) if jobs[0].cfg else []:
             print_line(line)
     if failed and isinstance(returned, list):
         print(f"error: {len(failed)} of {len(jobs)} runs failed", file=sys.stderr)

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from capsexp.config.compose import portable
 from capsexp.errors import InputError, plural
 from capsexp.results import runs
 from capsexp.results.cells import Best, Group, Index, cells_of
@@ -12,6 +13,7 @@ from capsexp.results.claims import MeasuredClaim, measure_claim
 from capsexp.results.measures import MEASURES
 from capsexp.results.pools import Pools
 from capsexp.results.runs import Run, distinct
+from capsexp.run import records
 from capsexp.study import studies
 from capsexp.study.identity import Trained, trained_by
 from capsexp.study.selection import PAPER, Block, key
@@ -73,14 +75,24 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
     return Table(common_words, ["measure", *heads, "B − A", "verdict"], "lrrrl", lines, notes), problems
 
 
+def of_sweep(commands: Sequence[Sequence[str]], results: Path) -> list[str]:
+    """Of a sweep over two networks with several seeds: the difference with its interval, and the command for it."""
+    kept = [[word for word in portable(words) if key(word) != "seed"] for words in commands]
+    sides = [*dict.fromkeys(map(" ".join, kept))]
+    if len(sides) != 2 or len(commands) < 4:
+        return []
+    try:
+        table, _ = compare((sides[0], sides[1]), results)
+    except InputError:  # of trials of a few steps, and of failed runs
+        return []
+    place = [] if results == Path("results") else [f"--results={results}"]
+    return [*table.notes[1:2], f"again: {shlex.join(['capsexp', 'compare', *sides, *place])}"]
+
+
 def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
     """The finished runs of one side; raises InputError."""
     path, protocols = Path(text), list[str]()
-    if path.suffix == ".json" and path.is_file():
-        found = [runs.read_run(path)]
-    elif path.exists():  # what a run's last lines name: its folder, or its curves'
-        found = [run for run in recorded if run.key in path.resolve().name]
-    elif "=" in text:
+    if "=" in text and "/" not in text.partition("=")[0]:
         words = tuple(shlex.split(text))
         expanded = studies.expand(words)
         wanted = [trained_by(one) for one in expanded]
@@ -89,8 +101,11 @@ def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
         found = [run for run in recorded if any(_is_like(run.trained, one, budget) for one in wanted)]
         if any(studies.config_of(one).budget.steps for one in expanded):
             found = [run for run in found if run.status == "trial"]
+    elif path.suffix == ".json" and path.is_file():
+        found = [runs.read_run(path)]
     else:
-        found = [run for run in recorded if run.name.startswith(text) or run.key.startswith(text)]
+        begun = records.key_in(path) if path.exists() else text
+        found = [run for run in recorded if run.name.startswith(text) or (begun and run.key.startswith(begun))]
         if len(found) > 1:
             raise InputError(f"{text}: {len(found)} runs begin like that")
     finished = distinct(

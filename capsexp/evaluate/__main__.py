@@ -1,9 +1,10 @@
 """Evaluates a trained network on test images: `capsexp evaluate logs/RUN data.path=photos --output=numbers.json`.
 
-RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), one of the files in it, or `sample`: the
-trained network in the package. By default the test images are the run's own; data=NAME is another data set, with images
-of the same size, channels and classes. KEY=VALUE also sets data.root, data.path, data.download, budget.test_images (the
-first so many; null: all), trainer.accelerator, trainer.precision, trainer.eval_batch_size.
+RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, the run's record or curves,
+the beginning of its key, or `sample`: the trained network in the package. By default the test images are the run's own;
+data=NAME is another data set, with images of the same size, channels and classes. KEY=VALUE also sets data.root,
+data.path, data.download, budget.test_images (the first so many; null: all), trainer.accelerator, trainer.precision,
+trainer.eval_batch_size.
 """
 
 import json

@@ -1,9 +1,11 @@
 """Classifies images in files by a trained network: `capsexp predict logs/RUN new/*.png --output=classes.csv`.
 
 Prints a line per file: the class with the highest score, the next best, and their scores. Of a folder, all images in it
-are classified, and other files left out. RUN is a run's folder below
-paths.logs (its best.ckpt, else its last.ckpt), one of the files in it, or `sample`. Images of any size, grey or in
-colour, are brought to the network's size and channels as data=folder brings those that it is trained on.
+are classified, and other files left out. Images of any size, grey or in colour, are brought to the network's size and
+channels as data=folder brings those that it is trained on.
+
+RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, the run's record or curves,
+the beginning of its key, or `sample`: the trained network in the package.
 """
 
 import sys

@@ -1,10 +1,10 @@
 """Draws what a trained network does with one image: `capsexp inspect logs/RUN 7 --output=seven.png`.
 
-RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), one of the files in it, or `sample`: the
-trained network in the package. IMAGE is the number of a test image, from 0, or an image file, which is brought to the
-network's size and channels. data=NAME takes IMAGE and the class names from another data set; data.root=DIR is
-the data folder, data.path that of your own images. The picture goes to inspect/IMAGE.png beside the checkpoint (of the
-sample: in the working folder), the numbers beside it, as .json.
+RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, the run's record or curves,
+the beginning of its key, or `sample`: the trained network in the package. IMAGE is the number of a test image, from 0,
+or an image file, which is brought to the network's size and channels. data=NAME takes IMAGE and the class names from
+another data set; data.root=DIR is the data folder, data.path that of your own images. The picture goes to
+inspect/IMAGE.png beside the checkpoint (of the sample: in the working folder), the numbers beside it, as .json.
 
 The picture shows the class scores; the contribution of the child capsules to the predicted class, by position, by layer
 and routing iteration; the attention maps; and, for a network with a decoder, the reconstruction, and what changes in it

@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -271,6 +272,12 @@ def has_learned(accuracy: float, chance: float) -> bool:
 def percent(right: int, images: int) -> float:
     """An accuracy in percent, rounded so that 9,971 of 10,000 are 99.71 and not 99.71000000000001 %."""
     return round(100 * right / images, 5)
+
+
+def key_in(path: Path) -> str:
+    """The key, or its beginning, in the name of a run's record, folder or curves, or alone; nothing in another name."""
+    last = re.split("[-_]", path.name.removesuffix(".json"))[-1]
+    return last if re.fullmatch("[0-9a-f]{4,16}", last) else ""
 
 
 def of_images(accuracy: float, images: int | None) -> str:

@@ -156,16 +156,15 @@ def _find(path: Path) -> Path:
         return DATA / "capsnet_sample.ckpt"
     if path.is_file() and path.suffix != ".json":
         return path
-    key = re.split("[-_]", path.name.removesuffix(".json"))[-1]
     folders = [path] if path.is_dir() else []
-    if is_key := re.fullmatch("[0-9a-f]{4,16}", key):  # the end of a record's and of the curves' name, or itself
+    if key := records.key_in(path):
         places = [path.parent.parent, LOGS, *(one for one in LOGS.glob("*") if one.is_dir())]
         folders += dict.fromkeys(one for place in places for one in sorted(place.glob(f"*-{key}*")) if one.is_dir())
     found = dict.fromkeys(next(filter(Path.exists, (one / BEST, one / LAST)), None) for one in folders)
     checkpoints = [one for one in found if one]
     if len({one.resolve() for one in checkpoints}) > 1 and not path.is_dir():
         raise InputError(f"{path}: {len(checkpoints)} runs in {LOGS} have such a key; name the folder")
-    if not checkpoints and is_key and (path.exists() or path.name == key):
+    if not checkpoints and key and (path.exists() or path.name == key):
         raise InputError(f"{path}: no checkpoint of this run below {LOGS}; name its folder below paths.logs")
     if not checkpoints and path.is_dir():
         raise InputError(f"{path}: a folder without {BEST} and {LAST}; a run's folder has them, below paths.logs")

@@ -1,12 +1,10 @@
 """The results of a sweep: a line for each combination of what it varies, with its seeds together."""
 
-import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import mean, stdev
 
-from capsexp.config.compose import portable, varied
-from capsexp.errors import CapsexpError, InputError
+from capsexp.config.compose import varied
+from capsexp.errors import CapsexpError
 from capsexp.results.measures import MEASURES
 from capsexp.run.records import Record
 from capsexp.tables.table import Table
@@ -28,22 +26,6 @@ def table(jobs: Sequence[Job]) -> Table:
     rows = [[*values, *_results(returned)] for values, returned in groups.items()]
     notes = ["Mean ± standard deviation over seeds (number of seeds)."] if "seed" in columns_of else []
     return Table(f"{len(jobs)} runs", columns, "l" * len(keys) + "rr", rows, notes)
-
-
-def compared(jobs: Sequence[Job], results: Path) -> list[str]:
-    """Of a sweep over two networks with several seeds: the difference with its interval, and the command for it."""
-    kept = [[word for word in portable(words) if not word.startswith("seed=")] for words, _ in jobs]
-    sides = [*dict.fromkeys(map(" ".join, kept))]
-    if len(sides) != 2 or len(jobs) < 4:
-        return []
-    from capsexp.compare.comparison import compare  # reads all records
-
-    try:
-        table, _ = compare((sides[0], sides[1]), results)
-    except InputError:  # of trials of a few steps, and of failed runs
-        return []
-    place = [] if results == Path("results") else [f"--results={results}"]
-    return [*table.notes[1:2], f"again: {shlex.join(['capsexp', 'compare', *sides, *place])}"]
 
 
 def _results(returned: Sequence[Returned]) -> tuple[str, str]:

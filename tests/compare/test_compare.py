@@ -74,6 +74,11 @@ def test_without_a_budget_the_training_that_both_have_with_most_seeds_is_taken(t
     assert training(tmp_path, SWEPT, CBAM).startswith("Trained: 2 of 250 epochs, bf16; A: 3 runs")
 
 
+def test_a_command_line_can_be_longer_than_a_files_name(recorded: Path) -> None:
+    words = " ".join(["trainer.progress=none"] * 20)
+    assert lines(compared(recorded, f"{PLAIN} {words}", CBAM))[ACCURACY][2] == "+0.50 points"
+
+
 def test_with_a_typed_budget_only_that_is_compared(tmp_path: Path) -> None:
     short = [one for words in (PLAIN, CBAM) for one in runs(f"{words} budget.epochs=2", MAXIMA[0])]
     write(tmp_path, [*runs(PLAIN, [99.0] * 2), *runs(CBAM, [99.0] * 2), *short])
@@ -198,11 +203,13 @@ def test_the_protocol_of_the_sides_counts(tmp_path: Path) -> None:
         compare((f"{PLAIN} protocol=heldout", f"{CBAM} protocol=paper"), tmp_path)
 
 
-def test_a_run_can_be_named_by_its_folder_and_trials_are_named_as_such(tmp_path: Path) -> None:
+def test_a_run_can_be_named_by_its_folder_and_curves_and_trials_are_named_as_such(tmp_path: Path) -> None:
     trials = runs(f"{CBAM} budget.steps=10", [50.0, 51.0])
     write(tmp_path, [*FOUND, *trials])
-    (folder := tmp_path / "logs" / f"a=b_{FOUND[0].key}").mkdir(parents=True)
-    assert lines(compared(tmp_path, str(folder), CBAM))[ACCURACY][0] == "99.00"
+    key = FOUND[0].key
+    for name in (f"capsnet-mnist-{key}", f"tensorboard/r3-s0_capsnet-mnist-width=0.5_{key[:6]}"):
+        (folder := tmp_path / "logs" / name).mkdir(parents=True)
+        assert lines(compared(tmp_path, str(folder), CBAM))[ACCURACY][0] == "99.00"
     with pytest.raises(InputError, match=r"no finished run; 2 runs of it set budget\.steps, which makes them trials"):
         compare((PLAIN, f"{CBAM} budget.steps=10"), tmp_path)
 
