@@ -113,6 +113,7 @@ class Preprocess:
     squeeze: Annotated[float, Ge(0), Lt(1)] = 0.0
     margins: bool = False
     erase: Natural = 0
+    balance: bool = False
 
 
 @dataclass(frozen=True)
@@ -277,6 +278,10 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
         is_multilabel(config.data) and getattr(config.loss.cls, "threshold", None) is None,
         f"loss={config.loss.name}: takes one label an image, but data={config.data.name} has sets of labels; "
         "loss=binary_cross_entropy and loss=margin take them",
+    )
+    yield (
+        config.preprocess.balance and config.data.synthesis is not None,
+        f"preprocess.balance=true: not with data={config.data.name}, whose images are drawn anew in each epoch",
     )
     yield optim.milestones != sorted(set(optim.milestones)), f"{milestones}: must grow"
     yield (

@@ -138,12 +138,16 @@ class TrainingLoader(DeviceLoader):
         device, count = self.labels.device, len(self.labels)
         generator = torch.Generator(device).manual_seed(derived_seed(self.seed, self.epoch()))
         order = torch.randperm(count, generator=generator, device=device)
+        if self.preprocess.balance:
+            order = balanced(order, self.labels)[torch.randperm(count, generator=generator, device=device)]
         augmented = Augmentation(self.preprocess, count, self.side, generator)
         drawn = self.draw(generator) if self.draw else lambda chosen: (self.images[chosen], self.labels[chosen])
         for step in range(self.steps):
-            chosen = order[self._own(step)]
+            own = self._own(step)
+            chosen = order[own]
             images, labels = drawn(chosen)
-            yield Batch(augmented(images, chosen).float() / 255, labels, self._weight(step, len(labels)))
+            changes = own if self.preprocess.balance else chosen  # an image drawn twice is changed twice
+            yield Batch(augmented(images, changes).float() / 255, labels, self._weight(step, len(labels)))
 
 
 class Augmentation:
@@ -173,7 +177,7 @@ class Augmentation:
             corners = (count, 2)
             self.corners = torch.randint(side - preprocess.erase + 1, corners, generator=generator, device=device)
 
-    def __call__(self, images: Tensor, chosen: Tensor) -> Tensor:
+    def __call__(self, images: Tensor, chosen: Tensor | slice) -> Tensor:
         """The epoch's images of these numbers, changed: [B, channels, H, W], from 0 to 255 like the images."""
         options = self.options
         if options.rotate or options.squeeze:
@@ -200,6 +204,19 @@ class BatchGroups:
         batches = iter(self.loader)
         while group := list(islice(batches, self.size)):
             yield group
+
+
+def balanced(order: Tensor, labels: Tensor) -> Tensor:
+    """An epoch's images with equally many of each class that there is, in turns: [N], labels [N] -> [N].
+
+    Of each class the first in `order`; of a class with fewer than are needed all, and then again.
+    """
+    counts = labels.bincount()
+    present = counts.nonzero().flatten()
+    by_class = order[labels[order].argsort(stable=True)]
+    turns = torch.arange(len(order), device=order.device)
+    drawn = present[turns % len(present)]
+    return by_class[(counts.cumsum(0) - counts)[drawn] + turns // len(present) % counts[drawn]]
 
 
 def moved(images: Tensor, shifts: Tensor, mirrored: Tensor, fill: Literal["zeros", "nearest"] = "zeros") -> Tensor:

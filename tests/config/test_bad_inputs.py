@@ -112,6 +112,7 @@ BAD_INPUTS = [
     ("paths.logs=~nosuchuser/y", "paths.logs=~nosuchuser/y: no such user"),
     ("preprocess.crop_padding=28", "preprocess.crop_padding=28: must be below the image's side, data.size=28"),
     ("preprocess.erase=29", "preprocess.erase=29: must be at most the image's side, data.size=28"),
+    ("preprocess.balance=true data=affine_mnist", "preprocess.balance=true: not with data=affine_mnist"),
     ("loss.positive=0.1", "loss.positive=0.1: must be above loss.negative=0.1"),
     ("model.width=0.5", "model.width=0.5: budget.width=0.5 sets it"),
     ("model.name=da_capsnet", "model.name=da_capsnet: a name belongs to its file; choose one with model=da_capsnet"),

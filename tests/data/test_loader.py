@@ -9,7 +9,16 @@ from support import composed_config
 from torch import Tensor
 
 from capsexp.config.schema import Preprocess, training_preprocess
-from capsexp.data.loader import DeviceLoader, TrainingLoader, derived_seed, erased, moved, shifts_within, warped
+from capsexp.data.loader import (
+    DeviceLoader,
+    TrainingLoader,
+    balanced,
+    derived_seed,
+    erased,
+    moved,
+    shifts_within,
+    warped,
+)
 from capsexp.data.module import heldout_split
 
 PLAIN = Preprocess(normalize=False, shift=0.0, crop_padding=0, flip=False)
@@ -146,6 +155,27 @@ def test_augmentations_are_within_their_bounds_and_those_left_out_change_nothing
         assert {"margins": unchanged.all(), "rotate": 10 < unchanged.sum() < 40}.get(option, not unchanged.any()), (
             option
         )
+
+
+def test_a_balanced_epoch_has_equally_many_images_of_each_class() -> None:
+    """Two of 50 images in class 2, none in class 1; without shifts, an image drawn twice would be the same twice."""
+    labels = torch.zeros(50, dtype=torch.int64)
+    labels[:2] = 2
+    options = dataclasses.replace(MOVING, balance=True)
+    epochs = []
+    for number in (0, 1, 0):
+        loader = TrainingLoader(IMAGES, labels, 8, options, 0, lambda number=number: number)
+        pixels, drawn, _ = zip(*loader, strict=True)
+        pixels, drawn = torch.cat(pixels), torch.cat(drawn)
+        assert drawn.bincount().tolist() == [25, 0, 25]
+        assert drawn.tolist() != sorted(drawn.tolist())
+        assert len(pixels[drawn == 2].flatten(1).unique(dim=0)) > 20
+        epochs.append(pixels)
+    assert torch.equal(epochs[0], epochs[2])
+    assert not torch.equal(epochs[0], epochs[1])
+    order = balanced(torch.arange(49, -1, -1), labels)
+    assert sorted(order[labels[order] == 0].tolist()) == list(range(25, 50))  # the first in the order, each once
+    assert order[labels[order] == 2].bincount().tolist() == [12, 13]
 
 
 @pytest.mark.parametrize(
