@@ -147,6 +147,22 @@ def test_torch_exports_every_network(name: str) -> None:
             torch.testing.assert_close(exported(some)[0], network(some).scores)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_onnx_has_every_network_for_any_batch(name: str, tmp_path: Path) -> None:
+    reference = pytest.importorskip("onnx.reference", reason="needs the extra onnx")
+    pytest.importorskip("onnxscript", reason="needs the extra onnx")
+    network, images = small(name)
+    file, batch = tmp_path / "net.onnx", ({0: torch.export.Dim("batch")},)
+    fast.enable(network)
+    torch.onnx.export(network, (images,), file, dynamo=True, dynamic_shapes=batch, verbose=False)
+    loaded, more = reference.ReferenceEvaluator(str(file)), torch.cat([images, images.flip(0)])
+    with torch.no_grad():
+        expected = network(more).scores
+    found = torch.from_numpy(loaded.run(None, {loaded.input_names[0]: more.numpy()})[0])
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", sorted({*NETWORKS} - {"ResNet18"}))
 def test_images_that_are_not_square_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="takes square images, not 36×48"):
