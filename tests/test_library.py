@@ -126,6 +126,15 @@ def test_a_copy_is_another_network_with_the_same_output(name: str) -> None:
         assert not torch.equal(copied(images).scores, network(images).scores)
 
 
+@pytest.mark.parametrize("name", sorted({*FORWARDS} - {"ResNet18"}))
+def test_features_are_the_capsules_that_the_rest_classifies(name: str) -> None:
+    network, images = small(name)
+    features = network.forward_features(images)
+    rest = network.classes if hasattr(network, "classes") else network.capsules
+    assert features.poses.shape[0] == 2
+    assert torch.equal(rest(features).poses, network(images).poses)
+
+
 @pytest.mark.parametrize("name", FORWARDS)
 def test_torch_compiles_every_network_without_a_graph_break(name: str) -> None:
     network, images = small(name)
@@ -163,10 +172,17 @@ def test_onnx_has_every_network_for_any_batch(name: str, tmp_path: Path) -> None
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", sorted({*NETWORKS} - {"ResNet18"}))
-def test_images_that_are_not_square_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="takes square images, not 36×48"):
-        getattr(models, name)((3, 36, 48), 10)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_images_need_not_be_square(name: str) -> None:
+    """Turned images have as many positions, and a network for them as many parameters."""
+    made = getattr(models, name)
+    network, turned = (made((3, *size), 10, width=0.1).eval() for size in ((40, 52), (52, 40)))
+    images = torch.rand(2, 3, 40, 52)
+    scores = network(images).scores
+    fast.enable(network)
+    torch.testing.assert_close(network(images).scores, scores, rtol=1e-4, atol=1e-5)
+    counts = {sum(p.numel() for p in one.parameters()) for one in (network, turned)}
+    assert (scores.shape, len(counts)) == ((2, 10), 1)
 
 
 @pytest.mark.parametrize("name", ["CapsNet", "EMCapsNet", "InvertedCapsNet"])

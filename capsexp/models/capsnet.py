@@ -8,20 +8,22 @@
 | class capsules  | 10 of 16 numbers, by routing                          | 10 × 16      |
 """
 
+import math
+
 from torch import Tensor, nn
 
 from capsexp import Count, Positive, WidthFraction
-from capsexp.models.parts import at_width, cbam, channels_and_side, convolved
+from capsexp.models.parts import at_width, cbam
 from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
-from capsexp.nn.capsules import LinearCapsules
+from capsexp.nn.capsules import LinearCapsules, output_size
 from capsexp.nn.primary import PrimaryCapsules
-from capsexp.nn.routing import RoutingFactory, make_routing
+from capsexp.nn.routing import Capsules, RoutingFactory, make_routing
 from capsexp.nn.scores import ClassScores, Prediction
 from capsexp.routing.dynamic import DynamicRouting
 
 
 class CapsNet(nn.Module):
-    """CapsNet for square images of any size that its two kernels fit on.
+    """CapsNet for images of any size that its two kernels fit on.
 
     Args:
         routing: makes the routing procedure. EM routing uses the primary capsules' lengths as activations, inverted
@@ -54,9 +56,9 @@ class CapsNet(nn.Module):
         feature_scale: Positive = 1.0,
     ) -> None:
         super().__init__()
-        inputs, size = channels_and_side(image_shape)
+        inputs, size = image_shape[0], image_shape[1:]
         channels, types = at_width(channels, width), at_width(capsule_types, width)
-        positions = convolved(convolved(size, kernel), kernel, stride=2)
+        positions = output_size(output_size(size, kernel), kernel, stride=2)
         self.convolution = nn.Conv2d(inputs, channels, kernel)
         self.feature_scale = feature_scale
         self.cbam = cbam(channels, attention)
@@ -69,7 +71,7 @@ class CapsNet(nn.Module):
             squash_constant=squash_constant,
             attention=ConvAttention(types * primary_pose) if attention.conv else None,
         )
-        children = types * positions**2
+        children = types * math.prod(positions)
         procedure = make_routing(routing, children, classes, primary_pose, class_pose, squash_constant)
         self.classes = LinearCapsules(
             children,
@@ -82,10 +84,12 @@ class CapsNet(nn.Module):
         )
         self.scores = ClassScores(procedure, class_pose)
 
+    def forward_features(self, images: Tensor) -> Capsules:
+        """[B, channels, H, W] -> the primary capsules: poses [B, H', W', I, C], activations [B, H', W', I]."""
+        features = self.cbam(self.convolution(images).relu())
+        return self.primary(features if self.feature_scale == 1 else features * self.feature_scale)
+
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> scores [B, J], with dynamic routing lengths, and poses [B, J, D] of the classes."""
-        features = self.cbam(self.convolution(images).relu())
-        if self.feature_scale != 1:
-            features = features * self.feature_scale
-        classes = self.classes(self.primary(features))
+        classes = self.classes(self.forward_features(images))
         return Prediction(self.scores(classes), classes.poses)

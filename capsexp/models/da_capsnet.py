@@ -23,9 +23,9 @@ import torch
 from torch import Tensor, nn
 
 from capsexp import Count, Positive, WidthFraction
-from capsexp.models.parts import at_width, cbam, channels_and_side, convolved, initialise_as_keras
+from capsexp.models.parts import at_width, cbam, initialise_as_keras
 from capsexp.nn.attention import AttentionOptions, Axis, AxisAttention, ConvAttention
-from capsexp.nn.capsules import LinearCapsules
+from capsexp.nn.capsules import LinearCapsules, output_size
 from capsexp.nn.precision import at_least_float32
 from capsexp.nn.routing import Capsules, RoutingFactory, make_routing
 from capsexp.nn.scores import ClassScores, Prediction
@@ -34,7 +34,7 @@ from capsexp.routing.dynamic import DynamicRouting
 
 
 class DACapsNet(nn.Module):
-    """huang's network for square images of any size that its kernels fit on.
+    """huang's network for images of any size that its kernels fit on.
 
     Args:
         routing: makes the routing procedure. EM routing uses the length of the squashed child pose as activation;
@@ -67,11 +67,11 @@ class DACapsNet(nn.Module):
         squash_constant: Positive = 0.5,
     ) -> None:
         super().__init__()
-        inputs, size = channels_and_side(image_shape)
-        second = second_kernel or (3 if size > 28 else 2)
+        inputs, size = image_shape[0], image_shape[1:]
+        second = second_kernel or (3 if min(size) > 28 else 2)
         first, child = at_width(channels, width), at_width(2 * channels, width)
-        pooled = convolved(convolved(convolved(size, 3), 3), 2, stride=2)
-        positions = convolved(convolved(pooled, second), second)
+        size = output_size(output_size(output_size(size, 3), 3), 2, stride=2)
+        size = output_size(output_size(size, second), second)
         trunk = [
             nn.Conv2d(first, first, 3),
             nn.ReLU(),
@@ -83,31 +83,36 @@ class DACapsNet(nn.Module):
         ]
         if extra_convolution:
             inner, child = child, at_width(4 * channels, width)
-            positions = convolved(positions, 3)
+            size = output_size(size, 3)
             trunk += [nn.Conv2d(inner, child, 3), nn.ReLU()]
         self.convolution = nn.Conv2d(inputs, first, 3)
         self.cbam = cbam(first, attention)
         self.trunk = nn.Sequential(*trunk)
         self.attention = ConvAttention(child) if attention.conv else nn.Identity()
         self.squash_constant = squash_constant
-        procedure = make_routing(routing, positions**2, classes, child, class_pose, squash_constant)
+        positions = math.prod(size)
+        procedure = make_routing(routing, positions, classes, child, class_pose, squash_constant)
         self.classes = LinearCapsules(
             1,  # child at each position; the matrices are shared over positions: "each capsule shares the weight"
             classes,
             child,
             class_pose,
             procedure,
-            attention=AxisAttention(caps_axis, positions**2, classes, class_pose) if attention.caps else None,
+            attention=AxisAttention(caps_axis, positions, classes, class_pose) if attention.caps else None,
             shared=True,
             scale=math.sqrt(2 / (child + classes * class_pose)),  # Glorot's, of one matrix of J · D × C
         )
         self.scores = ClassScores(procedure, class_pose)
         initialise_as_keras(self)
 
-    def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> scores [B, J], with dynamic routing lengths, and poses [B, J, D] of the classes."""
+    def forward_features(self, images: Tensor) -> Capsules:
+        """[B, channels, H, W] -> the children of the class capsules: poses [B, I, C], activations [B, I]."""
         features = self.trunk(self.cbam(self.convolution(images).relu()))
         children = self.attention(features).flatten(2).mT  # [B, C, H, W] -> [B, I, C], a child at each position
         lengths = torch.linalg.vector_norm(squash(at_least_float32(children), self.squash_constant), dim=-1)
-        classes = self.classes(Capsules(children, lengths))
+        return Capsules(children, lengths)
+
+    def forward(self, images: Tensor) -> Prediction:
+        """[B, channels, H, W] -> scores [B, J], with dynamic routing lengths, and poses [B, J, D] of the classes."""
+        classes = self.classes(self.forward_features(images))
         return Prediction(self.scores(classes), classes.poses)

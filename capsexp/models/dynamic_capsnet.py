@@ -11,22 +11,23 @@ With the simple backbone it is Sabour et al.'s CapsNet for 3×32×32. Table 1's 
 channels; with the text's 128 there would be fewer.
 """
 
+import math
 from typing import Literal
 
 from torch import Tensor, nn
 
 from capsexp import Count, WidthFraction
-from capsexp.models.parts import at_width, cbam, convolved, make_backbone
+from capsexp.models.parts import at_width, cbam, make_backbone
 from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
-from capsexp.nn.capsules import LinearCapsules
+from capsexp.nn.capsules import LinearCapsules, output_size
 from capsexp.nn.primary import PrimaryCapsules
-from capsexp.nn.routing import RoutingFactory, make_routing
+from capsexp.nn.routing import Capsules, RoutingFactory, make_routing
 from capsexp.nn.scores import ClassScores, Prediction
 from capsexp.routing.dynamic import DynamicRouting
 
 
 class DynamicCapsNet(nn.Module):
-    """For square images of any size that its kernels fit on.
+    """For images of any size that its kernels fit on.
 
     Args:
         routing: makes the routing procedure. EM routing uses the primary capsules' lengths as activations, inverted
@@ -72,7 +73,7 @@ class DynamicCapsNet(nn.Module):
             stride,
             attention=ConvAttention(types * primary_pose) if attention.conv else None,
         )
-        sizes = types * convolved(size, kernel, stride) ** 2, classes, primary_pose, class_pose
+        sizes = types * math.prod(output_size(size, kernel, stride)), classes, primary_pose, class_pose
         self.classes = LinearCapsules(
             *sizes,
             make_routing(routing, *sizes),
@@ -81,7 +82,11 @@ class DynamicCapsNet(nn.Module):
         )
         self.scores = ClassScores(self.classes.routing, class_pose)
 
+    def forward_features(self, images: Tensor) -> Capsules:
+        """[B, channels, H, W] -> the primary capsules: poses [B, H', W', I, C], activations [B, H', W', I] or None."""
+        return self.primary(self.cbam(self.backbone(images)))
+
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> scores [B, J], with dynamic routing lengths, and poses [B, J, D] of the classes."""
-        classes = self.classes(self.primary(self.cbam(self.backbone(images))))
+        classes = self.classes(self.forward_features(images))
         return Prediction(self.scores(classes), classes.poses)

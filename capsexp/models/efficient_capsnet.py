@@ -23,9 +23,9 @@ import torch
 from torch import Tensor, nn
 
 from capsexp import Count, WidthFraction
-from capsexp.models.parts import at_width, cbam, channels_and_side, convolved
+from capsexp.models.parts import at_width, cbam
 from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
-from capsexp.nn.capsules import LinearCapsules
+from capsexp.nn.capsules import LinearCapsules, output_size
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules, RoutingFactory, make_routing
 from capsexp.nn.scores import ClassScores, Prediction
@@ -34,7 +34,7 @@ from capsexp.routing.self_attention import SelfAttentionRouting
 
 
 class EfficientCapsNet(nn.Module):
-    """For square images of 12×12 pixels and more; the depthwise kernel is as large as the feature map.
+    """For images of 12×12 pixels and more; the depthwise kernel is as large as the feature map.
 
     Args:
         routing: makes the routing procedure. EM routing uses the primary capsules' lengths as activations, inverted
@@ -58,11 +58,11 @@ class EfficientCapsNet(nn.Module):
         class_pose: Count = 16,
     ) -> None:
         super().__init__()
-        inputs, size = channels_and_side(image_shape)
+        inputs, size = image_shape[0], image_shape[1:]
         first, second = at_width(32, width), at_width(64, width)
         children = at_width(capsule_types, width)
         features = children * primary_pose
-        side = convolved(convolved(convolved(convolved(size, 5), 3), 3), 3, stride=2)
+        size = output_size(output_size(output_size(output_size(size, 5), 3), 3), 3, stride=2)
         self.trunk = nn.Sequential(
             *_normed(inputs, first, 5),
             cbam(first, attention),
@@ -71,7 +71,7 @@ class EfficientCapsNet(nn.Module):
             *_normed(second, features, 3, stride=2),
             ConvAttention(features) if attention.conv else nn.Identity(),
         )
-        self.depthwise = nn.Conv2d(features, features, side, groups=features)
+        self.depthwise = nn.Conv2d(features, features, size, groups=features)
         nn.init.xavier_uniform_(self.depthwise.weight)
         nn.init.zeros_(self.depthwise.bias)  # type: ignore[arg-type]
         sizes = children, classes, primary_pose, class_pose
@@ -84,13 +84,17 @@ class EfficientCapsNet(nn.Module):
         self.primary = children, primary_pose
         self.scores = ClassScores(self.classes.routing, class_pose)
 
-    def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> scores [B, J], with self-attention routing lengths, and poses [B, J, D]."""
+    def forward_features(self, images: Tensor) -> Capsules:
+        """[B, channels, H, W] -> the primary capsules: poses [B, I, C], activations [B, I]."""
         components = at_least_float32(self.depthwise(self.trunk(images)).flatten(1))
         with full_precision(components):
             children = exponential_squash(components.view(-1, *self.primary))
             lengths = torch.linalg.vector_norm(children, dim=-1)
-        classes = self.classes(Capsules(children, lengths))
+        return Capsules(children, lengths)
+
+    def forward(self, images: Tensor) -> Prediction:
+        """[B, channels, H, W] -> scores [B, J], with self-attention routing lengths, and poses [B, J, D]."""
+        classes = self.classes(self.forward_features(images))
         return Prediction(self.scores(classes), classes.poses)
 
 

@@ -13,23 +13,24 @@ The shared class matrices are Hinton et al.'s, and follow from the 0.45M and 0.5
 is in none of tsai's tables, and left out here.
 """
 
+import math
 from typing import Literal
 
 from torch import Tensor, nn
 
 from capsexp import Count, Positive, WidthFraction
-from capsexp.models.parts import at_width, cbam, convolved, make_backbone
+from capsexp.models.parts import at_width, cbam, make_backbone
 from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
-from capsexp.nn.capsules import ConvCapsules, LinearCapsules
+from capsexp.nn.capsules import ConvCapsules, LinearCapsules, output_size
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.primary import PrimaryCapsules
-from capsexp.nn.routing import RoutingFactory, make_routing
+from capsexp.nn.routing import Capsules, RoutingFactory, make_routing
 from capsexp.nn.scores import ClassScores, Prediction
 from capsexp.routing.em import EMRouting
 
 
 class EMCapsNet(nn.Module):
-    """For square images of any size that its kernels fit on.
+    """For images of any size that its kernels fit on.
 
     Args:
         routing: makes the routing procedure of a layer; `capsexp.nn.routing.Routing` defines the primary capsules and
@@ -68,8 +69,8 @@ class EMCapsNet(nn.Module):
         self.backbone, size = make_backbone(
             backbone, image_shape, features, at_width(resnet_stem, width), kernel=4, stride=2, padding=1, norm=True
         )
-        size = convolved(convolved(size, 3, stride=2), 3)  # of the children of the class capsules
-        layers = (9 * types, types), (9 * types, types), (types * size**2, classes)
+        size = output_size(output_size(size, 3, stride=2), 3)  # of the children of the class capsules
+        layers = (9 * types, types), (9 * types, types), (types * math.prod(size), classes)
         procedures = [make_routing(routing, *layer, pose, pose) for layer in layers]
         self.cbam = cbam(features, attention)
         self.primary = PrimaryCapsules(
@@ -100,7 +101,11 @@ class EMCapsNet(nn.Module):
         )
         self.scores = ClassScores(procedures[-1], pose)
 
+    def forward_features(self, images: Tensor) -> Capsules:
+        """[B, channels, H, W] -> the primary capsules: poses [B, H', W', I, C], activations [B, H', W', I] or None."""
+        return self.primary(self.cbam(self.backbone(images)))
+
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> scores [B, J], with EM routing activations, and poses [B, J, D] of the classes."""
-        classes = self.capsules(self.primary(self.cbam(self.backbone(images))))
+        classes = self.capsules(self.forward_features(images))
         return Prediction(self.scores(classes), classes.poses)

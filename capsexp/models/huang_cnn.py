@@ -14,6 +14,7 @@ The text doesn't give the padding. Its sentence is that of Hinton et al. 2018 (m
 1.7M. Activations and the dropout rate aren't given either; here they are ReLU and 0.5.
 """
 
+import math
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Lt
@@ -21,19 +22,13 @@ from torch import nn
 
 from capsexp import WidthFraction
 from capsexp.errors import check_choice
-from capsexp.models.parts import (
-    ConvolutionalNetwork,
-    at_width,
-    channels_and_side,
-    convolved,
-    first_attention,
-    initialise_as_keras,
-)
+from capsexp.models.parts import ConvolutionalNetwork, at_width, first_attention, initialise_as_keras
 from capsexp.nn.attention import AttentionOptions
+from capsexp.nn.capsules import output_size
 
 
 class HuangCNN(ConvolutionalNetwork):
-    """Two convolutions and two fully connected layers, for square images; initialised as in Keras, like DA-CapsNet.
+    """Two convolutions and two fully connected layers; initialised as in Keras, like DA-CapsNet.
 
     Args:
         attention: `cbam` after the first convolution's ReLU; no other.
@@ -54,11 +49,11 @@ class HuangCNN(ConvolutionalNetwork):
     ) -> None:
         super().__init__()
         check_choice("padding", padding, "same", "valid")
-        inputs, size = channels_and_side(image_shape)
+        inputs, size = image_shape[0], image_shape[1:]
         first, second, hidden = (at_width(channels, width) for channels in (32, 64, 1024))
         zeros = 2 if padding == "same" else 0
         for _ in range(2):
-            size = convolved(convolved(size, 5, padding=zeros), 2, stride=2)
+            size = output_size(output_size(size, 5, padding=zeros), 2, stride=2)
         self.layers = nn.Sequential(
             nn.Conv2d(inputs, first, 5, padding=zeros),
             nn.ReLU(),
@@ -68,7 +63,7 @@ class HuangCNN(ConvolutionalNetwork):
             nn.ReLU(),
             nn.MaxPool2d(2),
             nn.Flatten(),
-            nn.Linear(second * size**2, hidden),
+            nn.Linear(second * math.prod(size), hidden),
             nn.ReLU(),
             nn.Dropout(dropout),
             nn.Linear(hidden, classes),

@@ -18,6 +18,7 @@ authors' release; the numbers of parameters agree. With dynamic routing, squashe
 are the lengths of the class capsules: "CapsNet*" of Fig. 5.
 """
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
@@ -25,18 +26,18 @@ from typing import Literal
 from torch import Tensor, nn
 
 from capsexp import Count, WidthFraction
-from capsexp.models.parts import at_width, cbam, convolved, make_backbone
+from capsexp.models.parts import at_width, cbam, make_backbone
 from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
-from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
+from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules, output_size
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.primary import PrimaryCapsules
-from capsexp.nn.routing import RoutingFactory, make_routing
+from capsexp.nn.routing import Capsules, RoutingFactory, make_routing
 from capsexp.nn.scores import ClassScores, Prediction
 from capsexp.routing.inverted import InvertedRouting
 
 
 class InvertedCapsNet(nn.Module):
-    """For square images of any size that its kernels fit on.
+    """For images of any size that its kernels fit on.
 
     Args:
         routing: makes the routing procedure of a layer; `capsexp.nn.routing.Routing` defines the primary capsules and
@@ -81,13 +82,13 @@ class InvertedCapsNet(nn.Module):
         self.backbone, size = make_backbone(
             backbone, image_shape, features, at_width(resnet_stem, width), kernel=3, stride=2, padding=1
         )
-        size = convolved(size, primary_kernel, primary_stride)
+        size = output_size(size, primary_kernel, primary_stride)
         layers: list[CapsuleLayer] = []
         for stride in strides:
-            size = convolved(size, 3, stride)
+            size = output_size(size, 3, stride)
             procedure = make_routing(routing, 9 * types, types, pose, pose)
             layers.append(ConvCapsules(types, types, pose, pose, 3, stride, procedure, structure=structure))
-        linear = [types * size**2, *(at_width(capsules, width) for capsules in hidden), classes]
+        linear = [types * math.prod(size), *(at_width(capsules, width) for capsules in hidden), classes]
         for children, parents in pairwise(linear):
             procedure = make_routing(routing, children, parents, pose, pose)
             layers.append(LinearCapsules(children, parents, pose, pose, procedure, structure=structure, scale=None))
@@ -108,7 +109,11 @@ class InvertedCapsNet(nn.Module):
         self.capsules = Hierarchy(layers)
         self.scores = ClassScores(layers[-1].routing, pose)
 
+    def forward_features(self, images: Tensor) -> Capsules:
+        """[B, channels, H, W] -> the primary capsules: poses [B, H', W', I, C], activations [B, H', W', I] or None."""
+        return self.primary(self.cbam(self.backbone(images)))
+
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> scores [B, J], with inverted routing logits, and poses [B, J, D] of the classes."""
-        classes = self.capsules(self.primary(self.cbam(self.backbone(images))))
+        classes = self.capsules(self.forward_features(images))
         return Prediction(self.scores(classes), classes.poses)

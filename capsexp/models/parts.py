@@ -7,27 +7,13 @@ from torch import Tensor, nn
 from capsexp.errors import check_choice
 from capsexp.nn.attention import CBAM, AttentionOptions
 from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
+from capsexp.nn.capsules import output_size
 from capsexp.nn.scores import Prediction
 
 
 def at_width(channels: int, width: float) -> int:
     """The number of channels at a fraction `width` of the paper's, at least one."""
     return max(1, round(channels * width))
-
-
-def channels_and_side(image_shape: tuple[int, int, int]) -> tuple[int, int]:
-    """The channels of images, and their side in pixels; raises ValueError for images that are not square."""
-    channels, height, width = image_shape
-    if height != width:
-        raise ValueError(f"takes square images, not {height}×{width}")
-    return channels, height
-
-
-def convolved(size: int, kernel: int, stride: int = 1, padding: int = 0) -> int:
-    """The side length in pixels after a convolution; raises ValueError when the kernel doesn't fit."""
-    if size + 2 * padding < kernel:
-        raise ValueError(f"a {kernel}×{kernel} kernel doesn't fit on {size}×{size} positions")
-    return (size + 2 * padding - kernel) // stride + 1
 
 
 def cbam(channels: int, attention: AttentionOptions) -> nn.Module:
@@ -53,8 +39,8 @@ def make_backbone(
     stride: int = 1,
     padding: int = 0,
     norm: bool = False,
-) -> tuple[nn.Module, int]:
-    """tsai's backbone, and the side of its feature map.
+) -> tuple[nn.Module, tuple[int, int]]:
+    """tsai's backbone, and the height and width of its feature map.
 
     Args:
         kind: one convolution, or residual blocks.
@@ -64,10 +50,11 @@ def make_backbone(
         kernel, stride, padding, norm: of the one convolution.
     """
     check_choice("backbone", kind, "simple", "resnet")
-    inputs, size = channels_and_side(image_shape)
+    inputs, size = image_shape[0], image_shape[1:]
     if kind == "simple":
-        return SimpleBackbone(inputs, channels, kernel, stride, padding, norm), convolved(size, kernel, stride, padding)
-    return ResNetBackbone(inputs, stem, channels), convolved(size, 3, stride=2, padding=1)
+        backbone = SimpleBackbone(inputs, channels, kernel, stride, padding, norm)
+        return backbone, output_size(size, kernel, stride, padding)
+    return ResNetBackbone(inputs, stem, channels), output_size(size, 3, stride=2, padding=1)
 
 
 def initialise_as_keras(network: nn.Module) -> None:

@@ -13,18 +13,19 @@ The text mentions neither padding nor pooling. Sabour et al. count 35.4M paramet
 input's size and no pooling. alberti prints 34.4M.
 """
 
+import math
 from typing import Annotated
 
 from annotated_types import Ge, Lt
 from torch import nn
 
 from capsexp import WidthFraction
-from capsexp.models.parts import ConvolutionalNetwork, at_width, channels_and_side, first_attention
+from capsexp.models.parts import ConvolutionalNetwork, at_width, first_attention
 from capsexp.nn.attention import AttentionOptions
 
 
 class SabourCNN(ConvolutionalNetwork):
-    """Three convolutions and three fully connected layers, for square images of any size.
+    """Three convolutions and three fully connected layers, for images of any size.
 
     Args:
         attention: `cbam` after the first convolution; no other.
@@ -42,7 +43,7 @@ class SabourCNN(ConvolutionalNetwork):
         dropout: Annotated[float, Ge(0), Lt(1)] = 0.5,
     ) -> None:
         super().__init__()
-        inputs, size = channels_and_side(image_shape)
+        inputs, size = image_shape[0], image_shape[1:]
         wide, narrow, hidden, last = (at_width(channels, width) for channels in (256, 128, 328, 192))
         self.layers = nn.Sequential(
             nn.Conv2d(inputs, wide, 5, padding=2),
@@ -53,7 +54,7 @@ class SabourCNN(ConvolutionalNetwork):
             nn.Conv2d(wide, narrow, 5, padding=2),
             nn.ReLU(),
             nn.Flatten(),
-            nn.Linear(narrow * size**2, hidden),
+            nn.Linear(narrow * math.prod(size), hidden),
             nn.ReLU(),
             nn.Linear(hidden, last),
             nn.ReLU(),

@@ -16,14 +16,16 @@ linear layers of Table 12 there is no activation; its sigmoid is part of the los
 prints three input channels; its parameter counts hold for one.
 """
 
+import math
 from typing import Literal
 
 from torch import nn
 
 from capsexp import Count, WidthFraction
 from capsexp.errors import check_choice
-from capsexp.models.parts import ConvolutionalNetwork, at_width, channels_and_side, convolved, first_attention
+from capsexp.models.parts import ConvolutionalNetwork, at_width, first_attention
 from capsexp.nn.attention import AttentionOptions
+from capsexp.nn.capsules import output_size
 
 
 class TsaiCNN(ConvolutionalNetwork):
@@ -45,11 +47,11 @@ class TsaiCNN(ConvolutionalNetwork):
         channels: Count = 1024,
     ) -> None:
         super().__init__()
-        inputs, size = channels_and_side(image_shape)
+        inputs, size = image_shape[0], image_shape[1:]
         channels = at_width(channels, width)
-        size = convolved(size, 3, stride=2, padding=1)
+        size = output_size(size, 3, stride=2, padding=1)
         for _ in range(2):
-            size = convolved(convolved(size, 3, stride=2, padding=1), 2, stride=2)
+            size = output_size(output_size(size, 3, stride=2, padding=1), 2, stride=2)
         self.layers = nn.Sequential(
             nn.Conv2d(inputs, channels, 3, stride=2, padding=1),
             nn.ReLU(),
@@ -59,7 +61,7 @@ class TsaiCNN(ConvolutionalNetwork):
             *_normed(channels, stride=2, padding=1),
             nn.AvgPool2d(2),
             nn.Flatten(),
-            nn.Linear(channels * size**2, classes),
+            nn.Linear(channels * math.prod(size), classes),
         )
 
 
@@ -87,10 +89,10 @@ class TsaiMultiCNN(ConvolutionalNetwork):
         head: Literal["pooled", "connected"] = "pooled",
     ) -> None:
         super().__init__()
-        inputs, size = channels_and_side(image_shape)
+        inputs, size = image_shape[0], image_shape[1:]
         check_choice("head", head, "pooled", "connected")
         channels, hidden = at_width(channels, width), at_width(hidden, width)
-        size = convolved(convolved(convolved(size, 3, stride=2, padding=1), 3, stride=2), 3)
+        size = output_size(output_size(output_size(size, 3, stride=2, padding=1), 3, stride=2), 3)
         # A linear map of every position, as a convolution of 1×1; its mean over the positions is Table 12's pooling.
         kernel = 1 if head == "pooled" else size
         self.layers = nn.Sequential(

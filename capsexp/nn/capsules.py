@@ -1,9 +1,11 @@
 """Capsule layers: matrices, attention on the votes, routing. They differ in which children vote for which parents."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from capsexp.nn.matrices import TransformationMatrices
 from capsexp.nn.routing import Capsules, Routing
@@ -106,10 +108,11 @@ class ConvCapsules(CapsuleLayer):
     Args:
         children, parents: I and J, at one position.
         child_pose, parent_pose: C and D.
-        kernel, stride: of the positions, without padding.
+        kernel, stride: of the positions.
         routing: from votes to parents, at every position separately.
         attention: applied to the votes, before routing.
         structure, scale: of the transformation matrices.
+        padding: rows and columns of children on each side whose poses and activations are zeros.
     """
 
     def __init__(
@@ -124,22 +127,41 @@ class ConvCapsules(CapsuleLayer):
         attention: nn.Module | None = None,
         structure: Literal["vector", "matrix"] = "matrix",
         scale: float | None = None,
+        padding: int = 0,
     ) -> None:
         matrices = TransformationMatrices(kernel**2 * children, parents, child_pose, parent_pose, structure, scale)
         super().__init__(matrices, routing, attention)
-        self.kernel, self.stride = kernel, stride
+        self.kernel, self.stride, self.padding = kernel, stride, padding
 
     def extra_repr(self) -> str:
-        """Kernel and stride."""
-        return f"kernel={self.kernel}, stride={self.stride}"
+        """Kernel, stride and padding."""
+        return f"kernel={self.kernel}, stride={self.stride}, padding={self.padding}"
+
+    def padded(self, children: Capsules) -> Capsules:
+        """Poses [B, H, W, I, C] with zeros around them, activations [B, H, W, I] likewise."""
+        if not self.padding:
+            return children
+        poses, activations, zeros = *children, [self.padding] * 4
+        present = None if activations is None else functional.pad(activations, [0, 0, *zeros])
+        return Capsules(functional.pad(poses, [0, 0, 0, 0, *zeros]), present)
 
     def flattened(self, children: Capsules) -> Capsules:
         """Poses [B, H, W, I, C] -> [B, H', W', K · I, C]; activations likewise."""
         poses, activations = (
-            None if grid is None else patches(grid, self.kernel, self.stride).flatten(3, 4) for grid in children
+            None if grid is None else patches(grid, self.kernel, self.stride).flatten(3, 4)
+            for grid in self.padded(children)
         )
         assert poses is not None
         return Capsules(poses, activations)
+
+
+def output_size(size: Sequence[int], kernel: int, stride: int = 1, padding: int = 0) -> tuple[int, int]:
+    """The height and width of a map after a convolution; raises ValueError where the kernel doesn't fit."""
+    height, width = size
+    after = [(side + 2 * padding - kernel) // stride + 1 for side in (height, width)]
+    if min(after) < 1:
+        raise ValueError(f"a kernel of {kernel}×{kernel} doesn't fit on {height}×{width} positions")
+    return after[0], after[1]
 
 
 def patches(grid: Tensor, kernel: int, stride: int) -> Tensor:

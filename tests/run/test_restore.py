@@ -220,7 +220,7 @@ REFUSED = [
     (put("capsexp/config/more", 1), "its configuration can't be used here: more: no such key"),
     (put("capsexp/config/data/name", "../../x"), "its configuration can't be used here: data.name=../../x: no such"),
     (put("capsexp/config/data/name", ["mnist"]), "its configuration can't be used here: data.name=['mnist']: no such"),
-    (put("capsexp/config/data/size", 3), "model=capsnet on mnist_sample (3×3): a 9×9 kernel doesn't fit"),
+    (put("capsexp/config/data/size", 3), "model=capsnet on mnist_sample (3×3): a kernel of 9×9 doesn't fit"),
 ]
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from capsexp.nn.capsules import output_size
 from capsexp.nn.precision import full_precision
 from capsexp.routing.fast import bfloat16, selfcheck
 from capsexp.routing.fast.votes import is_plain
@@ -60,7 +61,7 @@ class FastConv2d(nn.Conv2d):
             return False
         if maps.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
             return False
-        side, types = _side(sizes[0], kernel[0], stride[0], padding[0]), {maps.dtype, self.weight.dtype}
+        side, types = output_size(sizes, kernel[0], stride[0], padding[0])[0], {maps.dtype, self.weight.dtype}
         if types != {torch.float32} or _gain(self.weight.shape, len(maps), stride[0], side) < MIN_GAIN:
             return False
         return _holds(kernel[0], sizes[0], stride[0], padding[0])
@@ -86,15 +87,8 @@ def _holds(kernel: int, size: int, stride: int, padding: int) -> bool:
     return failure is None
 
 
-def _side(side: int, kernel: int, stride: int, padding: int) -> int:
-    """Of the output."""
-    return (side + 2 * padding - kernel) // stride + 1
-
-
 def _gain(weight: torch.Size, batch: int, stride: int, side: int) -> float:
-    """The ratio of multiplications; 0 for a map that the kernel doesn't fit on."""
-    if side < 1:
-        return 0.0
+    """The ratio of multiplications."""
     outputs, channels, kernel, _ = weight
     taps = -(-kernel // stride)
     points = (side + taps - 1) ** 2
@@ -125,7 +119,7 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, maps: Tensor, weight: Tensor, stride: int, padding: int) -> Tensor:
         batch, (outputs, _, kernel, _), size = len(maps), weight.shape, maps.shape[-1]
-        side, taps = _side(size, kernel, stride, padding), -(-kernel // stride)
+        side, taps = output_size((size, size), kernel, stride, padding)[0], -(-kernel // stride)
         points = side + taps - 1
         forward, scale = _transform(points)
         conjugate = forward * forward.new_tensor([1.0, -1.0])[:, None, None]  # the kernel isn't mirrored

@@ -10,12 +10,12 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from capsexp.nn.attention import AxisAttention, CapsAttention
-from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
+from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules, output_size
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.routing import Capsules
 from capsexp.routing.fast import selfcheck
 from capsexp.routing.fast.bfloat16 import computed
-from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype, is_plain, places_of
+from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype, is_plain
 
 #: Max vote elements per chunk of images on a CPU. More no longer stay in its cache between two passes over them.
 MAX_CHUNK = 2**20
@@ -112,10 +112,10 @@ class FastConvCapsules(FastLayer, ConvCapsules):
 
     def vote_inputs(self, children: Capsules) -> VoteInputs:
         """Poses [B, H, W, I, C], activations [B, H, W, I]."""
-        poses, activations = children
-        window = self.kernel, self.stride
-        total = partial(computed, self.vote_sum, poses, self.matrices.weight)
-        return VoteInputs(poses, activations, self.matrices.weight, *window, total, places_of(poses, *window))
+        poses, activations = self.padded(children)
+        window, weight = (self.kernel, self.stride), self.matrices.weight
+        total = partial(computed, self.vote_sum, poses, weight)
+        return VoteInputs(poses, activations, weight, *window, total, output_size(poses.shape[1:3], *window))
 
     def vote_sum(self, poses: Tensor, weight: Tensor) -> Tensor:
         """Poses and matrices -> Σ_i v_ij, [B, H', W', J, D], a convolution; columns of matrix poses are its images."""

@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 from capsexp.files import write_file
+from capsexp.nn.capsules import output_size
 from capsexp.routing.em import WEIGHT_FLOOR
-from capsexp.routing.fast.votes import places_of
 
 SOURCE = Path(__file__).parent / "votes.c"
 
@@ -81,7 +81,7 @@ class Loops:
         images, height, width, types, pose = children.shape
         _, self.parents, self.rows, self.columns = weight.shape
         self.inner = pose // self.columns
-        self.places = places_of(children, kernel, stride)
+        self.places = output_size(children.shape[1:3], kernel, stride)
         self.sizes = height, width, types, *self.places, kernel, stride
         self.threads = min(torch.get_num_threads(), images)
         self.children = children.to(weight.dtype).to(children.dtype).contiguous()
@@ -161,7 +161,7 @@ def compiled_path(_: object, device: torch.device) -> str:
 
 def library_for(children: Tensor, weight: Tensor, kernel: int, stride: int) -> ctypes.CDLL | None:
     """votes.c compiled for a layer, or None, as on Windows; arguments as of `Loops`."""
-    height, width = places_of(children, kernel, stride)
+    height, width = output_size(children.shape[1:3], kernel, stride)
     _, parents, rows, columns = weight.shape
     inner = children.shape[4] // columns
     votes = len(children) * height * width * len(weight) * parents * rows * inner

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from capsexp.nn.capsules import output_size
 from capsexp.routing.em import WEIGHT_FLOOR
 from capsexp.routing.fast import triton_votes
 from capsexp.routing.fast.triton_votes import (
@@ -30,7 +31,6 @@ from capsexp.routing.fast.triton_votes import (
     transposed,
     votes_of,
 )
-from capsexp.routing.fast.votes import places_of
 
 
 @triton.jit
@@ -195,7 +195,7 @@ def forward(
     run = launch(children, weight, kernel, stride, triton_votes.ELEMENTS // 2)
     given, assigned = _given(children, assignment)
     _, parents, rows, columns = weight.shape
-    shape = (run.splits, len(children), *places_of(children, kernel, stride), parents)
+    shape = (run.splits, len(children), *output_size(children.shape[1:3], kernel, stride), parents)
     totals = children.new_empty(shape)
     means, squares = children.new_empty(2, *shape, rows * (children.shape[-1] // columns))
     _forward[run.grid](

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from capsexp.routing.fast.votes import places_of
+from capsexp.nn.capsules import output_size
 
 #: Programs that fill a large GPU several times; elements of a tensor of which a few fit a program's registers.
 PROGRAMS, ELEMENTS = 1024, 2048
@@ -108,7 +108,7 @@ def launch(children: Tensor, weight: Tensor, kernel: int, stride: int, elements:
         elements: of a tensor, in a program of 4 warps; one with larger tensors has 8.
     """
     images, height, width, types, pose = children.shape
-    out_height, out_width = places_of(children, kernel, stride)
+    out_height, out_width = output_size(children.shape[1:3], kernel, stride)
     count, j, z, y = weight.shape
     x = pose // y
     j_, z_, x_ = map(triton.next_power_of_2, (j, z, x))
@@ -150,7 +150,7 @@ def transposed(weight: Tensor) -> Tensor:
 
 def folded(patches: Tensor, grid: Tensor, kernel: int, stride: int) -> Tensor:
     """Sums over the places whose kernel covers a child: [P, K · I, …] -> the shape of the grid, [B, H, W, I, …]."""
-    height, width = places_of(grid, kernel, stride)
+    height, width = output_size(grid.shape[1:3], kernel, stride)
     patches = patches.view(len(grid), height, width, kernel**2, *grid.shape[3:])
     folded = torch.zeros(grid.shape, dtype=grid.dtype, device=grid.device)
     for k in range(kernel**2):

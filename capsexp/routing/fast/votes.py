@@ -43,12 +43,6 @@ class FastRouting(Routing):
         raise NotImplementedError
 
 
-def places_of(grid: Tensor, kernel: int, stride: int) -> tuple[int, int]:
-    """H' and W', the numbers of positions of a kernel on a grid [B, H, W, ...]."""
-    height, width = ((side - kernel) // stride + 1 for side in grid.shape[1:3])
-    return height, width
-
-
 def is_plain(tensor: Tensor) -> bool:
     """Whether it is computed now and as it is: not compiled, exported, traced or transformed by torch.func.
 
