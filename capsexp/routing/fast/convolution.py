@@ -79,8 +79,8 @@ def _holds(kernel: int, size: int, stride: int, padding: int) -> bool:
         read = maps, weight = tuple(torch.randn(shape, **options).requires_grad_() for shape in shapes)
         direct = functional.conv2d(maps, weight, stride=stride, padding=padding)
         found = _Convolution.apply(*read, stride, padding)  # type: ignore[no-untyped-call]
-        by_output = torch.randn(direct.shape, **options)
-        wanted, given = ([output, *torch.autograd.grad(output, read, by_output)] for output in (direct, found))
+        grad_output = torch.randn(direct.shape, **options)
+        wanted, given = ([output, *torch.autograd.grad(output, read, grad_output)] for output in (direct, found))
     failure = selfcheck.difference(given, wanted, selfcheck.TOLERANCES[torch.float32])
     if failure:
         log.warning(f"convolutions of {kernel}×{kernel}: no fast path, {failure}; the reference is used")
@@ -135,35 +135,35 @@ class _Convolution(torch.autograd.Function):
         ctx.save_for_backward(x, w, of_maps, of_weight, of_outputs)
         ctx.sizes = stride, padding, size, kernel
         plain = maps.is_contiguous() and weight.is_contiguous()  # then torch's output is so, too
-        kind = torch.contiguous_format if plain else torch.channels_last
-        return output.view(side, side, batch, outputs).permute(2, 3, 0, 1).contiguous(memory_format=kind)
+        layout = torch.contiguous_format if plain else torch.channels_last
+        return output.view(side, side, batch, outputs).permute(2, 3, 0, 1).contiguous(memory_format=layout)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, ...]:
-        with full_precision(by_output):  # for a backward pass within a region of autocast
-            return _gradients(ctx, by_output)
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        with full_precision(grad_output):  # for a backward pass within a region of autocast
+            return _gradients(ctx, grad_output)
 
 
-def _gradients(ctx: Any, by_output: Tensor) -> tuple[Tensor | None, ...]:
+def _gradients(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
     """By the maps and the weight, where they are needed."""
     x, w, of_maps, of_weight, of_outputs = ctx.saved_tensors
     stride, padding, size, kernel = ctx.sizes
-    batch, outputs = by_output.shape[:2]
-    given = of_outputs @ by_output.permute(2, 3, 0, 1).reshape(-1, batch * outputs)
+    batch, outputs = grad_output.shape[:2]
+    given = of_outputs @ grad_output.permute(2, 3, 0, 1).reshape(-1, batch * outputs)
     given = given.view(-1, 2 * batch, outputs)
-    by_maps = by_weight = None
+    grad_maps = grad_weight = None
     if ctx.needs_input_grad[0]:
-        by_x, by_imaginary = given @ w[:, 0], given @ w[:, 1]
-        by_x[:, :batch] += by_imaginary[:, batch:]
-        by_x[:, batch:] -= by_imaginary[:, :batch]
-        by_maps = _whole(of_maps.mT @ by_x.view(len(of_maps), -1), batch, stride, size, padding)
+        grad_x, by_imaginary = given @ w[:, 0], given @ w[:, 1]
+        grad_x[:, :batch] += by_imaginary[:, batch:]
+        grad_x[:, batch:] -= by_imaginary[:, :batch]
+        grad_maps = _whole(of_maps.mT @ grad_x.view(len(of_maps), -1), batch, stride, size, padding)
     if ctx.needs_input_grad[1]:
         turned = torch.cat((given[:, batch:], -given[:, :batch]), dim=1)
-        by_taps = of_weight[0::2].mT @ (given.mT @ x).view(len(x), -1)
-        by_taps.addmm_(of_weight[1::2].mT, (turned.mT @ x).view(len(x), -1))
-        by_weight = _whole(by_taps, outputs, stride, kernel)
-    return by_maps, by_weight, None, None
+        grad_taps = of_weight[0::2].mT @ (given.mT @ x).view(len(x), -1)
+        grad_taps.addmm_(of_weight[1::2].mT, (turned.mT @ x).view(len(x), -1))
+        grad_weight = _whole(grad_taps, outputs, stride, kernel)
+    return grad_maps, grad_weight, None, None
 
 
 def _parts(maps: Tensor, stride: int, points: int, padding: int = 0) -> Tensor:

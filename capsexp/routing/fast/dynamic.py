@@ -78,14 +78,14 @@ class _LastTotal(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_total: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_total: Tensor) -> tuple[Tensor | None, ...]:
         iterations, squash_constant, accumulate, detach = ctx.options
         (weight, *rest), loops = ctx.saved_tensors, ctx.loops
         queries, totals = [None, *rest[: iterations - 1]], rest[iterations - 1 :]
-        sums, by_parents = loops.zeros(), None
+        sums, grad_parents = loops.zeros(), None
         while True:
-            *_, by_query = dynamic_backward(loops, queries.pop(), by_total.contiguous(), sums, detach or not totals)
-            if by_query is None:
+            *_, grad_query = dynamic_backward(loops, queries.pop(), grad_total.contiguous(), sums, detach or not totals)
+            if grad_query is None:
                 return sums[0], loops.summed(sums[1], weight), *[None] * 6
-            by_parents = by_query if by_parents is None or not accumulate else by_parents + by_query
-            by_total = products.through_squash(totals.pop(), by_parents, squash_constant)
+            grad_parents = grad_query if grad_parents is None or not accumulate else grad_parents + grad_query
+            grad_total = products.through_squash(totals.pop(), grad_parents, squash_constant)

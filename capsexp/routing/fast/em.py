@@ -109,12 +109,12 @@ class _Iteration(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_total: Tensor, by_mean: Tensor, by_variance: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_total: Tensor, grad_mean: Tensor, grad_variance: Tensor) -> tuple[Tensor | None, ...]:
         children, weight, activations, *assignment, total, mean, variance = ctx.saved_tensors
         scale = (total + WEIGHT_FLOOR).reciprocal()
-        quadratic = by_variance * scale[..., None]
-        linear = by_mean * scale[..., None] - 2 * quadratic * mean * (WEIGHT_FLOOR * scale)[..., None]
-        moments = mean, by_total - (quadratic * variance).sum(dim=-1), linear, quadratic
+        quadratic = grad_variance * scale[..., None]
+        linear = grad_mean * scale[..., None] - 2 * quadratic * mean * (WEIGHT_FLOOR * scale)[..., None]
+        moments = mean, grad_total - (quadratic * variance).sum(dim=-1), linear, quadratic
         if loops := Loops.of(children, weight, *ctx.window):
             found = em_backward(loops, weight, activations, assignment, moments)
         else:

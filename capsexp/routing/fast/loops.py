@@ -107,8 +107,8 @@ class Loops:
             first, last = part * images // self.threads, (part + 1) * images // self.threads
             tensors: list[Tensor | None] = [self.matrices, *(tensor[part] for tensor in shared)]
             tensors += [None if tensor is None else tensor[first:last] for tensor in split]
-            kind = self.children.dtype
-            assert all(tensor is None or (tensor.is_contiguous() and tensor.dtype == kind) for tensor in tensors)
+            dtype = self.children.dtype
+            assert all(tensor is None or (tensor.is_contiguous() and tensor.dtype == dtype) for tensor in tensors)
             grid = Grid(last - first, *self.sizes)
             pointers = [None if tensor is None else ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
             getattr(self.library, name)(ctypes.byref(grid), *pointers)
@@ -134,10 +134,10 @@ class Loops:
         """Zeros to which the loops add the gradients by children and, [threads, ...], by matrices."""
         return torch.zeros_like(self.children), self.matrices.new_zeros(self.threads, *self.matrices.shape)
 
-    def summed(self, by_matrices: Tensor, weight: Tensor) -> Tensor:
+    def summed(self, grad_matrices: Tensor, weight: Tensor) -> Tensor:
         """[threads, K · I, Y, …] -> the gradient by the weight, [K · I, J, Z, Y]."""
         inverse = [self.order.index(dimension) for dimension in range(4)]
-        return by_matrices.sum(dim=0).permute(inverse).to(weight.dtype).contiguous()
+        return grad_matrices.sum(dim=0).permute(inverse).to(weight.dtype).contiguous()
 
 
 class LanesLoops(Loops):
@@ -167,17 +167,17 @@ def library_for(children: Tensor, weight: Tensor, kernel: int, stride: int) -> c
     votes = len(children) * height * width * len(weight) * parents * rows * inner
     if children.device.type != "cpu" or votes < MIN_VOTES or sys.platform == "win32":
         return None
-    kind = torch.float64 if children.dtype == torch.float64 else torch.float32
-    return _library(kind, parents, rows, columns, inner)
+    dtype = torch.float64 if children.dtype == torch.float64 else torch.float32
+    return _library(dtype, parents, rows, columns, inner)
 
 
 @cache
-def _library(kind: torch.dtype, parents: int, rows: int, columns: int, inner: int) -> ctypes.CDLL | None:
+def _library(dtype: torch.dtype, parents: int, rows: int, columns: int, inner: int) -> ctypes.CDLL | None:
     """votes.c compiled for these sizes, or None."""
     if max(parents * rows * inner, columns * max(rows, 2 * inner)) > MAX_ELEMENTS:
         return None
     sizes = {"J": parents, "Z": rows, "Y": columns, "X": inner, "FLOOR": f"(NUMBER){WEIGHT_FLOOR}", "PLACES": PLACES}
-    defined = [f"-D{name}={value}" for name, value in sizes.items()] + ["-DDOUBLE"] * (kind == torch.float64)
+    defined = [f"-D{name}={value}" for name, value in sizes.items()] + ["-DDOUBLE"] * (dtype == torch.float64)
     try:
         command, compiler = _compiler()
         command = [*command, *FLAGS.split(), *defined, str(SOURCE), "-lm", "-o"]
@@ -269,11 +269,11 @@ def inverted_forward(loops: Loops, parents: Tensor) -> Tensor:
 def inverted_backward(gradient: Tensor, loops: Loops, weight: Tensor, parents: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients by children, weight and parents, from that by s."""
     root = parents.shape[-1] ** 0.5
-    queries, by_total = loops.pack(parents) / root, loops.pack(gradient)
-    (by_children, by_matrices), by_queries = loops.zeros(), torch.empty_like(queries)
-    split = [loops.children, queries, by_total, by_children, by_queries]
-    loops.run("inverted_backward", [by_matrices], split)
-    return by_children, loops.summed(by_matrices, weight), loops.unpack(by_queries) / root
+    queries, grad_total = loops.pack(parents) / root, loops.pack(gradient)
+    (grad_children, grad_matrices), grad_queries = loops.zeros(), torch.empty_like(queries)
+    split = [loops.children, queries, grad_total, grad_children, grad_queries]
+    loops.run("inverted_backward", [grad_matrices], split)
+    return grad_children, loops.summed(grad_matrices, weight), loops.unpack(grad_queries) / root
 
 
 def em_forward(loops: Loops, activations: Tensor, assignment: Sequence[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
@@ -298,15 +298,15 @@ def em_backward(
     packed = _packed(loops, assignment)
     mean, constant, linear, quadratic = moments
     reads = [*packed, loops.pack(mean), constant.contiguous(), loops.pack(linear), loops.pack(quadratic)]
-    (by_children, by_matrices), by_activations = loops.zeros(), torch.zeros_like(activations.contiguous())
-    by_assignment = [None if part is None else torch.empty_like(part) for part in packed]
-    split = [loops.children, activations.contiguous(), *reads, by_children, by_activations, *by_assignment]
-    loops.run("em_backward", [by_matrices], split)
-    gradients = by_children, loops.summed(by_matrices, weight), by_activations
-    by_old, by_precision, by_offset = by_assignment
-    if by_old is None or by_precision is None:
+    (grad_children, grad_matrices), grad_activations = loops.zeros(), torch.zeros_like(activations.contiguous())
+    grad_assignment = [None if part is None else torch.empty_like(part) for part in packed]
+    split = [loops.children, activations.contiguous(), *reads, grad_children, grad_activations, *grad_assignment]
+    loops.run("em_backward", [grad_matrices], split)
+    gradients = grad_children, loops.summed(grad_matrices, weight), grad_activations
+    grad_old, grad_precision, grad_offset = grad_assignment
+    if grad_old is None or grad_precision is None:
         return *gradients, None, None, None
-    return *gradients, loops.unpack(by_old), loops.unpack(by_precision), by_offset
+    return *gradients, loops.unpack(grad_old), loops.unpack(grad_precision), grad_offset
 
 
 def dynamic_forward(loops: LanesLoops, queries: Tensor | None) -> Tensor:
@@ -317,16 +317,16 @@ def dynamic_forward(loops: LanesLoops, queries: Tensor | None) -> Tensor:
 
 
 def dynamic_backward(
-    loops: LanesLoops, queries: Tensor | None, by_total: Tensor, sums: tuple[Tensor, Tensor], constant: bool
+    loops: LanesLoops, queries: Tensor | None, grad_total: Tensor, sums: tuple[Tensor, Tensor], constant: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """The gradients by children and matrices, which are added to `sums`, and by the queries.
 
     With `constant`, the coefficients are constants, and there is no gradient by the queries.
     """
-    by_queries = None if constant else torch.zeros_like(by_total)
-    split = [loops.children, queries, by_total, sums[0], by_queries]
+    grad_queries = None if constant else torch.zeros_like(grad_total)
+    split = [loops.children, queries, grad_total, sums[0], grad_queries]
     loops.run("dynamic_backward", [sums[1], _room(loops)], split)
-    return *sums, by_queries
+    return *sums, grad_queries
 
 
 def _room(loops: LanesLoops) -> Tensor:

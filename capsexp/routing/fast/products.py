@@ -9,7 +9,7 @@ s_j = Σ_i c_ij û_ij = Σ_(c,i) (c_ij u_ic) W_ij·c        for each parent a pr
 The products are large enough for matrix units; their cost grows with C, that of the procedure on votes with D. The
 backward pass uses the same two expressions and is written out, since automatic differentiation would keep the
 intermediate results of all iterations. I is innermost, so that sums over the C components run along contiguous memory.
-Logits, coefficients and parents are in float32 at least. `by_x` is the gradient of the loss by x.
+Logits, coefficients and parents are in float32 at least. `grad_x` is the gradient of the loss by x.
 """
 
 from typing import Any
@@ -58,10 +58,12 @@ class _LastTotals(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_total: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_total: Tensor) -> tuple[Tensor | None, ...]:
         trains = ctx.needs_input_grad[1]
-        by_children, by_matrices = gradients(ctx.saved_tensors, by_total.contiguous(), *ctx.options, trains=trains)
-        return by_children, by_matrices if trains else None, None, None, None, None
+        grad_children, grad_matrices = gradients(
+            ctx.saved_tensors, grad_total.contiguous(), *ctx.options, trains=trains
+        )
+        return grad_children, grad_matrices if trains else None, None, None, None, None
 
 
 def route(
@@ -80,9 +82,15 @@ def route(
 
 
 def gradients(
-    saved: tuple[Tensor, ...], by_total: Tensor, squash_constant: float, accumulate: bool, detach: bool, *, trains: bool
+    saved: tuple[Tensor, ...],
+    grad_total: Tensor,
+    squash_constant: float,
+    accumulate: bool,
+    detach: bool,
+    *,
+    trains: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients by children and, if `trains`, by matrices, from `by_total`, that by the last s.
+    """The gradients by children and, if `trains`, by matrices, from `grad_total`, that by the last s.
 
     `saved` are children, matrices, and the s and the logits of all iterations but the last, as `route` takes and
     returns them.
@@ -90,20 +98,20 @@ def gradients(
     children, matrices, *steps = saved
     totals, logits = steps[: len(steps) // 2], steps[len(steps) // 2 :]
     sums, transposed = _Gradients(children, matrices, trains), matrices.mT.contiguous()
-    by_logits: Tensor | None = None
+    grad_logits: Tensor | None = None
     for before, b in zip(reversed(totals), reversed(logits), strict=True):
         c = b.softmax(dim=0)
-        by_c = sums.add(c, by_total, agreement=not detach)  # of s_j = Σ_i c_ij û_ij
+        grad_c = sums.add(c, grad_total, agreement=not detach)  # of s_j = Σ_i c_ij û_ij
         if detach:
             return sums.children.to(children.dtype), sums.matrices.to(matrices.dtype)
-        assert by_c is not None
-        change = c * (by_c - (c * by_c).sum(dim=0))
-        by_logits = change if by_logits is None or not accumulate else change + by_logits
-        sums.add(by_logits, squash(before, squash_constant), agreement=False)  # of û_ij · v_j
-        by_parents = _weighted(children, transposed, by_logits)
-        by_total = through_squash(before, by_parents, squash_constant)
-    first = by_total.new_full((len(matrices), len(children), children.shape[-1]), 1 / len(matrices))
-    sums.add(first, by_total, agreement=False)
+        assert grad_c is not None
+        change = c * (grad_c - (c * grad_c).sum(dim=0))
+        grad_logits = change if grad_logits is None or not accumulate else change + grad_logits
+        sums.add(grad_logits, squash(before, squash_constant), agreement=False)  # of û_ij · v_j
+        grad_parents = _weighted(children, transposed, grad_logits)
+        grad_total = through_squash(before, grad_parents, squash_constant)
+    first = grad_total.new_full((len(matrices), len(children), children.shape[-1]), 1 / len(matrices))
+    sums.add(first, grad_total, agreement=False)
     return sums.children.to(children.dtype), sums.matrices.to(matrices.dtype)
 
 
@@ -138,12 +146,12 @@ def _agreement(children: Tensor, matrices: Tensor, parents: Tensor) -> Tensor:
     return _summed(_components(parents.to(matrices.dtype) @ matrices, children) * children)
 
 
-def through_squash(s: Tensor, by_squashed: Tensor, constant: float) -> Tensor:
+def through_squash(s: Tensor, grad_squashed: Tensor, constant: float) -> Tensor:
     """The gradient by s, from that by squash(s) = ‖s‖ s / (k + ‖s‖²); 0 at s = 0."""
     length = torch.linalg.vector_norm(s, dim=-1, keepdim=True)
     below = constant + length.square()
-    along = (s * by_squashed).sum(dim=-1, keepdim=True) * (constant - length.square()) / below.square()
-    return by_squashed * length / below + s * torch.where(length > 0, along / length, 0)
+    along = (s * grad_squashed).sum(dim=-1, keepdim=True) * (constant - length.square()) / below.square()
+    return grad_squashed * length / below + s * torch.where(length > 0, along / length, 0)
 
 
 def _components(product: Tensor, children: Tensor) -> Tensor:

@@ -46,13 +46,13 @@ def _forward(
     children, weight, activations, old_means, precisions, offsets, totals, means, squares,
     places, count, part, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, TYPES, KERNEL, STRIDE,
     J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, X: tl.constexpr,
-    P_: tl.constexpr, J_: tl.constexpr, Z_: tl.constexpr, X_: tl.constexpr, ASSIGNED: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_Z: tl.constexpr, BLOCK_X: tl.constexpr, ASSIGNED: tl.constexpr,
 ):  # fmt: skip
     """Of a split's children T_j [split, P, J], μ_jd and Σ_i w_ij (v_ijd − μ_jd)², both [split, P, J, D]."""
-    kind: tl.constexpr = totals.dtype.element_ty
+    dtype: tl.constexpr = totals.dtype.element_ty
     split = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0).to(tl.int64) * P_ + tl.arange(0, P_)
-    j, z, x = tl.arange(0, J_), tl.arange(0, Z_), tl.arange(0, X_)
+    place = tl.program_id(0).to(tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
+    j, z, x = tl.arange(0, BLOCK_J), tl.arange(0, BLOCK_Z), tl.arange(0, BLOCK_X)
     inside = place < places
     at, mask = pose_offsets(place, inside, j, z, x, J, Z, X)
     pair, exists = place[:, None] * J + j[None, :], inside[:, None] & (j < J)[None, :]
@@ -61,13 +61,19 @@ def _forward(
         precision = tl.load(precisions + at, mask=mask, other=0)
         offset = tl.load(offsets + pair, mask=exists, other=0)
     pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
-    total = tl.zeros([P_, J_], dtype=kind)
-    mean = tl.zeros([P_, J_, Z_, X_], dtype=kind)
-    square = tl.zeros([P_, J_, Z_, X_], dtype=kind)
+    total = tl.zeros([BLOCK_P, BLOCK_J], dtype=dtype)
+    mean = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
+    square = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
     for child in range(split * part, tl.minimum(split * part + part, count)):
         numbers = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        votes = votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, kind, P_, J_, Z_, X_)
-        r = _assigned(votes, old_mean, precision, offset, j, J) if ASSIGNED else tl.full([P_, J_], 1 / J, dtype=kind)
+        votes = votes_of(
+            children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X
+        )
+        r = (
+            _assigned(votes, old_mean, precision, offset, j, J)
+            if ASSIGNED
+            else tl.full([BLOCK_P, BLOCK_J], 1 / J, dtype=dtype)
+        )
         w = r * tl.load(activations + numbers, mask=inside, other=0)[:, None]
         total += w
         share = w / tl.where(total > 0, total, 1)
@@ -82,18 +88,18 @@ def _forward(
 @triton.jit
 def _backward(
     children, weight, activations, old_means, precisions, offsets, means, constants, linears, quadratics,
-    to_patches, to_activations, weights, logits, to_old_means, to_precisions, to_offsets,
+    grad_patches, grad_activations, weights, logits, grad_old_means, grad_precisions, grad_offsets,
     places, count, part, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, TYPES, KERNEL, STRIDE,
     J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, X: tl.constexpr,
-    P_: tl.constexpr, J_: tl.constexpr, Z_: tl.constexpr, X_: tl.constexpr, ASSIGNED: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_Z: tl.constexpr, BLOCK_X: tl.constexpr, ASSIGNED: tl.constexpr,
 ):  # fmt: skip
     """w and l, [P, K · I, J]; the gradients by the children of each place and their activations, [P, K · I, Y, X] and
     [P, K · I]; Σ_i l (v − μ') and Σ_i l (v − μ')², [split, P, J, D], and Σ_i l, [split, P, J], of a split's children.
     """
-    kind: tl.constexpr = means.dtype.element_ty
+    dtype: tl.constexpr = means.dtype.element_ty
     split = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0).to(tl.int64) * P_ + tl.arange(0, P_)
-    j, z, x = tl.arange(0, J_), tl.arange(0, Z_), tl.arange(0, X_)
+    place = tl.program_id(0).to(tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
+    j, z, x = tl.arange(0, BLOCK_J), tl.arange(0, BLOCK_Z), tl.arange(0, BLOCK_X)
     inside = place < places
     at, mask = pose_offsets(place, inside, j, z, x, J, Z, X)
     pair, exists = place[:, None] * J + j[None, :], inside[:, None] & (j < J)[None, :]
@@ -101,9 +107,9 @@ def _backward(
         old_mean = tl.load(old_means + at, mask=mask, other=0)
         precision = tl.load(precisions + at, mask=mask, other=0)
         offset = tl.load(offsets + pair, mask=exists, other=0)
-        to_old_mean = tl.zeros([P_, J_, Z_, X_], dtype=kind)
-        to_precision = tl.zeros([P_, J_, Z_, X_], dtype=kind)
-        to_offset = tl.zeros([P_, J_], dtype=kind)
+        grad_old_mean = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
+        grad_precision = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
+        grad_offset = tl.zeros([BLOCK_P, BLOCK_J], dtype=dtype)
     mean = tl.load(means + at, mask=mask, other=0)
     constant = tl.load(constants + pair, mask=exists, other=0)
     linear = tl.load(linears + at, mask=mask, other=0)
@@ -111,52 +117,58 @@ def _backward(
     pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
     for child in range(split * part, tl.minimum(split * part + part, count)):
         numbers = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        votes = votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, kind, P_, J_, Z_, X_)
-        r = _assigned(votes, old_mean, precision, offset, j, J) if ASSIGNED else tl.full([P_, J_], 1 / J, dtype=kind)
+        votes = votes_of(
+            children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X
+        )
+        r = (
+            _assigned(votes, old_mean, precision, offset, j, J)
+            if ASSIGNED
+            else tl.full([BLOCK_P, BLOCK_J], 1 / J, dtype=dtype)
+        )
         w = r * tl.load(activations + numbers, mask=inside, other=0)[:, None]
         deviation = votes - mean
         slope = linear + deviation * quadratic
-        to_w = constant + tl.sum(tl.sum(deviation * slope, axis=3), axis=2)
-        to_activation = tl.sum(r * to_w, axis=1)
-        to_votes = w[:, :, None, None] * (slope + deviation * quadratic)
+        grad_w = constant + tl.sum(tl.sum(deviation * slope, axis=3), axis=2)
+        grad_activation = tl.sum(r * grad_w, axis=1)
+        grad_votes = w[:, :, None, None] * (slope + deviation * quadratic)
         stored = (place[:, None] * count + child) * J + j[None, :]
         tl.store(weights + stored, w, mask=exists)
-        tl.store(to_activations + place * count + child, to_activation, mask=inside)
+        tl.store(grad_activations + place * count + child, grad_activation, mask=inside)
         if ASSIGNED:
-            logit = w * (to_w - to_activation[:, None])
+            logit = w * (grad_w - grad_activation[:, None])
             distance = votes - old_mean
             pulled = logit[:, :, None, None] * distance
-            to_offset += logit
-            to_old_mean += pulled
-            to_precision += pulled * distance
-            to_votes -= pulled * precision
+            grad_offset += logit
+            grad_old_mean += pulled
+            grad_precision += pulled * distance
+            grad_votes -= pulled * precision
             tl.store(logits + stored, logit, mask=exists)
         for y in range(Y):
-            column = matrix_column(weight, child, y, j, z, J, Z, Y, kind)
-            row = tl.sum(tl.sum(column[None, :, :, None] * to_votes, axis=2), axis=1)
+            column = matrix_column(weight, child, y, j, z, J, Z, Y, dtype)
+            row = tl.sum(tl.sum(column[None, :, :, None] * grad_votes, axis=2), axis=1)
             patch = ((place[:, None] * count + child) * Y + y) * X + x[None, :]
-            tl.store(to_patches + patch, row, mask=inside[:, None] & (x < X)[None, :])
+            tl.store(grad_patches + patch, row, mask=inside[:, None] & (x < X)[None, :])
     if ASSIGNED:
-        tl.store(to_old_means + split * places * J * Z * X + at, to_old_mean, mask=mask)
-        tl.store(to_precisions + split * places * J * Z * X + at, to_precision, mask=mask)
-        tl.store(to_offsets + split * places * J + pair, to_offset, mask=exists)
+        tl.store(grad_old_means + split * places * J * Z * X + at, grad_old_mean, mask=mask)
+        tl.store(grad_precisions + split * places * J * Z * X + at, grad_precision, mask=mask)
+        tl.store(grad_offsets + split * places * J + pair, grad_offset, mask=exists)
 
 
 @triton.jit
 def _backward_matrices(
-    children, weight, old_means, precisions, means, linears, quadratics, weights, logits, to_matrices,
+    children, weight, old_means, precisions, means, linears, quadratics, weights, logits, grad_matrices,
     places, count, part, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, TYPES, KERNEL, STRIDE,
     J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, X: tl.constexpr,
-    I_: tl.constexpr, J_: tl.constexpr, Z_: tl.constexpr, Y_: tl.constexpr, ASSIGNED: tl.constexpr,
+    BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_Z: tl.constexpr, BLOCK_Y: tl.constexpr, ASSIGNED: tl.constexpr,
 ):  # fmt: skip
     """Σ_n ∂v_ij p_iᵀ over some places, [split, K · I, J, Z, Y]."""
-    kind: tl.constexpr = means.dtype.element_ty
-    child, split = tl.program_id(0).to(tl.int64) * I_ + tl.arange(0, I_), tl.program_id(2).to(tl.int64)
-    j, z, y = tl.program_id(1) * J_ + tl.arange(0, J_), tl.arange(0, Z_), tl.arange(0, Y_)
+    dtype: tl.constexpr = means.dtype.element_ty
+    child, split = tl.program_id(0).to(tl.int64) * BLOCK_I + tl.arange(0, BLOCK_I), tl.program_id(2).to(tl.int64)
+    j, z, y = tl.program_id(1) * BLOCK_J + tl.arange(0, BLOCK_J), tl.arange(0, BLOCK_Z), tl.arange(0, BLOCK_Y)
     mask, inside = (j < J)[:, None] & (z < Z)[None, :], (child < count)[:, None]
     entry, exists = matrix_offsets(child, child < count, j, z, y, J, Z, Y)
-    matrix = tl.load(weight + entry, mask=exists, other=0).to(kind)
-    total = tl.zeros([I_, J_, Z_, Y_], dtype=kind)
+    matrix = tl.load(weight + entry, mask=exists, other=0).to(dtype)
+    total = tl.zeros([BLOCK_I, BLOCK_J, BLOCK_Z, BLOCK_Y], dtype=dtype)
     for place in range(split * part, tl.minimum(split * part + part, places)):
         pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
         number = child_number(pixel, child, WIDTH, TYPES, KERNEL)[:, None]
@@ -166,19 +178,19 @@ def _backward_matrices(
             logit = tl.load(logits + pair, mask=inside & (j < J)[None, :], other=0)[:, :, None]
         for x in range(X):
             column = tl.load(children + (number * Y + y[None, :]) * X + x, mask=inside & (y < Y)[None, :], other=0)
-            column = column.to(weight.dtype.element_ty).to(kind)[:, None, None, :]
+            column = column.to(weight.dtype.element_ty).to(dtype)[:, None, None, :]
             votes = tl.sum(matrix * column, axis=3)
             at = ((place * J + j[:, None]) * Z + z[None, :]) * X + x
             linear = tl.load(linears + at, mask=mask, other=0)[None, :, :]
             quadratic = tl.load(quadratics + at, mask=mask, other=0)[None, :, :]
             deviation = votes - tl.load(means + at, mask=mask, other=0)[None, :, :]
-            to_votes = w * (linear + 2 * deviation * quadratic)
+            grad_votes = w * (linear + 2 * deviation * quadratic)
             if ASSIGNED:
                 precision = tl.load(precisions + at, mask=mask, other=0)[None, :, :]
                 distance = votes - tl.load(old_means + at, mask=mask, other=0)[None, :, :]
-                to_votes -= logit * precision * distance
-            total += to_votes[:, :, :, None] * column
-    tl.store(to_matrices + split * count * J * Z * Y + entry, total, mask=exists)
+                grad_votes -= logit * precision * distance
+            total += grad_votes[:, :, :, None] * column
+    tl.store(grad_matrices + split * count * J * Z * Y + entry, total, mask=exists)
 
 
 def applies(children: Tensor, weight: Tensor) -> bool:
@@ -225,26 +237,26 @@ def backward(
     places, count, parents = run.sizes[0], *weight.shape[:2]
     poses, matrices = children.contiguous(), transposed(weight)
     mean, constant, linear, quadratic = (moment.contiguous() for moment in moments)
-    to_patches, to_activations = (children.new_empty(places, count, *rest) for rest in (children.shape[4:], ()))
+    grad_patches, grad_activations = (children.new_empty(places, count, *rest) for rest in (children.shape[4:], ()))
     w, logits = children.new_empty(2, places, count, parents)
     sums = [children.new_empty(run.splits, *tensor.shape) if assigned else poses for tensor in (mean, mean, constant)]
     _backward[run.grid](
         poses, matrices, activations.contiguous(), *given, mean, constant, linear, quadratic,
-        to_patches, to_activations, w, logits, *sums, *run.sizes, **run.constants, ASSIGNED=assigned,
+        grad_patches, grad_activations, w, logits, *sums, *run.sizes, **run.constants, ASSIGNED=assigned,
     )  # fmt: skip
     second = launch_matrices(run, weight)
-    to_matrices = children.new_empty(second.splits, *weight.shape)
+    grad_matrices = children.new_empty(second.splits, *weight.shape)
     old_mean, precision, _ = given
     _backward_matrices[second.grid](
-        poses, weight.contiguous(), old_mean, precision, mean, linear, quadratic, w, logits, to_matrices,
+        poses, weight.contiguous(), old_mean, precision, mean, linear, quadratic, w, logits, grad_matrices,
         *second.sizes, **second.constants, ASSIGNED=assigned,
     )  # fmt: skip
-    by_inputs = folded(to_patches, children, kernel, stride), to_matrices.sum(dim=0).to(weight.dtype)
-    by_activations = folded(to_activations, activations, kernel, stride)
+    grad_inputs = folded(grad_patches, children, kernel, stride), grad_matrices.sum(dim=0).to(weight.dtype)
+    grad_activations = folded(grad_activations, activations, kernel, stride)
     if not assigned:
-        return *by_inputs, by_activations, None, None, None
-    pulled, squares, by_offset = (part.sum(dim=0) for part in sums)
-    return *by_inputs, by_activations, pulled * precision, squares / -2, by_offset
+        return *grad_inputs, grad_activations, None, None, None
+    pulled, squares, grad_offset = (part.sum(dim=0) for part in sums)
+    return *grad_inputs, grad_activations, pulled * precision, squares / -2, grad_offset
 
 
 def _given(children: Tensor, assignment: Sequence[Tensor | None]) -> tuple[list[Tensor], bool]:

@@ -30,21 +30,23 @@ def _forward(
     children, weight, parents, totals,
     places, count, part, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, TYPES, KERNEL, STRIDE,
     J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, X: tl.constexpr,
-    P_: tl.constexpr, J_: tl.constexpr, Z_: tl.constexpr, X_: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_Z: tl.constexpr, BLOCK_X: tl.constexpr,
 ):  # fmt: skip
     """totals[split] [P, J, Z, X], from parents that are divided by √D already."""
-    kind: tl.constexpr = parents.dtype.element_ty
+    dtype: tl.constexpr = parents.dtype.element_ty
     split = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0).to(tl.int64) * P_ + tl.arange(0, P_)
-    j, z, x = tl.arange(0, J_), tl.arange(0, Z_), tl.arange(0, X_)
+    place = tl.program_id(0).to(tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
+    j, z, x = tl.arange(0, BLOCK_J), tl.arange(0, BLOCK_Z), tl.arange(0, BLOCK_X)
     inside = place < places
     at, mask = pose_offsets(place, inside, j, z, x, J, Z, X)
     queries = tl.load(parents + at, mask=mask, other=0)
     pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
-    total = tl.zeros([P_, J_, Z_, X_], dtype=kind)
+    total = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
     for child in range(split * part, tl.minimum(split * part + part, count)):
         numbers = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        votes = votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, kind, P_, J_, Z_, X_)
+        votes = votes_of(
+            children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X
+        )
         r = softmax(tl.sum(tl.sum(votes * queries, axis=3), axis=2), j, J)
         total += r[:, :, None, None] * votes
     tl.store(totals + split * places * J * Z * X + at, total, mask=mask)
@@ -52,27 +54,29 @@ def _forward(
 
 @triton.jit
 def _backward(
-    gradient, children, weight, parents, to_patches, to_parents, coefficients, agreements,
+    gradient, children, weight, parents, grad_patches, grad_parents, coefficients, agreements,
     places, count, part, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, TYPES, KERNEL, STRIDE,
     J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, X: tl.constexpr,
-    P_: tl.constexpr, J_: tl.constexpr, Z_: tl.constexpr, X_: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_Z: tl.constexpr, BLOCK_X: tl.constexpr,
 ):  # fmt: skip
     """r and ∂a, [P, K · I, J]; the gradients by parents, [split, P, J, Z, X], and by the children of each place,
     [P, K · I, Y, X].
     """
-    kind: tl.constexpr = parents.dtype.element_ty
+    dtype: tl.constexpr = parents.dtype.element_ty
     split = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0).to(tl.int64) * P_ + tl.arange(0, P_)
-    j, z, x = tl.arange(0, J_), tl.arange(0, Z_), tl.arange(0, X_)
+    place = tl.program_id(0).to(tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
+    j, z, x = tl.arange(0, BLOCK_J), tl.arange(0, BLOCK_Z), tl.arange(0, BLOCK_X)
     inside = place < places
     at, mask = pose_offsets(place, inside, j, z, x, J, Z, X)
     queries = tl.load(parents + at, mask=mask, other=0)
     gradients = tl.load(gradient + at, mask=mask, other=0)
     pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
-    total = tl.zeros([P_, J_, Z_, X_], dtype=kind)
+    total = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
     for child in range(split * part, tl.minimum(split * part + part, count)):
         numbers = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        votes = votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, kind, P_, J_, Z_, X_)
+        votes = votes_of(
+            children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X
+        )
         r = softmax(tl.sum(tl.sum(votes * queries, axis=3), axis=2), j, J)
         weighted = r * tl.sum(tl.sum(votes * gradients, axis=3), axis=2)
         a = weighted - r * tl.sum(weighted, axis=1)[:, None]
@@ -80,28 +84,28 @@ def _backward(
         pair = (place[:, None] * count + child) * J + j[None, :]
         tl.store(coefficients + pair, r, mask=inside[:, None] & (j < J)[None, :])
         tl.store(agreements + pair, a, mask=inside[:, None] & (j < J)[None, :])
-        to_votes = r[:, :, None, None] * gradients + a[:, :, None, None] * queries
+        grad_votes = r[:, :, None, None] * gradients + a[:, :, None, None] * queries
         for y in range(Y):
-            column = matrix_column(weight, child, y, j, z, J, Z, Y, kind)
-            row = tl.sum(tl.sum(column[None, :, :, None] * to_votes, axis=2), axis=1)
+            column = matrix_column(weight, child, y, j, z, J, Z, Y, dtype)
+            row = tl.sum(tl.sum(column[None, :, :, None] * grad_votes, axis=2), axis=1)
             patch = ((place[:, None] * count + child) * Y + y) * X + x[None, :]
-            tl.store(to_patches + patch, row, mask=inside[:, None] & (x < X)[None, :])
-    tl.store(to_parents + split * places * J * Z * X + at, total, mask=mask)
+            tl.store(grad_patches + patch, row, mask=inside[:, None] & (x < X)[None, :])
+    tl.store(grad_parents + split * places * J * Z * X + at, total, mask=mask)
 
 
 @triton.jit
 def _backward_matrices(
-    gradient, children, weight, parents, coefficients, agreements, to_matrices,
+    gradient, children, weight, parents, coefficients, agreements, grad_matrices,
     places, count, part, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, TYPES, KERNEL, STRIDE,
     J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, X: tl.constexpr,
-    I_: tl.constexpr, J_: tl.constexpr, Z_: tl.constexpr, Y_: tl.constexpr,
+    BLOCK_I: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_Z: tl.constexpr, BLOCK_Y: tl.constexpr,
 ):  # fmt: skip
     """Σ_n ∂v_ij p_iᵀ over some places, [split, K · I, J, Z, Y]."""
-    kind: tl.constexpr = parents.dtype.element_ty
-    child, split = tl.program_id(0).to(tl.int64) * I_ + tl.arange(0, I_), tl.program_id(2).to(tl.int64)
-    j, z, y = tl.program_id(1) * J_ + tl.arange(0, J_), tl.arange(0, Z_), tl.arange(0, Y_)
+    dtype: tl.constexpr = parents.dtype.element_ty
+    child, split = tl.program_id(0).to(tl.int64) * BLOCK_I + tl.arange(0, BLOCK_I), tl.program_id(2).to(tl.int64)
+    j, z, y = tl.program_id(1) * BLOCK_J + tl.arange(0, BLOCK_J), tl.arange(0, BLOCK_Z), tl.arange(0, BLOCK_Y)
     mask, inside = (j < J)[:, None] & (z < Z)[None, :], (child < count)[:, None]
-    total = tl.zeros([I_, J_, Z_, Y_], dtype=kind)
+    total = tl.zeros([BLOCK_I, BLOCK_J, BLOCK_Z, BLOCK_Y], dtype=dtype)
     for place in range(split * part, tl.minimum(split * part + part, places)):
         pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
         number = child_number(pixel, child, WIDTH, TYPES, KERNEL)[:, None]
@@ -113,10 +117,10 @@ def _backward_matrices(
             gradients = tl.load(gradient + at, mask=mask, other=0)[None, :, :]
             queries = tl.load(parents + at, mask=mask, other=0)[None, :, :]
             column = tl.load(children + (number * Y + y[None, :]) * X + x, mask=inside & (y < Y)[None, :], other=0)
-            column = column.to(weight.dtype.element_ty).to(kind)
+            column = column.to(weight.dtype.element_ty).to(dtype)
             total += (r * gradients + a * queries)[:, :, :, None] * column[:, None, None, :]
     at, mask = matrix_offsets(split * count + child, child < count, j, z, y, J, Z, Y)
-    tl.store(to_matrices + at, total, mask=mask)
+    tl.store(grad_matrices + at, total, mask=mask)
 
 
 def forward(children: Tensor, weight: Tensor, parents: Tensor, kernel: int, stride: int) -> Tensor:
@@ -135,17 +139,17 @@ def backward(
     first = launch(children, weight, kernel, stride, triton_votes.ELEMENTS)
     root, places, count = parents.shape[-1] ** 0.5, first.sizes[0], len(weight)
     gradients, poses, queries = gradient.contiguous(), children.contiguous(), (parents / root).contiguous()
-    to_patches = parents.new_empty(places, count, children.shape[-1])
-    to_parents = parents.new_empty(first.splits, *parents.shape)
+    grad_patches = parents.new_empty(places, count, children.shape[-1])
+    grad_parents = parents.new_empty(first.splits, *parents.shape)
     r, a = parents.new_empty(2, places, count, weight.shape[1])
     matrices = transposed(weight)
     _backward[first.grid](
-        gradients, poses, matrices, queries, to_patches, to_parents, r, a, *first.sizes, **first.constants
+        gradients, poses, matrices, queries, grad_patches, grad_parents, r, a, *first.sizes, **first.constants
     )  # fmt: skip
     second = launch_matrices(first, weight)
-    to_matrices = parents.new_empty(second.splits, *weight.shape)
+    grad_matrices = parents.new_empty(second.splits, *weight.shape)
     _backward_matrices[second.grid](
-        gradients, poses, matrices, queries, r, a, to_matrices, *second.sizes, **second.constants
+        gradients, poses, matrices, queries, r, a, grad_matrices, *second.sizes, **second.constants
     )  # fmt: skip
-    to_children = folded(to_patches, children, kernel, stride)
-    return to_children, to_matrices.sum(dim=0).to(weight.dtype), to_parents.sum(dim=0) / root
+    grad_children = folded(grad_patches, children, kernel, stride)
+    return grad_children, grad_matrices.sum(dim=0).to(weight.dtype), grad_parents.sum(dim=0) / root

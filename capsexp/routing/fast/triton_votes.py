@@ -45,10 +45,10 @@ def pose_offsets(place, inside, j, z, x, J: tl.constexpr, Z: tl.constexpr, X: tl
 
 
 @triton.jit
-def matrix_column(weight, child, y, j, z, J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, kind: tl.constexpr):
+def matrix_column(weight, child, y, j, z, J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, dtype: tl.constexpr):
     """W_ij[z, y] for one y, [J, Z], from [K · I, Y, J, Z]."""
     at = ((child * Y + y) * J + j[:, None]) * Z + z[None, :]
-    return tl.load(weight + at, mask=(j < J)[:, None] & (z < Z)[None, :], other=0).to(kind)
+    return tl.load(weight + at, mask=(j < J)[:, None] & (z < Z)[None, :], other=0).to(dtype)
 
 
 @triton.jit
@@ -63,18 +63,18 @@ def matrix_offsets(child, inside, j, z, y, J: tl.constexpr, Z: tl.constexpr, Y: 
 def votes_of(
     children, weight, numbers, inside, child, j, z, x,
     J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, X: tl.constexpr,
-    kind: tl.constexpr,
-    P_: tl.constexpr, J_: tl.constexpr, Z_: tl.constexpr, X_: tl.constexpr,
+    dtype: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_Z: tl.constexpr, BLOCK_X: tl.constexpr,
 ):  # fmt: skip
     """The votes of one child at some places for all parents, [P, J, Z, X]."""
     # No tl.dot: it would pad the sum over Y = 4 to 16 (bfloat16), or compute in TF32, and exchange its result between
     # threads for the sums over Z and X, which takes longer than the products that it saves.
-    votes = tl.zeros([P_, J_, Z_, X_], dtype=kind)
+    votes = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
     for y in range(Y):
         at = numbers[:, None] * (Y * X) + y * X + x[None, :]
         row = tl.load(children + at, mask=inside[:, None] & (x < X)[None, :], other=0)
-        row = row.to(weight.dtype.element_ty).to(kind)
-        column = matrix_column(weight, child, y, j, z, J, Z, Y, kind)
+        row = row.to(weight.dtype.element_ty).to(dtype)
+        column = matrix_column(weight, child, y, j, z, J, Z, Y, dtype)
         votes += column[None, :, :, None] * row[:, None, None, :]
     return votes
 
@@ -118,7 +118,7 @@ def launch(children: Tensor, weight: Tensor, kernel: int, stride: int, elements:
     part = triton.cdiv(count, min(count, triton.cdiv(PROGRAMS, blocks)))
     splits = triton.cdiv(count, part)
     sizes = (places, count, part, height, width, out_height, out_width, types, kernel, stride)
-    padded = {"P_": at_once, "J_": j_, "Z_": z_, "X_": x_}
+    padded = {"BLOCK_P": at_once, "BLOCK_J": j_, "BLOCK_Z": z_, "BLOCK_X": x_}
     warps = 4 if at_once * j_ * z_ * x_ <= elements else 8
     return Launch(
         (blocks, splits), splits, sizes, {"J": j, "Z": z, "Y": y, "X": x, **padded, "num_warps": warps, **FUSED}
@@ -138,7 +138,7 @@ def launch_matrices(first: Launch, weight: Tensor) -> Launch:
     part = triton.cdiv(places, min(places, triton.cdiv(4 * PROGRAMS, blocks[0] * blocks[1])))
     splits = triton.cdiv(places, part)
     constants = {name: first.constants[name] for name in "JZYX"}
-    padded = {"I_": i_, "J_": j_, "Z_": z_, "Y_": y_, "num_warps": 4, **FUSED}
+    padded = {"BLOCK_I": i_, "BLOCK_J": j_, "BLOCK_Z": z_, "BLOCK_Y": y_, "num_warps": 4, **FUSED}
     sizes = (places, count, part, *first.sizes[3:])
     return Launch((*blocks, splits), splits, sizes, {**constants, **padded})
 

@@ -53,19 +53,19 @@ static inline void vote(const NUMBER *restrict matrix, const NUMBER *restrict po
 }
 
 /* Adds the gradients by matrix and child from that by votes. */
-static inline void unvote(const NUMBER *restrict matrix, const NUMBER *restrict pose, const NUMBER *restrict by_votes,
-                          NUMBER *restrict by_matrix, NUMBER *restrict by_pose) {
+static inline void unvote(const NUMBER *restrict matrix, const NUMBER *restrict pose, const NUMBER *restrict grad_votes,
+                          NUMBER *restrict grad_matrix, NUMBER *restrict grad_pose) {
     for (int y = 0; y < Y; y++)
         for (int v = 0; v < Z * J; v++) {
             NUMBER sum = 0;
-            for (int x = 0; x < X; x++) sum += by_votes[x * Z * J + v] * pose[y * X + x];
-            by_matrix[y * Z * J + v] += sum;
+            for (int x = 0; x < X; x++) sum += grad_votes[x * Z * J + v] * pose[y * X + x];
+            grad_matrix[y * Z * J + v] += sum;
         }
     for (int y = 0; y < Y; y++)
         for (int x = 0; x < X; x++) {
             NUMBER sum = 0;
-            for (int v = 0; v < Z * J; v++) sum += matrix[y * Z * J + v] * by_votes[x * Z * J + v];
-            by_pose[y * X + x] += sum;
+            for (int v = 0; v < Z * J; v++) sum += matrix[y * Z * J + v] * grad_votes[x * Z * J + v];
+            grad_pose[y * X + x] += sum;
         }
 }
 
@@ -128,26 +128,26 @@ void inverted_forward(const Grid *g, const NUMBER *matrices, const NUMBER *child
     }
 }
 
-/* Adds to by_children and by_matrices. */
-void inverted_backward(const Grid *g, const NUMBER *matrices, NUMBER *by_matrices, const NUMBER *children,
-                       const NUMBER *queries, const NUMBER *by_totals, NUMBER *by_children, NUMBER *by_queries) {
+/* Adds to grad_children and grad_matrices. */
+void inverted_backward(const Grid *g, const NUMBER *matrices, NUMBER *grad_matrices, const NUMBER *children,
+                       const NUMBER *queries, const NUMBER *grad_totals, NUMBER *grad_children, NUMBER *grad_queries) {
     FOR_EACH_BLOCK(first, last) {
-        memset(by_queries + first * V, 0, (last - first) * V * sizeof(NUMBER));
+        memset(grad_queries + first * V, 0, (last - first) * V * sizeof(NUMBER));
         FOR_EACH_CHILD(first, last, n, at, matrix) {
-            const NUMBER *restrict query = queries + n * V, *restrict by_total = by_totals + n * V;
-            NUMBER votes[V], r[J], a[J], mean = 0, *restrict by_query = by_queries + n * V;
+            const NUMBER *restrict query = queries + n * V, *restrict grad_total = grad_totals + n * V;
+            NUMBER votes[V], r[J], a[J], mean = 0, *restrict grad_query = grad_queries + n * V;
             vote(matrices + matrix * M, children + at * C, votes);
             products(votes, query, r);
             softmax(r);
-            products(votes, by_total, a);
+            products(votes, grad_total, a);
             for (int j = 0; j < J; j++) mean += r[j] * a[j];
             for (int j = 0; j < J; j++) a[j] = r[j] * (a[j] - mean);
             for (int d = 0; d < D; d++)
                 for (int j = 0; j < J; j++) {
-                    by_query[d * J + j] += a[j] * votes[d * J + j];
-                    votes[d * J + j] = r[j] * by_total[d * J + j] + a[j] * query[d * J + j];
+                    grad_query[d * J + j] += a[j] * votes[d * J + j];
+                    votes[d * J + j] = r[j] * grad_total[d * J + j] + a[j] * query[d * J + j];
                 }
-            unvote(matrices + matrix * M, children + at * C, votes, by_matrices + matrix * M, by_children + at * C);
+            unvote(matrices + matrix * M, children + at * C, votes, grad_matrices + matrix * M, grad_children + at * C);
         }
     }
 }
@@ -211,55 +211,55 @@ void em_forward(const Grid *g, const NUMBER *matrices, NUMBER *kept, const NUMBE
     }
 }
 
-/* Adds to by_children, by_matrices and by_activations. With c = v - mean and w = R a, the gradient by w_ij is
+/* Adds to grad_children, grad_matrices and grad_activations. With c = v - mean and w = R a, the gradient by w_ij is
    constant_j + sum over d of c (linear_jd + c quadratic_jd), that by v_ijd through the M-step
    w_ij (linear_jd + 2 c quadratic_jd). */
-void em_backward(const Grid *g, const NUMBER *matrices, NUMBER *by_matrices, const NUMBER *children,
+void em_backward(const Grid *g, const NUMBER *matrices, NUMBER *grad_matrices, const NUMBER *children,
                  const NUMBER *activations, const NUMBER *old_means, const NUMBER *precisions, const NUMBER *offsets,
                  const NUMBER *means, const NUMBER *constants, const NUMBER *linears, const NUMBER *quadratics,
-                 NUMBER *by_children, NUMBER *by_activations, NUMBER *by_old_means, NUMBER *by_precisions,
-                 NUMBER *by_offsets) {
+                 NUMBER *grad_children, NUMBER *grad_activations, NUMBER *grad_old_means, NUMBER *grad_precisions,
+                 NUMBER *grad_offsets) {
     FOR_EACH_BLOCK(first, last) {
         if (old_means) {
-            memset(by_old_means + first * V, 0, (last - first) * V * sizeof(NUMBER));
-            memset(by_precisions + first * V, 0, (last - first) * V * sizeof(NUMBER));
-            memset(by_offsets + first * J, 0, (last - first) * J * sizeof(NUMBER));
+            memset(grad_old_means + first * V, 0, (last - first) * V * sizeof(NUMBER));
+            memset(grad_precisions + first * V, 0, (last - first) * V * sizeof(NUMBER));
+            memset(grad_offsets + first * J, 0, (last - first) * J * sizeof(NUMBER));
         }
         FOR_EACH_CHILD(first, last, n, at, matrix) {
             const NUMBER *restrict mean = means + n * V, *restrict old = at_place(old_means, n, V);
             const NUMBER *restrict precision = at_place(precisions, n, V);
             const NUMBER *restrict linear = linears + n * V, *restrict quadratic = quadratics + n * V;
-            NUMBER *restrict by_old = (NUMBER *)at_place(by_old_means, n, V);
-            NUMBER *restrict by_precision = (NUMBER *)at_place(by_precisions, n, V);
-            NUMBER votes[V], by_votes[V], r[J], w[J], l[J], by_w[J] = {0}, by_a = 0;
+            NUMBER *restrict grad_old = (NUMBER *)at_place(grad_old_means, n, V);
+            NUMBER *restrict grad_precision = (NUMBER *)at_place(grad_precisions, n, V);
+            NUMBER votes[V], grad_votes[V], r[J], w[J], l[J], grad_w[J] = {0}, grad_a = 0;
             vote(matrices + matrix * M, children + at * C, votes);
             assign(votes, old, precision, at_place(offsets, n, J), r);
             for (int d = 0; d < D; d++)
                 for (int j = 0; j < J; j++) {
                     NUMBER c = votes[d * J + j] - mean[d * J + j];
-                    by_w[j] += c * (linear[d * J + j] + c * quadratic[d * J + j]);
+                    grad_w[j] += c * (linear[d * J + j] + c * quadratic[d * J + j]);
                 }
-            for (int j = 0; j < J; j++) by_w[j] += constants[n * J + j];
-            for (int j = 0; j < J; j++) by_a += r[j] * by_w[j];
+            for (int j = 0; j < J; j++) grad_w[j] += constants[n * J + j];
+            for (int j = 0; j < J; j++) grad_a += r[j] * grad_w[j];
             for (int j = 0; j < J; j++) w[j] = r[j] * activations[at];
-            by_activations[at] += by_a;
+            grad_activations[at] += grad_a;
             for (int d = 0; d < D; d++)
                 for (int j = 0; j < J; j++) {
                     NUMBER c = votes[d * J + j] - mean[d * J + j];
-                    by_votes[d * J + j] = w[j] * (linear[d * J + j] + 2 * c * quadratic[d * J + j]);
+                    grad_votes[d * J + j] = w[j] * (linear[d * J + j] + 2 * c * quadratic[d * J + j]);
                 }
             if (old) {
-                for (int j = 0; j < J; j++) l[j] = w[j] * (by_w[j] - by_a); /* the gradient by the logit */
-                for (int j = 0; j < J; j++) by_offsets[n * J + j] += l[j];
+                for (int j = 0; j < J; j++) l[j] = w[j] * (grad_w[j] - grad_a); /* the gradient by the logit */
+                for (int j = 0; j < J; j++) grad_offsets[n * J + j] += l[j];
                 for (int d = 0; d < D; d++)
                     for (int j = 0; j < J; j++) {
                         NUMBER e = votes[d * J + j] - old[d * J + j], pulled = l[j] * e * precision[d * J + j];
-                        by_old[d * J + j] += pulled;
-                        by_precision[d * J + j] -= l[j] * e * e / 2;
-                        by_votes[d * J + j] -= pulled;
+                        grad_old[d * J + j] += pulled;
+                        grad_precision[d * J + j] -= l[j] * e * e / 2;
+                        grad_votes[d * J + j] -= pulled;
                     }
             }
-            unvote(matrices + matrix * M, children + at * C, by_votes, by_matrices + matrix * M, by_children + at * C);
+            unvote(matrices + matrix * M, children + at * C, grad_votes, grad_matrices + matrix * M, grad_children + at * C);
         }
     }
 }
@@ -298,10 +298,10 @@ static inline void add(const VECTOR *restrict vectors, const long *starts, int c
         for (int v = 0; v < size; v++) numbers[starts[lane] + v] += vectors[v][lane];
 }
 
-/* The votes, and r_j = softmax of votes_j . query_j; with by_total also by_r_j = votes_j . by_total_j */
+/* The votes, and r_j = softmax of votes_j . query_j; with grad_total also grad_r_j = votes_j . grad_total_j */
 static inline void route(const NUMBER *restrict matrix, const VECTOR *restrict pose, const VECTOR *restrict query,
-                         const VECTOR *restrict by_total, VECTOR *restrict votes, VECTOR *restrict r,
-                         VECTOR *restrict by_r) {
+                         const VECTOR *restrict grad_total, VECTOR *restrict votes, VECTOR *restrict r,
+                         VECTOR *restrict grad_r) {
     for (int j = 0; j < J; j++) {
         VECTOR agreement = {0}, by = {0};
         for (int v = j * D; v < (j + 1) * D; v++) {
@@ -309,10 +309,10 @@ static inline void route(const NUMBER *restrict matrix, const VECTOR *restrict p
             for (int y = 0; y < Y; y++) vote += matrix[y * J * Z + v / X] * pose[y * X + v % X];
             votes[v] = vote;
             agreement += vote * query[v];
-            if (by_total) by += vote * by_total[v];
+            if (grad_total) by += vote * grad_total[v];
         }
         r[j] = agreement;
-        if (by_total) by_r[j] = by;
+        if (grad_total) grad_r[j] = by;
     }
     VECTOR largest = r[0], sum = {0};
     for (int j = 1; j < J; j++)
@@ -356,57 +356,57 @@ void dynamic_forward(const Grid *g, const NUMBER *matrices, NUMBER *room, const 
     }
 }
 
-/* Adds to by_children, by_matrices and by_queries; without by_queries the coefficients r are constant, without queries
+/* Adds to grad_children, grad_matrices and grad_queries; without grad_queries the coefficients r are constant, without queries
    1/J. `room` has room for 4 V + 2 J + 2 C vectors. */
-void dynamic_backward(const Grid *g, const NUMBER *matrices, NUMBER *by_matrices, NUMBER *room, const NUMBER *children,
-                      const NUMBER *queries, const NUMBER *by_totals, NUMBER *by_children, NUMBER *by_queries) {
-    VECTOR *votes = (VECTOR *)room, *query = votes + V, *by_total = query + V, *by_query = by_total + V;
-    VECTOR *r = by_query + V, *a = r + J, *pose = a + J;
+void dynamic_backward(const Grid *g, const NUMBER *matrices, NUMBER *grad_matrices, NUMBER *room, const NUMBER *children,
+                      const NUMBER *queries, const NUMBER *grad_totals, NUMBER *grad_children, NUMBER *grad_queries) {
+    VECTOR *votes = (VECTOR *)room, *query = votes + V, *grad_total = query + V, *grad_query = grad_total + V;
+    VECTOR *r = grad_query + V, *a = r + J, *pose = a + J;
     NUMBER *poses = (NUMBER *)(pose + C); /* [lane][Y][X], near to each other, unlike those of `children` */
     long starts[LANES];
     FOR_EACH_LANES(first, count) {
         parents(first, starts);
         load(queries, starts, count, V, query);
         for (int j = 0; j < J; j++) r[j] = (VECTOR){0} + (NUMBER)1 / J;
-        load(by_totals, starts, count, V, by_total);
-        memset(by_query, 0, V * sizeof *by_query);
+        load(grad_totals, starts, count, V, grad_total);
+        memset(grad_query, 0, V * sizeof *grad_query);
         FOR_EACH_POSES(first, starts, matrix) {
             const NUMBER *restrict w = matrices + matrix * M;
-            VECTOR mean = {0}, by_pose[C] = {{0}};
+            VECTOR mean = {0}, grad_pose[C] = {{0}};
             load(children, starts, count, C, pose);
             for (int n = 0; n < count; n++) memcpy(poses + n * C, children + starts[n], C * sizeof *poses);
-            if (queries) route(w, pose, query, by_total, votes, r, a);
-            if (by_queries) {
+            if (queries) route(w, pose, query, grad_total, votes, r, a);
+            if (grad_queries) {
                 for (int j = 0; j < J; j++) mean += r[j] * a[j];
                 for (int j = 0; j < J; j++) a[j] = r[j] * (a[j] - mean);
-                for (int v = 0; v < V; v++) by_query[v] += a[v / D] * votes[v];
+                for (int v = 0; v < V; v++) grad_query[v] += a[v / D] * votes[v];
             } else
                 memset(a, 0, J * sizeof *a);
             for (int j = 0; j < J; j++)
                 for (int z = j * Z; z < (j + 1) * Z; z++)
                     for (int x = 0, v = z * X; x < X; x++, v++) {
-                        VECTOR by_vote = r[j] * by_total[v] + a[j] * query[v];
-                        for (int y = 0; y < Y; y++) by_pose[y * X + x] += w[y * J * Z + z] * by_vote;
+                        VECTOR grad_vote = r[j] * grad_total[v] + a[j] * query[v];
+                        for (int y = 0; y < Y; y++) grad_pose[y * X + x] += w[y * J * Z + z] * grad_vote;
                     }
-            add(by_pose, starts, count, C, by_children);
+            add(grad_pose, starts, count, C, grad_children);
             for (int j = 0; j < J; j++) { /* a vector is over the rows z here: no sum is over its numbers */
-                VECTOR sum[Y][WIDTH] = {{{0}}}, by_vote[X][WIDTH] = {{{0}}};
+                VECTOR sum[Y][WIDTH] = {{{0}}}, grad_vote[X][WIDTH] = {{{0}}};
                 for (int lane = 0; lane < count; lane++) {
-                    const NUMBER *restrict by = by_totals + (first + lane) * V + j * D;
-                    const NUMBER *restrict q = (queries ? queries : by_totals) + (first + lane) * V + j * D;
+                    const NUMBER *restrict by = grad_totals + (first + lane) * V + j * D;
+                    const NUMBER *restrict q = (queries ? queries : grad_totals) + (first + lane) * V + j * D;
                     for (int x = 0; x < X; x++)
                         for (int z = 0; z < Z; z++)
-                            ((NUMBER *)by_vote[x])[z] = r[j][lane] * by[z * X + x] + a[j][lane] * q[z * X + x];
+                            ((NUMBER *)grad_vote[x])[z] = r[j][lane] * by[z * X + x] + a[j][lane] * q[z * X + x];
                     for (int y = 0; y < Y; y++)
                         for (int x = 0; x < X; x++)
-                            for (int z = 0; z < WIDTH; z++) sum[y][z] += by_vote[x][z] * poses[lane * C + y * X + x];
+                            for (int z = 0; z < WIDTH; z++) sum[y][z] += grad_vote[x][z] * poses[lane * C + y * X + x];
                 }
                 for (int y = 0; y < Y; y++)
                     for (int z = 0; z < Z; z++)
-                        by_matrices[matrix * M + (y * J + j) * Z + z] += ((NUMBER *)sum[y])[z];
+                        grad_matrices[matrix * M + (y * J + j) * Z + z] += ((NUMBER *)sum[y])[z];
             }
         }
         parents(first, starts);
-        if (by_queries) add(by_query, starts, count, V, by_queries);
+        if (grad_queries) add(grad_query, starts, count, V, grad_queries);
     }
 }

@@ -28,8 +28,8 @@ def numbers(layer: nn.Module, inputs: torch.Tensor) -> list[torch.Tensor]:
     """The output and the gradients, rounded to bfloat16."""
     inputs = inputs.detach().requires_grad_()
     output = layer(inputs)
-    by_output = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).bfloat16()
-    gradients = torch.autograd.grad(output, [inputs, *layer.parameters()], by_output.to(output.dtype))
+    grad_output = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).bfloat16()
+    gradients = torch.autograd.grad(output, [inputs, *layer.parameters()], grad_output.to(output.dtype))
     return [number.bfloat16() for number in (output, *gradients)]
 
 

@@ -36,12 +36,12 @@ def test_numbers_and_gradients_are_the_convolutions(
     maps = torch.randn(4, channels, side, side, requires_grad=True)
     read = [maps, *layer.parameters()]
     expected = layer(maps)
-    by_output = torch.randn_like(expected)
-    gradients = torch.autograd.grad(expected, read, by_output)
+    grad_output = torch.randn_like(expected)
+    gradients = torch.autograd.grad(expected, read, grad_output)
     fast.enable(layer)
     found = layer(maps)
     assert by_transform(found)
-    for one, other in zip((found, *torch.autograd.grad(found, read, by_output)), (expected, *gradients), strict=True):
+    for one, other in zip((found, *torch.autograd.grad(found, read, grad_output)), (expected, *gradients), strict=True):
         assert one.shape == other.shape
         assert (one - other).norm() < 1e-5 * other.norm()
 

@@ -82,8 +82,8 @@ def test_em_without_votes_equals_the_procedure(iterations: int, density: str, mo
         options = f"routing.iterations={iterations}", f"routing.density={density}", "routing.growth=0.5"
         if way == "fast":
             monkeypatch.setattr("capsexp.run.build._predict_zeros", lambda *_: None)  # by the reference
-            for kind in (ConvCapsules, LinearCapsules):
-                monkeypatch.setattr(kind, "votes", None)
+            for dtype in (ConvCapsules, LinearCapsules):
+                monkeypatch.setattr(dtype, "votes", None)
         small = ("data=mnist_sample", "budget=demo", "budget.width=0.1", f"trainer.routing={way}")
         results.append(differentiated("model=em_capsnet", *small, *options)[1])
     for reference, fast in zip(*results, strict=True):

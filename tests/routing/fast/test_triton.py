@@ -47,7 +47,7 @@ def test_the_kernels_equal_the_procedure(cases: list[tuple[str, str, str]]) -> N
     assert done.stdout.splitlines() == [" ".join(case) for case in cases]
 
 
-def results(name: str, procedure: str, kind: torch.dtype, enabled: bool) -> list[Tensor]:
+def results(name: str, procedure: str, dtype: torch.dtype, enabled: bool) -> list[Tensor]:
     """Poses and activations after two iterations; the gradients by children, activations and parameters.
 
     All numbers are ones that bfloat16 represents.
@@ -69,18 +69,18 @@ def results(name: str, procedure: str, kind: torch.dtype, enabled: bool) -> list
     layer = ConvCapsules(types, parents, rows * inner, columns * inner, kernel, stride, routing, structure=structure)  # type: ignore[arg-type]
     for weight in layer.matrices.parameters():
         torch.nn.init.normal_(weight)
-    layer = layer.bfloat16().to(kind)
-    poses = torch.randn(batch, height, width, types, rows * inner).bfloat16().to(kind).requires_grad_()
+    layer = layer.bfloat16().to(dtype)
+    poses = torch.randn(batch, height, width, types, rows * inner).bfloat16().to(dtype).requires_grad_()
     present = torch.rand(batch, height, width, types).bfloat16()
     present[0, 0, 0, 0] = 0
-    children = Capsules(poses, present.to(kind).requires_grad_() if word == "em" else None)
+    children = Capsules(poses, present.to(dtype).requires_grad_() if word == "em" else None)
     if enabled:
         fast.enable(layer)
         found = layer.routing(layer.vote_inputs(children))
     else:
         found = layer(children)
     inputs, outputs = ([part for part in capsules if part is not None] for capsules in (children, found))
-    total = sum((part * torch.sin(torch.arange(part.numel()).to(kind)).view_as(part)).sum() for part in outputs)
+    total = sum((part * torch.sin(torch.arange(part.numel()).to(dtype)).view_as(part)).sum() for part in outputs)
     return [*outputs, *torch.autograd.grad(total, [*inputs, *layer.parameters()])]
 
 

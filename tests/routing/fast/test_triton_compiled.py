@@ -22,7 +22,9 @@ SHAPES = {
     "CIFAR-100, classes": (32, 1, 20, 36, 1, 1, 100, 6, 6),
     "MultiMNIST": (32, 5, 4, 64, 3, 1, 4, 64, 64),
 }
-CASES = [(name, kind, known) for name in SHAPES for kind in (torch.float32, torch.bfloat16) for known in (True, False)]
+CASES = [
+    (name, dtype, known) for name in SHAPES for dtype in (torch.float32, torch.bfloat16) for known in (True, False)
+]
 TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
 
 
@@ -60,16 +62,16 @@ class Compiled:
 
 @pytest.mark.skipif(not (nvidia / "cuobjdump").exists(), reason="Triton comes without CUDA's tools")
 @pytest.mark.parametrize(
-    ("name", "kind", "known"), [CASES[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[1:])]
+    ("name", "dtype", "known"), [CASES[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[1:])]
 )
 def test_no_kernel_spills_or_stores_votes(
-    name: str, kind: torch.dtype, known: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    name: str, dtype: torch.dtype, known: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from capsexp.routing.fast import triton_em, triton_inverted
 
     batch, side, types, pose, kernel, stride, count, rows, columns = SHAPES[name]
     children, present = torch.zeros(batch, side, side, types, pose), torch.zeros(batch, side, side, types)
-    weight = torch.zeros(kernel**2 * types, count, rows, columns, dtype=kind)
+    weight = torch.zeros(kernel**2 * types, count, rows, columns, dtype=dtype)
     places = (side - kernel) // stride + 1
     parents = torch.zeros(batch, places, places, count, rows * (pose // columns))
     found: list[tuple[str, int, int]] = []
