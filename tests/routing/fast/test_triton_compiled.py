@@ -15,12 +15,15 @@ from torch import Tensor
 triton = pytest.importorskip("triton")
 nvidia = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
-# batch, side, children, C, kernel, stride, parents, Z, Y
+BATCH = 128  # of fewer images, a program has fewer children, and needs no loop over them
+
+# side, children, C, kernel, stride, parents, Z, Y
 SHAPES = {
-    "CIFAR-10": (32, 16, 32, 16, 3, 2, 32, 4, 4),
-    "CIFAR-10, classes": (32, 5, 32, 16, 5, 1, 10, 4, 4),
-    "CIFAR-100, classes": (32, 1, 20, 36, 1, 1, 100, 6, 6),
-    "MultiMNIST": (32, 5, 4, 64, 3, 1, 4, 64, 64),
+    "CIFAR-10": (16, 32, 16, 3, 2, 32, 4, 4),
+    "CIFAR-10, classes": (5, 32, 16, 5, 1, 10, 4, 4),
+    "CIFAR-100, classes": (1, 20, 36, 1, 1, 100, 6, 6),
+    "MultiMNIST": (5, 4, 64, 3, 1, 4, 64, 64),
+    "as many as fit": (1, 20, 36, 1, 1, 64, 6, 6),
 }
 CASES = [
     (name, dtype, known) for name in SHAPES for dtype in (torch.float32, torch.bfloat16) for known in (True, False)
@@ -69,28 +72,31 @@ def test_no_kernel_spills_or_stores_votes(
 ) -> None:
     from capsexp.routing.fast import triton_em, triton_inverted
 
-    batch, side, types, pose, kernel, stride, count, rows, columns = SHAPES[name]
-    children, present = torch.zeros(batch, side, side, types, pose), torch.zeros(batch, side, side, types)
+    side, types, pose, kernel, stride, count, rows, columns = SHAPES[name]
+    children, present = torch.zeros(BATCH, side, side, types, pose), torch.zeros(BATCH, side, side, types)
     weight = torch.zeros(kernel**2 * types, count, rows, columns, dtype=dtype)
     places = (side - kernel) // stride + 1
-    parents = torch.zeros(batch, places, places, count, rows * (pose // columns))
+    parents = torch.zeros(BATCH, places, places, count, rows * (pose // columns))
     found: list[tuple[str, int, int]] = []
     module: ModuleType
     for module in (triton_em, triton_inverted):
         for part in ("_forward", "_backward", "_backward_matrices"):
             monkeypatch.setattr(module, part, Compiled(getattr(module, part), found, tmp_path))
-    assert triton_em.applies(children, weight)
+    em = triton_em.applies(children, weight)
+    assert em is (name != "CIFAR-100, classes")
     assignment = [parents, parents, parents[..., 0]] if known else [None] * 3
     window = kernel, stride
     moments = [parents, parents[..., 0], parents, parents]
     with Largest() as observed:
-        triton_em.forward(children, weight, present, assignment, *window)
-        triton_em.backward(children, weight, present, assignment, moments, *window)
+        if em:
+            triton_em.forward(children, weight, present, assignment, *window)
+            triton_em.backward(children, weight, present, assignment, moments, *window)
         if known:
             triton_inverted.forward(children, weight, parents, *window)
             triton_inverted.backward(parents, children, weight, parents, *window)
-    assert len(found) == (6 if known else 3)
-    assert all(stack == 0 and shared <= 48 * 1024 for _, stack, shared in found), found
+    assert len(found) == 3 * (em + known)
+    spilled = 8 if name == "as many as fit" else 0  # two registers, in the first iteration
+    assert all(stack <= spilled and shared <= 48 * 1024 for _, stack, shared in found), found
     if name == "CIFAR-10":  # of smaller layers, the partial sums of the matrices are the largest
         assert observed.elements <= parents.numel() * len(weight) / 8
 
@@ -99,5 +105,5 @@ def test_parents_that_do_not_fit_a_programs_registers_are_left_to_torch() -> Non
     from capsexp.routing.fast import triton_em
 
     children = torch.empty(2, 1, 1, 3, 256, device="meta")
-    assert triton_em.applies(children, torch.empty(3, 32, 16, 16, device="meta"))
-    assert not triton_em.applies(children, torch.empty(3, 33, 16, 16, device="meta"))
+    assert triton_em.applies(children, torch.empty(3, 16, 16, 16, device="meta"))
+    assert not triton_em.applies(children, torch.empty(3, 17, 16, 16, device="meta"))
