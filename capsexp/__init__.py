@@ -31,12 +31,12 @@ def load(path: Path | str, device: str = "cpu", config_dir: Path | str | None = 
     It knows its `classes`, the `size` of its images, and makes them of any picture: `preprocess`.
 
     Args:
-        path: a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a checkpoint, or "sample": a CapsNet
-            with CBAM, trained on the package's sample of MNIST (`capsexp/data/mnist_sample.md`).
+        path: a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a checkpoint, or the name of a
+            network that comes with the package, such as "sample": `capsexp/weights/README.md` lists them.
         device: of the network.
         config_dir: the folder of configuration files of one's own with which it was trained (--config-dir).
 
-    Raises InputError for a file that isn't a checkpoint of this capsexp, or a damaged one, and for no such folder.
+    Raises InputError for a file that isn't a checkpoint of this capsexp, or a damaged one, and for a name of none.
     """
     from capsexp.config import searchpath
     from capsexp.evaluate.classifier import Classifier

@@ -18,7 +18,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from capsexp import data
 from capsexp.config.checks import OWN_FILES, check_dataclass, check_value
 from capsexp.config.compose import composed
 from capsexp.config.schema import Config, Data, check, is_multilabel
@@ -31,8 +30,7 @@ from capsexp.run.checkpoints import load
 from capsexp.run.module import FORMAT, CapsuleModule
 from capsexp.run.plan import BEST, LAST, Plan, find_device
 
-SAMPLE = Path("sample")  # names the trained network in the package; the folder that it is in:
-DATA = Path(data.__file__).parent
+WEIGHTS = Path(__file__).parents[1] / "weights"  # trained networks that come with the package
 
 #: Keys of `data` that are never read from a checkpoint.
 _LOCAL_DATA = ("root", "download", "versions", "path", "class_names")
@@ -78,8 +76,8 @@ class Restored:
 
     @property
     def folder(self) -> Path:
-        """For what is made of the network: beside its checkpoint, of the sample the working folder."""
-        return Path() if self.path.parent == DATA else self.path.parent
+        """For what is made of the network: beside its checkpoint; the working folder, of one that is in the package."""
+        return Path() if self.path.parent == WEIGHTS else self.path.parent
 
     def __call__(self, pixels: Tensor) -> Prediction:
         """Pixels between 0 and 1, [B, channels, H, W], on the module's device -> scores and class capsules."""
@@ -96,7 +94,7 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
     """A run's network from its checkpoint, or from its folder: best.ckpt, else last.ckpt.
 
     Args:
-        path: of either, or SAMPLE.
+        path: of either, or the name of a network in WEIGHTS.
         device: of the network; None: that of `trainer.accelerator`.
         overrides: of the configuration, as on the command line: the data, budget.test_images, and where and how to
             compute.
@@ -152,8 +150,9 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
 def _find(path: Path) -> Path:
     """A checkpoint's path: its own, of a run's folder, of its record or curves, or of the beginning of its key."""
     path = Path(os.path.expanduser(path))  # unchanged where there is no such user
-    if path == SAMPLE and not path.exists():
-        return DATA / "capsnet_sample.ckpt"
+    packaged = {Path(one.stem): one for one in sorted(WEIGHTS.glob("*.ckpt"))}
+    if path in packaged and not path.exists():
+        return packaged[path]
     if path.is_file() and path.suffix != ".json":
         return path
     folders = [path] if path.is_dir() else []
@@ -168,6 +167,9 @@ def _find(path: Path) -> Path:
         raise InputError(f"{path}: no checkpoint of this run below {LOGS}; name its folder below paths.logs")
     if not checkpoints and path.is_dir():
         raise InputError(f"{path}: a folder without {BEST} and {LAST}; a run's folder has them, below paths.logs")
+    if not checkpoints and not path.exists() and path.name == str(path):
+        names = ", ".join(map(str, packaged))
+        raise InputError(f"{path}: no run or checkpoint here, and no network of the package, which has {names}")
     return checkpoints[0] if checkpoints else path
 
 

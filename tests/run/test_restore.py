@@ -16,7 +16,7 @@ from capsexp.evaluate.evaluation import evaluate
 from capsexp.inspect import __main__ as inspect
 from capsexp.nn import LinearCapsules
 from capsexp.run import checkpoints, records
-from capsexp.run.restore import DATA, SAMPLE, restore
+from capsexp.run.restore import WEIGHTS, restore
 
 REMEDY = "; delete it if it was one: rerun=true on its run makes it again"
 
@@ -306,8 +306,8 @@ def test_the_package_has_a_trained_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    record = records.read(DATA / "capsnet_sample.json")
-    sample = restore(SAMPLE)
+    record = records.read(WEIGHTS / "sample.json")
+    sample = restore(Path("sample"))
     assert sample.path.stat().st_size < 1.2e6
     assert records.key_of(sample.module.planned.identity) == record.key
     assert sample.epoch == record.first_epoch_to_max
@@ -317,4 +317,4 @@ def test_the_package_has_a_trained_network(
     assert "predicted 9, it is 9" in capsys.readouterr().out
     assert sorted(path.name for path in (tmp_path / "inspect").iterdir()) == ["7.json", "7.png"]
     (tmp_path / "sample").mkdir()  # a folder of that name comes first
-    assert refusal(SAMPLE).startswith("a folder without")
+    assert refusal(Path("sample")).startswith("a folder without")
