@@ -14,7 +14,7 @@ from capsexp.config.schema import Config
 from capsexp.results.cells import Cell
 from capsexp.results.runs import run_of
 from capsexp.results.study import Line, StudyResults, measure
-from capsexp.run import records
+from capsexp.run import keys, records
 from capsexp.run.records import Record
 from capsexp.study import studies
 from capsexp.study.studies import Claim, Row, Setting, Study
@@ -50,7 +50,7 @@ def run(
         changed: fields of the record, or of its provenance.
     """
     config = dataclasses.replace(_config(words), seed=seed)
-    identity = records.identity(config, precision, note)
+    identity = keys.identity(config, precision, note)
     paper = config.protocol == "paper"
     part = "test" if paper else "heldout"
     epochs = [_epoch(number, part, accuracy, seconds_per_epoch) for number, accuracy in enumerate(accuracies, 1)]
@@ -63,11 +63,11 @@ def run(
     }
     fields = {key: value for key, value in changed.items() if key not in provenance}
     record = Record(
-        key=records.key_of(identity),
+        key=keys.key_of(identity),
         status="failed" if failed else "finished",
         error="diverged" if failed else None,
         identity=identity,
-        config=records.stored_config(config),
+        config=keys.stored_config(config),
         epochs=epochs,
         heldout_accuracy=None if paper else tested,
         parameters=6_804_224,
@@ -137,7 +137,7 @@ def cell(
 
 def write(results: Path, found: Sequence[Record]) -> list[Path]:
     """The records' files; in a finished one, the last epoch is repeated until all of its configuration are there."""
-    paths = [results / "runs" / f"{records.name_of(record.identity)}.json" for record in found]
+    paths = [results / "runs" / f"{keys.name_of(record.identity)}.json" for record in found]
     for record, path in zip(found, paths, strict=True):
         whole = record.config["budget"]["epochs"] or record.config["optim"]["epochs"]
         more = range(len(record.epochs) + 1, whole + 1) if record.status == "finished" else ()

@@ -13,7 +13,7 @@ from capsexp.results.claims import MeasuredClaim, measure_claim
 from capsexp.results.measures import MEASURES
 from capsexp.results.pools import Pools
 from capsexp.results.runs import Run, distinct
-from capsexp.run import records
+from capsexp.run import keys
 from capsexp.study import studies
 from capsexp.study.identity import Trained, trained_by
 from capsexp.study.selection import PAPER, Block, key
@@ -104,7 +104,7 @@ def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
     elif path.suffix == ".json" and path.is_file():
         found = [runs.read_run(path)]
     else:
-        begun = records.key_in(path) if path.exists() else text
+        begun = keys.key_in(path) if path.exists() else text
         found = [run for run in recorded if run.name.startswith(text) or (begun and run.key.startswith(begun))]
         if len(found) > 1:
             raise InputError(f"{text}: {len(found)} runs begin like that")

@@ -18,7 +18,7 @@ from capsexp.figures.traversal import MIDDLE, OFFSETS, traverse
 from capsexp.nn.losses import reconstruction_loss
 from capsexp.nn.scores import ClassScores
 from capsexp.routing.observe import AttentionMap, Observed, ObservedLayer, entropy, observe
-from capsexp.run.records import Json
+from capsexp.run.keys import Json
 from capsexp.run.restore import Restored
 
 STRONGEST = 6  # child capsules that are listed one by one

@@ -12,8 +12,9 @@ from capsexp.config.checks import NAME
 from capsexp.errors import CapsexpError, InputError, first_line, printable
 from capsexp.results.measures import MEASURES
 from capsexp.results.statistics import ZERO
-from capsexp.run import records
-from capsexp.run.records import REMEDY, Json, Record
+from capsexp.run import keys, records
+from capsexp.run.keys import Json
+from capsexp.run.records import REMEDY, Record
 from capsexp.study.identity import Trained, has_official_test_set, tested_images, trained, trained_images
 
 BATCH = 128  # images, of the inference time
@@ -130,7 +131,7 @@ def run_of(record: Record) -> Run:
     if finished:
         measures = _paper_measures(record, columns, images) if paper else {"accuracy": record.heldout_accuracy}
     return Run(
-        name=records.name_of(identity),
+        name=keys.name_of(identity),
         key=record.key,
         trained=trained(identity),
         protocol=identity["protocol"],
@@ -144,7 +145,7 @@ def run_of(record: Record) -> Run:
         curve=curves.get("test accuracy", ()) if paper else (),
         curves=curves if finished else {},
         correct=None if official else record.correct,
-        dataset=records.key_of({name: part for name, part in identity["data"].items() if name != "note"}),
+        dataset=keys.key_of({name: part for name, part in identity["data"].items() if name != "note"}),
         images=images,
         trained_images=trained_images(identity),
         official=official,

@@ -17,7 +17,7 @@ from capsexp.config.checks import NAME, TARGET, Component
 from capsexp.config.compose import composed
 from capsexp.config.searchpath import choices
 from capsexp.errors import DONE, FAILED, InputError, first_line
-from capsexp.run import records
+from capsexp.run import keys, records
 from capsexp.run.environment import peak_memory_mb
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
@@ -79,7 +79,7 @@ def make_loggers(planned: Plan) -> list[RunLogger]:
     """
     shown, made = display_name(planned), list[RunLogger]()
     # The key is a run's id at W&B, where a repeated run is another one.
-    version = None if planned.config.rerun else records.key_of(planned.identity)
+    version = None if planned.config.rerun else keys.key_of(planned.identity)
     given = {"planned": planned, "save_dir": planned.folder, "name": shown, "run_name": shown, "version": version}
     for name, node in planned.config.logger.items():
         options = {key: value for key, value in node.items() if key != TARGET}
@@ -95,7 +95,7 @@ def make_loggers(planned: Plan) -> list[RunLogger]:
     return made
 
 
-def scalars(row: records.Json, memory: Mapping[str, float | None]) -> dict[str, float]:
+def scalars(row: keys.Json, memory: Mapping[str, float | None]) -> dict[str, float]:
     """An epoch's numbers under the names that all loggers use, by which TensorBoard groups them: train_loss is
     loss/train, so that the losses of all splits are together.
 
@@ -143,7 +143,7 @@ def display_name(planned: Plan) -> str:
     trained += [f"width={model['width']}"] if model.get("width", 1.0) != 1.0 else []
     trained += [f"{budget[key]} {key.replace('_', ' ')}" for key in ("epochs", "train_images") if budget.get(key)]
     text = " ".join([*words, f"s{identity['seed']}", "·", *trained]).replace("/", "-")
-    return f"{text[:180]} · {records.key_of(identity)[:6]}"
+    return f"{text[:180]} · {keys.key_of(identity)[:6]}"
 
 
 def hyperparameters(planned: Plan) -> dict[str, bool | float | str]:

@@ -18,7 +18,7 @@ from capsexp.errors import RunError
 from capsexp.nn.losses import SpreadLoss, reconstruction_loss
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.scores import Prediction
-from capsexp.run import records
+from capsexp.run import keys, records
 from capsexp.run.build import Built, make_loss
 from capsexp.run.optimization import (
     CapturedStep,
@@ -229,7 +229,7 @@ class CapsuleModule(pl.LightningModule):
         checkpoint["capsexp"] = {
             "format": FORMAT,
             "name": planned.name,
-            "config": records.stored_config(planned.config),
+            "config": keys.stored_config(planned.config),
             "precision": planned.precision,
             "note": planned.note,
             "unlisted": planned.unlisted,

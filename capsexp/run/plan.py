@@ -16,7 +16,7 @@ from capsexp.data import source
 from capsexp.errors import InputError
 from capsexp.routing.em import EMRouting
 from capsexp.routing.fast.bfloat16 import is_faster_in_bfloat16
-from capsexp.run import records
+from capsexp.run import keys
 from capsexp.run.optimization import optimizer_arguments
 
 log = logging.getLogger("capsexp")
@@ -37,14 +37,14 @@ class Plan:
     unlisted: str | None = None  # the checksum of data files that conf/ doesn't list
 
     @property
-    def identity(self) -> records.Json:
+    def identity(self) -> keys.Json:
         """What the run's key is a hash of."""
-        return records.identity(self.config, self.precision, self.note, self.unlisted)
+        return keys.identity(self.config, self.precision, self.note, self.unlisted)
 
     @cached_property  # a sweep compares the names of all its runs twice a second
     def name(self) -> str:
         """`model-data-key`."""
-        return records.name_of(self.identity)
+        return keys.name_of(self.identity)
 
     @property
     def path(self) -> Path:

@@ -1,15 +1,12 @@
 """Records: one JSON file a run, written once, with what was run, where, and its results.
 
-A run's key is a hash of what can change its numbers, and of nothing else: paths, devices, workers, launchers and
-logging are left out, and so are options at their defaults, so that an option added later moves no old key.
+A record is found by its run's key, see capsexp.run.keys.
 """
 
 import base64
-import dataclasses
 import hashlib
 import json
 import os
-import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,16 +14,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy
 from annotated_types import Ge, Le
 
-from capsexp.config.checks import NAME, TARGET, Component, check_dataclass, check_value, parameters
-from capsexp.config.schema import Attention, Budget, Config, Optim, Preprocess, training_preprocess
-from capsexp.config.searchpath import named_classes
+from capsexp.config.checks import check_dataclass, check_value
+from capsexp.config.schema import Attention, Budget, Optim, Preprocess
 from capsexp.errors import CapsexpError, InputError, first_line
 from capsexp.files import write_file
+from capsexp.run.keys import Json, canonical, key_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,12 +36,8 @@ _Amount = Annotated[float, Ge(0), Le(10**12)]
 _Count = Annotated[int, Ge(0), Le(10**12)]
 _Percent = Annotated[float, Ge(0), Le(100)]
 
-#: Defaults that keys leave out where the class has another one since.
-_FORMER_DEFAULTS = {"capsexp.nn.losses.SpreadLoss": {"steps": 136_850}}  # all of tsai's training
-
 REMEDY = "; rerun=true on its run makes it again"
 
-Json = dict[str, Any]
 Status = Literal["finished", "failed"]
 
 
@@ -155,66 +148,6 @@ _NEWER = _FIELDS[-3:]  # left out where they are null, as in older records
 _DERIVED = {name for name, value in vars(Record).items() if isinstance(value, property)}
 
 
-def identity(config: Config, precision: str, note: str | None, unlisted: str | None = None) -> Json:
-    """What can change a run's numbers.
-
-    Args:
-        precision: as resolved for the device, bf16 or float32.
-        note: what the data files are, where they aren't the published ones.
-        unlisted: the checksum of data files that conf/ doesn't list: anybody's note may stand for other files, too.
-    """
-    data: Json = {name: getattr(config.data, name) for name in ("name", "size", "channels", "classes")}
-    data |= {"note": note, "reader": _component(config.data.reader)}
-    if unlisted is not None:
-        data["checksum"] = unlisted
-    if config.data.synthesis is not None:
-        data["synthesis"] = _component(config.data.synthesis)
-    if config.preprocess.normalize:
-        data |= {"mean": config.data.mean, "std": config.data.std}
-    reconstruction = _section(config.reconstruction) if config.reconstruction.enabled else None
-    return {
-        "data": data,
-        "model": _component(config.model),
-        "routing": _component(config.routing),
-        "loss": _component(config.loss),
-        "attention": _section(config.attention),
-        "reconstruction": reconstruction,
-        "preprocess": _section(training_preprocess(config)),
-        "optim": _section(config.optim),
-        "budget": _section(config.budget),
-        "precision": precision,
-        "protocol": config.protocol,
-        "seed": config.seed,
-    }
-
-
-def key_of(identity: Json) -> str:
-    """16 hexadecimal digits: the run's key."""
-    return hashlib.sha256(_canonical(identity)).hexdigest()[:16]
-
-
-def name_of(identity: Json) -> str:
-    """`model-data-key`: the name of a run's record and of its folder."""
-    return f"{identity['model'][NAME]}-{identity['data'][NAME]}-{key_of(identity)}"
-
-
-def stored_config(config: Config) -> Json:
-    """The configuration as records hold it: without paths and what else is no part of a run.
-
-    The names of classes stand in conf/, but for those of somebody's own images.
-    """
-    whole = dataclasses.asdict(config)
-    for part in ("paths", "rerun", "logger"):
-        del whole[part]
-    for part in ("root", "download", "versions", "path", *([] if config.data.path else ["class_names"])):
-        del whole["data"][part]
-    whole |= {part: getattr(config, part).node for part in ("model", "routing", "loss")}
-    whole["attention"]["first"] = config.attention.first and config.attention.first.node
-    synthesis = config.data.synthesis
-    whole["data"] |= {"reader": config.data.reader.node, "synthesis": synthesis and synthesis.node}
-    return whole
-
-
 def write(record: Record, path: Path) -> None:
     """Writes a record whole, with a digest of its contents; raises OSError with the path when the disk refuses."""
     values = {name: getattr(record, name) for name in _FIELDS}
@@ -272,12 +205,6 @@ def has_learned(accuracy: float, chance: float) -> bool:
 def percent(right: int, images: int) -> float:
     """An accuracy in percent, rounded so that 9,971 of 10,000 are 99.71 and not 99.71000000000001 %."""
     return round(100 * right / images, 5)
-
-
-def key_in(path: Path) -> str:
-    """The key, or its beginning, in the name of a run's record, folder or curves, or alone; nothing in another name."""
-    last = re.split("[-_]", path.name.removesuffix(".json"))[-1]
-    return last if re.fullmatch("[0-9a-f]{4,16}", last) else ""
 
 
 def of_images(accuracy: float, images: int | None) -> str:
@@ -388,31 +315,5 @@ def _whole_number(digits: str) -> int:
     return int(digits)
 
 
-def _section(section: Any) -> Json:
-    """A dataclass's values, without those at a default; of a component also the class, which reading needs."""
-    fields, none = dataclasses.fields(section), dataclasses.MISSING
-    defaults = {one.name: one.default if one.default_factory is none else one.default_factory() for one in fields}
-    values = {name: value for name, default in defaults.items() if (value := getattr(section, name)) != default}
-    return {
-        name: {TARGET: value.target, **_component(value)} if isinstance(value, Component) else value
-        for name, value in values.items()
-    }
-
-
-def _component(component: Component) -> Json:
-    """A component's name and arguments, without those at a default; and its class's path, unless the name stands for
-    this class in capsexp's own files: others can give one name to two classes.
-    """
-    defaults = {key: parameter.default for key, parameter in parameters(component.cls).items()}
-    defaults |= _FORMER_DEFAULTS.get(component.target, {})
-    path = {} if (component.name, component.target) in named_classes() else {TARGET: component.target}
-    changed = {key: value for key, value in component.arguments.items() if value != defaults[key]}
-    return {NAME: component.name, **path, **changed}
-
-
-def _canonical(content: Json) -> bytes:
-    return json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-
-
 def _digest(content: Json) -> str:
-    return "sha256:" + hashlib.sha256(_canonical(content)).hexdigest()
+    return "sha256:" + hashlib.sha256(canonical(content)).hexdigest()

@@ -24,9 +24,9 @@ from capsexp.config.schema import Config, Data, check, is_multilabel
 from capsexp.config.searchpath import choices
 from capsexp.errors import DamagedError, InputError, printable
 from capsexp.nn.scores import Prediction
-from capsexp.run import records
 from capsexp.run.build import build
 from capsexp.run.checkpoints import load
+from capsexp.run.keys import Json, key_in
 from capsexp.run.module import FORMAT, CapsuleModule
 from capsexp.run.plan import BEST, LAST, Plan, find_device
 
@@ -56,7 +56,7 @@ class Header:
 
     format: int
     name: str  # of the run
-    config: records.Json  # as in the run's record
+    config: Json  # as in the run's record
     precision: Literal["bf16", "float32"]  # of the training
     note: str | None  # what its data files were, where they weren't the published ones
     epoch: int  # after which it was written; 1 is the first
@@ -156,7 +156,7 @@ def _find(path: Path) -> Path:
     if path.is_file() and path.suffix != ".json":
         return path
     folders = [path] if path.is_dir() else []
-    if key := records.key_in(path):
+    if key := key_in(path):
         places = [path.parent.parent, LOGS, *(one for one in LOGS.glob("*") if one.is_dir())]
         folders += dict.fromkeys(one for place in places for one in sorted(place.glob(f"*-{key}*")) if one.is_dir())
     found = dict.fromkeys(next(filter(Path.exists, (one / BEST, one / LAST)), None) for one in folders)
@@ -188,7 +188,7 @@ def _header(path: Path, checkpoint: Any) -> Header:
     return checked
 
 
-def _check_sizes(node: records.Json) -> None:
+def _check_sizes(node: Json) -> None:
     """Raises InputError for more layers or routing iterations than any network here has."""
     for key in ("model", "reconstruction"):
         options = _at(node, key)
@@ -213,7 +213,7 @@ def _trained(header: Header, local: dict[str, Any], keys: Sequence[str]) -> Conf
     return check({**node, **own, "data": data, "trainer": local["trainer"] | kept})
 
 
-def _own_images(trained: records.Json, local: records.Json) -> records.Json:
+def _own_images(trained: Json, local: Json) -> Json:
     """The data of a run on somebody's own images, as trained; without `path`, where these are not given."""
     names = check_value(trained.get("class_names"), list[str], "data.class_names")
     data = local | {key: trained.get(key) for key in ("size", "channels", "classes")}
@@ -240,7 +240,7 @@ def _shape_of(data: Data) -> str:
     return f"images of {data.size}×{data.size}×{data.channels}, {data.classes} classes, {labels}"
 
 
-def _module(path: Path, planned: Plan, checkpoint: records.Json) -> CapsuleModule:
+def _module(path: Path, planned: Plan, checkpoint: Json) -> CapsuleModule:
     """The module of a run with a checkpoint's weights; their shapes are compared before memory is allocated."""
     state = checkpoint["state_dict"]
     with _in_errors(f"{path}: ", _REMEDY):

@@ -20,7 +20,7 @@ from capsexp.data.reader import host_memory
 from capsexp.errors import InputError, RunError, TrainingError, first_line
 from capsexp.files import naming
 from capsexp.routing import fast
-from capsexp.run import environment, records
+from capsexp.run import environment, keys, records
 from capsexp.run.build import build, count_parameters
 from capsexp.run.checkpoints import EpochCheckpoint, drop_optimizer, load, resumable
 from capsexp.run.distributed import OwnSignals, check_splittable
@@ -105,11 +105,11 @@ def train(
         error.__traceback__ = None  # whose frames hold the tensors of the step
         reason = f"out of memory ({reason.partition('. GPU ')[0]}); {_remedy(module, data)}"  # torch's has 400 letters
     record = records.Record(
-        key=records.key_of(planned.identity),
+        key=keys.key_of(planned.identity),
         status="failed" if error else "finished",
         error=reason or None,
         identity=planned.identity,
-        config=records.stored_config(config),
+        config=keys.stored_config(config),
         epochs=[_finite(row) for row in module.history],
         heldout_accuracy=heldout_accuracy,
         parameters=module.trained_parameters,
@@ -238,6 +238,6 @@ def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: Capsul
         module.zero_grad()
 
 
-def _finite(row: records.Json) -> records.Json:
+def _finite(row: keys.Json) -> keys.Json:
     """The row with null for what isn't finite: JSON has no NaN."""
     return {name: value if abs(value) < float("inf") else None for name, value in row.items()}

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from capsexp.config.checks import NAME
 from capsexp.config.compose import described
 from capsexp.data import source
-from capsexp.run import records
-from capsexp.run.records import Json
+from capsexp.run import keys
+from capsexp.run.keys import Json
 from capsexp.study.studies import config_of
 
 
@@ -38,7 +38,7 @@ def trained_by(overrides: tuple[str, ...]) -> Trained:
     config = config_of(overrides)
     found = source.identify(config.data, lambda line: None) if config.data.path else None  # of the user's own images
     note, unlisted = (found.note, found.unlisted) if found else (None, None)
-    return trained(records.identity(config, config.trainer.precision, note, unlisted))
+    return trained(keys.identity(config, config.trainer.precision, note, unlisted))
 
 
 def trained(identity: Json) -> Trained:
@@ -47,7 +47,7 @@ def trained(identity: Json) -> Trained:
     rest = {key: value for key, value in identity.items() if key not in without}
     rest["data"] = {key: value for key, value in rest["data"].items() if key not in ("note", "checksum")}
     rest["model"] = {key: value for key, value in rest["model"].items() if key != "width"}
-    return Trained(records.key_of(rest), _training(identity), _files(identity), identity["precision"])
+    return Trained(keys.key_of(rest), _training(identity), _files(identity), identity["precision"])
 
 
 def _training(identity: Json) -> str:

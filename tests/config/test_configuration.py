@@ -12,7 +12,7 @@ from capsexp.config.checks import Component
 from capsexp.config.schema import without_effect
 from capsexp.config.searchpath import CONF
 from capsexp.models import CapsNet
-from capsexp.run import records
+from capsexp.run import keys
 from capsexp.run.build import build, make_loss
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import make_optimizer, make_schedule
@@ -73,7 +73,7 @@ def test_a_derived_class_takes_its_parents_keys(monkeypatch: pytest.MonkeyPatch)
     checked = dataclasses.replace(config, model=checks.check_component(own, "model"))
     network = build(checked).network
     assert (network.doubled, network.convolution.kernel_size) == (True, (7, 7))
-    identity = records.identity(checked, "float32", None)["model"]
+    identity = keys.identity(checked, "float32", None)["model"]
     assert identity == {"name": "own", "_target_": own.target, "doubled": True, "width": 0.04, "kernel": 7}
     unknown = dataclasses.replace(own, arguments={"kernl": 7})
     assert refused(checks.check_component, unknown, "model").startswith(

@@ -20,7 +20,7 @@ import capsexp
 from capsexp.config import searchpath
 from capsexp.config.compose import by_hydra, composed, plain
 from capsexp.errors import InputError
-from capsexp.run import records
+from capsexp.run import keys, records
 from capsexp.run.execute import run
 from capsexp.run.restore import restore
 
@@ -247,8 +247,8 @@ def test_the_same_name_in_two_packages_is_two_runs(used: Path, monkeypatch: pyte
         (used / "others" / name).write_text(text.replace("mine.networks", "others.networks"))
     monkeypatch.setenv("CAPSEXP_CONFIG_DIR", str(used / "others"))
     other = composed_config(*RUN)
-    assert records.identity(mine, "float32", None) != records.identity(other, "float32", None)
-    assert "_target_" not in records.identity(composed_config(), "float32", None)["model"]
+    assert keys.identity(mine, "float32", None) != keys.identity(other, "float32", None)
+    assert "_target_" not in keys.identity(composed_config(), "float32", None)["model"]
 
 
 def test_another_class_of_this_package_under_a_name_of_conf_is_another_run() -> None:
@@ -256,8 +256,8 @@ def test_another_class_of_this_package_under_a_name_of_conf_is_another_run() -> 
     target = "capsexp.nn.losses.CrossEntropyLoss"
     arguments = [f"~loss.{name}" for name in ("positive", "negative", "down_weight")]
     own, other = (composed_config(*words) for words in ([], [f"loss._target_={target}", *arguments]))
-    assert records.identity(own, "float32", None)["loss"] == {"name": "margin"}
-    assert records.identity(other, "float32", None)["loss"] == {"name": "margin", "_target_": target}
+    assert keys.identity(own, "float32", None)["loss"] == {"name": "margin"}
+    assert keys.identity(other, "float32", None)["loss"] == {"name": "margin", "_target_": target}
 
 
 def test_the_names_of_conf_stand_for_their_classes() -> None:

@@ -25,7 +25,7 @@ from capsexp.data.pictures import Conversion, pictures
 from capsexp.data.source import ImageSet, contents, identify, load, normalization
 from capsexp.errors import InputError
 from capsexp.evaluate.evaluation import Evaluation, evaluate
-from capsexp.run import records
+from capsexp.run import keys, records
 from capsexp.run.execute import run
 from capsexp.run.plan import plan
 from capsexp.run.restore import restore
@@ -198,7 +198,7 @@ def test_runs_of_other_images_are_not_taken_for_these(photos: Path) -> None:
     words = ("data=folder", f"data.path={photos}", "data.size=28")
     config = composed_config(*words)
     found = identify(config.data)
-    before = trained(records.identity(config, "auto", found.note, found.unlisted))
+    before = trained(keys.identity(config, "auto", found.note, found.unlisted))
     assert trained_by.__wrapped__(words) == before
     (photos / "ant" / "009.png").rename(photos / "bee" / "009.png")
     assert trained_by.__wrapped__(words) != before
@@ -482,7 +482,7 @@ def test_a_run_from_images_to_evaluation(photos: Path, tmp_path: Path) -> None:
     moved = photos.rename(tmp_path / "moved")
     assert run(composed_config(*words, f"data.path={moved}")) == record  # finished already
     restored = restore(folder, overrides=[f"data.path={moved}"])
-    assert records.key_of(restored.module.planned.identity) == record.key
+    assert keys.key_of(restored.module.planned.identity) == record.key
     evaluation = evaluate(restored)
     assert evaluation.accuracy == record.heldout_accuracy
     assert list(evaluation.classes.index) == ["ant", "bee"]

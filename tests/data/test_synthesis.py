@@ -26,7 +26,7 @@ from capsexp.data.synthesis import (
     transformed,
 )
 from capsexp.errors import InputError
-from capsexp.run import records
+from capsexp.run import keys, records
 from capsexp.run.execute import run
 from capsexp.run.plan import plan
 
@@ -322,8 +322,8 @@ def test_augmentation_shifts_on_the_canvas(unseen: Digits) -> None:
 
 
 def test_a_synthesis_is_part_of_a_runs_identity() -> None:
-    def data(*overrides: str) -> records.Json:
-        part: records.Json = records.identity(composed_config(*overrides), "bf16", None)["data"]
+    def data(*overrides: str) -> keys.Json:
+        part: keys.Json = keys.identity(composed_config(*overrides), "bf16", None)["data"]
         return part
 
     assert "synthesis" not in data("data=mnist")

@@ -12,7 +12,8 @@ from capsexp.figures import catalogue, lines, reconstructions, traversal
 from capsexp.figures.inputs import Inputs
 from capsexp.figures.style import default_style
 from capsexp.results import runs
-from capsexp.run.records import Record, name_of
+from capsexp.run.keys import name_of
+from capsexp.run.records import Record
 from capsexp.study import studies
 from capsexp.study.selection import LAPTOP
 

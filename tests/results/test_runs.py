@@ -6,7 +6,7 @@ import pytest
 from made import PLAIN, SHORT, run, runs, write
 
 from capsexp.results.runs import distinct, read, run_of
-from capsexp.run import records
+from capsexp.run import keys, records
 
 
 def test_measures_of_one_run() -> None:
@@ -64,7 +64,7 @@ def test_files_that_are_no_records_are_named_and_the_others_are_read(tmp_path: P
     records.write(run(PLAIN, 7), folder / "g-misnamed.json")
     misshapen = run(PLAIN, 8)
     del misshapen.identity["budget"]
-    object.__setattr__(misshapen, "key", records.key_of(misshapen.identity))
+    object.__setattr__(misshapen, "key", keys.key_of(misshapen.identity))
     records.write(misshapen, folder / "h-misshapen.json")
     found, problems = read(tmp_path)
     assert [one.name for one in found] == [good.stem]

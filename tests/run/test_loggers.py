@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import TINY, Trained, composed_config, folders, interrupt_after, numbers, refused, train
 
-from capsexp.run import execute, records
+from capsexp.run import execute, keys
 from capsexp.run.loggers import display_name, final_scalars, make_loggers, scalars
 from capsexp.run.plan import plan
 from capsexp.run.records import Record
@@ -73,7 +73,7 @@ def test_what_is_not_chosen_writes_nothing(logged: Trained, trained: Trained) ->
 )
 def test_a_runs_name_says_what_differs(words: str, expected: str) -> None:
     planned = plan(composed_config(*words.split()))
-    assert display_name(planned) == f"{expected} · {records.key_of(planned.identity)[:6]}"
+    assert display_name(planned) == f"{expected} · {keys.key_of(planned.identity)[:6]}"
     assert folder_of(planned).parent == planned.folder.parent / "tensorboard"
     assert " " not in folder_of(planned).name
 
@@ -85,7 +85,7 @@ def test_loggers_are_no_part_of_a_run(logged: Trained) -> None:
     assert [*several.logger] == ["tensorboard", "csv", "wandb", "mlflow"]
     assert composed_config("logger=[]").logger == {}
     assert plan(plain).identity == plan(several).identity
-    assert records.stored_config(plain) == records.stored_config(several)
+    assert keys.stored_config(plain) == keys.stored_config(several)
     assert "logger" not in json.dumps(dataclasses.asdict(logged.record))
 
 

@@ -14,13 +14,13 @@ import pytest
 from support import committed_records, composed_config, put, raising, refused
 
 from capsexp.files import write_file
-from capsexp.run import records
+from capsexp.run import keys, records
 
 BASE = ("data=mnist",)
 
 
 def key(*overrides: str, precision: str = "bf16", note: str | None = None) -> str:
-    return records.key_of(records.identity(composed_config(*BASE, *overrides), precision, note))
+    return keys.key_of(keys.identity(composed_config(*BASE, *overrides), precision, note))
 
 
 @pytest.mark.parametrize(
@@ -69,17 +69,17 @@ def test_what_does_not_change_them_does_not(override: str) -> None:
 
 
 def test_precision_note_and_the_checksum_of_unlisted_files_are_part_of_it() -> None:
-    unlisted = {records.key_of(records.identity(composed_config(*BASE), "bf16", "mine", one)) for one in ("a", "b")}
+    unlisted = {keys.key_of(keys.identity(composed_config(*BASE), "bf16", "mine", one)) for one in ("a", "b")}
     assert len({key(), key(precision="float32"), key(note="mine"), *unlisted}) == 5
 
 
 def test_a_new_option_at_its_default_moves_no_key() -> None:
-    identity = records.identity(composed_config(*BASE), "bf16", None)
+    identity = keys.identity(composed_config(*BASE), "bf16", None)
     assert identity["model"] == {"name": "capsnet"}
     assert identity["routing"] == {"name": "dynamic"}
     assert [*identity["attention"]] == ["cbam", "conv", "caps", "cbam_reduction"]
     assert [*identity["preprocess"]] == ["normalize", "shift", "crop_padding", "flip"]
-    decoding = records.identity(composed_config(*BASE, "reconstruction.enabled=true"), "bf16", None)
+    decoding = keys.identity(composed_config(*BASE, "reconstruction.enabled=true"), "bf16", None)
     assert [*decoding["reconstruction"]] == ["enabled", "weight", "hidden"]
 
 
@@ -203,7 +203,7 @@ def committed() -> dict[Path, records.Record]:
 
 def test_a_committed_record_is_written_as_it_was(committed: dict[Path, records.Record], tmp_path: Path) -> None:
     for path, record in committed.items():
-        assert path.stem == records.name_of(record.identity)
+        assert path.stem == keys.name_of(record.identity)
         records.write(record, tmp_path / path.name)
         assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
@@ -220,7 +220,7 @@ def test_the_commands_of_the_committed_records_repeat_them(committed: dict[Path,
         words = [*shlex.split(record.provenance["command"])[3:], *([older] if older else [])]
         seed = next((word for word in words if word.startswith("seed=")), "seed=0")
         config = dataclasses.replace(composed(*(word for word in words if word != seed)), seed=int(seed[5:]))
-        assert records.identity(config, record.identity["precision"], record.data["note"]) == record.identity, path
+        assert keys.identity(config, record.identity["precision"], record.data["note"]) == record.identity, path
 
 
 def test_to_have_learned_is_to_double_the_odds_of_a_constant_guess() -> None:

@@ -15,7 +15,7 @@ from capsexp.errors import InputError
 from capsexp.evaluate.evaluation import evaluate
 from capsexp.inspect import __main__ as inspect
 from capsexp.nn import LinearCapsules
-from capsexp.run import checkpoints, records
+from capsexp.run import checkpoints, keys, records
 from capsexp.run.restore import WEIGHTS, restore
 
 REMEDY = "; delete it if it was one: rerun=true on its run makes it again"
@@ -50,7 +50,7 @@ def test_the_network_is_the_trained_one(trained: Trained, name: str) -> None:
     restored = restore(trained.folder / name)
     stored = checkpoints.load(trained.folder / name)
     assert restored.name == trained.folder.name
-    assert records.key_of(restored.module.planned.identity) == trained.record.key
+    assert keys.key_of(restored.module.planned.identity) == trained.record.key
     assert restored.epoch == len(stored["history"]) == len(restored.module.history)
     assert restored.module.history == trained.record.epochs[: restored.epoch]
     assert restored.epoch == (3 if name == checkpoints.LAST else trained.record.first_epoch_to_max)
@@ -62,7 +62,7 @@ def test_the_network_is_the_trained_one(trained: Trained, name: str) -> None:
 
 
 def test_the_configuration_is_that_of_the_record(trained: Trained) -> None:
-    described = records.stored_config(restore(trained.folder).config)
+    described = keys.stored_config(restore(trained.folder).config)
     trainer = described.pop("trainer")
     assert described == {key: value for key, value in trained.record.config.items() if key != "trainer"}
     assert trainer["precision"] == "float32"
@@ -106,7 +106,7 @@ def test_another_data_set_is_taken_whole(trained: Trained) -> None:
     assert restored.config.data.name == "fashion_mnist"
     assert restored.config.data.class_names[0] == "T-shirt/top"
     assert restored.config.budget.test_images is None  # the 200 were of the run's own data set
-    assert records.key_of(restored.module.planned.identity) == trained.record.key
+    assert keys.key_of(restored.module.planned.identity) == trained.record.key
     smaller = restore(trained.folder, overrides=["data=affine_mnist", "data.size=28"])
     assert smaller.config.data.size == 28
 
@@ -309,7 +309,7 @@ def test_the_package_has_a_trained_network(
     record = records.read(WEIGHTS / "sample.json")
     sample = restore(Path("sample"))
     assert sample.path.stat().st_size < 1.2e6
-    assert records.key_of(sample.module.planned.identity) == record.key
+    assert keys.key_of(sample.module.planned.identity) == record.key
     assert sample.epoch == record.first_epoch_to_max
     assert record.provenance["clean_tree"]
     assert evaluate(sample).accuracy == record.max_accuracy == pytest.approx(98.1)
