@@ -130,6 +130,7 @@ class Optim:
     factor: Annotated[float, Gt(0), Lt(1)]
     patience: Natural
     milestones: list[Count]
+    plateau_of: Literal["train_loss", "test_accuracy"] = "train_loss"  # under heldout, of the held-out images
     warmup: Natural = 0  # epochs over which the learning rate grows linearly at first
     options: dict[str, Any] = field(default_factory=dict)  # more arguments of the optimiser
 
@@ -321,7 +322,7 @@ def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:
     yield not preprocess.normalize, "preprocess.normalize=true", ("data.mean", "data.std")
     scheduled = "optim.schedule=exponential, plateau or steps"
     yield schedule in ("constant", "cosine"), scheduled, ("optim.factor",)
-    yield schedule != "plateau", "optim.schedule=plateau", ("optim.patience",)
+    yield schedule != "plateau", "optim.schedule=plateau", ("optim.patience", "optim.plateau_of")
     yield not moves, "preprocess.shift, crop_padding or margins", ("preprocess.fill",)
     of_decoder = ("reconstruction.weight", "reconstruction.hidden", "reconstruction.reduction")
     yield not config.reconstruction.enabled, "reconstruction.enabled=true", of_decoder

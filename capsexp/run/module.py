@@ -202,10 +202,11 @@ class CapsuleModule(pl.LightningModule):
             raise RunError(f"the training loss is {row['train_loss']} in epoch {row['epoch']}: the training diverged")
 
     def on_train_epoch_end(self) -> None:
-        """Steps the schedule; the plateau's metric is the training loss (jiao doesn't say which)."""
+        """Steps the schedule; what the plateau is of is an option, since jiao doesn't say it."""
         schedule = self.lr_schedulers()
         if isinstance(schedule, ReduceLROnPlateau):
-            schedule.step(self.history[-1]["train_loss"])
+            by_loss = self.planned.config.optim.plateau_of == "train_loss"
+            schedule.step(self.history[-1]["train_loss"] if by_loss else self.accuracies[-1])
         elif isinstance(schedule, LRScheduler):
             schedule.step()
 

@@ -9,7 +9,7 @@ import inspect
 import logging
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -339,7 +339,8 @@ def make_schedule(optimizer: torch.optim.Optimizer, optim: Optim, epochs: int) -
     warmup, *milestones = (round(epoch * epochs / optim.epochs) for epoch in (optim.warmup, *optim.milestones))
     match optim.schedule:
         case "plateau":
-            return ReduceLROnPlateau(optimizer, factor=optim.factor, patience=optim.patience)
+            mode: Literal["min", "max"] = "min" if optim.plateau_of == "train_loss" else "max"
+            return ReduceLROnPlateau(optimizer, mode, optim.factor, optim.patience)
         case "steps":
             later: LRScheduler = MultiStepLR(optimizer, [max(1, one - warmup) for one in milestones], optim.factor)
         case "cosine":

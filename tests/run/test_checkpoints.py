@@ -37,9 +37,15 @@ from capsexp.run.tensorboard import TensorBoard
 SCHEDULES = {
     "steps": ("optim.schedule=steps", "optim.milestones=[168]", "optim.factor=0.5"),  # of 250 epochs: 2 of these 3
     "plateau": ("optim.schedule=plateau", "optim.patience=0", "optim.factor=0.5", "optim.lr=0.2"),
+    "accuracy": ("+optim.plateau_of=test_accuracy", "optim.patience=0", "optim.factor=0.5", "optim.lr=3e-5"),
     "constant": ("optim.schedule=constant", "trainer.precision=bf16"),
 }
-RATES = {"steps": [0.001, 0.001, 0.0005], "plateau": [0.2, 0.2, 0.1], "constant": [0.001] * 3}
+RATES = {
+    "steps": [0.001, 0.001, 0.0005],
+    "plateau": [0.2, 0.2, 0.1],
+    "accuracy": [3e-5, 3e-5, 1.5e-5],
+    "constant": [0.001] * 3,
+}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +56,8 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], r
 
 
 @pytest.mark.parametrize(
-    ("schedule", "interruptions"), [("steps", [0]), ("steps", [1, 2]), ("plateau", [1]), ("constant", [1])]
+    ("schedule", "interruptions"),
+    [("steps", [0]), ("steps", [1, 2]), ("plateau", [1]), ("accuracy", [1]), ("constant", [1])],
 )
 def test_an_interrupted_run_ends_in_the_same_numbers(
     schedule: str,
