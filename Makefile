@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo reproduce-tables test test-all test-gpu check-results bench lint format tensorboard data tables figures report clean
+.PHONY: help setup demo reproduce-tables test test-all test-gpu check-results bench bench-claims lint format tensorboard data tables figures report clean
 
 help: ## What there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ check-results: $(STAMP) ## Compare the committed tables, README and figures with
 
 bench: $(STAMP) ## Time and memory of a training step, fast against reference, to results/benchmarks; 4 minutes on a GPU.
 	$(PY) benchmarks/bench.py
+
+bench-claims: $(STAMP) ## Processor time of the networks that claims on time compare; capsexp tables then judges them.
+	$(PY) benchmarks/claims.py
 
 lint: $(STAMP) ## Style, format and types.
 	$(VENV)/bin/ruff check .

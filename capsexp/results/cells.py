@@ -48,8 +48,10 @@ class Index:
                     parameters[run.trained.condition] = run.parameters
         return cls(indexed, parameters)
 
-    def count(self, overrides: tuple[str, ...]) -> int:
-        """The number of parameters of the network that a command line makes; raises InputError."""
+    def count(self, overrides: tuple[str, ...], measure: str = "parameters") -> int:
+        """The parameters of the network that a command line makes, or its operations; raises InputError."""
+        if measure == "operations":
+            return _operations(overrides)
         wanted = trained_by(overrides)
         known = None if wanted.is_narrowed else self.parameters.get(wanted.condition)
         return known or _parameters(overrides)
@@ -262,6 +264,13 @@ def _counted(cell: Cell, study: Study, group: Group, published: Published | None
         return cell
     equal = abs(count - 1e6 * published.value) <= 1e6 * published.resolution + statistics.ZERO * count
     return replace(cell, verdict="equal" if equal else "different")
+
+
+@cache
+def _operations(overrides: tuple[str, ...]) -> int:
+    from capsexp.run.build import count_operations
+
+    return count_operations(studies.config_of(overrides))
 
 
 @cache

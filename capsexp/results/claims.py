@@ -1,13 +1,14 @@
 """A source's claims: what our runs say of each, and what the source's own printed numbers say.
 
 A claim is judged in the paper's training if all its rows have two seeds there, else in the laptop's setting. There it
-may be measured on the pairs or rows that have runs. Costs are compared on one machine.
+may be measured on the pairs or rows that have runs. Costs are compared on one machine; what can be counted, or was
+measured by the steps of `results.steps`, needs no run.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import mean
+from statistics import mean, variance
 from typing import Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from capsexp.results.measures import MEASURES
 from capsexp.results.pools import Pools, key_of
 from capsexp.results.runs import Run
 from capsexp.results.statistics import Answer, Estimate, Term
+from capsexp.results.steps import Steps
 from capsexp.run.records import unpacked
 from capsexp.study.identity import trained_by
 from capsexp.study.selection import TYPED, Block
@@ -72,19 +74,27 @@ class MeasuredClaim:
 
 
 def measure_claim(
-    claim: Claim, study: Study, groups: Sequence[Sequence[Group]], pools: Pools, indexed: Index
+    claim: Claim,
+    study: Study,
+    groups: Sequence[Sequence[Group]],
+    pools: Pools,
+    indexed: Index,
+    steps: Steps | None = None,
 ) -> MeasuredClaim:
     """A claim of a study and its verdict, Holm's correction still missing.
 
     Args:
         groups: of each setting, the paper's first.
+        steps: measured for claims on time.
     """
     result = MeasuredClaim(claim, _key(claim, study, groups[0][0].block), "untested", claim.untested or "")
     if claim.untested is not None:
         return result
     result = replace(result, printed=_printed(claim, study.rows))
-    if claim.measure == "parameters":
+    if MEASURES[claim.measure].counted:
         return _counted(result, groups[0][0].block, indexed)
+    if steps and (seconds := steps.of(claim, groups[0][0].block)):
+        return _timed(result, groups[0][0].block, seconds, steps.device)
     trials = [trial for trial in (_Trial.of(claim, of_setting) for of_setting in groups) if trial]
     if not trials:
         return _without_runs(result, groups)
@@ -280,13 +290,31 @@ def _size(contrast: Contrast, predicted: Estimate) -> tuple[Size | None, float |
     return "smaller" if (position == "below") == (effect > 0) else "larger", p_value
 
 
+def _timed(result: MeasuredClaim, block: Block, seconds: Mapping[str, Sequence[float]], device: str) -> MeasuredClaim:
+    """A claim on time, by the effect in each round of steps, in which the rows alternate."""
+    claim = result.claim
+    contrast = Contrast.of(claim, claim.compared)
+    rounds = zip(*(map(contrast.scaled, seconds[name]) for name in contrast.weights), strict=True)
+    effects = [float(np.dot([*contrast.weights.values()], values)) for values in rounds]
+    estimate = Estimate(mean(effects), variance(effects) / len(effects), len(effects) - 1)
+    means = {name: mean(map(contrast.scaled, seconds[name])) for name in contrast.weights}
+    effect = replace(contrast.effect(means), interval=contrast.interval(estimate))
+    reason = f"processor time of {len(effects)} steps on {device}"
+    result = replace(result, effect=effect, block=block, so_far=True, reason=reason)
+    if block.name == TYPED:
+        return replace(result, verdict="no verdict")
+    verdict, p_value = _verdict(contrast, estimate, True)
+    return replace(result, verdict=verdict, p_value=p_value)
+
+
 def _counted(result: MeasuredClaim, block: Block, indexed: Index) -> MeasuredClaim:
-    """A claim on numbers of parameters, which needs no run."""
+    """A claim on what can be counted, which needs no run."""
     claim = result.claim
     contrast = Contrast.of(claim, claim.compared)
     if missing := [name for name in claim.compared if not block.runs[name]]:
         return replace(result, verdict="not run", reason=_listed(missing))
-    effect = contrast.effect({name: contrast.scaled(indexed.count(block.runs[name][0])) for name in claim.compared})
+    counts = {name: indexed.count(block.runs[name][0], claim.measure) for name in claim.compared}
+    effect = contrast.effect({name: contrast.scaled(count) for name, count in counts.items()})
     result = replace(result, effect=effect, block=block)
     if block.name == TYPED:
         return replace(result, verdict="no verdict")

@@ -16,6 +16,7 @@ class Measure:
     scale: Literal["percent", "epochs", "amount"] = "amount"  # epochs are compared as logarithms
     machine: Literal["", "device", "quiet device"] = ""  # what runs must share to be compared: a cost's device
     judged: bool = False  # whether a printed number has a verdict
+    counted: bool = False  # without a run
 
     def scaled(self, value: float, ratio: bool = False) -> float:
         """A value on the scale on which it is compared: logarithms of epochs, and of what is compared by ratios."""
@@ -41,9 +42,10 @@ MEASURES = {
         Measure("memory", "MB on the device", "MB", 0, machine="device"),
         Measure("host", "MB of the process", "MB", 0, machine="device"),
         Measure("inference", "ms / 128 images", "ms", 2, machine="quiet device"),
-        Measure("parameters", "parameters", digits=0),
+        Measure("parameters", "parameters", digits=0, counted=True),
+        Measure("operations", "operations of a forward pass", digits=0, counted=True),
     )
 }
 
-#: The measures of each protocol.
-OF_PROTOCOL = {"paper": tuple(MEASURES), "heldout": ("accuracy",)}
+#: The measures of each protocol; operations are in claims only.
+OF_PROTOCOL = {"paper": tuple(name for name in MEASURES if name != "operations"), "heldout": ("accuracy",)}

@@ -8,6 +8,7 @@ from capsexp.results.claims import MeasuredClaim, measure_claim
 from capsexp.results.correction import corrected
 from capsexp.results.pools import Pools
 from capsexp.results.runs import Run
+from capsexp.results.steps import Steps
 from capsexp.study import studies
 from capsexp.study.identity import trained_by
 from capsexp.study.selection import PAPER, TYPED, Block, Selection, select
@@ -76,23 +77,25 @@ class StudyResults:
         return list({run.key: run for block in self.blocks for run in block.runs}.values())
 
 
-def measure(chosen: Sequence[Study], runs: Sequence[Run], typed: Sequence[str] = ()) -> list[StudyResults]:
-    """What all runs give for each study, corrected for all claims of its source.
+def measure(
+    chosen: Sequence[Study], runs: Sequence[Run], typed: Sequence[str] = (), steps: Steps | None = None
+) -> list[StudyResults]:
+    """What all runs, and the steps of claims on time, give for each study, corrected for all claims of its source.
 
     Raises InputError for typed words that make no sense.
     """
-    pools, indexed = Pools(runs), Index.of(runs)
-    measured = [replace(_measured(select(study, typed), pools, indexed), typed_words=typed) for study in chosen]
+    pools, indexed, steps = Pools(runs), Index.of(runs), steps or Steps()
+    measured = [replace(_measured(select(study, typed), pools, indexed, steps), typed_words=typed) for study in chosen]
     sources = {one.study.source for one in measured if not one.typed}
     there = {study.name for study in chosen} if not typed else set()
     others = [
         study for name in studies.names() if name not in there and (study := studies.load(name)).source in sources
     ]
-    every = [*measured, *(_measured(select(study), pools, indexed) for study in others)]
+    every = [*measured, *(_measured(select(study), pools, indexed, steps) for study in others)]
     return [replace(one, claims=corrected(one.claims, _of_source(one, every))) for one in measured]
 
 
-def _measured(selection: Selection, pools: Pools, indexed: Index) -> StudyResults:
+def _measured(selection: Selection, pools: Pools, indexed: Index, steps: Steps) -> StudyResults:
     """A study without Holm's correction."""
     study = selection.study
     groups = [groups_of(study, block, indexed) for block in selection.blocks]
@@ -100,9 +103,8 @@ def _measured(selection: Selection, pools: Pools, indexed: Index) -> StudyResult
         _block(selection, block, of_block, pools, indexed)
         for block, of_block in zip(selection.blocks, groups, strict=True)
     ]
-    return StudyResults(
-        study, selection, blocks, [measure_claim(claim, study, groups, pools, indexed) for claim in study.claims]
-    )
+    claims = [measure_claim(claim, study, groups, pools, indexed, steps) for claim in study.claims]
+    return StudyResults(study, selection, blocks, claims)
 
 
 def _block(selection: Selection, block: Block, groups: Sequence[Group], pools: Pools, indexed: Index) -> MeasuredBlock:

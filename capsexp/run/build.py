@@ -83,6 +83,17 @@ def count_parameters(config: Config) -> int:
             raise
 
 
+def count_operations(config: Config) -> int:
+    """The floating-point operations of products and convolutions in a forward pass of one image, decoder left out."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    config = replace(config, trainer=replace(config.trainer, routing="reference"))
+    network = build(config, tried=False).network.eval()
+    with torch.inference_mode(), FlopCounterMode(display=False) as counter:
+        network(torch.zeros(1, config.data.channels, config.data.size, config.data.size))
+    return counter.get_total_flops()
+
+
 def _is_possible(config: Config) -> bool:
     with suppress(InputError):
         return build(config, tried=False).parameters > 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from capsexp.config.searchpath import ROOT
 from capsexp.files import write_file
-from capsexp.results import runs
+from capsexp.results import runs, steps
 from capsexp.results.cells import Cell
 from capsexp.results.runs import Run
 from capsexp.results.study import StudyResults, measure
@@ -75,7 +75,7 @@ def regenerate(
     """
     chosen = [studies.load(name) for name in names or studies.names()]
     recorded, problems = runs.read(results)
-    measured = measure(chosen, recorded, typed)
+    measured = measure(chosen, recorded, typed, steps.read(results))
     made = Generated([pages.page(one) for one in measured], problems=problems, runs=recorded, measured=measured)
     files: dict[Path, str] = {}
     project = results.resolve() == (ROOT / "results").resolve()

@@ -87,10 +87,10 @@ def answer(results: StudyResults) -> list[str]:
 
 def answered(claims: Sequence[MeasuredClaim], trained: bool) -> list[str]:
     """The answer to claims; `trained`: whether anything was."""
-    tested = [one for one in claims if one.effect and one.claim.measure != "parameters"]
+    tested = [one for one in claims if one.effect and not _counted(one)]
     yes = [one for one in tested if one.decided in ("supported", "no difference, shown")]
     no = [one for one in tested if one.decided == "contradicted"]
-    by_count = [one for one in claims if one.claim.measure == "parameters" and one.decided in SHOWN]
+    by_count = [one for one in claims if _counted(one) and one.decided in SHOWN]
     open_claims = len(tested) - len(yes) - len(no)
     if not claims:
         return []
@@ -105,9 +105,13 @@ def answered(claims: Sequence[MeasuredClaim], trained: bool) -> list[str]:
     return [first, f"{named[:1].upper()}{named[1:]}."] if named else [first]
 
 
+def _counted(one: MeasuredClaim) -> bool:
+    return MEASURES[one.claim.measure].counted
+
+
 def _short(one: MeasuredClaim) -> str:
     parts = ["contradicted" if one.decided == "contradicted" else ""]
-    parts += ["by counting" if one.claim.measure == "parameters" else "", texts.one_line(one.claim.text)]
+    parts += ["by counting" if _counted(one) else "", texts.one_line(one.claim.text)]
     return ": ".join(filter(None, parts))
 
 

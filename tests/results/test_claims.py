@@ -1,18 +1,23 @@
 """Claims, tested on made-up runs: which rows are compared, in which setting, and what is known without a run."""
 
 import dataclasses
+import json
 from math import exp, log, sqrt
+from pathlib import Path
 
 import pytest
 from made import CBAM, PLAIN, SHORT, SWEPT, claim, results, row, run, runs, study
 from scipy import stats
 
+from capsexp.errors import InputError
+from capsexp.results import steps
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.runs import run_of
 from capsexp.results.statistics import Interval, effect
 from capsexp.results.study import measure
 from capsexp.run.records import Record, packed
 from capsexp.study import studies
+from capsexp.study.selection import select
 from capsexp.study.studies import Setting, Study
 
 SPREAD = [98.9, 99.0, 99.1]  # s = 0.1
@@ -279,6 +284,28 @@ def test_costs_are_compared_on_one_device_and_times_on_quiet_machines() -> None:
     assert measured(study(claims=[claim(measure="seconds")]), quiet).runs == 6
 
 
+def test_time_is_compared_by_alternate_steps(tmp_path: Path) -> None:
+    """Rounds of +18, +20 and +22.5 %, on a machine that gets slower; those of other networks count for nothing."""
+    made = study(claims=[claim("relative", measure="seconds")])
+    name = steps.name_of(made.claims[0], select(made).blocks[0])
+    seconds = {"A": [1.0, 2.0, 4.0], "B": [1.18, 2.4, 4.9]}
+    path = tmp_path / "benchmarks" / "claims.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"device": "a processor", "claims": {name: seconds}}))
+    (one,) = measure([made], [], steps=steps.read(tmp_path))[0].claims
+    logarithms = [log(1.18), log(1.2), log(1.225)]
+    half = stats.t.ppf(0.975, 2) * stats.sem(logarithms)
+    mean = sum(logarithms) / 3
+    assert interval(one) == pytest.approx([100 * (exp(mean + sign * half) - 1) for sign in (-1, 1)])
+    assert (one.verdict, one.so_far, one.reason) == ("supported", True, "processor time of 3 steps on a processor")
+    for other in (claim("relative", measure="inference"), claim("relative", measure="seconds", pairs=[["A", "C"]])):
+        (one,) = measure([study(*ROWS, claims=[other])], [], steps=steps.read(tmp_path))[0].claims
+        assert one.verdict == "not run"
+    path.write_text("{}, ")
+    with pytest.raises(InputError, match=r"claims.json: can't be read"):
+        steps.read(tmp_path)
+
+
 def test_a_partial_test_set_adds_its_error() -> None:
     """On the first 1,000 images; and less where it is known which of them each run has right."""
     part = "budget.test_images=1000"
@@ -310,6 +337,15 @@ def test_a_margin_in_percent_is_one_of_logarithms() -> None:
     ]
     one = measured(study(claims=[claim("relative", "same", margin="10", measure="memory")]), found)
     assert (value(one), one.verdict) == (pytest.approx(10.3, abs=0.01), "contradicted")
+
+
+def test_operations_are_counted() -> None:
+    """Sabour et al.'s CNN against CapsNet: 3.93 against 0.404 billion, as counted in the review of the texts."""
+    cnn = "model=sabour_cnn data=mnist"
+    made = study(*ROWS, row("CNN", cnn), claims=[claim("factor", "10", measure="operations", pairs=[["CNN", "A"]])])
+    one = measured(made, [])
+    assert (one.verdict, one.runs) == ("supported", 0)
+    assert value(one) == pytest.approx(9.7, abs=0.05)
 
 
 def test_parameters_are_counted() -> None:

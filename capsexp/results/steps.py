@@ -1,0 +1,46 @@
+"""Processor time of the steps of a claim's networks, which `make bench-claims` measures alternately in one process.
+
+Alternating, and in processor time, other work on the machine changes all of them alike, so that no quiet one is needed.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from capsexp.errors import InputError
+from capsexp.study.identity import trained_by
+from capsexp.study.selection import Block
+from capsexp.study.studies import Claim
+
+#: The measures of which steps tell: of training with the optimiser's update, of inference without a gradient.
+MEASURES_OF_STEPS = ("seconds", "inference")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What was measured on one device."""
+
+    device: str = ""
+    claims: Mapping[str, Mapping[str, list[float]]] = field(default_factory=dict)  # by `name_of`, by row: the rounds
+
+    def of(self, claim: Claim, block: Block) -> Mapping[str, list[float]] | None:
+        """The seconds of each row in each round; None where the claim's networks were not measured, or were others."""
+        return self.claims.get(name_of(claim, block)) if claim.measure in MEASURES_OF_STEPS else None
+
+
+def read(results: Path) -> Steps:
+    """What is in `results`/benchmarks/claims.json; raises InputError for a file that isn't of it."""
+    path = results / "benchmarks" / "claims.json"
+    if not path.exists():
+        return Steps()
+    try:
+        return Steps(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: can't be read ({error}); make bench-claims writes it") from None
+
+
+def name_of(claim: Claim, block: Block) -> str:
+    """The measure and what the networks are: another configuration of a row is another name."""
+    rows = {row: trained_by(block.runs[row][0]).condition for row in claim.compared if block.runs[row]}
+    return f"{claim.measure}: {' '.join(f'{row}={condition}' for row, condition in rows.items())}"
