@@ -81,16 +81,20 @@ def is_decided(one: MeasuredClaim) -> bool:
 
 
 def answer(results: StudyResults) -> list[str]:
-    """What is known: yes, in part, no or not known, and of which claims; counting parameters alone answers nothing."""
-    return answered([one for one in results.claims if one.claim.counted] or results.claims, bool(results.runs))
+    """What is known: yes, in part, no or not known, and of which claims.
+
+    What is counted answers nothing alone, nor does time, except where the table is of costs.
+    """
+    claims = [one for one in results.claims if one.claim.counted] or results.claims
+    return answered(claims, bool(results.runs), "inference" in results.study.measures)
 
 
-def answered(claims: Sequence[MeasuredClaim], trained: bool) -> list[str]:
-    """The answer to claims; `trained`: whether anything was."""
-    tested = [one for one in claims if one.effect and not _counted(one)]
+def answered(claims: Sequence[MeasuredClaim], trained: bool, costs: bool = False) -> list[str]:
+    """The answer to claims; `trained`: whether anything was; `costs`: whether time answers them."""
+    tested = [one for one in claims if one.effect and (one.runs or (costs and not _counted(one)))]
     yes = [one for one in tested if one.decided in ("supported", "no difference, shown")]
     no = [one for one in tested if one.decided == "contradicted"]
-    by_count = [one for one in claims if _counted(one) and one.decided in SHOWN]
+    beside = [one for one in claims if one.effect and one not in tested and one.decided in SHOWN]
     open_claims = len(tested) - len(yes) - len(no)
     if not claims:
         return []
@@ -101,7 +105,7 @@ def answered(claims: Sequence[MeasuredClaim], trained: bool) -> list[str]:
     known = f"of {plural(len(tested), 'tested claim')} {texts.conjoined([*filter(None, counts)])}" if tested else ""
     unknown = "no claim is tested" if trained else "nothing was trained"
     first = f"{word}{so_far}: {known or unknown}."
-    named = "; ".join(f"{_short(one)} ({_sized(one)})" for one in [*yes[:3], *no[:2], *by_count[:2]])
+    named = "; ".join(f"{_short(one)} ({_sized(one)})" for one in [*yes[:3], *no[:2], *beside[:2]])
     return [first, f"{named[:1].upper()}{named[1:]}."] if named else [first]
 
 
