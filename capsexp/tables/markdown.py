@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from capsexp.config.searchpath import CONF
 from capsexp.tables.pages import Page
 from capsexp.tables.table import Table
 from capsexp.tables.texts import one_line
@@ -48,8 +49,9 @@ def document(page: Page, figures: Mapping[str, bool] | None = None) -> str:
     parts += _folded("Protocol and deviations", *map(escaped, page.protocol), bullets(page.deviations))
     if page.costs.rows:
         parts += _folded("Parameters, time and memory", *_with_notes(page.costs))
-    source = f"Rows: [{page.name}.yaml](../../conf/study/{page.name}.yaml)"
-    where = f"{source}. All numbers: [{page.name}.csv]({page.name}.csv). Records: [runs](../runs)."
+    file = f"{page.name}.yaml"  # a link to it, but for a study of one's own
+    file = f"[{file}](../../conf/study/{file})" if (CONF / "study" / file).exists() else file
+    where = f"Rows: {file}. All numbers: [{page.name}.csv]({page.name}.csv). Records: [runs](../runs)."
     parts += _folded("Runs and commands", *map(escaped, page.selection), where, _fenced("\n".join(page.commands)))
     return "\n\n".join(filter(None, parts)) + "\n"
 

@@ -95,6 +95,7 @@ def test_the_documentation_from_a_folder(package: Path, program: Program) -> Non
     assert command.startswith("python -m capsexp --config-dir=mine/conf")
     assert "model=small_capsnet data=dark_digits" in command
     page = (package / "results" / "tables" / "mine_table1.md").read_text()
+    assert "Rows: mine_table1.yaml. All" in page  # without a link into conf/
     assert "| Averaging is better |" in page
     assert "| mean | 97.1 |" in page
 
