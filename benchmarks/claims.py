@@ -15,6 +15,7 @@ import torch
 
 from capsexp.cli import Parser, end_with
 from capsexp.data.loader import Batch
+from capsexp.errors import InputError
 from capsexp.files import write_file
 from capsexp.results.steps import MEASURES_OF_STEPS, name_of
 from capsexp.run.build import build
@@ -74,6 +75,8 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=12)
     options = parser.parse_args(words)
+    if options.rounds < 2:
+        raise InputError(f"--rounds={options.rounds}: must be at least 2")
     torch.set_num_threads(1)
     keep_freed_memory()
     claims = {}

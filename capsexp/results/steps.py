@@ -4,10 +4,11 @@ Alternating, and in processor time, other work on the machine changes all of the
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from capsexp import Positive
+from capsexp.config.checks import check_dataclass
 from capsexp.errors import InputError
 from capsexp.study.identity import trained_by
 from capsexp.study.selection import Block
@@ -22,9 +23,9 @@ class Steps:
     """What was measured on one device."""
 
     device: str = ""
-    claims: Mapping[str, Mapping[str, list[float]]] = field(default_factory=dict)  # by `name_of`, by row: the rounds
+    claims: dict[str, dict[str, list[Positive]]] = field(default_factory=dict)  # by `name_of`, by row: the rounds
 
-    def of(self, claim: Claim, block: Block) -> Mapping[str, list[float]] | None:
+    def of(self, claim: Claim, block: Block) -> dict[str, list[float]] | None:
         """The seconds of each row in each round; None where the claim's networks were not measured, or were others."""
         return self.claims.get(name_of(claim, block)) if claim.measure in MEASURES_OF_STEPS else None
 
@@ -35,8 +36,9 @@ def read(results: Path) -> Steps:
     if not path.exists():
         return Steps()
     try:
-        return Steps(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+        found: Steps = check_dataclass(Steps, json.loads(path.read_text(encoding="utf-8")))
+        return found
+    except (OSError, ValueError, InputError) as error:
         raise InputError(f"{path}: can't be read ({error}); make bench-claims writes it") from None
 
 

@@ -301,9 +301,10 @@ def test_time_is_compared_by_alternate_steps(tmp_path: Path) -> None:
     for other in (claim("relative", measure="inference"), claim("relative", measure="seconds", pairs=[["A", "C"]])):
         (one,) = measure([study(*ROWS, claims=[other])], [], steps=steps.read(tmp_path))[0].claims
         assert one.verdict == "not run"
-    path.write_text("{}, ")
-    with pytest.raises(InputError, match=r"claims.json: can't be read"):
-        steps.read(tmp_path)
+    for damaged in ("{}, ", '{"claims": {"a": {"b": ["c"]}}}', '{"claims": {"a": {"b": [-1.0]}}}', "[]"):
+        path.write_text(damaged)
+        with pytest.raises(InputError, match=r"claims.json: can't be read"):
+            steps.read(tmp_path)
 
 
 def test_a_partial_test_set_adds_its_error() -> None:
