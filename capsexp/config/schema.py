@@ -98,6 +98,7 @@ class Reconstruction:
     weight: NotNegative
     hidden: list[Count]
     reduction: Literal["sum", "mean"] = "sum"  # of the squared error over the pixels
+    last: Literal["relu", "tanh"] = "relu"  # behind the last hidden layer
 
 
 @dataclass(frozen=True)
@@ -324,7 +325,7 @@ def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:
     yield schedule in ("constant", "cosine"), scheduled, ("optim.factor",)
     yield schedule != "plateau", "optim.schedule=plateau", ("optim.patience", "optim.plateau_of")
     yield not moves, "preprocess.shift, crop_padding or margins", ("preprocess.fill",)
-    of_decoder = ("reconstruction.weight", "reconstruction.hidden", "reconstruction.reduction")
+    of_decoder = tuple(f"reconstruction.{key}" for key in ("weight", "hidden", "reduction", "last"))
     yield not config.reconstruction.enabled, "reconstruction.enabled=true", of_decoder
     yield not iterates, "several routing.iterations", ("routing.logits", "routing.gradient")
 
@@ -332,5 +333,5 @@ def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:
 def without_effect(config: Config, overrides: Sequence[str]) -> list[str]:
     """A line for each typed option that changes no number of the run."""
     idle = {key: needed for missing, needed, keys in _idle(config) if missing for key in keys}
-    keys = {word: word.partition("=")[0] for word in overrides}
+    keys = {word: word.lstrip("+").partition("=")[0] for word in overrides}
     return [f"{word}: no effect without {idle[key]}" for word, key in keys.items() if key in idle]

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from capsexp.errors import check_choice
 from capsexp.nn.losses import multi_hot
 
 
@@ -19,24 +21,33 @@ def mask(poses: Tensor, labels: Tensor) -> Tensor:
 
 
 class Decoder(nn.Module):
-    """Fully connected layers with ReLU between them and a sigmoid at the end.
+    """Fully connected layers with ReLU between them, or tanh behind the last hidden one, and a sigmoid at the end.
 
     Args:
         image_shape: (channels, height, width) of the reconstruction.
         capsules, pose: J and D of the class capsules.
         hidden: widths of the hidden layers.
+        last: behind the last of them; huang's decoder is "controlled by ReLU and tanh".
     """
 
     def __init__(
-        self, image_shape: tuple[int, int, int], capsules: int, pose: int = 16, hidden: Sequence[int] = (512, 1024)
+        self,
+        image_shape: tuple[int, int, int],
+        capsules: int,
+        pose: int = 16,
+        hidden: Sequence[int] = (512, 1024),
+        last: Literal["relu", "tanh"] = "relu",
     ) -> None:
         super().__init__()
+        check_choice("last", last, "relu", "tanh")
         self.image_shape = image_shape
         channels, height, width = image_shape
         sizes = [capsules * pose, *hidden, channels * height * width]
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(sizes):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        if last == "tanh" and hidden:
+            layers[-3] = nn.Tanh()
         self.layers = nn.Sequential(*layers[:-1])
 
     def forward(self, poses: Tensor, labels: Tensor) -> Tensor:

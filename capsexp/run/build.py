@@ -62,7 +62,9 @@ def build(config: Config, tried: bool = True) -> Built:
     if prediction.poses is None:
         raise InputError(f"reconstruction.enabled=true: model={config.model.name} has no class capsules to draw from")
     _, capsules, pose = prediction.poses.shape
-    return Built(network, Decoder(image_shape, capsules, pose, config.reconstruction.hidden))
+    return Built(
+        network, Decoder(image_shape, capsules, pose, config.reconstruction.hidden, config.reconstruction.last)
+    )
 
 
 def count_parameters(config: Config) -> int:

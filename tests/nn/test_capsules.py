@@ -45,6 +45,13 @@ def test_matrices_are_shared_only_where_this_is_said(children: int, shared: bool
         layer(Capsules(torch.randn(1, children, 6)))
 
 
+def test_a_decoder_may_have_tanh_behind_its_last_hidden_layer() -> None:
+    relu, tanh = (Decoder((1, 4, 4), 3, 2, [5, 6], last) for last in ("relu", "tanh"))
+    kinds = [[type(layer).__name__ for layer in one.layers] for one in (relu, tanh)]
+    assert kinds[0] == ["Linear", "ReLU", "Linear", "ReLU", "Linear"]
+    assert kinds[1] == ["Linear", "ReLU", "Linear", "Tanh", "Linear"]
+
+
 def test_the_decoders_input_is_the_chosen_capsule_at_its_place() -> None:
     poses = torch.randn(2, 10, 16)
     decoder = Decoder((1, 28, 28), 10)
