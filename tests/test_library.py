@@ -173,14 +173,18 @@ def test_onnx_has_every_network_for_any_batch(name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_images_need_not_be_square(name: str) -> None:
+def test_images_need_not_be_square(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Turned images have as many positions, and a network for them as many parameters."""
+    for module in (loops, selfcheck):
+        monkeypatch.setattr(module, "MIN_VOTES", 0)
     made = getattr(models, name)
     network, turned = (made((3, *size), 10, width=0.1).eval() for size in ((40, 52), (52, 40)))
     images = torch.rand(2, 3, 40, 52)
     scores = network(images).scores
     fast.enable(network)
     torch.testing.assert_close(network(images).scores, scores, rtol=1e-4, atol=1e-5)
+    network.train()(images)
+    assert ("loops" in fast.paths(network)) is (name in ("CapsNet", "DynamicCapsNet", "EMCapsNet", "InvertedCapsNet"))
     counts = {sum(p.numel() for p in one.parameters()) for one in (network, turned)}
     assert (scores.shape, len(counts)) == ((2, 10), 1)
 
