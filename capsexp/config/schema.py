@@ -98,7 +98,7 @@ class Reconstruction:
     weight: NotNegative
     hidden: list[Count]
     reduction: Literal["sum", "mean"] = "sum"  # of the squared error over the pixels
-    last: Literal["relu", "tanh"] = "relu"  # behind the last hidden layer
+    last_activation: Literal["relu", "tanh"] = "relu"  # of the last hidden layer
 
 
 @dataclass(frozen=True)
@@ -325,7 +325,7 @@ def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:
     yield schedule in ("constant", "cosine"), scheduled, ("optim.factor",)
     yield schedule != "plateau", "optim.schedule=plateau", ("optim.patience", "optim.plateau_of")
     yield not moves, "preprocess.shift, crop_padding or margins", ("preprocess.fill",)
-    of_decoder = tuple(f"reconstruction.{key}" for key in ("weight", "hidden", "reduction", "last"))
+    of_decoder = tuple(f"reconstruction.{key}" for key in ("weight", "hidden", "reduction", "last_activation"))
     yield not config.reconstruction.enabled, "reconstruction.enabled=true", of_decoder
     yield not iterates, "several routing.iterations", ("routing.logits", "routing.gradient")
 

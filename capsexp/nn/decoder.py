@@ -27,7 +27,7 @@ class Decoder(nn.Module):
         image_shape: (channels, height, width) of the reconstruction.
         capsules, pose: J and D of the class capsules.
         hidden: widths of the hidden layers.
-        last: behind the last of them; huang's decoder is "controlled by ReLU and tanh".
+        last_activation: of the last of them; huang's decoder is "controlled by ReLU and tanh".
     """
 
     def __init__(
@@ -36,18 +36,18 @@ class Decoder(nn.Module):
         capsules: int,
         pose: int = 16,
         hidden: Sequence[int] = (512, 1024),
-        last: Literal["relu", "tanh"] = "relu",
+        last_activation: Literal["relu", "tanh"] = "relu",
     ) -> None:
         super().__init__()
-        check_choice("last", last, "relu", "tanh")
+        check_choice("last_activation", last_activation, "relu", "tanh")
         self.image_shape = image_shape
         channels, height, width = image_shape
         sizes = [capsules * pose, *hidden, channels * height * width]
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(sizes):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-        if last == "tanh" and hidden:
-            layers[-3] = nn.Tanh()
+        if last_activation == "tanh" and hidden:
+            layers[-3] = nn.Tanh()  # before the output layer, and its ReLU that is left out
         self.layers = nn.Sequential(*layers[:-1])
 
     def forward(self, poses: Tensor, labels: Tensor) -> Tensor:

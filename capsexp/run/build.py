@@ -44,8 +44,8 @@ def build(config: Config, tried: bool = True) -> Built:
     Raises InputError with one line when they can't be built.
     """
     image_shape = (config.data.channels, config.data.size, config.data.size)
-    chosen, first = vars(config.attention), config.attention.first
-    given: dict[str, Any] = {"attention": AttentionOptions(**{**chosen, "first": first and first.make})}
+    flags, first = vars(config.attention), config.attention.first
+    given: dict[str, Any] = {"attention": AttentionOptions(**{**flags, "first": first and first.make})}
     if _has_capsules(config):
         given["routing"] = partial(config.routing.cls, **config.routing.arguments)
     try:
@@ -62,9 +62,8 @@ def build(config: Config, tried: bool = True) -> Built:
     if prediction.poses is None:
         raise InputError(f"reconstruction.enabled=true: model={config.model.name} has no class capsules to draw from")
     _, capsules, pose = prediction.poses.shape
-    return Built(
-        network, Decoder(image_shape, capsules, pose, config.reconstruction.hidden, config.reconstruction.last)
-    )
+    chosen = config.reconstruction
+    return Built(network, Decoder(image_shape, capsules, pose, chosen.hidden, chosen.last_activation))
 
 
 def count_parameters(config: Config) -> int:

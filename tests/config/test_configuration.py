@@ -97,7 +97,7 @@ def test_a_reduced_budget_narrows_the_network() -> None:
         ("data.flips=true", "preprocess.flip=true"),
         ("data.mean=[0.3]", "preprocess.normalize=true"),
         ("reconstruction.weight=0.1", "reconstruction.enabled=true"),
-        ("+reconstruction.last=tanh", "reconstruction.enabled=true"),
+        ("+reconstruction.last_activation=tanh", "reconstruction.enabled=true"),
         ("+optim.plateau_of=test_accuracy", "optim.schedule=plateau"),
         ("routing.logits=replace", "routing.iterations=2"),
     ],
