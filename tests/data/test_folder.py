@@ -14,15 +14,12 @@ import numpy as np
 import pytest
 import torch
 from data_formats import pixels
-from numpy.typing import NDArray
-from PIL import Image
+from photos import COLOUR, GREY, data, numbered, save, values
 from support import TINY, composed_config, folders, raising, refused
 
 from capsexp.config import compose
-from capsexp.config.schema import Data
 from capsexp.data.module import CapsuleData
-from capsexp.data.pictures import Conversion, pictures
-from capsexp.data.source import ImageSet, contents, identify, load, normalization
+from capsexp.data.source import contents, identify, load, normalization
 from capsexp.errors import InputError
 from capsexp.evaluate.evaluation import Evaluation, evaluate
 from capsexp.run import keys, records
@@ -32,19 +29,6 @@ from capsexp.run.restore import restore
 from capsexp.study.identity import trained, trained_by
 from capsexp.study.studies import config_of
 
-GREY, COLOUR = (8, 8), (8, 8, 3)
-
-
-def save(path: Path, image: NDArray[np.uint8], **options: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(image).save(path, **options)
-
-
-def numbered(place: Path, first: int, count: int, shape: tuple[int, ...] = GREY) -> None:
-    """Images of one value each, `first`, `first` + 1, …, in a class folder."""
-    for value in range(first, first + count):
-        save(place / f"{value:03}.png", np.full(shape, value, np.uint8))
-
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
@@ -52,18 +36,6 @@ def photos(tmp_path: Path) -> Path:
     numbered(tmp_path / "photos" / "bee", 100, 10)
     numbered(tmp_path / "photos" / "ant", 0, 10)
     return tmp_path / "photos"
-
-
-def data(path: Path, *words: str) -> Data:
-    """The checked configuration of the images at a path."""
-    return composed_config("data=folder", f"data.path={path}", "data.size=8", *words).data
-
-
-def values(images: ImageSet) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Value and label of each training and of each test image of one value."""
-    splits = (images.train_images, images.train_labels), (images.test_images, images.test_labels)
-    train, test = (list(zip(pixels[:, 0, 0, 0].tolist(), labels.tolist(), strict=True)) for pixels, labels in splits)
-    return train, test
 
 
 def test_a_tenth_is_drawn_for_the_test_by_a_constant_seed(photos: Path) -> None:
@@ -141,41 +113,6 @@ def test_what_is_no_regular_file_is_not_opened(photos: Path) -> None:
     with (photos / "ant" / "large.png").open("wb") as stream:
         stream.truncate(2_000_000_000)
     assert refused(data, photos).endswith("/ant/large.png: has 2,000 MB; must have at most 256")
-
-
-def test_transparent_pixels_show_the_background(tmp_path: Path) -> None:
-    ink = np.zeros((8, 8, 4), np.uint8)
-    ink[:4, :, 3] = 255  # black above, and nothing below
-    save(tmp_path / "rgba.png", ink)
-    Image.fromarray(ink).convert("LA").save(tmp_path / "la.png")
-    Image.fromarray(ink).quantize().save(tmp_path / "palette.png")
-    files = [tmp_path / f"{name}.png" for name in ("rgba", "la", "palette")]
-    for channels in (1, 3):
-        for colour, value in (("white", 255), ("black", 0)):
-            for image in pictures(files, Conversion(8, channels, background=colour)):
-                assert (image[:4] == 0).all()
-                assert (image[4:] == value).all()
-
-
-def test_other_shapes_are_stretched_padded_or_cropped(tmp_path: Path) -> None:
-    image = np.repeat(np.uint8([[10, 20, 30, 40]]), 2, axis=0)
-    shown = {shape: pictures([image], Conversion(4, 1, shape=shape))[0] for shape in ("stretch", "pad")}
-    assert (shown["stretch"] == image[0]).all()
-    assert shown["pad"].tolist() == [[255] * 4, *image.tolist(), [255] * 4]
-    assert pictures([image], Conversion(2, 1, shape="crop"))[0].tolist() == [[20, 30], [20, 30]]
-
-
-def test_sixteen_bits_are_scaled_on_request(tmp_path: Path) -> None:
-    save(tmp_path / "deep.png", np.uint16([[0, 65535], [257 * 5, 257 * 100]]))
-    assert "data.reader.sixteen_bits=true scales 16" in refused(pictures, [tmp_path / "deep.png"], Conversion(2, 1))
-    assert pictures([tmp_path / "deep.png"], Conversion(2, 1, sixteen_bits=True))[0].tolist() == [[0, 255], [5, 100]]
-
-
-def test_only_the_named_formats_are_decoded(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_text(
-        "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\n%%EndComments\nshowpage\n%%EOF\n"
-    )
-    assert refused(pictures, [tmp_path / "a.png"], Conversion(8, 1)).endswith("a.png: not an image file")
 
 
 def test_an_array_that_claims_more_than_its_file_has_is_not_read(tmp_path: Path) -> None:
@@ -276,29 +213,6 @@ def test_an_npz_has_the_images_of_folders(tmp_path: Path, labels: list[Any]) -> 
     assert {image.numpy().tobytes() for image in every} <= {image.numpy().tobytes() for image in loaded.train_images}
 
 
-def test_images_of_any_size_and_mode_are_brought_to_one_shape(tmp_path: Path) -> None:
-    files = [tmp_path / f"{number}.png" for number in range(5)]
-    for file, shape in zip(files, ((8, 8), (3, 90), (20, 10, 3), (4, 4, 3), (8, 8, 3)), strict=True):
-        save(file, np.full(shape, 77, np.uint8))
-    assert pictures(files, Conversion(8, 1)).tolist() == np.full((5, 8, 8), 77).tolist()
-    assert pictures(files, Conversion(8, 3)).tolist() == np.full((5, 8, 8, 3), 77).tolist()
-
-
-def test_pixels_are_means_over_areas_and_stay_as_they_are_in_the_same_size() -> None:
-    image = pixels(12, 24, 3)
-    means = image.reshape(4, 3, 4, 6, 3).mean(axis=(1, 3))
-    assert np.abs(pictures([image], Conversion(4, 3))[0] - means).max() <= 1
-    assert (pictures([image[:, :12]], Conversion(12, 3))[0] == image[:, :12]).all()
-
-
-def test_the_orientation_that_a_camera_notes_is_applied(tmp_path: Path) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6  # to be shown after a quarter turn clockwise
-    image = pixels(8, 8)
-    save(tmp_path / "a.png", image, exif=exif)
-    assert (pictures([tmp_path / "a.png"], Conversion(8, 1))[0] == np.rot90(image, -1)).all()
-
-
 def test_channels_are_those_of_the_files(photos: Path) -> None:
     assert (data(photos).channels, data(photos, "data.channels=3").channels) == (1, 3)
     numbered(photos / "cow", 200, 1, COLOUR)
@@ -312,6 +226,13 @@ def test_channels_are_those_of_the_files(photos: Path) -> None:
 def test_a_late_image_in_colour_is_not_made_grey_silently(photos: Path) -> None:
     numbered(photos / "ant", 50, 1, COLOUR)
     assert load(data(photos)).train_images.shape[1] == 3
+
+
+def test_what_does_not_fit_into_memory_is_not_decoded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (photos / "ant" / "000.png").write_text("no image")
+    monkeypatch.setattr(os, "sysconf", lambda name: 3 * 20 * 8 * 8 - 1 if "PAGES" in name else 1)
+    with pytest.raises(InputError, match=r"^data.size=8: 20 images take 0.0 GB of memory, and this machine has 0.0; "):
+        load(data(photos))
 
 
 def test_typed_classes_must_be_those_of_the_files(photos: Path) -> None:
@@ -368,13 +289,6 @@ def test_nobody_is_told_to_delete_pictures_that_a_disk_does_not_give(
 ) -> None:
     monkeypatch.setattr(Path, "read_bytes", raising(OSError(errno.EIO, "Input/output error")))
     assert refused(load, data(photos)) == f"{photos}: can't be read, truncated or damaged: [Errno 5] Input/output error"
-
-
-def test_what_does_not_fit_into_memory_is_not_decoded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (photos / "ant" / "000.png").write_text("no image")
-    monkeypatch.setattr(os, "sysconf", lambda name: 3 * 20 * 8 * 8 - 1 if "PAGES" in name else 1)
-    with pytest.raises(InputError, match=r"^data.size=8: 20 images take 0.0 GB of memory, and this machine has 0.0; "):
-        load(data(photos))
 
 
 @pytest.mark.parametrize(

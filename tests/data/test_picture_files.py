@@ -1,0 +1,69 @@
+"""From a picture's file to pixels of one size and number of channels."""
+
+from pathlib import Path
+
+import numpy as np
+from data_formats import pixels
+from photos import save
+from PIL import Image
+from support import refused
+
+from capsexp.data.pictures import Conversion, pictures
+
+
+def test_transparent_pixels_show_the_background(tmp_path: Path) -> None:
+    ink = np.zeros((8, 8, 4), np.uint8)
+    ink[:4, :, 3] = 255  # black above, and nothing below
+    save(tmp_path / "rgba.png", ink)
+    Image.fromarray(ink).convert("LA").save(tmp_path / "la.png")
+    Image.fromarray(ink).quantize().save(tmp_path / "palette.png")
+    files = [tmp_path / f"{name}.png" for name in ("rgba", "la", "palette")]
+    for channels in (1, 3):
+        for colour, value in (("white", 255), ("black", 0)):
+            for image in pictures(files, Conversion(8, channels, background=colour)):
+                assert (image[:4] == 0).all()
+                assert (image[4:] == value).all()
+
+
+def test_other_shapes_are_stretched_padded_or_cropped(tmp_path: Path) -> None:
+    image = np.repeat(np.uint8([[10, 20, 30, 40]]), 2, axis=0)
+    shown = {shape: pictures([image], Conversion(4, 1, shape=shape))[0] for shape in ("stretch", "pad")}
+    assert (shown["stretch"] == image[0]).all()
+    assert shown["pad"].tolist() == [[255] * 4, *image.tolist(), [255] * 4]
+    assert pictures([image], Conversion(2, 1, shape="crop"))[0].tolist() == [[20, 30], [20, 30]]
+
+
+def test_sixteen_bits_are_scaled_on_request(tmp_path: Path) -> None:
+    save(tmp_path / "deep.png", np.uint16([[0, 65535], [257 * 5, 257 * 100]]))
+    assert "data.reader.sixteen_bits=true scales 16" in refused(pictures, [tmp_path / "deep.png"], Conversion(2, 1))
+    assert pictures([tmp_path / "deep.png"], Conversion(2, 1, sixteen_bits=True))[0].tolist() == [[0, 255], [5, 100]]
+
+
+def test_only_the_named_formats_are_decoded(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_text(
+        "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\n%%EndComments\nshowpage\n%%EOF\n"
+    )
+    assert refused(pictures, [tmp_path / "a.png"], Conversion(8, 1)).endswith("a.png: not an image file")
+
+
+def test_images_of_any_size_and_mode_are_brought_to_one_shape(tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.png" for number in range(5)]
+    for file, shape in zip(files, ((8, 8), (3, 90), (20, 10, 3), (4, 4, 3), (8, 8, 3)), strict=True):
+        save(file, np.full(shape, 77, np.uint8))
+    assert pictures(files, Conversion(8, 1)).tolist() == np.full((5, 8, 8), 77).tolist()
+    assert pictures(files, Conversion(8, 3)).tolist() == np.full((5, 8, 8, 3), 77).tolist()
+
+
+def test_pixels_are_means_over_areas_and_stay_as_they_are_in_the_same_size() -> None:
+    image = pixels(12, 24, 3)
+    means = image.reshape(4, 3, 4, 6, 3).mean(axis=(1, 3))
+    assert np.abs(pictures([image], Conversion(4, 3))[0] - means).max() <= 1
+    assert (pictures([image[:, :12]], Conversion(12, 3))[0] == image[:, :12]).all()
+
+
+def test_the_orientation_that_a_camera_notes_is_applied(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be shown after a quarter turn clockwise
+    image = pixels(8, 8)
+    save(tmp_path / "a.png", image, exif=exif)
+    assert (pictures([tmp_path / "a.png"], Conversion(8, 1))[0] == np.rot90(image, -1)).all()
