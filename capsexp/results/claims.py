@@ -169,8 +169,16 @@ class _Trial:
     @property
     def values(self) -> dict[str, list[float]]:
         """On the scale on which effects are added."""
-        measure = self.contrast.claim.measure
-        return {name: [self.contrast.scaled(run.measures[measure]) for run in runs] for name, runs in self.runs.items()}
+        return self._of(self.contrast.claim.measure)
+
+    def _of(self, measure: str) -> dict[str, list[float]]:
+        """The values of a measure on this scale, NaN where a run hasn't it; of a spread its logarithm alone."""
+        values = {
+            name: [self.contrast.scaled(run.measures.get(measure, math.nan)) for run in runs]
+            for name, runs in self.runs.items()
+        }
+        spread = self.contrast.claim.estimate == "spread"
+        return {name: [statistics.log_spread(of_row)] for name, of_row in values.items()} if spread else values
 
     def terms(self, pools: Pools) -> dict[str, Term] | None:
         """The term of each row; None where a spread isn't known, or the rows have different data sets."""
@@ -178,6 +186,11 @@ class _Trial:
         keys = {key_of(run) for runs in self.runs.values() for run in runs}
         if len(keys) > 1:
             return None
+        if claim.estimate == "spread":
+            return {
+                name: statistics.spread_term(weight, values[name], len(self.best[name]))
+                for name, weight in self.contrast.weights.items()
+            }
         (key,) = keys
         pool = pools.pool(key, claim.measure, self.machine, self.contrast.ratio)
         terms = {}
@@ -192,7 +205,10 @@ class _Trial:
         """The claim with the effect, which is open."""
         claim, contrast = self.contrast.claim, self.contrast
         runs = [run for of_row in self.runs.values() for run in of_row]
-        last = {name: mean(run.measures.get("last", math.nan) for run in of_row) for name, of_row in self.runs.items()}
+        effect, last = (
+            contrast.effect({name: mean(of_row) for name, of_row in self._of(measure).items()})
+            for measure in (claim.measure, "last")
+        )
         few = self.left_out or self.single
         return replace(
             result,
@@ -200,8 +216,8 @@ class _Trial:
             reason=", ".join(filter(None, [contrast.part, f"one run of {_listed(few)}" if few else ""])),
             block=self.block,
             so_far=not (is_whole(study, self.block, claim.measure) and self.is_complete),
-            effect=contrast.effect({name: mean(of_row) for name, of_row in self.values.items()}),
-            last=contrast.effect(last) if claim.measure == "accuracy" else None,
+            effect=None if math.isnan(effect.value) else effect,  # a spread isn't known of one run
+            last=last if claim.measure == "accuracy" else None,
             runs=len(runs),
             unlearned=sum(run.learned is False for run in runs),
             failed=self.failed,
@@ -212,9 +228,8 @@ class _Trial:
         a bit per image. None where their number isn't known.
         """
         runs = [*self.runs.values()]
-        if MEASURES[self.contrast.claim.measure].scale != "percent" or all(
-            run.official for of_row in runs for run in of_row
-        ):
+        points = MEASURES[self.contrast.claim.measure].scale == "percent" and self.contrast.claim.estimate != "spread"
+        if not points or all(run.official for of_row in runs for run in of_row):
             return 0.0
         if (images := runs[0][0].images) is None:
             return None
@@ -324,7 +339,8 @@ def _counted(result: MeasuredClaim, block: Block, indexed: Index) -> MeasuredCla
 
 def _printed(claim: Claim, rows: Sequence[Row]) -> Effect | None:
     """What the printed numbers of the claim's rows give; None without such numbers."""
-    numbers = {row.name: row.printed[claim.measure].value for row in rows if claim.measure in row.printed}
+    known = [row for row in rows if claim.measure in row.printed and claim.estimate != "spread"]
+    numbers = {row.name: row.printed[claim.measure].value for row in known}
     contrast = Contrast.of(claim, numbers)
     return (
         contrast.effect({name: contrast.scaled(numbers[name]) for name in contrast.weights})

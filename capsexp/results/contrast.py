@@ -1,6 +1,6 @@
 """The contrast Σ_k w_k y_k that a claim is about: its weights, its scale and its unit.
 
-Effects are added on a scale: of `relative` and `factor`, and of first epochs, that of logarithms.
+Effects are added on a scale: of `relative`, `factor` and `spread`, and of first epochs, that of logarithms.
 """
 
 import math
@@ -39,7 +39,7 @@ class Contrast:
 
     @property
     def ratio(self) -> bool:
-        """Whether it is one of ratios."""
+        """Whether values are compared by ratios."""
         return self.claim.estimate in ("relative", "factor")
 
     @property
@@ -80,13 +80,13 @@ class Contrast:
 
     def on_scale(self, size: float) -> float:
         """A size in the claim's unit, on the scale."""
-        if self.claim.estimate == "relative":
+        if self.claim.in_percent:
             return math.log1p(size / 100)
         return math.log(size) if self.claim.estimate == "factor" else size
 
     def in_unit(self, value: float) -> float:
         """The reverse of `on_scale`."""
-        if self.claim.estimate == "relative":
+        if self.claim.in_percent:
             return 100 * math.expm1(value)
         return math.exp(value) if self.claim.estimate == "factor" else value
 

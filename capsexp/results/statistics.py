@@ -21,6 +21,9 @@ of which each image is known, with d_i = Σ_k w_k · (share of the seeds of k th
     (Σ_i d_i² + Σ_k w_k²/2 − (Σ_i d_i)² / (N + 2)) / (N + 2)²           paired (Agresti and Min 2005)
     Σ_k w_k² p_k (1 − p_k) / (N + 2),   p_k = (x_k + 1) / (N + 2)       else (Agresti and Caffo 2000)
 
+A spread itself, where one is claimed, is compared as ln s of each network's values, of which the variance is
+ψ'((n − 1) / 2) / 4 (Bartlett and Kendall 1946); its interval is that of the normal distribution.
+
 Two answers. Is there an effect? Its 95 % interval in the claimed direction:
 
     supported      lies above 0
@@ -47,7 +50,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from statistics import mean
+from statistics import mean, stdev
 from typing import Literal, get_args
 
 LEVEL = 0.95
@@ -146,8 +149,8 @@ def effect(terms: Sequence[Term], runs: int | None = None, images: float = 0.0) 
     seeds = sum(part for part, _ in parts)
     if not seeds:
         return Estimate(value, images, math.inf)
-    welch = seeds**2 / sum(part**2 / degrees for part, degrees in parts)
-    degrees = min(welch, max(degrees for _, degrees in parts))
+    inverse = sum(part**2 / degrees for part, degrees in parts)
+    degrees = min(seeds**2 / inverse if inverse else math.inf, max(degrees for _, degrees in parts))
     return Estimate(value, seeds + images, degrees * ((seeds + images) / seeds) ** 2)
 
 
@@ -162,6 +165,18 @@ def independent_images(terms: Sequence[Term], images: int) -> float:
     """The variance, in percent², that N test images a network give to an effect."""
     right = [(mean(term.values) * images / 100 + 1) / (images + 2) for term in terms]
     return sum(100**2 * t.weight**2 * p * (1 - p) / (images + 2) for t, p in zip(terms, right, strict=True))
+
+
+def log_spread(values: Sequence[float]) -> float:
+    """ln s of a network's values; NaN of one value or of equal ones."""
+    return math.log(stdev(values) or math.nan) if len(values) > 1 else math.nan
+
+
+def spread_term(weight: float, values: Sequence[float], seeds: int) -> Term:
+    """A network's ln s in an effect, with its variance by the number of seeds."""
+    from scipy.special import polygamma
+
+    return Term(weight, values, Spread(float(polygamma(1, (seeds - 1) / 2)) / 4, math.inf))
 
 
 def slope_weights(xs: Sequence[float]) -> list[float]:

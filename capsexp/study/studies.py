@@ -112,14 +112,14 @@ class Claim:
     """A statement of the source about rows.
 
     The effect is the mean over the pairs [a, b] of b − a (`difference`), of the change from a to b in percent
-    (`relative`), of a/b (`factor`), the last two as means of logarithms; or the least-squares slope of the measure over
-    the rows, taken as 1, 2, 3, … (`slope`).
+    (`relative`), of a/b (`factor`), the last two as means of logarithms; the same change of the standard deviation over
+    seeds (`spread`); or the least-squares slope of the measure over the rows, taken as 1, 2, 3, … (`slope`).
     """
 
     text: str
     place: str = ""  # where the source says it, in which words
     measure: Measure = "accuracy"
-    estimate: Literal["difference", "relative", "factor", "slope"] = "difference"
+    estimate: Literal["difference", "relative", "factor", "spread", "slope"] = "difference"
     claimed: str = ""  # the size as printed, with its sign; or one of EFFECTS
     margin: str | None = None  # where no effect is claimed, the smallest that would matter, in its unit
     pairs: list[list[str]] = field(default_factory=list)
@@ -132,6 +132,11 @@ class Claim:
     def size(self) -> Published | None:
         """The claimed size; None where only a direction is claimed."""
         return published_number(self.claimed)
+
+    @property
+    def in_percent(self) -> bool:
+        """Whether its effect is a change in percent."""
+        return self.estimate in ("relative", "spread")
 
     @property
     def compared(self) -> list[str]:
@@ -294,7 +299,7 @@ def _problems_of_claim(claim: Claim, rows: set[str]) -> Iterator[tuple[bool, str
     size, claimed = claim.size, f"claimed={claim.claimed}"
     allowed = ", ".join(EFFECTS)
     yield size is None and claim.claimed not in EFFECTS, f"{claimed}: must be a number or one of {allowed}"
-    least = {"relative": -100.0, "factor": 0.0}.get(claim.estimate, -math.inf)
+    least = -100.0 if claim.in_percent else 0.0 if factor else -math.inf
     effect = size is None or (size.value != (1 if factor else 0) and size.value > least)
     yield not effect, f"{claimed}: must be an effect, by estimate={claim.estimate}"
     relative = claim.estimate == "relative"
@@ -306,6 +311,6 @@ def _problems_of_claim(claim: Claim, rows: set[str]) -> Iterator[tuple[bool, str
     needed = f"margin={claim.margin}: must be positive with {', '.join(needing)}, else missing"
     yield (claim.claimed in needing) != positive, needed
     yield (
-        factor and claim.margin is not None,
-        "margin: not with estimate=factor; with estimate=relative it is in percent",
+        claim.estimate in ("factor", "spread") and claim.margin is not None,
+        f"margin: not with estimate={claim.estimate}; with estimate=relative it is in percent",
     )

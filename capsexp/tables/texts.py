@@ -183,13 +183,14 @@ def answer(one: MeasuredClaim) -> str:
 def _size(claim: Claim, value: float) -> str:
     if claim.estimate == "factor":
         return decimal(value, 2)
-    return decimal(value, 2 if MEASURES[claim.measure].unit == "points" else 1, signed=True)
+    points = MEASURES[claim.measure].unit == "points" and not claim.in_percent
+    return decimal(value, 2 if points else 1, signed=True)
 
 
 def _unit(claim: Claim) -> str:
     if claim.estimate == "factor":
         return " times"
-    unit = "%" if claim.estimate == "relative" else MEASURES[claim.measure].unit
+    unit = "%" if claim.in_percent else MEASURES[claim.measure].unit
     return f" {unit}" + ("/row" if claim.estimate == "slope" else "")
 
 

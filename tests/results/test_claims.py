@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from math import exp, log, sqrt
+from math import exp, log, pi, sqrt
 from pathlib import Path
 
 import pytest
@@ -207,6 +207,23 @@ def test_a_slope_is_over_the_rows_in_their_order() -> None:
     means = [1.0, 2.0, 6.0]
     found = [each for one, mean in zip(rows, means, strict=True) for each in runs(one.run or "", moved(SPREAD, mean))]
     assert value(measured(study(*rows, claims=[claim("slope", rows=["A", "B", "C"])]), found)) == pytest.approx(2.5)
+
+
+def test_a_spread_is_that_over_seeds() -> None:
+    rows = [row(name, SWEPT.replace("1,2,3", str(i))) for i, name in enumerate("ABC", 1)]
+    deviations = (6.0, 1.0, 0.5)
+    found = [
+        each
+        for one, deviation in zip(rows, deviations, strict=True)
+        for each in runs(one.run or "", [50 - deviation, 50, 50 + deviation])
+    ]
+    made = study(*rows, claims=[claim("spread", "decrease", pairs=[["A", "B"], ["A", "C"]])])
+    one = measured(made, found)
+    assert (value(one), one.verdict) == (pytest.approx(100 * (1 / sqrt(6 * 12) - 1)), "supported")
+    half = 1.959964 * sqrt(1.5 * pi**2 / 24)  # weights −1, 0.5, 0.5; ψ'(1) is π²/6
+    assert interval(one) == pytest.approx([100 * (exp(sign * half) / sqrt(6 * 12) - 1) for sign in (-1, 1)])
+    single = measured(made, [*found[:3], *found[3:9:3]])
+    assert (single.effect, single.verdict) == (None, "open")
 
 
 @pytest.mark.parametrize(

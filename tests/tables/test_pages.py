@@ -260,6 +260,7 @@ def test_an_open_claim_has_the_seeds_that_would_decide_it() -> None:
     ("made", "shown"),
     [
         (claim("slope"), ["an increase", "points/row"]),
+        (claim("spread", "decrease"), ["a decrease", "%"]),
         (claim("relative", "-50"), ["−50 %", "%"]),
         (claim("factor", "2"), ["2 times", "times"]),
         (claim(claimed="no decrease", margin="0.1"), ["no decrease", "points"]),
