@@ -36,7 +36,6 @@ MEASURES = {
         Measure("accuracy", "best test accuracy, %", "points", 2, "percent", judged=True),
         Measure("last", "last epoch, %", "points", 2, "percent"),
         Measure("first_epoch", "first epoch to the maximum", scale="epochs", judged=True),
-        Measure("within", "first epoch within 0.1 points", scale="epochs"),
         Measure("first_five", "mean of epochs 1–5, %", "points", 2, "percent", judged=True),
         Measure("seconds", "seconds an epoch", "s", 1, machine="quiet device"),
         Measure("memory", "MB on the device", "MB", 0, machine="device"),

@@ -11,14 +11,12 @@ from typing import Literal
 from capsexp.config.checks import NAME
 from capsexp.errors import CapsexpError, InputError, first_line, printable
 from capsexp.results.measures import MEASURES
-from capsexp.results.statistics import ZERO
 from capsexp.run import keys, records
 from capsexp.run.keys import Json
 from capsexp.run.records import REMEDY, Record
 from capsexp.study.identity import Trained, has_official_test_set, tested_images, trained, trained_images
 
 BATCH = 128  # images, of the inference time
-NEAR = 0.1  # points below the maximum
 
 Status = Literal["finished", "failed", "trial"]  # trial: a few steps
 
@@ -39,7 +37,7 @@ class Run:
     learned: bool | None = None  # records.has_learned
     measures: Mapping[str, float]  # those that it has; of protocol heldout `accuracy` only, of the one test
     selected_by: float | None  # the accuracy by which the best of several runs is selected; None if it failed
-    censored: bool = False  # the maximum is in the last epoch, so that `first_epoch` and `within` are lower bounds
+    censored: bool = False  # the maximum is in the last epoch, so that `first_epoch` is a lower bound
     curve: Sequence[float] = ()  # the test accuracy in percent after each epoch
     curves: Mapping[str, Sequence[float]] = field(default_factory=dict)  # see `_curves`
     correct: Json | None = None  # a bit per test image, records.packed, where others would test on other images
@@ -181,12 +179,11 @@ def _curves(columns: Mapping[str, Sequence[float | None]]) -> dict[str, "array[f
 
 
 def _paper_measures(record: Record, columns: Mapping[str, list[float]], images: int | None) -> Json:
-    accuracies, maximum = columns["test_accuracy"], record.max_accuracy or 0.0
+    accuracies = columns["test_accuracy"]
     return {
         "accuracy": record.max_accuracy,
         "last": record.last_accuracy,
         "first_epoch": record.first_epoch_to_max,
-        "within": next(i for i, accuracy in enumerate(accuracies, 1) if accuracy >= maximum - NEAR - ZERO),
         "first_five": mean(accuracies[:5]) if len(accuracies) >= 5 else None,
         "seconds": record.seconds_per_epoch,
         "memory": record.peak_memory_mb["device"],

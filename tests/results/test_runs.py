@@ -12,23 +12,13 @@ from capsexp.run import keys, records
 def test_measures_of_one_run() -> None:
     found = run_of(run(PLAIN, 0, [90.0, 98.94, 99.0, 99.05, 98.0, 99.05]))
     assert (found.measures["accuracy"], found.measures["last"], found.measures["first_epoch"]) == (99.05, 99.05, 4)
-    assert found.measures["within"] == 3  # 99.0; 98.94 is more than 0.1 below 99.05
     assert found.measures["first_five"] == pytest.approx((90 + 98.94 + 99 + 99.05 + 98) / 5)
     assert found.measures["inference"] == pytest.approx(128 * 10 / 10_000 * 1000)  # 10 s for 10,000 images
     assert (found.measures["memory"], found.measures["host"], found.measures["seconds"]) == (1000.0, 2000.0, 60.0)
     assert found.hours == pytest.approx(0.1)
     assert run_of(run(PLAIN, 0, [90.0] * 4)).measures.get("first_five") is None
-    assert run_of(run(PLAIN, 0, [90.0, 89.9])).measures["within"] == 1
     assert run_of(run(f"{PLAIN} budget.test_images=500", 0)).measures["inference"] == pytest.approx(128 / 50 * 1000)
     assert run_of(run(PLAIN, 0, note="a part")).measures.get("inference") is None
-
-
-def test_first_epochs_within_a_tenth_of_the_maximum_include_that_tenth() -> None:
-    """Whatever double precision makes of the difference of two accuracies with two decimals."""
-    for hundredths in range(9_000, 9_990, 7):
-        near, below, maximum = hundredths / 100, (hundredths - 1) / 100, (hundredths + 10) / 100
-        assert run_of(run(PLAIN, 0, [near, maximum])).measures["within"] == 1
-        assert run_of(run(PLAIN, 0, [below, maximum])).measures["within"] == 2
 
 
 def test_a_maximum_in_the_last_epoch_is_a_lower_bound() -> None:
