@@ -45,6 +45,7 @@ pre { padding: 12px; overflow-x: auto; border: 1px solid var(--rule); font-size:
 @media print {
   body { max-width: none; padding: 0; font-size: 10pt }
   article + article { break-before: page; border: 0; margin: 0 }
+  details::details-content { content-visibility: visible }
   img, tr { break-inside: avoid }
   table { display: table; width: auto; font-size: 8pt }
   pre { white-space: pre-wrap }
