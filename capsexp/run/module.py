@@ -119,7 +119,6 @@ class CapsuleModule(pl.LightningModule):
         return prediction
 
     def loss_and_scores(self, batch: Batch) -> StepOutput:
-        """The forward pass of a batch."""
         pixels, labels, _ = batch
         scores, poses = self(pixels)
         with full_precision(scores):
@@ -138,13 +137,11 @@ class CapsuleModule(pl.LightningModule):
 
     def validation_step(self, batches: list[Batch], index: int) -> None:
         """Evaluates several batches."""
-        evaluated = self.step.evaluated if self.step else self.loss_and_scores
+        evaluated = self.step.evaluated if isinstance(self.step, CapturedStep) else self.loss_and_scores
         for batch in batches:
             self.eval_metrics.update(*evaluated(batch), batch.labels)
 
-    def test_step(self, batches: list[Batch], index: int) -> None:
-        """Evaluates several batches of the test set, under protocol heldout."""
-        self.validation_step(batches, index)
+    test_step = validation_step  # under protocol heldout
 
     def transfer_batch_to_device(self, batch: list[Batch], device: torch.device, index: int) -> list[Batch]:
         """The batches as they are: loaders yield them on the device. Lightning's hook would walk through each."""
@@ -182,6 +179,8 @@ class CapsuleModule(pl.LightningModule):
             torch.cuda.synchronize(self.device)
         self._trained = time.perf_counter()
 
+    on_test_epoch_start = on_validation_epoch_start
+
     def on_validation_epoch_end(self) -> None:
         """Adds the epoch's row to the history; raises RunError when the training diverged."""
         split = self.planned.eval_split
@@ -210,16 +209,11 @@ class CapsuleModule(pl.LightningModule):
         elif isinstance(schedule, LRScheduler):
             schedule.step()
 
-    def on_test_epoch_start(self) -> None:
-        """Empties the metrics."""
-        self.eval_metrics.reset()
-
     def on_test_epoch_end(self) -> None:
         """Keeps which test images the epoch chosen on held-out images classifies correctly."""
         self._keep_correct("heldout_accuracy", self.trainer.test_dataloaders)
 
     def _keep_correct(self, accuracy: str, groups: object) -> None:
-        """Keeps which images an evaluation classified correctly."""
         assert isinstance(groups, BatchGroups)
         _, correct = self.eval_metrics.compute()
         self.correct[accuracy] = records.packed(groups.loader.in_order(correct.view(-1)).tolist())
