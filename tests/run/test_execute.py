@@ -203,10 +203,10 @@ def test_a_training_that_ends_or_fails_keeps_no_step_and_no_gradients(
 ) -> None:
     """On a GPU, they hold the memory of a CUDA graph."""
     planned = plan(composed_config(*tiny))
-    module, data = trainings.prepare(planned, lambda line: None)
+    module, data = trainings.prepare(planned)
     stop_after(1, RuntimeError("CUDA error"), monkeypatch)
     with pytest.raises(RunError, match="CUDA error"):
-        trainings.train(planned, module, data, lambda line: None)
+        trainings.train(planned, module, data)
     assert module.history
     assert module.step is None
     assert all(parameter.grad is None for parameter in module.parameters())
@@ -271,21 +271,20 @@ def test_a_training_that_diverges_fails(tiny: tuple[str, ...]) -> None:
     assert any(value is None for row in failed.epochs for value in row.values())
 
 
-def test_a_training_that_does_not_learn_is_finished_and_says_so(tiny: tuple[str, ...]) -> None:
-    lines: list[str] = []
-    record = run(composed_config(*tiny, "optim.lr=1e6"), None, lines.append)
+def test_a_training_that_does_not_learn_is_finished_and_says_so(
+    tiny: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = run(composed_config(*tiny, "optim.lr=1e6"))
     assert (record.status, record.learned) == ("finished", False)
     counts = torch.bincount(load(composed_config(*tiny).data).test_labels[:200])
     assert record.chance_accuracy == counts.max() / 2
-    assert lines[2].endswith(f" %; didn't learn: a constant guess has {record.chance_accuracy:.2f} %")
+    assert f" %; didn't learn: a constant guess has {record.chance_accuracy:.2f} %\n" in capsys.readouterr().out
 
 
-def test_a_training_that_learns_says_nothing(tiny: tuple[str, ...]) -> None:
-    lines: list[str] = []
+def test_a_training_that_learns_says_nothing(tiny: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     words = ("optim.lr=0.01", "optim.batch_size=16", "protocol=heldout", "budget.epochs=1", "budget.train_images=500")
-    record = run(composed_config(*tiny, *words), None, lines.append)
-    assert record.learned
-    assert "didn't learn" not in "".join(lines)
+    assert run(composed_config(*tiny, *words)).learned
+    assert "didn't learn" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("labels", "chance"), [([3, 1, 3, 2], 50.0), ([[1, 0], [1, 1], [0, 1], [1, 1], [1, 1]], 60.0)])
@@ -372,14 +371,15 @@ def test_a_lock_that_is_only_checked_refuses_no_run(tmp_path: Path, monkeypatch:
             assert is_locked(tmp_path)
 
 
-def test_a_run_of_a_sweep_waits_for_another_process(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[str] = []
+def test_a_run_of_a_sweep_waits_for_another_process(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(execute.time, "sleep", lambda seconds: other.close())
     with ExitStack() as other:
         other.enter_context(locked(trained.folder))
-        execute.wait_until_free(trained.config, lines.append)
+        execute.wait_until_free(trained.config)
         assert not is_locked(trained.folder)
-    assert lines == [f"{trained.folder.name}: another process trains it; waits"]
+    assert capsys.readouterr().out == f"{trained.folder.name}: another process trains it; waits\n"
 
 
 def test_a_run_of_slurm_takes_the_cores_of_its_job_and_no_more_than_there_are(
