@@ -89,7 +89,6 @@ class Row:
 
     @cached_property
     def words(self) -> list[str]:
-        """The words of its command."""
         return shlex.split(self.run or "")
 
     @property
