@@ -158,8 +158,9 @@ def _summarised(returned: Any) -> int:
     if isinstance(returned, list):
         jobs = [job for batch in returned for job in batch]
     failed = [job for job in jobs if isinstance(job.return_value, CapsexpError)]
-    if len(jobs) > 1:
-        _wait_for_ray()
+    if len(jobs) > 1 and (ray := sys.modules.get("ray")):
+        time.sleep(0.5)  # its runs' output comes with a delay: it must not come after the last lines
+        ray.shutdown()
     if len(jobs) - len(failed) > 1:
         from capsexp.compare.comparison import of_sweep  # pandas takes a second to import
         from capsexp.tables import sweep
@@ -175,13 +176,6 @@ def _summarised(returned: Any) -> int:
             if job in failed:
                 print(f"error: {job.return_value}" + (f" ({words})" if words else ""), file=sys.stderr)
     return min((job.return_value.exit_code for job in failed), default=DONE)  # FAILED goes before WRONG_INPUT
-
-
-def _wait_for_ray() -> None:
-    """Ray prints its runs' output with a delay: it must not come after the last lines."""
-    if ray := sys.modules.get("ray"):
-        time.sleep(0.5)
-        ray.shutdown()
 
 
 def _interrupt(signal_number: int, frame: FrameType | None) -> None:

@@ -38,8 +38,6 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for terminals of other encodings than UTF-8
     try:
-        if sys.platform == "win32":
-            raise InputError("commands run on Linux, macOS and WSL; on Windows itself, networks can be imported")
         handle_signals(_interrupt)
         code = _exit_code(main, _without_search_path(words))
         sys.stdout.flush()
@@ -146,7 +144,6 @@ class Parser(argparse.ArgumentParser):
         return parsed
 
     def error(self, message: str) -> NoReturn:
-        """Raises InputError."""
         wrong_option(message)
 
 

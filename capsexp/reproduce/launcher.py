@@ -106,7 +106,6 @@ def _ensure_server() -> None:
 
 
 def _finish(job: Job, code: int, options: Options) -> None:
-    """Sets the state of a job whose process has ended."""
     job.process = None  # closes its pipes
     if code == _BUSY:
         job.state, job.not_before = "waiting", time.monotonic() + _LOCKED
@@ -149,7 +148,6 @@ class _Reporter(Callback):
         self.progress = progress
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Writes how far the run is."""
         assert isinstance(pl_module, CapsuleModule)
         if history := pl_module.history:
             self.progress.epoch, self.progress.best = len(history), max(pl_module.accuracies)
@@ -177,7 +175,7 @@ def _train(planned: Plan, device: int | None, threads: int, progress: Progress) 
         raise SystemExit(INTERRUPTED) from None
     except Exception as error:
         known = report(error, [])
-        progress.error = getattr(known, "reason", str(known)).encode()[:500]
+        progress.error = str(known.args[-1]).encode()[:500]  # without the run's name
         full = is_out_of_memory(error.__cause__)
         raise SystemExit(_FULL if full else _BUSY if isinstance(error, BusyError) else known.exit_code) from None
 
@@ -193,10 +191,9 @@ def _end_with_parent() -> None:
     """Kills this process when its parent has died, which harms no file: all are written beside and renamed."""
     parent = parent_process()
     assert parent is not None
-    sentinel = parent.sentinel
 
     def watch() -> None:
-        wait([sentinel])
+        parent.join()
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()

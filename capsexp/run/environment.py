@@ -30,13 +30,9 @@ def start() -> dict[str, Any]:
 def provenance(
     started: dict[str, Any], device: torch.device, processes: int, resumed: list[int], command: str | None
 ) -> dict[str, Any]:
-    """Versions, commit, machine and times, without names or paths of the machine.
+    """Versions, commit, machine and times, without names or paths of the machine: see records.Provenance.
 
-    Args:
-        started: from `start`, and the commits of all parts of a run that was resumed.
-        processes: that split the batches.
-        resumed: the epochs after which the run was interrupted and resumed.
-        command: that repeats the run.
+    `started` is from `start`, with the commits of all parts of a run that was resumed.
     """
     return {
         "command": command,
@@ -129,7 +125,6 @@ def keep_freed_memory() -> None:
 
 
 def _now() -> str:
-    """The time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

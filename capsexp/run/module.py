@@ -136,7 +136,6 @@ class CapsuleModule(pl.LightningModule):
             self.train_metrics.update(*self.step(batch), batch.labels)
 
     def validation_step(self, batches: list[Batch], index: int) -> None:
-        """Evaluates several batches."""
         evaluated = self.step.evaluated if isinstance(self.step, CapturedStep) else self.loss_and_scores
         for batch in batches:
             self.eval_metrics.update(*evaluated(batch), batch.labels)

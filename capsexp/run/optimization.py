@@ -46,9 +46,7 @@ class EagerStep:
 
     Args:
         forward: batch -> loss and scores, with gradient.
-        backward: of a loss.
-        optimizer: of the parameters.
-        buffers: what else a step changes.
+        buffers: what a step changes beside the optimiser's parameters.
     """
 
     def __init__(
@@ -105,7 +103,6 @@ class CapturedStep:
         self.output: StepOutput
 
     def __call__(self, batch: Batch) -> StepOutput:
-        """Loss and scores before the update, without gradient."""
         shapes = batch.pixels.shape, batch.labels.shape
         self.shapes = self.shapes or shapes
         self.steps += 1
@@ -304,16 +301,16 @@ def optimizer_arguments(optim: Optim) -> tuple[Callable[..., torch.optim.Optimiz
     defaults = {name: one.default for name, one in [*inspect.signature(kind).parameters.items()][2:]}  # without lr
     takes = [name for name in defaults if name not in NOT_OPTIONS]
     given = {"momentum": optim.momentum, "weight_decay": optim.weight_decay}
-    arguments: dict[str, Any] = {name: value for name, value in given.items() if value or name in takes}
-    keys = {name: f"optim.{name}" for name in given} | {name: f"optim.options.{name}" for name in optim.options}
-    for name, value in (arguments := arguments | optim.options).items():
+    arguments = {name: value for name, value in given.items() if value or name in takes} | optim.options
+    for name, value in arguments.items():
+        key = f"optim.options.{name}" if name in optim.options else f"optim.{name}"
         if name not in takes:
-            raise InputError(f"{keys[name]}={value}: optim.name={optim.name} takes {', '.join(takes)}")
+            raise InputError(f"{key}={value}: optim.name={optim.name} takes {', '.join(takes)}")
         default = defaults[name]
         listed = isinstance(default, tuple)
-        check_value(value, bool if isinstance(default, bool) else list[float] if listed else float, keys[name])
+        check_value(value, bool if isinstance(default, bool) else list[float] if listed else float, key)
         if listed and len(value) != len(default):
-            raise InputError(f"{keys[name]}={value}: must be {len(default)} numbers, such as {[*default]}")
+            raise InputError(f"{key}={value}: must be {len(default)} numbers, such as {[*default]}")
     return kind, arguments
 
 

@@ -110,17 +110,14 @@ class Record:
 
     @property
     def first_epoch_to_max(self) -> int | None:
-        """The first epoch with the greatest of `accuracies`."""
         return best_epoch(self.accuracies)
 
     @property
     def max_accuracy(self) -> float | None:
-        """The greatest test accuracy."""
         return max(self.accuracies, default=None) if self.identity["protocol"] == "paper" else None
 
     @property
     def last_accuracy(self) -> float | None:
-        """The last epoch's test accuracy."""
         return self.accuracies[-1] if self.epochs and self.identity["protocol"] == "paper" else None
 
     @property
