@@ -1,8 +1,15 @@
-"""The training of a run: seed, build, load, fit with Lightning, write the record."""
+"""The training of a run: seed, build, load, fit with Lightning, write the record.
+
+One run can have several processes that split each batch: `torchrun --nproc-per-node=2 -m capsexp KEY=VALUE …`, on the
+GPUs of one machine or of several, or on a CPU, by Lightning's DDP. Each process runs the whole command. The first one
+locks the run, writes all files and prints; torchrun ends the others when one has died.
+"""
 
 import logging
 import math
 import os
+import signal
+import threading
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -12,6 +19,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.strategies import DDPStrategy, Strategy
+from torch import nn
 
 from capsexp.cli import print_line
 from capsexp.data import source
@@ -24,7 +32,6 @@ from capsexp.routing import fast
 from capsexp.run import environment, keys, records
 from capsexp.run.build import build, count_parameters
 from capsexp.run.checkpoints import EpochCheckpoint, drop_optimizer, load, resumable
-from capsexp.run.distributed import OwnSignals, check_splittable
 from capsexp.run.loggers import make_loggers
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import make_optimizer
@@ -52,7 +59,12 @@ def prepare(planned: Plan) -> tuple[CapsuleModule, CapsuleData]:
     pl.seed_everything(config.seed, verbose=False)
     built = build(config)
     make_optimizer(built.network.parameters(), config.optim)  # for its errors
-    check_splittable(planned, built.network)
+    normalized = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in built.network.modules())
+    if planned.processes > 1 and planned.device.type == "cpu" and normalized:
+        raise InputError(
+            f"torchrun: {planned.processes} processes: this network has batch normalisation, "
+            "which torch computes over several processes on GPUs only"
+        )
     images = source.load(config.data, print_line)
     if (images.note, images.unlisted) != (planned.note, planned.unlisted):
         raise InputError(f"data={config.data.name}: other files than when the run was planned; run the command again")
@@ -97,7 +109,8 @@ def train(
     except SystemExit:  # Lightning's answer to Ctrl-C
         raise KeyboardInterrupt from None
     except Exception as failure:
-        if not _is_of_device(failure):
+        of_device = isinstance(failure, RunError | RuntimeError | MemoryError | CalledProcessError)
+        if not of_device and type(failure).__module__.partition(".")[0] != "triton":  # its errors have no common base
             raise
         error = failure
     routing_path = fast.paths(module.network)
@@ -161,10 +174,21 @@ def _remedy(module: CapsuleModule, data: CapsuleData) -> str:
     return "smaller images (data.size) or a narrower network (budget.width) need less"
 
 
-def _is_of_device(error: Exception) -> bool:
-    """Whether it is the failure of a run or of its device, and no bug: Triton's errors have no common base."""
-    known = (RunError, RuntimeError, MemoryError, CalledProcessError)
-    return isinstance(error, known) or type(error).__module__.partition(".")[0] == "triton"
+class OwnSignals(Callback):
+    """Keeps this program's handler of SIGTERM; processes but the first ignore interruptions, and end after it.
+
+    Lightning's handler broadcasts to the other processes. These wait in another collective operation: a deadlock.
+    """
+
+    def __init__(self) -> None:
+        self.handler = signal.getsignal(signal.SIGTERM)
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Replaces Lightning's handler, which is set before."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self.handler if is_first() else signal.SIG_IGN)
+            if not is_first():
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def make_trainer(planned: Plan, callbacks: Sequence[Callback] = ()) -> pl.Trainer:
