@@ -84,9 +84,7 @@ def _exit_code(main: Callable[[list[str]], int | None], words: list[str]) -> int
 def report(error: Exception, words: list[str], resume: str = "") -> CapsexpError:
     """Prints an error as one line, after a traceback if requested or for a bug; returns it as one of ours.
 
-    Args:
-        words: the overrides of the configuration; the nearest names to a wrong one depend on the others.
-        resume: as in `end_with`.
+    `words` are the overrides of the configuration: the nearest names to a wrong one depend on the others.
     """
     if isinstance(error, BrokenPipeError):
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - nothing more is written to the pipe when Python exits

@@ -128,11 +128,11 @@ def _fail(job: Job, text: str, retries: int) -> None:
 
 def _end(running: Sequence[Job]) -> None:
     """Ends processes, after their last whole epoch if they can; the states of their jobs are those of their records."""
-    processes = {job.planned.name: job.process for job in running if job.process}
-    for process in processes.values():
+    processes = [job.process for job in running if job.process]
+    for process in processes:
         process.terminate()
     deadline = time.monotonic() + _GRACE
-    for process in processes.values():
+    for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
         process.kill()
         process.join()

@@ -56,7 +56,6 @@ class Monitor:
             self.live.update(self.table(), refresh=True)
 
     def _print(self, number: int, job: Job) -> None:
-        """Prints how a job has ended, above what runs."""
         console = self.live.console
         if self.columns and job.state == "finished":
             if not self.begun:
@@ -78,7 +77,6 @@ class Monitor:
         return Group(*lines, total)
 
     def row(self, number: int, job: Job) -> str:
-        """A job's line of the table."""
         done = job.progress
         known = {"epoch": f"{done.epoch}/{job.planned.epochs}", "published": job.published}
         if done.epoch:
@@ -138,7 +136,6 @@ def ended(jobs: Sequence[Job]) -> str:
 
 
 def print_errors(jobs: Sequence[Job], problems: Sequence[str]) -> None:
-    """Prints what went wrong, behind all other lines."""
     sys.stdout.flush()
     for problem in problems:
         print_line(f"error: {problem}", sys.stderr)

@@ -46,7 +46,7 @@ class PendingCheckpointIO(TorchCheckpointIO):
         self.pending[Path(path)] = apply_to_collection(checkpoint, torch.Tensor, lambda one: one.to("cpu", copy=True))
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        return load(Path(path), map_location)
+        return load(Path(path))
 
     def write(self) -> None:
         """Writes the pending ones; not again where that fails. Each file is replaced whole, or left as it was.
@@ -84,7 +84,6 @@ class EpochCheckpoint(Checkpoint):
         self.written: float | None = None  # when
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Keeps the epoch's checkpoints, after its evaluation, and writes them if it is time."""
         assert isinstance(module, CapsuleModule)
         if module.accuracies[-1] > max(module.accuracies[:-1], default=-1):
             trainer.save_checkpoint(self.folder / BEST, weights_only=True)
@@ -99,8 +98,8 @@ class EpochCheckpoint(Checkpoint):
         self.files.write()
 
 
-def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """A checkpoint as a dictionary.
+def load(path: Path) -> dict[str, Any]:
+    """A checkpoint as a dictionary, in the host's memory.
 
     Raises DamagedError for a file that is missing or whose bits aren't those that were written, InputError for one that
     can't be read or holds more than tensors and plain containers, RunError where memory is short.
@@ -112,7 +111,7 @@ def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
         with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
             _check_crcs(stream, path.stat().st_size)
             stream.seek(0)
-            checkpoint: dict[str, Any] = torch.load(stream, map_location, weights_only=True)
+            checkpoint: dict[str, Any] = torch.load(stream, "cpu", weights_only=True)
     except FileNotFoundError:
         raise DamagedError(f"{path}: no such checkpoint") from None
     except OSError as error:

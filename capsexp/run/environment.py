@@ -4,6 +4,7 @@ import ctypes
 import os
 import platform
 import re
+import resource
 import subprocess
 import sys
 from contextlib import suppress
@@ -65,8 +66,6 @@ def host_peak() -> int:
     """The peak of this process's memory, in bytes."""
     if peak := _listed("self/status", "VmHWM"):  # getrusage's begins with that of the program that started this one
         return 1024 * int(peak.removesuffix(" kB"))
-    import resource  # which Windows lacks, where networks are loaded
-
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes on macOS, in KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -103,8 +102,6 @@ def limit_memory() -> None:
     available = _listed("meminfo", "MemAvailable")
     if not available:
         return
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if soft == resource.RLIM_INFINITY:
         used = 1024 * int(_listed("self/status", "VmData").removesuffix(" kB"))

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -70,13 +69,11 @@ def locked(folder: Path) -> Iterator[None]:
     """Locks a run's folder; raises BusyError when another process has. The system unlocks it when a process dies."""
     folder.mkdir(parents=True, exist_ok=True)
     with _opened(folder, "a+") as stream:
-        free = _flock(stream, fcntl.LOCK_EX)
-        if not free:  # `is_locked` in another process holds it for an instant
-            time.sleep(_INSTANT)
-            free = _flock(stream, fcntl.LOCK_EX)
-        if not free:
-            stream.seek(0)
-            raise BusyError(f"{folder.name}: already running, in process {stream.read() or 'unknown'}")
+        if not _flock(stream, fcntl.LOCK_EX):
+            time.sleep(_INSTANT)  # `is_locked` in another process holds it for an instant
+            if not _flock(stream, fcntl.LOCK_EX):
+                stream.seek(0)
+                raise BusyError(f"{folder.name}: already running, in process {stream.read() or 'unknown'}")
         with naming(folder / "lock"):
             stream.truncate(0)
             os.write(stream.fileno(), str(os.getpid()).encode())
@@ -84,7 +81,6 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def wait_until_free(config: Config) -> None:
-    """Waits while another process trains the run."""
     planned = plan(config)
     if is_locked(planned.folder):
         print_line(f"{planned.name}: another process trains it; waits")
@@ -104,7 +100,7 @@ def is_locked(folder: Path) -> bool:
 def _opened(folder: Path, mode: str) -> TextIO:
     """The lock in a folder; raises InputError for what is no regular file: a copied folder may hold a link."""
     path = folder / "lock"
-    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+    if path.is_symlink() or (path.exists() and not path.is_file()):
         raise InputError(f"{path}: not a file; move it away")
     return cast(TextIO, open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)))
 

@@ -92,12 +92,8 @@ def make_loggers(planned: Plan) -> list[RunLogger]:
 
 
 def scalars(row: keys.Json, memory: Mapping[str, float | None]) -> dict[str, float]:
-    """An epoch's numbers under the names that all loggers use, by which TensorBoard groups them: train_loss is
-    loss/train, so that the losses of all splits are together.
-
-    Args:
-        row: of the history.
-        memory: the peak until then.
+    """A row of the history, and the peak of the memory until then, under the names that all loggers use, by which
+    TensorBoard groups them: train_loss is loss/train, so that the losses of all splits are together.
     """
     of_splits = {name: value for name, value in row.items() if name not in ("epoch", "learning_rate")}
     values = {"/".join(reversed(name.split("_"))): value for name, value in of_splits.items()}

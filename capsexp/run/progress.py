@@ -35,18 +35,15 @@ class EpochLines(Checkpoint):
         loader, name = trainer.train_dataloader.loader, module.planned.config.data.name
         self.batches = len(loader)  # an epoch
         what = f"{module.trained_parameters:,} parameters on {loader.epoch_images:,} images of {name}"
-        self.show(f"trains {what}, {self.batches:,} batches an epoch")
+        print_line(f"trains {what}, {self.batches:,} batches an epoch")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, CapsuleModule)
-        self.show(epoch_line(module))
-
-    def show(self, line: str) -> None:
-        print_line(line)
+        print_line(epoch_line(module))
 
 
 class EpochBar(EpochLines):
-    """The same lines above a bar over the batches of all epochs.
+    """The same lines above a bar over the batches of all epochs: on a terminal, rich prints there what is printed.
 
     Lightning's bars begin again in every epoch, and count calls of training_step, which are several batches each.
     """
@@ -81,9 +78,6 @@ class EpochBar(EpochLines):
         super().on_train_epoch_end(trainer, module)
         assert isinstance(module, CapsuleModule)
         self.progress.update(self.task, description=_description(module))
-
-    def show(self, line: str) -> None:
-        self.progress.console.print(line, highlight=False)
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self.progress.stop()

@@ -29,7 +29,6 @@ class Block:
 
     @property
     def configs(self) -> dict[tuple[str, ...], Config]:
-        """The configurations of the runs, by their overrides."""
         return {overrides: studies.config_of(overrides) for of_row in self.runs.values() for overrides in of_row}
 
     @property

@@ -7,7 +7,7 @@ records by what they trained, not by a name: see `capsexp.study.identity`.
 import math
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, cached_property
@@ -96,14 +96,14 @@ class Row:
         """The name of its data set, as its command has it; nothing without one."""
         return next((value for key, _, value in (word.partition("=") for word in self.words) if key == "data"), "")
 
-    def combinations(self, setting: Setting, typed: Sequence[str] = ()) -> tuple[tuple[str, ...], ...]:
-        """The overrides of its runs in a setting, without seeds, with typed words in place of the row's own."""
+    def combinations(self, setting: Setting) -> tuple[tuple[str, ...], ...]:
+        """The overrides of its runs in a setting, without seeds."""
         if self.run is None:
             return ()
         varied = {word.partition("=")[0] for word in self.words}
         within = [word for word in setting.within.split() if word.partition("=")[0] in varied]
         of_data = setting.data.get(self.data, Training()).words.split()
-        return expand((*setting.words.split(), *of_data, *self.words, *within, *typed))
+        return expand((*setting.words.split(), *of_data, *self.words, *within))
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,6 @@ class _File:
 
 
 def names() -> list[str]:
-    """All studies, by name."""
     return list(choices("study"))
 
 
