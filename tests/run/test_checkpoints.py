@@ -217,31 +217,26 @@ def test_an_interrupted_run_with_a_damaged_checkpoint_goes_on(
     assert lines[2 + len(damaged)].endswith(said)
 
 
+@pytest.mark.parametrize("damaged", [True, False], ids=["damaged", "of another epoch"])
 def test_a_run_without_the_checkpoint_that_it_tests_at_the_end_starts_over(
-    trained_heldout: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    damaged: bool,
+    trained_heldout: Trained,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     config = copy_of(trained_heldout, tmp_path, recorded=False)
     last, best = plan(config).folder / LAST, plan(config).folder / BEST
-    best.write_bytes(b"text")
+    other = 1 if trained_heldout.record.first_epoch_to_max != 1 else 2
+    torch.save(checkpoints.load(best) | {"history": checkpoints.load(last)["history"][:other]}, best)
+    if damaged:
+        best.write_bytes(b"text")
     interrupt_after(0, config, monkeypatch)
-    assert [line.partition(": ")[2] for line in capsys.readouterr().out.splitlines()[2:4]] == [
-        f"{best}: not a checkpoint, or damaged; renamed to best.ckpt.damaged",
-        "no checkpoint is left; starts over",
-    ]
+    renamed = [f"{best}: not a checkpoint, or damaged; renamed to best.ckpt.damaged"] if damaged else []
+    said = [*renamed, "no checkpoint is left; starts over"]
+    assert [line.partition(": ")[2] for line in capsys.readouterr().out.splitlines()[2:]][: len(said)] == said
     assert checkpoints.load(last)["history"] == checkpoints.load(trained_heldout.folder / LAST)["history"]
     assert run(config).heldout_accuracy == trained_heldout.record.heldout_accuracy
-
-
-def test_the_best_weights_of_another_epoch_are_not_tested(
-    trained_heldout: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = copy_of(trained_heldout, tmp_path, recorded=False)
-    best = checkpoints.load(plan(config).folder / BEST)
-    other = 1 if len(best["history"]) > 1 else 2
-    history = checkpoints.load(plan(config).folder / LAST)["history"]
-    torch.save(best | {"history": history[:other]}, plan(config).folder / BEST)
-    assert run(config).heldout_accuracy == trained_heldout.record.heldout_accuracy
-    assert "starts over" in capsys.readouterr().out
 
 
 def test_a_checkpoint_of_another_run_is_left_alone(trained: Trained, tiny: tuple[str, ...]) -> None:

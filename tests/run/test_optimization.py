@@ -90,6 +90,11 @@ def captured_step_of(module: CapsuleModule) -> tuple[CapturedStep, Capture]:
     return capture.step, capture
 
 
+def assert_equal(one: CapsuleModule, other: CapsuleModule) -> None:
+    """All parameters and buffers, bit by bit."""
+    assert all(map(torch.equal, one.state_dict().values(), other.state_dict().values()))
+
+
 def test_backward_runs_outside_autocast() -> None:
     module, (batch,) = module_of("model=capsnet data=mnist_sample"), batches([3])
     enabled = []
@@ -155,8 +160,7 @@ def test_where_a_capture_fails_or_does_otherwise_steps_stay_eager(fault: str, ca
     for batch in batches([3, 3, 3, 3, 3, 3]):
         wanted, found = eager(batch), step(batch)
         assert torch.equal(wanted.loss, found.loss)
-    assert all(map(torch.equal, plain.parameters(), module.parameters()))
-    assert all(map(torch.equal, plain.buffers(), module.buffers()))
+    assert_equal(plain, module)
     assert all(isinstance(group["lr"], float) for group in step.step.optimizer.param_groups)
     (line,) = caplog.messages
     assert line.startswith("no CUDA graph")
@@ -187,8 +191,7 @@ def test_an_eager_step_without_memory_is_repeated_without_the_graph(
                 step.step.backward = exhausting
             kept[-1].append(way(batch).loss)
     assert torch.equal(*map(torch.stack, kept))
-    assert all(map(torch.equal, plain.parameters(), module.parameters()))
-    assert all(map(torch.equal, plain.buffers(), module.buffers()))
+    assert_equal(plain, module)
     assert outputs[0]() is None  # the capture's memory is free
     assert caplog.messages == ["no CUDA graph (out of memory): steps are eager, and slower"]
 
@@ -242,8 +245,7 @@ def test_a_new_learning_rate_needs_no_new_capture(name: str, monkeypatch: pytest
             patched.setattr(torch, kernel, lambda *tensors, **rest: rates.append(rest["lr"]) or fused(*tensors, **rest))
             replayed(batch)
         assert replayed.step.optimizer.param_groups[0]["lr"] == 2**-10 / (1 + (number >= 6))
-    for a, b in zip(plain.parameters(), captured.parameters(), strict=True):
-        assert torch.equal(a, b)
+    assert_equal(plain, captured)
     assert capture.captures == 1
     assert [type(rate) for rate in rates] == [*[float] * WARM_UP, Tensor, float, *[Tensor] * 4]  # the first, proved
     assert len({rate.data_ptr() for rate in rates if isinstance(rate, Tensor)}) == 1
