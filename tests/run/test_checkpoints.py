@@ -302,16 +302,15 @@ def test_a_repetition_continues_after_its_own_interruption_only(
     assert numbers(record) == numbers(uninterrupted("constant"))
 
 
-def test_a_flipped_bit_in_the_weights_is_found(trained: Trained, tmp_path: Path) -> None:
+def test_a_flipped_bit_in_the_weights_is_found_and_packed_members_are_not_unpacked(
+    trained: Trained, tmp_path: Path
+) -> None:
     weight = checkpoints.load(trained.folder / LAST)["state_dict"]["network.primary.convolution.weight"]
     content = bytearray((trained.folder / LAST).read_bytes())
     content[content.index(bytes(weight.untyped_storage().tolist())) + 100] ^= 1
     (tmp_path / LAST).write_bytes(content)
     torch.load(tmp_path / LAST, weights_only=True)  # sees nothing
     assert "not a checkpoint, or damaged" in refused(checkpoints.load, tmp_path / LAST)
-
-
-def test_a_packed_checkpoint_is_not_unpacked(trained: Trained, tmp_path: Path) -> None:
     with ZipFile(trained.folder / LAST) as whole, ZipFile(tmp_path / LAST, "w", ZIP_DEFLATED) as packed:
         for name in whole.namelist():
             packed.writestr(name, whole.read(name))

@@ -144,16 +144,20 @@ def test_rerun_trains_again_to_the_same_numbers(trained: Trained, tmp_path: Path
     assert len(list(folder_of(plan(config)).glob("events*"))) == 1
 
 
-def test_a_run_that_fails_is_recorded_and_resumed(
-    tiny: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_fails_is_recorded_keeps_no_step_and_no_gradients_and_is_resumed(
+    tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = composed_config(*tiny)
+    """On a GPU, step and gradients hold the memory of a CUDA graph."""
+    planned = plan(composed_config(*tiny))
+    module, data = trainings.prepare(planned)
     with monkeypatch.context() as patched, pytest.raises(RunError, match="failed: out of something"):
         stop_after(1, RuntimeError("out of something"), patched)
-        run(config)
-    failed = records.read(plan(config).path)
+        trainings.train(planned, module, data)
+    failed = records.read(planned.path)
     assert (failed.status, failed.error, len(failed.epochs)) == ("failed", "out of something", 1)
-    assert run(config).provenance["resumed_after_epochs"] == [1]
+    assert module.step is None
+    assert all(parameter.grad is None for parameter in module.parameters())
+    assert run(planned.config).provenance["resumed_after_epochs"] == [1]
 
 
 class OutOfResources(Exception):
@@ -191,20 +195,6 @@ def test_an_evaluation_without_memory_names_its_own_batch_size(
     monkeypatch.setattr(CapsuleModule, "validation_step", raising(MemoryError()))
     with pytest.raises(RunError, match=r"a smaller trainer\.eval_batch_size needs less"):
         run(composed_config(*tiny))
-
-
-def test_a_training_that_ends_or_fails_keeps_no_step_and_no_gradients(
-    tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a GPU, they hold the memory of a CUDA graph."""
-    planned = plan(composed_config(*tiny))
-    module, data = trainings.prepare(planned)
-    stop_after(1, RuntimeError("CUDA error"), monkeypatch)
-    with pytest.raises(RunError, match="CUDA error"):
-        trainings.train(planned, module, data)
-    assert module.history
-    assert module.step is None
-    assert all(parameter.grad is None for parameter in module.parameters())
 
 
 @pytest.mark.parametrize(

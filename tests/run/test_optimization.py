@@ -277,35 +277,23 @@ def test_a_batch_weight_scales_the_gradient_not_the_loss() -> None:
         torch.testing.assert_close(b.grad, a.grad / 2)
 
 
-def test_an_optimiser_from_a_cpu_suits_a_captured_step() -> None:
-    """There a fused update takes tensors of equal strides only, and any other a step on the device."""
-    parameter, step = nn.Parameter(torch.ones(2, 3, 4, 4)), torch.tensor(1.0)
-    average = torch.rand(2, 3, 4, 4).to(memory_format=torch.channels_last)
-    optimizer = torch.optim.Adam([parameter])
-    optimizer.state[parameter] = {"step": step, "exp_avg": average}
-    fit_to_device(optimizer, cuda=True, captured=True)
-    assert optimizer.state[parameter]["exp_avg"].is_contiguous()
-    assert torch.equal(optimizer.state[parameter]["exp_avg"], average)
-    elsewhere = nn.Parameter(torch.ones(3, device="meta"))
-    unfused = torch.optim.Adamax([elsewhere])
-    unfused.state[elsewhere] = {"step": step}
-    fit_to_device(unfused, cuda=True, captured=True)
-    assert unfused.state[elsewhere]["step"].device == elsewhere.device
-
-
 @pytest.mark.parametrize("cuda", [False, True])
 def test_an_optimiser_from_a_checkpoint_of_any_device_suits_this_one(cuda: bool) -> None:
-    parameter = nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.Adam([parameter], 0.1)
-    parameter.grad = torch.ones(3)
-    optimizer.step()
-    optimizer.state[parameter]["step"] = 1
-    optimizer.param_groups[0].update(capturable=not cuda, fused=not cuda)
+    """On CUDA a fused update takes tensors of equal strides only, and any other a step on the device."""
+    parameter, average = nn.Parameter(torch.ones(2, 3, 4, 4)), torch.rand(2, 3, 4, 4)
+    optimizer = torch.optim.Adam([parameter], capturable=not cuda, fused=not cuda)
+    optimizer.state[parameter] = {"step": 1, "exp_avg": average.to(memory_format=torch.channels_last)}
     fit_to_device(optimizer, cuda, captured=cuda)
-    assert optimizer.param_groups[0]["capturable"] is cuda
-    assert optimizer.param_groups[0]["fused"] is (cuda or None)
-    assert isinstance(optimizer.state[parameter]["step"], Tensor)
-    assert optimizer.state[parameter]["step"].dtype == torch.float32
+    (group,), state = optimizer.param_groups, optimizer.state[parameter]
+    assert (group["capturable"], group["fused"]) == (cuda, cuda or None)
+    assert state["step"].dtype == torch.float32
+    assert state["exp_avg"].is_contiguous()
+    assert torch.equal(state["exp_avg"], average)
+    elsewhere = nn.Parameter(torch.ones(3, device="meta"))
+    unfused = torch.optim.Adamax([elsewhere])
+    unfused.state[elsewhere] = {"step": torch.tensor(1.0)}
+    fit_to_device(unfused, cuda, captured=cuda)
+    assert unfused.state[elsewhere]["step"].device.type == ("meta" if cuda else "cpu")
 
 
 def test_memory_that_is_exhausted_while_recording_is_reported_as_that(monkeypatch: pytest.MonkeyPatch) -> None:

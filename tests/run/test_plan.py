@@ -99,17 +99,14 @@ def test_a_gpu_is_used_where_torch_has_kernels_for_it(
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: built)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     plan._has_kernels.cache_clear()
-    wanted = {
-        accelerator: composed_config(f"trainer={accelerator}", "trainer.precision=bf16")
-        for accelerator in ("auto", "gpu")
-    }
+    auto, gpu = (composed_config(f"trainer={name}", "trainer.precision=bf16") for name in ("auto", "gpu"))
     for _ in range(2):
-        assert plan.find_device(wanted["auto"])[0].type == device
+        assert plan.find_device(auto)[0].type == device
     if device == "cuda":
-        assert plan.find_device(wanted["gpu"])[0].type == device
+        assert plan.find_device(gpu)[0].type == device
     else:
         (line,) = caplog.messages
-        reason = refused(plan.find_device, wanted["gpu"]).removeprefix("trainer.accelerator=gpu: ")
+        reason = refused(plan.find_device, gpu).removeprefix("trainer.accelerator=gpu: ")
         assert line == f"runs on the CPU: {reason}"
         assert reason.endswith("set trainer=cpu")
     plan._has_kernels.cache_clear()

@@ -174,17 +174,7 @@ def test_a_launcher_that_is_not_installed(plugin: str, program: Program, monkeyp
     assert errors == [f"error: hydra/launcher={plugin}: not installed; pip install 'capsexp[cluster]' brings it"]
 
 
-def test_only_the_runs_of_a_sweep_wait_for_another_process(
-    ran: list[int], program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waited: list[int] = []
-    monkeypatch.setattr(execute, "wait_until_free", lambda config: waited.append(config.seed))
-    for words in (("seed=9",), ("-m", "seed=7,8")):
-        program("capsexp", *words)
-    assert waited == [7, 8]
-
-
-def test_a_run_of_a_sweep_that_another_process_has_locked_meanwhile_is_waited_for_again(
+def test_only_the_runs_of_a_sweep_wait_for_another_process_and_again_if_it_is_faster(
     ran: list[int], program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[int] = []
@@ -197,8 +187,9 @@ def test_a_run_of_a_sweep_that_another_process_has_locked_meanwhile_is_waited_fo
 
     monkeypatch.setattr(execute, "wait_until_free", lambda config: waited.append(config.seed))
     monkeypatch.setattr(execute, "run", busy_once)
+    assert program("capsexp", "seed=9")[0] == 0
     code, _, errors = program("capsexp", "-m", "seed=7,8")
-    assert (code, errors, waited, ran) == (0, [], [7, 7, 8], [7, 8])
+    assert (code, errors, waited, ran) == (0, [], [7, 7, 8], [9, 7, 8])
 
 
 def test_a_value_that_is_typed_twice_is_one_run(ran: list[int], program: Program) -> None:
