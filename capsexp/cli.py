@@ -39,7 +39,12 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
         sys.stdout.reconfigure(errors="backslashreplace")  # for terminals of other encodings than UTF-8
     try:
         handle_signals(_interrupt)
-        code = _exit_code(main, _without_search_path(words))
+        try:
+            code = main(_without_search_path(words)) or DONE
+        except SystemExit as ended:  # of argparse and Hydra after --help
+            if isinstance(ended.__context__, BrokenPipeError):  # rich exits without a message then
+                raise ended.__context__ from None
+            code = ended.code if isinstance(ended.code, int) else DONE
         sys.stdout.flush()
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -69,16 +74,6 @@ def _without_search_path(words: list[str]) -> list[str]:
         else:
             rest.append(word)
     return rest
-
-
-def _exit_code(main: Callable[[list[str]], int | None], words: list[str]) -> int:
-    """The code that `main` returns, or exits with, as argparse and Hydra do after --help."""
-    try:
-        return main(words) or DONE
-    except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # rich exits without a message then
-            raise ended.__context__ from None
-        return ended.code if isinstance(ended.code, int) else DONE
 
 
 def report(error: Exception, words: list[str], resume: str = "") -> CapsexpError:

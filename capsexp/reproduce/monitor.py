@@ -156,11 +156,9 @@ def time_left(jobs: Sequence[Job], at_a_time: int) -> list[str]:
         if job.progress.seconds:
             measured[job.words[:-1]].append(job.progress.seconds)  # without the seed
     left = [job for job in jobs if job.left]
-    if not left:
-        return []
     overall = mean(seconds for kind in measured.values() for seconds in kind) if measured else 0.0
     each = [mean(measured.get(job.words[:-1], [job.guess or overall])) for job in left]
-    if not all(each):
+    if not each or not all(each):
         return []
     seconds = sum(job.left * of_job for job, of_job in zip(left, each, strict=True))
     about = "" if measured else "about "

@@ -156,7 +156,7 @@ class CapturedStep:
     def _first(self, batch: Batch) -> StepOutput:
         """The eager step of a batch, which the capture's first replay has to repeat."""
         state, reason = self.step.state(), ""
-        before = _on_host(state)
+        before = [value.to("cpu", copy=True) for value in state]  # where the device's memory needn't suffice for copies
         device = batch.pixels.device
         try:
             with torch.random.fork_rng([device] if device.type == "cuda" else []):  # both drop out the same units
@@ -165,7 +165,7 @@ class CapturedStep:
                 self.step.optimizer.zero_grad()  # gradients have to be allocated in the capture
                 self.replay = self.capture(self._captured)
                 replayed = self._replayed(batch)
-            after = _on_host(state)
+            after = [value.to("cpu", copy=True) for value in state]
         except Exception as error:  # a compiler's own; a step that fits the memory can run out of it in its capture
             reason = f"{type(error).__name__}: {first_line(error).partition('. ')[0]}"
         if reason:
@@ -188,11 +188,6 @@ class CapturedStep:
             for group, number in zip(groups, numbers, strict=True):  # for schedules, histories and checkpoints
                 group["lr"] = number
             torch.clear_autocast_cache()  # the bfloat16 copies of the weights are in the capture's memory
-
-
-def _on_host(tensors: list[Tensor]) -> list[Tensor]:
-    """Copies, for which the device's memory needn't suffice."""
-    return [value.to("cpu", copy=True) for value in tensors]
 
 
 def _snapshot(buffers: list[Tensor], batch: Batch) -> Callable[[], None]:

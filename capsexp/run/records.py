@@ -6,7 +6,6 @@ A record is found by its run's key, see capsexp.run.keys.
 import base64
 import hashlib
 import json
-import os
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -159,11 +158,9 @@ def read(path: Path) -> Record:
         raise InputError(f"{path}: not a file; move it away")
     intact = False
     try:
-        with path.open("rb") as stream:
-            if os.fstat(stream.fileno()).st_size > _MAX_BYTES:
-                raise ValueError(f"more than {_MAX_BYTES:,} bytes")
-            text = stream.read()  # reading at most so many would allocate them, where memory may be short
-        content = json.loads(text.decode(), parse_int=_whole_number)
+        if path.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"more than {_MAX_BYTES:,} bytes")
+        content = json.loads(path.read_bytes().decode(), parse_int=_whole_number)
         intact = content.pop("digest") == _digest(content)
         record: Record = check_dataclass(
             Record, {name: value for name, value in content.items() if name not in _DERIVED}

@@ -63,8 +63,7 @@ class Setting:
 
     def brief(self, data: str) -> str:
         """Its short form for a data set."""
-        own = self.data.get(data)
-        return (own and own.short) or self.short or self.title
+        return self.data.get(data, Training()).short or self.short or self.title
 
 
 @dataclass(frozen=True)
@@ -303,7 +302,5 @@ def _problems_of_claim(claim: Claim, rows: set[str]) -> Iterator[tuple[bool, str
     positive = margin is not None and margin.value > 0
     needed = f"margin={claim.margin}: must be positive with {', '.join(needing)}, else missing"
     yield (claim.claimed in needing) != positive, needed
-    yield (
-        factor and claim.margin is not None,
-        "margin: not with estimate=factor; with estimate=relative it is in percent",
-    )
+    misplaced = factor and claim.margin is not None
+    yield misplaced, "margin: not with estimate=factor; with estimate=relative it is in percent"
