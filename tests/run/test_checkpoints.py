@@ -317,9 +317,7 @@ def test_a_flipped_bit_in_the_weights_is_found_and_packed_members_are_not_unpack
     assert "not a checkpoint, or damaged" in refused(checkpoints.load, tmp_path / LAST)
 
 
-def test_a_kill_after_the_record_leaves_nothing_to_tidy(
-    trained: Trained, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_after_the_record_leaves_nothing_to_tidy(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     config = composed_config(*tiny, "budget.epochs=2", "logger=tensorboard")
     monkeypatch.setattr(TensorBoard, "finish", raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):

@@ -256,9 +256,6 @@ def test_a_training_that_does_not_learn_is_finished_and_says_so(
     counts = torch.bincount(load(composed_config(*tiny).data).test_labels[:200])
     assert record.chance_accuracy == counts.max() / 2
     assert f" %; didn't learn: a constant guess has {record.chance_accuracy:.2f} %\n" in capsys.readouterr().out
-
-
-def test_a_training_that_learns_says_nothing(tiny: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     words = ("optim.lr=0.01", "optim.batch_size=16", "protocol=heldout", "budget.epochs=1", "budget.train_images=500")
     assert run(composed_config(*tiny, *words)).learned
     assert "didn't learn" not in capsys.readouterr().out
@@ -282,9 +279,7 @@ def test_heldout_chooses_the_epoch_without_the_test_set(trained_heldout: Trained
     assert records.read(plan(trained_heldout.config).path) == record
 
 
-def test_the_spread_losss_margin_grows_over_the_run(
-    tiny: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_spread_losss_margin_grows_over_the_run(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     config = composed_config(*tiny, "loss=spread", "budget.steps=2", "budget.epochs=4")
     interrupt_after(1, config, monkeypatch)
     continued = run(config)

@@ -196,7 +196,7 @@ def test_an_eager_step_without_memory_is_repeated_without_the_graph(
     assert caplog.messages == ["no CUDA graph (out of memory): steps are eager, and slower"]
 
 
-def test_an_evaluation_without_memory_is_repeated_without_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_without_memory_is_repeated_without_the_graph() -> None:
     module = module_of("model=capsnet data=mnist_sample")
     module.step, _ = captured_step_of(module)
     (batch, *_) = drawn = batches([3] * 4)

@@ -36,7 +36,6 @@ CURVES = {
     *("optimizer/learning_rate", "seconds/epoch", "peak_memory_mb/host"),
 }
 SINGLES = {"maximum/accuracy", "maximum/first_epoch_to_max"}
-ROW = ["epoch", "learning_rate", *(f"{s}_{q}" for s in ("train", "test") for q in ("loss", "accuracy", "seconds"))]
 
 
 def read(folder: Path) -> EventAccumulator:

@@ -279,18 +279,15 @@ MISTAKES = [
     (" words: budget=short", " words: short", "laptop.words=short trainer.precision=bf16: must be words of the form "),
     (" words: budget=paper", " words: paper", "laptop.data.svhn.words=paper budget.train_images=4434 budget.test_"),
     ("    columns:", "      within: iterations\n    columns:", "laptop.within=iterations: must be words of the form "),
-    ("    columns:", "      complete: [speed]\n    columns:", "laptop.complete[0]=speed: must be one of accuracy, "),
     ("[CapsNet 1.0 CIFAR-10, CIFAR-10,", "[CapsNet 1.0 CIFAR-10,", "rows.CapsNet 1.0 CIFAR-10: must have 3 labels"),
     ("labels: [CapsNet 1.0 SVHN", "labels: [CapsNet 0.5 SVHN", "rows: their first labels must differ"),
     ("run: model=da_capsnet attention=none", "run: da_capsnet attention=none", "must be words of the form key=value"),
     ("title: ", "titel: ", "titel: no such key; did you mean title?"),
-    ("columns: [", "columns: ", "columns=network, data, squash constant]: must be a list, each text"),
     ("across: data", "across: date", "across=date: must be one of the columns but the first"),
     ("columns: [", "columns: [[", "line 39: "),
     ("", "- a list\n", "line 3: "),
     ("mode: MULTIRUN", "", "mode: missing"),
     ("mode: MULTIRUN", "mode: RUN", "mode=RUN: must be "),
-    ("sweeper:", "launcher:", "launcher: no such key"),
     ("  study:", "  params:", "sweeper.params: no such key"),
 ]
 
