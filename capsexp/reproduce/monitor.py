@@ -67,7 +67,6 @@ class Monitor:
             console.print(Text(line), soft_wrap=not console.is_terminal)
 
     def table(self) -> Group:
-        """What runs, and how far all runs are."""
         running = [self.row(number, job) for number, job in enumerate(self.jobs) if job.state == "running"]
         lines = [Text(self.head, style="bold")] if self.columns and running and not self.begun else []
         lines += [Text(line, style="dim") for line in running]

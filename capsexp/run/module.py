@@ -159,9 +159,7 @@ class CapsuleModule(pl.LightningModule):
             groups = self.trainer.train_dataloader
             assert isinstance(groups, BatchGroups)
             self.loss.grow_over(self.planned.epochs * len(groups.loader))
-        optimizer = self.optimizers(use_pl_optimizer=False)
-        assert isinstance(optimizer, torch.optim.Optimizer)
-        cuda = self.device.type == "cuda"
+        cuda, optimizer = self.device.type == "cuda", self.trainer.optimizers[0]
         captured = cuda and self.planned.config.trainer.cuda_graphs and self.trainer.world_size == 1
         self.step = make_step(self.loss_and_scores, self.manual_backward, optimizer, cuda, captured, self.buffers())
 

@@ -228,7 +228,6 @@ def unpacked(text: str, images: int) -> "NDArray[numpy.bool_]":
 
 
 def result_line(record: Record) -> str:
-    """A record's result as users see it."""
     epoch, unlearned = record.first_epoch_to_max, ""
     if record.learned is False:
         unlearned = f"; didn't learn: a constant guess has {record.chance_accuracy:.2f} %"

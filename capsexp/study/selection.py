@@ -87,7 +87,6 @@ def select(study: Study, typed: Sequence[str] = (), budget: str | None = None) -
 
 
 def key(word: str) -> str:
-    """The key of an override."""
     return word.partition("=")[0].lstrip("+~")
 
 

@@ -62,7 +62,6 @@ class Setting:
     complete: list[Measure] = field(default_factory=list)  # of which it tells as much as the source's training
 
     def brief(self, data: str) -> str:
-        """Its short form for a data set."""
         return self.data.get(data, Training()).short or self.short or self.title
 
 
@@ -83,7 +82,6 @@ class Row:
 
     @cached_property
     def printed(self) -> dict[str, Published]:
-        """The printed numbers, by measure."""
         return {measure: number for measure, text in self.published.items() if (number := published_number(text))}
 
     @cached_property

@@ -251,20 +251,19 @@ def test_modules_that_a_checkpoint_names_are_not_imported(
     assert not (tmp_path / "harmed").exists()
 
 
-def test_a_name_is_printed_without_control_characters(changed: Callable[[Change], Path]) -> None:
-    assert restore(changed(put("capsexp/name", "\x1b[2Jrun\n"))).name == r"\x1b[2Jrun\n"
-
-
-def test_paths_accepted_files_and_class_names_in_a_checkpoint_are_ignored(
+def test_paths_accepted_files_and_class_names_in_a_checkpoint_are_ignored_and_its_name_is_printable(
     changed: Callable[[Change], Path],
 ) -> None:
     def change(checkpoint: Json) -> None:
+        checkpoint["capsexp"]["name"] = "\x1b[2Jrun\n"
         config = checkpoint["capsexp"]["config"]
         config["paths"] = {"results": "/harm", "logs": "/harm"}
         config["data"] |= {"root": "/harm", "download": True, "versions": {"harm": {"note": None, "files": {}}}}
         config["data"]["class_names"] = ["\x1b[2J"] * 10
 
-    config = restore(changed(change)).config
+    restored = restore(changed(change))
+    assert restored.name == r"\x1b[2Jrun\n"
+    config = restored.config
     assert (config.paths.results, config.paths.logs, config.data.root) == ("results", "logs", "data")
     assert config.data.download is False  # as conf/data/mnist_sample.yaml says
     assert list(config.data.versions) == ["packaged"]
