@@ -6,8 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -120,36 +119,23 @@ def _run(words: list[str]) -> int:
     overrides = [*searchpath.as_overrides(), *map(compose.for_hydra, options.overrides)]
     sys.argv[1:] = [*overrides, *rest]  # --info would take an override for its value
     logging.raiseExceptions = False  # no traceback for a log line that Hydra can't write to a closed pipe
+    returned: list[Any] = []
+
+    def call(func: Callable[[], Any]) -> Any:
+        returned.append(func())
+        return returned[-1]
+
+    # hydra.main drops what the task returns (by design: https://github.com/facebookresearch/hydra/issues/332), and
+    # prints errors itself, in several lines. Both happen in this private function; nothing public gives what the runs
+    # of a sweep returned, and HYDRA_FULL_ERROR, with which errors are raised, would reach launchers' processes.
+    hydra_utils.run_and_report = call
     try:
-        with _returned_by_hydra() as returned:
-            task()
+        task()
     except SystemExit:
         if "ray" in sys.modules:  # Ray's way to end on a signal
             raise KeyboardInterrupt from None
         raise
     return _summarised(returned[-1] if returned else None)
-
-
-@contextmanager
-def _returned_by_hydra() -> Iterator[list[Any]]:
-    """What runs and sweeps returned, and their errors raised.
-
-    hydra.main drops what the task returns (by design: https://github.com/facebookresearch/hydra/issues/332), and
-    prints errors itself, in several lines. Both happen in this private function; nothing public gives a program what
-    the runs of a sweep returned, and HYDRA_FULL_ERROR, with which errors are raised, would reach launchers' processes.
-    """
-    returned: list[Any] = []
-
-    def call(func: Any) -> Any:
-        returned.append(func())
-        return returned[-1]
-
-    before = hydra_utils.run_and_report
-    hydra_utils.run_and_report = call
-    try:
-        yield returned
-    finally:
-        hydra_utils.run_and_report = before
 
 
 def _summarised(returned: Any) -> int:
@@ -158,8 +144,9 @@ def _summarised(returned: Any) -> int:
     if isinstance(returned, list):
         jobs = [job for batch in returned for job in batch]
     failed = [job for job in jobs if isinstance(job.return_value, CapsexpError)]
-    if len(jobs) > 1:
-        _wait_for_ray()
+    if len(jobs) > 1 and (ray := sys.modules.get("ray")):
+        time.sleep(0.5)  # its runs' output comes with a delay: it must not come after the last lines
+        ray.shutdown()
     if len(jobs) - len(failed) > 1:
         from capsexp.compare.comparison import of_sweep  # pandas takes a second to import
         from capsexp.tables import sweep
@@ -175,13 +162,6 @@ def _summarised(returned: Any) -> int:
             if job in failed:
                 print(f"error: {job.return_value}" + (f" ({words})" if words else ""), file=sys.stderr)
     return min((job.return_value.exit_code for job in failed), default=DONE)  # FAILED goes before WRONG_INPUT
-
-
-def _wait_for_ray() -> None:
-    """Ray prints its runs' output with a delay: it must not come after the last lines."""
-    if ray := sys.modules.get("ray"):
-        time.sleep(0.5)
-        ray.shutdown()
 
 
 def _interrupt(signal_number: int, frame: FrameType | None) -> None:

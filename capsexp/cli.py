@@ -38,10 +38,13 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for terminals of other encodings than UTF-8
     try:
-        if sys.platform == "win32":
-            raise InputError("commands run on Linux, macOS and WSL; on Windows itself, networks can be imported")
         handle_signals(_interrupt)
-        code = _exit_code(main, _without_search_path(words))
+        try:
+            code = main(_without_search_path(words)) or DONE
+        except SystemExit as ended:  # of argparse and Hydra after --help
+            if isinstance(ended.__context__, BrokenPipeError):  # rich exits without a message then
+                raise ended.__context__ from None
+            code = ended.code if isinstance(ended.code, int) else DONE
         sys.stdout.flush()
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -73,22 +76,10 @@ def _without_search_path(words: list[str]) -> list[str]:
     return rest
 
 
-def _exit_code(main: Callable[[list[str]], int | None], words: list[str]) -> int:
-    """The code that `main` returns, or exits with, as argparse and Hydra do after --help."""
-    try:
-        return main(words) or DONE
-    except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # rich exits without a message then
-            raise ended.__context__ from None
-        return ended.code if isinstance(ended.code, int) else DONE
-
-
 def report(error: Exception, words: list[str], resume: str = "") -> CapsexpError:
     """Prints an error as one line, after a traceback if requested or for a bug; returns it as one of ours.
 
-    Args:
-        words: the overrides of the configuration; the nearest names to a wrong one depend on the others.
-        resume: as in `end_with`.
+    `words` are the overrides of the configuration: the nearest names to a wrong one depend on the others.
     """
     if isinstance(error, BrokenPipeError):
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - nothing more is written to the pipe when Python exits
@@ -146,7 +137,6 @@ class Parser(argparse.ArgumentParser):
         return parsed
 
     def error(self, message: str) -> NoReturn:
-        """Raises InputError."""
         wrong_option(message)
 
 

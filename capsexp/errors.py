@@ -32,11 +32,7 @@ class RunError(CapsexpError):
 
 
 class TrainingError(RunError):
-    """A training that failed; `reason` is the message without the run's name."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)  # launchers pickle it
-        self.reason = reason
+    """A training that failed: the run's name and the reason."""
 
     def __str__(self) -> str:
         return "{}: failed: {}".format(*self.args)

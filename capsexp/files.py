@@ -27,13 +27,17 @@ def write_file(path: Path, content: bytes | memoryview | str) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(part, path)
-    except BaseException as error:
+    except OSError as error:
+        raise _named(error, path) from error
+    finally:
         with suppress(OSError):
             part.unlink()
-        if isinstance(error, OSError):
-            raise _named(error, path) from error
-        raise
-    _sync_folder(path.parent)
+    with suppress(OSError):  # so that the rename survives a power cut, where the system supports it
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def write_output(path: Path, content: bytes | str) -> None:
@@ -86,13 +90,3 @@ def remove_parts(folder: Path, name: str = "", age: float = 0.0) -> None:
         with suppress(OSError):
             if time.time() - part.stat().st_mtime >= age:
                 part.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes a rename inside `folder` survive a power cut, where the system supports it."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -124,15 +124,6 @@ def test_a_closed_output_pipe(
     assert line.startswith("error: output pipe closed")
 
 
-def test_on_windows_a_command_ends_in_one_line(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "win32")
-    for name in ("SIGHUP", "SIGUSR1"):  # which Windows lacks
-        monkeypatch.delattr(signal, name)
-    code, _, errors = program("capsexp", "data=mnist_sample")
-    assert (code, len(errors)) == (2, 1)
-    assert "WSL" in errors[0]
-
-
 def test_a_signal_that_nohup_ignores_stays_ignored(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -147,13 +147,3 @@ def test_a_closed_pipe_ends_a_run_in_one_line(tmp_path: Path) -> None:
     assert ended.returncode == 1
     (error,) = ended.stderr.splitlines()
     assert error.startswith("error: output pipe closed")
-
-
-def test_a_record_that_cannot_be_written_is_one_line_with_the_path(
-    tiny: tuple[str, ...], tmp_path: Path, program: Program
-) -> None:
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "runs").write_text("a file in place of the folder")
-    code, _, (*_, error) = program("capsexp", *tiny, "budget=smoke")
-    assert code == 1
-    assert str(tmp_path / "results") in error

@@ -46,19 +46,6 @@ def small(name: str) -> tuple[nn.Module, torch.Tensor]:
     return getattr(models, name)(shape, 10, width=0.05).eval(), torch.rand(2, *shape)
 
 
-def test_networks_can_be_imported_and_loaded_on_windows() -> None:
-    """Python lacks two modules there."""
-    code = """
-import sys
-sys.modules["fcntl"] = sys.modules["resource"] = None
-from capsexp.models import CapsNet
-import capsexp
-print(type(capsexp.load("sample").network).__name__)
-"""
-    done = process("-c", code)
-    assert (done.stdout, done.stderr) == ("CapsNet\n", "")
-
-
 def test_imports_load_torch_alone_and_change_nothing() -> None:
     code = """
 import sys, torch

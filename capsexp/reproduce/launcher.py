@@ -36,8 +36,6 @@ _BUSY, _FULL = 75, 76  # exit codes of a run that another process trains, and of
 
 @dataclass(frozen=True)
 class Options:
-    """How runs are launched."""
-
     at_a_time: int = 1
     devices: int = 0  # GPUs among which runs are distributed; 0: the CPU
     retries: int = 0  # of a failed run
@@ -106,7 +104,6 @@ def _ensure_server() -> None:
 
 
 def _finish(job: Job, code: int, options: Options) -> None:
-    """Sets the state of a job whose process has ended."""
     job.process = None  # closes its pipes
     if code == _BUSY:
         job.state, job.not_before = "waiting", time.monotonic() + _LOCKED
@@ -129,11 +126,11 @@ def _fail(job: Job, text: str, retries: int) -> None:
 
 def _end(running: Sequence[Job]) -> None:
     """Ends processes, after their last whole epoch if they can; the states of their jobs are those of their records."""
-    processes = {job.planned.name: job.process for job in running if job.process}
-    for process in processes.values():
+    processes = [job.process for job in running if job.process]
+    for process in processes:
         process.terminate()
     deadline = time.monotonic() + _GRACE
-    for process in processes.values():
+    for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
         process.kill()
         process.join()
@@ -149,7 +146,6 @@ class _Reporter(Callback):
         self.progress = progress
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Writes how far the run is."""
         assert isinstance(pl_module, CapsuleModule)
         if history := pl_module.history:
             self.progress.epoch, self.progress.best = len(history), max(pl_module.accuracies)
@@ -177,7 +173,7 @@ def _train(planned: Plan, device: int | None, threads: int, progress: Progress) 
         raise SystemExit(INTERRUPTED) from None
     except Exception as error:
         known = report(error, [])
-        progress.error = getattr(known, "reason", str(known)).encode()[:500]
+        progress.error = str(known.args[-1]).encode()[:500]  # without the run's name
         full = is_out_of_memory(error.__cause__)
         raise SystemExit(_FULL if full else _BUSY if isinstance(error, BusyError) else known.exit_code) from None
 
@@ -193,10 +189,9 @@ def _end_with_parent() -> None:
     """Kills this process when its parent has died, which harms no file: all are written beside and renamed."""
     parent = parent_process()
     assert parent is not None
-    sentinel = parent.sentinel
 
     def watch() -> None:
-        wait([sentinel])
+        parent.join()
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -56,7 +56,6 @@ class Monitor:
             self.live.update(self.table(), refresh=True)
 
     def _print(self, number: int, job: Job) -> None:
-        """Prints how a job has ended, above what runs."""
         console = self.live.console
         if self.columns and job.state == "finished":
             if not self.begun:
@@ -68,7 +67,6 @@ class Monitor:
             console.print(Text(line), soft_wrap=not console.is_terminal)
 
     def table(self) -> Group:
-        """What runs, and how far all runs are."""
         running = [self.row(number, job) for number, job in enumerate(self.jobs) if job.state == "running"]
         lines = [Text(self.head, style="bold")] if self.columns and running and not self.begun else []
         lines += [Text(line, style="dim") for line in running]
@@ -78,7 +76,6 @@ class Monitor:
         return Group(*lines, total)
 
     def row(self, number: int, job: Job) -> str:
-        """A job's line of the table."""
         done = job.progress
         known = {"epoch": f"{done.epoch}/{job.planned.epochs}", "published": job.published}
         if done.epoch:
@@ -138,7 +135,6 @@ def ended(jobs: Sequence[Job]) -> str:
 
 
 def print_errors(jobs: Sequence[Job], problems: Sequence[str]) -> None:
-    """Prints what went wrong, behind all other lines."""
     sys.stdout.flush()
     for problem in problems:
         print_line(f"error: {problem}", sys.stderr)
@@ -159,11 +155,9 @@ def time_left(jobs: Sequence[Job], at_a_time: int) -> list[str]:
         if job.progress.seconds:
             measured[job.words[:-1]].append(job.progress.seconds)  # without the seed
     left = [job for job in jobs if job.left]
-    if not left:
-        return []
     overall = mean(seconds for kind in measured.values() for seconds in kind) if measured else 0.0
     each = [mean(measured.get(job.words[:-1], [job.guess or overall])) for job in left]
-    if not all(each):
+    if not each or not all(each):
         return []
     seconds = sum(job.left * of_job for job, of_job in zip(left, each, strict=True))
     about = "" if measured else "about "

@@ -44,7 +44,6 @@ class Job:
     """One run among many, and how far it is."""
 
     planned: Plan
-    studies: list[str]  # that need it
     words: tuple[str, ...] = ()  # its overrides, without those of this machine; the seed is the last
     name: str = ""  # in a few words: the overrides that not all runs have
     published: str = ""  # accuracy of its row, if it is the paper's experiment
@@ -110,9 +109,7 @@ def plan_all(
                 words = (*overrides, f"seed={seed}")
                 repeated = with_precision(command(words), first.precision)
                 planned = replace(first, config=replace(config, seed=seed), command=repeated)
-                job = jobs.setdefault(planned.name, Job(planned, [], tuple(portable(words)), published=published))
-                if study.name not in job.studies:  # replaced words can make two runs of a study the same
-                    job.studies.append(study.name)
+                jobs.setdefault(planned.name, Job(planned, tuple(portable(words)), published=published))
     every = [*jobs.values()]
     for job, own in zip(every, distinguishing([job.words for job in every]), strict=True):
         job.name = own or job.planned.name
@@ -147,5 +144,4 @@ def concurrency(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:
 
 
 def count(jobs: Iterable[Job], *states: State) -> int:
-    """The number of jobs in one of these states."""
     return sum(job.state in states for job in jobs)

@@ -30,7 +30,7 @@ class Built:
     @property
     def parameters(self) -> int:
         """The number of trainable parameters."""
-        modules = [self.network] + ([self.decoder] if self.decoder is not None else [])
+        modules = [module for module in (self.network, self.decoder) if module is not None]
         return sum(p.numel() for module in modules for p in module.parameters() if p.requires_grad)
 
 
@@ -38,7 +38,6 @@ def build(config: Config, tried: bool = True) -> Built:
     """The network and decoder of a configuration, with parameters drawn from torch's random state.
 
     Args:
-        config: checked.
         tried: whether the network's output is checked; a decoder needs its shape.
 
     Raises InputError with one line when they can't be built.

@@ -16,7 +16,7 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
-from capsexp import Log
+from capsexp.cli import print_line
 from capsexp.errors import DamagedError, InputError, RunError, first_line, printable
 from capsexp.files import write_file
 from capsexp.run import records
@@ -46,8 +46,7 @@ class PendingCheckpointIO(TorchCheckpointIO):
         self.pending[Path(path)] = apply_to_collection(checkpoint, torch.Tensor, lambda one: one.to("cpu", copy=True))
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        """See `load`."""
-        return load(Path(path), map_location)
+        return load(Path(path))
 
     def write(self) -> None:
         """Writes the pending ones; not again where that fails. Each file is replaced whole, or left as it was.
@@ -85,7 +84,6 @@ class EpochCheckpoint(Checkpoint):
         self.written: float | None = None  # when
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Keeps the epoch's checkpoints, after its evaluation, and writes them if it is time."""
         assert isinstance(module, CapsuleModule)
         if module.accuracies[-1] > max(module.accuracies[:-1], default=-1):
             trainer.save_checkpoint(self.folder / BEST, weights_only=True)
@@ -100,26 +98,24 @@ class EpochCheckpoint(Checkpoint):
         self.files.write()
 
 
-def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """A checkpoint as a dictionary.
+def load(path: Path) -> dict[str, Any]:
+    """A checkpoint as a dictionary, in the host's memory.
 
     Raises DamagedError for a file that is missing or whose bits aren't those that were written, InputError for one that
     can't be read or holds more than tensors and plain containers, RunError where memory is short.
     """
     try:
         if path.exists() and not path.is_file():
-            raise InputError(f"{path}: not a file; move it away")
+            raise OSError(0, "not a file; move it away")
         # Silence warnings; the load fails anyway.
         with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
             _check_crcs(stream, path.stat().st_size)
             stream.seek(0)
-            checkpoint: dict[str, Any] = torch.load(stream, map_location, weights_only=True)
+            checkpoint: dict[str, Any] = torch.load(stream, "cpu", weights_only=True)
     except FileNotFoundError:
         raise DamagedError(f"{path}: no such checkpoint") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    except InputError:
-        raise
     except Exception as error:  # torch raises half a dozen kinds for what isn't a checkpoint
         if is_out_of_memory(error):
             raise RunError(f"{path}: can't be loaded: out of memory") from error
@@ -133,7 +129,7 @@ def load(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
     return checkpoint
 
 
-def resumable(planned: Plan, log: Log) -> tuple[Path, dict[str, Any]] | None:
+def resumable(planned: Plan) -> tuple[Path, dict[str, Any]] | None:
     """The checkpoint that the run continues from: the last, or where that is damaged the one before it, or None.
 
     Under protocol heldout, BEST is needed beside it: it is tested at the end. Raises as `load`, but for damaged files.
@@ -141,12 +137,12 @@ def resumable(planned: Plan, log: Log) -> tuple[Path, dict[str, Any]] | None:
     last, before, best = (planned.folder / name for name in (LAST, BEFORE, BEST))
     if not (last.exists() or before.exists()):
         return None
-    tested = _whole(planned, best, log) if planned.config.protocol == "heldout" else None
+    tested = _whole(planned, best) if planned.config.protocol == "heldout" else None
     for path in (last, before):
-        checkpoint = _whole(planned, path, log)
+        checkpoint = _whole(planned, path)
         if checkpoint and (planned.config.protocol != "heldout" or (tested and _fits(tested, checkpoint))):
             return path, checkpoint
-    log(f"{planned.name}: no checkpoint is left; starts over")
+    print_line(f"{planned.name}: no checkpoint is left; starts over")
     return None
 
 
@@ -158,7 +154,7 @@ def drop_optimizer(folder: Path) -> None:
     (folder / BEFORE).unlink(missing_ok=True)
 
 
-def _whole(planned: Plan, path: Path, log: Log) -> dict[str, Any] | None:
+def _whole(planned: Plan, path: Path) -> dict[str, Any] | None:
     """A checkpoint of the run; None for one that is missing, or damaged, which is then renamed."""
     if not path.exists():
         return None
@@ -168,7 +164,7 @@ def _whole(planned: Plan, path: Path, log: Log) -> dict[str, Any] | None:
         aside = path.with_name(f"{path.name}.damaged")
         with suppress(FileNotFoundError):  # another process of the run was faster
             path.replace(aside)
-        log(f"{planned.name}: {error}; renamed to {aside.name}")
+        print_line(f"{planned.name}: {error}; renamed to {aside.name}")
         return None
     header = checkpoint.get("capsexp") if isinstance(checkpoint, dict) else None
     if not isinstance(header, dict) or header.get("name") != planned.name:

@@ -4,6 +4,7 @@ import ctypes
 import os
 import platform
 import re
+import resource
 import subprocess
 import sys
 from contextlib import suppress
@@ -30,13 +31,9 @@ def start() -> dict[str, Any]:
 def provenance(
     started: dict[str, Any], device: torch.device, processes: int, resumed: list[int], command: str | None
 ) -> dict[str, Any]:
-    """Versions, commit, machine and times, without names or paths of the machine.
+    """Versions, commit, machine and times, without names or paths of the machine: see records.Provenance.
 
-    Args:
-        started: from `start`, and the commits of all parts of a run that was resumed.
-        processes: that split the batches.
-        resumed: the epochs after which the run was interrupted and resumed.
-        command: that repeats the run.
+    `started` is from `start`, with the commits of all parts of a run that was resumed.
     """
     return {
         "command": command,
@@ -55,7 +52,6 @@ def provenance(
 
 
 def processor() -> str:
-    """The name of the processor, where the system has it."""
     return _listed("cpuinfo", "model name") or platform.processor() or platform.machine()
 
 
@@ -69,8 +65,6 @@ def host_peak() -> int:
     """The peak of this process's memory, in bytes."""
     if peak := _listed("self/status", "VmHWM"):  # getrusage's begins with that of the program that started this one
         return 1024 * int(peak.removesuffix(" kB"))
-    import resource  # which Windows lacks, where networks are loaded
-
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes on macOS, in KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -107,8 +101,6 @@ def limit_memory() -> None:
     available = _listed("meminfo", "MemAvailable")
     if not available:
         return
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if soft == resource.RLIM_INFINITY:
         used = 1024 * int(_listed("self/status", "VmData").removesuffix(" kB"))
@@ -129,7 +121,6 @@ def keep_freed_memory() -> None:
 
 
 def _now() -> str:
-    """The time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

@@ -2,14 +2,12 @@
 
 import fcntl
 import os
-import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
-from capsexp import Log
 from capsexp.cli import print_line
 from capsexp.config.schema import Config
 from capsexp.errors import BusyError, InputError
@@ -24,51 +22,45 @@ _LOCKED = 2.0  # seconds until a lock is checked again
 _INSTANT = 0.1  # seconds, longer than a check holds a lock
 
 
-def run(config: Config, command: str | None = None, log: Log = print_line) -> records.Record:
-    """The record of a run: see `execute`.
-
-    Args:
-        config: checked.
-        command: what repeats the run, for the record.
-        log: prints a line for the user.
-    """
-    return execute(plan(config, command), log)
+def run(config: Config, command: str | None = None) -> records.Record:
+    """The record of a run: see `execute`. `command` repeats it, for the record."""
+    return execute(plan(config, command))
 
 
-def execute(planned: Plan, log: Log = print_line, callbacks: "Sequence[Callback]" = ()) -> records.Record:
+def execute(planned: Plan, callbacks: "Sequence[Callback]" = ()) -> records.Record:
     """The record of a planned run, which is trained, resumed, or finished already.
 
     Raises InputError for what the user can correct before the training, BusyError when another process trains the run,
     RunError for a training that failed, and KeyboardInterrupt. The next call resumes an interrupted run after its last
     completed epoch.
     """
-    if record := _finished(planned, log):
+    if record := _finished(planned):
         return record
     check_precision(planned.config)
     note = f"; {planned.note}" if planned.note else ""
-    log(f"{planned.name}: on {planned.device.type} in {planned.precision}{note}")
+    print_line(f"{planned.name}: on {planned.device.type} in {planned.precision}{note}")
     from capsexp.run.train import prepare, train  # Lightning takes seconds to import, which a finished run doesn't need
 
-    prepared = prepare(planned, log)
+    prepared = prepare(planned)
     if not is_first():
-        return train(planned, *prepared, log, callbacks)
+        return train(planned, *prepared, callbacks)
     with locked(planned.folder):
-        if record := _finished(planned, log):  # by another process meanwhile
+        if record := _finished(planned):  # by another process meanwhile
             return record
         check_writable(planned.path.parent)  # now, and not after hours of training
         remove_parts(planned.path.parent, planned.name)
         remove_parts(planned.folder)
-        return train(planned, *prepared, log, callbacks)
+        return train(planned, *prepared, callbacks)
 
 
-def _finished(planned: Plan, log: Log) -> records.Record | None:
+def _finished(planned: Plan) -> records.Record | None:
     """The record that makes training unnecessary, or None; raises InputError for a damaged record."""
     if planned.config.rerun or not planned.path.exists():
         return None
     record = records.read(planned.path)
     if record.status == "failed":
         return None
-    log(f"{planned.name}: finished already, {records.result_line(record)} (rerun=true trains again)")
+    print_line(f"{planned.name}: finished already, {records.result_line(record)} (rerun=true trains again)")
     return record
 
 
@@ -77,24 +69,21 @@ def locked(folder: Path) -> Iterator[None]:
     """Locks a run's folder; raises BusyError when another process has. The system unlocks it when a process dies."""
     folder.mkdir(parents=True, exist_ok=True)
     with _opened(folder, "a+") as stream:
-        free = _flock(stream, fcntl.LOCK_EX)
-        if not free:  # `is_locked` in another process holds it for an instant
-            time.sleep(_INSTANT)
-            free = _flock(stream, fcntl.LOCK_EX)
-        if not free:
-            stream.seek(0)
-            raise BusyError(f"{folder.name}: already running, in process {stream.read() or 'unknown'}")
+        if not _flock(stream, fcntl.LOCK_EX):
+            time.sleep(_INSTANT)  # `is_locked` in another process holds it for an instant
+            if not _flock(stream, fcntl.LOCK_EX):
+                stream.seek(0)
+                raise BusyError(f"{folder.name}: already running, in process {stream.read() or 'unknown'}")
         with naming(folder / "lock"):
             stream.truncate(0)
             os.write(stream.fileno(), str(os.getpid()).encode())
         yield
 
 
-def wait_until_free(config: Config, log: Log = print_line) -> None:
-    """Waits while another process trains the run."""
+def wait_until_free(config: Config) -> None:
     planned = plan(config)
     if is_locked(planned.folder):
-        log(f"{planned.name}: another process trains it; waits")
+        print_line(f"{planned.name}: another process trains it; waits")
     while is_locked(planned.folder):
         time.sleep(_LOCKED)
 
@@ -111,7 +100,7 @@ def is_locked(folder: Path) -> bool:
 def _opened(folder: Path, mode: str) -> TextIO:
     """The lock in a folder; raises InputError for what is no regular file: a copied folder may hold a link."""
     path = folder / "lock"
-    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+    if path.is_symlink() or (path.exists() and not path.is_file()):
         raise InputError(f"{path}: not a file; move it away")
     return cast(TextIO, open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)))
 

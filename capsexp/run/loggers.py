@@ -37,7 +37,6 @@ class RunLogger(Callback):
         """Ends the run, as done or failed."""
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Logs the epoch."""
         assert isinstance(module, CapsuleModule)
         self.write(scalars(module.history[-1], peak_memory_mb(self.planned.device)), len(module.history))
 
@@ -47,7 +46,6 @@ class RunLogger(Callback):
         self.close(DONE)
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """Ends the run as failed."""
         self.close(FAILED)
 
 
@@ -60,12 +58,10 @@ class LightningLogger(RunLogger):
         logger.log_hyperparams(hyperparameters(planned))  # type: ignore[call-arg]
 
     def write(self, numbers: dict[str, float], epoch: int) -> None:
-        """Logs and saves them."""
         self.logger.log_metrics(numbers, epoch)
         self.logger.save()
 
     def close(self, exit_code: int) -> None:
-        """Ends the run there."""
         self.logger.finalize("success" if exit_code == DONE else "failed")
         if isinstance(self.logger, WandbLogger):  # leaves its run open: the next one of a sweep would continue it
             self.logger.experiment.finish(exit_code)
@@ -96,12 +92,8 @@ def make_loggers(planned: Plan) -> list[RunLogger]:
 
 
 def scalars(row: keys.Json, memory: Mapping[str, float | None]) -> dict[str, float]:
-    """An epoch's numbers under the names that all loggers use, by which TensorBoard groups them: train_loss is
-    loss/train, so that the losses of all splits are together.
-
-    Args:
-        row: of the history.
-        memory: the peak until then.
+    """A row of the history, and the peak of the memory until then, under the names that all loggers use, by which
+    TensorBoard groups them: train_loss is loss/train, so that the losses of all splits are together.
     """
     of_splits = {name: value for name, value in row.items() if name not in ("epoch", "learning_rate")}
     values = {"/".join(reversed(name.split("_"))): value for name, value in of_splits.items()}

@@ -119,7 +119,6 @@ class CapsuleModule(pl.LightningModule):
         return prediction
 
     def loss_and_scores(self, batch: Batch) -> StepOutput:
-        """The forward pass of a batch."""
         pixels, labels, _ = batch
         scores, poses = self(pixels)
         with full_precision(scores):
@@ -137,14 +136,11 @@ class CapsuleModule(pl.LightningModule):
             self.train_metrics.update(*self.step(batch), batch.labels)
 
     def validation_step(self, batches: list[Batch], index: int) -> None:
-        """Evaluates several batches."""
-        evaluated = self.step.evaluated if self.step else self.loss_and_scores
+        evaluated = self.step.evaluated if isinstance(self.step, CapturedStep) else self.loss_and_scores
         for batch in batches:
             self.eval_metrics.update(*evaluated(batch), batch.labels)
 
-    def test_step(self, batches: list[Batch], index: int) -> None:
-        """Evaluates several batches of the test set, under protocol heldout."""
-        self.validation_step(batches, index)
+    test_step = validation_step  # under protocol heldout
 
     def transfer_batch_to_device(self, batch: list[Batch], device: torch.device, index: int) -> list[Batch]:
         """The batches as they are: loaders yield them on the device. Lightning's hook would walk through each."""
@@ -163,9 +159,7 @@ class CapsuleModule(pl.LightningModule):
             groups = self.trainer.train_dataloader
             assert isinstance(groups, BatchGroups)
             self.loss.grow_over(self.planned.epochs * len(groups.loader))
-        optimizer = self.optimizers(use_pl_optimizer=False)
-        assert isinstance(optimizer, torch.optim.Optimizer)
-        cuda = self.device.type == "cuda"
+        cuda, optimizer = self.device.type == "cuda", self.trainer.optimizers[0]
         captured = cuda and self.planned.config.trainer.cuda_graphs and self.trainer.world_size == 1
         self.step = make_step(self.loss_and_scores, self.manual_backward, optimizer, cuda, captured, self.buffers())
 
@@ -181,6 +175,8 @@ class CapsuleModule(pl.LightningModule):
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         self._trained = time.perf_counter()
+
+    on_test_epoch_start = on_validation_epoch_start
 
     def on_validation_epoch_end(self) -> None:
         """Adds the epoch's row to the history; raises RunError when the training diverged."""
@@ -210,16 +206,11 @@ class CapsuleModule(pl.LightningModule):
         elif isinstance(schedule, LRScheduler):
             schedule.step()
 
-    def on_test_epoch_start(self) -> None:
-        """Empties the metrics."""
-        self.eval_metrics.reset()
-
     def on_test_epoch_end(self) -> None:
         """Keeps which test images the epoch chosen on held-out images classifies correctly."""
         self._keep_correct("heldout_accuracy", self.trainer.test_dataloaders)
 
     def _keep_correct(self, accuracy: str, groups: object) -> None:
-        """Keeps which images an evaluation classified correctly."""
         assert isinstance(groups, BatchGroups)
         _, correct = self.eval_metrics.compute()
         self.correct[accuracy] = records.packed(groups.loader.in_order(correct.view(-1)).tolist())

@@ -13,16 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import (
-    ConstantLR,
-    CosineAnnealingLR,
-    ExponentialLR,
-    LinearLR,
-    LRScheduler,
-    MultiStepLR,
-    ReduceLROnPlateau,
-    SequentialLR,
-)
+from torch.optim import lr_scheduler
 
 from capsexp.config.checks import check_value
 from capsexp.config.schema import Optim
@@ -55,9 +46,7 @@ class EagerStep:
 
     Args:
         forward: batch -> loss and scores, with gradient.
-        backward: of a loss.
-        optimizer: of the parameters.
-        buffers: what else a step changes.
+        buffers: what a step changes beside the optimiser's parameters.
     """
 
     def __init__(
@@ -83,10 +72,6 @@ class EagerStep:
         with full_precision(loss):  # under autocast, products in float32 regions would have bfloat16 gradients
             self.backward(loss if batch.weight == 1 else loss * batch.weight)
         return StepOutput(loss.detach(), scores.detach())
-
-    def evaluated(self, batch: Batch) -> StepOutput:
-        """Loss and scores of a batch that isn't trained."""
-        return self.forward(batch)
 
     def state(self) -> list[Tensor]:
         """The parameters, and then everything else that a step changes."""
@@ -118,7 +103,6 @@ class CapturedStep:
         self.output: StepOutput
 
     def __call__(self, batch: Batch) -> StepOutput:
-        """Loss and scores before the update, without gradient."""
         shapes = batch.pixels.shape, batch.labels.shape
         self.shapes = self.shapes or shapes
         self.steps += 1
@@ -172,13 +156,16 @@ class CapturedStep:
     def _first(self, batch: Batch) -> StepOutput:
         """The eager step of a batch, which the capture's first replay has to repeat."""
         state, reason = self.step.state(), ""
-        before = _on_host(state)
+        before = [value.to("cpu", copy=True) for value in state]  # where the device's memory needn't suffice for copies
         device = batch.pixels.device
         try:
             with torch.random.fork_rng([device] if device.type == "cuda" else []):  # both drop out the same units
-                self.replay = self._recorded(batch)
+                self.rates = [torch.tensor(group["lr"], device=device) for group in self.step.optimizer.param_groups]
+                self.input = Batch(batch.pixels.clone(), batch.labels.clone())
+                self.step.optimizer.zero_grad()  # gradients have to be allocated in the capture
+                self.replay = self.capture(self._captured)
                 replayed = self._replayed(batch)
-            after = _on_host(state)
+            after = [value.to("cpu", copy=True) for value in state]
         except Exception as error:  # a compiler's own; a step that fits the memory can run out of it in its capture
             reason = f"{type(error).__name__}: {first_line(error).partition('. ')[0]}"
         if reason:
@@ -189,13 +176,6 @@ class CapturedStep:
         if self.replay and (difference := _difference(replayed, eager, after, state, before)) > AGREEING:
             self.release(f"its first replay differs from the eager step by {difference:.1e}")
         return eager
-
-    def _recorded(self, batch: Batch) -> Callable[[], None]:
-        groups = self.step.optimizer.param_groups
-        self.rates = [torch.tensor(group["lr"], device=batch.pixels.device) for group in groups]
-        self.input = Batch(batch.pixels.clone(), batch.labels.clone())
-        self.step.optimizer.zero_grad()  # gradients have to be allocated in the capture
-        return self.capture(self._captured)
 
     def _captured(self) -> None:
         groups = self.step.optimizer.param_groups
@@ -208,11 +188,6 @@ class CapturedStep:
             for group, number in zip(groups, numbers, strict=True):  # for schedules, histories and checkpoints
                 group["lr"] = number
             torch.clear_autocast_cache()  # the bfloat16 copies of the weights are in the capture's memory
-
-
-def _on_host(tensors: list[Tensor]) -> list[Tensor]:
-    """Copies, for which the device's memory needn't suffice."""
-    return [value.to("cpu", copy=True) for value in tensors]
 
 
 def _snapshot(buffers: list[Tensor], batch: Batch) -> Callable[[], None]:
@@ -321,36 +296,38 @@ def optimizer_arguments(optim: Optim) -> tuple[Callable[..., torch.optim.Optimiz
     defaults = {name: one.default for name, one in [*inspect.signature(kind).parameters.items()][2:]}  # without lr
     takes = [name for name in defaults if name not in NOT_OPTIONS]
     given = {"momentum": optim.momentum, "weight_decay": optim.weight_decay}
-    arguments: dict[str, Any] = {name: value for name, value in given.items() if value or name in takes}
-    keys = {name: f"optim.{name}" for name in given} | {name: f"optim.options.{name}" for name in optim.options}
-    for name, value in (arguments := arguments | optim.options).items():
+    arguments = {name: value for name, value in given.items() if value or name in takes} | optim.options
+    for name, value in arguments.items():
+        key = f"optim.options.{name}" if name in optim.options else f"optim.{name}"
         if name not in takes:
-            raise InputError(f"{keys[name]}={value}: optim.name={optim.name} takes {', '.join(takes)}")
+            raise InputError(f"{key}={value}: optim.name={optim.name} takes {', '.join(takes)}")
         default = defaults[name]
         listed = isinstance(default, tuple)
-        check_value(value, bool if isinstance(default, bool) else list[float] if listed else float, keys[name])
+        check_value(value, bool if isinstance(default, bool) else list[float] if listed else float, key)
         if listed and len(value) != len(default):
-            raise InputError(f"{keys[name]}={value}: must be {len(default)} numbers, such as {[*default]}")
+            raise InputError(f"{key}={value}: must be {len(default)} numbers, such as {[*default]}")
     return kind, arguments
 
 
-def make_schedule(optimizer: torch.optim.Optimizer, optim: Optim, epochs: int) -> LRScheduler | None:
+def make_schedule(optimizer: torch.optim.Optimizer, optim: Optim, epochs: int) -> lr_scheduler.LRScheduler | None:
     """The learning rate's schedule, stepped once per epoch; what counts the paper's epochs is scaled to the run's."""
     warmup, *milestones = (round(epoch * epochs / optim.epochs) for epoch in (optim.warmup, *optim.milestones))
+    later: lr_scheduler.LRScheduler
     match optim.schedule:
         case "plateau":
             mode: Literal["min", "max"] = "min" if optim.plateau_of == "train_loss" else "max"
-            return ReduceLROnPlateau(optimizer, mode, optim.factor, optim.patience)
+            return lr_scheduler.ReduceLROnPlateau(optimizer, mode, optim.factor, optim.patience)
         case "steps":
-            later: LRScheduler = MultiStepLR(optimizer, [max(1, one - warmup) for one in milestones], optim.factor)
+            later = lr_scheduler.MultiStepLR(optimizer, [max(1, one - warmup) for one in milestones], optim.factor)
         case "cosine":
-            later = CosineAnnealingLR(optimizer, max(1, epochs - warmup))
+            later = lr_scheduler.CosineAnnealingLR(optimizer, max(1, epochs - warmup))
         case "exponential":
-            later = ExponentialLR(optimizer, optim.factor ** (optim.epochs / epochs))
+            later = lr_scheduler.ExponentialLR(optimizer, optim.factor ** (optim.epochs / epochs))
         case _ if not warmup:
             return None
         case _:
-            later = ConstantLR(optimizer, 1.0)
+            later = lr_scheduler.ConstantLR(optimizer, 1.0)
     if not warmup:
         return later
-    return SequentialLR(optimizer, [LinearLR(optimizer, 1 / (warmup + 1), total_iters=warmup), later], [warmup])
+    growing = lr_scheduler.LinearLR(optimizer, 1 / (warmup + 1), total_iters=warmup)
+    return lr_scheduler.SequentialLR(optimizer, [growing, later], [warmup])

@@ -33,21 +33,17 @@ class EpochLines(Checkpoint):
         assert isinstance(module, CapsuleModule)
         assert isinstance(trainer.train_dataloader, BatchGroups)
         loader, name = trainer.train_dataloader.loader, module.planned.config.data.name
+        self.batches = len(loader)  # an epoch
         what = f"{module.trained_parameters:,} parameters on {loader.epoch_images:,} images of {name}"
-        self.show(f"trains {what}, {len(loader):,} batches an epoch")
+        print_line(f"trains {what}, {self.batches:,} batches an epoch")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Prints the last row of the history."""
         assert isinstance(module, CapsuleModule)
-        self.show(epoch_line(module))
-
-    def show(self, line: str) -> None:
-        """Prints a line."""
-        print_line(line)
+        print_line(epoch_line(module))
 
 
 class EpochBar(EpochLines):
-    """The same lines above a bar over the batches of all epochs.
+    """The same lines above a bar over the batches of all epochs: on a terminal, rich prints there what is printed.
 
     Lightning's bars begin again in every epoch, and count calls of training_step, which are several batches each.
     """
@@ -68,9 +64,7 @@ class EpochBar(EpochLines):
         """Starts the bar, of a resumed run after its last epoch."""
         super().on_train_start(trainer, module)
         assert isinstance(module, CapsuleModule)
-        assert isinstance(trainer.train_dataloader, BatchGroups)
-        batches = len(trainer.train_dataloader.loader)
-        total, completed = module.planned.epochs * batches, trainer.current_epoch * batches
+        total, completed = module.planned.epochs * self.batches, trainer.current_epoch * self.batches
         self.task = self.progress.add_task(_description(module), total=total, completed=completed)
         self.progress.start()
 
@@ -81,21 +75,14 @@ class EpochBar(EpochLines):
         self.progress.advance(self.task, len(batch))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Prints the epoch above the bar."""
         super().on_train_epoch_end(trainer, module)
         assert isinstance(module, CapsuleModule)
         self.progress.update(self.task, description=_description(module))
 
-    def show(self, line: str) -> None:
-        """Prints a line above the bar."""
-        self.progress.console.print(line, highlight=False)
-
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Removes the bar."""
         self.progress.stop()
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """Removes the bar."""
         self.progress.stop()
 
 

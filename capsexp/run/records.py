@@ -6,7 +6,6 @@ A record is found by its run's key, see capsexp.run.keys.
 import base64
 import hashlib
 import json
-import os
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -110,17 +109,14 @@ class Record:
 
     @property
     def first_epoch_to_max(self) -> int | None:
-        """The first epoch with the greatest of `accuracies`."""
         return best_epoch(self.accuracies)
 
     @property
     def max_accuracy(self) -> float | None:
-        """The greatest test accuracy."""
         return max(self.accuracies, default=None) if self.identity["protocol"] == "paper" else None
 
     @property
     def last_accuracy(self) -> float | None:
-        """The last epoch's test accuracy."""
         return self.accuracies[-1] if self.epochs and self.identity["protocol"] == "paper" else None
 
     @property
@@ -162,11 +158,9 @@ def read(path: Path) -> Record:
         raise InputError(f"{path}: not a file; move it away")
     intact = False
     try:
-        with path.open("rb") as stream:
-            if os.fstat(stream.fileno()).st_size > _MAX_BYTES:
-                raise ValueError(f"more than {_MAX_BYTES:,} bytes")
-            text = stream.read()  # reading at most so many would allocate them, where memory may be short
-        content = json.loads(text.decode(), parse_int=_whole_number)
+        if path.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"more than {_MAX_BYTES:,} bytes")
+        content = json.loads(path.read_bytes().decode(), parse_int=_whole_number)
         intact = content.pop("digest") == _digest(content)
         record: Record = check_dataclass(
             Record, {name: value for name, value in content.items() if name not in _DERIVED}
@@ -234,7 +228,6 @@ def unpacked(text: str, images: int) -> "NDArray[numpy.bool_]":
 
 
 def result_line(record: Record) -> str:
-    """A record's result as users see it."""
     epoch, unlearned = record.first_epoch_to_max, ""
     if record.learned is False:
         unlearned = f"; didn't learn: a constant guess has {record.chance_accuracy:.2f} %"

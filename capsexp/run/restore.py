@@ -163,14 +163,16 @@ def _find(path: Path) -> Path:
     checkpoints = [one for one in found if one]
     if len({one.resolve() for one in checkpoints}) > 1 and not path.is_dir():
         raise InputError(f"{path}: {len(checkpoints)} runs in {LOGS} have such a key; name the folder")
-    if not checkpoints and key and (path.exists() or path.name == key):
+    if checkpoints:
+        return checkpoints[0]
+    if key and (path.exists() or path.name == key):
         raise InputError(f"{path}: no checkpoint of this run below {LOGS}; name its folder below paths.logs")
-    if not checkpoints and path.is_dir():
+    if path.is_dir():
         raise InputError(f"{path}: a folder without {BEST} and {LAST}; a run's folder has them, below paths.logs")
-    if not checkpoints and not path.exists() and path.name == str(path):
+    if not path.exists() and path.name == str(path):
         names = ", ".join(map(str, packaged))
         raise InputError(f"{path}: no run or checkpoint here, and no network of the package, which has {names}")
-    return checkpoints[0] if checkpoints else path
+    return path
 
 
 def _header(path: Path, checkpoint: Any) -> Header:

@@ -70,7 +70,6 @@ class TensorBoard(RunLogger):
             self._append(0, summary=session)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Writes the epoch."""
         super().on_train_epoch_end(trainer, module)
         assert isinstance(module, CapsuleModule)
         epoch = len(module.history)
@@ -83,7 +82,6 @@ class TensorBoard(RunLogger):
                 self._append(epoch, summary=image_summary(tag, picture, dataformats="CHW"))  # type: ignore[no-untyped-call]
 
     def write(self, numbers: dict[str, float], epoch: int) -> None:
-        """Writes numbers: the epoch's, or the maximum and its first epoch."""
         self._append(epoch, summary=Summary(value=[Summary.Value(tag=t, simple_value=v) for t, v in numbers.items()]))
 
     def close(self, exit_code: int) -> None:
@@ -93,7 +91,6 @@ class TensorBoard(RunLogger):
             self._append(0, summary=session_end)
 
     def _append(self, step: int, **content: Any) -> None:
-        """Appends an event to the file."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         event = Event(wall_time=time.time(), step=step, **content)
         with self.file.open("ab") as stream:

@@ -1,7 +1,15 @@
-"""The training of a run: seed, build, load, fit with Lightning, write the record."""
+"""The training of a run: seed, build, load, fit with Lightning, write the record.
+
+One run can have several processes that split each batch: `torchrun --nproc-per-node=2 -m capsexp KEY=VALUE …`, on the
+GPUs of one machine or of several, or on a CPU, by Lightning's DDP. Each process runs the whole command. The first one
+locks the run, writes all files and prints; torchrun ends the others when one has died.
+"""
 
 import logging
+import math
 import os
+import signal
+import threading
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -11,8 +19,9 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.strategies import DDPStrategy, Strategy
+from torch import nn
 
-from capsexp import Log
+from capsexp.cli import print_line
 from capsexp.data import source
 from capsexp.data.loader import Batch
 from capsexp.data.module import CapsuleData, constant_guess, digests
@@ -23,7 +32,6 @@ from capsexp.routing import fast
 from capsexp.run import environment, keys, records
 from capsexp.run.build import build, count_parameters
 from capsexp.run.checkpoints import EpochCheckpoint, drop_optimizer, load, resumable
-from capsexp.run.distributed import OwnSignals, check_splittable
 from capsexp.run.loggers import make_loggers
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import make_optimizer
@@ -32,7 +40,7 @@ from capsexp.run.progress import make_progress
 from capsexp.run.tensorboard import TensorBoard, folder_of
 
 
-def prepare(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
+def prepare(planned: Plan) -> tuple[CapsuleModule, CapsuleData]:
     """The network and the data of a run; from here on, random numbers follow from its seed.
 
     Raises InputError: for a network or an optimiser that can't be made, before any data are downloaded or read.
@@ -51,12 +59,17 @@ def prepare(planned: Plan, log: Log) -> tuple[CapsuleModule, CapsuleData]:
     pl.seed_everything(config.seed, verbose=False)
     built = build(config)
     make_optimizer(built.network.parameters(), config.optim)  # for its errors
-    check_splittable(planned, built.network)
-    images = source.load(config.data, log)
+    normalized = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in built.network.modules())
+    if planned.processes > 1 and planned.device.type == "cpu" and normalized:
+        raise InputError(
+            f"torchrun: {planned.processes} processes: this network has batch normalisation, "
+            "which torch computes over several processes on GPUs only"
+        )
+    images = source.load(config.data, print_line)
     if (images.note, images.unlisted) != (planned.note, planned.unlisted):
         raise InputError(f"data={config.data.name}: other files than when the run was planned; run the command again")
     for line in source.contents(config.data, images):
-        log(line)
+        print_line(line)
     module, data = CapsuleModule(planned, built), CapsuleData(images, config)
     if config.data.path:
         module.trained_images = digests(images.train_images)
@@ -76,7 +89,7 @@ def _check_parameters(planned: Plan) -> None:
 
 
 def train(
-    planned: Plan, module: CapsuleModule, data: CapsuleData, log: Log, callbacks: Sequence[Callback] = ()
+    planned: Plan, module: CapsuleModule, data: CapsuleData, callbacks: Sequence[Callback] = ()
 ) -> records.Record:
     """The record of a run, after its training from the last checkpoint on, if there is one.
 
@@ -88,7 +101,7 @@ def train(
     callbacks = [*make_progress(config.trainer.progress), *loggers, *callbacks]
     heldout_accuracy, chance, tested, error = None, None, None, None
     try:
-        heldout_accuracy = _fit_and_test(planned, module, data, callbacks, log)
+        heldout_accuracy = _fit_and_test(planned, module, data, callbacks)
         chance, tested = constant_guess(data.evaluated[1]), len(data.test[1])
         if first_process:
             with naming(planned.folder):
@@ -96,7 +109,8 @@ def train(
     except SystemExit:  # Lightning's answer to Ctrl-C
         raise KeyboardInterrupt from None
     except Exception as failure:
-        if not _is_of_device(failure):
+        of_device = isinstance(failure, RunError | RuntimeError | MemoryError | CalledProcessError)
+        if not of_device and type(failure).__module__.partition(".")[0] != "triton":  # its errors have no common base
             raise
         error = failure
     routing_path = fast.paths(module.network)
@@ -110,7 +124,10 @@ def train(
         error=reason or None,
         identity=planned.identity,
         config=keys.stored_config(config),
-        epochs=[_finite(row) for row in module.history],
+        epochs=[
+            {name: value if math.isfinite(value) else None for name, value in row.items()}  # JSON has no NaN
+            for row in module.history
+        ],
         heldout_accuracy=heldout_accuracy,
         parameters=module.trained_parameters,
         peak_memory_mb=environment.peak_memory_mb(planned.device),
@@ -130,12 +147,12 @@ def train(
         for logger in loggers:
             logger.finish(record)
     if routing_path not in ("reference", "products without votes", "stored votes"):  # neither compiled nor transformed
-        log(f"fast paths: {routing_path}")
-    log(records.result_line(record))
-    log(f"record {planned.path}")
-    log(f"network {planned.folder}")
+        print_line(f"fast paths: {routing_path}")
+    print_line(records.result_line(record))
+    print_line(f"record {planned.path}")
+    print_line(f"network {planned.folder}")
     if any(isinstance(logger, TensorBoard) for logger in loggers):
-        log(f"TensorBoard logs {folder_of(planned)}")
+        print_line(f"TensorBoard logs {folder_of(planned)}")
     return record
 
 
@@ -157,10 +174,21 @@ def _remedy(module: CapsuleModule, data: CapsuleData) -> str:
     return "smaller images (data.size) or a narrower network (budget.width) need less"
 
 
-def _is_of_device(error: Exception) -> bool:
-    """Whether it is the failure of a run or of its device, and no bug: Triton's errors have no common base."""
-    known = (RunError, RuntimeError, MemoryError, CalledProcessError)
-    return isinstance(error, known) or type(error).__module__.partition(".")[0] == "triton"
+class OwnSignals(Callback):
+    """Keeps this program's handler of SIGTERM; processes but the first ignore interruptions, and end after it.
+
+    Lightning's handler broadcasts to the other processes. These wait in another collective operation: a deadlock.
+    """
+
+    def __init__(self) -> None:
+        self.handler = signal.getsignal(signal.SIGTERM)
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Replaces Lightning's handler, which is set before."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self.handler if is_first() else signal.SIG_IGN)
+            if not is_first():
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def make_trainer(planned: Plan, callbacks: Sequence[Callback] = ()) -> pl.Trainer:
@@ -190,17 +218,13 @@ def make_trainer(planned: Plan, callbacks: Sequence[Callback] = ()) -> pl.Traine
 
 
 def _fit_and_test(
-    planned: Plan,
-    module: CapsuleModule,
-    data: CapsuleData,
-    callbacks: Sequence[Callback],
-    log: Log,
+    planned: Plan, module: CapsuleModule, data: CapsuleData, callbacks: Sequence[Callback]
 ) -> float | None:
     """Trains; gives, under protocol heldout, the test accuracy of the best epoch in percent."""
     with naming(planned.folder), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="pytorch_lightning")
         trainer = make_trainer(planned, callbacks)
-        _fit(planned, trainer, module, data, log)
+        _fit(planned, trainer, module, data)
         if planned.config.protocol != "heldout":
             return None
         trainer.strategy.barrier()  # until the first process has written it
@@ -212,12 +236,12 @@ def _fit_and_test(
         return float(module.eval_metrics.results("test")["test_accuracy"])
 
 
-def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: CapsuleData, log: Log) -> None:
+def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: CapsuleData) -> None:
     """Trains, from the last checkpoint on if there is one; a repetition only from its own, by the same commit."""
     again = planned.config.rerun
     path, checkpoint = None, None
     with suppress(InputError) if again else nullcontext():
-        path, checkpoint = resumable(planned, log) or (None, None)
+        path, checkpoint = resumable(planned) or (None, None)
     done = len(checkpoint["history"]) if checkpoint else 0
     if checkpoint and again:
         own = checkpoint.get("rerun") and checkpoint["commits"][-1:] == module.commits
@@ -225,7 +249,7 @@ def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: Capsul
     if checkpoint:
         module.resumed = [*checkpoint["resumed"], done]
         module.commits = [*checkpoint["commits"], *module.commits]
-        log(f"{planned.name}: continues after epoch {done}")
+        print_line(f"{planned.name}: continues after epoch {done}")
         if done >= planned.epochs:  # only the record is missing
             module.load_state_dict(checkpoint["state_dict"])
             module.on_load_checkpoint(checkpoint)
@@ -236,8 +260,3 @@ def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: Capsul
     finally:
         module.step = None  # with the memory of a CUDA graph, in which the gradients are too
         module.zero_grad()
-
-
-def _finite(row: keys.Json) -> keys.Json:
-    """The row with null for what isn't finite: JSON has no NaN."""
-    return {name: value if abs(value) < float("inf") else None for name, value in row.items()}

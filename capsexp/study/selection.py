@@ -12,7 +12,7 @@ from capsexp.config.compose import portable
 from capsexp.config.schema import Config
 from capsexp.errors import InputError
 from capsexp.study import studies
-from capsexp.study.identity import trained_by
+from capsexp.study.identity import Trained, trained_by
 from capsexp.study.studies import Row, Setting, Study
 
 #: A setting of this name is the paper's training, a declared shorter one, or another experiment.
@@ -29,8 +29,12 @@ class Block:
 
     @property
     def configs(self) -> dict[tuple[str, ...], Config]:
-        """The configurations of the runs, by their overrides."""
         return {overrides: studies.config_of(overrides) for of_row in self.runs.values() for overrides in of_row}
+
+    @property
+    def trained(self) -> dict[str, list[Trained]]:
+        """What the runs of each row train."""
+        return {row: [*map(trained_by, of_row)] for row, of_row in self.runs.items()}
 
 
 @dataclass(frozen=True)
@@ -68,10 +72,13 @@ def select(study: Study, typed: Sequence[str] = (), budget: str | None = None) -
         made = own = _block(chosen, name, setting, options)
         if replacing:
             made = _block(chosen, name, setting, options, replacing)
-        if not _differ(made, own):
+        now, before = made.trained, own.trained
+        if now == before:
             blocks.append(made)
         elif not blocks:
-            _check_rows(made, own, replacing)
+            for a, b in combinations(now, 2):
+                if now[a] == now[b] != [] and before[a] != before[b]:
+                    raise InputError(f"{' '.join(replacing)}: makes {a} and {b} the same")
             title = " ".join(portable(replacing))
             blocks = [Block(TYPED, replace(setting, title=title, short=title, data={}), made.runs)]
             break
@@ -80,7 +87,6 @@ def select(study: Study, typed: Sequence[str] = (), budget: str | None = None) -
 
 
 def key(word: str) -> str:
-    """The key of an override."""
     return word.partition("=")[0].lstrip("+~")
 
 
@@ -109,19 +115,6 @@ def _block(
     if errors and (not typed or not any(runs.values())):
         raise InputError(errors[0])
     return Block(name, setting, runs)
-
-
-def _differ(made: Block, own: Block) -> bool:
-    """Whether typed words change what some row trains."""
-    return any([*map(trained_by, of_row)] != [*map(trained_by, own.runs[name])] for name, of_row in made.runs.items())
-
-
-def _check_rows(made: Block, own: Block, typed: Sequence[str]) -> None:
-    """Raises InputError if typed words make two rows the same."""
-    for a, b in combinations(made.runs, 2):
-        now, before = ({tuple(map(trained_by, block.runs[name])) for name in (a, b)} for block in (made, own))
-        if len(now) == 1 and len(before) == 2 and now != {()}:
-            raise InputError(f"{' '.join(typed)}: makes {a} and {b} the same")
 
 
 def _rows_differ(study: Study, name: str) -> bool:

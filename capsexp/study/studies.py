@@ -7,7 +7,7 @@ records by what they trained, not by a name: see `capsexp.study.identity`.
 import math
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, cached_property
@@ -62,9 +62,7 @@ class Setting:
     complete: list[Measure] = field(default_factory=list)  # of which it tells as much as the source's training
 
     def brief(self, data: str) -> str:
-        """Its short form for a data set."""
-        own = self.data.get(data)
-        return (own and own.short) or self.short or self.title
+        return self.data.get(data, Training()).short or self.short or self.title
 
 
 @dataclass(frozen=True)
@@ -84,12 +82,10 @@ class Row:
 
     @cached_property
     def printed(self) -> dict[str, Published]:
-        """The printed numbers, by measure."""
         return {measure: number for measure, text in self.published.items() if (number := published_number(text))}
 
     @cached_property
     def words(self) -> list[str]:
-        """The words of its command."""
         return shlex.split(self.run or "")
 
     @property
@@ -97,14 +93,14 @@ class Row:
         """The name of its data set, as its command has it; nothing without one."""
         return next((value for key, _, value in (word.partition("=") for word in self.words) if key == "data"), "")
 
-    def combinations(self, setting: Setting, typed: Sequence[str] = ()) -> tuple[tuple[str, ...], ...]:
-        """The overrides of its runs in a setting, without seeds, with typed words in place of the row's own."""
+    def combinations(self, setting: Setting) -> tuple[tuple[str, ...], ...]:
+        """The overrides of its runs in a setting, without seeds."""
         if self.run is None:
             return ()
         varied = {word.partition("=")[0] for word in self.words}
         within = [word for word in setting.within.split() if word.partition("=")[0] in varied]
         of_data = setting.data.get(self.data, Training()).words.split()
-        return expand((*setting.words.split(), *of_data, *self.words, *within, *typed))
+        return expand((*setting.words.split(), *of_data, *self.words, *within))
 
 
 @dataclass(frozen=True)
@@ -186,7 +182,6 @@ class _File:
 
 
 def names() -> list[str]:
-    """All studies, by name."""
     return list(choices("study"))
 
 
@@ -310,7 +305,5 @@ def _problems_of_claim(claim: Claim, rows: set[str]) -> Iterator[tuple[bool, str
     positive = margin is not None and margin.value > 0
     needed = f"margin={claim.margin}: must be positive with {', '.join(needing)}, else missing"
     yield (claim.claimed in needing) != positive, needed
-    yield (
-        claim.estimate in ("factor", "spread") and claim.margin is not None,
-        f"margin: not with estimate={claim.estimate}; with estimate=relative it is in percent",
-    )
+    misplaced = claim.estimate in ("factor", "spread") and claim.margin is not None
+    yield misplaced, f"margin: not with estimate={claim.estimate}; with estimate=relative it is in percent"

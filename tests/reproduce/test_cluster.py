@@ -83,7 +83,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, records.Record]
     folder = tmp_path_factory.mktemp("alone")
     for iterations in (1, 2):
         typed = ("trainer.threads=1", f"routing.iterations={iterations}", *folders(folder))
-        run(composed_config(*TINY, *typed), None, lambda line: None)
+        run(composed_config(*TINY, *typed))
     return records_in(folder)
 
 

@@ -66,6 +66,7 @@ def test_an_interrupted_run_ends_in_the_same_numbers(
     tiny: tuple[str, ...],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     config = composed_config(*tiny, *SCHEDULES[schedule], "preprocess.shift=0.1")
     for epochs in interruptions:
@@ -73,8 +74,7 @@ def test_an_interrupted_run_ends_in_the_same_numbers(
             patched.setattr(environment, "_commit", lambda at=epochs: (f"before {at}", True))
             interrupt_after(epochs, config, patched)
     assert not list(tmp_path.glob("results/runs/*"))
-    lines: list[str] = []
-    continued, whole = run(config, None, lines.append), uninterrupted(schedule)
+    continued, whole = run(config), uninterrupted(schedule)
     assert (numbers(continued), continued.correct) == (numbers(whole), whole.correct)
     assert continued.key == whole.key
     assert [row["learning_rate"] for row in continued.epochs] == RATES[schedule]
@@ -82,7 +82,7 @@ def test_an_interrupted_run_ends_in_the_same_numbers(
     assert continued.provenance["resumed_after_epochs"] == completed
     last = continued.provenance["commit"]
     assert continued.provenance["commits"] == [*(f"before {epochs}" for epochs in completed), last]
-    assert any(f"continues after epoch {interruptions[-1]}" in line for line in lines) is bool(completed)
+    assert (f"continues after epoch {interruptions[-1]}" in capsys.readouterr().out) is bool(completed)
 
 
 def test_an_interrupted_run_of_a_gpu_continues_where_its_folder_was_moved(
@@ -201,47 +201,42 @@ def test_an_interrupted_run_with_a_damaged_checkpoint_goes_on(
     uninterrupted: Callable[[str], records.Record],
     tiny: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     config = composed_config(*tiny, "preprocess.shift=0.1", *SCHEDULES["constant"], f"rerun={rerun}".lower())
     interrupt_after(2, config, monkeypatch)
     for name in damaged:
         path = plan(config).folder / name
         path.write_bytes(path.read_bytes()[:-1000])
-    lines: list[str] = []
-    assert numbers(run(config, None, lines.append)) == numbers(uninterrupted("constant"))
+    capsys.readouterr()
+    assert numbers(run(config)) == numbers(uninterrupted("constant"))
+    lines = capsys.readouterr().out.splitlines()
     renamed = f"{plan(config).folder / LAST}: not a checkpoint, or damaged; renamed to last.ckpt.damaged"
     assert renamed in lines[2]
     assert all(plan(config).folder.joinpath(f"{name}.damaged").exists() for name in damaged)
     assert lines[2 + len(damaged)].endswith(said)
 
 
+@pytest.mark.parametrize("damaged", [True, False], ids=["damaged", "of another epoch"])
 def test_a_run_without_the_checkpoint_that_it_tests_at_the_end_starts_over(
-    trained_heldout: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    damaged: bool,
+    trained_heldout: Trained,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     config = copy_of(trained_heldout, tmp_path, recorded=False)
     last, best = plan(config).folder / LAST, plan(config).folder / BEST
-    best.write_bytes(b"text")
-    lines: list[str] = []
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        stop_after(0, KeyboardInterrupt(), patched)
-        run(config, None, lines.append)
-    assert [line.partition(": ")[2] for line in lines[2:]] == [
-        f"{best}: not a checkpoint, or damaged; renamed to best.ckpt.damaged",
-        "no checkpoint is left; starts over",
-    ]
+    other = 1 if trained_heldout.record.first_epoch_to_max != 1 else 2
+    torch.save(checkpoints.load(best) | {"history": checkpoints.load(last)["history"][:other]}, best)
+    if damaged:
+        best.write_bytes(b"text")
+    interrupt_after(0, config, monkeypatch)
+    renamed = [f"{best}: not a checkpoint, or damaged; renamed to best.ckpt.damaged"] if damaged else []
+    said = [*renamed, "no checkpoint is left; starts over"]
+    assert [line.partition(": ")[2] for line in capsys.readouterr().out.splitlines()[2:]][: len(said)] == said
     assert checkpoints.load(last)["history"] == checkpoints.load(trained_heldout.folder / LAST)["history"]
     assert run(config).heldout_accuracy == trained_heldout.record.heldout_accuracy
-
-
-def test_the_best_weights_of_another_epoch_are_not_tested(trained_heldout: Trained, tmp_path: Path) -> None:
-    config = copy_of(trained_heldout, tmp_path, recorded=False)
-    best = checkpoints.load(plan(config).folder / BEST)
-    other = 1 if len(best["history"]) > 1 else 2
-    history = checkpoints.load(plan(config).folder / LAST)["history"]
-    torch.save(best | {"history": history[:other]}, plan(config).folder / BEST)
-    lines: list[str] = []
-    assert run(config, None, lines.append).heldout_accuracy == trained_heldout.record.heldout_accuracy
-    assert any("starts over" in line for line in lines)
 
 
 def test_a_checkpoint_of_another_run_is_left_alone(trained: Trained, tiny: tuple[str, ...]) -> None:
@@ -307,25 +302,22 @@ def test_a_repetition_continues_after_its_own_interruption_only(
     assert numbers(record) == numbers(uninterrupted("constant"))
 
 
-def test_a_flipped_bit_in_the_weights_is_found(trained: Trained, tmp_path: Path) -> None:
+def test_a_flipped_bit_in_the_weights_is_found_and_packed_members_are_not_unpacked(
+    trained: Trained, tmp_path: Path
+) -> None:
     weight = checkpoints.load(trained.folder / LAST)["state_dict"]["network.primary.convolution.weight"]
     content = bytearray((trained.folder / LAST).read_bytes())
     content[content.index(bytes(weight.untyped_storage().tolist())) + 100] ^= 1
     (tmp_path / LAST).write_bytes(content)
     torch.load(tmp_path / LAST, weights_only=True)  # sees nothing
     assert "not a checkpoint, or damaged" in refused(checkpoints.load, tmp_path / LAST)
-
-
-def test_a_packed_checkpoint_is_not_unpacked(trained: Trained, tmp_path: Path) -> None:
     with ZipFile(trained.folder / LAST) as whole, ZipFile(tmp_path / LAST, "w", ZIP_DEFLATED) as packed:
         for name in whole.namelist():
             packed.writestr(name, whole.read(name))
     assert "not a checkpoint, or damaged" in refused(checkpoints.load, tmp_path / LAST)
 
 
-def test_a_kill_after_the_record_leaves_nothing_to_tidy(
-    trained: Trained, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_after_the_record_leaves_nothing_to_tidy(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     config = composed_config(*tiny, "budget.epochs=2", "logger=tensorboard")
     monkeypatch.setattr(TensorBoard, "finish", raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):

@@ -29,7 +29,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("model", ["capsnet", "da_capsnet", "inverted_capsnet", "em_capsnet", "resnet18"])
 @pytest.mark.parametrize("precision", ["bf16", "float32"])
-def test_a_run_learns_on_the_gpu(model: str, precision: str, tiny: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_run_learns_on_the_gpu(model: str, precision: str, tiny: tuple[str, ...]) -> None:
     changed = ("trainer=gpu", "trainer.deterministic=false", f"trainer.precision={precision}", "budget.width=0.1")
     kept = [option for option in tiny if not option.startswith(("trainer", "budget.width"))]
     record = run(composed_config(f"model={model}", *kept, *changed, "attention.cbam=true"))

@@ -49,13 +49,12 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return train(tmp_path_factory.mktemp("logged"), "logger=csv", "protocol=heldout")
 
 
-def test_csv_holds_the_records_numbers_and_options(logged: Trained) -> None:
+def test_csv_holds_the_records_numbers_and_options_and_nothing_else_is_written(
+    logged: Trained, trained: Trained
+) -> None:
     assert in_csv(logged.folder) == curves_of(logged.record)
     assert {"loss/train", "accuracy/heldout", "accuracy/test"} <= curves_of(logged.record).keys()
     assert "protocol: heldout" in (logged.folder / "version_0" / "hparams.yaml").read_text()
-
-
-def test_what_is_not_chosen_writes_nothing(logged: Trained, trained: Trained) -> None:
     assert not folder_of(plan(logged.config)).exists()
     assert not [*trained.folder.glob("version_*")]
 

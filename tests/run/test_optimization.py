@@ -90,6 +90,11 @@ def captured_step_of(module: CapsuleModule) -> tuple[CapturedStep, Capture]:
     return capture.step, capture
 
 
+def assert_equal(one: CapsuleModule, other: CapsuleModule) -> None:
+    """All parameters and buffers, bit by bit."""
+    assert all(map(torch.equal, one.state_dict().values(), other.state_dict().values()))
+
+
 def test_backward_runs_outside_autocast() -> None:
     module, (batch,) = module_of("model=capsnet data=mnist_sample"), batches([3])
     enabled = []
@@ -155,8 +160,7 @@ def test_where_a_capture_fails_or_does_otherwise_steps_stay_eager(fault: str, ca
     for batch in batches([3, 3, 3, 3, 3, 3]):
         wanted, found = eager(batch), step(batch)
         assert torch.equal(wanted.loss, found.loss)
-    assert all(map(torch.equal, plain.parameters(), module.parameters()))
-    assert all(map(torch.equal, plain.buffers(), module.buffers()))
+    assert_equal(plain, module)
     assert all(isinstance(group["lr"], float) for group in step.step.optimizer.param_groups)
     (line,) = caplog.messages
     assert line.startswith("no CUDA graph")
@@ -187,13 +191,12 @@ def test_an_eager_step_without_memory_is_repeated_without_the_graph(
                 step.step.backward = exhausting
             kept[-1].append(way(batch).loss)
     assert torch.equal(*map(torch.stack, kept))
-    assert all(map(torch.equal, plain.parameters(), module.parameters()))
-    assert all(map(torch.equal, plain.buffers(), module.buffers()))
+    assert_equal(plain, module)
     assert outputs[0]() is None  # the capture's memory is free
     assert caplog.messages == ["no CUDA graph (out of memory): steps are eager, and slower"]
 
 
-def test_an_evaluation_without_memory_is_repeated_without_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_without_memory_is_repeated_without_the_graph() -> None:
     module = module_of("model=capsnet data=mnist_sample")
     module.step, _ = captured_step_of(module)
     (batch, *_) = drawn = batches([3] * 4)
@@ -242,8 +245,7 @@ def test_a_new_learning_rate_needs_no_new_capture(name: str, monkeypatch: pytest
             patched.setattr(torch, kernel, lambda *tensors, **rest: rates.append(rest["lr"]) or fused(*tensors, **rest))
             replayed(batch)
         assert replayed.step.optimizer.param_groups[0]["lr"] == 2**-10 / (1 + (number >= 6))
-    for a, b in zip(plain.parameters(), captured.parameters(), strict=True):
-        assert torch.equal(a, b)
+    assert_equal(plain, captured)
     assert capture.captures == 1
     assert [type(rate) for rate in rates] == [*[float] * WARM_UP, Tensor, float, *[Tensor] * 4]  # the first, proved
     assert len({rate.data_ptr() for rate in rates if isinstance(rate, Tensor)}) == 1
@@ -275,35 +277,23 @@ def test_a_batch_weight_scales_the_gradient_not_the_loss() -> None:
         torch.testing.assert_close(b.grad, a.grad / 2)
 
 
-def test_an_optimiser_from_a_cpu_suits_a_captured_step() -> None:
-    """There a fused update takes tensors of equal strides only, and any other a step on the device."""
-    parameter, step = nn.Parameter(torch.ones(2, 3, 4, 4)), torch.tensor(1.0)
-    average = torch.rand(2, 3, 4, 4).to(memory_format=torch.channels_last)
-    optimizer = torch.optim.Adam([parameter])
-    optimizer.state[parameter] = {"step": step, "exp_avg": average}
-    fit_to_device(optimizer, cuda=True, captured=True)
-    assert optimizer.state[parameter]["exp_avg"].is_contiguous()
-    assert torch.equal(optimizer.state[parameter]["exp_avg"], average)
-    elsewhere = nn.Parameter(torch.ones(3, device="meta"))
-    unfused = torch.optim.Adamax([elsewhere])
-    unfused.state[elsewhere] = {"step": step}
-    fit_to_device(unfused, cuda=True, captured=True)
-    assert unfused.state[elsewhere]["step"].device == elsewhere.device
-
-
 @pytest.mark.parametrize("cuda", [False, True])
 def test_an_optimiser_from_a_checkpoint_of_any_device_suits_this_one(cuda: bool) -> None:
-    parameter = nn.Parameter(torch.ones(3))
-    optimizer = torch.optim.Adam([parameter], 0.1)
-    parameter.grad = torch.ones(3)
-    optimizer.step()
-    optimizer.state[parameter]["step"] = 1
-    optimizer.param_groups[0].update(capturable=not cuda, fused=not cuda)
+    """On CUDA a fused update takes tensors of equal strides only, and any other a step on the device."""
+    parameter, average = nn.Parameter(torch.ones(2, 3, 4, 4)), torch.rand(2, 3, 4, 4)
+    optimizer = torch.optim.Adam([parameter], capturable=not cuda, fused=not cuda)
+    optimizer.state[parameter] = {"step": 1, "exp_avg": average.to(memory_format=torch.channels_last)}
     fit_to_device(optimizer, cuda, captured=cuda)
-    assert optimizer.param_groups[0]["capturable"] is cuda
-    assert optimizer.param_groups[0]["fused"] is (cuda or None)
-    assert isinstance(optimizer.state[parameter]["step"], Tensor)
-    assert optimizer.state[parameter]["step"].dtype == torch.float32
+    (group,), state = optimizer.param_groups, optimizer.state[parameter]
+    assert (group["capturable"], group["fused"]) == (cuda, cuda or None)
+    assert state["step"].dtype == torch.float32
+    assert state["exp_avg"].is_contiguous()
+    assert torch.equal(state["exp_avg"], average)
+    elsewhere = nn.Parameter(torch.ones(3, device="meta"))
+    unfused = torch.optim.Adamax([elsewhere])
+    unfused.state[elsewhere] = {"step": torch.tensor(1.0)}
+    fit_to_device(unfused, cuda, captured=cuda)
+    assert unfused.state[elsewhere]["step"].device.type == ("meta" if cuda else "cpu")
 
 
 def test_memory_that_is_exhausted_while_recording_is_reported_as_that(monkeypatch: pytest.MonkeyPatch) -> None:

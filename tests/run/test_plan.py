@@ -36,20 +36,15 @@ def test_an_x86_processor_gets_bfloat16_where_it_is_faster(
     assert plan.find_device(composed_config("trainer=cpu", "trainer.precision=bf16"))[1] == "bf16"
 
 
-@pytest.mark.parametrize(("offered", "precision"), [(True, "bf16"), (False, "float32")])
+@pytest.mark.parametrize(("offered", "precision"), [(True, "bf16"), (False, "float32"), (None, "float32")])
 def test_an_arm_processor_gets_what_torch_offers(
-    offered: bool, precision: str, monkeypatch: pytest.MonkeyPatch
+    offered: bool | None, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64" if offered is not None else "arm64")
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: offered)
+    if offered is None:  # on a Mac wheels lack the operator: torch raises AttributeError for its name
+        monkeypatch.setattr(torch.ops, "mkldnn", torch.ops.no_such_library)
     assert plan.find_device(composed_config("trainer=cpu"))[1] == precision
-
-
-def test_an_arm_mac_without_onednn_gets_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its wheels lack the operator: torch raises AttributeError for its name."""
-    monkeypatch.setattr(platform, "machine", lambda: "arm64")
-    monkeypatch.setattr(torch.ops, "mkldnn", torch.ops.no_such_library)
-    assert plan.find_device(composed_config("trainer=cpu"))[1] == "float32"
 
 
 @pytest.mark.parametrize(
@@ -104,17 +99,14 @@ def test_a_gpu_is_used_where_torch_has_kernels_for_it(
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: built)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     plan._has_kernels.cache_clear()
-    wanted = {
-        accelerator: composed_config(f"trainer={accelerator}", "trainer.precision=bf16")
-        for accelerator in ("auto", "gpu")
-    }
+    auto, gpu = (composed_config(f"trainer={name}", "trainer.precision=bf16") for name in ("auto", "gpu"))
     for _ in range(2):
-        assert plan.find_device(wanted["auto"])[0].type == device
+        assert plan.find_device(auto)[0].type == device
     if device == "cuda":
-        assert plan.find_device(wanted["gpu"])[0].type == device
+        assert plan.find_device(gpu)[0].type == device
     else:
         (line,) = caplog.messages
-        reason = refused(plan.find_device, wanted["gpu"]).removeprefix("trainer.accelerator=gpu: ")
+        reason = refused(plan.find_device, gpu).removeprefix("trainer.accelerator=gpu: ")
         assert line == f"runs on the CPU: {reason}"
         assert reason.endswith("set trainer=cpu")
     plan._has_kernels.cache_clear()

@@ -36,7 +36,6 @@ CURVES = {
     *("optimizer/learning_rate", "seconds/epoch", "peak_memory_mb/host"),
 }
 SINGLES = {"maximum/accuracy", "maximum/first_epoch_to_max"}
-ROW = ["epoch", "learning_rate", *(f"{s}_{q}" for s in ("train", "test") for q in ("loss", "accuracy", "seconds"))]
 
 
 def read(folder: Path) -> EventAccumulator:
@@ -114,11 +113,6 @@ def test_routing_maps_are_below_one_test_image_of_each_class(trained: Trained) -
     heat = (coefficients - coefficients.min()) / (coefficients.max() - coefficients.min())
     at = [int(28 * (place + 0.5) / 6) for place in range(6)]  # the middle of each of 6 × 6 positions
     np.testing.assert_allclose(below[at][:, at] / 255, heat.numpy(), atol=0.01)
-
-
-def test_routing_maps_need_no_decoder(trained_heldout: Trained) -> None:
-    assert "reconstructions" not in read(folder_of(plan(trained_heldout.config))).Tags()["images"]
-    assert len(routing_maps(trained_heldout)) == 2 * 28
 
 
 def test_event_files_are_found_by_the_key(trained: Trained) -> None:
@@ -208,7 +202,9 @@ def test_an_interrupted_run_has_no_epoch_twice_and_none_missing(
     assert len(events.Tensors("_hparams_/session_start_info")) == 1
 
 
-def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch(trained_heldout: Trained) -> None:
+def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch_and_routing_needs_no_decoder(
+    trained_heldout: Trained,
+) -> None:
     config, record, _ = trained_heldout
     events = read(folder_of(plan(config)))
     assert steps(events)["accuracy/heldout"] == [1, 2, 3]
@@ -216,6 +212,8 @@ def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch(trained_held
     assert (tested.step, tested.value) == (record.first_epoch_to_max, pytest.approx(record.heldout_accuracy))
     assert [event.value for event in events.Scalars("maximum/first_epoch_to_max")] == [record.first_epoch_to_max]
     assert "maximum/accuracy" not in events.Tags()["scalars"]
+    assert "reconstructions" not in events.Tags()["images"]
+    assert len(routing_maps(trained_heldout)) == 2 * 28
 
 
 def noise(*words: str) -> tuple[CapsuleModule, torch.Tensor, torch.Tensor]:
@@ -240,16 +238,13 @@ def test_pictures_leave_the_modes_and_cost_single_images(monkeypatch: pytest.Mon
     assert not module.network._forward_hooks
 
 
-def test_files_of_350_epochs_stay_small() -> None:
+def test_files_of_350_epochs_stay_small_and_the_last_epoch_has_pictures() -> None:
     """With the most layers and iterations of any study."""
     words = ("model=inverted_capsnet_cifar100", "data=cifar10", "data.classes=100", "routing.iterations=5")
     drawn = tensorboard.pictures(*noise(*words, "budget.width=0.07"))
     sizes = [len(tensorboard.image_summary(*one, dataformats="CHW").SerializeToString()) for one in drawn.items()]
     assert len(sizes) == 2
     assert sum(sizes) * sum(has_pictures(number, 350) for number in range(1, 351)) < 5_000_000
-
-
-def test_pictures_become_rarer_and_the_last_epoch_has_some() -> None:
     assert all(has_pictures(number, 250) for number in range(1, 11))
     assert [number for number in range(11, 64) if has_pictures(number, 63)] == [20, 30, 40, 50, 60, 63]
 

@@ -24,8 +24,6 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
         "CapsNet4": {"accuracy": "99.59999847", "first_epoch": "141"},
         "CapsNet4_CBAM": {"accuracy": "99.55999756", "first_epoch": "86"},
         "CapsNet5": {"accuracy": "99.65000153", "first_epoch": "125"},
-        "CapsNet5_CBAM": {},
-        "CapsNet5 scaled": {},
     },
     "huang_table1": {
         f"CapsNet {constant} {data}": {"accuracy": number}
@@ -59,7 +57,7 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
     }
     | {"CNN COIL-20 7:3": {"accuracy": "100"}},
     "huang_table4": {
-        f"{network} {data}": {"accuracy": number} if number != "?" else {}
+        f"{network} {data}": {"accuracy": number}
         for data, line in (
             ("MNIST", "100 100 100"),
             ("CIFAR-10", "? 82.95 85.47"),
@@ -69,10 +67,9 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
             ("COIL-20", "100 98.38 100"),
         )
         for network, number in zip(("CNN", "CapsNet", "DA-CapsNet"), line.split(), strict=True)
+        if number != "?"
     }
     | {"CNN MNIST unpadded": {"accuracy": "100"}},
-    "huang_fig8": {"CapsNet": {}, "DA-CapsNet": {}},
-    "huang_fig14": {"CapsNet": {}, "DA-CapsNet": {}},
     "huang_fig10": {
         network: {"first_epoch": epochs, "accuracy": "100"}
         for network, epochs in (("CapsNet", "25"), ("CapsNet+Conv", "16"), ("CapsNet+Caps", "13"), ("DA-CapsNet", "10"))
@@ -91,12 +88,6 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
         )
         for data, (accuracy, parameters) in zip(("CIFAR-10", "CIFAR-100"), map(str.split, cells), strict=True)
     },
-    "tsai_fig4": {f"{routing} {i}": {} for routing in ("Dynamic", "EM") for i in range(1, 6)}
-    | {f"EM mean {i}": {} for i in (2, 3)}
-    | {f"EM fixed margin {i}": {} for i in (1, 2, 3)}
-    | {f"Inverted {i}": {} for i in range(1, 6)},
-    "tsai_fig4_ablation": {f"{variant} {i}": {} for variant in ("Inverted", "A", "B", "C") for i in range(1, 6)}
-    | {"Margin 2": {}, "Spread 2": {}},
     "tsai_fig4_cost": {f"Inverted {i}": {"parameters": "0.56"} for i in range(1, 6)},
     "tsai_fig5": {
         "CapsNet* vector": {"accuracy": "83.39", "parameters": "42.48"},
@@ -107,9 +98,7 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
         "CapsNet matrix 42M": {"accuracy": "91.17", "parameters": "42"},
     },
     "alberti_mnist": {
-        "CapsNet1": {},
         "CapsNet1 reconstruction": {"parameters": "8.2"},
-        "CapsNet3": {},
         "CapsNet3 reconstruction": {"parameters": "8.2"},
         "CNN": {"parameters": "34.4"},
     },
@@ -127,14 +116,8 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
         "Base-CapsNet": {"accuracy": "99.46", "parameters": "0.183"},
         "Baseline reconstruction": {"accuracy": "99.6", "parameters": "0.173"},
         "Base-CapsNet reconstruction": {"accuracy": "99.61", "parameters": "0.183"},
-        "Efficient-CapsNet": {},
         "Efficient-CapsNet unreconstructed": {"parameters": "0.161"},
-        "Efficient-CapsNet dynamic": {},
-        "CapsNet": {},
     },
-    "jiao_attention": {f"CapsNet{n}_{kind}": {} for n in (1, 3, 5) for kind in ("CBAM", "CBAM 3×3", "SE")},
-    "ou_backprop": {"Routing alone": {}, "Last iteration": {}, "Routing and back-propagation": {}},
-    "ou_traversal": {"CapsNet MNIST": {}, "CapsNet Fashion-MNIST": {}},
 }
 
 #: The sizes that the sources claim, in their order.
@@ -176,9 +159,9 @@ def test_every_run_can_be_built_and_has_one_command_in_a_study() -> None:
 @pytest.mark.parametrize("name", studies.names())
 def test_the_numbers_are_those_that_are_printed(name: str) -> None:
     study = studies.load(name)
-    found = {row.name: {measure: number.text for measure, number in row.printed.items()} for row in study.rows}
-    assert found == NUMBERS[name]
-    assert list(found) == list(NUMBERS[name])  # in the source's order
+    printed = {row.name: {measure: one.text for measure, one in row.printed.items()} for row in study.rows}
+    found = {row: numbers for row, numbers in printed.items() if numbers}
+    assert [*found.items()] == [*NUMBERS.get(name, {}).items()]  # in the source's order
     sizes = [claim.size.text for claim in study.claims if claim.size]
     assert " ".join(sizes) == SIZES.get(name, "")
 
@@ -297,18 +280,15 @@ MISTAKES = [
     (" words: budget=short", " words: short", "laptop.words=short trainer.precision=bf16: must be words of the form "),
     (" words: budget=paper", " words: paper", "laptop.data.svhn.words=paper budget.train_images=4434 budget.test_"),
     ("    columns:", "      within: iterations\n    columns:", "laptop.within=iterations: must be words of the form "),
-    ("    columns:", "      complete: [speed]\n    columns:", "laptop.complete[0]=speed: must be one of accuracy, "),
     ("[CapsNet 1.0 CIFAR-10, CIFAR-10,", "[CapsNet 1.0 CIFAR-10,", "rows.CapsNet 1.0 CIFAR-10: must have 3 labels"),
     ("labels: [CapsNet 1.0 SVHN", "labels: [CapsNet 0.5 SVHN", "rows: their first labels must differ"),
     ("run: model=da_capsnet attention=none", "run: da_capsnet attention=none", "must be words of the form key=value"),
     ("title: ", "titel: ", "titel: no such key; did you mean title?"),
-    ("columns: [", "columns: ", "columns=network, data, squash constant]: must be a list, each text"),
     ("across: data", "across: date", "across=date: must be one of the columns but the first"),
     ("columns: [", "columns: [[", "line 39: "),
     ("", "- a list\n", "line 3: "),
     ("mode: MULTIRUN", "", "mode: missing"),
     ("mode: MULTIRUN", "mode: RUN", "mode=RUN: must be "),
-    ("sweeper:", "launcher:", "launcher: no such key"),
     ("  study:", "  params:", "sweeper.params: no such key"),
 ]
 

@@ -148,10 +148,21 @@ def test_an_error_that_ctrl_c_left_behind_ends_a_sweep(
     assert program("capsexp", "-m", "seed=7,8")[::2] == (130, [f"interrupted: {RESUME}"])
 
 
-def test_a_wrong_choice_stops_a_sweep_before_its_first_run(ran: list[int], program: Program) -> None:
-    code, _, (error,) = program("capsexp", "-m", "model=capsnet,capsnett")
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("model=capsnet,capsnett", "model=capsnett: no such choice; did you mean capsnet?"),
+        ("seed=range(0,0) protocol=paper,heldout", "seed=range(0,0): no values, so that nothing would run"),
+        ("seed=glob(*) protocol=paper,heldout", "seed=glob(*): no values, so that nothing would run"),
+        ("hydra.launchr.x=1 seed=0,1", "hydra.launchr: no such key; did you mean launcher? (hydra has "),
+    ],
+)
+def test_a_wrong_word_stops_a_sweep_before_its_first_run(
+    words: str, line: str, ran: list[int], program: Program
+) -> None:
+    code, _, (error,) = program("capsexp", "-m", *words.split())
     assert (code, ran) == (2, [])
-    assert error.startswith("error: model=capsnett: no such choice; did you mean capsnet?")
+    assert error.startswith(f"error: {line}")
 
 
 @pytest.mark.parametrize("plugin", ["submitit_slurm", "ray"])
@@ -163,17 +174,7 @@ def test_a_launcher_that_is_not_installed(plugin: str, program: Program, monkeyp
     assert errors == [f"error: hydra/launcher={plugin}: not installed; pip install 'capsexp[cluster]' brings it"]
 
 
-def test_only_the_runs_of_a_sweep_wait_for_another_process(
-    ran: list[int], program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waited: list[int] = []
-    monkeypatch.setattr(execute, "wait_until_free", lambda config: waited.append(config.seed))
-    for words in (("seed=9",), ("-m", "seed=7,8")):
-        program("capsexp", *words)
-    assert waited == [7, 8]
-
-
-def test_a_run_of_a_sweep_that_another_process_has_locked_meanwhile_is_waited_for_again(
+def test_only_the_runs_of_a_sweep_wait_for_another_process_and_again_if_it_is_faster(
     ran: list[int], program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[int] = []
@@ -186,22 +187,11 @@ def test_a_run_of_a_sweep_that_another_process_has_locked_meanwhile_is_waited_fo
 
     monkeypatch.setattr(execute, "wait_until_free", lambda config: waited.append(config.seed))
     monkeypatch.setattr(execute, "run", busy_once)
+    assert program("capsexp", "seed=9")[0] == 0
     code, _, errors = program("capsexp", "-m", "seed=7,8")
-    assert (code, errors, waited, ran) == (0, [], [7, 7, 8], [7, 8])
+    assert (code, errors, waited, ran) == (0, [], [7, 7, 8], [9, 7, 8])
 
 
 def test_a_value_that_is_typed_twice_is_one_run(ran: list[int], program: Program) -> None:
     assert program("capsexp", "-m", "seed=7,7,8,7")[0] == 0
     assert ran == [7, 8]
-
-
-@pytest.mark.parametrize("word", ["seed=range(0,0)", "seed=glob(*)"])
-def test_a_sweep_over_no_values_is_one_line(word: str, ran: list[int], program: Program) -> None:
-    code, _, errors = program("capsexp", "-m", word, "protocol=paper,heldout")
-    assert (code, errors, ran) == (2, [f"error: {word}: no values, so that nothing would run"], [])
-
-
-def test_a_key_of_hydras_own(program: Program) -> None:
-    code, _, (error,) = program("capsexp", "-m", "hydra.launchr.x=1", "seed=0,1")
-    assert code == 2
-    assert error.startswith("error: hydra.launchr: no such key; did you mean launcher? (hydra has ")
