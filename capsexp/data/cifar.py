@@ -26,7 +26,7 @@ class CIFAR(Reader):
     """Reads the batches, in the files and folder of torchvision's class `dataset`, without running code from them."""
 
     def __init__(self, *, dataset: Literal["CIFAR10", "CIFAR100"]) -> None:
-        self.dataset = dataset
+        self.torchvision_class = dataset
         folder, self.train, self.test, self.meta = _LAYOUTS[dataset]
         self.places = (folder,)
         self.keys = (*self.train, self.test, self.meta)
@@ -35,11 +35,6 @@ class CIFAR(Reader):
         train = [_batch(files[key], data.classes) for key in self.train]
         images, labels = map(np.concatenate, zip(*train, strict=True))
         return Images(images, labels), _batch(files[self.test], data.classes)
-
-    def download(self, root: Path) -> None:
-        import torchvision.datasets
-
-        getattr(torchvision.datasets, self.dataset)(root, download=True)
 
 
 def _batch(path: Path, classes: int) -> Images:

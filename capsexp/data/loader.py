@@ -42,8 +42,7 @@ class DeviceLoader:
     """Yields the batches of an epoch in the order of the images.
 
     Args:
-        images: [N, channels, H, W] uint8, on the device that computes.
-        labels: [N] int64, on the same device; or multi-hot [N, J].
+        images, labels: [N, channels, H, W] uint8 and [N] int64, or multi-hot [N, J], on the device that computes.
         batch_size: B, of all processes together; the last batch of an epoch may be smaller.
         steps: the number of batches; None for all.
         process: which images of each batch are yielded.
@@ -109,11 +108,9 @@ class TrainingLoader(DeviceLoader):
     one.
 
     Args:
-        images, labels, batch_size, steps, process: as in DeviceLoader; an epoch has as many images as there are labels.
         preprocess: all but `normalize`.
-        seed: the run's.
         epoch: returns the index of the current epoch, from 0.
-        draw: synthesises an epoch's images; None: they are `images` in every epoch.
+        draw: synthesises an epoch's images, as many as there are labels; None: they are `images` in every epoch.
         side: of the images that `draw` gives, in pixels.
     """
 
@@ -153,13 +150,8 @@ class TrainingLoader(DeviceLoader):
 class Augmentation:
     """An epoch's random changes of each image: rotation and squeeze, then shift and mirroring, then erasure.
 
-    What the options leave out is not drawn, but for shifts and mirrorings, so that runs without it keep their numbers.
-
-    Args:
-        preprocess: the options; conf/preprocess/plain.yaml says what each does.
-        count: of the epoch's images.
-        side: of an image, in pixels.
-        generator: of the random numbers, on the images' device.
+    conf/preprocess/plain.yaml says what each option does. What the options leave out is not drawn, but for shifts and
+    mirrorings, so that runs without it keep their numbers. The generator is on the images' device.
     """
 
     def __init__(self, preprocess: Preprocess, count: int, side: int, generator: torch.Generator) -> None:

@@ -128,8 +128,7 @@ def test_split(images: ImageSet, config: Config) -> Split:
 def heldout_split(count: int, seed: int, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The indices of nine tenths of `count` images, and of the held-out tenth; both follow from the seed.
 
-    Args:
-        labels: [count], of which a tenth of each class is held out; None: a tenth of all.
+    With labels [count], a tenth of each class is held out.
     """
     order = torch.randperm(count, generator=torch.Generator().manual_seed(derived_seed(seed, count)))
     held = max(1, round(HELDOUT_FRACTION * count))

@@ -38,8 +38,11 @@ _NAMED = 20  # classes in a line; of more, that with the fewest and that with th
 _ROUNDING = 0.001  # of a typed mean or standard deviation
 _FAILURES = (OSError, RuntimeError, EOFError, ValueError, http.client.HTTPException, tarfile.TarError, zlib.error)
 
+#: Name, size and time of each file.
+State = tuple[tuple[str, int, int], ...]
+
 #: (path, state of its files) → md5, of what this process has read.
-_known: dict[tuple[str, str], str] = {}
+_known: dict[tuple[str, State], str] = {}
 
 
 @dataclass(frozen=True)
@@ -182,15 +185,14 @@ def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str
     return reader, paths, _identity(data, version, md5s)
 
 
-def _state(path: Path, reader: Reader) -> str:
-    """A hash that changes when a file is added, removed, renamed, resized or written again.
+def _state(path: Path, reader: Reader) -> State:
+    """What changes when a file is added, removed, renamed, resized or written again.
 
     Size and time of a file stay as they are when a disk loses bits, or `cp -p` replaces it.
     """
     with decoding(path, reader.remedy):
         stats = {str(part.relative_to(path.parent)): part.stat() for part in reader.parts(path)}
-        states = sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())
-    return hashlib.md5(repr(states).encode(), usedforsecurity=False).hexdigest()
+        return tuple(sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()))
 
 
 def _identity(data: Data, version: Version, md5s: Mapping[str, str]) -> Identity:
