@@ -9,6 +9,7 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +28,7 @@ _URL = f"https://www.cs.columbia.edu/CAVE/databases/SLAM_coil-20_coil-100/coil-2
 _NAME = re.compile(r"obj(\d+)__(\d+)\.png")
 
 
+@dataclass(kw_only=True)
 class COIL20(Reader):
     """Reads the folder of PNG files or its zip: the first `classes` objects, split at random.
 
@@ -38,8 +40,8 @@ class COIL20(Reader):
     places = (".", "coil20", "COIL20", "coil-20")
     packed_suffix = ".zip"
 
-    def __init__(self, *, test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1, split_seed: int = 0) -> None:
-        self.test_fraction, self.split_seed = test_fraction, split_seed
+    test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
+    split_seed: int = 0
 
     def parts(self, path: Path) -> list[Path]:
         return [path / file.name for file in path.iterdir() if _NAME.fullmatch(file.name)] if path.is_dir() else [path]

@@ -18,6 +18,7 @@ import re
 import unicodedata
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -54,24 +55,19 @@ Split = Sequence[tuple[Any, Picture]]  # a class, and an image of it
 Splits = Mapping[str, Split]  # by role
 
 
+@dataclass(kw_only=True)
 class Folder(Reader):
     """Reads the images at `data.path`. The md5 is that of classes and contents, whatever the files' names."""
 
     keys = (_KEY,)
     remedy = ""
 
-    def __init__(
-        self,
-        *,
-        test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1,
-        split_seed: int = 0,
-        background: Background = "white",
-        shape: Shape = "stretch",
-        sixteen_bits: bool = False,
-        skip_damaged: bool = False,
-    ) -> None:
-        self.test_fraction, self.split_seed, self.skip_damaged = test_fraction, split_seed, skip_damaged
-        self.shown: dict[str, Any] = {"background": background, "shape": shape, "sixteen_bits": sixteen_bits}
+    test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
+    split_seed: int = 0
+    background: Background = "white"
+    shape: Shape = "stretch"
+    sixteen_bits: bool = False
+    skip_damaged: bool = False
 
     def completed(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """The configuration `data`, with the classes, channels and numbers of images of `data.path`.
@@ -95,7 +91,7 @@ class Folder(Reader):
 
     def conversion(self, data: Data) -> Conversion:
         """How the images of a configured set become pixels."""
-        return Conversion(data.size, data.channels, **self.shown)
+        return Conversion(data.size, data.channels, self.background, self.shape, self.sixteen_bits)
 
     def note(self, path: Path) -> str:
         """What the images are, for records and tables; raises InputError for options without effect."""

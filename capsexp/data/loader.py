@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import Literal, NamedTuple
 
@@ -38,40 +39,29 @@ class ProcessSlice(NamedTuple):
 SINGLE_PROCESS = ProcessSlice(0, 1)
 
 
+@dataclass(eq=False)
 class DeviceLoader:
     """Yields the batches of an epoch in the order of the images.
-
-    Args:
-        images, labels: [N, channels, H, W] uint8 and [N] int64, or multi-hot [N, J], on the device that computes.
-        batch_size: B, of all processes together; the last batch of an epoch may be smaller.
-        steps: the number of batches; None for all.
-        process: which images of each batch are yielded.
 
     Raises InputError when a batch has fewer images than there are processes.
     """
 
-    def __init__(
-        self,
-        images: Tensor,
-        labels: Tensor,
-        batch_size: int,
-        steps: int | None = None,
-        process: ProcessSlice = SINGLE_PROCESS,
-    ) -> None:
-        self.images, self.labels = images, labels
-        self.batch_size, self.process = batch_size, process
-        batches = -(-len(labels) // batch_size)
-        self.steps = batches if steps is None else min(steps, batches)
-        smallest = min(self._images(0), self._images(self.steps - 1))
-        if smallest < process.processes:
-            raise InputError(
-                f"torchrun: {process.processes} processes: the smallest batch has fewer images ({smallest})"
-            )
+    images: Tensor  # [N, channels, H, W] uint8, on the device that computes
+    labels: Tensor  # [N] int64, on the same device; or multi-hot [N, J]
+    batch_size: int  # B, of all processes together; the last batch of an epoch may be smaller
+    _: KW_ONLY
+    steps: int | None = None  # the greatest number of batches
+    process: ProcessSlice = SINGLE_PROCESS  # which images of each batch are yielded
+
+    def __post_init__(self) -> None:
+        smallest, processes = min(self._images(0), self._images(len(self) - 1)), self.process.processes
+        if smallest < processes:
+            raise InputError(f"torchrun: {processes} processes: the smallest batch has fewer images ({smallest})")
 
     @property
     def epoch_images(self) -> int:
         """The number of images in an epoch: of a trial, those of its steps."""
-        return min(len(self.labels), self.steps * self.batch_size)
+        return min(len(self.labels), len(self) * self.batch_size)
 
     def _images(self, step: int) -> int:
         """The number of images in a step's batch, of all processes together."""
@@ -89,47 +79,32 @@ class DeviceLoader:
     def in_order(self, values: Tensor) -> Tensor:
         """A value an image, [N], in the order of the images, from those of one process after the other."""
         images = torch.arange(len(self.labels), device=values.device)
-        parts = [images[self._own(step, rank)] for rank in range(self.process.processes) for step in range(self.steps)]
+        parts = [images[self._own(step, rank)] for rank in range(self.process.processes) for step in range(len(self))]
         return torch.empty_like(values).index_copy_(0, torch.cat(parts), values)
 
     def __len__(self) -> int:
-        return self.steps
+        batches = math.ceil(len(self.labels) / self.batch_size)
+        return batches if self.steps is None else min(self.steps, batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        for step in range(self.steps):
+        for step in range(len(self)):
             labels = self.labels[self._own(step)]
             yield Batch(self.images[self._own(step)].float() / 255, labels, self._weight(step, len(labels)))
 
 
+@dataclass(eq=False)
 class TrainingLoader(DeviceLoader):
     """A DeviceLoader in a new random order in each epoch, with random augmentation.
 
     The random numbers of epoch n follow from (seed, n) alone, so that a resumed run has the batches of an uninterrupted
     one.
-
-    Args:
-        preprocess: all but `normalize`.
-        epoch: returns the index of the current epoch, from 0.
-        draw: synthesises an epoch's images, as many as there are labels; None: they are `images` in every epoch.
-        side: of the images that `draw` gives, in pixels.
     """
 
-    def __init__(
-        self,
-        images: Tensor,
-        labels: Tensor,
-        batch_size: int,
-        preprocess: Preprocess,
-        seed: int,
-        epoch: Callable[[], int],
-        steps: int | None = None,
-        process: ProcessSlice = SINGLE_PROCESS,
-        draw: DrawEpoch | None = None,
-        side: int | None = None,
-    ) -> None:
-        super().__init__(images, labels, batch_size, steps, process)
-        self.preprocess, self.seed, self.epoch = preprocess, seed, epoch
-        self.draw, self.side = draw, side or images.shape[-1]
+    preprocess: Preprocess  # all but `normalize`
+    seed: int
+    epoch: Callable[[], int]  # the index of the current epoch, from 0
+    draw: DrawEpoch | None = None  # synthesises an epoch's images; None: they are `images` in every epoch
+    side: int | None = None  # of the images that `draw` gives, in pixels
 
     def __iter__(self) -> Iterator[Batch]:
         device, count = self.labels.device, len(self.labels)
@@ -137,9 +112,9 @@ class TrainingLoader(DeviceLoader):
         order = torch.randperm(count, generator=generator, device=device)
         if self.preprocess.balance:
             order = balanced(order, self.labels)[torch.randperm(count, generator=generator, device=device)]
-        augmented = Augmentation(self.preprocess, count, self.side, generator)
+        augmented = Augmentation(self.preprocess, count, self.side or self.images.shape[-1], generator)
         drawn = self.draw(generator) if self.draw else lambda chosen: (self.images[chosen], self.labels[chosen])
-        for step in range(self.steps):
+        for step in range(len(self)):
             own = self._own(step)
             chosen = order[own]
             images, labels = drawn(chosen)
@@ -183,11 +158,12 @@ class Augmentation:
         return erased(images, self.corners[chosen], options.erase) if options.erase else images
 
 
+@dataclass(eq=False)
 class BatchGroups:
     """The batches of a loader in lists of `size`; the last may be shorter."""
 
-    def __init__(self, loader: DeviceLoader, size: int) -> None:
-        self.loader, self.size = loader, size
+    loader: DeviceLoader
+    size: int
 
     def __len__(self) -> int:
         return math.ceil(len(self.loader) / self.size)

@@ -7,6 +7,7 @@ little-endian, and the values. `dat` holds [N, cameras, 96, 96] uint8, left came
 
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ _TYPES: dict[int, np.dtype[Any]] = {0x1E3D4C55: np.dtype("u1"), 0x1E3D4C54: np.d
 _CAMERAS = ("left", "right")
 
 
+@dataclass(kw_only=True)
 class SmallNORB(Reader):
     """Reads the .mat files, plain or gzipped: the images of one of the two cameras."""
 
@@ -37,8 +39,7 @@ class SmallNORB(Reader):
     places = ("smallnorb", "smallNORB", "SmallNORB", "norb", ".")
     packed_suffix = ".gz"
 
-    def __init__(self, *, camera: Literal["left", "right"]) -> None:
-        self.camera = camera
+    camera: Literal["left", "right"]
 
     def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
         return self._split(files, data, _TRAIN), self._split(files, data, _TEST)

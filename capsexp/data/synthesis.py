@@ -9,6 +9,7 @@ constant seed, so that all runs, with any seed and device, are evaluated on the 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import torch
@@ -62,21 +63,18 @@ class Synthesis(ABC):
         return self.heldout(digits, size)
 
 
+@dataclass(kw_only=True)
 class DiverseMultiMNIST(Synthesis):
     """One digit, or two of different classes, one over the other (tsai, B.2): min(a + b, 255).
 
     Each digit has its own random place on the canvas; 28×28 pixels on 36×36 are shifts by up to 4 pixels in each
     direction. An epoch is 60,000 new images, a "step" of the paper. The paper doesn't give the digits' distribution:
     here the first is uniform over all digits, the second over those of another class.
-
-    Args:
-        single: the probability of one digit alone.
     """
 
     multilabel = True
 
-    def __init__(self, *, single: UnitInterval = 1 / 6) -> None:
-        self.single = single
+    single: UnitInterval = 1 / 6  # the probability of one digit alone
 
     def training(self, digits: Digits, size: int) -> DrawEpoch:
         images, labels, count = digits.images, digits.labels, len(digits.labels)
@@ -100,27 +98,18 @@ class DiverseMultiMNIST(Synthesis):
         return draw
 
 
+@dataclass(kw_only=True)
 class AffineMNIST(Synthesis):
     """Train on shifted digits, test on digits under random affine maps (alberti; Sabour et al. 2017, section 5.2).
 
     Training: each digit once an epoch, its image anywhere on the canvas where it fits whole. Test: each digit once,
     under q = A p + t, bilinear, with A = rotation · shear · scale, and t such that all ink stays on the canvas. The
     parameters are uniform in their ranges, which are those that affNIST was made with.
-
-    Args:
-        rotation: greatest angle in degrees, to both sides.
-        shear: greatest shift in pixels to the right or left for each pixel down.
-        scale: greatest relative change of length, independently in x and in y.
     """
 
-    def __init__(
-        self,
-        *,
-        rotation: Annotated[float, Ge(0), Le(180)] = 20.0,
-        shear: Annotated[float, Ge(0), Le(10)] = 0.2,
-        scale: Annotated[float, Ge(0), Lt(1)] = 0.2,
-    ) -> None:
-        self.rotation, self.shear, self.scale = rotation, shear, scale
+    rotation: Annotated[float, Ge(0), Le(180)] = 20.0  # greatest angle in degrees, to both sides
+    shear: Annotated[float, Ge(0), Le(10)] = 0.2  # greatest shift in pixels to the right or left for each pixel down
+    scale: Annotated[float, Ge(0), Lt(1)] = 0.2  # greatest relative change of length, independently in x and in y
 
     def training(self, digits: Digits, size: int) -> DrawEpoch:
         def draw(generator: Generator) -> ImagesAt:

@@ -278,7 +278,7 @@ def test_each_test_digit_occurs_once_and_all_sides_are_reached(unseen: Digits) -
 def test_epochs_follow_from_seed_and_epoch_alone(synthesis: Synthesis, size: int, unseen: Digits) -> None:
     def epoch(number: int, seed: int, steps: int | None = None) -> tuple[Tensor, Tensor]:
         draw, (images, digits, _) = synthesis.training(unseen, size), unseen
-        loader = TrainingLoader(images, digits, 128, PLAIN, seed, lambda: number, steps, draw=draw, side=size)
+        loader = TrainingLoader(images, digits, 128, PLAIN, seed, lambda: number, steps=steps, draw=draw, side=size)
         batches = list(loader)
         assert len(batches) == len(loader) == (steps or 8)
         pixels, labels, _ = zip(*batches, strict=True)
