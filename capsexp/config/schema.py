@@ -265,12 +265,7 @@ def is_multilabel(data: Data) -> bool:
 
 def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
     """Settings that contradict each other or can mean nothing: whether they do, and the error."""
-    optim, size, padding, erase = (
-        config.optim,
-        config.data.size,
-        config.preprocess.crop_padding,
-        config.preprocess.erase,
-    )
+    optim, preprocess, size = config.optim, config.preprocess, config.data.size
     milestones, schedule = f"optim.milestones={optim.milestones}", f"optim.schedule={optim.schedule}"
     counts = {f"versions.{name}.images": version.images for name, version in config.data.versions.items()}
     for key, images in {"images": config.data.images, **counts}.items():
@@ -282,7 +277,7 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
         "loss=binary_cross_entropy and loss=margin take them",
     )
     yield (
-        config.preprocess.balance and config.data.synthesis is not None,
+        preprocess.balance and config.data.synthesis is not None,
         f"preprocess.balance=true: not with data={config.data.name}, whose images are drawn anew in each epoch",
     )
     yield optim.milestones != sorted(set(optim.milestones)), f"{milestones}: must grow"
@@ -299,8 +294,9 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
         f"{milestones}: {schedule} needs some; optim.schedule=constant needs none",
     )
     yield max(optim.milestones, default=0) >= optim.epochs, f"{milestones}: must be below optim.epochs={optim.epochs}"
-    yield padding >= size, f"preprocess.crop_padding={padding}: must be below the image's side, data.size={size}"
-    yield erase > size, f"preprocess.erase={erase}: must be at most the image's side, data.size={size}"
+    padding, side = f"preprocess.crop_padding={preprocess.crop_padding}", f"the image's side, data.size={size}"
+    yield preprocess.crop_padding >= size, f"{padding}: must be below {side}"
+    yield preprocess.erase > size, f"preprocess.erase={preprocess.erase}: must be at most {side}"
     for name, typed in (("results", config.paths.results), ("logs", config.paths.logs)):
         existing = next((str(one) for one in (Path(typed), *Path(typed).parents) if os.path.exists(one)), ".")
         yield not os.path.isdir(existing), f"paths.{name}={typed}: must be a folder, and {existing} is a file"
