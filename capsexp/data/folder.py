@@ -130,7 +130,7 @@ class Folder(Reader):
             raise InputError(f"{listed(problems.values())}; data.reader.skip_damaged=true leaves them out")
         self.skipped = list(problems.values())
         numbers = {name: number for number, name in enumerate(data.class_names)}
-        labels = np.array([numbers[_shown(name)] for name, _ in every], np.int64)
+        labels = np.array([numbers[printable(str(name))] for name, _ in every], np.int64)
         roles = np.repeat(list(splits), [len(split) for split in splits.values()])
         roles[list(problems)] = ""
         if not splits["test"]:
@@ -172,7 +172,7 @@ def _found(path: Path) -> tuple[tuple[str, ...], dict[str, NDArray[np.int64]]]:
     names = _classes(*splits.values())
     numbers = {name: number for number, name in enumerate(names)}
     labels = {role: np.array([numbers[name] for name, _ in split], np.int64) for role, split in splits.items()}
-    return tuple(map(_shown, names)), labels
+    return tuple(printable(str(name)) for name in names), labels
 
 
 @cache
@@ -194,15 +194,10 @@ def _classes(*splits: Split) -> list[Any]:
     return sorted({name for split in splits for name, _ in split})
 
 
-def _shown(name: Any) -> str:
-    return printable(str(name))
-
-
 def _listed(path: Path, pixels: bool = True) -> Splits:
     """The images of each split; no test images where they are to be drawn.
 
-    Args:
-        pixels: False: black ones in place of those of an array, which are not read.
+    Without `pixels`, black images stand in place of those of an array, which are not read.
     """
     splits: Splits = _arrays(path, pixels) if path.is_file() else _folders(path)
     if not splits["test"]:
@@ -210,9 +205,9 @@ def _listed(path: Path, pixels: bool = True) -> Splits:
     if len(_classes(*splits.values())) < 2:
         raise InputError(f"{path}: must have images of two classes at least")
     for role, what in {"test": "test", "val": "validation"}.items():
-        unknown = [name for name in _classes(splits[role]) if name not in _classes(splits["train"])]
+        unknown = {name for name, _ in splits[role]}.difference(name for name, _ in splits["train"])
         if unknown and splits["train"]:
-            raise InputError(f"{path}: class {unknown[0]} has {what} images, but no training images")
+            raise InputError(f"{path}: class {min(unknown)} has {what} images, but no training images")
     return splits
 
 
@@ -231,7 +226,8 @@ def _folders(path: Path) -> dict[str, list[tuple[str, Path]]]:
         splits = {role: _in_classes(path / name) for name, role in roles.items()}
         return {role: splits.get(role, []) for role in _ROLES}
     first, *others = inside.values()
-    if len(first) > 1 and all(other == first for other in others) and not any(_pictures(path / name) for name in found):
+    files = (each for name in found for each in (path / name).iterdir() if not each.is_dir() and is_visible(each.name))
+    if len(first) > 1 and all(other == first for other in others) and not any(files):
         raise InputError(
             f"{path}: {' and '.join(found)} have the same folders ({', '.join(first)}): splits must be named train, "
             "test and val, and a class must have pictures of its own"
@@ -260,11 +256,6 @@ def _in_classes(folder: Path) -> list[tuple[str, Path]]:
 
 def _subfolders(path: Path) -> list[str]:
     return sorted(each.name for each in path.iterdir() if each.is_dir() and is_visible(each.name))
-
-
-def _pictures(path: Path) -> bool:
-    """Whether a folder itself has files."""
-    return any(not each.is_dir() and is_visible(each.name) for each in path.iterdir())
 
 
 def _arrays(path: Path, pixels: bool) -> Splits:

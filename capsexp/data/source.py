@@ -143,10 +143,8 @@ def _all_equal(images: "Tensor", chosen: "Tensor") -> bool:
 def normalization(data: Data, images: "Tensor") -> tuple[list[float], list[float]]:
     """Mean and standard deviation a channel, of pixels between 0 and 1: those of the configuration, else computed.
 
-    Args:
-        images: for training, [N, C, H, W] uint8.
-
-    Raises InputError if the configuration has others than somebody's own images.
+    The images, [N, C, H, W] uint8, are those for training. Raises InputError if the configuration has others than
+    somebody's own images.
     """
     import torch
 
@@ -164,8 +162,7 @@ def normalization(data: Data, images: "Tensor") -> tuple[list[float], list[float
 def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str, Path], Identity]:
     """The reader of a data set, its files, which are located or downloaded, and which version they are.
 
-    Args:
-        read: the files are about to be decoded, and are read even if this process has read them.
+    Files that are to be `read` have their md5s computed even if this process has read them.
     """
     reader: Reader = data.reader.make()
     root = Path(data.root).expanduser().absolute()
