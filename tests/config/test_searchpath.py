@@ -429,9 +429,3 @@ def test_the_documentation_with_an_installed_wheel(tmp_path: Path) -> None:
     for command in ("reproduce", "tables", "figures", "report", "compare", "evaluate", "inspect", "data"):
         assert command in help_page
         assert shell(package, environment, f"capsexp {command} --help")
-
-
-def test_the_folders(used: Path) -> None:
-    assert searchpath.folders() == (searchpath.CONF, used / "mine" / "conf")
-    assert list(searchpath.choices("model")) == sorted(searchpath.choices("model"))
-    assert searchpath.choices("model")["capsnet"].parent == searchpath.CONF / "model"
