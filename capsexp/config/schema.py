@@ -207,9 +207,9 @@ def check(node: dict[str, Any], typed: Collection[str] | None = None) -> Config:
     own = isinstance(node["data"], dict) and node["data"].get("path") is not None
     if "protocol" in node and node["protocol"] is None:
         node["protocol"] = "heldout" if own else "paper"
-    if own and typed is not None:
-        _lower(node, {word.lstrip("+").partition("=")[0] for word in typed})
     config: Config = check_dataclass(Config, node)
+    if own and typed is not None:
+        config = _lowered(config, {word.lstrip("+").partition("=")[0] for word in typed})
     for name, values in (("mean", config.data.mean), ("std", config.data.std)):
         if values is not None and len(values) != config.data.channels:
             raise InputError(f"data.{name}={values}: must have one number for each of {config.data.channels} channels")
@@ -232,15 +232,15 @@ def check(node: dict[str, Any], typed: Collection[str] | None = None) -> Config:
     return config
 
 
-def _lower(node: dict[str, Any], typed: set[str]) -> None:
-    """Lowers each number of images that isn't typed to the images that there are."""
-    train, test = node["data"]["images"] or (0, 0)
+def _lowered(config: Config, typed: set[str]) -> Config:
+    """The configuration; each number of images that isn't typed is at most that of the images that there are."""
+    train, test = config.data.images or (0, 0)
     for key, most in (("optim.batch_size", train), ("budget.train_images", train), ("budget.test_images", test)):
         group, name = key.split(".")
-        section = node.get(group)
-        number = section.get(name) if isinstance(section, dict) else None
-        if isinstance(section, dict) and isinstance(number, int) and number > most > 0 and key not in typed:
-            node[group] = {**section, name: most}
+        section = getattr(config, group)
+        if (getattr(section, name) or 0) > most > 0 and key not in typed:
+            config = replace(config, **{group: replace(section, **{name: most})})
+    return config
 
 
 def _completed(data: Any) -> Any:

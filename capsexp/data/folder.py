@@ -89,10 +89,6 @@ class Folder(Reader):
         channels = data.get("channels") or _channels(path)
         return {**data, "classes": len(names), "class_names": names, "channels": channels, "images": counts}
 
-    def conversion(self, data: Data) -> Conversion:
-        """How the images of a configured set become pixels."""
-        return Conversion(data.size, data.channels, self.background, self.shape, self.sixteen_bits)
-
     def note(self, path: Path) -> str:
         """What the images are, for records and tables; raises InputError for options without effect."""
         if not has_test(path):
@@ -125,7 +121,7 @@ class Folder(Reader):
         _check_memory([image for split in _listed(path, pixels=False).values() for _, image in split], data)
         splits = _listed(path)
         every = [pair for split in splits.values() for pair in split]
-        pixels, problems = converted([image for _, image in every], self.conversion(data))
+        pixels, problems = converted([image for _, image in every], conversion_of(data))
         if problems and not self.skip_damaged:
             raise InputError(f"{listed(problems.values())}; data.reader.skip_damaged=true leaves them out")
         self.skipped = list(problems.values())
@@ -157,7 +153,8 @@ def place(typed: str | None) -> Path:
 def conversion_of(data: Data) -> Conversion:
     """How anybody's pictures become those that the network of a data set takes."""
     reader = data.reader.make()
-    return (reader if isinstance(reader, Folder) else Folder()).conversion(data)
+    own = reader if isinstance(reader, Folder) else Folder()
+    return Conversion(data.size, data.channels, own.background, own.shape, own.sixteen_bits)
 
 
 def has_test(path: Path) -> bool:

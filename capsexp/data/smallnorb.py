@@ -28,7 +28,6 @@ _PUBLISHED = {
     f"{_TEST}-cat.mat": "5aa791cd7e6016cf957ce9bdb93b8603",
 }
 _TYPES: dict[int, np.dtype[Any]] = {0x1E3D4C55: np.dtype("u1"), 0x1E3D4C54: np.dtype("<i4")}
-_CAMERAS = ("left", "right")
 
 
 @dataclass(kw_only=True)
@@ -55,7 +54,7 @@ class SmallNORB(Reader):
         pairs, categories = _matrix(images), _matrix(labels)
         if pairs.ndim != 4:
             raise InputError(f"{images}: holds {list(pairs.shape)}, not [images, cameras, height, width]{REMEDY}")
-        index = _CAMERAS.index(self.camera)
+        index = ("left", "right").index(self.camera)
         if index >= pairs.shape[1]:
             raise InputError(f"data.reader.camera={self.camera}: must be left, since {images} holds no other camera")
         return labelled(pairs[:, index], categories, data.classes, labels)

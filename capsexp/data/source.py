@@ -260,8 +260,7 @@ def match(data: Data, paths: Mapping[str, Path], md5s: Mapping[str, str]) -> Ver
     for name, version in data.versions.items():
         if version.files.keys() != md5s.keys():
             raise InputError(f"data.versions.{name}.files: must give an md5 for each of {', '.join(md5s)}, no other")
-    for version in data.versions.values():
-        if version.files == dict(md5s):
+        if version.files == md5s:
             return version
     for key, md5 in md5s.items():
         expected = {name: version.files[key] for name, version in data.versions.items()}
