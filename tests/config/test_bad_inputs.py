@@ -175,11 +175,6 @@ BAD_COMBINATIONS = [
         "trainer.precision=bf16: with routing.iterations=3 and routing.density=sum the gradient of EM routing is",
     ),
     ("model=em_capsnet data=cifar10 routing.density=max", "routing.density=max: must be one of sum, mean"),
-    ("model=da_capsnet data=cifar10 data.size=9", "model=da_capsnet on cifar10 (9×9): a kernel of 2×2 doesn't fit"),
-    (
-        "model=inverted_capsnet data=cifar10 data.size=6",
-        "model=inverted_capsnet on cifar10 (6×6): a kernel of 3×3",
-    ),
     ("model=inverted_capsnet model.strides=[2,2,2,2]", "model=inverted_capsnet on mnist (28×28): a kernel of 3×3"),
     (
         "model=dynamic_capsnet data.size=12",
@@ -190,8 +185,6 @@ BAD_COMBINATIONS = [
         "model=da_capsnet on mnist (28×28): a kernel of 12×12 doesn't fit on 1×1",
     ),
     ("model=tsai_cnn data.size=20", "model=tsai_cnn on mnist (20×20): a kernel of 2×2 doesn't fit on 1×1"),
-    ("model=tsai_cnn_multimnist data.size=10", "model=tsai_cnn_multimnist on mnist (10×10): a kernel of 3×3"),
-    ("model=huang_cnn data.size=3", "model=huang_cnn on mnist (3×3): a kernel of 2×2 doesn't fit on 1×1"),
     ("model=huang_cnn data.size=14 model.padding=valid", "model=huang_cnn on mnist (14×14): a kernel of 2×2"),
     (
         "data=diverse_multimnist loss=cross_entropy",

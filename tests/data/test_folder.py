@@ -18,6 +18,7 @@ from photos import COLOUR, GREY, data, numbered, save, values
 from support import TINY, composed_config, folders, raising, refused
 
 from capsexp.config import compose
+from capsexp.config.schema import Config
 from capsexp.data.module import CapsuleData
 from capsexp.data.source import contents, identify, load, normalization
 from capsexp.errors import InputError
@@ -38,6 +39,13 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
+def splits_of(config: Config) -> CapsuleData:
+    """The splits of a run's images, on the CPU."""
+    splits = CapsuleData(load(config.data), config)
+    splits.place(torch.device("cpu"))
+    return splits
+
+
 def test_a_tenth_is_drawn_for_the_test_by_a_constant_seed(photos: Path) -> None:
     images = load(data(photos))
     train, test = values(images)
@@ -53,11 +61,8 @@ def test_a_part_of_the_images_is_of_all_classes(photos: Path) -> None:
     config = composed_config(
         "data=folder", f"data.path={photos}", "data.size=8", "budget.train_images=8", "protocol=paper"
     )
-    whole = CapsuleData(load(config.data), config)
-    whole.place(torch.device("cpu"))
+    whole, again = splits_of(config), splits_of(dataclasses.replace(config, seed=1))
     assert whole.train[1].tolist() == [0] * 4 + [1] * 4
-    again = CapsuleData(load(config.data), dataclasses.replace(config, seed=1))
-    again.place(torch.device("cpu"))
     assert torch.equal(again.train[0], whole.train[0])
 
 
@@ -150,8 +155,7 @@ def test_a_given_split_is_kept_and_validation_images_are_held_out(names: Sequenc
     assert images.note == "own images"
     assert sorted(train) == [(value + 100 * label, label) for label in (0, 1) for value in (0, 1, 2, 10, 11)]
     assert test == [(value + 100 * label, label) for label in (0, 1) for value in range(20, 24)]
-    splits = CapsuleData(images, config)
-    splits.place(torch.device("cpu"))
+    splits = splits_of(config)
     assert splits.heldout is not None
     assert splits.heldout[0][:, 0, 0, 0].tolist() == [10, 11, 110, 111]
     with pytest.raises(InputError, match=r"^data.reader: test_fraction and split_seed draw test images, but .* its"):
@@ -180,10 +184,8 @@ def test_each_class_is_trained_tested_and_held_out(tmp_path: Path) -> None:
     labels = [0] * 190 + [1] * 10 + [2] * 2 + [3]
     np.savez(tmp_path / "a.npz", images=np.arange(203 * 64).reshape(203, 8, 8).astype(np.uint8), labels=labels)
     for seed in range(5):
-        config = composed_config("data=folder", f"data.path={tmp_path}/a.npz", "data.size=8", f"seed={seed}")
-        images = load(data(tmp_path / "a.npz", f"data.reader.split_seed={seed}"))
-        splits = CapsuleData(images, config)
-        splits.place(torch.device("cpu"))
+        words = ("data.size=8", f"seed={seed}", f"data.reader.split_seed={seed}")
+        splits = splits_of(composed_config("data=folder", f"data.path={tmp_path}/a.npz", *words))
         assert splits.heldout is not None
         counts = [part[1].bincount(minlength=4).tolist() for part in (splits.train, splits.heldout, splits.test)]
         assert [sum(of_class) for of_class in zip(*counts, strict=True)] == [190, 10, 2, 1]
@@ -360,10 +362,14 @@ def test_the_command_in_a_record_names_images_without_the_folders_of_the_machine
             assert compose.command(words).endswith(kept if "=" in kept else f" data.path={kept}")
 
 
-def test_a_run_from_images_to_evaluation(photos: Path, tmp_path: Path) -> None:
+def of_photos(place: Path) -> list[str]:
+    """The words of a short run on somebody's own images."""
     words = [word for word in TINY if "images" not in word and not word.startswith("data=")]
-    words += ["data=folder", "data.size=28", "optim.batch_size=6", "preprocess.normalize=true"]
-    words += ["logger=[]", *folders(tmp_path)]
+    return [*words, "data=folder", "data.size=28", "logger=[]", *folders(place)]
+
+
+def test_a_run_from_images_to_evaluation(photos: Path, tmp_path: Path) -> None:
+    words = [*of_photos(tmp_path), "optim.batch_size=6", "preprocess.normalize=true"]
     config = composed_config(*words, f"data.path={photos}")
     record, folder = run(config), plan(config).folder
     assert "path" not in record.config["data"]
@@ -391,8 +397,7 @@ def test_a_run_from_images_to_evaluation(photos: Path, tmp_path: Path) -> None:
 
 
 def test_of_other_images_all_are_evaluated_but_those_that_were_trained_on(photos: Path, tmp_path: Path) -> None:
-    words = [word for word in TINY if "images" not in word and not word.startswith("data=")]
-    words += ["data=folder", "data.size=28", "logger=[]", *folders(tmp_path)]
+    words = of_photos(tmp_path)
     config = composed_config(*words, f"data.path={photos}")
     run(config)
     folder, lines = plan(config).folder, list[str]()

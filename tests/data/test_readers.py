@@ -17,6 +17,7 @@ from data_formats import (
     idx,
     idx_set,
     md5,
+    mnist_files,
     norb,
     norb_files,
     pixels,
@@ -38,18 +39,6 @@ from capsexp.data.source import ImageSet, load
 def planes(images: np.ndarray) -> list[Any]:
     """[N, H, W] or [N, H, W, 3] → [N, C, H, W] as lists."""
     return (images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)).tolist()
-
-
-MNIST_LABELS = np.array([3, 0, 9], np.uint8), np.array([1, 2], np.uint8)
-
-
-def mnist_files() -> dict[str, bytes]:
-    return {
-        "train-images-idx3-ubyte": idx(pixels(3, 4, 4)),
-        "train-labels-idx1-ubyte": idx(MNIST_LABELS[0]),
-        "t10k-images-idx3-ubyte": idx(pixels(2, 4, 4)),
-        "t10k-labels-idx1-ubyte": idx(MNIST_LABELS[1]),
-    }
 
 
 @pytest.mark.parametrize("dataset", ["MNIST", "FashionMNIST", "KMNIST"])
