@@ -16,7 +16,6 @@ from typing import Annotated
 
 import numpy as np
 from annotated_types import Gt, Lt
-from numpy.typing import NDArray
 from PIL import Image
 
 from capsexp.config.schema import Data
@@ -57,7 +56,11 @@ class COIL20(Reader):
         pixels, labels = [], []
         for name, label, contents in _views(path):
             if label < data.classes:
-                pixels.append(_decoded(contents, path / name))
+                with decoding(path / name), Image.open(BytesIO(contents)) as image:
+                    check_bytes(image.width * image.height)
+                    if image.mode != "L":
+                        raise ValueError(f"not an 8-bit grey image but {image.mode}")
+                    pixels.append(np.asarray(image))
                 labels.append(label)
         if len(set(labels)) != data.classes or len({image.shape for image in pixels}) != 1:
             raise InputError(f"{path}: must hold images of one size of the objects 1 to {data.classes}")
@@ -96,11 +99,3 @@ def _ordered(names: Mapping[str, object]) -> list[tuple[str, int]]:
     matches = [match for name in names if (match := _NAME.fullmatch(name))]
     matches.sort(key=lambda match: (int(match[1]), int(match[2])))
     return [(match[0], int(match[1]) - 1) for match in matches]
-
-
-def _decoded(contents: bytes, path: Path) -> NDArray[np.uint8]:
-    with decoding(path), Image.open(BytesIO(contents)) as image:
-        check_bytes(image.width * image.height)
-        if image.mode != "L":
-            raise ValueError(f"not an 8-bit grey image but {image.mode}")
-        return np.asarray(image)

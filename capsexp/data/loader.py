@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 from typing import Literal, NamedTuple
 
@@ -32,11 +32,8 @@ def derived_seed(*parts: int) -> int:
 class ProcessSlice(NamedTuple):
     """A process's images of each batch: every `processes`-th, from `rank` on."""
 
-    rank: int
-    processes: int
-
-
-SINGLE_PROCESS = ProcessSlice(0, 1)
+    rank: int = 0
+    processes: int = 1
 
 
 @dataclass(eq=False)
@@ -51,7 +48,7 @@ class DeviceLoader:
     batch_size: int  # B, of all processes together; the last batch of an epoch may be smaller
     _: KW_ONLY
     steps: int | None = None  # the greatest number of batches
-    process: ProcessSlice = SINGLE_PROCESS  # which images of each batch are yielded
+    process: ProcessSlice = field(default=ProcessSlice())  # which images of each batch are yielded
 
     def __post_init__(self) -> None:
         smallest, processes = min(self._images(0), self._images(len(self) - 1)), self.process.processes
@@ -71,9 +68,8 @@ class DeviceLoader:
         """The loss weight of this process, with `own` images in the step's batch."""
         return own * self.process.processes / self._images(step)
 
-    def _own(self, step: int, rank: int | None = None) -> slice:
-        """The indices of a process's images in a step, in the order of the epoch; by default of this process."""
-        rank = self.process.rank if rank is None else rank
+    def _own(self, step: int, rank: int) -> slice:
+        """The indices of a process's images in a step, in the order of the epoch."""
         return slice(step * self.batch_size + rank, (step + 1) * self.batch_size, self.process.processes)
 
     def in_order(self, values: Tensor) -> Tensor:
@@ -88,8 +84,9 @@ class DeviceLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         for step in range(len(self)):
-            labels = self.labels[self._own(step)]
-            yield Batch(self.images[self._own(step)].float() / 255, labels, self._weight(step, len(labels)))
+            own = self._own(step, self.process.rank)
+            labels = self.labels[own]
+            yield Batch(self.images[own].float() / 255, labels, self._weight(step, len(labels)))
 
 
 @dataclass(eq=False)
@@ -115,7 +112,7 @@ class TrainingLoader(DeviceLoader):
         augmented = Augmentation(self.preprocess, count, self.side or self.images.shape[-1], generator)
         drawn = self.draw(generator) if self.draw else lambda chosen: (self.images[chosen], self.labels[chosen])
         for step in range(len(self)):
-            own = self._own(step)
+            own = self._own(step, self.process.rank)
             chosen = order[own]
             images, labels = drawn(chosen)
             changes = own if self.preprocess.balance else chosen  # an image drawn twice is changed twice
