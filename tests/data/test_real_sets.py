@@ -77,13 +77,6 @@ def test_images_of_each_class(name: str, train: list[int], test: list[int], full
     assert (counts(images.train_labels), counts(images.test_labels)) == (train, test)
 
 
-def test_cifar_test_means(full):
-    assert [255 * mean for mean in means(full("cifar10").test_images)] == pytest.approx(
-        [126.0246, 123.7085, 114.8543], abs=1e-4
-    )
-    assert means(full("cifar100").test_images) == pytest.approx([0.508796, 0.487393, 0.441942], abs=1e-6)
-
-
 def test_svhn(full):
     images = full("svhn")
     if images.note is None:

@@ -50,15 +50,8 @@ def generator(seed: int = 0) -> Generator:
 
 
 @pytest.fixture(scope="module")
-def digits() -> Digits:
-    """The training digits of the packaged sample."""
-    images = source.load(composed_config("data=mnist_sample").data)
-    return Digits(images.train_images, images.train_labels, 10)
-
-
-@pytest.fixture(scope="module")
 def unseen() -> Digits:
-    """Its test digits."""
+    """The test digits of the packaged sample."""
     images = source.load(composed_config("data=mnist_sample").data)
     return Digits(images.test_images, images.test_labels, 10)
 
@@ -181,11 +174,11 @@ def _cropped(image: NDArray[np.uint8]) -> bytes:
 # affine MNIST
 
 
-def test_each_training_digit_occurs_once_an_epoch_anywhere_on_the_canvas(digits: Digits) -> None:
-    images, labels = drawn(AffineMNIST(), digits, 40)
-    assert torch.equal(labels, digits.labels)
-    assert torch.equal(images.flatten(1).sum(dim=1), digits.images.flatten(1).sum(dim=1))
-    marked = digits._replace(images=torch.zeros_like(digits.images))
+def test_each_training_digit_occurs_once_an_epoch_anywhere_on_the_canvas(unseen: Digits) -> None:
+    images, labels = drawn(AffineMNIST(), unseen, 40)
+    assert torch.equal(labels, unseen.labels)
+    assert torch.equal(images.flatten(1).sum(dim=1), unseen.images.flatten(1).sum(dim=1))
+    marked = unseen._replace(images=torch.zeros_like(unseen.images))
     marked.images[:, 0, 0, 0] = 1
     places = drawn(AffineMNIST(), marked, 40)[0].nonzero()[:, 2:]
     assert all(places[:, axis].unique().tolist() == list(range(13)) for axis in (0, 1))
@@ -212,10 +205,10 @@ def test_the_parameters_of_the_maps_are_uniform_in_their_ranges() -> None:
     assert (torch.corrcoef(found.T) - torch.eye(4)).abs().max() < 0.03
 
 
-def test_without_ranges_only_the_place_changes(digits: Digits) -> None:
+def test_without_ranges_only_the_place_changes(unseen: Digits) -> None:
     plain = AffineMNIST(rotation=0.0, shear=0.0, scale=0.0)
     assert torch.equal(plain.maps(3, generator()), torch.eye(2).expand(3, 2, 2))
-    images, maps = digits.images[:20], torch.eye(2).expand(20, 2, 2)
+    images, maps = unseen.images[:20], torch.eye(2).expand(20, 2, 2)
     still = transformed(images, maps, torch.zeros(20, 2), 40)
     assert torch.equal(still, torch.nn.functional.pad(images, [6] * 4))
     moved = transformed(images, maps, torch.tensor([[1.0, -2.0]]).expand(20, 2), 40)
@@ -232,9 +225,9 @@ def test_a_map_by_hand() -> None:
     assert half[0, 0, 2, 3:6].tolist() == [0, 100, 100]
 
 
-def test_the_whole_digit_stays_inside(digits: Digits) -> None:
+def test_the_whole_digit_stays_inside(unseen: Digits) -> None:
     """Also at the ends of the free shifts: on a larger canvas there is no ink outside the smaller one."""
-    images = digits.images[:1000]
+    images = unseen.images[:1000]
     maps = AffineMNIST().maps(1000, generator())
     low, high = free_shifts(images, maps, 40)
     assert bool((low <= high).all())
