@@ -195,11 +195,8 @@ class Config:
 def check(node: dict[str, Any], typed: Collection[str] | None = None) -> Config:
     """The configuration that a plain mapping describes; raises InputError with one line.
 
-    Cheap checks come first: a wrong number is an error before torch is imported.
-
-    Args:
-        typed: the words of the command line, KEY=VALUE. Numbers of images that none of them sets, and that are more
-            than somebody's own images are, become these.
+    Cheap checks come first: a wrong number is an error before torch is imported. Numbers of images that none of the
+    `typed` words, KEY=VALUE, sets, and that are more than somebody's own images are, become these.
     """
     if "study" in node:
         raise InputError("study: its file must begin with the line # @package hydra")

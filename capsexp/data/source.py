@@ -5,16 +5,13 @@ size and channels. `data.reader` names the class that reads the format: see caps
 """
 
 import hashlib
-import http.client
 import json
 import os
 import shlex
 import shutil
 import socket
-import tarfile
 import tempfile
 import time
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,7 +33,6 @@ _DOWNLOAD = ".capsexp-download-"  # how the names of temporary folders begin
 _ABANDONED = 86_400.0  # seconds after which nobody writes to such a folder any more
 _NAMED = 20  # classes in a line; of more, that with the fewest and that with the most images
 _ROUNDING = 0.001  # of a typed mean or standard deviation
-_FAILURES = (OSError, RuntimeError, EOFError, ValueError, http.client.HTTPException, tarfile.TarError, zlib.error)
 
 #: Name, size and time of each file.
 State = tuple[tuple[str, int, int], ...]
@@ -248,7 +244,7 @@ def _download(data: Data, reader: Reader, root: Path) -> None:
                 target = root / path.relative_to(temporary)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(path, target)
-    except _FAILURES as error:
+    except Exception as error:  # networks, archives and readers of somebody's own raise many kinds
         reason = " ".join(str(error).split()) or type(error).__name__  # torchvision's message has a line a mirror
         raise InputError(f"the download failed: {reason}") from error
     finally:
