@@ -64,9 +64,10 @@ class DeviceLoader:
         """The number of images in a step's batch, of all processes together."""
         return min(self.batch_size, len(self.labels) - step * self.batch_size)
 
-    def _weight(self, step: int, own: int) -> float:
-        """The loss weight of this process, with `own` images in the step's batch."""
-        return own * self.process.processes / self._images(step)
+    def _batch(self, step: int, images: Tensor, labels: Tensor) -> Batch:
+        """This process's part of a step's batch."""
+        weight = len(labels) * self.process.processes / self._images(step)
+        return Batch(images.float() / 255, labels, weight)
 
     def _own(self, step: int, rank: int) -> slice:
         """The indices of a process's images in a step, in the order of the epoch."""
@@ -85,8 +86,7 @@ class DeviceLoader:
     def __iter__(self) -> Iterator[Batch]:
         for step in range(len(self)):
             own = self._own(step, self.process.rank)
-            labels = self.labels[own]
-            yield Batch(self.images[own].float() / 255, labels, self._weight(step, len(labels)))
+            yield self._batch(step, self.images[own], self.labels[own])
 
 
 @dataclass(eq=False)
@@ -116,7 +116,7 @@ class TrainingLoader(DeviceLoader):
             chosen = order[own]
             images, labels = drawn(chosen)
             changes = own if self.preprocess.balance else chosen  # an image drawn twice is changed twice
-            yield Batch(augmented(images, changes).float() / 255, labels, self._weight(step, len(labels)))
+            yield self._batch(step, augmented(images, changes), labels)
 
 
 class Augmentation:

@@ -93,22 +93,17 @@ def files_below(folder: Path) -> Iterator[Path]:
     A linked folder is entered once, and not at all if the folder lies in it. Raises InputError for what isn't a regular
     file, and for one of more than 256 MB.
     """
-    entered = {_inode(parent) for parent in folder.resolve().parents}
+    entered = set(folder.resolve().parents)
     for place, folders, names in os.walk(folder, followlinks=True):
-        if _inode(Path(place)) in entered:
+        if (real := Path(place).resolve()) in entered:
             folders.clear()
             continue
-        entered.add(_inode(Path(place)))
+        entered.add(real)
         folders[:] = sorted(filter(is_visible, folders))
         for file in (Path(place, name) for name in sorted(filter(is_visible, names))):
             if problem := _problem(file):
                 raise InputError(f"{file}: {problem}")
             yield file
-
-
-def _inode(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_dev, status.st_ino
 
 
 def _problem(file: Path) -> str | None:
