@@ -46,7 +46,6 @@ BAD_INPUTS = [
     ("optim.lr.x=3", "optim.lr.x: optim.lr holds a value, not a group of keys"),
     # the grammar
     ("optim.lr", "optim.lr: not of the form key=value"),
-    ("optim.lr=[", "optim.lr=[: must be a number above 0"),
     # values: one of each kind; all keys below
     ("optim.lr=", "optim.lr=: must be a number above 0"),
     ("optim.lr=null", "optim.lr=null: must be a number above 0"),
