@@ -235,7 +235,7 @@ def _check_mapping(node: object, target: Any, where: str) -> dict[str, Any]:
 @cache
 def _arguments(target: Any) -> tuple[dict[str, Any], set[str]]:
     """The annotations of what a configuration may set, and which of these have a default."""
-    schema = dataclasses.is_dataclass(target)
+    schema = "__dataclass_fields__" in vars(target)  # is_dataclass is true for what is derived from one, too
     settable = [p for p in parameters(target).values() if schema or p.kind is p.KEYWORD_ONLY]
     if bare := [p.name for p in settable if p.annotation is p.empty]:
         raise TypeError(f"its argument {bare[0]} must have an annotation, such as {bare[0]}: int")
@@ -251,7 +251,7 @@ def parameters(target: Any) -> dict[str, inspect.Parameter]:
     found: dict[str, inspect.Parameter] = {}
     for cls in (one for one in target.__mro__ if "__init__" in vars(one)):
         own = inspect.signature(cls).parameters.values()
-        hints = get_type_hints(cls if dataclasses.is_dataclass(cls) else cls.__init__, include_extras=True)
+        hints = get_type_hints(cls.__init__, include_extras=True)
         found = {p.name: p.replace(annotation=hints.get(p.name, p.empty)) for p in own} | found
         if all(p.kind is not p.VAR_KEYWORD for p in own):
             break

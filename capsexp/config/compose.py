@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any
+from typing import Any, cast
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -118,12 +118,12 @@ def composed(overrides: list[str]) -> dict[str, Any]:
     values are set on top: studies have hundreds of command lines.
     """
     try:
-        read = {word: _parsed(word) for word in overrides}
-        values = [one for word in overrides if (one := read[word]) and _is_value(one)]
-        groups = {word: re.split(r"[.=@]", word.lstrip("+~"))[0] for word, one in read.items() if one not in values}
+        read = filter(None, map(_parsed, overrides))
+        values = [one for one in read if _is_single(one) and not (CONF / one.key_or_group).is_dir()]
+        groups = {word: re.split(r"[.=@]", word.lstrip("+~"))[0] for word in overrides if _parsed(word) not in values}
         # A group that several words speak of is composed by Hydra.
         alone = [word for word, group in groups.items() if [*groups.values()].count(group) == 1]
-        nodes = {groups[word]: _node_of(read[word]) for word in alone}
+        nodes = {groups[word]: _node_of(_parsed(word)) for word in alone}
         rest = tuple(word for word, group in groups.items() if nodes.get(group) is None)
         config = pickle.loads(_chosen(searchpath.folders(), rest))
         config.update({group: pickle.loads(node) for group, node in nodes.items() if node})
@@ -153,13 +153,11 @@ def _node(folders: tuple[Path, ...], group: str, name: str) -> bytes | None:
         return None
     own = OmegaConf.load(path)
     assert isinstance(own, DictConfig)
-    first = own.pop("defaults", ["_self_"])  # a file begins with others of its group, or is composed by Hydra
-    if first[-1] != "_self_" or not all(other in searchpath.choices(group) for other in first[:-1]):
+    *first, last = own.pop("defaults", ["_self_"])  # a file begins with others of its group, or is composed by Hydra
+    if last != "_self_" or not all(other in searchpath.choices(group) for other in first):
         return None
-    parts = [_node(folders, group, other) for other in first[:-1]]
-    return (
-        None if None in parts else pickle.dumps(OmegaConf.merge(*(pickle.loads(part) for part in parts if part), own))
-    )
+    parts = [part for other in first if (part := _node(folders, group, other))]
+    return pickle.dumps(OmegaConf.merge(*map(pickle.loads, parts), own)) if len(parts) == len(first) else None
 
 
 def described(name: str) -> dict[str, Any]:
@@ -172,14 +170,10 @@ def _described(folders: tuple[Path, ...], name: str) -> dict[str, Any]:
     return composed([f"data={name}"])["data"] if name in searchpath.choices("data") else {}
 
 
-def _is_value(word: Override) -> bool:
-    """Whether a word sets one key to one value, and neither adds nor chooses anything."""
-    return _is_single(word) and not (CONF / word.key_or_group).is_dir()
-
-
 def _is_single(word: Override) -> bool:
-    single = word.type is OverrideType.CHANGE and not word.is_sweep_override() and not word.package
-    return single and not word.is_hydra_override()
+    """Whether a word sets one key to one value, or makes one choice, and adds nothing."""
+    single = word.type is OverrideType.CHANGE and not word.package
+    return single and not word.is_sweep_override() and not word.is_hydra_override()
 
 
 @cache
@@ -201,9 +195,7 @@ def by_hydra(overrides: Sequence[str], own_part: bool = False) -> DictConfig:
 
 def plain(config: DictConfig) -> dict[str, Any]:
     """A configuration, resolved, as dictionaries and lists."""
-    container = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(container, dict)
-    return {str(key): value for key, value in container.items()}
+    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
 
 
 def command(overrides: Sequence[str]) -> str:

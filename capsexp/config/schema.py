@@ -195,11 +195,8 @@ class Config:
 def check(node: dict[str, Any], typed: Collection[str] | None = None) -> Config:
     """The configuration that a plain mapping describes; raises InputError with one line.
 
-    Cheap checks come first: a wrong number is an error before torch is imported.
-
-    Args:
-        typed: the words of the command line, KEY=VALUE. Numbers of images that none of them sets, and that are more
-            than somebody's own images are, become these.
+    Cheap checks come first: a wrong number is an error before torch is imported. Numbers of images that none of the
+    `typed` words, KEY=VALUE, sets, and that are more than somebody's own images are, become these.
     """
     if "study" in node:
         raise InputError("study: its file must begin with the line # @package hydra")
@@ -207,9 +204,9 @@ def check(node: dict[str, Any], typed: Collection[str] | None = None) -> Config:
     own = isinstance(node["data"], dict) and node["data"].get("path") is not None
     if "protocol" in node and node["protocol"] is None:
         node["protocol"] = "heldout" if own else "paper"
-    if own and typed is not None:
-        _lower(node, {word.lstrip("+").partition("=")[0] for word in typed})
     config: Config = check_dataclass(Config, node)
+    if own and typed is not None:
+        config = _lowered(config, {word.lstrip("+").partition("=")[0] for word in typed})
     for name, values in (("mean", config.data.mean), ("std", config.data.std)):
         if values is not None and len(values) != config.data.channels:
             raise InputError(f"data.{name}={values}: must have one number for each of {config.data.channels} channels")
@@ -232,15 +229,15 @@ def check(node: dict[str, Any], typed: Collection[str] | None = None) -> Config:
     return config
 
 
-def _lower(node: dict[str, Any], typed: set[str]) -> None:
-    """Lowers each number of images that isn't typed to the images that there are."""
-    train, test = node["data"]["images"] or (0, 0)
+def _lowered(config: Config, typed: set[str]) -> Config:
+    """The configuration; each number of images that isn't typed is at most that of the images that there are."""
+    train, test = config.data.images or (0, 0)
     for key, most in (("optim.batch_size", train), ("budget.train_images", train), ("budget.test_images", test)):
         group, name = key.split(".")
-        section = node.get(group)
-        number = section.get(name) if isinstance(section, dict) else None
-        if isinstance(section, dict) and isinstance(number, int) and number > most > 0 and key not in typed:
-            node[group] = {**section, name: most}
+        section = getattr(config, group)
+        if (getattr(section, name) or 0) > most > 0 and key not in typed:
+            config = replace(config, **{group: replace(section, **{name: most})})
+    return config
 
 
 def _completed(data: Any) -> Any:
@@ -265,12 +262,7 @@ def is_multilabel(data: Data) -> bool:
 
 def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
     """Settings that contradict each other or can mean nothing: whether they do, and the error."""
-    optim, size, padding, erase = (
-        config.optim,
-        config.data.size,
-        config.preprocess.crop_padding,
-        config.preprocess.erase,
-    )
+    optim, preprocess, size = config.optim, config.preprocess, config.data.size
     milestones, schedule = f"optim.milestones={optim.milestones}", f"optim.schedule={optim.schedule}"
     counts = {f"versions.{name}.images": version.images for name, version in config.data.versions.items()}
     for key, images in {"images": config.data.images, **counts}.items():
@@ -282,7 +274,7 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
         "loss=binary_cross_entropy and loss=margin take them",
     )
     yield (
-        config.preprocess.balance and config.data.synthesis is not None,
+        preprocess.balance and config.data.synthesis is not None,
         f"preprocess.balance=true: not with data={config.data.name}, whose images are drawn anew in each epoch",
     )
     yield optim.milestones != sorted(set(optim.milestones)), f"{milestones}: must grow"
@@ -299,8 +291,9 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
         f"{milestones}: {schedule} needs some; optim.schedule=constant needs none",
     )
     yield max(optim.milestones, default=0) >= optim.epochs, f"{milestones}: must be below optim.epochs={optim.epochs}"
-    yield padding >= size, f"preprocess.crop_padding={padding}: must be below the image's side, data.size={size}"
-    yield erase > size, f"preprocess.erase={erase}: must be at most the image's side, data.size={size}"
+    padding, side = f"preprocess.crop_padding={preprocess.crop_padding}", f"the image's side, data.size={size}"
+    yield preprocess.crop_padding >= size, f"{padding}: must be below {side}"
+    yield preprocess.erase > size, f"preprocess.erase={preprocess.erase}: must be at most {side}"
     for name, typed in (("results", config.paths.results), ("logs", config.paths.logs)):
         existing = next((str(one) for one in (Path(typed), *Path(typed).parents) if os.path.exists(one)), ".")
         yield not os.path.isdir(existing), f"paths.{name}={typed}: must be a folder, and {existing} is a file"

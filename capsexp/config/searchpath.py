@@ -8,7 +8,6 @@ it, too.
 import os
 import re
 import sys
-from contextlib import suppress
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -127,17 +126,14 @@ def _checked(folder: Path) -> Path:
             raise InputError(f"{path}: capsexp has a {group}={name} of its own; choose another name")
         try:
             text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: can't be read: {error}") from None
-        with suppress(yaml.YAMLError):  # of which Hydra says where it is
-            begun = (
-                isinstance(at, CollectionStartEvent) - isinstance(at, CollectionEndEvent) for at in yaml.parse(text)
-            )
-            try:
-                if max(accumulate(begun)) > _MOST_NESTED:
-                    raise InputError(f"{path}: has groups or lists more than {_MOST_NESTED} deep in each other")
-            except yaml.reader.ReaderError as error:  # has no line
-                raise InputError(f"{path}: can't be read: {first_line(error)}") from None
+            events = list(yaml.parse(text))
+        except (UnicodeDecodeError, yaml.reader.ReaderError) as error:  # have no line
+            raise InputError(f"{path}: can't be read: {first_line(error)}") from None
+        except yaml.YAMLError:  # of which Hydra says where it is
+            continue
+        begun = (isinstance(at, CollectionStartEvent) - isinstance(at, CollectionEndEvent) for at in events)
+        if max(accumulate(begun)) > _MOST_NESTED:
+            raise InputError(f"{path}: has groups or lists more than {_MOST_NESTED} deep in each other")
         named = rf"^name: *(['\"]?){re.escape(name)}\1 *(#.*)?$"
         if group == "data" and not re.search(named, text, re.MULTILINE):
             raise InputError(f"{path}: name: must be {name}, as the file's")

@@ -9,13 +9,13 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from annotated_types import Gt, Lt
-from numpy.typing import NDArray
 from PIL import Image
 
 from capsexp.config.schema import Data
@@ -27,6 +27,7 @@ _URL = f"https://www.cs.columbia.edu/CAVE/databases/SLAM_coil-20_coil-100/coil-2
 _NAME = re.compile(r"obj(\d+)__(\d+)\.png")
 
 
+@dataclass(kw_only=True)
 class COIL20(Reader):
     """Reads the folder of PNG files or its zip: the first `classes` objects, split at random.
 
@@ -38,8 +39,8 @@ class COIL20(Reader):
     places = (".", "coil20", "COIL20", "coil-20")
     packed_suffix = ".zip"
 
-    def __init__(self, *, test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1, split_seed: int = 0) -> None:
-        self.test_fraction, self.split_seed = test_fraction, split_seed
+    test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
+    split_seed: int = 0
 
     def parts(self, path: Path) -> list[Path]:
         return [path / file.name for file in path.iterdir() if _NAME.fullmatch(file.name)] if path.is_dir() else [path]
@@ -55,7 +56,11 @@ class COIL20(Reader):
         pixels, labels = [], []
         for name, label, contents in _views(path):
             if label < data.classes:
-                pixels.append(_decoded(contents, path / name))
+                with decoding(path / name), Image.open(BytesIO(contents)) as image:
+                    check_bytes(image.width * image.height)
+                    if image.mode != "L":
+                        raise ValueError(f"not an 8-bit grey image but {image.mode}")
+                    pixels.append(np.asarray(image))
                 labels.append(label)
         if len(set(labels)) != data.classes or len({image.shape for image in pixels}) != 1:
             raise InputError(f"{path}: must hold images of one size of the objects 1 to {data.classes}")
@@ -94,11 +99,3 @@ def _ordered(names: Mapping[str, object]) -> list[tuple[str, int]]:
     matches = [match for name in names if (match := _NAME.fullmatch(name))]
     matches.sort(key=lambda match: (int(match[1]), int(match[2])))
     return [(match[0], int(match[1]) - 1) for match in matches]
-
-
-def _decoded(contents: bytes, path: Path) -> NDArray[np.uint8]:
-    with decoding(path), Image.open(BytesIO(contents)) as image:
-        check_bytes(image.width * image.height)
-        if image.mode != "L":
-            raise ValueError(f"not an 8-bit grey image but {image.mode}")
-        return np.asarray(image)

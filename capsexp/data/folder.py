@@ -18,6 +18,7 @@ import re
 import unicodedata
 import zipfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -54,24 +55,19 @@ Split = Sequence[tuple[Any, Picture]]  # a class, and an image of it
 Splits = Mapping[str, Split]  # by role
 
 
+@dataclass(kw_only=True)
 class Folder(Reader):
     """Reads the images at `data.path`. The md5 is that of classes and contents, whatever the files' names."""
 
     keys = (_KEY,)
     remedy = ""
 
-    def __init__(
-        self,
-        *,
-        test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1,
-        split_seed: int = 0,
-        background: Background = "white",
-        shape: Shape = "stretch",
-        sixteen_bits: bool = False,
-        skip_damaged: bool = False,
-    ) -> None:
-        self.test_fraction, self.split_seed, self.skip_damaged = test_fraction, split_seed, skip_damaged
-        self.shown: dict[str, Any] = {"background": background, "shape": shape, "sixteen_bits": sixteen_bits}
+    test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
+    split_seed: int = 0
+    background: Background = "white"
+    shape: Shape = "stretch"
+    sixteen_bits: bool = False
+    skip_damaged: bool = False
 
     def completed(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """The configuration `data`, with the classes, channels and numbers of images of `data.path`.
@@ -92,10 +88,6 @@ class Folder(Reader):
         counts = [train, test] if train else None  # test images alone, to evaluate
         channels = data.get("channels") or _channels(path)
         return {**data, "classes": len(names), "class_names": names, "channels": channels, "images": counts}
-
-    def conversion(self, data: Data) -> Conversion:
-        """How the images of a configured set become pixels."""
-        return Conversion(data.size, data.channels, **self.shown)
 
     def note(self, path: Path) -> str:
         """What the images are, for records and tables; raises InputError for options without effect."""
@@ -129,12 +121,12 @@ class Folder(Reader):
         _check_memory([image for split in _listed(path, pixels=False).values() for _, image in split], data)
         splits = _listed(path)
         every = [pair for split in splits.values() for pair in split]
-        pixels, problems = converted([image for _, image in every], self.conversion(data))
+        pixels, problems = converted([image for _, image in every], conversion_of(data))
         if problems and not self.skip_damaged:
             raise InputError(f"{listed(problems.values())}; data.reader.skip_damaged=true leaves them out")
         self.skipped = list(problems.values())
         numbers = {name: number for number, name in enumerate(data.class_names)}
-        labels = np.array([numbers[_shown(name)] for name, _ in every], np.int64)
+        labels = np.array([numbers[printable(str(name))] for name, _ in every], np.int64)
         roles = np.repeat(list(splits), [len(split) for split in splits.values()])
         roles[list(problems)] = ""
         if not splits["test"]:
@@ -161,7 +153,8 @@ def place(typed: str | None) -> Path:
 def conversion_of(data: Data) -> Conversion:
     """How anybody's pictures become those that the network of a data set takes."""
     reader = data.reader.make()
-    return (reader if isinstance(reader, Folder) else Folder()).conversion(data)
+    own = reader if isinstance(reader, Folder) else Folder()
+    return Conversion(data.size, data.channels, own.background, own.shape, own.sixteen_bits)
 
 
 def has_test(path: Path) -> bool:
@@ -176,7 +169,7 @@ def _found(path: Path) -> tuple[tuple[str, ...], dict[str, NDArray[np.int64]]]:
     names = _classes(*splits.values())
     numbers = {name: number for number, name in enumerate(names)}
     labels = {role: np.array([numbers[name] for name, _ in split], np.int64) for role, split in splits.items()}
-    return tuple(map(_shown, names)), labels
+    return tuple(printable(str(name)) for name in names), labels
 
 
 @cache
@@ -198,15 +191,10 @@ def _classes(*splits: Split) -> list[Any]:
     return sorted({name for split in splits for name, _ in split})
 
 
-def _shown(name: Any) -> str:
-    return printable(str(name))
-
-
 def _listed(path: Path, pixels: bool = True) -> Splits:
     """The images of each split; no test images where they are to be drawn.
 
-    Args:
-        pixels: False: black ones in place of those of an array, which are not read.
+    Without `pixels`, black images stand in place of those of an array, which are not read.
     """
     splits: Splits = _arrays(path, pixels) if path.is_file() else _folders(path)
     if not splits["test"]:
@@ -214,9 +202,9 @@ def _listed(path: Path, pixels: bool = True) -> Splits:
     if len(_classes(*splits.values())) < 2:
         raise InputError(f"{path}: must have images of two classes at least")
     for role, what in {"test": "test", "val": "validation"}.items():
-        unknown = [name for name in _classes(splits[role]) if name not in _classes(splits["train"])]
+        unknown = {name for name, _ in splits[role]}.difference(name for name, _ in splits["train"])
         if unknown and splits["train"]:
-            raise InputError(f"{path}: class {unknown[0]} has {what} images, but no training images")
+            raise InputError(f"{path}: class {min(unknown)} has {what} images, but no training images")
     return splits
 
 
@@ -235,7 +223,8 @@ def _folders(path: Path) -> dict[str, list[tuple[str, Path]]]:
         splits = {role: _in_classes(path / name) for name, role in roles.items()}
         return {role: splits.get(role, []) for role in _ROLES}
     first, *others = inside.values()
-    if len(first) > 1 and all(other == first for other in others) and not any(_pictures(path / name) for name in found):
+    files = (each for name in found for each in (path / name).iterdir() if not each.is_dir() and is_visible(each.name))
+    if len(first) > 1 and all(other == first for other in others) and not any(files):
         raise InputError(
             f"{path}: {' and '.join(found)} have the same folders ({', '.join(first)}): splits must be named train, "
             "test and val, and a class must have pictures of its own"
@@ -264,11 +253,6 @@ def _in_classes(folder: Path) -> list[tuple[str, Path]]:
 
 def _subfolders(path: Path) -> list[str]:
     return sorted(each.name for each in path.iterdir() if each.is_dir() and is_visible(each.name))
-
-
-def _pictures(path: Path) -> bool:
-    """Whether a folder itself has files."""
-    return any(not each.is_dir() and is_visible(each.name) for each in path.iterdir())
 
 
 def _arrays(path: Path, pixels: bool) -> Splits:

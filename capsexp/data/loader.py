@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 from typing import Literal, NamedTuple
 
@@ -31,108 +32,76 @@ def derived_seed(*parts: int) -> int:
 class ProcessSlice(NamedTuple):
     """A process's images of each batch: every `processes`-th, from `rank` on."""
 
-    rank: int
-    processes: int
+    rank: int = 0
+    processes: int = 1
 
 
-SINGLE_PROCESS = ProcessSlice(0, 1)
-
-
+@dataclass(eq=False)
 class DeviceLoader:
     """Yields the batches of an epoch in the order of the images.
-
-    Args:
-        images: [N, channels, H, W] uint8, on the device that computes.
-        labels: [N] int64, on the same device; or multi-hot [N, J].
-        batch_size: B, of all processes together; the last batch of an epoch may be smaller.
-        steps: the number of batches; None for all.
-        process: which images of each batch are yielded.
 
     Raises InputError when a batch has fewer images than there are processes.
     """
 
-    def __init__(
-        self,
-        images: Tensor,
-        labels: Tensor,
-        batch_size: int,
-        steps: int | None = None,
-        process: ProcessSlice = SINGLE_PROCESS,
-    ) -> None:
-        self.images, self.labels = images, labels
-        self.batch_size, self.process = batch_size, process
-        batches = -(-len(labels) // batch_size)
-        self.steps = batches if steps is None else min(steps, batches)
-        smallest = min(self._images(0), self._images(self.steps - 1))
-        if smallest < process.processes:
-            raise InputError(
-                f"torchrun: {process.processes} processes: the smallest batch has fewer images ({smallest})"
-            )
+    images: Tensor  # [N, channels, H, W] uint8, on the device that computes
+    labels: Tensor  # [N] int64, on the same device; or multi-hot [N, J]
+    batch_size: int  # B, of all processes together; the last batch of an epoch may be smaller
+    _: KW_ONLY
+    steps: int | None = None  # the greatest number of batches
+    process: ProcessSlice = field(default=ProcessSlice())  # which images of each batch are yielded
+
+    def __post_init__(self) -> None:
+        smallest, processes = min(self._images(0), self._images(len(self) - 1)), self.process.processes
+        if smallest < processes:
+            raise InputError(f"torchrun: {processes} processes: the smallest batch has fewer images ({smallest})")
 
     @property
     def epoch_images(self) -> int:
         """The number of images in an epoch: of a trial, those of its steps."""
-        return min(len(self.labels), self.steps * self.batch_size)
+        return min(len(self.labels), len(self) * self.batch_size)
 
     def _images(self, step: int) -> int:
         """The number of images in a step's batch, of all processes together."""
         return min(self.batch_size, len(self.labels) - step * self.batch_size)
 
-    def _weight(self, step: int, own: int) -> float:
-        """The loss weight of this process, with `own` images in the step's batch."""
-        return own * self.process.processes / self._images(step)
+    def _batch(self, step: int, images: Tensor, labels: Tensor) -> Batch:
+        """This process's part of a step's batch."""
+        weight = len(labels) * self.process.processes / self._images(step)
+        return Batch(images.float() / 255, labels, weight)
 
-    def _own(self, step: int, rank: int | None = None) -> slice:
-        """The indices of a process's images in a step, in the order of the epoch; by default of this process."""
-        rank = self.process.rank if rank is None else rank
+    def _own(self, step: int, rank: int) -> slice:
+        """The indices of a process's images in a step, in the order of the epoch."""
         return slice(step * self.batch_size + rank, (step + 1) * self.batch_size, self.process.processes)
 
     def in_order(self, values: Tensor) -> Tensor:
         """A value an image, [N], in the order of the images, from those of one process after the other."""
         images = torch.arange(len(self.labels), device=values.device)
-        parts = [images[self._own(step, rank)] for rank in range(self.process.processes) for step in range(self.steps)]
+        parts = [images[self._own(step, rank)] for rank in range(self.process.processes) for step in range(len(self))]
         return torch.empty_like(values).index_copy_(0, torch.cat(parts), values)
 
     def __len__(self) -> int:
-        return self.steps
+        batches = math.ceil(len(self.labels) / self.batch_size)
+        return batches if self.steps is None else min(self.steps, batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        for step in range(self.steps):
-            labels = self.labels[self._own(step)]
-            yield Batch(self.images[self._own(step)].float() / 255, labels, self._weight(step, len(labels)))
+        for step in range(len(self)):
+            own = self._own(step, self.process.rank)
+            yield self._batch(step, self.images[own], self.labels[own])
 
 
+@dataclass(eq=False)
 class TrainingLoader(DeviceLoader):
     """A DeviceLoader in a new random order in each epoch, with random augmentation.
 
     The random numbers of epoch n follow from (seed, n) alone, so that a resumed run has the batches of an uninterrupted
     one.
-
-    Args:
-        images, labels, batch_size, steps, process: as in DeviceLoader; an epoch has as many images as there are labels.
-        preprocess: all but `normalize`.
-        seed: the run's.
-        epoch: returns the index of the current epoch, from 0.
-        draw: synthesises an epoch's images; None: they are `images` in every epoch.
-        side: of the images that `draw` gives, in pixels.
     """
 
-    def __init__(
-        self,
-        images: Tensor,
-        labels: Tensor,
-        batch_size: int,
-        preprocess: Preprocess,
-        seed: int,
-        epoch: Callable[[], int],
-        steps: int | None = None,
-        process: ProcessSlice = SINGLE_PROCESS,
-        draw: DrawEpoch | None = None,
-        side: int | None = None,
-    ) -> None:
-        super().__init__(images, labels, batch_size, steps, process)
-        self.preprocess, self.seed, self.epoch = preprocess, seed, epoch
-        self.draw, self.side = draw, side or images.shape[-1]
+    preprocess: Preprocess  # all but `normalize`
+    seed: int
+    epoch: Callable[[], int]  # the index of the current epoch, from 0
+    draw: DrawEpoch | None = None  # synthesises an epoch's images; None: they are `images` in every epoch
+    side: int | None = None  # of the images that `draw` gives, in pixels
 
     def __iter__(self) -> Iterator[Batch]:
         device, count = self.labels.device, len(self.labels)
@@ -140,26 +109,21 @@ class TrainingLoader(DeviceLoader):
         order = torch.randperm(count, generator=generator, device=device)
         if self.preprocess.balance:
             order = balanced(order, self.labels)[torch.randperm(count, generator=generator, device=device)]
-        augmented = Augmentation(self.preprocess, count, self.side, generator)
+        augmented = Augmentation(self.preprocess, count, self.side or self.images.shape[-1], generator)
         drawn = self.draw(generator) if self.draw else lambda chosen: (self.images[chosen], self.labels[chosen])
-        for step in range(self.steps):
-            own = self._own(step)
+        for step in range(len(self)):
+            own = self._own(step, self.process.rank)
             chosen = order[own]
             images, labels = drawn(chosen)
             changes = own if self.preprocess.balance else chosen  # an image drawn twice is changed twice
-            yield Batch(augmented(images, changes).float() / 255, labels, self._weight(step, len(labels)))
+            yield self._batch(step, augmented(images, changes), labels)
 
 
 class Augmentation:
     """An epoch's random changes of each image: rotation and squeeze, then shift and mirroring, then erasure.
 
-    What the options leave out is not drawn, but for shifts and mirrorings, so that runs without it keep their numbers.
-
-    Args:
-        preprocess: the options; conf/preprocess/plain.yaml says what each does.
-        count: of the epoch's images.
-        side: of an image, in pixels.
-        generator: of the random numbers, on the images' device.
+    conf/preprocess/plain.yaml says what each option does. What the options leave out is not drawn, but for shifts and
+    mirrorings, so that runs without it keep their numbers. The generator is on the images' device.
     """
 
     def __init__(self, preprocess: Preprocess, count: int, side: int, generator: torch.Generator) -> None:
@@ -191,11 +155,12 @@ class Augmentation:
         return erased(images, self.corners[chosen], options.erase) if options.erase else images
 
 
+@dataclass(eq=False)
 class BatchGroups:
     """The batches of a loader in lists of `size`; the last may be shorter."""
 
-    def __init__(self, loader: DeviceLoader, size: int) -> None:
-        self.loader, self.size = loader, size
+    loader: DeviceLoader
+    size: int
 
     def __len__(self) -> int:
         return math.ceil(len(self.loader) / self.size)

@@ -23,16 +23,11 @@ class MNIST(Reader):
     packed_suffix = ".gz"
 
     def __init__(self, *, dataset: Literal["MNIST", "FashionMNIST", "KMNIST"]) -> None:
-        self.dataset = dataset
+        self.torchvision_class = dataset
         self.places = (f"{dataset}/raw", dataset)
 
     def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
         return self._split(files, data, "train"), self._split(files, data, "t10k")
-
-    def download(self, root: Path) -> None:
-        import torchvision.datasets
-
-        getattr(torchvision.datasets, self.dataset)(root, download=True)
 
     @staticmethod
     def _split(files: Mapping[str, Path], data: Data, name: str) -> Images:

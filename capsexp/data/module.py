@@ -128,8 +128,7 @@ def test_split(images: ImageSet, config: Config) -> Split:
 def heldout_split(count: int, seed: int, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The indices of nine tenths of `count` images, and of the held-out tenth; both follow from the seed.
 
-    Args:
-        labels: [count], of which a tenth of each class is held out; None: a tenth of all.
+    With labels [count], a tenth of each class is held out.
     """
     order = torch.randperm(count, generator=torch.Generator().manual_seed(derived_seed(seed, count)))
     held = max(1, round(HELDOUT_FRACTION * count))
@@ -164,16 +163,12 @@ def _first(split: Split, count: int | None, own: bool) -> Split:
     Of somebody's own images, as many of each class as its part of all.
     """
     images, labels = split
-    if count is not None and count < len(labels) and labels.ndim == 1 and (own or _is_by_class(labels)):
+    followers = int((labels[1:] == labels[:-1]).sum())  # of an image of the same class
+    if count is not None and count < len(labels) and labels.ndim == 1 and (own or followers > 0.75 * len(labels)):
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
         kept = torch.from_numpy(first_of_each(labels.numpy(), order.numpy(), count)) if own else order[:count]
         return images[kept.sort().values], labels[kept.sort().values]
     return images[:count], labels[:count]
-
-
-def _is_by_class(labels: Tensor) -> bool:
-    """Whether three of four images, [N], are of the same class as the one before."""
-    return bool((labels[1:] == labels[:-1]).sum() > 0.75 * len(labels))
 
 
 def _on(device: torch.device, split: Split) -> Split:

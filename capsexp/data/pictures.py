@@ -44,10 +44,6 @@ class Conversion:
     sixteen_bits: bool = False  # grey values of 16 bits are scaled to 8; otherwise such a picture is refused
 
 
-class _UnusableError(Exception):
-    """What is wrong with a picture."""
-
-
 def pictures(sources: Sequence[Picture], conversion: Conversion) -> NDArray[np.uint8]:
     """The pixels, [N, size, size] or [N, size, size, 3]; raises InputError that names the files that can't be used."""
     images, problems = converted(sources, conversion)
@@ -97,22 +93,17 @@ def files_below(folder: Path) -> Iterator[Path]:
     A linked folder is entered once, and not at all if the folder lies in it. Raises InputError for what isn't a regular
     file, and for one of more than 256 MB.
     """
-    entered = {_inode(parent) for parent in folder.resolve().parents}
+    entered = set(folder.resolve().parents)
     for place, folders, names in os.walk(folder, followlinks=True):
-        if _inode(Path(place)) in entered:
+        if (real := Path(place).resolve()) in entered:
             folders.clear()
             continue
-        entered.add(_inode(Path(place)))
+        entered.add(real)
         folders[:] = sorted(filter(is_visible, folders))
         for file in (Path(place, name) for name in sorted(filter(is_visible, names))):
             if problem := _problem(file):
                 raise InputError(f"{file}: {problem}")
             yield file
-
-
-def _inode(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_dev, status.st_ino
 
 
 def _problem(file: Path) -> str | None:
@@ -127,13 +118,13 @@ def _problem(file: Path) -> str | None:
 
 
 def _opened(source: Picture) -> Image.Image:
-    """A picture, opened; raises _UnusableError for a file of another kind, and Pillow's errors."""
+    """A picture, opened; raises InputError for what is no regular file, and Pillow's errors."""
     if isinstance(source, Image.Image):
         return source.copy()  # which is closed
     if isinstance(source, np.ndarray):
         return Image.fromarray(source)
     if problem := _problem(source):
-        raise _UnusableError(problem)
+        raise InputError(problem)
     return Image.open(source, formats=FORMATS)
 
 
@@ -144,7 +135,7 @@ def _pixels(source: Picture, conversion: Conversion) -> NDArray[np.uint8] | str:
             image = _on_background(_in_eight_bits(ImageOps.exif_transpose(opened), conversion), conversion.background)
             image = image.convert("L" if conversion.channels == 1 else "RGB")
         return np.asarray(_square(image, conversion))
-    except _UnusableError as error:
+    except InputError as error:
         return str(error)
     except UnidentifiedImageError:
         return "not an image file"
@@ -157,10 +148,10 @@ def _in_eight_bits(image: Image.Image, conversion: Conversion) -> Image.Image:
     if image.mode[0] not in "IF":
         return image
     if not conversion.sixteen_bits:
-        raise _UnusableError("must have 8 bits a colour; data.reader.sixteen_bits=true scales 16")
+        raise InputError("must have 8 bits a colour; data.reader.sixteen_bits=true scales 16")
     values = np.asarray(image)
     if values.dtype.kind not in "iu" or values.min() < 0 or values.max() > 65_535:
-        raise _UnusableError("must have 8 or 16 bits a colour")
+        raise InputError("must have 8 or 16 bits a colour")
     return Image.fromarray(np.round(values / 257).astype(np.uint8))  # 65,535 = 257 · 255
 
 

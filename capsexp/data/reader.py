@@ -38,7 +38,10 @@ class Images(NamedTuple):
 
 
 class Reader(ABC):
-    """Base of all readers; a subclass gives `keys` and `places`, and writes `read`; also `download`, where it can."""
+    """Base of all readers; a subclass gives `keys` and `places`, and writes `read`.
+
+    Also `torchvision_class` or `download`, where there is an address.
+    """
 
     #: The files' names, as listed by the versions of the data set.
     keys: tuple[str, ...]
@@ -48,6 +51,8 @@ class Reader(ABC):
     packed_suffix: str = ""
     #: What helps against damaged files; nothing where they are the user's own.
     remedy: str = REMEDY
+    #: The class of torchvision.datasets that downloads the files.
+    torchvision_class: str = ""
     #: The files are part of the package: they are not searched for, downloaded or cached.
     packaged: bool = False
 
@@ -60,7 +65,11 @@ class Reader(ABC):
 
     def download(self, root: Path) -> None:
         """Downloads the files into the first of `places` below `root`; raises the network's errors."""
-        raise RuntimeError("the reader knows no address")
+        if not self.torchvision_class:
+            raise RuntimeError("the reader knows no address")
+        import torchvision.datasets
+
+        getattr(torchvision.datasets, self.torchvision_class)(root, download=True)
 
     def locate(self, root: Path) -> dict[str, Path]:
         """The existing files by key, from the first place that has all of them, else from the one that has most."""
@@ -163,20 +172,15 @@ def labelled(images: NDArray[Any], labels: NDArray[Any], classes: int, path: Pat
         raise InputError(f"{path}: {len(images)} images, but labels of shape {list(labels.shape)}{REMEDY}")
     if labels.dtype.kind not in "iu":
         raise InputError(f"{path}: labels are {labels.dtype}, not whole numbers{REMEDY}")
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= classes:
-        wrong = low if low < 0 else high
-        raise InputError(f"{path}: label {wrong} is outside 0..{classes - 1} (data.classes={classes})")
+    if len(wrong := labels[(labels < 0) | (labels >= classes)]):
+        raise InputError(f"{path}: label {wrong[0]} is outside 0..{classes - 1} (data.classes={classes})")
     return Images(images, labels.astype(np.int64))
 
 
 def fit(images: NDArray[np.uint8], size: int | None, channels: int, name: str) -> NDArray[np.uint8]:
     """The images in the configured size and channels: [N, H, H] or [N, H, H, 3] → [N, channels, size, size].
 
-    Args:
-        size: pixels a side, at most H; larger images are averaged down. None keeps H.
-        channels: 1, or 3, to which grey images are repeated.
-        name: the data set's, for error messages.
+    Larger images are averaged down; a size of None keeps H. Grey images are repeated to three channels.
 
     Raises InputError for larger sizes, for images that aren't square, and for colour images with one channel.
     """
@@ -195,20 +199,15 @@ def fit(images: NDArray[np.uint8], size: int | None, channels: int, name: str) -
 def _averaged(planes: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     """[N, C, H, H] → [N, C, size, size]; each new pixel is the mean over the area that it covers, rounded half up.
 
-    In units of 1/size of an old pixel, an old pixel is `size` and a new one H long, so that the weights are integers
-    with sum H², and everything but the rounding is exact.
+    In units of 1/size of an old pixel, an old pixel is `size` and a new one H long, so that the weights, what a new
+    pixel covers of an old one, are integers with sum H², and everything but the rounding is exact.
     """
     side = planes.shape[2]
-    weights = _overlaps(side, size).astype(np.float64)  # in which no sum is rounded
+    old, new = np.arange(side), np.arange(size)[:, None]
+    covered = np.minimum((new + 1) * side, (old + 1) * size) - np.maximum(new * side, old * size)  # [size, H]
+    weights = covered.clip(0).astype(np.float64)  # in which no sum is rounded
     averaged = np.empty((*planes.shape[:2], size, size), np.uint8)
     for start in range(0, len(planes), _AVERAGED_AT_ONCE):
         sums = weights @ (planes[start : start + _AVERAGED_AT_ONCE] @ weights.T)
         averaged[start : start + _AVERAGED_AT_ONCE] = (2 * sums.astype(np.int64) + side**2) // (2 * side**2)
     return averaged
-
-
-def _overlaps(old: int, new: int) -> NDArray[np.int64]:
-    """[new, old]: the length of the old pixel i that the new pixel j covers, in units of 1/new of an old pixel."""
-    i, j = np.arange(old), np.arange(new)[:, None]
-    covered: NDArray[np.int64] = np.minimum((j + 1) * old, (i + 1) * new) - np.maximum(j * old, i * new)
-    return covered.clip(0)

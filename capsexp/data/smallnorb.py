@@ -7,6 +7,7 @@ little-endian, and the values. `dat` holds [N, cameras, 96, 96] uint8, left came
 
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,9 +28,9 @@ _PUBLISHED = {
     f"{_TEST}-cat.mat": "5aa791cd7e6016cf957ce9bdb93b8603",
 }
 _TYPES: dict[int, np.dtype[Any]] = {0x1E3D4C55: np.dtype("u1"), 0x1E3D4C54: np.dtype("<i4")}
-_CAMERAS = ("left", "right")
 
 
+@dataclass(kw_only=True)
 class SmallNORB(Reader):
     """Reads the .mat files, plain or gzipped: the images of one of the two cameras."""
 
@@ -37,8 +38,7 @@ class SmallNORB(Reader):
     places = ("smallnorb", "smallNORB", "SmallNORB", "norb", ".")
     packed_suffix = ".gz"
 
-    def __init__(self, *, camera: Literal["left", "right"]) -> None:
-        self.camera = camera
+    camera: Literal["left", "right"]
 
     def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
         return self._split(files, data, _TRAIN), self._split(files, data, _TEST)
@@ -54,7 +54,7 @@ class SmallNORB(Reader):
         pairs, categories = _matrix(images), _matrix(labels)
         if pairs.ndim != 4:
             raise InputError(f"{images}: holds {list(pairs.shape)}, not [images, cameras, height, width]{REMEDY}")
-        index = _CAMERAS.index(self.camera)
+        index = ("left", "right").index(self.camera)
         if index >= pairs.shape[1]:
             raise InputError(f"data.reader.camera={self.camera}: must be left, since {images} holds no other camera")
         return labelled(pairs[:, index], categories, data.classes, labels)

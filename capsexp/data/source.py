@@ -5,16 +5,13 @@ size and channels. `data.reader` names the class that reads the format: see caps
 """
 
 import hashlib
-import http.client
 import json
 import os
 import shlex
 import shutil
 import socket
-import tarfile
 import tempfile
 import time
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,10 +33,12 @@ _DOWNLOAD = ".capsexp-download-"  # how the names of temporary folders begin
 _ABANDONED = 86_400.0  # seconds after which nobody writes to such a folder any more
 _NAMED = 20  # classes in a line; of more, that with the fewest and that with the most images
 _ROUNDING = 0.001  # of a typed mean or standard deviation
-_FAILURES = (OSError, RuntimeError, EOFError, ValueError, http.client.HTTPException, tarfile.TarError, zlib.error)
+
+#: Name, size and time of each file.
+State = tuple[tuple[str, int, int], ...]
 
 #: (path, state of its files) → md5, of what this process has read.
-_known: dict[tuple[str, str], str] = {}
+_known: dict[tuple[str, State], str] = {}
 
 
 @dataclass(frozen=True)
@@ -140,10 +139,8 @@ def _all_equal(images: "Tensor", chosen: "Tensor") -> bool:
 def normalization(data: Data, images: "Tensor") -> tuple[list[float], list[float]]:
     """Mean and standard deviation a channel, of pixels between 0 and 1: those of the configuration, else computed.
 
-    Args:
-        images: for training, [N, C, H, W] uint8.
-
-    Raises InputError if the configuration has others than somebody's own images.
+    The images, [N, C, H, W] uint8, are those for training. Raises InputError if the configuration has others than
+    somebody's own images.
     """
     import torch
 
@@ -161,8 +158,7 @@ def normalization(data: Data, images: "Tensor") -> tuple[list[float], list[float
 def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str, Path], Identity]:
     """The reader of a data set, its files, which are located or downloaded, and which version they are.
 
-    Args:
-        read: the files are about to be decoded, and are read even if this process has read them.
+    Files that are to be `read` have their md5s computed even if this process has read them.
     """
     reader: Reader = data.reader.make()
     root = Path(data.root).expanduser().absolute()
@@ -182,15 +178,14 @@ def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str
     return reader, paths, _identity(data, version, md5s)
 
 
-def _state(path: Path, reader: Reader) -> str:
-    """A hash that changes when a file is added, removed, renamed, resized or written again.
+def _state(path: Path, reader: Reader) -> State:
+    """What changes when a file is added, removed, renamed, resized or written again.
 
     Size and time of a file stay as they are when a disk loses bits, or `cp -p` replaces it.
     """
     with decoding(path, reader.remedy):
         stats = {str(part.relative_to(path.parent)): part.stat() for part in reader.parts(path)}
-        states = sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items())
-    return hashlib.md5(repr(states).encode(), usedforsecurity=False).hexdigest()
+        return tuple(sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()))
 
 
 def _identity(data: Data, version: Version, md5s: Mapping[str, str]) -> Identity:
@@ -249,7 +244,7 @@ def _download(data: Data, reader: Reader, root: Path) -> None:
                 target = root / path.relative_to(temporary)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(path, target)
-    except _FAILURES as error:
+    except Exception as error:  # networks, archives and readers of somebody's own raise many kinds
         reason = " ".join(str(error).split()) or type(error).__name__  # torchvision's message has a line a mirror
         raise InputError(f"the download failed: {reason}") from error
     finally:
@@ -261,8 +256,7 @@ def match(data: Data, paths: Mapping[str, Path], md5s: Mapping[str, str]) -> Ver
     for name, version in data.versions.items():
         if version.files.keys() != md5s.keys():
             raise InputError(f"data.versions.{name}.files: must give an md5 for each of {', '.join(md5s)}, no other")
-    for version in data.versions.values():
-        if version.files == dict(md5s):
+        if version.files == md5s:
             return version
     for key, md5 in md5s.items():
         expected = {name: version.files[key] for name, version in data.versions.items()}

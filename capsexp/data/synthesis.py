@@ -9,6 +9,7 @@ constant seed, so that all runs, with any seed and device, are evaluated on the 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import torch
@@ -62,21 +63,18 @@ class Synthesis(ABC):
         return self.heldout(digits, size)
 
 
+@dataclass(kw_only=True)
 class DiverseMultiMNIST(Synthesis):
     """One digit, or two of different classes, one over the other (tsai, B.2): min(a + b, 255).
 
     Each digit has its own random place on the canvas; 28×28 pixels on 36×36 are shifts by up to 4 pixels in each
     direction. An epoch is 60,000 new images, a "step" of the paper. The paper doesn't give the digits' distribution:
     here the first is uniform over all digits, the second over those of another class.
-
-    Args:
-        single: the probability of one digit alone.
     """
 
     multilabel = True
 
-    def __init__(self, *, single: UnitInterval = 1 / 6) -> None:
-        self.single = single
+    single: UnitInterval = 1 / 6  # the probability of one digit alone
 
     def training(self, digits: Digits, size: int) -> DrawEpoch:
         images, labels, count = digits.images, digits.labels, len(digits.labels)
@@ -100,27 +98,18 @@ class DiverseMultiMNIST(Synthesis):
         return draw
 
 
+@dataclass(kw_only=True)
 class AffineMNIST(Synthesis):
     """Train on shifted digits, test on digits under random affine maps (alberti; Sabour et al. 2017, section 5.2).
 
     Training: each digit once an epoch, its image anywhere on the canvas where it fits whole. Test: each digit once,
     under q = A p + t, bilinear, with A = rotation · shear · scale, and t such that all ink stays on the canvas. The
     parameters are uniform in their ranges, which are those that affNIST was made with.
-
-    Args:
-        rotation: greatest angle in degrees, to both sides.
-        shear: greatest shift in pixels to the right or left for each pixel down.
-        scale: greatest relative change of length, independently in x and in y.
     """
 
-    def __init__(
-        self,
-        *,
-        rotation: Annotated[float, Ge(0), Le(180)] = 20.0,
-        shear: Annotated[float, Ge(0), Le(10)] = 0.2,
-        scale: Annotated[float, Ge(0), Lt(1)] = 0.2,
-    ) -> None:
-        self.rotation, self.shear, self.scale = rotation, shear, scale
+    rotation: Annotated[float, Ge(0), Le(180)] = 20.0  # greatest angle in degrees, to both sides
+    shear: Annotated[float, Ge(0), Le(10)] = 0.2  # greatest shift in pixels to the right or left for each pixel down
+    scale: Annotated[float, Ge(0), Lt(1)] = 0.2  # greatest relative change of length, independently in x and in y
 
     def training(self, digits: Digits, size: int) -> DrawEpoch:
         def draw(generator: Generator) -> ImagesAt:
@@ -142,10 +131,12 @@ class AffineMNIST(Synthesis):
         return transformed(images, maps, torch.lerp(low, high, fractions), size)
 
     def maps(self, count: int, generator: Generator) -> Tensor:
-        """Random matrices A, [count, 2, 2], for columns (x to the right, y down)."""
+        """Random A = rotation · (1 shear; 0 1) · diag(scales), [count, 2, 2], for columns (x to the right, y down)."""
         draws = 2 * torch.rand(count, 4, generator=generator, device=generator.device) - 1
         angles, shears = draws[:, 0] * math.radians(self.rotation), draws[:, 1] * self.shear
-        return affine_maps(angles, shears, 1 + draws[:, 2:] * self.scale)
+        cosines, sines = angles.cos(), angles.sin()  # from x to y: clockwise on the screen
+        rows = [cosines, shears * cosines - sines, sines, shears * sines + cosines]
+        return torch.stack(rows, dim=1).view(-1, 2, 2) * (1 + draws[:, 2:] * self.scale)[:, None, :]
 
 
 def draw_places(digits: Digits, size: int, generator: Generator) -> Tensor:
@@ -188,30 +179,13 @@ def overlaid(a: Tensor, b: Tensor) -> Tensor:
     return a + torch.minimum(b, 255 - a)
 
 
-def affine_maps(angles: Tensor, shears: Tensor, scales: Tensor) -> Tensor:
-    """A = rotation · (1 shear; 0 1) · diag(scales), [B, 2, 2], for columns (x to the right, y down).
-
-    Args:
-        angles: [B], in radians, from x to y: clockwise on the screen.
-        shears: [B], pixels to the right for each pixel down.
-        scales: [B, 2], of lengths, in x and in y.
-    """
-    cosines, sines = angles.cos(), angles.sin()
-    rows = [cosines, shears * cosines - sines, sines, shears * sines + cosines]
-    return torch.stack(rows, dim=1).view(-1, 2, 2) * scales[:, None, :]
-
-
 def free_shifts(images: Tensor, maps: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The least and the greatest t, [B, 2] each as (x, y), that keep all ink of A p + t on the canvas.
+    """The least and the greatest t, [B, 2] each as (x, y), that keep all ink of A p + t on a canvas of this side.
 
     p and q are in pixels from the centre of the image and of the canvas. In bilinear interpolation ink extends up to
     one pixel beyond its pixel in x and y; the image of this square under A is included. If a digit is larger than the
     canvas (none of MNIST's is, with the ranges of affNIST), the least t is above the greatest, and the digit is cut.
-
-    Args:
-        images: [B, C, h, h] uint8, none of them empty.
-        maps: A, [B, 2, 2].
-        size: the canvas' side.
+    Images [B, C, h, h] uint8, none of them empty; A [B, 2, 2].
     """
     ink = images.amax(dim=1) > 0
     line = centred(images.shape[-1], images.device)
@@ -228,11 +202,7 @@ def free_shifts(images: Tensor, maps: Tensor, size: int) -> tuple[Tensor, Tensor
 def transformed(images: Tensor, maps: Tensor, shifts: Tensor, size: int) -> Tensor:
     """The images with ink at p moved to q = A p + t, bilinear, rounded: [B, C, h, h] -> [B, C, size, size], uint8.
 
-    Args:
-        images: [B, C, h, h] uint8.
-        maps: A, [B, 2, 2].
-        shifts: t, [B, 2] as (x, y).
-        size: the canvas' side.
+    A [B, 2, 2]; t [B, 2] as (x, y).
     """
     # p = A⁻¹ (q − t) for every pixel q: the terms of its column and of its row, [B, size, 2] each.
     inverse = torch.linalg.inv(maps)

@@ -70,12 +70,6 @@ def words(command: str, folder: Path) -> list[str]:
     return shlex.split(command.replace("$mine", MINE).replace("RUN", runs[0] if runs else "RUN"))
 
 
-def test_the_documentation_is_small() -> None:
-    lines = [line for text in FILES.values() for line in text.splitlines() if line.strip()]
-    assert len(FILES) == 11
-    assert len(lines) <= 95
-
-
 def test_the_documentation_from_a_folder(package: Path, program: Program) -> None:
     study = package / "mine" / "conf" / "study" / "mine_table1.yaml"
     small = "budget.epochs=1 budget.train_images=128 budget.test_images=100"
@@ -429,9 +423,3 @@ def test_the_documentation_with_an_installed_wheel(tmp_path: Path) -> None:
     for command in ("reproduce", "tables", "figures", "report", "compare", "evaluate", "inspect", "data"):
         assert command in help_page
         assert shell(package, environment, f"capsexp {command} --help")
-
-
-def test_the_folders(used: Path) -> None:
-    assert searchpath.folders() == (searchpath.CONF, used / "mine" / "conf")
-    assert list(searchpath.choices("model")) == sorted(searchpath.choices("model"))
-    assert searchpath.choices("model")["capsnet"].parent == searchpath.CONF / "model"

@@ -102,6 +102,16 @@ def idx_set(root: Path, files: dict[str, bytes], dataset: str = "MNIST", suffix:
     return configuration(root, "idx", files, options={"dataset": dataset})
 
 
+def mnist_files() -> dict[str, bytes]:
+    """Three training and two test images."""
+    return {
+        "train-images-idx3-ubyte": idx(pixels(3, 4, 4)),
+        "train-labels-idx1-ubyte": idx(np.array([3, 0, 9], np.uint8)),
+        "t10k-images-idx3-ubyte": idx(pixels(2, 4, 4)),
+        "t10k-labels-idx1-ubyte": idx(np.array([1, 2], np.uint8)),
+    }
+
+
 def norb_files(cameras: int = 2) -> dict[str, bytes]:
     return {
         f"{NORB_TRAIN}-dat.mat": norb(pixels(5, cameras, 6, 6)),

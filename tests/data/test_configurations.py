@@ -13,6 +13,7 @@ NAMES = [name for name in choices("data") if name != "folder"]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_configuration(name: str, monkeypatch: pytest.MonkeyPatch):
+    assert prepare_data.configuration(name).root == "data"
     monkeypatch.setenv("CAPSEXP_DATA", "/somewhere")
     data = prepare_data.configuration(name)
     assert (data.name, data.root) == (name, "/somewhere")
@@ -21,10 +22,6 @@ def test_configuration(name: str, monkeypatch: pytest.MonkeyPatch):
     for version in data.versions.values():
         assert version.files.keys() == set(data.reader.make().keys)
         assert all(len(md5) == 32 for md5 in version.files.values())
-
-
-def test_the_default_folder_is_data():
-    assert prepare_data.configuration("mnist").root == "data"
 
 
 def test_prepare_data_continues_after_a_set_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -78,16 +78,10 @@ def test_pixels_from_outside_are_black_or_the_nearest_pixel() -> None:
 @pytest.mark.parametrize(("down", "right"), [(0, 0), (2, 0), (-3, 1), (0, 20), (19, -19)])
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_moved_by_hand(down: int, right: int, mirrored: bool) -> None:
-    image = IMAGES[0]
-    expected = torch.zeros_like(image)
-    for row in range(20):
-        for column in range(20):
-            if 0 <= row - down < 20 and 0 <= column - right < 20:
-                expected[:, row, column] = image[:, row - down, column - right]
-    if mirrored:
-        expected = expected.flip(-1)
-    result = moved(image[None], torch.tensor([[down, right]]), torch.tensor([mirrored]))
-    assert torch.equal(result[0], expected)
+    padded = torch.nn.functional.pad(IMAGES[:1], [20] * 4)
+    shifted = padded[..., 20 - down : 40 - down, 20 - right : 40 - right]
+    expected = shifted.flip(-1) if mirrored else shifted
+    assert torch.equal(moved(IMAGES[:1], torch.tensor([[down, right]]), torch.tensor([mirrored])), expected)
 
 
 def test_every_pair_of_shifts_within_reach_occurs_and_none_beyond() -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import torch
 from support import composed_config
 
 from capsexp.data import __main__ as prepare_data
@@ -19,8 +18,6 @@ def test_the_sample_needs_no_data_folder_and_writes_none(tmp_path: Path, monkeyp
     assert images.note == "sample of 5,000 training and 1,000 test images"
     assert images.train_images.shape == (5000, 1, 28, 28)
     assert images.test_images.shape == (1000, 1, 28, 28)
-    assert torch.bincount(images.train_labels).tolist() == [494, 562, 496, 511, 487, 452, 493, 522, 487, 496]
-    assert torch.bincount(images.test_labels).tolist() == [98, 114, 103, 101, 98, 89, 96, 103, 97, 101]
     assert images.train_images.double().mean().item() / 255 == pytest.approx(0.1306, abs=1e-4)
     assert lines == []
     assert list(tmp_path.iterdir()) == []

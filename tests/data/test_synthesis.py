@@ -50,15 +50,8 @@ def generator(seed: int = 0) -> Generator:
 
 
 @pytest.fixture(scope="module")
-def digits() -> Digits:
-    """The training digits of the packaged sample."""
-    images = source.load(composed_config("data=mnist_sample").data)
-    return Digits(images.train_images, images.train_labels, 10)
-
-
-@pytest.fixture(scope="module")
 def unseen() -> Digits:
-    """Its test digits."""
+    """The test digits of the packaged sample."""
     images = source.load(composed_config("data=mnist_sample").data)
     return Digits(images.test_images, images.test_labels, 10)
 
@@ -92,11 +85,8 @@ def test_a_sixth_of_the_images_has_one_digit_the_others_two_of_different_classes
     assert within_binomial_bounds(int((sizes == 1).sum()), 30_000, 1 / 6)
     classes = torch.arange(10)
     assert torch.equal(images.flatten(1).sum(dim=1), (sets * (50 + classes)).sum(dim=1))
-
-
-@pytest.mark.parametrize(("single", "sizes"), [(0.0, [2]), (1.0, [1])])
-def test_the_probability_is_an_option(single: float, sizes: list[int]) -> None:
-    assert drawn(DiverseMultiMNIST(single=single), dots(500), 12)[1].sum(dim=1).unique().tolist() == sizes
+    for single, size in ((0.0, 2), (1.0, 1)):  # the probability is an option
+        assert drawn(DiverseMultiMNIST(single=single), dots(500), 12)[1].sum(dim=1).unique().tolist() == [size]
 
 
 def test_every_other_digit_is_equally_likely_as_the_second() -> None:
@@ -184,11 +174,11 @@ def _cropped(image: NDArray[np.uint8]) -> bytes:
 # affine MNIST
 
 
-def test_each_training_digit_occurs_once_an_epoch_anywhere_on_the_canvas(digits: Digits) -> None:
-    images, labels = drawn(AffineMNIST(), digits, 40)
-    assert torch.equal(labels, digits.labels)
-    assert torch.equal(images.flatten(1).sum(dim=1), digits.images.flatten(1).sum(dim=1))
-    marked = digits._replace(images=torch.zeros_like(digits.images))
+def test_each_training_digit_occurs_once_an_epoch_anywhere_on_the_canvas(unseen: Digits) -> None:
+    images, labels = drawn(AffineMNIST(), unseen, 40)
+    assert torch.equal(labels, unseen.labels)
+    assert torch.equal(images.flatten(1).sum(dim=1), unseen.images.flatten(1).sum(dim=1))
+    marked = unseen._replace(images=torch.zeros_like(unseen.images))
     marked.images[:, 0, 0, 0] = 1
     places = drawn(AffineMNIST(), marked, 40)[0].nonzero()[:, 2:]
     assert all(places[:, axis].unique().tolist() == list(range(13)) for axis in (0, 1))
@@ -215,10 +205,10 @@ def test_the_parameters_of_the_maps_are_uniform_in_their_ranges() -> None:
     assert (torch.corrcoef(found.T) - torch.eye(4)).abs().max() < 0.03
 
 
-def test_without_ranges_only_the_place_changes(digits: Digits) -> None:
+def test_without_ranges_only_the_place_changes(unseen: Digits) -> None:
     plain = AffineMNIST(rotation=0.0, shear=0.0, scale=0.0)
     assert torch.equal(plain.maps(3, generator()), torch.eye(2).expand(3, 2, 2))
-    images, maps = digits.images[:20], torch.eye(2).expand(20, 2, 2)
+    images, maps = unseen.images[:20], torch.eye(2).expand(20, 2, 2)
     still = transformed(images, maps, torch.zeros(20, 2), 40)
     assert torch.equal(still, torch.nn.functional.pad(images, [6] * 4))
     moved = transformed(images, maps, torch.tensor([[1.0, -2.0]]).expand(20, 2), 40)
@@ -235,9 +225,9 @@ def test_a_map_by_hand() -> None:
     assert half[0, 0, 2, 3:6].tolist() == [0, 100, 100]
 
 
-def test_the_whole_digit_stays_inside(digits: Digits) -> None:
+def test_the_whole_digit_stays_inside(unseen: Digits) -> None:
     """Also at the ends of the free shifts: on a larger canvas there is no ink outside the smaller one."""
-    images = digits.images[:1000]
+    images = unseen.images[:1000]
     maps = AffineMNIST().maps(1000, generator())
     low, high = free_shifts(images, maps, 40)
     assert bool((low <= high).all())
@@ -263,9 +253,6 @@ def test_each_test_digit_occurs_once_and_all_sides_are_reached(unseen: Digits) -
     assert images.shape == (1000, 1, 40, 40)
     assert images.dtype == torch.uint8
     assert torch.equal(labels, unseen.labels)
-    ink = images.flatten(1).sum(1) / unseen.images.flatten(1).sum(1)
-    assert ink.min() > 0.8**2 - 0.1
-    assert ink.max() < 1.2**2 + 0.1
     reached = (images > 32).any(0)[0]
     assert bool(reached.any(0)[1:-1].all())
     assert bool(reached.any(1)[1:-1].all())
@@ -278,7 +265,7 @@ def test_each_test_digit_occurs_once_and_all_sides_are_reached(unseen: Digits) -
 def test_epochs_follow_from_seed_and_epoch_alone(synthesis: Synthesis, size: int, unseen: Digits) -> None:
     def epoch(number: int, seed: int, steps: int | None = None) -> tuple[Tensor, Tensor]:
         draw, (images, digits, _) = synthesis.training(unseen, size), unseen
-        loader = TrainingLoader(images, digits, 128, PLAIN, seed, lambda: number, steps, draw=draw, side=size)
+        loader = TrainingLoader(images, digits, 128, PLAIN, seed, lambda: number, steps=steps, draw=draw, side=size)
         batches = list(loader)
         assert len(batches) == len(loader) == (steps or 8)
         pixels, labels, _ = zip(*batches, strict=True)
@@ -336,12 +323,6 @@ def test_a_canvas_smaller_than_the_digits_is_refused() -> None:
     config = composed_config("data=mnist_sample", "data.size=20", PAIRS)
     with pytest.raises(InputError, match=r"data.size=20: must be at least 28, the side of the digits' images"):
         CapsuleData(source.load(config.data), config)
-
-
-def test_a_class_that_is_no_synthesis_is_refused() -> None:
-    target = "capsexp.data.sample.Sample"
-    with pytest.raises(InputError, match=r"must be a class derived from capsexp.data.synthesis.Synthesis"):
-        composed_config("data=mnist_sample", f"+data.synthesis={{name: sample, _target_: {target}}}")
 
 
 def test_a_run_from_configuration_to_record(tiny: tuple[str, ...]) -> None:
