@@ -103,7 +103,6 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
         "CNN": {"parameters": "34.4"},
     },
     "alberti_affine": {"CapsNet": {"accuracy": "79"}, "CNN": {"accuracy": "66"}},
-    "alberti_properties": {f"{network} {data}": {} for data in ("MNIST", "overlaid") for network in ("CapsNet", "CNN")},
     "sabour_table1": {
         "CNN": {"accuracy": "99.61", "parameters": "35.4"},
         "CapsNet1": {"accuracy": "99.66", "parameters": "6.8"},
