@@ -32,7 +32,7 @@ def is_faster_in_bfloat16(device: torch.device) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     # Private functions: for x86, torch.cpu.get_capabilities is public (https://github.com/pytorch/pytorch/pull/173433),
     # but newer than some torch that is allowed here; for oneDNN on ARM there is none.
-    if platform.machine() in ("x86_64", "AMD64"):
+    if platform.machine() == "x86_64":
         fast = "Intel" not in instructions() or torch.cpu._is_amx_tile_supported()
         return fast and torch.cpu._is_avx512_bf16_supported()
     try:

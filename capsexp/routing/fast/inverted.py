@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules
-from capsexp.routing.fast.loops import Loops, compiled_path, inverted_backward, inverted_forward, library_for
+from capsexp.routing.fast.loops import Loops, inverted_backward, inverted_forward
 from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype
 from capsexp.routing.inverted import InvertedRouting
 
@@ -32,16 +32,13 @@ from capsexp.routing.inverted import InvertedRouting
 class FastInvertedRouting(FastRouting, InvertedRouting):
     """InvertedRouting, without stored votes unless its poses have activations."""
 
-    chunked = True
-    path = compiled_path
-
     def applies(self, votes: VoteInputs) -> bool:
         """Where there are loops or kernels."""
         if self.uses_activations:
             return False
         if votes.poses.is_cuda:
             return find_spec("triton") is not None
-        return library_for(votes.poses, votes.weight, votes.kernel, votes.stride) is not None
+        return super().applies(votes)
 
     def iteration(self, votes: Tensor | VoteInputs, activations: Tensor | None, parents: Tensor | None) -> Capsules:
         """One iteration, from the parents' poses [..., J, D] of the one before; None in the first: all r_ij are 1/J."""
@@ -86,9 +83,7 @@ class Iteration(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         children, weight, parents = ctx.saved_tensors
         if loops := Loops.of(children, weight, *ctx.window):
-            found = inverted_backward(gradient, loops, weight, parents)
-        else:
-            from capsexp.routing.fast import triton_inverted
+            return *inverted_backward(gradient, loops, weight, parents), None, None
+        from capsexp.routing.fast import triton_inverted
 
-            found = triton_inverted.backward(gradient, children, weight, parents, *ctx.window)
-        return *found, None, None
+        return *triton_inverted.backward(gradient, children, weight, parents, *ctx.window), None, None

@@ -15,7 +15,6 @@ import shlex
 import shutil
 import stat
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -152,7 +151,7 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads)
 
 
-def compiled_path(_: object, device: torch.device) -> str:
+def compiled_path(device: torch.device) -> str:
     """What routes by compiled code, with the version of the compiler."""
     if device.type == "cuda":
         return f"Triton {import_module('triton').__version__}"  # the name of its distribution differs by platform
@@ -160,12 +159,12 @@ def compiled_path(_: object, device: torch.device) -> str:
 
 
 def library_for(children: Tensor, weight: Tensor, kernel: int, stride: int) -> ctypes.CDLL | None:
-    """votes.c compiled for a layer, or None, as on Windows; arguments as of `Loops`."""
+    """votes.c compiled for a layer, or None; arguments as of `Loops`."""
     height, width = output_size(children.shape[1:3], kernel, stride)
     _, parents, rows, columns = weight.shape
     inner = children.shape[4] // columns
     votes = len(children) * height * width * len(weight) * parents * rows * inner
-    if children.device.type != "cpu" or votes < MIN_VOTES or sys.platform == "win32":
+    if children.device.type != "cpu" or votes < MIN_VOTES:
         return None
     dtype = torch.float64 if children.dtype == torch.float64 else torch.float32
     return _library(dtype, parents, rows, columns, inner)
@@ -276,8 +275,8 @@ def inverted_backward(gradient: Tensor, loops: Loops, weight: Tensor, parents: T
     return grad_children, loops.summed(grad_matrices, weight), loops.unpack(grad_queries) / root
 
 
-def em_forward(loops: Loops, activations: Tensor, assignment: Sequence[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
-    """T, μ and σ² of EM routing from mean, precision and offset of an assignment, or from None."""
+def em_forward(loops: Loops, activations: Tensor, assignment: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """T, μ and σ² of EM routing from mean, precision and offset of an assignment, or from nothing."""
     total = loops.new(loops.parents)
     mean, variance = (loops.new(loops.inner, loops.rows, loops.parents) for _ in range(2))
     kept = loops.children.new_empty(loops.threads, PLACES * loops.matrices.shape[0] * loops.parents)
@@ -287,9 +286,9 @@ def em_forward(loops: Loops, activations: Tensor, assignment: Sequence[Tensor | 
 
 
 def em_backward(
-    loops: Loops, weight: Tensor, activations: Tensor, assignment: Sequence[Tensor | None], moments: Sequence[Tensor]
-) -> tuple[Tensor | None, ...]:
-    """The gradients by children, weight, activations and assignment.
+    loops: Loops, weight: Tensor, activations: Tensor, assignment: Sequence[Tensor], moments: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """The gradients by children, weight, activations and, where there is one, assignment.
 
     Args:
         loops, weight, activations, assignment: as in `em_forward`.
@@ -302,11 +301,8 @@ def em_backward(
     grad_assignment = [None if part is None else torch.empty_like(part) for part in packed]
     split = [loops.children, activations.contiguous(), *reads, grad_children, grad_activations, *grad_assignment]
     loops.run("em_backward", [grad_matrices], split)
-    gradients = grad_children, loops.summed(grad_matrices, weight), grad_activations
-    grad_old, grad_precision, grad_offset = grad_assignment
-    if grad_old is None or grad_precision is None:
-        return *gradients, None, None, None
-    return *gradients, loops.unpack(grad_old), loops.unpack(grad_precision), grad_offset
+    of_assignment = [part if part.ndim == 4 else loops.unpack(part) for part in grad_assignment if part is not None]
+    return grad_children, loops.summed(grad_matrices, weight), grad_activations, *of_assignment
 
 
 def dynamic_forward(loops: LanesLoops, queries: Tensor | None) -> Tensor:
@@ -317,16 +313,17 @@ def dynamic_forward(loops: LanesLoops, queries: Tensor | None) -> Tensor:
 
 
 def dynamic_backward(
-    loops: LanesLoops, queries: Tensor | None, grad_total: Tensor, sums: tuple[Tensor, Tensor], constant: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The gradients by children and matrices, which are added to `sums`, and by the queries.
+    loops: LanesLoops, queries: Tensor | None, grad_total: Tensor, sums: Sequence[Tensor], constant: bool
+) -> Tensor | None:
+    """Adds the gradients by children and matrices to `sums`; returns that by the queries.
 
     With `constant`, the coefficients are constants, and there is no gradient by the queries.
     """
     grad_queries = None if constant else torch.zeros_like(grad_total)
-    split = [loops.children, queries, grad_total, sums[0], grad_queries]
-    loops.run("dynamic_backward", [sums[1], _room(loops)], split)
-    return *sums, grad_queries
+    grad_children, grad_matrices = sums
+    split = [loops.children, queries, grad_total, grad_children, grad_queries]
+    loops.run("dynamic_backward", [grad_matrices, _room(loops)], split)
+    return grad_queries
 
 
 def _room(loops: LanesLoops) -> Tensor:
@@ -336,9 +333,6 @@ def _room(loops: LanesLoops) -> Tensor:
     return loops.children.new_empty(loops.threads, vectors * LANES)
 
 
-def _packed(loops: Loops, assignment: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Mean, precision and offset in the layout of the loops."""
-    mean, precision, offset = assignment
-    if mean is None or precision is None or offset is None:
-        return [None, None, None]
-    return [loops.pack(mean), loops.pack(precision), offset.contiguous()]
+def _packed(loops: Loops, assignment: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """Mean, precision and offset in the layout of the loops; null pointers for nothing."""
+    return [loops.pack(part) if part.ndim == 5 else part.contiguous() for part in assignment] or [None] * 3
