@@ -118,8 +118,8 @@ class Loops:
         list(_pool(self.threads, os.getpid()).map(call, range(self.threads)))
 
     def new(self, *shape: int) -> Tensor:
-        """An empty tensor [B, H', W', ...]."""
-        return self.children.new_empty(len(self.children), *self.places, *shape)
+        """Zeros [B, H', W', ...], to which the loops add."""
+        return self.children.new_zeros(len(self.children), *self.places, *shape)
 
     def pack(self, poses: Tensor) -> Tensor:
         """[B, H', W', J, D] -> [B, H', W', X, Z, J]."""
@@ -259,7 +259,7 @@ def _why(error: Exception) -> str:
 
 def inverted_forward(loops: Loops, parents: Tensor) -> Tensor:
     """s of inverted routing, [B, H', W', J, D], from the parents' poses before."""
-    total = loops.pack(torch.empty_like(parents))
+    total = loops.new(loops.inner, loops.rows, loops.parents)
     queries = loops.pack(parents) / parents.shape[-1] ** 0.5
     loops.run("inverted_forward", [], [loops.children, queries, total])
     return loops.unpack(total)
@@ -269,7 +269,7 @@ def inverted_backward(gradient: Tensor, loops: Loops, weight: Tensor, parents: T
     """The gradients by children, weight and parents, from that by s."""
     root = parents.shape[-1] ** 0.5
     queries, grad_total = loops.pack(parents) / root, loops.pack(gradient)
-    (grad_children, grad_matrices), grad_queries = loops.zeros(), torch.empty_like(queries)
+    (grad_children, grad_matrices), grad_queries = loops.zeros(), torch.zeros_like(queries)
     split = [loops.children, queries, grad_total, grad_children, grad_queries]
     loops.run("inverted_backward", [grad_matrices], split)
     return grad_children, loops.summed(grad_matrices, weight), loops.unpack(grad_queries) / root
@@ -298,7 +298,7 @@ def em_backward(
     mean, constant, linear, quadratic = moments
     reads = [*packed, loops.pack(mean), constant.contiguous(), loops.pack(linear), loops.pack(quadratic)]
     (grad_children, grad_matrices), grad_activations = loops.zeros(), torch.zeros_like(activations.contiguous())
-    grad_assignment = [None if part is None else torch.empty_like(part) for part in packed]
+    grad_assignment = [None if part is None else torch.zeros_like(part) for part in packed]
     split = [loops.children, activations.contiguous(), *reads, grad_children, grad_activations, *grad_assignment]
     loops.run("em_backward", [grad_matrices], split)
     of_assignment = [part if part.ndim == 4 else loops.unpack(part) for part in grad_assignment if part is not None]
@@ -307,7 +307,7 @@ def em_backward(
 
 def dynamic_forward(loops: LanesLoops, queries: Tensor | None) -> Tensor:
     """s of dynamic routing, [B, H', W', J, D], from the queries of `dynamic`, or from None: they are 0."""
-    total = loops.new(loops.parents, loops.rows * loops.inner).zero_()
+    total = loops.new(loops.parents, loops.rows * loops.inner)
     loops.run("dynamic_forward", [_room(loops)], [loops.children, queries, total])
     return total
 
