@@ -95,7 +95,8 @@ def test_the_order_is_irrelevant_for_a_single_layer():
     torch.testing.assert_close(concurrent, sequential)
 
 
-def test_procedure_2_line_by_line():
+def test_procedure_2_line_by_line(monkeypatch: pytest.MonkeyPatch):
+    """A layer does the iterations that reach the classes; the result is that of all layers doing all of them."""
     primary = Capsules(torch.randn(2, 5, 5, 2, 4, dtype=torch.float64))
     first, second = layers(3)
     p1 = first.routing.iteration(*first.votes(primary), None)
@@ -104,4 +105,8 @@ def test_procedure_2_line_by_line():
         new1 = first.routing.iteration(*first.votes(primary), p1.poses)
         new2 = second.routing.iteration(*second.votes(p1), p2.poses)  # from its children before this iteration
         p1, p2 = new1, new2
+    calls: list[Tensor | None] = []
+    method = InvertedRouting.iteration
+    monkeypatch.setattr(InvertedRouting, "iteration", lambda *given: calls.append(given[-1]) or method(*given))
     torch.testing.assert_close(Hierarchy(layers(3))(primary).poses, p2.poses)
+    assert len([parents for parents in calls if parents is not None]) == 2 + 1

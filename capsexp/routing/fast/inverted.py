@@ -60,7 +60,7 @@ def weighted_votes(votes: VoteInputs, parents: Tensor) -> Tensor:
     with full_precision(parents):
         grid = at_least_float32(parents if parents.ndim == 5 else parents[:, None, None])
         poses = at_least_float32(votes.poses)
-        total: Tensor = Iteration.apply(poses, weight, grid, votes.kernel, votes.stride)  # type: ignore[no-untyped-call]
+        total: Tensor = Iteration.apply(votes.kernel, votes.stride, poses, weight, grid)  # type: ignore[no-untyped-call]
     return total.view(parents.shape)
 
 
@@ -68,22 +68,22 @@ class Iteration(torch.autograd.Function):
     """`forward` and `backward` of the loops or the kernels as one operation of autograd."""
 
     @staticmethod
-    def forward(ctx: Any, children: Tensor, weight: Tensor, parents: Tensor, *window: int) -> Tensor:
+    def forward(ctx: Any, kernel: int, stride: int, children: Tensor, weight: Tensor, parents: Tensor) -> Tensor:
         ctx.save_for_backward(children, weight, parents)
-        ctx.window = window  # kernel and stride
-        if loops := Loops.of(children, weight, *window):
+        ctx.window = kernel, stride
+        if loops := Loops.of(children, weight, kernel, stride):
             return inverted_forward(loops, parents)
         from capsexp.routing.fast import triton_inverted
 
         with torch.cuda.device_of(children):  # type: ignore[no-untyped-call]  # Triton launches on the current GPU
-            return triton_inverted.forward(children, weight, parents, *window)
+            return triton_inverted.forward(children, weight, parents, kernel, stride)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         children, weight, parents = ctx.saved_tensors
         if loops := Loops.of(children, weight, *ctx.window):
-            return *inverted_backward(gradient, loops, weight, parents), None, None
+            return None, None, *inverted_backward(gradient, loops, weight, parents)
         from capsexp.routing.fast import triton_inverted
 
-        return *triton_inverted.backward(gradient, children, weight, parents, *ctx.window), None, None
+        return None, None, *triton_inverted.backward(gradient, children, weight, parents, *ctx.window)
