@@ -71,7 +71,7 @@ class _LastTotal(torch.autograd.Function):
             query = parents if query is None or not accumulate else query + parents
             queries.append(query)
             totals.append(dynamic_forward(loops, query))
-        ctx.save_for_backward(weight, *queries, *totals[:-1])
+        ctx.save_for_backward(*queries, *totals[:-1])
         ctx.loops, ctx.options = loops, options
         return totals[-1]
 
@@ -79,12 +79,12 @@ class _LastTotal(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_total: Tensor) -> tuple[Tensor | None, ...]:
         iterations, squash_constant, accumulate, detach = ctx.options
-        (weight, *rest), loops = ctx.saved_tensors, ctx.loops
+        rest, loops = [*ctx.saved_tensors], ctx.loops
         queries, totals = [None, *rest[: iterations - 1]], rest[iterations - 1 :]
         sums, grad_parents = loops.zeros(), None
         while True:
             grad_query = dynamic_backward(loops, queries.pop(), grad_total.contiguous(), sums, detach or not totals)
             if grad_query is None:
-                return sums[0], loops.summed(sums[1], weight), *[None] * 6
+                return sums[0], loops.summed(sums[1]), *[None] * 6
             grad_parents = grad_query if grad_parents is None or not accumulate else grad_parents + grad_query
             grad_total = products.through_squash(totals.pop(), grad_parents, squash_constant)

@@ -111,7 +111,7 @@ class _Iteration(torch.autograd.Function):
         linear = grad_mean * scale[..., None] - 2 * quadratic * mean * (WEIGHT_FLOOR * scale)[..., None]
         moments = mean, grad_total - (quadratic * variance).sum(dim=-1), linear, quadratic
         if loops := Loops.of(children, weight, *ctx.window):
-            return None, None, *em_backward(loops, weight, activations, assignment, moments)
+            return None, None, *em_backward(loops, activations, assignment, moments)
         from capsexp.routing.fast import triton_em
 
         return None, None, *triton_em.backward(children, weight, activations, assignment, moments, *ctx.window)

@@ -83,7 +83,7 @@ class Iteration(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         children, weight, parents = ctx.saved_tensors
         if loops := Loops.of(children, weight, *ctx.window):
-            return None, None, *inverted_backward(gradient, loops, weight, parents)
+            return None, None, *inverted_backward(loops, parents, gradient)
         from capsexp.routing.fast import triton_inverted
 
         return None, None, *triton_inverted.backward(gradient, children, weight, parents, *ctx.window)

@@ -54,15 +54,6 @@ PLACES = 8
 LANES = 16
 
 
-class Grid(ctypes.Structure):
-    """The sizes that a call gets: Grid of votes.c."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_long)
-        for name in ("images", "height", "width", "types", "out_height", "out_width", "kernel", "stride")
-    )
-
-
 class Loops:
     """The loops for one layer and batch, and their layouts: parents are innermost, in `order` [K · I, Y, Z, J].
 
@@ -76,7 +67,7 @@ class Loops:
     order: tuple[int, ...] = (0, 3, 2, 1)
 
     def __init__(self, library: ctypes.CDLL, children: Tensor, weight: Tensor, kernel: int, stride: int) -> None:
-        self.library = library
+        self.library, self.factors = library, weight.dtype
         images, height, width, types, pose = children.shape
         _, self.parents, self.rows, self.columns = weight.shape
         self.inner = pose // self.columns
@@ -108,9 +99,9 @@ class Loops:
             tensors += [None if tensor is None else tensor[first:last] for tensor in split]
             dtype = self.children.dtype
             assert all(tensor is None or (tensor.is_contiguous() and tensor.dtype == dtype) for tensor in tensors)
-            grid = Grid(last - first, *self.sizes)
+            grid = (ctypes.c_long * 8)(last - first, *self.sizes)  # Grid of votes.c
             pointers = [None if tensor is None else ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-            getattr(self.library, name)(ctypes.byref(grid), *pointers)
+            getattr(self.library, name)(grid, *pointers)
 
         if self.threads == 1:
             call(0)
@@ -133,10 +124,10 @@ class Loops:
         """Zeros to which the loops add the gradients by children and, [threads, ...], by matrices."""
         return torch.zeros_like(self.children), self.matrices.new_zeros(self.threads, *self.matrices.shape)
 
-    def summed(self, grad_matrices: Tensor, weight: Tensor) -> Tensor:
+    def summed(self, grad_matrices: Tensor) -> Tensor:
         """[threads, K · I, Y, …] -> the gradient by the weight, [K · I, J, Z, Y]."""
         inverse = [self.order.index(dimension) for dimension in range(4)]
-        return grad_matrices.sum(dim=0).permute(inverse).to(weight.dtype).contiguous()
+        return grad_matrices.sum(dim=0).permute(inverse).to(self.factors).contiguous()
 
 
 class LanesLoops(Loops):
@@ -265,14 +256,14 @@ def inverted_forward(loops: Loops, parents: Tensor) -> Tensor:
     return loops.unpack(total)
 
 
-def inverted_backward(gradient: Tensor, loops: Loops, weight: Tensor, parents: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def inverted_backward(loops: Loops, parents: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients by children, weight and parents, from that by s."""
     root = parents.shape[-1] ** 0.5
     queries, grad_total = loops.pack(parents) / root, loops.pack(gradient)
     (grad_children, grad_matrices), grad_queries = loops.zeros(), torch.zeros_like(queries)
     split = [loops.children, queries, grad_total, grad_children, grad_queries]
     loops.run("inverted_backward", [grad_matrices], split)
-    return grad_children, loops.summed(grad_matrices, weight), loops.unpack(grad_queries) / root
+    return grad_children, loops.summed(grad_matrices), loops.unpack(grad_queries) / root
 
 
 def em_forward(loops: Loops, activations: Tensor, assignment: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -286,13 +277,11 @@ def em_forward(loops: Loops, activations: Tensor, assignment: Sequence[Tensor]) 
 
 
 def em_backward(
-    loops: Loops, weight: Tensor, activations: Tensor, assignment: Sequence[Tensor], moments: Sequence[Tensor]
+    loops: Loops, activations: Tensor, assignment: Sequence[Tensor], moments: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
     """The gradients by children, weight, activations and, where there is one, assignment.
 
-    Args:
-        loops, weight, activations, assignment: as in `em_forward`.
-        moments: μ, and the constant, linear and quadratic coefficients of ∂w, see `em`.
+    `moments` are μ, and the constant, linear and quadratic coefficients of ∂w, see `em`.
     """
     packed = _packed(loops, assignment)
     mean, constant, linear, quadratic = moments
@@ -302,7 +291,7 @@ def em_backward(
     split = [loops.children, activations.contiguous(), *reads, grad_children, grad_activations, *grad_assignment]
     loops.run("em_backward", [grad_matrices], split)
     of_assignment = [part if part.ndim == 4 else loops.unpack(part) for part in grad_assignment if part is not None]
-    return grad_children, loops.summed(grad_matrices, weight), grad_activations, *of_assignment
+    return grad_children, loops.summed(grad_matrices), grad_activations, *of_assignment
 
 
 def dynamic_forward(loops: LanesLoops, queries: Tensor | None) -> Tensor:

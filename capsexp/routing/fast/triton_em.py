@@ -226,12 +226,7 @@ def backward(
     children: Tensor, weight: Tensor, activations: Tensor, assignment: Sequence[Tensor],
     moments: Sequence[Tensor], kernel: int, stride: int,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """The gradients by children, weight, activations and, where there is one, assignment.
-
-    Args:
-        children, weight, activations, assignment, kernel, stride: as in `forward`.
-        moments: μ, and the constant, linear and quadratic coefficients of ∂w, see `em`.
-    """
+    """The gradients by children, weight, activations and, where there is one, assignment; `moments` as of `loops`."""
     run = launch(children, weight, kernel, stride, triton_votes.ELEMENTS // 2)
     given = [tensor.contiguous() for tensor in assignment] or [children] * 3  # which isn't read
     places, count, parents = run.sizes[0], *weight.shape[:2]
