@@ -15,10 +15,6 @@ def test_attention_of_capsules_is_refused(model: str):
         build.count_parameters(composed_config(f"model={model}", "data=mnist", "attention=dual"))
 
 
-def test_the_least_size_of_tsai_cnn_is_21_pixels():
-    assert build.build(composed_config("model=tsai_cnn", "data=mnist", "data.size=21")).parameters > 0
-
-
 #: The layers of the papers' tables, in their order; Identity is the place of CBAM.
 LAYERS = {
     "model=huang_cnn": "Conv2d ReLU Identity MaxPool2d Conv2d ReLU MaxPool2d Flatten Linear ReLU Dropout Linear",

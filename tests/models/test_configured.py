@@ -109,6 +109,11 @@ def test_the_number_of_parameters(model: str) -> None:
     assert found == PARAMETERS[model]
 
 
+@pytest.mark.parametrize(("model", "sizes"), {"da_capsnet": [14, 20, 29, 36, 40], "tsai_cnn": [21]}.items())
+def test_images_may_have_other_sizes(model: str, sizes: list[int]) -> None:
+    assert all(count_parameters(composed_config(f"model={model}", f"data.size={size}")) > 0 for size in sizes)
+
+
 CHOSEN = attrgetter(
     *("routing.name", "loss.name", "optim.name", "optim.lr", "optim.epochs", "optim.batch_size", "optim.milestones"),
     *("preprocess.shift", "preprocess.flip", "preprocess.crop_padding", "preprocess.normalize"),

@@ -60,8 +60,3 @@ def test_caps_attention_of_capsules_gives_each_child_a_factor_from_all_votes():
     gates = torch.tanh(second(first(votes.flatten(1)).relu()))
     assert gates.shape == (2, 5)
     torch.testing.assert_close(attention(votes), votes * (1 + gates)[:, :, None, None])
-
-
-@pytest.mark.parametrize("size", [14, 20, 29, 36, 40])
-def test_other_sizes_work(size: int):
-    assert build.build(checked(f"data.size={size}")).parameters > 0

@@ -114,25 +114,17 @@ def test_da_capsnets_classes_from_its_coefficients() -> None:
     torch.testing.assert_close(squash(total, 0.5), observed.prediction.poses)
 
 
-def test_em_routings_classes_from_its_coefficients() -> None:
-    network, pixels = made("model=em_capsnet data=cifar10")
-    observed = observe(network, pixels)
-    layer = observed.layers[-1]
-    linear = network.capsules.layers[-1]
-    with torch.no_grad():
-        votes = linear.votes(Capsules(layer.poses, layer.presence)).poses
-    weights = (layer.coefficients[-1] * layer.presence[..., None]).flatten(1, 3)
-    torch.testing.assert_close(fitted(votes, weights).mean, observed.prediction.poses)
-
-
-def test_inverted_routings_classes_from_its_coefficients() -> None:
-    network, pixels = made(NETWORKS["inverted_capsnet"][0])
+@pytest.mark.parametrize("name", ["em_capsnet", "inverted_capsnet"])
+def test_the_classes_of_shared_and_of_own_matrices_from_their_coefficients(name: str) -> None:
+    network, pixels = made(NETWORKS[name][0])
     observed = observe(network, pixels)
     layer, linear = observed.layers[-1], network.capsules.layers[-1]
     with torch.no_grad():
-        votes = linear.votes(Capsules(layer.poses)).poses  # of the children as they were in the last iteration
-        total = torch.einsum("bij,bijd->bjd", layer.coefficients[-1].flatten(1, 3), votes)
-        torch.testing.assert_close(linear.routing.norm(total), observed.prediction.poses)
+        votes = linear.votes(Capsules(layer.poses, layer.presence)).poses  # of the children in the last iteration
+        weights = (layer.coefficients[-1] * layer.presence[..., None]).flatten(1, 3)
+        total = torch.einsum("bij,bijd->bjd", weights, votes)
+        expected = fitted(votes, weights).mean if name == "em_capsnet" else linear.routing.norm(total)
+    torch.testing.assert_close(expected, observed.prediction.poses)
 
 
 def test_a_convolutional_layers_parents_from_its_coefficients() -> None:
@@ -237,13 +229,15 @@ class _OneLayer(nn.Module):
         return self.layer(Capsules(poses))
 
 
-def test_the_network_is_unchanged() -> None:
+def test_the_network_is_unchanged_also_when_a_pass_fails() -> None:
     network, pixels = made(NETWORKS["capsnet"][0])
     network.train()
     network.cbam.eval()
     before = {name: module.training for name, module in network.named_modules()}
     buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
     state = torch.get_rng_state()
+    with pytest.raises(ValueError, match="has matrices for 108 children"):
+        observe(network, pixels[:, :, :20])
     observed = observe(network, pixels)
     assert {name: module.training for name, module in network.named_modules()} == before
     assert all(torch.equal(buffer, buffers[name]) for name, buffer in network.named_buffers())
@@ -252,16 +246,6 @@ def test_the_network_is_unchanged() -> None:
     assert all(parameter.grad is None for parameter in network.parameters())
     assert isinstance(network.classes, FastLayer)
     assert "votes" not in vars(network.classes)
-    assert not any(module._forward_hooks for module in network.modules())
-
-
-def test_the_network_is_unchanged_when_it_fails() -> None:
-    network, pixels = made(NETWORKS["capsnet"][0])
-    network.train()
-    with pytest.raises(ValueError, match="has matrices for 108 children"):
-        observe(network, pixels[:, :, :20])
-    assert network.training
-    assert isinstance(network.classes, FastLayer)
     assert not any(module._forward_hooks for module in network.modules())
 
 

@@ -112,8 +112,7 @@ def test_hooks_see_no_random_children() -> None:
 
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_a_right_path_is_used_for_a_single_image(name: str) -> None:
-    layer = layer_of(name)
-    routed(layer, images=1)
+    routed(layer := layer_of(name), images=1)
     assert selfcheck.failures() == []
     assert fast.paths(layer).startswith("C loops, ")
 
