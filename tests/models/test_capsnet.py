@@ -18,15 +18,6 @@ def test_scores_are_lengths_and_the_decoder_draws_images() -> None:
     assert built.decoder(poses, scores.argmax(1)).shape == pixels.shape
 
 
-def test_the_layers_have_the_papers_shapes() -> None:
-    network = build(composed_config()).network
-    images = torch.rand(1, 1, 28, 28)
-    features = network.convolution(images).relu()
-    assert features.shape == (1, 256, 20, 20)
-    assert network.primary(features).poses.shape == (1, 6, 6, 32, 8)
-    assert network.classes.matrices.weight.shape == (1152, 10, 16, 8)
-
-
 @pytest.mark.parametrize(
     ("option", "module", "factor"), [("attention.cbam=true", "cbam", 1.0), ("model.feature_scale=0.3", "primary", 0.3)]
 )

@@ -1,12 +1,13 @@
-"""Each network as its configuration makes it: the number of its parameters, and its paper's choices."""
+"""Each network as its configuration makes it: parameters, shapes, its paper's choices."""
 
 from operator import attrgetter
 
 import pytest
+import torch
 from support import composed_config
 
 from capsexp.config.schema import Attention
-from capsexp.run.build import count_parameters
+from capsexp.run.build import build, count_parameters
 
 CAPS = 2 * (16 * 16 + 16)
 
@@ -112,6 +113,37 @@ def test_the_number_of_parameters(model: str) -> None:
 @pytest.mark.parametrize(("model", "sizes"), {"da_capsnet": [14, 20, 29, 36, 40], "tsai_cnn": [21]}.items())
 def test_images_may_have_other_sizes(model: str, sizes: list[int]) -> None:
     assert all(count_parameters(composed_config(f"model={model}", f"data.size={size}")) > 0 for size in sizes)
+
+
+#: Of the outputs for two images, by layer; and the standard deviation of the initial transformation matrices.
+SHAPES = {
+    "capsnet data=mnist": (
+        {"convolution": (2, 256, 20, 20), "primary": (2, 6, 6, 32, 8), "classes.matrices": (2, 1, 1152, 10, 16)},
+        0.1,
+    ),
+    "da_capsnet data=cifar10 attention=none": ({"classes.matrices": (2, 100, 1, 10, 16)}, (2 / (128 + 160)) ** 0.5),
+    "da_capsnet data=mnist attention=none": ({"classes.matrices": (2, 100, 1, 10, 16)}, (2 / (128 + 160)) ** 0.5),
+    "efficient_capsnet data=mnist": (
+        {"trunk": (2, 128, 9, 9), "depthwise": (2, 128, 1, 1), "classes.matrices": (2, 1, 16, 10, 16)},
+        (2 / 1280) ** 0.5,
+    ),
+}
+
+
+@pytest.mark.parametrize("words", SHAPES)
+def test_the_layers_have_the_papers_shapes_and_the_scores_are_lengths(words: str) -> None:
+    config, (shapes, deviation) = composed_config(*f"model={words} trainer.routing=reference".split()), SHAPES[words]
+    network, found = build(config).network, dict[str, tuple[int, ...]]()
+    for name in shapes:
+        network.get_submodule(name).register_forward_hook(
+            lambda _module, _inputs, output, name=name: found.update({name: (*getattr(output, "poses", output).shape,)})
+        )
+    scores, poses = network(torch.rand(2, config.data.channels, config.data.size, config.data.size))
+    assert found == shapes
+    assert network.classes.matrices.weight.std().item() == pytest.approx(deviation, rel=0.05)
+    assert poses.shape == (2, 10, 16)
+    torch.testing.assert_close(scores, poses.norm(dim=-1))
+    assert bool((scores < 1).all())
 
 
 CHOSEN = attrgetter(

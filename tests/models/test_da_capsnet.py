@@ -1,36 +1,10 @@
-"""huang's DA-CapsNet: layers, votes, attention."""
+"""huang's DA-CapsNet: its layers, and attention along the axes of the votes."""
 
 import pytest
 import torch
-from support import composed_config
-from torch import Tensor
 
-from capsexp.config.schema import Config
 from capsexp.models.da_capsnet import DACapsNet
 from capsexp.nn.attention import AxisAttention
-from capsexp.run import build
-
-
-def checked(*overrides: str) -> Config:
-    return composed_config("model=da_capsnet", *overrides)
-
-
-@pytest.mark.parametrize(("data", "channels"), [("cifar10", 3), ("mnist", 1)])
-def test_a_hundred_children_vote_for_ten_parents(data: str, channels: int):
-    network = build.build(
-        checked(f"data={data}", "attention=none", "model.width=0.0625", "trainer.routing=reference")
-    ).network
-    assert isinstance(network, DACapsNet)
-    routed: list[Tensor] = []
-    network.classes.routing.register_forward_hook(lambda _module, inputs, _output: routed.append(inputs[0]))
-    size = 32 if channels == 3 else 28
-    scores, poses = network(torch.rand(2, channels, size, size))
-    assert [tuple(votes.shape) for votes in routed] == [(2, 100, 10, 16)]
-    assert scores.shape == (2, 10)
-    assert poses is not None
-    assert poses.shape == (2, 10, 16)
-    torch.testing.assert_close(scores, poses.norm(dim=-1))
-    assert bool((scores < 1).all())
 
 
 def test_the_layers_below_the_votes_and_keras_initialisation():
