@@ -79,18 +79,15 @@ def layers(iterations: int, order: str = "concurrent", **options: object) -> lis
     ]
 
 
-def test_concurrent_and_sequential_agree_only_in_one_iteration():
-    grid = Capsules(torch.randn(2, 5, 5, 2, 4, dtype=torch.float64))
+def test_concurrent_and_sequential_agree_in_one_iteration_and_for_a_single_layer():
+    grid, children = (Capsules(torch.randn(2, *shape, 4, dtype=torch.float64)) for shape in ((5, 5, 2), (12,)))
     for iterations in (1, 2, 3):
-        concurrent = Hierarchy(layers(iterations))(grid).poses
-        sequential = Hierarchy(layers(iterations, "sequential"))(grid).poses
-        assert torch.allclose(concurrent, sequential) == (iterations == 1)
-
-
-def test_the_order_is_irrelevant_for_a_single_layer():
-    children = Capsules(torch.randn(2, 12, 4, dtype=torch.float64))
-    concurrent, sequential = (Hierarchy(layers(3, order)[1:])(children).poses for order in ("concurrent", "sequential"))
-    torch.testing.assert_close(concurrent, sequential)
+        both, upper = (
+            [Hierarchy(layers(iterations, order)[first:])(below).poses for order in ("concurrent", "sequential")]
+            for first, below in ((0, grid), (1, children))
+        )
+        assert torch.allclose(*both) == (iterations == 1)
+        torch.testing.assert_close(*upper)
 
 
 def test_procedure_2_line_by_line(monkeypatch: pytest.MonkeyPatch):

@@ -43,11 +43,9 @@ def is_faster_in_bfloat16(device: torch.device) -> bool:
 
 def is_slow(factor: Tensor) -> bool:
     """Whether autocast makes its product one of bfloat16, on a CPU that takes more time for it."""
-    if factor.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or factor.dtype == torch.float64:
-        return False
-    if not is_plain(factor):
-        return False
-    return torch.get_autocast_dtype("cpu") == torch.bfloat16 and not is_faster_in_bfloat16(factor.device)
+    cast = factor.device.type == "cpu" and torch.is_autocast_enabled("cpu") and factor.dtype != torch.float64
+    slow = cast and is_plain(factor) and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return slow and not is_faster_in_bfloat16(factor.device)
 
 
 def computed(product: Callable[..., Tensor], *factors: Tensor | None) -> Tensor:

@@ -66,14 +66,10 @@ def _forward(
     square = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
     for child in range(split * part, tl.minimum(split * part + part, count)):
         numbers = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        votes = votes_of(
-            children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X
-        )
-        r = (
-            _assigned(votes, old_mean, precision, offset, j, J)
-            if ASSIGNED
-            else tl.full([BLOCK_P, BLOCK_J], 1 / J, dtype=dtype)
-        )
+        votes = votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype)
+        r = tl.full([BLOCK_P, BLOCK_J], 1 / J, dtype=dtype)
+        if ASSIGNED:
+            r = _assigned(votes, old_mean, precision, offset, j, J)
         w = r * tl.load(activations + numbers, mask=inside, other=0)[:, None]
         total += w
         share = w / tl.where(total > 0, total, 1)
@@ -117,14 +113,10 @@ def _backward(
     pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
     for child in range(split * part, tl.minimum(split * part + part, count)):
         numbers = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        votes = votes_of(
-            children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X
-        )
-        r = (
-            _assigned(votes, old_mean, precision, offset, j, J)
-            if ASSIGNED
-            else tl.full([BLOCK_P, BLOCK_J], 1 / J, dtype=dtype)
-        )
+        votes = votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype)
+        r = tl.full([BLOCK_P, BLOCK_J], 1 / J, dtype=dtype)
+        if ASSIGNED:
+            r = _assigned(votes, old_mean, precision, offset, j, J)
         w = r * tl.load(activations + numbers, mask=inside, other=0)[:, None]
         deviation = votes - mean
         slope = linear + deviation * quadratic

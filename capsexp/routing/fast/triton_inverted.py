@@ -44,9 +44,7 @@ def _forward(
     total = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
     for child in range(split * part, tl.minimum(split * part + part, count)):
         numbers = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        votes = votes_of(
-            children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X
-        )
+        votes = votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype)
         r = softmax(tl.sum(tl.sum(votes * queries, axis=3), axis=2), j, J)
         total += r[:, :, None, None] * votes
     tl.store(totals + split * places * J * Z * X + at, total, mask=mask)
@@ -74,9 +72,7 @@ def _backward(
     total = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
     for child in range(split * part, tl.minimum(split * part + part, count)):
         numbers = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        votes = votes_of(
-            children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X
-        )
+        votes = votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype)
         r = softmax(tl.sum(tl.sum(votes * queries, axis=3), axis=2), j, J)
         weighted = r * tl.sum(tl.sum(votes * gradients, axis=3), axis=2)
         a = weighted - r * tl.sum(weighted, axis=1)[:, None]

@@ -62,14 +62,12 @@ def matrix_offsets(child, inside, j, z, y, J: tl.constexpr, Z: tl.constexpr, Y: 
 @triton.jit
 def votes_of(
     children, weight, numbers, inside, child, j, z, x,
-    J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, X: tl.constexpr,
-    dtype: tl.constexpr,
-    BLOCK_P: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_Z: tl.constexpr, BLOCK_X: tl.constexpr,
+    J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, X: tl.constexpr, dtype: tl.constexpr,
 ):  # fmt: skip
     """The votes of one child at some places for all parents, [P, J, Z, X]."""
     # No tl.dot: it would pad the sum over Y = 4 to 16 (bfloat16), or compute in TF32, and exchange its result between
     # threads for the sums over Z and X, which takes longer than the products that it saves.
-    votes = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
+    votes = tl.zeros([numbers.shape[0], j.shape[0], z.shape[0], x.shape[0]], dtype=dtype)
     for y in range(Y):
         at = numbers[:, None] * (Y * X) + y * X + x[None, :]
         row = tl.load(children + at, mask=inside[:, None] & (x < X)[None, :], other=0)
