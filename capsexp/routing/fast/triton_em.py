@@ -19,6 +19,7 @@ from capsexp.nn.capsules import output_size
 from capsexp.routing.em import WEIGHT_FLOOR
 from capsexp.routing.fast import triton_votes
 from capsexp.routing.fast.triton_votes import (
+    block,
     child_number,
     first_pixel,
     folded,
@@ -26,7 +27,6 @@ from capsexp.routing.fast.triton_votes import (
     launch_matrices,
     matrix_column,
     matrix_offsets,
-    pose_offsets,
     softmax,
     transposed,
     votes_of,
@@ -50,11 +50,7 @@ def _forward(
 ):  # fmt: skip
     """Of a split's children T_j [split, P, J], μ_jd and Σ_i w_ij (v_ijd − μ_jd)², both [split, P, J, D]."""
     dtype: tl.constexpr = totals.dtype.element_ty
-    split = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0).to(tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
-    j, z, x = tl.arange(0, BLOCK_J), tl.arange(0, BLOCK_Z), tl.arange(0, BLOCK_X)
-    inside = place < places
-    at, mask = pose_offsets(place, inside, j, z, x, J, Z, X)
+    split, place, j, z, x, inside, at, mask = block(places, J, Z, X, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X)
     pair, exists = place[:, None] * J + j[None, :], inside[:, None] & (j < J)[None, :]
     if ASSIGNED:
         old_mean = tl.load(old_means + at, mask=mask, other=0)
@@ -93,11 +89,7 @@ def _backward(
     [P, K · I]; Σ_i l (v − μ') and Σ_i l (v − μ')², [split, P, J, D], and Σ_i l, [split, P, J], of a split's children.
     """
     dtype: tl.constexpr = means.dtype.element_ty
-    split = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0).to(tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
-    j, z, x = tl.arange(0, BLOCK_J), tl.arange(0, BLOCK_Z), tl.arange(0, BLOCK_X)
-    inside = place < places
-    at, mask = pose_offsets(place, inside, j, z, x, J, Z, X)
+    split, place, j, z, x, inside, at, mask = block(places, J, Z, X, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X)
     pair, exists = place[:, None] * J + j[None, :], inside[:, None] & (j < J)[None, :]
     if ASSIGNED:
         old_mean = tl.load(old_means + at, mask=mask, other=0)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from capsexp.routing.fast import triton_votes
 from capsexp.routing.fast.triton_votes import (
+    block,
     child_number,
     first_pixel,
     folded,
@@ -18,7 +19,6 @@ from capsexp.routing.fast.triton_votes import (
     launch_matrices,
     matrix_column,
     matrix_offsets,
-    pose_offsets,
     softmax,
     transposed,
     votes_of,
@@ -34,11 +34,7 @@ def _forward(
 ):  # fmt: skip
     """totals[split] [P, J, Z, X], from parents that are divided by √D already."""
     dtype: tl.constexpr = parents.dtype.element_ty
-    split = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0).to(tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
-    j, z, x = tl.arange(0, BLOCK_J), tl.arange(0, BLOCK_Z), tl.arange(0, BLOCK_X)
-    inside = place < places
-    at, mask = pose_offsets(place, inside, j, z, x, J, Z, X)
+    split, place, j, z, x, inside, at, mask = block(places, J, Z, X, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X)
     queries = tl.load(parents + at, mask=mask, other=0)
     pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
     total = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
@@ -61,11 +57,7 @@ def _backward(
     [P, K · I, Y, X].
     """
     dtype: tl.constexpr = parents.dtype.element_ty
-    split = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0).to(tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
-    j, z, x = tl.arange(0, BLOCK_J), tl.arange(0, BLOCK_Z), tl.arange(0, BLOCK_X)
-    inside = place < places
-    at, mask = pose_offsets(place, inside, j, z, x, J, Z, X)
+    split, place, j, z, x, inside, at, mask = block(places, J, Z, X, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X)
     queries = tl.load(parents + at, mask=mask, other=0)
     gradients = tl.load(gradient + at, mask=mask, other=0)
     pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
