@@ -13,21 +13,19 @@ import math
 from torch import Tensor, nn
 
 from capsexp import Count, Positive, WidthFraction
-from capsexp.models.parts import at_width, cbam
+from capsexp.models.parts import CapsuleNetwork, at_width, cbam
 from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules, output_size
 from capsexp.nn.primary import PrimaryCapsules
 from capsexp.nn.routing import Capsules, RoutingFactory, make_routing
-from capsexp.nn.scores import ClassScores, Prediction
+from capsexp.nn.scores import ClassScores
 from capsexp.routing.dynamic import DynamicRouting
 
 
-class CapsNet(nn.Module):
+class CapsNet(CapsuleNetwork):
     """CapsNet for images of any size that its two kernels fit on.
 
     Args:
-        routing: makes the routing procedure. EM routing uses the primary capsules' lengths as activations, inverted
-            routing their squashed poses; `capsexp.nn.routing.Routing` defines the scores of each procedure.
         attention: `cbam` after the first convolution, `conv` on the primary capsules' convolution, `caps` on the votes.
         width: fraction of the channels and of the primary capsule types.
         channels: of the first convolution.
@@ -71,25 +69,16 @@ class CapsNet(nn.Module):
             squash_constant=squash_constant,
             attention=ConvAttention(types * primary_pose) if attention.conv else None,
         )
-        children = types * math.prod(positions)
-        procedure = make_routing(routing, children, classes, primary_pose, class_pose, squash_constant)
+        sizes = types * math.prod(positions), classes, primary_pose, class_pose
         self.classes = LinearCapsules(
-            children,
-            classes,
-            primary_pose,
-            class_pose,
-            procedure,
+            *sizes,
+            make_routing(routing, *sizes, squash_constant),
             attention=CapsAttention(class_pose) if attention.caps else None,
             types_first=True,
         )
-        self.scores = ClassScores(procedure, class_pose)
+        self.scores = ClassScores(self.classes.routing, class_pose)
 
     def forward_features(self, images: Tensor) -> Capsules:
         """[B, channels, H, W] -> the primary capsules: poses [B, H', W', I, C], activations [B, H', W', I]."""
         features = self.cbam(self.convolution(images).relu())
         return self.primary(features if self.feature_scale == 1 else features * self.feature_scale)
-
-    def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> scores [B, J], with dynamic routing lengths, and poses [B, J, D] of the classes."""
-        classes = self.classes(self.forward_features(images))
-        return Prediction(self.scores(classes), classes.poses)

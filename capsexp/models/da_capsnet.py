@@ -23,22 +23,21 @@ import torch
 from torch import Tensor, nn
 
 from capsexp import Count, Positive, WidthFraction
-from capsexp.models.parts import at_width, cbam, initialise_as_keras
+from capsexp.models.parts import CapsuleNetwork, at_width, cbam, initialise_as_keras
 from capsexp.nn.attention import AttentionOptions, Axis, AxisAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules, output_size
 from capsexp.nn.precision import at_least_float32
 from capsexp.nn.routing import Capsules, RoutingFactory, make_routing
-from capsexp.nn.scores import ClassScores, Prediction
+from capsexp.nn.scores import ClassScores
 from capsexp.nn.squash import squash
 from capsexp.routing.dynamic import DynamicRouting
 
 
-class DACapsNet(nn.Module):
+class DACapsNet(CapsuleNetwork):
     """huang's network for images of any size that its kernels fit on.
 
     Args:
-        routing: makes the routing procedure. EM routing uses the length of the squashed child pose as activation;
-            `capsexp.nn.routing.Routing` defines the scores of each procedure.
+        routing: of the class capsules; a child's activation is the length of its squashed pose.
         attention: `cbam` after the first convolution's ReLU, `conv` on the last convolution's output, `caps` on the
             votes.
         width: fraction of the channels.
@@ -111,8 +110,3 @@ class DACapsNet(nn.Module):
         children = self.attention(features).flatten(2).mT  # [B, C, H, W] -> [B, I, C], a child at each position
         lengths = torch.linalg.vector_norm(squash(at_least_float32(children), self.squash_constant), dim=-1)
         return Capsules(children, lengths)
-
-    def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> scores [B, J], with dynamic routing lengths, and poses [B, J, D] of the classes."""
-        classes = self.classes(self.forward_features(images))
-        return Prediction(self.scores(classes), classes.poses)

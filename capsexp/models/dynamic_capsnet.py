@@ -14,24 +14,20 @@ channels; with the text's 128 there would be fewer.
 import math
 from typing import Literal
 
-from torch import Tensor, nn
-
 from capsexp import Count, WidthFraction
-from capsexp.models.parts import at_width, cbam, make_backbone
+from capsexp.models.parts import CapsuleNetwork, at_width, cbam, make_backbone
 from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules, output_size
 from capsexp.nn.primary import PrimaryCapsules
-from capsexp.nn.routing import Capsules, RoutingFactory, make_routing
-from capsexp.nn.scores import ClassScores, Prediction
+from capsexp.nn.routing import RoutingFactory, make_routing
+from capsexp.nn.scores import ClassScores
 from capsexp.routing.dynamic import DynamicRouting
 
 
-class DynamicCapsNet(nn.Module):
+class DynamicCapsNet(CapsuleNetwork):
     """For images of any size that its kernels fit on.
 
     Args:
-        routing: makes the routing procedure. EM routing uses the primary capsules' lengths as activations, inverted
-            routing their squashed poses; `capsexp.nn.routing.Routing` defines the scores of each procedure.
         attention: `cbam` after the backbone, `conv` on the primary capsules' convolution, `caps` on the votes.
         width: fraction of the channels and of the primary capsule types.
         backbone: one convolution, or residual blocks.
@@ -81,12 +77,3 @@ class DynamicCapsNet(nn.Module):
             types_first=True,
         )
         self.scores = ClassScores(self.classes.routing, class_pose)
-
-    def forward_features(self, images: Tensor) -> Capsules:
-        """[B, channels, H, W] -> the primary capsules: poses [B, H', W', I, C], activations [B, H', W', I] or None."""
-        return self.primary(self.cbam(self.backbone(images)))
-
-    def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> scores [B, J], with dynamic routing lengths, and poses [B, J, D] of the classes."""
-        classes = self.classes(self.forward_features(images))
-        return Prediction(self.scores(classes), classes.poses)

@@ -23,22 +23,20 @@ import torch
 from torch import Tensor, nn
 
 from capsexp import Count, WidthFraction
-from capsexp.models.parts import at_width, cbam
+from capsexp.models.parts import CapsuleNetwork, at_width, cbam
 from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules, output_size
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules, RoutingFactory, make_routing
-from capsexp.nn.scores import ClassScores, Prediction
+from capsexp.nn.scores import ClassScores
 from capsexp.nn.squash import exponential_squash
 from capsexp.routing.self_attention import SelfAttentionRouting
 
 
-class EfficientCapsNet(nn.Module):
+class EfficientCapsNet(CapsuleNetwork):
     """For images of 12×12 pixels and more; the depthwise kernel is as large as the feature map.
 
     Args:
-        routing: makes the routing procedure. EM routing uses the primary capsules' lengths as activations, inverted
-            routing their squashed poses; `capsexp.nn.routing.Routing` defines the scores of each procedure.
         attention: `cbam` after the first batch norm, `conv` on the last feature map, `caps` on the votes.
         width: fraction of the channels and of the primary capsules.
         capsule_types, primary_pose: number and size of the primary capsules.
@@ -81,21 +79,16 @@ class EfficientCapsNet(nn.Module):
             attention=CapsAttention(class_pose) if attention.caps else None,
             scale=math.sqrt(2 / (classes * children * primary_pose)),
         )
-        self.primary = children, primary_pose
+        self.primary = nn.Unflatten(1, (children, primary_pose))
         self.scores = ClassScores(self.classes.routing, class_pose)
 
     def forward_features(self, images: Tensor) -> Capsules:
         """[B, channels, H, W] -> the primary capsules: poses [B, I, C], activations [B, I]."""
         components = at_least_float32(self.depthwise(self.trunk(images)).flatten(1))
         with full_precision(components):
-            children = exponential_squash(components.view(-1, *self.primary))
+            children = exponential_squash(self.primary(components))
             lengths = torch.linalg.vector_norm(children, dim=-1)
         return Capsules(children, lengths)
-
-    def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> scores [B, J], with self-attention routing lengths, and poses [B, J, D]."""
-        classes = self.classes(self.forward_features(images))
-        return Prediction(self.scores(classes), classes.poses)
 
 
 def _normed(inputs: int, channels: int, kernel: int, stride: int = 1) -> list[nn.Module]:

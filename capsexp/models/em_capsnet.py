@@ -16,25 +16,23 @@ is in none of tsai's tables, and left out here.
 import math
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from capsexp import Count, Positive, WidthFraction
-from capsexp.models.parts import at_width, cbam, make_backbone
+from capsexp.models.parts import CapsuleNetwork, at_width, cbam, make_backbone
 from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
 from capsexp.nn.capsules import ConvCapsules, LinearCapsules, output_size
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.primary import PrimaryCapsules
-from capsexp.nn.routing import Capsules, RoutingFactory, make_routing
+from capsexp.nn.routing import RoutingFactory, make_routing
 from capsexp.nn.scores import ClassScores, Prediction
 from capsexp.routing.em import EMRouting
 
 
-class EMCapsNet(nn.Module):
+class EMCapsNet(CapsuleNetwork):
     """For images of any size that its kernels fit on.
 
     Args:
-        routing: makes the routing procedure of a layer; `capsexp.nn.routing.Routing` defines the primary capsules and
-            the scores of each procedure.
         attention: `cbam` after the backbone, `conv` on the convolution that gives the primary poses, `caps` on the
             votes for the class capsules.
         width: fraction of the channels and of the capsule types.
@@ -100,10 +98,6 @@ class EMCapsNet(nn.Module):
             ]
         )
         self.scores = ClassScores(procedures[-1], pose)
-
-    def forward_features(self, images: Tensor) -> Capsules:
-        """[B, channels, H, W] -> the primary capsules: poses [B, H', W', I, C], activations [B, H', W', I] or None."""
-        return self.primary(self.cbam(self.backbone(images)))
 
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> scores [B, J], with EM routing activations, and poses [B, J, D] of the classes."""

@@ -23,25 +23,23 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from capsexp import Count, WidthFraction
-from capsexp.models.parts import at_width, cbam, make_backbone
+from capsexp.models.parts import CapsuleNetwork, at_width, cbam, make_backbone
 from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules, output_size
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.primary import PrimaryCapsules
-from capsexp.nn.routing import Capsules, RoutingFactory, make_routing
+from capsexp.nn.routing import RoutingFactory, make_routing
 from capsexp.nn.scores import ClassScores, Prediction
 from capsexp.routing.inverted import InvertedRouting
 
 
-class InvertedCapsNet(nn.Module):
+class InvertedCapsNet(CapsuleNetwork):
     """For images of any size that its kernels fit on.
 
     Args:
-        routing: makes the routing procedure of a layer; `capsexp.nn.routing.Routing` defines the primary capsules and
-            the scores of each procedure.
         attention: `cbam` after the backbone, `conv` on the convolution that gives the primary poses, `caps` on the
             votes for the class capsules.
         width: fraction of the channels and of the capsule types.
@@ -108,10 +106,6 @@ class InvertedCapsNet(nn.Module):
         )
         self.capsules = Hierarchy(layers)
         self.scores = ClassScores(layers[-1].routing, pose)
-
-    def forward_features(self, images: Tensor) -> Capsules:
-        """[B, channels, H, W] -> the primary capsules: poses [B, H', W', I, C], activations [B, H', W', I] or None."""
-        return self.primary(self.cbam(self.backbone(images)))
 
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> scores [B, J], with inverted routing logits, and poses [B, J, D] of the classes."""

@@ -1,4 +1,4 @@
-"""What several networks share: sizes, CBAM, the backbone, initialisation, networks without capsules."""
+"""What several networks share: sizes, CBAM, the backbone, initialisation, the forward pass."""
 
 from typing import Literal
 
@@ -8,6 +8,7 @@ from capsexp.errors import check_choice
 from capsexp.nn.attention import CBAM, AttentionOptions
 from capsexp.nn.backbones import ResNetBackbone, SimpleBackbone
 from capsexp.nn.capsules import output_size
+from capsexp.nn.routing import Capsules
 from capsexp.nn.scores import Prediction
 
 
@@ -68,6 +69,26 @@ def initialise_as_keras(network: nn.Module) -> None:
             nn.init.xavier_uniform_(module.weight)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+
+
+class CapsuleNetwork(nn.Module):
+    """A network with capsules, of these parts; one with others below `classes` has its own `forward_features`."""
+
+    backbone: nn.Module
+    cbam: nn.Module
+    primary: nn.Module
+    classes: nn.Module  # from the primary to the class capsules
+    scores: nn.Module
+
+    def forward_features(self, images: Tensor) -> Capsules:
+        """[B, channels, H, W] -> the primary capsules: poses [B, H', W', I, C], activations [B, H', W', I] or None."""
+        primary: Capsules = self.primary(self.cbam(self.backbone(images)))
+        return primary
+
+    def forward(self, images: Tensor) -> Prediction:
+        """[B, channels, H, W] -> scores [B, J] and poses [B, J, D] of the classes."""
+        classes = self.classes(self.forward_features(images))
+        return Prediction(self.scores(classes), classes.poses)
 
 
 class ConvolutionalNetwork(nn.Module):

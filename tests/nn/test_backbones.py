@@ -6,19 +6,23 @@ from torch import nn
 
 from capsexp.nn.backbones import ResidualBlock, ResNetBackbone, SimpleBackbone
 
+RESIDUAL = ["ResidualBlock"] * 7
+
 
 @pytest.mark.parametrize(
-    ("backbone", "shape"),
+    ("backbone", "shape", "layers"),
     [
-        (lambda: SimpleBackbone(3, 256, 3, stride=2, padding=1), (256, 16, 16)),
-        (lambda: SimpleBackbone(3, 256, 4, stride=2, padding=1, norm=True), (256, 16, 16)),
-        (lambda: SimpleBackbone(3, 256, 9), (256, 24, 24)),
-        (lambda: ResNetBackbone(3, 64, 128), (128, 16, 16)),
+        (lambda: SimpleBackbone(3, 256, 3, stride=2, padding=1), (256, 16, 16), ["Conv2d", "ReLU"]),
+        (lambda: SimpleBackbone(3, 256, 4, 2, padding=1, norm=True), (256, 16, 16), ["Conv2d", "BatchNorm2d", "ReLU"]),
+        (lambda: SimpleBackbone(3, 256, 9), (256, 24, 24), ["Conv2d", "ReLU"]),
+        (lambda: ResNetBackbone(3, 64, 128), (128, 16, 16), ["Conv2d", "BatchNorm2d", "ReLU", *RESIDUAL]),
     ],
 )
-def test_shapes(backbone, shape: tuple[int, int, int]):
+def test_layers_and_shapes(backbone, shape: tuple[int, int, int], layers: list[str]):
     with torch.device("meta"):
-        assert backbone()(torch.zeros(2, 3, 32, 32)).shape == (2, *shape)
+        made = backbone()
+        assert made(torch.zeros(2, 3, 32, 32)).shape == (2, *shape)
+    assert [type(layer).__name__ for layer in made] == layers
 
 
 def test_the_convolutions_of_the_resnet():
@@ -26,15 +30,6 @@ def test_the_convolutions_of_the_resnet():
     assert len(convolutions) == 1 + 7 * 2 + 1  # one shortcut changes the shape
     assert sum(c.stride == (2, 2) for c in convolutions) == 2  # a block's first convolution and its shortcut
     assert all(c.bias is None for c in convolutions)
-
-
-def test_the_layers_of_the_backbones():
-    for backbone, layers in (
-        (SimpleBackbone(3, 4, 3), ["Conv2d", "ReLU"]),
-        (SimpleBackbone(3, 4, 3, norm=True), ["Conv2d", "BatchNorm2d", "ReLU"]),
-        (ResNetBackbone(3, 4, 5), ["Conv2d", "BatchNorm2d", "ReLU", *["ResidualBlock"] * 7]),
-    ):
-        assert [type(layer).__name__ for layer in backbone] == layers
 
 
 def test_a_block_whose_residual_is_zero_is_a_relu():

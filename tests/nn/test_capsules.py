@@ -29,20 +29,19 @@ def test_the_order_in_which_the_children_of_a_grid_are_numbered(types_first: boo
     assert present[0, number] == activations[0, 0, 1, 2]
 
 
-def test_a_grid_of_another_size_is_refused_where_the_matrices_belong_to_places() -> None:
-    poses = torch.randn(1, 4, 6, 4, 6)  # four times as many places as 2 × 3
-    layer = LinearCapsules(2 * 3 * 4, 5, 6, 7, DynamicRouting(5, 7), types_first=True)
-    with pytest.raises(ValueError, match="has matrices for 24 children, not for 4×6×4"):
-        layer(Capsules(poses))
-    shared = LinearCapsules(4, 5, 6, 7, DynamicRouting(5, 7), shared=True)
-    assert shared(Capsules(poses)).poses.shape == (1, 5, 7)
-
-
-@pytest.mark.parametrize(("children", "shared"), [(8, False), (3, False), (6, True)])
-def test_matrices_are_shared_only_where_this_is_said(children: int, shared: bool) -> None:
-    layer = LinearCapsules(4, 5, 6, 7, DynamicRouting(5, 7), shared=shared)
-    with pytest.raises(ValueError, match=f"has matrices for 4 children, not for {children}: .*shared=True"):
-        layer(Capsules(torch.randn(1, children, 6)))
+@pytest.mark.parametrize(
+    ("grid", "matrices", "shared"),
+    [((4, 6, 4), 24, False), ((8,), 4, False), ((3,), 4, False), ((6,), 4, True)],  # the first: of 2 × 3 places
+)
+def test_matrices_belong_to_places_unless_they_are_said_to_be_shared(
+    grid: tuple[int, ...], matrices: int, shared: bool
+) -> None:
+    layer = LinearCapsules(matrices, 5, 6, 7, DynamicRouting(5, 7), shared=shared)
+    message = f"has matrices for {matrices} children, not for {'×'.join(map(str, grid))}: .*shared=True"
+    with pytest.raises(ValueError, match=message):
+        layer(Capsules(torch.randn(1, *grid, 6)))
+    everywhere = LinearCapsules(4, 5, 6, 7, DynamicRouting(5, 7), shared=True)
+    assert everywhere(Capsules(torch.randn(1, 4, 6, 4, 6))).poses.shape == (1, 5, 7)
 
 
 def test_a_decoder_may_have_tanh_behind_its_last_hidden_layer() -> None:

@@ -59,14 +59,6 @@ def test_the_spread_losss_margin_grows_in_training_only() -> None:
     assert [fresh(SCORES, LABELS).item() for _ in range(3)] == pytest.approx([by_hand(0.2)] * 3)
 
 
-def test_a_checkpoint_contains_the_spread_losss_steps() -> None:
-    loss, resumed = SpreadLoss(steps=10), SpreadLoss(steps=10)
-    for _ in range(4):
-        loss(SCORES, LABELS)
-    resumed.load_state_dict(loss.state_dict())
-    assert loss(SCORES, LABELS) == resumed(SCORES, LABELS) != SpreadLoss(steps=10)(SCORES, LABELS)
-
-
 def test_the_spread_losss_margin_grows_over_the_steps_of_its_run() -> None:
     own, given = SpreadLoss(steps=None), SpreadLoss(steps=4)
     assert own(SCORES, LABELS) == SpreadLoss(first=0.2, last=0.2)(SCORES, LABELS)  # of no run
@@ -79,8 +71,11 @@ def test_the_spread_losss_margin_grows_over_the_steps_of_its_run() -> None:
     assert resumed.eval()(SCORES, LABELS) == SpreadLoss(first=0.9, last=0.9)(SCORES, LABELS)
 
 
-def test_steps_that_are_set_are_not_those_of_the_run() -> None:
-    loss = SpreadLoss(steps=10)
+def test_steps_that_are_set_are_not_those_of_the_run_and_a_checkpoint_has_those_done() -> None:
+    loss, resumed = SpreadLoss(steps=10), SpreadLoss(steps=10)
     loss.grow_over(4)
-    assert loss.steps_in_all == 10
+    for _ in range(4):
+        loss(SCORES, LABELS)
     assert list(loss.state_dict()) == ["steps_done"]  # as in checkpoints from before
+    resumed.load_state_dict(loss.state_dict())
+    assert loss(SCORES, LABELS) == resumed(SCORES, LABELS) != SpreadLoss(steps=10)(SCORES, LABELS)

@@ -9,17 +9,11 @@ from torch import Tensor
 from capsexp.nn.squash import exponential_squash, squash
 
 
-@pytest.mark.parametrize("constant", [1.0, 0.5])
-def test_formula(constant: float) -> None:
+def test_the_formulas_as_the_papers_print_them() -> None:
     s = torch.randn(7, 5, 16, dtype=torch.float64)
     length = s.norm(dim=-1, keepdim=True)
-    expected = length**2 / (constant + length**2) * (s / length)  # as the papers print it
-    torch.testing.assert_close(squash(s, constant), expected)
-
-
-def test_the_exponential_formula() -> None:
-    s = torch.randn(7, 5, 16, dtype=torch.float64)
-    length = s.norm(dim=-1, keepdim=True)
+    for constant in (1.0, 0.5):
+        torch.testing.assert_close(squash(s, constant), length**2 / (constant + length**2) * (s / length))
     torch.testing.assert_close(exponential_squash(s), (1 - (-length).exp()) * (s / length))
 
 

@@ -83,11 +83,6 @@ def test_extreme_votes_give_finite_numbers():
     assert bool(votes.grad.isfinite().all())
 
 
-def test_children_without_activations_are_refused():
-    with pytest.raises(ValueError, match="weighs votes with activations"):
-        routing()(drawn(1)[0])
-
-
 def by_hand(
     votes: Tensor, activations: Tensor, iterations: int, inverse_temperature: float, root: int
 ) -> tuple[Tensor, Tensor]:

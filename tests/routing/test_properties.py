@@ -81,7 +81,7 @@ def test_bfloat16_votes_are_routed_in_float32(routing: Routing, children: list[T
         torch.testing.assert_close(parents(routing, *rounded), expected)
 
 
-@pytest.mark.parametrize("kind", ["em", "self", "variational Bayes"])
+@pytest.mark.parametrize("kind", ["em", "inverted, with activations", "self", "variational Bayes"])
 def test_children_without_activations_are_refused(kind: str, children: list[Tensor]) -> None:
     with pytest.raises(ValueError, match="activations"):
         ROUTINGS[kind]()(children[0].float())

@@ -32,7 +32,7 @@ def is_faster_in_bfloat16(device: torch.device) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     # Private functions: for x86, torch.cpu.get_capabilities is public (https://github.com/pytorch/pytorch/pull/173433),
     # but newer than some torch that is allowed here; for oneDNN on ARM there is none.
-    if platform.machine() in ("x86_64", "AMD64"):
+    if platform.machine() == "x86_64":
         fast = "Intel" not in instructions() or torch.cpu._is_amx_tile_supported()
         return fast and torch.cpu._is_avx512_bf16_supported()
     try:
@@ -43,11 +43,9 @@ def is_faster_in_bfloat16(device: torch.device) -> bool:
 
 def is_slow(factor: Tensor) -> bool:
     """Whether autocast makes its product one of bfloat16, on a CPU that takes more time for it."""
-    if factor.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or factor.dtype == torch.float64:
-        return False
-    if not is_plain(factor):
-        return False
-    return torch.get_autocast_dtype("cpu") == torch.bfloat16 and not is_faster_in_bfloat16(factor.device)
+    cast = factor.device.type == "cpu" and torch.is_autocast_enabled("cpu") and factor.dtype != torch.float64
+    slow = cast and is_plain(factor) and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return slow and not is_faster_in_bfloat16(factor.device)
 
 
 def computed(product: Callable[..., Tensor], *factors: Tensor | None) -> Tensor:

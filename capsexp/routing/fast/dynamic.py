@@ -22,7 +22,7 @@ from capsexp.nn.routing import Capsules
 from capsexp.nn.squash import squash
 from capsexp.routing.dynamic import DynamicRouting
 from capsexp.routing.fast import products
-from capsexp.routing.fast.loops import LanesLoops, compiled_path, dynamic_backward, dynamic_forward, library_for
+from capsexp.routing.fast.loops import LanesLoops, dynamic_backward, dynamic_forward
 from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype
 
 
@@ -36,12 +36,11 @@ class FastDynamicRouting(FastRouting, DynamicRouting):
         if votes.poses.device.type != "cpu":
             return products.applies(votes)
         rows, columns = votes.weight.shape[2:]
-        few = columns <= 2 * rows
-        return few and library_for(votes.poses, votes.weight, votes.kernel, votes.stride) is not None
+        return columns <= 2 * rows and super().applies(votes)
 
     def path(self, device: torch.device) -> str:
         """See `FastRouting`."""
-        return compiled_path(self, device) if device.type == "cpu" else "products without votes"
+        return super().path(device) if device.type == "cpu" else "products without votes"
 
     def forward(self, votes: Tensor | VoteInputs, activations: Tensor | None = None) -> Capsules:
         """All iterations: -> poses [..., J, D]."""
@@ -72,7 +71,7 @@ class _LastTotal(torch.autograd.Function):
             query = parents if query is None or not accumulate else query + parents
             queries.append(query)
             totals.append(dynamic_forward(loops, query))
-        ctx.save_for_backward(weight, *queries, *totals[:-1])
+        ctx.save_for_backward(*queries, *totals[:-1])
         ctx.loops, ctx.options = loops, options
         return totals[-1]
 
@@ -80,12 +79,12 @@ class _LastTotal(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_total: Tensor) -> tuple[Tensor | None, ...]:
         iterations, squash_constant, accumulate, detach = ctx.options
-        (weight, *rest), loops = ctx.saved_tensors, ctx.loops
+        rest, loops = [*ctx.saved_tensors], ctx.loops
         queries, totals = [None, *rest[: iterations - 1]], rest[iterations - 1 :]
         sums, grad_parents = loops.zeros(), None
         while True:
-            *_, grad_query = dynamic_backward(loops, queries.pop(), grad_total.contiguous(), sums, detach or not totals)
+            grad_query = dynamic_backward(loops, queries.pop(), grad_total.contiguous(), sums, detach or not totals)
             if grad_query is None:
-                return sums[0], loops.summed(sums[1], weight), *[None] * 6
+                return sums[0], loops.summed(sums[1]), *[None] * 6
             grad_parents = grad_query if grad_parents is None or not accumulate else grad_parents + grad_query
             grad_total = products.through_squash(totals.pop(), grad_parents, squash_constant)

@@ -24,7 +24,7 @@ from torch.nn.functional import logsigmoid
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules
 from capsexp.routing.em import VARIANCE_FLOOR, WEIGHT_FLOOR, EMRouting, Gaussians
-from capsexp.routing.fast.loops import Loops, compiled_path, em_backward, em_forward, library_for
+from capsexp.routing.fast.loops import Loops, em_backward, em_forward
 from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype
 
 
@@ -39,9 +39,6 @@ class Assignment(NamedTuple):
 class FastEMRouting(FastRouting, EMRouting):
     """EMRouting, without stored votes."""
 
-    chunked = True
-    path = compiled_path
-
     def applies(self, votes: VoteInputs) -> bool:
         """Where there are activations, and loops or kernels."""
         if votes.activations is None:
@@ -50,7 +47,7 @@ class FastEMRouting(FastRouting, EMRouting):
             from capsexp.routing.fast import triton_em
 
             return triton_em.applies(votes.poses, votes.weight)
-        return library_for(votes.poses, votes.weight, votes.kernel, votes.stride) is not None
+        return super().applies(votes)
 
     def forward(self, votes: Tensor | VoteInputs, activations: Tensor | None = None) -> Capsules:
         """All iterations: -> the means [..., J, D], the activations [..., J]."""
@@ -83,8 +80,8 @@ def fitted(votes: VoteInputs, weight: Tensor, assignment: Assignment | None) -> 
     """
     assert votes.activations is not None
     children = at_least_float32(votes.poses)
-    inputs = children, weight, votes.activations.to(children.dtype), *(assignment or (None, None, None))
-    total, mean, variance = _Iteration.apply(*inputs, votes.kernel, votes.stride)  # type: ignore[no-untyped-call]
+    inputs = children, weight, votes.activations.to(children.dtype), *(assignment or ())
+    total, mean, variance = _Iteration.apply(votes.kernel, votes.stride, *inputs)  # type: ignore[no-untyped-call]
     return Gaussians(mean, variance + VARIANCE_FLOOR, total * (total.shape[-1] / len(weight)))
 
 
@@ -92,20 +89,18 @@ class _Iteration(torch.autograd.Function):
     """An E-step and the M-step -> T, μ, σ² without its floor."""
 
     @staticmethod
-    def forward(
-        ctx: Any, children: Tensor, weight: Tensor, activations: Tensor, *rest: Any
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        *assignment, kernel, stride = rest
+    def forward(ctx: Any, kernel: int, stride: int, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        children, weight, activations, *assignment = tensors
         if loops := Loops.of(children, weight, kernel, stride):
-            total, mean, variance = em_forward(loops, activations, assignment)
+            found = em_forward(loops, activations, assignment)
         else:
             from capsexp.routing.fast import triton_em
 
             with torch.cuda.device_of(children):  # type: ignore[no-untyped-call]  # Triton launches on the current GPU
-                total, mean, variance = triton_em.forward(children, weight, activations, assignment, kernel, stride)
-        ctx.save_for_backward(children, weight, activations, *assignment, total, mean, variance)
+                found = triton_em.forward(children, weight, activations, assignment, kernel, stride)
+        ctx.save_for_backward(*tensors, *found)
         ctx.window = kernel, stride
-        return total, mean, variance
+        return found
 
     @staticmethod
     @once_differentiable
@@ -116,9 +111,7 @@ class _Iteration(torch.autograd.Function):
         linear = grad_mean * scale[..., None] - 2 * quadratic * mean * (WEIGHT_FLOOR * scale)[..., None]
         moments = mean, grad_total - (quadratic * variance).sum(dim=-1), linear, quadratic
         if loops := Loops.of(children, weight, *ctx.window):
-            found = em_backward(loops, weight, activations, assignment, moments)
-        else:
-            from capsexp.routing.fast import triton_em
+            return None, None, *em_backward(loops, activations, assignment, moments)
+        from capsexp.routing.fast import triton_em
 
-            found = triton_em.backward(children, weight, activations, assignment, moments, *ctx.window)
-        return *found, None, None
+        return None, None, *triton_em.backward(children, weight, activations, assignment, moments, *ctx.window)

@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules
-from capsexp.routing.fast.loops import Loops, compiled_path, inverted_backward, inverted_forward, library_for
+from capsexp.routing.fast.loops import Loops, inverted_backward, inverted_forward
 from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype
 from capsexp.routing.inverted import InvertedRouting
 
@@ -32,16 +32,13 @@ from capsexp.routing.inverted import InvertedRouting
 class FastInvertedRouting(FastRouting, InvertedRouting):
     """InvertedRouting, without stored votes unless its poses have activations."""
 
-    chunked = True
-    path = compiled_path
-
     def applies(self, votes: VoteInputs) -> bool:
         """Where there are loops or kernels."""
         if self.uses_activations:
             return False
         if votes.poses.is_cuda:
             return find_spec("triton") is not None
-        return library_for(votes.poses, votes.weight, votes.kernel, votes.stride) is not None
+        return super().applies(votes)
 
     def iteration(self, votes: Tensor | VoteInputs, activations: Tensor | None, parents: Tensor | None) -> Capsules:
         """One iteration, from the parents' poses [..., J, D] of the one before; None in the first: all r_ij are 1/J."""
@@ -63,7 +60,7 @@ def weighted_votes(votes: VoteInputs, parents: Tensor) -> Tensor:
     with full_precision(parents):
         grid = at_least_float32(parents if parents.ndim == 5 else parents[:, None, None])
         poses = at_least_float32(votes.poses)
-        total: Tensor = Iteration.apply(poses, weight, grid, votes.kernel, votes.stride)  # type: ignore[no-untyped-call]
+        total: Tensor = Iteration.apply(votes.kernel, votes.stride, poses, weight, grid)  # type: ignore[no-untyped-call]
     return total.view(parents.shape)
 
 
@@ -71,24 +68,22 @@ class Iteration(torch.autograd.Function):
     """`forward` and `backward` of the loops or the kernels as one operation of autograd."""
 
     @staticmethod
-    def forward(ctx: Any, children: Tensor, weight: Tensor, parents: Tensor, *window: int) -> Tensor:
+    def forward(ctx: Any, kernel: int, stride: int, children: Tensor, weight: Tensor, parents: Tensor) -> Tensor:
         ctx.save_for_backward(children, weight, parents)
-        ctx.window = window  # kernel and stride
-        if loops := Loops.of(children, weight, *window):
+        ctx.window = kernel, stride
+        if loops := Loops.of(children, weight, kernel, stride):
             return inverted_forward(loops, parents)
         from capsexp.routing.fast import triton_inverted
 
         with torch.cuda.device_of(children):  # type: ignore[no-untyped-call]  # Triton launches on the current GPU
-            return triton_inverted.forward(children, weight, parents, *window)
+            return triton_inverted.forward(children, weight, parents, kernel, stride)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         children, weight, parents = ctx.saved_tensors
         if loops := Loops.of(children, weight, *ctx.window):
-            found = inverted_backward(gradient, loops, weight, parents)
-        else:
-            from capsexp.routing.fast import triton_inverted
+            return None, None, *inverted_backward(loops, parents, gradient)
+        from capsexp.routing.fast import triton_inverted
 
-            found = triton_inverted.backward(gradient, children, weight, parents, *ctx.window)
-        return *found, None, None
+        return None, None, *triton_inverted.backward(gradient, children, weight, parents, *ctx.window)

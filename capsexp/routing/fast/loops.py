@@ -15,7 +15,6 @@ import shlex
 import shutil
 import stat
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -55,15 +54,6 @@ PLACES = 8
 LANES = 16
 
 
-class Grid(ctypes.Structure):
-    """The sizes that a call gets: Grid of votes.c."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_long)
-        for name in ("images", "height", "width", "types", "out_height", "out_width", "kernel", "stride")
-    )
-
-
 class Loops:
     """The loops for one layer and batch, and their layouts: parents are innermost, in `order` [K · I, Y, Z, J].
 
@@ -77,7 +67,7 @@ class Loops:
     order: tuple[int, ...] = (0, 3, 2, 1)
 
     def __init__(self, library: ctypes.CDLL, children: Tensor, weight: Tensor, kernel: int, stride: int) -> None:
-        self.library = library
+        self.library, self.factors = library, weight.dtype
         images, height, width, types, pose = children.shape
         _, self.parents, self.rows, self.columns = weight.shape
         self.inner = pose // self.columns
@@ -109,9 +99,9 @@ class Loops:
             tensors += [None if tensor is None else tensor[first:last] for tensor in split]
             dtype = self.children.dtype
             assert all(tensor is None or (tensor.is_contiguous() and tensor.dtype == dtype) for tensor in tensors)
-            grid = Grid(last - first, *self.sizes)
+            grid = (ctypes.c_long * 8)(last - first, *self.sizes)  # Grid of votes.c
             pointers = [None if tensor is None else ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-            getattr(self.library, name)(ctypes.byref(grid), *pointers)
+            getattr(self.library, name)(grid, *pointers)
 
         if self.threads == 1:
             call(0)
@@ -119,8 +109,8 @@ class Loops:
         list(_pool(self.threads, os.getpid()).map(call, range(self.threads)))
 
     def new(self, *shape: int) -> Tensor:
-        """An empty tensor [B, H', W', ...]."""
-        return self.children.new_empty(len(self.children), *self.places, *shape)
+        """Zeros [B, H', W', ...], to which the loops add."""
+        return self.children.new_zeros(len(self.children), *self.places, *shape)
 
     def pack(self, poses: Tensor) -> Tensor:
         """[B, H', W', J, D] -> [B, H', W', X, Z, J]."""
@@ -134,10 +124,10 @@ class Loops:
         """Zeros to which the loops add the gradients by children and, [threads, ...], by matrices."""
         return torch.zeros_like(self.children), self.matrices.new_zeros(self.threads, *self.matrices.shape)
 
-    def summed(self, grad_matrices: Tensor, weight: Tensor) -> Tensor:
+    def summed(self, grad_matrices: Tensor) -> Tensor:
         """[threads, K · I, Y, …] -> the gradient by the weight, [K · I, J, Z, Y]."""
         inverse = [self.order.index(dimension) for dimension in range(4)]
-        return grad_matrices.sum(dim=0).permute(inverse).to(weight.dtype).contiguous()
+        return grad_matrices.sum(dim=0).permute(inverse).to(self.factors).contiguous()
 
 
 class LanesLoops(Loops):
@@ -152,7 +142,7 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads)
 
 
-def compiled_path(_: object, device: torch.device) -> str:
+def compiled_path(device: torch.device) -> str:
     """What routes by compiled code, with the version of the compiler."""
     if device.type == "cuda":
         return f"Triton {import_module('triton').__version__}"  # the name of its distribution differs by platform
@@ -160,12 +150,12 @@ def compiled_path(_: object, device: torch.device) -> str:
 
 
 def library_for(children: Tensor, weight: Tensor, kernel: int, stride: int) -> ctypes.CDLL | None:
-    """votes.c compiled for a layer, or None, as on Windows; arguments as of `Loops`."""
+    """votes.c compiled for a layer, or None; arguments as of `Loops`."""
     height, width = output_size(children.shape[1:3], kernel, stride)
     _, parents, rows, columns = weight.shape
     inner = children.shape[4] // columns
     votes = len(children) * height * width * len(weight) * parents * rows * inner
-    if children.device.type != "cpu" or votes < MIN_VOTES or sys.platform == "win32":
+    if children.device.type != "cpu" or votes < MIN_VOTES:
         return None
     dtype = torch.float64 if children.dtype == torch.float64 else torch.float32
     return _library(dtype, parents, rows, columns, inner)
@@ -260,24 +250,24 @@ def _why(error: Exception) -> str:
 
 def inverted_forward(loops: Loops, parents: Tensor) -> Tensor:
     """s of inverted routing, [B, H', W', J, D], from the parents' poses before."""
-    total = loops.pack(torch.empty_like(parents))
+    total = loops.new(loops.inner, loops.rows, loops.parents)
     queries = loops.pack(parents) / parents.shape[-1] ** 0.5
     loops.run("inverted_forward", [], [loops.children, queries, total])
     return loops.unpack(total)
 
 
-def inverted_backward(gradient: Tensor, loops: Loops, weight: Tensor, parents: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def inverted_backward(loops: Loops, parents: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients by children, weight and parents, from that by s."""
     root = parents.shape[-1] ** 0.5
     queries, grad_total = loops.pack(parents) / root, loops.pack(gradient)
-    (grad_children, grad_matrices), grad_queries = loops.zeros(), torch.empty_like(queries)
+    (grad_children, grad_matrices), grad_queries = loops.zeros(), torch.zeros_like(queries)
     split = [loops.children, queries, grad_total, grad_children, grad_queries]
     loops.run("inverted_backward", [grad_matrices], split)
-    return grad_children, loops.summed(grad_matrices, weight), loops.unpack(grad_queries) / root
+    return grad_children, loops.summed(grad_matrices), loops.unpack(grad_queries) / root
 
 
-def em_forward(loops: Loops, activations: Tensor, assignment: Sequence[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
-    """T, μ and σ² of EM routing from mean, precision and offset of an assignment, or from None."""
+def em_forward(loops: Loops, activations: Tensor, assignment: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """T, μ and σ² of EM routing from mean, precision and offset of an assignment, or from nothing."""
     total = loops.new(loops.parents)
     mean, variance = (loops.new(loops.inner, loops.rows, loops.parents) for _ in range(2))
     kept = loops.children.new_empty(loops.threads, PLACES * loops.matrices.shape[0] * loops.parents)
@@ -287,46 +277,42 @@ def em_forward(loops: Loops, activations: Tensor, assignment: Sequence[Tensor | 
 
 
 def em_backward(
-    loops: Loops, weight: Tensor, activations: Tensor, assignment: Sequence[Tensor | None], moments: Sequence[Tensor]
-) -> tuple[Tensor | None, ...]:
-    """The gradients by children, weight, activations and assignment.
+    loops: Loops, activations: Tensor, assignment: Sequence[Tensor], moments: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """The gradients by children, weight, activations and, where there is one, assignment.
 
-    Args:
-        loops, weight, activations, assignment: as in `em_forward`.
-        moments: μ, and the constant, linear and quadratic coefficients of ∂w, see `em`.
+    `moments` are μ, and the constant, linear and quadratic coefficients of ∂w, see `em`.
     """
     packed = _packed(loops, assignment)
     mean, constant, linear, quadratic = moments
     reads = [*packed, loops.pack(mean), constant.contiguous(), loops.pack(linear), loops.pack(quadratic)]
     (grad_children, grad_matrices), grad_activations = loops.zeros(), torch.zeros_like(activations.contiguous())
-    grad_assignment = [None if part is None else torch.empty_like(part) for part in packed]
+    grad_assignment = [None if part is None else torch.zeros_like(part) for part in packed]
     split = [loops.children, activations.contiguous(), *reads, grad_children, grad_activations, *grad_assignment]
     loops.run("em_backward", [grad_matrices], split)
-    gradients = grad_children, loops.summed(grad_matrices, weight), grad_activations
-    grad_old, grad_precision, grad_offset = grad_assignment
-    if grad_old is None or grad_precision is None:
-        return *gradients, None, None, None
-    return *gradients, loops.unpack(grad_old), loops.unpack(grad_precision), grad_offset
+    of_assignment = [part if part.ndim == 4 else loops.unpack(part) for part in grad_assignment if part is not None]
+    return grad_children, loops.summed(grad_matrices), grad_activations, *of_assignment
 
 
 def dynamic_forward(loops: LanesLoops, queries: Tensor | None) -> Tensor:
     """s of dynamic routing, [B, H', W', J, D], from the queries of `dynamic`, or from None: they are 0."""
-    total = loops.new(loops.parents, loops.rows * loops.inner).zero_()
+    total = loops.new(loops.parents, loops.rows * loops.inner)
     loops.run("dynamic_forward", [_room(loops)], [loops.children, queries, total])
     return total
 
 
 def dynamic_backward(
-    loops: LanesLoops, queries: Tensor | None, grad_total: Tensor, sums: tuple[Tensor, Tensor], constant: bool
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The gradients by children and matrices, which are added to `sums`, and by the queries.
+    loops: LanesLoops, queries: Tensor | None, grad_total: Tensor, sums: Sequence[Tensor], constant: bool
+) -> Tensor | None:
+    """Adds the gradients by children and matrices to `sums`; returns that by the queries.
 
     With `constant`, the coefficients are constants, and there is no gradient by the queries.
     """
     grad_queries = None if constant else torch.zeros_like(grad_total)
-    split = [loops.children, queries, grad_total, sums[0], grad_queries]
-    loops.run("dynamic_backward", [sums[1], _room(loops)], split)
-    return *sums, grad_queries
+    grad_children, grad_matrices = sums
+    split = [loops.children, queries, grad_total, grad_children, grad_queries]
+    loops.run("dynamic_backward", [grad_matrices, _room(loops)], split)
+    return grad_queries
 
 
 def _room(loops: LanesLoops) -> Tensor:
@@ -336,9 +322,6 @@ def _room(loops: LanesLoops) -> Tensor:
     return loops.children.new_empty(loops.threads, vectors * LANES)
 
 
-def _packed(loops: Loops, assignment: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Mean, precision and offset in the layout of the loops."""
-    mean, precision, offset = assignment
-    if mean is None or precision is None or offset is None:
-        return [None, None, None]
-    return [loops.pack(mean), loops.pack(precision), offset.contiguous()]
+def _packed(loops: Loops, assignment: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """Mean, precision and offset in the layout of the loops; null pointers for nothing."""
+    return [loops.pack(part) if part.ndim == 5 else part.contiguous() for part in assignment] or [None] * 3

@@ -47,90 +47,56 @@ def routed(
 
 
 class _LastTotals(torch.autograd.Function):
-    """`route` and `gradients` as one operation of autograd: [B, C, I] and [J, D, C·I] -> [J, B, D]."""
+    """All iterations: [B, C, I] and [J, D, C·I] -> s of the last one, [J, B, D]."""
 
     @staticmethod
     def forward(ctx: Any, children: Tensor, matrices: Tensor, iterations: int, *options: Any) -> Tensor:
-        (*totals, last), logits = route(children, matrices, iterations, *options)
-        ctx.save_for_backward(children, matrices, *totals, *logits)
+        squash_constant, accumulate, _ = options
+        transposed = matrices.mT.contiguous()
+        totals, logits = [_weighted(children, transposed, None)], list[Tensor]()
+        for _ in range(iterations - 1):
+            agreement = _summed(_down(squash(totals[-1], squash_constant), matrices, children) * children)
+            logits.append(logits[-1] + agreement if logits and accumulate else agreement)
+            totals.append(_weighted(children, transposed, logits[-1].softmax(dim=0)))
+        ctx.save_for_backward(children, matrices, *totals[:-1], *logits)
         ctx.options = options
-        return last
+        return totals[-1]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_total: Tensor) -> tuple[Tensor | None, ...]:
-        trains = ctx.needs_input_grad[1]
-        grad_children, grad_matrices = gradients(
-            ctx.saved_tensors, grad_total.contiguous(), *ctx.options, trains=trains
-        )
-        return grad_children, grad_matrices if trains else None, None, None, None, None
+        children, matrices, *steps = ctx.saved_tensors
+        squash_constant, accumulate, detach = ctx.options
+        totals, logits = steps[: len(steps) // 2], steps[len(steps) // 2 :]
+        transposed, wide = matrices.mT.contiguous(), _wide(children)
+        grad_children, grad_matrices = torch.zeros_like(children, dtype=wide), None
+        if ctx.needs_input_grad[1]:
+            grad_matrices = torch.zeros_like(matrices, dtype=wide)
 
+        def add(scale: Tensor, x: Tensor) -> Tensor:
+            """Adds the gradients of Σ_ij scale_ij û_ij · x_j; returns W_ijᵀ x_j, [J, B, C, I]."""
+            x, weights = x.to(matrices.dtype), scale[:, :, None].to(children.dtype)
+            down = _down(x, matrices, children)
+            grad_children.add_((down * weights.to(wide)).sum(dim=0))
+            if grad_matrices is not None:
+                grad_matrices.add_(x.mT @ (children * weights).flatten(2))
+            return down
 
-def route(
-    children: Tensor, matrices: Tensor, iterations: int, squash_constant: float, accumulate: bool, detach: bool
-) -> tuple[list[Tensor], list[Tensor]]:
-    """[B, C, I] and [J, D, C·I] -> s of each iteration, [J, B, D], and the logits that follow from each but the last,
-    [J, B, I].
-    """
-    transposed = matrices.mT.contiguous()
-    totals, logits = [_weighted(children, transposed, None)], list[Tensor]()
-    for _ in range(iterations - 1):
-        agreement = _agreement(children, matrices, squash(totals[-1], squash_constant))
-        logits.append(logits[-1] + agreement if logits and accumulate else agreement)
-        totals.append(_weighted(children, transposed, logits[-1].softmax(dim=0)))
-    return totals, logits
-
-
-def gradients(
-    saved: tuple[Tensor, ...],
-    grad_total: Tensor,
-    squash_constant: float,
-    accumulate: bool,
-    detach: bool,
-    *,
-    trains: bool,
-) -> tuple[Tensor, Tensor]:
-    """The gradients by children and, if `trains`, by matrices, from `grad_total`, that by the last s.
-
-    `saved` are children, matrices, and the s and the logits of all iterations but the last, as `route` takes and
-    returns them.
-    """
-    children, matrices, *steps = saved
-    totals, logits = steps[: len(steps) // 2], steps[len(steps) // 2 :]
-    sums, transposed = _Gradients(children, matrices, trains), matrices.mT.contiguous()
-    grad_logits: Tensor | None = None
-    for before, b in zip(reversed(totals), reversed(logits), strict=True):
-        c = b.softmax(dim=0)
-        grad_c = sums.add(c, grad_total, agreement=not detach)  # of s_j = Σ_i c_ij û_ij
-        if detach:
-            return sums.children.to(children.dtype), sums.matrices.to(matrices.dtype)
-        assert grad_c is not None
-        change = c * (grad_c - (c * grad_c).sum(dim=0))
-        grad_logits = change if grad_logits is None or not accumulate else change + grad_logits
-        sums.add(grad_logits, squash(before, squash_constant), agreement=False)  # of û_ij · v_j
-        grad_parents = _weighted(children, transposed, grad_logits)
-        grad_total = through_squash(before, grad_parents, squash_constant)
-    first = grad_total.new_full((len(matrices), len(children), children.shape[-1]), 1 / len(matrices))
-    sums.add(first, grad_total, agreement=False)
-    return sums.children.to(children.dtype), sums.matrices.to(matrices.dtype)
-
-
-class _Gradients:
-    """The gradients by children and matrices, summed over all occurrences of the votes, in float32 at least."""
-
-    def __init__(self, children: Tensor, matrices: Tensor, trains: bool) -> None:
-        self.u, self.w, self.trains = children, matrices, trains
-        self.children = children.new_zeros(children.shape, dtype=_wide(children))
-        self.matrices = matrices.new_zeros(matrices.shape if trains else 0, dtype=_wide(children))
-
-    def add(self, scale: Tensor, x: Tensor, agreement: bool) -> Tensor | None:
-        """Adds those of Σ_ij scale_ij û_ij · x_j; with `agreement` returns that by the scale, û_ij · x_j, [J, B, I]."""
-        x, weights = x.to(self.w.dtype), scale[:, :, None].to(self.u.dtype)
-        down = _components(x @ self.w, self.u)
-        self.children += (down * weights.to(self.children.dtype)).sum(dim=0)
-        if self.trains:
-            self.matrices += x.mT @ (self.u * weights).flatten(2)
-        return _summed(down * self.u) if agreement else None
+        grad_total, grad_logits = grad_total.contiguous(), None
+        for before, b in zip(reversed(totals), reversed(logits), strict=True):
+            c = b.softmax(dim=0)
+            if detach:
+                add(c, grad_total)
+                break
+            grad_c = _summed(add(c, grad_total) * children)  # of s_j = Σ_i c_ij û_ij
+            change = c * (grad_c - (c * grad_c).sum(dim=0))
+            grad_logits = change if grad_logits is None or not accumulate else change + grad_logits
+            add(grad_logits, squash(before, squash_constant))  # of û_ij · v_j
+            grad_total = through_squash(before, _weighted(children, transposed, grad_logits), squash_constant)
+        else:
+            add(grad_total.new_full((*grad_total.shape[:2], children.shape[-1]), 1 / len(matrices)), grad_total)
+        of_matrices = None if grad_matrices is None else grad_matrices.to(matrices.dtype)
+        return grad_children.to(children.dtype), of_matrices, None, None, None, None
 
 
 def _weighted(children: Tensor, matrices: Tensor, coefficients: Tensor | None) -> Tensor:
@@ -141,9 +107,10 @@ def _weighted(children: Tensor, matrices: Tensor, coefficients: Tensor | None) -
     return (scaled.flatten(2) @ matrices).to(_wide(children))
 
 
-def _agreement(children: Tensor, matrices: Tensor, parents: Tensor) -> Tensor:
-    """û_ij · v_j, [J, B, I], with v of [J, B, D]."""
-    return _summed(_components(parents.to(matrices.dtype) @ matrices, children) * children)
+def _down(x: Tensor, matrices: Tensor, children: Tensor) -> Tensor:
+    """W_ijᵀ x_j, [J, B, C, I], with x of [J, B, D]."""
+    product = x.to(matrices.dtype) @ matrices
+    return product.view(*product.shape[:-1], *children.shape[1:])
 
 
 def through_squash(s: Tensor, grad_squashed: Tensor, constant: float) -> Tensor:
@@ -152,10 +119,6 @@ def through_squash(s: Tensor, grad_squashed: Tensor, constant: float) -> Tensor:
     below = constant + length.square()
     along = (s * grad_squashed).sum(dim=-1, keepdim=True) * (constant - length.square()) / below.square()
     return grad_squashed * length / below + s * torch.where(length > 0, along / length, 0)
-
-
-def _components(product: Tensor, children: Tensor) -> Tensor:
-    return product.view(*product.shape[:-1], *children.shape[1:])
 
 
 def _summed(products: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from capsexp.nn.capsules import output_size
 from capsexp.routing.em import WEIGHT_FLOOR
 from capsexp.routing.fast import triton_votes
 from capsexp.routing.fast.triton_votes import (
+    block,
     child_number,
     first_pixel,
     folded,
@@ -26,7 +27,6 @@ from capsexp.routing.fast.triton_votes import (
     launch_matrices,
     matrix_column,
     matrix_offsets,
-    pose_offsets,
     softmax,
     transposed,
     votes_of,
@@ -50,11 +50,7 @@ def _forward(
 ):  # fmt: skip
     """Of a split's children T_j [split, P, J], μ_jd and Σ_i w_ij (v_ijd − μ_jd)², both [split, P, J, D]."""
     dtype: tl.constexpr = totals.dtype.element_ty
-    split = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0).to(tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
-    j, z, x = tl.arange(0, BLOCK_J), tl.arange(0, BLOCK_Z), tl.arange(0, BLOCK_X)
-    inside = place < places
-    at, mask = pose_offsets(place, inside, j, z, x, J, Z, X)
+    split, place, j, z, x, inside, at, mask = block(places, J, Z, X, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X)
     pair, exists = place[:, None] * J + j[None, :], inside[:, None] & (j < J)[None, :]
     if ASSIGNED:
         old_mean = tl.load(old_means + at, mask=mask, other=0)
@@ -66,14 +62,10 @@ def _forward(
     square = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
     for child in range(split * part, tl.minimum(split * part + part, count)):
         numbers = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        votes = votes_of(
-            children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X
-        )
-        r = (
-            _assigned(votes, old_mean, precision, offset, j, J)
-            if ASSIGNED
-            else tl.full([BLOCK_P, BLOCK_J], 1 / J, dtype=dtype)
-        )
+        votes = votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype)
+        r = tl.full([BLOCK_P, BLOCK_J], 1 / J, dtype=dtype)
+        if ASSIGNED:
+            r = _assigned(votes, old_mean, precision, offset, j, J)
         w = r * tl.load(activations + numbers, mask=inside, other=0)[:, None]
         total += w
         share = w / tl.where(total > 0, total, 1)
@@ -97,11 +89,7 @@ def _backward(
     [P, K · I]; Σ_i l (v − μ') and Σ_i l (v − μ')², [split, P, J, D], and Σ_i l, [split, P, J], of a split's children.
     """
     dtype: tl.constexpr = means.dtype.element_ty
-    split = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0).to(tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
-    j, z, x = tl.arange(0, BLOCK_J), tl.arange(0, BLOCK_Z), tl.arange(0, BLOCK_X)
-    inside = place < places
-    at, mask = pose_offsets(place, inside, j, z, x, J, Z, X)
+    split, place, j, z, x, inside, at, mask = block(places, J, Z, X, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X)
     pair, exists = place[:, None] * J + j[None, :], inside[:, None] & (j < J)[None, :]
     if ASSIGNED:
         old_mean = tl.load(old_means + at, mask=mask, other=0)
@@ -117,14 +105,10 @@ def _backward(
     pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
     for child in range(split * part, tl.minimum(split * part + part, count)):
         numbers = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        votes = votes_of(
-            children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X
-        )
-        r = (
-            _assigned(votes, old_mean, precision, offset, j, J)
-            if ASSIGNED
-            else tl.full([BLOCK_P, BLOCK_J], 1 / J, dtype=dtype)
-        )
+        votes = votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype)
+        r = tl.full([BLOCK_P, BLOCK_J], 1 / J, dtype=dtype)
+        if ASSIGNED:
+            r = _assigned(votes, old_mean, precision, offset, j, J)
         w = r * tl.load(activations + numbers, mask=inside, other=0)[:, None]
         deviation = votes - mean
         slope = linear + deviation * quadratic
@@ -201,18 +185,18 @@ def applies(children: Tensor, weight: Tensor) -> bool:
 
 
 def forward(
-    children: Tensor, weight: Tensor, activations: Tensor, assignment: Sequence[Tensor | None], kernel: int, stride: int
+    children: Tensor, weight: Tensor, activations: Tensor, assignment: Sequence[Tensor], kernel: int, stride: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """T [B, H', W', J], μ and σ² [B, H', W', J, D]."""
     run = launch(children, weight, kernel, stride, triton_votes.ELEMENTS // 2)
-    given, assigned = _given(children, assignment)
+    given = [tensor.contiguous() for tensor in assignment] or [children] * 3  # which isn't read
     _, parents, rows, columns = weight.shape
     shape = (run.splits, len(children), *output_size(children.shape[1:3], kernel, stride), parents)
     totals = children.new_empty(shape)
     means, squares = children.new_empty(2, *shape, rows * (children.shape[-1] // columns))
     _forward[run.grid](
         children.contiguous(), transposed(weight), activations.contiguous(), *given, totals, means, squares,
-        *run.sizes, **run.constants, ASSIGNED=assigned,
+        *run.sizes, **run.constants, ASSIGNED=bool(assignment),
     )  # fmt: skip
     total = totals.sum(dim=0)
     mean = (means * (totals / torch.where(total > 0, total, 1))[..., None]).sum(dim=0)
@@ -223,43 +207,32 @@ def forward(
 
 
 def backward(
-    children: Tensor, weight: Tensor, activations: Tensor, assignment: Sequence[Tensor | None],
+    children: Tensor, weight: Tensor, activations: Tensor, assignment: Sequence[Tensor],
     moments: Sequence[Tensor], kernel: int, stride: int,
-) -> tuple[Tensor | None, ...]:  # fmt: skip
-    """The gradients by children, weight, activations and assignment.
-
-    Args:
-        children, weight, activations, assignment, kernel, stride: as in `forward`.
-        moments: μ, and the constant, linear and quadratic coefficients of ∂w, see `em`.
-    """
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """The gradients by children, weight, activations and, where there is one, assignment; `moments` as of `loops`."""
     run = launch(children, weight, kernel, stride, triton_votes.ELEMENTS // 2)
-    given, assigned = _given(children, assignment)
+    given = [tensor.contiguous() for tensor in assignment] or [children] * 3  # which isn't read
     places, count, parents = run.sizes[0], *weight.shape[:2]
     poses, matrices = children.contiguous(), transposed(weight)
     mean, constant, linear, quadratic = (moment.contiguous() for moment in moments)
     grad_patches, grad_activations = (children.new_empty(places, count, *rest) for rest in (children.shape[4:], ()))
     w, logits = children.new_empty(2, places, count, parents)
-    sums = [children.new_empty(run.splits, *tensor.shape) if assigned else poses for tensor in (mean, mean, constant)]
+    sums = [children.new_empty(run.splits, *part.shape) if assignment else poses for part in (mean, mean, constant)]
     _backward[run.grid](
         poses, matrices, activations.contiguous(), *given, mean, constant, linear, quadratic,
-        grad_patches, grad_activations, w, logits, *sums, *run.sizes, **run.constants, ASSIGNED=assigned,
+        grad_patches, grad_activations, w, logits, *sums, *run.sizes, **run.constants, ASSIGNED=bool(assignment),
     )  # fmt: skip
     second = launch_matrices(run, weight)
     grad_matrices = children.new_empty(second.splits, *weight.shape)
     old_mean, precision, _ = given
     _backward_matrices[second.grid](
         poses, weight.contiguous(), old_mean, precision, mean, linear, quadratic, w, logits, grad_matrices,
-        *second.sizes, **second.constants, ASSIGNED=assigned,
+        *second.sizes, **second.constants, ASSIGNED=bool(assignment),
     )  # fmt: skip
     grad_inputs = folded(grad_patches, children, kernel, stride), grad_matrices.sum(dim=0).to(weight.dtype)
     grad_activations = folded(grad_activations, activations, kernel, stride)
-    if not assigned:
-        return *grad_inputs, grad_activations, None, None, None
+    if not assignment:
+        return *grad_inputs, grad_activations
     pulled, squares, grad_offset = (part.sum(dim=0) for part in sums)
     return *grad_inputs, grad_activations, pulled * precision, squares / -2, grad_offset
-
-
-def _given(children: Tensor, assignment: Sequence[Tensor | None]) -> tuple[list[Tensor], bool]:
-    """The kernels' arguments for an assignment, and whether there is one; else any tensor, which isn't read."""
-    given = [tensor.contiguous() for tensor in assignment if tensor is not None]
-    return given or [children] * 3, bool(given)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from capsexp.routing.fast import triton_votes
 from capsexp.routing.fast.triton_votes import (
+    block,
     child_number,
     first_pixel,
     folded,
@@ -18,7 +19,6 @@ from capsexp.routing.fast.triton_votes import (
     launch_matrices,
     matrix_column,
     matrix_offsets,
-    pose_offsets,
     softmax,
     transposed,
     votes_of,
@@ -34,19 +34,13 @@ def _forward(
 ):  # fmt: skip
     """totals[split] [P, J, Z, X], from parents that are divided by √D already."""
     dtype: tl.constexpr = parents.dtype.element_ty
-    split = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0).to(tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
-    j, z, x = tl.arange(0, BLOCK_J), tl.arange(0, BLOCK_Z), tl.arange(0, BLOCK_X)
-    inside = place < places
-    at, mask = pose_offsets(place, inside, j, z, x, J, Z, X)
+    split, place, j, z, x, inside, at, mask = block(places, J, Z, X, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X)
     queries = tl.load(parents + at, mask=mask, other=0)
     pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
     total = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
     for child in range(split * part, tl.minimum(split * part + part, count)):
         numbers = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        votes = votes_of(
-            children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X
-        )
+        votes = votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype)
         r = softmax(tl.sum(tl.sum(votes * queries, axis=3), axis=2), j, J)
         total += r[:, :, None, None] * votes
     tl.store(totals + split * places * J * Z * X + at, total, mask=mask)
@@ -63,20 +57,14 @@ def _backward(
     [P, K · I, Y, X].
     """
     dtype: tl.constexpr = parents.dtype.element_ty
-    split = tl.program_id(1).to(tl.int64)
-    place = tl.program_id(0).to(tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
-    j, z, x = tl.arange(0, BLOCK_J), tl.arange(0, BLOCK_Z), tl.arange(0, BLOCK_X)
-    inside = place < places
-    at, mask = pose_offsets(place, inside, j, z, x, J, Z, X)
+    split, place, j, z, x, inside, at, mask = block(places, J, Z, X, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X)
     queries = tl.load(parents + at, mask=mask, other=0)
     gradients = tl.load(gradient + at, mask=mask, other=0)
     pixel = first_pixel(place, HEIGHT, WIDTH, OUT_HEIGHT, OUT_WIDTH, STRIDE)
     total = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
     for child in range(split * part, tl.minimum(split * part + part, count)):
         numbers = child_number(pixel, child, WIDTH, TYPES, KERNEL)
-        votes = votes_of(
-            children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype, BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X
-        )
+        votes = votes_of(children, weight, numbers, inside, child, j, z, x, J, Z, Y, X, dtype)
         r = softmax(tl.sum(tl.sum(votes * queries, axis=3), axis=2), j, J)
         weighted = r * tl.sum(tl.sum(votes * gradients, axis=3), axis=2)
         a = weighted - r * tl.sum(weighted, axis=1)[:, None]

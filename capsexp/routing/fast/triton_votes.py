@@ -37,11 +37,19 @@ def child_number(pixel, child, WIDTH, TYPES, KERNEL):
 
 
 @triton.jit
-def pose_offsets(place, inside, j, z, x, J: tl.constexpr, Z: tl.constexpr, X: tl.constexpr):
-    """The offsets in [places, J, Z, X] of the poses of some places, and the mask of those that exist."""
-    place, inside = place[:, None, None, None], inside[:, None, None, None]
-    j, z, x = j[None, :, None, None], z[None, None, :, None], x[None, None, None, :]
-    return ((place * J + j) * Z + z) * X + x, inside & (j < J) & (z < Z) & (x < X)
+def block(
+    places, J: tl.constexpr, Z: tl.constexpr, X: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_Z: tl.constexpr, BLOCK_X: tl.constexpr,
+):  # fmt: skip
+    """A program's split and places; j, z and x; which places exist; the offsets and mask of their poses."""
+    split = tl.program_id(1).to(tl.int64)
+    place = tl.program_id(0).to(tl.int64) * BLOCK_P + tl.arange(0, BLOCK_P)
+    j, z, x = tl.arange(0, BLOCK_J), tl.arange(0, BLOCK_Z), tl.arange(0, BLOCK_X)
+    inside = place < places
+    j_, z_, x_ = j[None, :, None, None], z[None, None, :, None], x[None, None, None, :]
+    at = ((place[:, None, None, None] * J + j_) * Z + z_) * X + x_
+    mask = inside[:, None, None, None] & (j_ < J) & (z_ < Z) & (x_ < X)
+    return split, place, j, z, x, inside, at, mask
 
 
 @triton.jit
@@ -62,14 +70,12 @@ def matrix_offsets(child, inside, j, z, y, J: tl.constexpr, Z: tl.constexpr, Y: 
 @triton.jit
 def votes_of(
     children, weight, numbers, inside, child, j, z, x,
-    J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, X: tl.constexpr,
-    dtype: tl.constexpr,
-    BLOCK_P: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_Z: tl.constexpr, BLOCK_X: tl.constexpr,
+    J: tl.constexpr, Z: tl.constexpr, Y: tl.constexpr, X: tl.constexpr, dtype: tl.constexpr,
 ):  # fmt: skip
     """The votes of one child at some places for all parents, [P, J, Z, X]."""
     # No tl.dot: it would pad the sum over Y = 4 to 16 (bfloat16), or compute in TF32, and exchange its result between
     # threads for the sums over Z and X, which takes longer than the products that it saves.
-    votes = tl.zeros([BLOCK_P, BLOCK_J, BLOCK_Z, BLOCK_X], dtype=dtype)
+    votes = tl.zeros([numbers.shape[0], j.shape[0], z.shape[0], x.shape[0]], dtype=dtype)
     for y in range(Y):
         at = numbers[:, None] * (Y * X) + y * X + x[None, :]
         row = tl.load(children + at, mask=inside[:, None] & (x < X)[None, :], other=0)

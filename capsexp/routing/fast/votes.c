@@ -97,15 +97,19 @@ static inline void softmax(NUMBER *restrict logits) {
     for (int j = 0; j < J; j++) logits[j] *= sum;
 }
 
-/* The end of a block of places that begins at n. */
-static inline long block_end(const Grid *g, long n) {
-    long places = g->images * g->out_height * g->out_width;
-    return n + PLACES < places ? n + PLACES : places;
-}
+static inline long places(const Grid *g) { return g->images * g->out_height * g->out_width; }
+
+static inline long least(long a, long b) { return a < b ? a : b; }
 
 #define FOR_EACH_BLOCK(first, last) \
-    for (long first = 0, last; first < g->images * g->out_height * g->out_width && (last = block_end(g, first)); \
-         first = last)
+    for (long first = 0, last; first < places(g) && (last = least(first + PLACES, places(g))); first = last)
+
+/* sums[n][d][j] / (totals[n][j] + FLOOR) */
+static inline void divide(NUMBER *restrict sums, const NUMBER *restrict totals, long first, long last) {
+    for (long n = first; n < last; n++)
+        for (int d = 0; d < D; d++)
+            for (int j = 0; j < J; j++) sums[n * V + d * J + j] /= totals[n * J + j] + FLOOR;
+}
 
 /* The children i under each place n of a block; `at` is the child's number, `matrix` its matrix's. */
 #define FOR_EACH_CHILD(first, last, n, at, matrix) \
@@ -113,10 +117,10 @@ static inline long block_end(const Grid *g, long n) {
         for (long i = 0, matrix = k * g->types; i < g->types; i++, matrix++) \
             for (long n = first, at; n < last && (at = child(g, n, k) + i, 1); n++)
 
+/* Adds to totals. */
 void inverted_forward(const Grid *g, const NUMBER *matrices, const NUMBER *children, const NUMBER *queries,
                       NUMBER *totals) {
     FOR_EACH_BLOCK(first, last) {
-        memset(totals + first * V, 0, (last - first) * V * sizeof(NUMBER));
         FOR_EACH_CHILD(first, last, n, at, matrix) {
             NUMBER votes[V], r[J], *restrict total = totals + n * V;
             vote(matrices + matrix * M, children + at * C, votes);
@@ -128,11 +132,10 @@ void inverted_forward(const Grid *g, const NUMBER *matrices, const NUMBER *child
     }
 }
 
-/* Adds to grad_children and grad_matrices. */
+/* Adds to grad_children, grad_matrices and grad_queries. */
 void inverted_backward(const Grid *g, const NUMBER *matrices, NUMBER *grad_matrices, const NUMBER *children,
                        const NUMBER *queries, const NUMBER *grad_totals, NUMBER *grad_children, NUMBER *grad_queries) {
     FOR_EACH_BLOCK(first, last) {
-        memset(grad_queries + first * V, 0, (last - first) * V * sizeof(NUMBER));
         FOR_EACH_CHILD(first, last, n, at, matrix) {
             const NUMBER *restrict query = queries + n * V, *restrict grad_total = grad_totals + n * V;
             NUMBER votes[V], r[J], a[J], mean = 0, *restrict grad_query = grad_queries + n * V;
@@ -173,16 +176,13 @@ static inline void assign(const NUMBER *restrict votes, const NUMBER *restrict m
     softmax(r);
 }
 
-/* An E-step from the Gaussians before, then the M-step: totals [n][J], means and variances (without a floor). `kept` has
-   room for the weights w of PLACES places. */
+/* An E-step from the Gaussians before, then the M-step: adds totals [n][J], means and variances (without a floor) to
+   zeros. `kept` has room for the weights w of PLACES places. */
 void em_forward(const Grid *g, const NUMBER *matrices, NUMBER *kept, const NUMBER *children, const NUMBER *activations,
                 const NUMBER *old_means, const NUMBER *precisions, const NUMBER *offsets, NUMBER *totals, NUMBER *means,
                 NUMBER *variances) {
     long count = g->kernel * g->kernel * g->types;
     FOR_EACH_BLOCK(first, last) {
-        memset(totals + first * J, 0, (last - first) * J * sizeof(NUMBER));
-        memset(means + first * V, 0, (last - first) * V * sizeof(NUMBER));
-        memset(variances + first * V, 0, (last - first) * V * sizeof(NUMBER));
         FOR_EACH_CHILD(first, last, n, at, matrix) {
             NUMBER votes[V], *restrict total = totals + n * J, *restrict mean = means + n * V;
             NUMBER *restrict w = kept + ((n - first) * count + matrix) * J;
@@ -192,9 +192,7 @@ void em_forward(const Grid *g, const NUMBER *matrices, NUMBER *kept, const NUMBE
             for (int d = 0; d < D; d++)
                 for (int j = 0; j < J; j++) mean[d * J + j] += w[j] * votes[d * J + j];
         }
-        for (long n = first; n < last; n++)
-            for (int d = 0; d < D; d++)
-                for (int j = 0; j < J; j++) means[n * V + d * J + j] /= totals[n * J + j] + FLOOR;
+        divide(means, totals, first, last);
         FOR_EACH_CHILD(first, last, n, at, matrix) {
             const NUMBER *restrict mean = means + n * V, *restrict w = kept + ((n - first) * count + matrix) * J;
             NUMBER votes[V], *restrict variance = variances + n * V;
@@ -205,13 +203,11 @@ void em_forward(const Grid *g, const NUMBER *matrices, NUMBER *kept, const NUMBE
                     variance[d * J + j] += w[j] * c * c;
                 }
         }
-        for (long n = first; n < last; n++)
-            for (int d = 0; d < D; d++)
-                for (int j = 0; j < J; j++) variances[n * V + d * J + j] /= totals[n * J + j] + FLOOR;
+        divide(variances, totals, first, last);
     }
 }
 
-/* Adds to grad_children, grad_matrices and grad_activations. With c = v - mean and w = R a, the gradient by w_ij is
+/* Adds to all gradients. With c = v - mean and w = R a, the gradient by w_ij is
    constant_j + sum over d of c (linear_jd + c quadratic_jd), that by v_ijd through the M-step
    w_ij (linear_jd + 2 c quadratic_jd). */
 void em_backward(const Grid *g, const NUMBER *matrices, NUMBER *grad_matrices, const NUMBER *children,
@@ -220,11 +216,6 @@ void em_backward(const Grid *g, const NUMBER *matrices, NUMBER *grad_matrices, c
                  NUMBER *grad_children, NUMBER *grad_activations, NUMBER *grad_old_means, NUMBER *grad_precisions,
                  NUMBER *grad_offsets) {
     FOR_EACH_BLOCK(first, last) {
-        if (old_means) {
-            memset(grad_old_means + first * V, 0, (last - first) * V * sizeof(NUMBER));
-            memset(grad_precisions + first * V, 0, (last - first) * V * sizeof(NUMBER));
-            memset(grad_offsets + first * J, 0, (last - first) * J * sizeof(NUMBER));
-        }
         FOR_EACH_CHILD(first, last, n, at, matrix) {
             const NUMBER *restrict mean = means + n * V, *restrict old = at_place(old_means, n, V);
             const NUMBER *restrict precision = at_place(precisions, n, V);
@@ -324,8 +315,7 @@ static inline void route(const NUMBER *restrict matrix, const VECTOR *restrict p
 }
 
 #define FOR_EACH_LANES(first, count) \
-    for (long first = 0, rest, count; (rest = g->images * g->out_height * g->out_width - first) > 0 && \
-                                      (count = rest < LANES ? rest : LANES); first += LANES)
+    for (long first = 0, count; (count = least(LANES, places(g) - first)) > 0; first += LANES)
 
 /* Where the poses of the children i under position k of the kernel begin, from those of the children before. */
 static inline void next(const Grid *g, long n, long k, long i, long *starts) {

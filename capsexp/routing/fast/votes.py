@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from capsexp.nn.routing import Routing
+from capsexp.routing.fast.loops import compiled_path, library_for
 
 
 class VoteInputs(NamedTuple):
@@ -32,15 +33,15 @@ class VoteInputs(NamedTuple):
 class FastRouting(Routing):
     """A routing that takes `VoteInputs` in place of votes where it `applies`, and votes elsewhere."""
 
-    chunked: bool  # elsewhere, a few images at a time
+    chunked = True  # elsewhere, a few images at a time
 
     def applies(self, votes: VoteInputs) -> bool:
-        """Whether it takes these."""
-        raise NotImplementedError
+        """Whether it takes these: here, where there are loops."""
+        return library_for(votes.poses, votes.weight, votes.kernel, votes.stride) is not None
 
     def path(self, device: torch.device) -> str:
         """What routes these, with the version of its compiler."""
-        raise NotImplementedError
+        return compiled_path(device)
 
 
 def is_plain(tensor: Tensor) -> bool:

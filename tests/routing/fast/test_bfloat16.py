@@ -51,27 +51,21 @@ def test_without_fast_instructions_only_factors_and_sums_are_rounded(
 
 
 @pytest.mark.parametrize(("layer", "shape"), LAYERS)
-def test_with_fast_instructions_it_is_torchs_own(
-    layer: nn.Module, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("dtype", "is_faster"), [(torch.float32, True), (torch.float64, False)])
+def test_with_fast_instructions_and_in_float64_it_is_torchs_own(
+    layer: nn.Module, shape: tuple[int, ...], dtype: torch.dtype, is_faster: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inputs = torch.randn(shape)
-    monkeypatch.setattr(bfloat16, "is_faster_in_bfloat16", lambda device: True)
+    """Autocast leaves float64 alone."""
+    layer, inputs = copy.deepcopy(layer).to(dtype), torch.randn(shape, dtype=dtype)
+    monkeypatch.setattr(bfloat16, "is_faster_in_bfloat16", lambda device: is_faster)
     fast.disable(layer)
     with torch.autocast("cpu", torch.bfloat16):
         expected = layer(inputs)
         fast.enable(layer)
-        assert torch.equal(layer(inputs), expected)
+        found = layer(inputs)
+    assert torch.equal(found, expected)
+    assert found.dtype == (dtype if dtype == torch.float64 else torch.bfloat16)
     assert fast.paths(layer) == "reference"
-
-
-@pytest.mark.parametrize(("layer", "shape"), LAYERS)
-def test_float64_stays_float64(layer: nn.Module, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Autocast leaves it alone."""
-    monkeypatch.setattr(bfloat16, "is_faster_in_bfloat16", lambda device: False)
-    double = copy.deepcopy(layer).double()
-    fast.enable(double)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert double(torch.rand(shape, dtype=torch.float64)).dtype == torch.float64
 
 
 def test_the_sum_of_votes_is_of_float32(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,6 @@ from torch import Tensor
 
 from capsexp.nn.capsules import ConvCapsules, LinearCapsules
 from capsexp.nn.routing import Capsules
-from capsexp.routing.dynamic import DynamicRouting
 from capsexp.routing.em import EMRouting
 from capsexp.routing.fast import em, enable, inverted, loops, paths
 from capsexp.routing.fast.loops import Loops
@@ -35,14 +35,6 @@ SHAPES = {
 }
 
 
-@pytest.fixture
-def _three_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    yield
-    torch.set_num_threads(before)
-
-
 def made(name: str) -> tuple[Tensor, Tensor, Tensor, tuple[int, int]]:
     """Children, matrices and parents in float64; kernel and stride."""
     batch, side, types, pose, kernel, stride, parents, rows, columns = SHAPES[name]
@@ -53,25 +45,16 @@ def made(name: str) -> tuple[Tensor, Tensor, Tensor, tuple[int, int]]:
     return children, weight, before, (kernel, stride)
 
 
-@pytest.mark.usefixtures("_three_threads")
+@pytest.mark.usefixtures("three_threads")
 @pytest.mark.parametrize("name", SHAPES)
-def test_the_gradient_of_an_inverted_iteration(name: str) -> None:
+def test_the_gradients_of_an_iteration(name: str) -> None:
     children, weight, parents, window = made(name)
-    checked = [tensor.requires_grad_() for tensor in (children, weight, parents)]
-    assert torch.autograd.gradcheck(lambda *these: inverted.Iteration.apply(*these, *window), checked, fast_mode=True)
-
-
-@pytest.mark.usefixtures("_three_threads")
-@pytest.mark.parametrize("name", SHAPES)
-def test_the_gradient_of_an_em_iteration(name: str) -> None:
-    children, weight, mean, window = made(name)
-    activations, offset = torch.rand(children.shape[:-1]).double(), torch.randn(mean.shape[:-1]).double()
-    tensors = [children, weight, activations, mean, 0.2 * torch.rand_like(mean), offset]
-    for inputs in (tensors[:3], tensors):
-        none = [None] * (6 - len(inputs))
+    activations, offset = torch.rand(children.shape[:-1]).double(), torch.randn(parents.shape[:-1]).double()
+    given = [children, weight, activations, parents, 0.2 * torch.rand_like(parents), offset]
+    cases = [(inverted.Iteration, [children, weight, parents]), (em._Iteration, given[:3]), (em._Iteration, given)]
+    for kind, inputs in cases:
         checked = [tensor.clone().requires_grad_() for tensor in inputs]
-        iteration = lambda *these, none=none: em._Iteration.apply(*these, *none, *window)  # noqa: E731
-        assert torch.autograd.gradcheck(iteration, checked, fast_mode=True)
+        assert torch.autograd.gradcheck(partial(kind.apply, *window), checked, fast_mode=True)
 
 
 @pytest.mark.parametrize("density", ["sum", "mean"])
@@ -107,23 +90,14 @@ def test_a_gradient_by_activations_may_have_any_strides() -> None:
 
 def test_the_path_names_tritons_version_whatever_its_distribution_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(__version__="9.8.7"))
-    assert loops.compiled_path(None, torch.device("cuda")) == "Triton 9.8.7"
-
-
-def test_on_windows_the_reference_routes_also_with_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "win32")
-    monkeypatch.delattr(os, "getuid")
-    layer = LinearCapsules(7, 3, 4, 4, DynamicRouting(3, 4))
-    enable(layer)
-    assert layer(Capsules(torch.randn(2, 7, 4))).poses.shape == (2, 3, 4)
-    assert paths(layer) == "stored votes"
+    assert loops.compiled_path(torch.device("cuda")) == "Triton 9.8.7"
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_float32_is_exact_to_its_rounding(name: str) -> None:
     children, weight, parents, window = made(name)
-    exact = inverted.Iteration.apply(children, weight, parents, *window)
-    found = inverted.Iteration.apply(children.float(), weight.float(), parents.float(), *window)
+    exact = inverted.Iteration.apply(*window, children, weight, parents)
+    found = inverted.Iteration.apply(*window, children.float(), weight.float(), parents.float())
     assert ((found - exact).norm() / exact.norm()).item() < 5e-7
 
 
@@ -131,7 +105,7 @@ def test_one_hot_assignments_have_no_denormal_numbers() -> None:
     children, weight, mean, window = made("linear, more places than a block")
     arguments = [tensor.float() for tensor in (children, weight, torch.ones(children.shape[:-1]), mean)]
     precision, offset = torch.full_like(arguments[3], 60.0), torch.zeros(mean.shape[:-1])
-    total, means, variance = em._Iteration.apply(*arguments, precision, offset, *window)
+    total, means, variance = em._Iteration.apply(*window, *arguments, precision, offset)
     assert bool(((total == 0) | (total > 1e-34)).all())
     assert bool(means.isfinite().all())
     assert bool((variance >= 0).all())
@@ -186,18 +160,12 @@ def test_without_a_working_compiler_there_are_no_loops_and_a_line(
     assert re.search(why, line)
 
 
-def test_building_a_network_compiles_nothing(compiling: Path) -> None:
+def test_loops_are_compiled_at_first_use_once_for_all_processes(
+    compiling: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", f"{os.environ.get('CC') or 'cc'} -pthread")  # the compiler may have arguments
     build(composed_config("model=em_capsnet", "data=mnist_sample", "budget.width=0.1"))
     assert not compiling.exists()
-
-
-def test_the_compiler_may_have_arguments(compiling: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", f"{os.environ.get('CC') or 'cc'} -pthread")
-    children, weight, _, window = made("vector")
-    assert Loops.of(children, weight, *window) is not None
-
-
-def test_loops_are_compiled_once_for_all_processes(compiling: Path) -> None:
     children, weight, _, window = made("vector")
     assert Loops.of(children, weight, *window)
     kept = {path: path.stat().st_mtime_ns for path in compiling.iterdir()}
@@ -262,10 +230,6 @@ def test_without_a_folder_of_ones_own_they_are_compiled_for_this_process(
     assert not compiling.is_dir() or not any(compiling.iterdir())
 
 
-def test_votes_that_no_stack_holds_take_no_loops() -> None:
-    assert loops._library(torch.float64, 2000, 1280, 8, 1) is None
-
-
 def test_a_forked_process_has_threads_of_its_own() -> None:
     loops._pool(2, os.getpid()).submit(int).result()
     child = os.fork()
@@ -274,7 +238,8 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
-def test_a_small_batch_takes_no_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_batch_and_votes_that_no_stack_holds_take_no_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "MIN_VOTES", 10**6)
     children, weight, _, window = made("vector")
     assert Loops.of(children, weight, *window) is None
+    assert loops._library(torch.float64, 2000, 1280, 8, 1) is None

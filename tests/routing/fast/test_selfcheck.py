@@ -62,8 +62,8 @@ def wrong(operation: Callable[..., object], which: Callable[..., bool]) -> Calla
         result = operation(*arguments)
         if which(*arguments):
             first = result[0] if isinstance(result, tuple) else result
-            assert isinstance(first, Tensor)
-            first *= 1.001
+            if isinstance(first, Tensor):  # there is no gradient by the queries of the first iteration
+                first *= 1.001
         return result
 
     return act
@@ -112,8 +112,7 @@ def test_hooks_see_no_random_children() -> None:
 
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_a_right_path_is_used_for_a_single_image(name: str) -> None:
-    layer = layer_of(name)
-    routed(layer, images=1)
+    routed(layer := layer_of(name), images=1)
     assert selfcheck.failures() == []
     assert fast.paths(layer).startswith("C loops, ")
 

@@ -84,7 +84,7 @@ def test_no_kernel_spills_or_stores_votes(
             monkeypatch.setattr(module, part, Compiled(getattr(module, part), found, tmp_path))
     em = triton_em.applies(children, weight)
     assert em is (name != "CIFAR-100, classes")
-    assignment = [parents, parents, parents[..., 0]] if known else [None] * 3
+    assignment = [parents, parents, parents[..., 0]] if known else []
     window = kernel, stride
     moments = [parents, parents[..., 0], parents, parents]
     with Largest() as observed:
