@@ -72,7 +72,10 @@ def initialise_as_keras(network: nn.Module) -> None:
 
 
 class CapsuleNetwork(nn.Module):
-    """A network with capsules, of these parts; one with others below `classes` has its own `forward_features`."""
+    """Images -> primary capsules -> class capsules -> scores.
+
+    A subclass sets these parts; one without a backbone writes its own `forward_features`.
+    """
 
     backbone: nn.Module
     cbam: nn.Module
@@ -92,7 +95,7 @@ class CapsuleNetwork(nn.Module):
 
 
 class ConvolutionalNetwork(nn.Module):
-    """A network without capsules and routing: `layers` from images to logits."""
+    """A network without capsules: `layers` from images to logits."""
 
     layers: nn.Sequential
 
