@@ -20,7 +20,6 @@ from capsexp.run import environment, plan
         ("x86_64", "Intel(R) Xeon(R) Processor", True, True, "bf16"),
         ("x86_64", "Intel(R) Xeon(R) Processor", True, False, "float32"),
         ("x86_64", "AMD EPYC", False, False, "float32"),
-        ("AMD64", "AMD64 Family 25", False, False, "float32"),
     ],
 )
 def test_an_x86_processor_gets_bfloat16_where_it_is_faster(
