@@ -1,6 +1,7 @@
 """Images reconstructed by the decoder, from TensorBoard's files: huang, Figs. 8, 9 and 14."""
 
 import io
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -42,7 +43,8 @@ def reconstructions(inputs: Inputs, study: str, title: str, each_epoch: bool) ->
         names = list(dict.fromkeys(name for strips in columns.values() for name in strips))
         strip = 8.8 / len(columns) / 10  # inches, of ten square images
         figure = Figure(figsize=(10, 1.1 + (strip + 0.1) * len(names)), layout="constrained")
-        figure.suptitle(f"{title}\n{BELOW} Training: {rows.training}; one run each.", fontsize=10)
+        caption = textwrap.wrap(f"{BELOW} Training: {rows.training}; one run each.", 120)
+        figure.suptitle("\n".join([title, *caption]), fontsize=10)
         axes = figure.subplots(len(names), len(columns), squeeze=False)
         for axis in axes.flat:
             axis.set(xticks=[], yticks=[])
