@@ -40,7 +40,7 @@ class InvertedCapsNet(CapsuleNetwork):
     """For images of any size that its kernels fit on.
 
     Args:
-        routing: makes a layer's procedure; `capsexp.nn.routing.Routing` says what poses and scores it has.
+        routing: makes a layer's procedure; see `capsexp.nn.routing.Routing` for primary poses and scores.
         attention: `cbam` after the backbone, `conv` on the convolution that gives the primary poses, `caps` on the
             votes for the class capsules.
         width: fraction of the channels and of the capsule types.

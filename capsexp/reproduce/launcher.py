@@ -36,6 +36,8 @@ _BUSY, _FULL = 75, 76  # exit codes of a run that another process trains, and of
 
 @dataclass(frozen=True)
 class Options:
+    """How runs are launched."""
+
     at_a_time: int = 1
     devices: int = 0  # GPUs among which runs are distributed; 0: the CPU
     retries: int = 0  # of a failed run

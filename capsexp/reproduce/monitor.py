@@ -67,6 +67,7 @@ class Monitor:
             console.print(Text(line), soft_wrap=not console.is_terminal)
 
     def table(self) -> Group:
+        """What runs, and how far all runs are."""
         running = [self.row(number, job) for number, job in enumerate(self.jobs) if job.state == "running"]
         lines = [Text(self.head, style="bold")] if self.columns and running and not self.begun else []
         lines += [Text(line, style="dim") for line in running]
@@ -76,6 +77,7 @@ class Monitor:
         return Group(*lines, total)
 
     def row(self, number: int, job: Job) -> str:
+        """A job's line of the table."""
         done = job.progress
         known = {"epoch": f"{done.epoch}/{job.planned.epochs}", "published": job.published}
         if done.epoch:

@@ -144,4 +144,5 @@ def concurrency(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:
 
 
 def count(jobs: Iterable[Job], *states: State) -> int:
+    """The number of jobs in one of these states."""
     return sum(job.state in states for job in jobs)

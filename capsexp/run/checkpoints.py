@@ -106,7 +106,7 @@ def load(path: Path) -> dict[str, Any]:
     """
     try:
         if path.exists() and not path.is_file():
-            raise OSError(0, "not a file; move it away")
+            raise InputError(f"{path}: not a file; move it away")
         # Silence warnings; the load fails anyway.
         with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
             _check_crcs(stream, path.stat().st_size)
@@ -116,6 +116,8 @@ def load(path: Path) -> dict[str, Any]:
         raise DamagedError(f"{path}: no such checkpoint") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
+    except InputError:
+        raise
     except Exception as error:  # torch raises half a dozen kinds for what isn't a checkpoint
         if is_out_of_memory(error):
             raise RunError(f"{path}: can't be loaded: out of memory") from error

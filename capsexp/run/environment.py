@@ -52,6 +52,7 @@ def provenance(
 
 
 def processor() -> str:
+    """The name of the processor, where the system has it."""
     return _listed("cpuinfo", "model name") or platform.processor() or platform.machine()
 
 

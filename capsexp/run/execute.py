@@ -81,6 +81,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def wait_until_free(config: Config) -> None:
+    """Waits while another process trains the run."""
     planned = plan(config)
     if is_locked(planned.folder):
         print_line(f"{planned.name}: another process trains it; waits")

@@ -58,6 +58,7 @@ class Plan:
 
     @property
     def epochs(self) -> int:
+        """The number of epochs."""
         return self.config.budget.epochs or self.config.optim.epochs
 
     @property

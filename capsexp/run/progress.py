@@ -43,7 +43,7 @@ class EpochLines(Checkpoint):
 
 
 class EpochBar(EpochLines):
-    """The same lines above a bar over the batches of all epochs: on a terminal, rich prints there what is printed.
+    """The same lines above a bar over the batches of all epochs; rich redirects stdout, so that they stand above it.
 
     Lightning's bars begin again in every epoch, and count calls of training_step, which are several batches each.
     """

@@ -109,14 +109,17 @@ class Record:
 
     @property
     def first_epoch_to_max(self) -> int | None:
+        """The first epoch, from 1, with the greatest of `accuracies`."""
         return best_epoch(self.accuracies)
 
     @property
     def max_accuracy(self) -> float | None:
+        """The greatest test accuracy, in percent; None under protocol heldout."""
         return max(self.accuracies, default=None) if self.identity["protocol"] == "paper" else None
 
     @property
     def last_accuracy(self) -> float | None:
+        """The last epoch's test accuracy, in percent; None under protocol heldout."""
         return self.accuracies[-1] if self.epochs and self.identity["protocol"] == "paper" else None
 
     @property
@@ -228,6 +231,7 @@ def unpacked(text: str, images: int) -> "NDArray[numpy.bool_]":
 
 
 def result_line(record: Record) -> str:
+    """A record's result as users see it."""
     epoch, unlearned = record.first_epoch_to_max, ""
     if record.learned is False:
         unlearned = f"; didn't learn: a constant guess has {record.chance_accuracy:.2f} %"

@@ -29,6 +29,7 @@ class Block:
 
     @property
     def configs(self) -> dict[tuple[str, ...], Config]:
+        """The configurations of the runs, by their overrides."""
         return {overrides: studies.config_of(overrides) for of_row in self.runs.values() for overrides in of_row}
 
     @property
@@ -87,6 +88,7 @@ def select(study: Study, typed: Sequence[str] = (), budget: str | None = None) -
 
 
 def key(word: str) -> str:
+    """The key of an override."""
     return word.partition("=")[0].lstrip("+~")
 
 

@@ -62,6 +62,7 @@ class Setting:
     complete: list[Measure] = field(default_factory=list)  # of which it tells as much as the source's training
 
     def brief(self, data: str) -> str:
+        """Its short form for a data set."""
         return self.data.get(data, Training()).short or self.short or self.title
 
 
@@ -82,10 +83,12 @@ class Row:
 
     @cached_property
     def printed(self) -> dict[str, Published]:
+        """The printed numbers, by measure."""
         return {measure: number for measure, text in self.published.items() if (number := published_number(text))}
 
     @cached_property
     def words(self) -> list[str]:
+        """The words of its command."""
         return shlex.split(self.run or "")
 
     @property
@@ -182,6 +185,7 @@ class _File:
 
 
 def names() -> list[str]:
+    """All studies, by name."""
     return list(choices("study"))
 
 
@@ -294,7 +298,9 @@ def _problems_of_claim(claim: Claim, rows: set[str]) -> Iterator[tuple[bool, str
     size, claimed = claim.size, f"claimed={claim.claimed}"
     allowed = ", ".join(EFFECTS)
     yield size is None and claim.claimed not in EFFECTS, f"{claimed}: must be a number or one of {allowed}"
-    least = -100.0 if claim.in_percent else 0.0 if factor else -math.inf
+    only = claim.estimate == "spread" and claim.claimed not in EFFECTS[:2]
+    yield only, f"{claimed}: must be {' or '.join(EFFECTS[:2])} with estimate=spread"
+    least = {"relative": -100.0, "factor": 0.0}.get(claim.estimate, -math.inf)
     effect = size is None or (size.value != (1 if factor else 0) and size.value > least)
     yield not effect, f"{claimed}: must be an effect, by estimate={claim.estimate}"
     relative = claim.estimate == "relative"
@@ -305,5 +311,5 @@ def _problems_of_claim(claim: Claim, rows: set[str]) -> Iterator[tuple[bool, str
     positive = margin is not None and margin.value > 0
     needed = f"margin={claim.margin}: must be positive with {', '.join(needing)}, else missing"
     yield (claim.claimed in needing) != positive, needed
-    misplaced = claim.estimate in ("factor", "spread") and claim.margin is not None
-    yield misplaced, f"margin: not with estimate={claim.estimate}; with estimate=relative it is in percent"
+    misplaced = factor and claim.margin is not None
+    yield misplaced, "margin: not with estimate=factor; with estimate=relative it is in percent"

@@ -263,6 +263,7 @@ MISTAKES = [
     (PAIR, "pairs: [[CapsNet 1.0 CIFAR-10, CapsNet 1.0 CIFAR-10]]", "pairs must be of two rows"),
     (f"{DIFFERENCE}\n{SIZE}\n{AT}{PAIR}", SLOPE_OF_ONE, "a slope needs two rows at least"),
     (f"{DIFFERENCE}\n{SIZE}", FACTOR_WITHIN, "margin: not with estimate=factor; with estimate=relative it is in "),
+    ("estimate: difference", "estimate: spread", "claimed=+0.50: must be increase or decrease with estimate=spread"),
     (PAIR, "rows: [CapsNet 1.0 CIFAR-10]", "a slope needs rows, anything else pairs"),
     (PAIR, "", "a slope needs rows, anything else pairs"),
     ("estimate: difference", "estimate: ratio", "claims[0].estimate=ratio: must be one of difference, "),
