@@ -22,37 +22,59 @@ def multi_hot(labels: Tensor, classes: int) -> Tensor:
     return labels if labels.shape[1:] == (classes,) else nn.functional.one_hot(labels.reshape(len(labels)), classes)
 
 
-class MultilabelLoss(nn.Module):
+class ProbabilityLoss(nn.Module):
+    """A loss of probabilities p.
+
+    Args:
+        logits: the scores are logits x, with p = sigmoid(x), as those of inverted routing and of networks without
+            capsules are. False: they are p, as the lengths of dynamic routing and the activations of EM routing are.
+    """
+
+    def __init__(self, logits: bool) -> None:
+        super().__init__()
+        self.logits = logits
+
+    def probabilities(self, scores: Tensor) -> Tensor:
+        """[B, J] -> [B, J]."""
+        return scores.sigmoid() if self.logits else scores
+
+
+class MultilabelLoss(ProbabilityLoss):
     """A loss with one term a class, for images with any number of classes."""
 
     @property
     def threshold(self) -> float:
-        """The score above which a class counts as predicted."""
-        return 0.5
+        """The score above which a class counts as predicted, at which p is 0.5; the papers don't give one."""
+        return 0.0 if self.logits else 0.5
 
 
 class MarginLoss(MultilabelLoss):
-    """L_k = T_k max(0, m⁺ − ‖v_k‖)² + λ (1 − T_k) max(0, ‖v_k‖ − m⁻)², summed over the classes k.
+    """L_k = T_k max(0, m⁺ − p_k)² + λ (1 − T_k) max(0, p_k − m⁻)², summed over the classes k; p_k is ‖v_k‖.
 
-    Sabour et al. 2017, Eq. 4; jiao, Eq. 2. The scores are the capsules' lengths.
+    Sabour et al. 2017, Eq. 4; jiao, Eq. 2.
     """
 
     def __init__(
-        self, *, positive: UnitInterval = 0.9, negative: UnitInterval = 0.1, down_weight: UnitInterval = 0.5
+        self,
+        logits: bool = False,
+        *,
+        positive: UnitInterval = 0.9,
+        negative: UnitInterval = 0.1,
+        down_weight: UnitInterval = 0.5,
     ) -> None:
-        super().__init__()
+        super().__init__(logits)
         self.positive, self.negative, self.down_weight = positive, negative, down_weight
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Scores [B, J], labels [B] or multi-hot [B, J] -> scalar."""
-        targets = multi_hot(labels, scores.shape[1]).to(scores.dtype)
-        too_short = (self.positive - scores).relu().square()
-        too_long = (scores - self.negative).relu().square()
+        targets, lengths = multi_hot(labels, scores.shape[1]).to(scores.dtype), self.probabilities(scores)
+        too_short = (self.positive - lengths).relu().square()
+        too_long = (lengths - self.negative).relu().square()
         return (targets * too_short + self.down_weight * (1 - targets) * too_long).sum(dim=1).mean()
 
 
-class SpreadLoss(nn.Module):
-    """Σ_{i≠t} max(0, m − (a_t − a_i))², t the label, a the scores (Hinton et al. 2018, Eq. 3).
+class SpreadLoss(ProbabilityLoss):
+    """Σ_{i≠t} max(0, m − (a_t − a_i))², t the label, a the probabilities (Hinton et al. 2018, Eq. 3).
 
     Args:
         first, last: the margin m at the first step and after the last.
@@ -64,8 +86,15 @@ class SpreadLoss(nn.Module):
     steps_done: Tensor
     steps_in_all: Tensor
 
-    def __init__(self, *, first: UnitInterval = 0.2, last: UnitInterval = 0.9, steps: Count | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        logits: bool = False,
+        *,
+        first: UnitInterval = 0.2,
+        last: UnitInterval = 0.9,
+        steps: Count | None = None,
+    ) -> None:
+        super().__init__(logits)
         self.first, self.last, self.steps = first, last, steps
         self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
         self.register_buffer("steps_in_all", torch.tensor(float(steps or math.inf)), persistent=steps is None)
@@ -84,8 +113,9 @@ class SpreadLoss(nn.Module):
         if self.training:
             self.steps_done += 1
         targets = nn.functional.one_hot(labels.reshape(len(labels)), scores.shape[1]).to(scores.dtype)
-        target = (targets * scores).sum(dim=1, keepdim=True)
-        others = (margin - (target - scores)).relu().square()
+        active = self.probabilities(scores)
+        target = (targets * active).sum(dim=1, keepdim=True)
+        others = (margin - (target - active)).relu().square()
         return ((1 - targets) * others).sum(dim=1).mean()
 
 
@@ -100,22 +130,12 @@ class CrossEntropyLoss(nn.Module):
 class BinaryCrossEntropyLoss(MultilabelLoss):
     """Σ_k −T_k log p_k − (1 − T_k) log(1 − p_k), over the J classes k, divided by J (tsai, section 4.3); of logits.
 
-    The paper doesn't say whether the classes are summed or averaged; libraries average.
-
-    Args:
-        logits: scores are logits x, with p = sigmoid(x), as those of inverted routing and of networks without capsules
-            are. False: scores are p, as the lengths of dynamic routing and the activations of EM routing are; their
-            logarithms are clamped at −100, so that the loss is finite for p of 0 or 1.
+    The paper doesn't say whether the classes are summed or averaged; libraries average. Logarithms of scores that are
+    p are clamped at −100, so that the loss is finite for p of 0 or 1.
     """
 
     def __init__(self, logits: bool = True) -> None:
-        super().__init__()
-        self.logits = logits
-
-    @property
-    def threshold(self) -> float:
-        """The score at which p is 0.5; the paper doesn't give a threshold."""
-        return 0.0 if self.logits else 0.5
+        super().__init__(logits)
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Scores [B, J], labels [B] or multi-hot [B, J] -> scalar."""

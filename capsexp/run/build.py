@@ -15,7 +15,7 @@ from capsexp.config.schema import Config
 from capsexp.errors import InputError, first_line, located
 from capsexp.nn.attention import AttentionOptions
 from capsexp.nn.decoder import Decoder
-from capsexp.nn.losses import BinaryCrossEntropyLoss
+from capsexp.nn.losses import ProbabilityLoss
 from capsexp.nn.scores import ClassScores, Prediction
 from capsexp.routing import fast
 
@@ -101,9 +101,9 @@ def _is_possible(config: Config) -> bool:
 
 
 def make_loss(component: Component, network: nn.Module) -> Any:
-    """The loss; binary cross-entropy for logits where the network's scores are logits."""
+    """The loss; a loss of probabilities takes logits where the network's scores are logits."""
     loss = component.make()
-    if isinstance(loss, BinaryCrossEntropyLoss):
+    if isinstance(loss, ProbabilityLoss):
         scores = getattr(network, "scores", None)
         loss.logits = not isinstance(scores, ClassScores) or scores.classifier is not None
     return loss

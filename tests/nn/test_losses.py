@@ -11,6 +11,7 @@ def test_margin_loss_by_hand() -> None:
     # (0.9 − 0.7)² + 0.5 (0.3 − 0.1)²;  0.5 (0.95 − 0.1)² + 0.5 (0.2 − 0.1)² + (0.9 − 0.6)²
     expected = ((0.04 + 0.5 * 0.04) + (0.5 * 0.7225 + 0.5 * 0.01 + 0.09)) / 2
     assert MarginLoss()(lengths, torch.tensor([0, 2])).item() == pytest.approx(expected)
+    assert MarginLoss(logits=True)(lengths.logit(), torch.tensor([0, 2])).item() == pytest.approx(expected)
 
 
 def test_margin_loss_is_zero_outside_the_margins_and_uses_its_options() -> None:
@@ -45,6 +46,8 @@ def test_spread_loss_by_hand() -> None:
     second = (0.5 + 0.1) ** 2 + (0.5 + 0.4) ** 2
     for labels in (LABELS, LABELS[:, None]):
         assert loss(SCORES, labels).item() == pytest.approx((first + second) / 2)
+    loss.logits = True
+    assert loss(SCORES.logit(), LABELS).item() == pytest.approx((first + second) / 2)
 
 
 def test_the_spread_losss_margin_grows_in_training_only() -> None:
