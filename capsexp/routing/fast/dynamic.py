@@ -53,8 +53,7 @@ class FastDynamicRouting(FastRouting, DynamicRouting):
         with full_precision(weight):
             inputs = at_least_float32(votes.poses), weight, votes.kernel, votes.stride
             total: Tensor = _LastTotal.apply(*inputs, *options)  # type: ignore[no-untyped-call]
-            poses = squash(total, self.squash_constant)
-        return Capsules(poses.reshape(len(poses), *votes.places, *poses.shape[3:]))
+            return Capsules(squash(votes.of_places(total), self.squash_constant))
 
 
 class _LastTotal(torch.autograd.Function):

@@ -13,6 +13,7 @@ G = ∂L/∂μ − 2 ∂L/∂σ² μ (1 − Σ_i s_ij), and Σ_i s_ij ∂s_ij = 
 ∂v_ijd = s_ij (G + 2 ∂L/∂σ² c) − l_ij precision_jd (v − μ'),  l_ij = R_ij (a_i ∂w_ij − Σ_k R_ik a_i ∂w_ik)
 """
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -53,16 +54,14 @@ class FastEMRouting(FastRouting, EMRouting):
         """All iterations: -> the means [..., J, D], the activations [..., J]."""
         if not isinstance(votes, VoteInputs):
             return super().forward(votes, activations)
-        assignment = None
+        assignment: Sequence[Tensor] = ()
         weight = in_autocast_dtype(votes.weight)
         with full_precision(weight):
             for iteration in range(1, self.iterations + 1):
                 gaussians = fitted(votes, weight, assignment)
                 logits = self.logits(gaussians, iteration)
                 assignment = self._assignment(gaussians, logits)
-            poses, present = gaussians.mean, logits.sigmoid()
-        shape = (len(poses), *votes.places, *poses.shape[3:])
-        return Capsules(poses.reshape(shape), present.reshape(shape[:-1]))
+            return Capsules(votes.of_places(gaussians.mean), votes.of_places(logits.sigmoid()))
 
     def _assignment(self, gaussians: Gaussians, logits: Tensor) -> Assignment:
         scale = 1 / gaussians.mean.shape[-1] if self.density == "mean" else 1  # of log p
@@ -70,17 +69,18 @@ class FastEMRouting(FastRouting, EMRouting):
         return Assignment(gaussians.mean, scale / gaussians.variance, offset)
 
 
-def fitted(votes: VoteInputs, weight: Tensor, assignment: Assignment | None) -> Gaussians:
-    """The Gaussians [B, H', W', J, …] of an iteration; without assignment all R_ij are 1/J.
+def fitted(votes: VoteInputs, weight: Tensor, assignment: Sequence[Tensor]) -> Gaussians:
+    """The Gaussians [B, H', W', J, …] of an iteration.
 
     Args:
         votes: with activations.
         weight: theirs, in the type of the products' factors.
-        assignment: of the iteration before.
+        assignment: an `Assignment`, of the iteration before; on a CPU also queries [B, H', W', J, D] alone, with which
+            R_i is the softmax of v_ij · query_j; with nothing all R_ij are 1/J.
     """
     assert votes.activations is not None
     children = at_least_float32(votes.poses)
-    inputs = children, weight, votes.activations.to(children.dtype), *(assignment or ())
+    inputs = children, weight, votes.activations.to(children.dtype), *assignment
     total, mean, variance = _Iteration.apply(votes.kernel, votes.stride, *inputs)  # type: ignore[no-untyped-call]
     return Gaussians(mean, variance + VARIANCE_FLOOR, total * (total.shape[-1] / len(weight)))
 

@@ -24,31 +24,44 @@ from torch.autograd.function import once_differentiable
 
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules
+from capsexp.routing.em import WEIGHT_FLOOR, Activation
+from capsexp.routing.fast.em import fitted
 from capsexp.routing.fast.loops import Loops, inverted_backward, inverted_forward
 from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype
 from capsexp.routing.inverted import InvertedRouting
 
 
 class FastInvertedRouting(FastRouting, InvertedRouting):
-    """InvertedRouting, without stored votes unless its poses have activations."""
+    """InvertedRouting, without stored votes."""
 
     def applies(self, votes: VoteInputs) -> bool:
-        """Where there are loops or kernels."""
-        if self.uses_activations:
-            return False
+        """Where there are loops or kernels; with activations where there are loops and children with activations."""
         if votes.poses.is_cuda:
-            return find_spec("triton") is not None
-        return super().applies(votes)
+            return not self.uses_activations and find_spec("triton") is not None
+        return (votes.activations is not None or not self.uses_activations) and super().applies(votes)
 
     def iteration(self, votes: Tensor | VoteInputs, activations: Tensor | None, parents: Tensor | None) -> Capsules:
         """One iteration, from the parents' poses [..., J, D] of the one before; None in the first: all r_ij are 1/J."""
         if not isinstance(votes, VoteInputs):
             return super().iteration(votes, activations, parents)
+        if self.activation is not None:
+            return self._with_activations(votes, parents, self.activation)
         total = votes.sum() if parents is None else weighted_votes(votes, parents)
         with full_precision(total):
             if parents is None:
                 total = at_least_float32(total) / total.shape[-2]
             return Capsules(self.norm(total))
+
+    def _with_activations(self, votes: VoteInputs, parents: Tensor | None, activation: Activation) -> Capsules:
+        """The same, of the moments that EM routing's loops give for r_ij a_i."""
+        weight = in_autocast_dtype(votes.weight)
+        with full_precision(weight):
+            queries = [] if parents is None else [_on_grid(parents) / parents.shape[-1] ** 0.5]
+            gaussians = fitted(votes, weight, queries)
+            total = gaussians.weight * (len(weight) / weight.shape[1]) + WEIGHT_FLOOR
+            poses = self.norm(gaussians.mean * total[..., None])
+            present = activation(gaussians, self.inverse_temperature).sigmoid()
+            return Capsules(votes.of_places(poses), votes.of_places(present))
 
 
 def weighted_votes(votes: VoteInputs, parents: Tensor) -> Tensor:
@@ -58,10 +71,15 @@ def weighted_votes(votes: VoteInputs, parents: Tensor) -> Tensor:
     """
     weight = in_autocast_dtype(votes.weight)
     with full_precision(parents):
-        grid = at_least_float32(parents if parents.ndim == 5 else parents[:, None, None])
         poses = at_least_float32(votes.poses)
-        total: Tensor = Iteration.apply(votes.kernel, votes.stride, poses, weight, grid)  # type: ignore[no-untyped-call]
-    return total.view(parents.shape)
+        inputs = poses, weight, _on_grid(parents)
+        total: Tensor = Iteration.apply(votes.kernel, votes.stride, *inputs)  # type: ignore[no-untyped-call]
+    return votes.of_places(total)
+
+
+def _on_grid(parents: Tensor) -> Tensor:
+    """[..., J, D] -> [B, H', W', J, D], of a linear layer with one place."""
+    return at_least_float32(parents if parents.ndim == 5 else parents[:, None, None])
 
 
 class Iteration(torch.autograd.Function):

@@ -267,7 +267,7 @@ def inverted_backward(loops: Loops, parents: Tensor, gradient: Tensor) -> tuple[
 
 
 def em_forward(loops: Loops, activations: Tensor, assignment: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """T, μ and σ² of EM routing from mean, precision and offset of an assignment, or from nothing."""
+    """T, μ and σ² of EM routing; `assignment` as of `em.fitted`."""
     total = loops.new(loops.parents)
     mean, variance = (loops.new(loops.inner, loops.rows, loops.parents) for _ in range(2))
     kept = loops.children.new_empty(loops.threads, PLACES * loops.matrices.shape[0] * loops.parents)
@@ -323,5 +323,6 @@ def _room(loops: LanesLoops) -> Tensor:
 
 
 def _packed(loops: Loops, assignment: Sequence[Tensor]) -> Sequence[Tensor | None]:
-    """Mean, precision and offset in the layout of the loops; null pointers for nothing."""
-    return [loops.pack(part) if part.ndim == 5 else part.contiguous() for part in assignment] or [None] * 3
+    """Mean, precision and offset, or queries, in the layout of the loops; null pointers for what isn't there."""
+    packed = [loops.pack(part) if part.ndim == 5 else part.contiguous() for part in assignment]
+    return packed + [None] * (3 - len(packed))

@@ -158,21 +158,24 @@ void inverted_backward(const Grid *g, const NUMBER *matrices, NUMBER *grad_matri
 /* The numbers of a place; null where there are none. */
 static inline const NUMBER *at_place(const NUMBER *numbers, long n, long size) { return numbers ? numbers + n * size : 0; }
 
-/* The E-step of one child: R_j = softmax(offset_j - sum over d of precision_jd (v_jd - mean_jd)^2 / 2); 1/J without
-   means. */
+/* The E-step of one child: R_j = softmax(offset_j - sum over d of precision_jd (v_jd - mean_jd)^2 / 2); without
+   precisions means are queries, R_j = softmax(sum over d of v_jd mean_jd), and without means R_j = 1/J. */
 static inline void assign(const NUMBER *restrict votes, const NUMBER *restrict mean, const NUMBER *restrict precision,
                           const NUMBER *restrict offset, NUMBER *restrict r) {
     if (!mean) {
         for (int j = 0; j < J; j++) r[j] = (NUMBER)1 / J;
         return;
     }
-    NUMBER sum[J] = {0};
-    for (int d = 0; d < D; d++)
-        for (int j = 0; j < J; j++) {
-            NUMBER e = votes[d * J + j] - mean[d * J + j];
-            sum[j] += e * e * precision[d * J + j];
-        }
-    for (int j = 0; j < J; j++) r[j] = offset[j] - sum[j] / 2;
+    if (precision) {
+        NUMBER sum[J] = {0};
+        for (int d = 0; d < D; d++)
+            for (int j = 0; j < J; j++) {
+                NUMBER e = votes[d * J + j] - mean[d * J + j];
+                sum[j] += e * e * precision[d * J + j];
+            }
+        for (int j = 0; j < J; j++) r[j] = offset[j] - sum[j] / 2;
+    } else
+        products(votes, mean, r);
     softmax(r);
 }
 
@@ -239,8 +242,8 @@ void em_backward(const Grid *g, const NUMBER *matrices, NUMBER *grad_matrices, c
                     NUMBER c = votes[d * J + j] - mean[d * J + j];
                     grad_votes[d * J + j] = w[j] * (linear[d * J + j] + 2 * c * quadratic[d * J + j]);
                 }
-            if (old) {
-                for (int j = 0; j < J; j++) l[j] = w[j] * (grad_w[j] - grad_a); /* the gradient by the logit */
+            for (int j = 0; j < J; j++) l[j] = w[j] * (grad_w[j] - grad_a); /* the gradient by the logit */
+            if (precision) {
                 for (int j = 0; j < J; j++) grad_offsets[n * J + j] += l[j];
                 for (int d = 0; d < D; d++)
                     for (int j = 0; j < J; j++) {
@@ -248,6 +251,12 @@ void em_backward(const Grid *g, const NUMBER *matrices, NUMBER *grad_matrices, c
                         grad_old[d * J + j] += pulled;
                         grad_precision[d * J + j] -= l[j] * e * e / 2;
                         grad_votes[d * J + j] -= pulled;
+                    }
+            } else if (old) {
+                for (int d = 0; d < D; d++)
+                    for (int j = 0; j < J; j++) {
+                        grad_old[d * J + j] += l[j] * votes[d * J + j];
+                        grad_votes[d * J + j] += l[j] * old[d * J + j];
                     }
             }
             unvote(matrices + matrix * M, children + at * C, grad_votes, grad_matrices + matrix * M, grad_children + at * C);

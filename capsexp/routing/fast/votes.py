@@ -29,6 +29,10 @@ class VoteInputs(NamedTuple):
         pose = rows * (self.poses.shape[-1] // columns)
         return math.prod(self.places) * len(self.weight) * self.weight.shape[1] * pose
 
+    def of_places(self, parents: Tensor) -> Tensor:
+        """Of parents [B, H', W', ...] those of the layer, [B, *places, ...]."""
+        return parents if self.places else parents[:, 0, 0]
+
 
 class FastRouting(Routing):
     """A routing that takes `VoteInputs` in place of votes where it `applies`, and votes elsewhere."""

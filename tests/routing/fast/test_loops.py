@@ -51,7 +51,7 @@ def test_the_gradients_of_an_iteration(name: str) -> None:
     children, weight, parents, window = made(name)
     activations, offset = torch.rand(children.shape[:-1]).double(), torch.randn(parents.shape[:-1]).double()
     given = [children, weight, activations, parents, 0.2 * torch.rand_like(parents), offset]
-    cases = [(inverted.Iteration, [children, weight, parents]), (em._Iteration, given[:3]), (em._Iteration, given)]
+    cases = [(inverted.Iteration, [children, weight, parents]), *((em._Iteration, given[:end]) for end in (3, 4, 6))]
     for kind, inputs in cases:
         checked = [tensor.clone().requires_grad_() for tensor in inputs]
         assert torch.autograd.gradcheck(partial(kind.apply, *window), checked, fast_mode=True)
