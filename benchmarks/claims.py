@@ -73,7 +73,7 @@ def main(words: Sequence[str]) -> int:
     parser = Parser(__doc__, "python benchmarks/claims.py")
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of benchmarks/claims.json")
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=40)
     options = parser.parse_args(words)
     if options.rounds < 2:
         raise InputError(f"--rounds={options.rounds}: must be at least 2")
