@@ -25,6 +25,9 @@ from capsexp.routing.fast import products
 from capsexp.routing.fast.loops import LanesLoops, dynamic_backward, dynamic_forward
 from capsexp.routing.fast.votes import FastRouting, VoteInputs, in_autocast_dtype
 
+#: Max numbers in a row of a child's pose: with more, computing votes again takes longer than storing them.
+MAX_COLUMNS = 16
+
 
 class FastDynamicRouting(FastRouting, DynamicRouting):
     """DynamicRouting, without stored votes."""
@@ -32,11 +35,10 @@ class FastDynamicRouting(FastRouting, DynamicRouting):
     chunked = False
 
     def applies(self, votes: VoteInputs) -> bool:
-        """On a CPU where there are loops, which take longer than stored votes for children with much longer poses."""
+        """On a CPU where there are loops, for poses of at most MAX_COLUMNS."""
         if votes.poses.device.type != "cpu":
             return products.applies(votes)
-        rows, columns = votes.weight.shape[2:]
-        return columns <= 2 * rows and super().applies(votes)
+        return votes.weight.shape[3] <= MAX_COLUMNS and super().applies(votes)
 
     def path(self, device: torch.device) -> str:
         """See `FastRouting`."""
