@@ -11,6 +11,9 @@ recomputes them from children, matrices and queries, the only tensors that are k
 ∂r_ij = g_j · v_ij,  ∂a_ij = r_ij (∂r_ij − Σ_l r_il ∂r_il),  a_ij = p_j · v_ij / √D
 ∂v_ij = r_ij g_j + ∂a_ij p_j / √D,  ∂p_j = Σ_i ∂a_ij v_ij / √D,  ∂W_ij = Σ ∂v_ij p_iᵀ,  ∂p_i = Σ W_ijᵀ ∂v_ij
 
+With activations a_i, s_j = Σ_i a_i r_ij v_ij is T_j + ε times the mean of EM routing's M-step, see `em`, whose loops
+take queries p_j / √D for r_ij.
+
 One layout serves both structures: W_ij is Z × Y, a child Y × X, a vote Z × X, with X = 1 for vectors and X = Y = Z = √D
 for matrices. A linear layer is a convolution with one position and a kernel of 1.
 """
@@ -32,7 +35,7 @@ from capsexp.routing.inverted import InvertedRouting
 
 
 class FastInvertedRouting(FastRouting, InvertedRouting):
-    """InvertedRouting, without stored votes."""
+    """InvertedRouting, without stored votes where it applies."""
 
     def applies(self, votes: VoteInputs) -> bool:
         """Where there are loops or kernels; with activations where there are loops and children with activations."""
@@ -53,7 +56,7 @@ class FastInvertedRouting(FastRouting, InvertedRouting):
             return Capsules(self.norm(total))
 
     def _with_activations(self, votes: VoteInputs, parents: Tensor | None, activation: Activation) -> Capsules:
-        """The same, of the moments that EM routing's loops give for r_ij a_i."""
+        """One iteration, as of the module's formula with activations."""
         weight = in_autocast_dtype(votes.weight)
         with full_precision(weight):
             queries = [] if parents is None else [_on_grid(parents) / parents.shape[-1] ** 0.5]
