@@ -35,7 +35,7 @@ class ProbabilityLoss(nn.Module):
         self.logits = logits
 
     def probabilities(self, scores: Tensor) -> Tensor:
-        """[B, J] -> [B, J]."""
+        """p of these scores, [B, J] -> [B, J]."""
         return scores.sigmoid() if self.logits else scores
 
 
@@ -49,9 +49,9 @@ class MultilabelLoss(ProbabilityLoss):
 
 
 class MarginLoss(MultilabelLoss):
-    """L_k = T_k max(0, m⁺ − p_k)² + λ (1 − T_k) max(0, p_k − m⁻)², summed over the classes k; p_k is ‖v_k‖.
+    """L_k = T_k max(0, m⁺ − p_k)² + λ (1 − T_k) max(0, p_k − m⁻)², summed over the classes k.
 
-    Sabour et al. 2017, Eq. 4; jiao, Eq. 2.
+    Sabour et al. 2017, Eq. 4; jiao, Eq. 2: there p_k is a capsule's length ‖v_k‖. `logits`: see ProbabilityLoss.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class MarginLoss(MultilabelLoss):
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Scores [B, J], labels [B] or multi-hot [B, J] -> scalar."""
-        targets, lengths = multi_hot(labels, scores.shape[1]).to(scores.dtype), self.probabilities(scores)
-        too_short = (self.positive - lengths).relu().square()
-        too_long = (lengths - self.negative).relu().square()
+        targets, p = multi_hot(labels, scores.shape[1]).to(scores.dtype), self.probabilities(scores)
+        too_short = (self.positive - p).relu().square()
+        too_long = (p - self.negative).relu().square()
         return (targets * too_short + self.down_weight * (1 - targets) * too_long).sum(dim=1).mean()
 
 
@@ -77,6 +77,7 @@ class SpreadLoss(ProbabilityLoss):
     """Σ_{i≠t} max(0, m − (a_t − a_i))², t the label, a the probabilities (Hinton et al. 2018, Eq. 3).
 
     Args:
+        logits: see ProbabilityLoss.
         first, last: the margin m at the first step and after the last.
         steps: number of optimisation steps over which m grows linearly; after them it is constant. None: those that
             `grow_over` sets. Hinton et al. only write "during training". The counts of steps are buffers, so that
@@ -131,7 +132,7 @@ class BinaryCrossEntropyLoss(MultilabelLoss):
     """Σ_k −T_k log p_k − (1 − T_k) log(1 − p_k), over the J classes k, divided by J (tsai, section 4.3); of logits.
 
     The paper doesn't say whether the classes are summed or averaged; libraries average. Logarithms of scores that are
-    p are clamped at −100, so that the loss is finite for p of 0 or 1.
+    p are clamped at −100, so that the loss is finite for p of 0 or 1. `logits`: see ProbabilityLoss.
     """
 
     def __init__(self, logits: bool = True) -> None:

@@ -86,6 +86,7 @@ def test_the_mask_keeps_the_labelled_capsules() -> None:
         (["model=sabour_cnn", "loss=binary_cross_entropy"], True),
         (["model=capsnet", "loss=binary_cross_entropy"], False),
         (["model=da_capsnet", "loss=binary_cross_entropy"], False),
+        (["model=em_capsnet", "loss=binary_cross_entropy"], False),
         (["model=em_capsnet", "loss=margin"], False),
         (["model=inverted_capsnet", "loss=margin"], True),
     ],

@@ -5,7 +5,7 @@
 | dynamic  | C loops on a CPU, see `dynamic`                       | everywhere                                      |
 |          | products on a GPU, see `products`                     | linear layers of vector poses with C ≤ D        |
 | EM       | C loops on a CPU, Triton on a GPU, see `em`           | children with activations                       |
-| inverted | C loops on a CPU, Triton on a GPU, see `inverted`     | on a GPU without `activations`                  |
+| inverted | C loops on a CPU, Triton on a GPU, see `inverted`     | everywhere; on a GPU without `activations`      |
 | the two  | the reference in chunks, votes recomputed, see `layers` | elsewhere                                     |
 
 The loops need a compiler, `cc`, and a batch with many votes. On a CPU, large convolutions of float32 are products of

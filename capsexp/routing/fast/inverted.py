@@ -61,8 +61,8 @@ class FastInvertedRouting(FastRouting, InvertedRouting):
         with full_precision(weight):
             queries = [] if parents is None else [_on_grid(parents) / parents.shape[-1] ** 0.5]
             gaussians = fitted(votes, weight, queries)
-            total = gaussians.weight * (len(weight) / weight.shape[1]) + WEIGHT_FLOOR
-            poses = self.norm(gaussians.mean * total[..., None])
+            divisor = gaussians.weight * (len(weight) / weight.shape[1]) + WEIGHT_FLOOR  # T_j + ε
+            poses = self.norm(gaussians.mean * divisor[..., None])
             present = activation(gaussians, self.inverse_temperature).sigmoid()
             return Capsules(votes.of_places(poses), votes.of_places(present))
 
