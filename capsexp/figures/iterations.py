@@ -1,4 +1,4 @@
-"""tsai, Fig. 4: one to five routing iterations, by epoch and at the end; ablations; memory and time."""
+"""tsai, Fig. 4: one to five routing iterations, by epoch and at the end; ablations; memory and time of a GPU."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ ALONG = "routing iterations"
 
 
 def routing_iterations(inputs: Inputs) -> Drawing:
-    """A plot per routing by epoch; then accuracy, memory and time by number of iterations."""
+    """A plot per routing by epoch; then accuracy and, of runs on a GPU, memory and time by number of iterations."""
     found, missing = dict[str, Rows](), list[str]()
     for study in (ROUTINGS, ABLATION, COST):
         try:
@@ -34,14 +34,13 @@ def routing_iterations(inputs: Inputs) -> Drawing:
         for kind, lines in by_routing.items()
     ]
     panels.append(Panel("accuracy", {name: one for name, one in series.items() if one}, ALONG, "maximum accuracy, %"))
-    device = any((cell := line.cell("memory")) and cell.n for line in cost)
-    memory, where = ("memory", "of the device") if device else ("host", "of the process, no GPU")
-    for measure, title, of in (
-        (memory, "memory of inverted routing", f"peak memory {where}, MB"),
-        ("inference", "time of inverted routing", "inference, ms per batch of 128 images"),
-    ):
-        points = _by_iterations(cost, measure)
-        panels.append(Panel(title, {title: points} if points else {}, ALONG, of, from_zero=True))
+    if memory := _by_iterations(cost, "memory"):
+        time = _by_iterations(cost, "inference")
+        of = "inference, ms per batch of 128 images"
+        panels += [
+            Panel("memory", {"inverted routing": memory}, ALONG, "peak memory of the device, MB", from_zero=True),
+            Panel("time", {"inverted routing": time}, ALONG, of, from_zero=True),
+        ]
     trained = dict.fromkeys(rows.training for rows in found.values())
     return drawing("tsai, Fig. 4: routing iterations on CIFAR-10, simple backbone", panels, "; ".join(trained), missing)
 
