@@ -98,7 +98,7 @@ def evaluate_split(restored: Restored, split: Split) -> tuple[float, float, Tens
     with torch.inference_mode(), restored.autocast():
         for batch in DeviceLoader(images, labels, restored.config.trainer.eval_batch_size):
             output = module.loss_and_scores(batch)
-            module.eval_metrics.update(*output, batch.labels)
+            module.add_evaluated(output, batch.labels)
             scores.append(output.scores.float())
     results = module.eval_metrics.results("test")
     return results["test_loss"], results["test_accuracy"], torch.cat(scores).cpu(), labels.cpu()

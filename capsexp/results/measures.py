@@ -37,6 +37,7 @@ MEASURES = {
         Measure("last", "last epoch, %", "points", 2, "percent"),
         Measure("first_epoch", "first epoch to the maximum", scale="epochs", judged=True),
         Measure("first_five", "mean of epochs 1–5, %", "points", 2, "percent", judged=True),
+        Measure("reconstruction", "squared error of a reconstruction", digits=2),
         Measure("seconds", "seconds an epoch", "s", 1, machine="quiet device"),
         Measure("memory", "MB on the device", "MB", 0, machine="device"),
         Measure("host", "MB of the process", "MB", 0, machine="device"),

@@ -185,6 +185,7 @@ def _paper_measures(record: Record, columns: Mapping[str, list[float]], images: 
         "last": record.last_accuracy,
         "first_epoch": record.first_epoch_to_max,
         "first_five": mean(accuracies[:5]) if len(accuracies) >= 5 else None,
+        "reconstruction": columns.get("test_reconstruction", [None])[-1],
         "seconds": record.seconds_per_epoch,
         "memory": record.peak_memory_mb["device"],
         "host": record.peak_memory_mb["host"],

@@ -36,7 +36,8 @@ EpochMetrics = dict[str, float | int]
 
 
 class Metrics(Metric):
-    """Mean loss and accuracy of a pass over a split, summed on the device and over the processes of a run.
+    """Mean loss, accuracy and reconstruction error of a pass over a split, summed on the device and over the processes
+    of a run.
 
     torchmetrics' own accuracy divides in float32, whose rounding reaches the fifth decimal of a percentage, and
     launches more kernels a step.
@@ -44,35 +45,41 @@ class Metrics(Metric):
     Args:
         threshold: None where an image has one class: the prediction is the greatest score. Where it has a set of
             classes: an image is right if the scores above the threshold are those of exactly its set (tsai, section 6).
+        reconstructs: whether batches come with a reconstruction error.
     """
 
     full_state_update = False
     loss: Tensor
+    error: Tensor
     correct: list[Tensor]
 
-    def __init__(self, threshold: float | None = None) -> None:
+    def __init__(self, threshold: float | None = None, reconstructs: bool = False) -> None:
         super().__init__()
-        self.threshold = threshold
-        self.add_state("loss", torch.zeros((), dtype=torch.float64), "sum")
+        self.threshold, self.reconstructs = threshold, reconstructs
+        for name in ("loss", "error"):
+            self.add_state(name, torch.zeros((), dtype=torch.float64), "sum")
         self.add_state("correct", [], "cat")
 
-    def update(self, loss: Tensor, scores: Tensor, labels: Tensor) -> None:
-        """Adds one batch: scalar, [B, J], [B] or [B, J]."""
+    def update(self, loss: Tensor, scores: Tensor, labels: Tensor, error: Tensor | None = None) -> None:
+        """Adds one batch: scalar, [B, J], [B] or [B, J], scalar."""
         self.loss += loss * len(labels)
+        if error is not None:
+            self.error += error * len(labels)
         if self.threshold is None:
             self.correct.append(scores.argmax(dim=1) == labels)
         else:
             self.correct.append(((scores > self.threshold) == (labels > 0)).all(dim=1))
 
-    def compute(self) -> tuple[float, Tensor]:
-        """Mean loss, and whether each image is classified correctly, [N] bool, one process after the other."""
+    def compute(self) -> tuple[float, float, Tensor]:
+        """Mean loss and error; whether each image is classified correctly, [N] bool, one process after the other."""
         correct = dim_zero_cat(self.correct)
-        return self.loss.item() / len(correct), correct
+        return self.loss.item() / len(correct), self.error.item() / len(correct), correct
 
     def results(self, split: str) -> EpochMetrics:
-        """Mean loss and accuracy in percent, by the names of their columns in the history; waits for the device."""
-        loss, correct = self.compute()
-        return {f"{split}_loss": loss, f"{split}_accuracy": records.percent(int(correct.sum()), correct.numel())}
+        """Means, the accuracy in percent, by the names of their columns in the history; waits for the device."""
+        loss, error, correct = self.compute()
+        row = {f"{split}_loss": loss, f"{split}_accuracy": records.percent(int(correct.sum()), correct.numel())}
+        return row | ({f"{split}_reconstruction": error} if self.reconstructs else {})
 
 
 class CapsuleModule(pl.LightningModule):
@@ -99,7 +106,9 @@ class CapsuleModule(pl.LightningModule):
         self.register_buffer("mean", torch.tensor(mean or unknown).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(std or unknown).view(-1, 1, 1))
         threshold = self.loss.threshold if is_multilabel(config.data) else None
-        self.train_metrics, self.eval_metrics = Metrics(threshold), Metrics(threshold)
+        self.train_metrics = Metrics(threshold)
+        reconstructs = self.decoder is not None and config.reconstruction.weight > 0
+        self.eval_metrics = Metrics(threshold, reconstructs)
         self.step: EagerStep | CapturedStep | None = None  # while it trains
         self.history: list[EpochMetrics] = []
         self.trained_images: Tensor | None = None  # the `digests` of somebody's own, of which it is trained
@@ -121,13 +130,17 @@ class CapsuleModule(pl.LightningModule):
     def loss_and_scores(self, batch: Batch) -> StepOutput:
         pixels, labels, _ = batch
         scores, poses = self(pixels)
-        with full_precision(scores):
-            loss: Tensor = self.loss(at_least_float32(scores), labels)
+        loss = self._class_loss(scores, labels)
         if self.decoder is not None:
             drawn = self.decoder(poses, labels)
             chosen = self.planned.config.reconstruction
             loss = loss + chosen.weight * reconstruction_loss(at_least_float32(drawn), pixels, chosen.reduction)
         return StepOutput(loss, scores)
+
+    def _class_loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        with full_precision(scores):
+            loss: Tensor = self.loss(at_least_float32(scores), labels)
+        return loss
 
     def training_step(self, batches: list[Batch], index: int) -> None:
         """Several optimisation steps: on a GPU, Lightning's work around one call takes as long as a step."""
@@ -138,9 +151,16 @@ class CapsuleModule(pl.LightningModule):
     def validation_step(self, batches: list[Batch], index: int) -> None:
         evaluated = self.step.evaluated if isinstance(self.step, CapturedStep) else self.loss_and_scores
         for batch in batches:
-            self.eval_metrics.update(*evaluated(batch), batch.labels)
+            self.add_evaluated(evaluated(batch), batch.labels)
 
     test_step = validation_step  # under protocol heldout
+
+    def add_evaluated(self, output: StepOutput, labels: Tensor) -> None:
+        """Adds a batch to the metrics; the reconstruction's error is what its loss has beside that of the classes."""
+        error = None
+        if self.eval_metrics.reconstructs:
+            error = (output.loss - self._class_loss(output.scores, labels)) / self.planned.config.reconstruction.weight
+        self.eval_metrics.update(*output, labels, error)
 
     def transfer_batch_to_device(self, batch: list[Batch], device: torch.device, index: int) -> list[Batch]:
         """The batches as they are: loaders yield them on the device. Lightning's hook would walk through each."""
@@ -212,7 +232,7 @@ class CapsuleModule(pl.LightningModule):
 
     def _keep_correct(self, accuracy: str, groups: object) -> None:
         assert isinstance(groups, BatchGroups)
-        _, correct = self.eval_metrics.compute()
+        *_, correct = self.eval_metrics.compute()
         self.correct[accuracy] = records.packed(groups.loader.in_order(correct.view(-1)).tolist())
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

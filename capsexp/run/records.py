@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _MAX_BYTES = 1 << 26  # of a record's file: 64 MiB, those of 500,000 epochs
 _MOST_DIGITS = 18  # of a whole number: more than the largest seed has, and far from what a float can't hold
 _SECONDS = 1e9  # an epoch, at most
+_UNBOUNDED = ("_loss", "_reconstruction")  # null where a training diverged
 
 _Amount = Annotated[float, Ge(0), Le(10**12)]
 _Count = Annotated[int, Ge(0), Le(10**12)]
@@ -291,7 +292,7 @@ def _check_types(record: Record) -> None:
         if missing := needed - epoch.keys():
             raise ValueError(f"epochs: {min(missing)}: missing")
         for name, value in epoch.items():  # check_value takes a second for all
-            if type(value) not in (int, float) and (value is not None or not name.endswith("_loss")):
+            if type(value) not in (int, float) and (value is not None or not name.endswith(_UNBOUNDED)):
                 raise ValueError(f"epochs: {name}={value}: must be a number")
             for end, most in (("_seconds", _SECONDS), ("_accuracy", 100)):
                 if name.endswith(end) and not 0 <= value <= most:

@@ -24,7 +24,17 @@ from capsexp.config.searchpath import choices
 from capsexp.errors import InputError, first_line
 
 #: Quantities that sources print and records hold.
-Measure = Literal["accuracy", "first_epoch", "first_five", "parameters", "memory", "inference", "seconds", "operations"]
+Measure = Literal[
+    "accuracy",
+    "first_epoch",
+    "first_five",
+    "reconstruction",
+    "parameters",
+    "memory",
+    "inference",
+    "seconds",
+    "operations",
+]
 
 #: What is claimed of an effect without a size; the last three need a margin.
 EFFECTS = ("increase", "decrease", "same", "no increase", "no decrease")

@@ -19,7 +19,12 @@ ANOTHER = "Another training than the source's: what these runs show, and no verd
 VERDICTS = "Verdicts: docs/verdicts.md."
 
 #: The measures of the main table, each printed beside measured, and how its columns are headed.
-MAIN = {"accuracy": "best %", "first_epoch": "first epoch", "first_five": "epochs 1–5 %"}
+MAIN = {
+    "accuracy": "best %",
+    "first_epoch": "first epoch",
+    "first_five": "epochs 1–5 %",
+    "reconstruction": "squared error",
+}
 
 
 @dataclass(frozen=True)

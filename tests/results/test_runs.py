@@ -1,5 +1,6 @@
 """Runs of records: the measures of one run, and files that are no records."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,10 @@ def test_measures_of_one_run() -> None:
     assert found.measures["inference"] == pytest.approx(128 * 10 / 10_000 * 1000)  # 10 s for 10,000 images
     assert (found.measures["memory"], found.measures["host"], found.measures["seconds"]) == (1000.0, 2000.0, 60.0)
     assert found.hours == pytest.approx(0.1)
+    assert "reconstruction" not in found.measures
+    drawn = run(PLAIN, 0, [90.0, 91.0])
+    drawn = replace(drawn, epochs=[epoch | {"test_reconstruction": 40.0 / epoch["epoch"]} for epoch in drawn.epochs])
+    assert run_of(drawn).measures["reconstruction"] == 20.0  # of the last epoch
     assert run_of(run(PLAIN, 0, [90.0] * 4)).measures.get("first_five") is None
     assert run_of(run(f"{PLAIN} budget.test_images=500", 0)).measures["inference"] == pytest.approx(128 / 50 * 1000)
     assert run_of(run(PLAIN, 0, note="a part")).measures.get("inference") is None

@@ -371,6 +371,23 @@ def test_metrics_add_up_over_batches_of_any_size() -> None:
     assert metrics.results("train") == {"train_loss": 2.0, "train_accuracy": 33.33333}
 
 
+@pytest.mark.parametrize("words", ["", " loss=spread reconstruction.reduction=mean reconstruction.weight=0.4"])
+def test_the_error_of_reconstructions_is_measured_beside_the_loss(words: str) -> None:
+    module = module_of(f"model=capsnet data=mnist_sample reconstruction.enabled=true{words}").eval()
+    assert module.decoder is not None
+    drawn = batches([2, 4])
+    with torch.inference_mode():
+        module.validation_step(drawn, 0)
+        errors = [
+            (module.decoder(module(pixels).poses, labels) - pixels).square().flatten(1) for pixels, labels, _ in drawn
+        ]
+    error = torch.cat(errors).mean() if words else torch.cat(errors).sum(dim=1).mean()
+    assert module.eval_metrics.results("test")["test_reconstruction"] == pytest.approx(error.item(), rel=1e-3)
+    weightless = module_of("model=capsnet data=mnist_sample reconstruction.enabled=true reconstruction.weight=0")
+    weightless.validation_step(drawn, 0)
+    assert "test_reconstruction" not in weightless.eval_metrics.results("test")
+
+
 @pytest.mark.parametrize(
     ("words", "rates"),
     [
