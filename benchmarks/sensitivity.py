@@ -1,0 +1,87 @@
+"""What the verdicts would be by another rule, from all records.
+
+The claims that runs test are judged again with other constants of capsexp.results.statistics, and by other accuracies
+than the best epoch's: the table in docs/verdicts.md.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+from unittest.mock import patch
+
+from capsexp.cli import Parser, end_with
+from capsexp.errors import plural
+from capsexp.results import runs, statistics
+from capsexp.results.answer import distinct
+from capsexp.results.claims import MeasuredClaim
+from capsexp.results.runs import Run
+from capsexp.results.study import measure
+from capsexp.study import studies
+from capsexp.study.studies import Study
+from capsexp.tables.texts import effect, one_line
+
+#: Constants, and values in their place.
+CONSTANTS = {
+    "spread shared by 8 degrees of freedom, not at most 4": {"PRIOR": 8.0},
+    "by 2 degrees of freedom": {"PRIOR": 2.0},
+    "by 1 degree of freedom": {"PRIOR": 1.0},
+    "no least spread, not half a standard error of the test set": {"FLOOR": 0.0},
+    "a whole standard error": {"FLOOR": 1.0},
+}
+
+#: A run's accuracy, and whether everybody has the same test images.
+RUNS: dict[str, Callable[[Run], Run]] = {
+    "the last epoch's accuracy, not the best": lambda run: _with(run, run.measures["last"]),
+    "the mean of the last ten epochs": lambda run: _with(run, mean(run.curve[-10:])),
+    "the test images as a sample of more": lambda run: replace(run, official=False, correct=None),
+}
+
+
+def _with(run: Run, accuracy: float) -> Run:
+    return replace(run, measures={**run.measures, "accuracy": accuracy})
+
+
+def judged(chosen: Sequence[Study], found: Sequence[Run]) -> dict[tuple[object, ...], MeasuredClaim]:
+    """The claims that runs test, each once."""
+    return {one.key: one for one in distinct(measure(chosen, found)) if one.effect and one.runs}
+
+
+def changes(chosen: Sequence[Study], found: Sequence[Run]) -> dict[str, list[str]]:
+    """By what is changed, each claim whose verdict becomes another."""
+    before = judged(chosen, found)
+    after = {}
+    for name, constants in CONSTANTS.items():
+        with patch.multiple(statistics, **constants):
+            after[name] = judged(chosen, found)
+    for name, change in RUNS.items():
+        after[name] = judged(chosen, [change(run) if "last" in run.measures else run for run in found])
+    return {
+        name: [
+            _line(old, claims[key])
+            for key, old in before.items()
+            if key in claims and claims[key].decided != old.decided
+        ]
+        for name, claims in after.items()
+    }
+
+
+def _line(old: MeasuredClaim, new: MeasuredClaim) -> str:
+    so_far = " so far" if old.so_far else ""
+    return f"{one_line(old.claim.text)}: {old.decided}{so_far} → {new.decided}, {effect(new.claim, new.effect)}"
+
+
+def main(words: Sequence[str]) -> int:
+    """Prints the table; the exit code."""
+    parser = Parser(__doc__, "python benchmarks/sensitivity.py")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of runs/")
+    found, _ = runs.read(parser.parse_args(words).results)
+    chosen = [studies.load(name) for name in studies.names()]
+    print(f"{plural(len(judged(chosen, found)), 'claim')} tested by runs, on {plural(len(found), 'record')}")
+    for name, lines in changes(chosen, found).items():
+        print(f"\n{name}:", *(lines or ["none"]), sep="\n  ")
+    return 0
+
+
+if __name__ == "__main__":
+    end_with(main)

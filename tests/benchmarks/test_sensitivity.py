@@ -1,0 +1,38 @@
+"""Verdicts by other rules than the one declared."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from made import CBAM, PLAIN, claim, run, study, write
+from support import ROOT
+
+from capsexp.study import studies
+
+
+@pytest.fixture
+def sensitivity(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.delitem(sys.modules, "sensitivity", raising=False)
+    import sensitivity as module
+
+    return module
+
+
+def test_a_gain_in_the_best_epoch_alone_is_open_by_the_last(
+    sensitivity: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [run(PLAIN, seed, [90.0, 90.0 + seed / 10]) for seed in range(3)]
+    found += [run(CBAM, seed, [95.0, 90.0 + seed / 10]) for seed in range(3)]
+    write(tmp_path, found)
+    monkeypatch.setattr(studies, "names", lambda: ["made_table1"])
+    monkeypatch.setattr(studies, "load", lambda name: study(claims=[claim(text="CBAM helps")]))
+    assert sensitivity.main([f"--results={tmp_path}"]) == 0
+    first, *blocks = capsys.readouterr().out.split("\n\n")
+    by_name = dict(block.strip().split(":\n", 1) for block in blocks)
+    assert first == "1 claim tested by runs, on 6 records"
+    opened = ["the last epoch's accuracy, not the best", "the mean of the last ten epochs"]
+    assert [name for name, lines in by_name.items() if lines != "  none"] == opened
+    for name in opened:
+        assert by_name[name].startswith("  CBAM helps: supported → open, 0.00 points (")
