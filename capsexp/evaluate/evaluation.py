@@ -19,6 +19,7 @@ from capsexp.data.reader import fit
 from capsexp.data.source import ImageSet
 from capsexp.errors import InputError
 from capsexp.nn.losses import multi_hot
+from capsexp.run.module import EpochMetrics
 from capsexp.run.restore import Restored
 
 
@@ -34,6 +35,7 @@ class Evaluation:
         loss: the mean over the images.
         confusion: [J, J], images by true class (rows) and prediction (columns); None for sets of classes.
         classes: [J, 4], a row per class: precision, recall and f1 in percent, NaN where undefined; images of the class.
+        reconstruction: the mean squared error of the reconstructions, as the loss has it; None without a decoder.
     """
 
     images: int
@@ -43,6 +45,7 @@ class Evaluation:
     loss: float
     confusion: pd.DataFrame | None
     classes: pd.DataFrame
+    reconstruction: float | None = None
 
 
 def evaluate(restored: Restored, log: Log = print) -> Evaluation:
@@ -54,7 +57,7 @@ def evaluate(restored: Restored, log: Log = print) -> Evaluation:
     images = source.load(restored.config.data, log)
     images = _without_trained(restored, images, log)
     split = test_split(images, restored.config)
-    loss, accuracy, scores, labels = evaluate_split(restored, split)
+    results, scores, labels = evaluate_split(restored, split)
     names = source.class_names(restored.config.data)
     true = multi_hot(labels, len(names)).bool()
     threshold = restored.module.eval_metrics.threshold
@@ -63,10 +66,11 @@ def evaluate(restored: Restored, log: Log = print) -> Evaluation:
         images=len(labels),
         note=images.note,
         contents=source.contents(restored.config.data, images),
-        accuracy=accuracy,
-        loss=loss,
+        accuracy=results["test_accuracy"],
+        loss=results["test_loss"],
         confusion=confusion_matrix(true, predicted, names) if threshold is None else None,
         classes=by_class(true, predicted, names),
+        reconstruction=results.get("test_reconstruction"),
     )
 
 
@@ -89,8 +93,8 @@ def _without_trained(restored: Restored, images: ImageSet, log: Log) -> ImageSet
     return replace(tested, train_images=images.train_images[:0], train_labels=images.train_labels[:0])
 
 
-def evaluate_split(restored: Restored, split: Split) -> tuple[float, float, Tensor, Tensor]:
-    """Loss, accuracy in percent, scores [N, J] and labels, computed batch by batch as in the run's own evaluations."""
+def evaluate_split(restored: Restored, split: Split) -> tuple[EpochMetrics, Tensor, Tensor]:
+    """Metrics, scores [N, J] and labels, computed batch by batch as in the run's own evaluations."""
     module = restored.module
     images, labels = (tensor.to(module.device) for tensor in split)
     scores: list[Tensor] = []
@@ -100,8 +104,7 @@ def evaluate_split(restored: Restored, split: Split) -> tuple[float, float, Tens
             output = module.loss_and_scores(batch)
             module.add_evaluated(output, batch.labels)
             scores.append(output.scores.float())
-    results = module.eval_metrics.results("test")
-    return results["test_loss"], results["test_accuracy"], torch.cat(scores).cpu(), labels.cpu()
+    return module.eval_metrics.results("test"), torch.cat(scores).cpu(), labels.cpu()
 
 
 def predictions(restored: Restored, places: Sequence[Path], log: Log = print) -> pd.DataFrame:

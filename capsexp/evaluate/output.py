@@ -27,10 +27,15 @@ def to_json(restored: Restored, evaluation: Evaluation) -> dict[str, Any]:
         "precision": restored.precision,
         "images": evaluation.images,
         "accuracy": evaluation.accuracy,
-        "loss": evaluation.loss if math.isfinite(evaluation.loss) else None,
+        "loss": _finite(evaluation.loss),
+        "reconstruction": _finite(evaluation.reconstruction),
         "classes": classes.reset_index(names="class").to_dict("records"),
         "confusion": None if evaluation.confusion is None else evaluation.confusion.to_numpy().tolist(),
     }
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
 
 
 def print_evaluation(restored: Restored, evaluation: Evaluation) -> None:
@@ -41,7 +46,9 @@ def print_evaluation(restored: Restored, evaluation: Evaluation) -> None:
     print(f"{evaluation.images:,} test images of {restored.config.data.name}, {device}", *evaluation.contents, sep="\n")
     if evaluation.note:
         print(f"data files: {evaluation.note}")
-    print(f"{right} {of_images(evaluation.accuracy, evaluation.images)}, loss {evaluation.loss:.4f}\n")
+    error = evaluation.reconstruction
+    drawn = "" if error is None else f", squared error of a reconstruction {error:.4g}"
+    print(f"{right} {of_images(evaluation.accuracy, evaluation.images)}, loss {evaluation.loss:.4f}{drawn}\n")
     shown, title = evaluation.classes, "by class"
     if len(shown) > MANY:
         title = f"the ten worst of {len(shown)} classes (--output=FILE has all)"

@@ -15,10 +15,11 @@ from capsexp.run.restore import restore
 NAMES = ["a", "b", "c"]
 
 
-def test_accuracy_and_loss_are_the_records(trained: Trained) -> None:
+def test_accuracy_loss_and_reconstruction_error_are_the_records(trained: Trained) -> None:
     best, last = (evaluate(restore(path)) for path in (trained.folder, trained.folder / LAST))
     assert (best.accuracy, last.accuracy) == (trained.record.max_accuracy, trained.record.last_accuracy)
     assert last.loss == trained.record.epochs[-1]["test_loss"]
+    assert last.reconstruction == trained.record.epochs[-1]["test_reconstruction"]
     assert last.images == 200
     assert last.note == "sample of 5,000 training and 1,000 test images"
 

@@ -80,9 +80,7 @@ def test_the_record_has_which_test_images_are_correct(
     assert trained.record.correct.keys() == accuracies.keys()
     for accuracy, checkpoint in accuracies.items():
         restored = restore(trained.folder / checkpoint)
-        _, _, scores, labels = evaluate_split(
-            restored, data_module.test_split(load(trained.config.data), trained.config)
-        )
+        _, scores, labels = evaluate_split(restored, data_module.test_split(load(trained.config.data), trained.config))
         found = records.unpacked(trained.record.correct[accuracy], 200)
         assert found.tolist() == (scores.argmax(dim=1) == labels).tolist()
         assert 0 < found.sum() < 200
