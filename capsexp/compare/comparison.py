@@ -22,7 +22,7 @@ from capsexp.tables import texts
 from capsexp.tables.table import Table
 
 #: What is compared.
-COMPARED: tuple[Measure, ...] = ("accuracy", "first_five", "first_epoch", "seconds", "memory")
+COMPARED: tuple[Measure, ...] = ("accuracy", "first_five", "first_epoch", "reconstruction", "seconds", "memory")
 
 _LISTED = 3  # kinds of runs in an error message
 
@@ -69,7 +69,7 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
         f"Trained: {block.setting.title}{heldout}; A: {a_runs}, B: {b_runs}, in {results / 'runs'}.",
         f"B − A with its 95 % interval: {'; '.join(intervals)}." if intervals else "",
         "A and B: mean ± standard deviation over seeds; the interval is from the spread over seeds of all runs of the "
-        "data set trained like these; of epochs and costs, B − A is the change from A to B.",
+        "data set trained like these; of epochs, errors and costs, B − A is the change from A to B.",
     ]
     notes = [note for note in notes if note]
     return Table(common_words, ["measure", *heads, "B − A", "verdict"], "lrrrl", lines, notes), problems
