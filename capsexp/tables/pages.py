@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from capsexp.config import searchpath
 from capsexp.config.compose import portable
@@ -110,8 +111,14 @@ def answered(claims: Sequence[MeasuredClaim], trained: bool, costs: bool = False
     known = f"of {plural(len(tested), 'tested claim')} {texts.conjoined([*filter(None, counts)])}" if tested else ""
     unknown = "no claim is tested" if trained else "nothing was trained"
     first = f"{word}{so_far}: {known or unknown}."
-    named = "; ".join(f"{_short(one)} ({_sized(one)})" for one in [*yes[:3], *no[:2], *beside[:2]])
+    named = _joined([f"{_short(one)} ({_sized(one)})" for one in [*yes[:3], *no[:2], *beside[:2]]])
     return [first, f"{named[:1].upper()}{named[1:]}."] if named else [first]
+
+
+def _joined(claims: Sequence[str]) -> str:
+    """Claims after each other; what stands before a colon once for all that follow."""
+    groups = (group for _, (*group,) in groupby(claims, lambda text: text.partition(": ")[0]))
+    return "; ".join(", ".join([group[0], *(text.partition(": ")[2] for text in group[1:])]) for group in groups)
 
 
 def _counted(one: MeasuredClaim) -> bool:
