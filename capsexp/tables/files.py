@@ -109,7 +109,9 @@ def update(files: Mapping[Path, str], check: bool) -> list[Path]:
 
 
 def csv(results: StudyResults) -> str:
-    """A line per row, setting, protocol and measure, with unrounded numbers; lists are separated by blanks."""
+    """A line per row, setting, protocol and measure with a number, ours or a published one, and per accuracy with runs;
+    numbers are unrounded, lists separated by blanks.
+    """
     import pandas as pd
 
     study, labels = results.study, results.study.columns[1:]
@@ -117,7 +119,7 @@ def csv(results: StudyResults) -> str:
     rows = {row.name: dict(zip(own, row.labels[1:], strict=True)) for row in study.rows}
     lines = []
     for cell in results.cells:
-        if cell.runs or cell.published is not None or cell.n:
+        if cell.n or cell.published is not None or (cell.runs and cell.measure == "accuracy"):
             values = {name: getattr(cell, name) for name in CELL}
             texts = {name: " ".join(map(str, values[name])) for name in ("seeds", "values", "bounds", "keys")}
             lines.append({"study": study.name, "row": cell.row, **rows[cell.row], **values, **texts})
