@@ -156,7 +156,8 @@ def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
     columns, alignment = [study.columns[at] for at in labels], "l" * len(labels)
     rows = [[line.row.labels[at] for at in labels] for line in block.lines]
     for name in shown:
-        added = {f"{MAIN[name]}, printed": [_printed(line, name) for line in block.lines]}
+        printed = {f"{MAIN[name]}, printed": [_printed(line, name) for line in block.lines]}
+        added = printed if any(name in row.printed for row in study.rows) else {}
         added[f"{MAIN[name]}, here"] = [_measured(line, name, not one_count) for line in block.lines]
         added["verdict"] = [(cell and cell.verdict) or "" for line in block.lines for cell in [line.cell(name)]]
         if name == "accuracy":

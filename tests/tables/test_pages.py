@@ -82,8 +82,10 @@ def test_numbers_are_printed_beside_measured_and_a_constant_number_of_seeds_is_i
 
 def test_a_number_is_shown_as_printed_but_for_the_digits_of_single_precision() -> None:
     texts_of = {"99.70999908": "99.71", "99.8": "99.8", "99.80": "99.80", "not in our copy": "–"}
-    shown = [cells(study(row("A", PLAIN, accuracy=text)), [], "A")["best %, printed"] for text in texts_of]
+    other = row("B", CBAM, accuracy="99.90")
+    shown = [cells(study(row("A", PLAIN, accuracy=text), other), [], "A")["best %, printed"] for text in texts_of]
     assert shown == [*texts_of.values()]
+    assert "best %, printed" not in cells(study(row("A", PLAIN, accuracy="not in our copy")), GAIN, "A")
 
 
 @pytest.mark.parametrize(
