@@ -141,8 +141,12 @@ def block_tables(results: StudyResults) -> list[Table]:
     tables = [block_table(results, block) for block in results.blocks if block.runs]
     if not tables:
         return [replace(block_table(results, results.blocks[0]), notes=["No runs yet. –: not printed."])]
-    legend = "Best %: the highest test accuracy over the epochs; mean ± standard deviation over seeds."
-    tables[0] = replace(tables[0], notes=[f"{legend} –: not printed. {VERDICTS}", *tables[0].notes])
+    legend = ["Best %: the highest test accuracy over the epochs; mean ± standard deviation over seeds."]
+    legend += ["Squared error: of reconstructed test images, after the last epoch."] * (
+        "reconstruction" in results.study.measures
+    )
+    legend += ["–: not printed."] * any("–" in row for table in tables for row in table.rows)
+    tables[0] = replace(tables[0], notes=[" ".join([*legend, VERDICTS]), *tables[0].notes])
     return tables
 
 
