@@ -6,7 +6,8 @@ are epochs, counted from 1. TensorBoard sorts by name and opens the first two gr
 
 | where   | what                                                                                              |
 |---------|---------------------------------------------------------------------------------------------------|
-| scalars | accuracies in percent, losses, learning rate, peak memory in MB, seconds; at the end the maximum  |
+| scalars | accuracies in percent, losses, reconstruction error, learning rate, peak memory in MB, seconds;   |
+|         | at the end the maximum                                                                            |
 | images  | one evaluated image of each class: `reconstructions`, above the image, below its reconstruction;  |
 |         | `routing`, below it the coefficients to its class, by position of the child, layer by layer       |
 | hparams | the configuration, and the accuracies                                                             |

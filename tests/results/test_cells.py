@@ -178,9 +178,9 @@ def test_there_is_a_cell_for_each_row_setting_protocol_and_measure() -> None:
     found = [*runs(PLAIN, [99.0, 98.0]), *runs(f"{PLAIN} {SHORT}", [1.0]), run(f"{CBAM} protocol=heldout", 0)]
     made = results(study(), found).cells
     places = [(one.row, one.setting, one.protocol, one.measure) for one in made]
-    assert len(set(places)) == len(places) == 4 * 9 + 1  # nine measures of protocol paper, one of protocol heldout
+    assert len(set(places)) == len(places) == 4 * 10 + 1  # ten measures of protocol paper, one of protocol heldout
     assert Counter((one.row, one.setting, one.protocol) for one in made if one.n) == {
-        ("A", "paper", "paper"): 7,  # all but the mean of the first five epochs and the parameters
+        ("A", "paper", "paper"): 7,  # all but the mean of the first five epochs, a reconstruction and the parameters
         ("A", "laptop", "paper"): 7,
         ("B", "paper", "heldout"): 1,
     }

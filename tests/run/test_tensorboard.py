@@ -33,7 +33,7 @@ OPTIONS = ("attention=cbam", "reconstruction.enabled=true", "routing.iterations=
 TINY_RUN = (*TINY, *OPTIONS)
 CURVES = {
     *(f"{quantity}/{split}" for quantity in ("loss", "accuracy", "seconds") for split in ("train", "test")),
-    *("optimizer/learning_rate", "seconds/epoch", "peak_memory_mb/host"),
+    *("reconstruction/test", "optimizer/learning_rate", "seconds/epoch", "peak_memory_mb/host"),
 }
 SINGLES = {"maximum/accuracy", "maximum/first_epoch_to_max"}
 
@@ -75,6 +75,7 @@ def test_the_curves_are_the_records(trained: Trained, events: EventAccumulator) 
         for quantity in ("loss", "accuracy", "seconds"):
             wanted = [row[f"{split}_{quantity}"] for row in record.epochs]
             assert curves[f"{quantity}/{split}"] == pytest.approx(wanted)
+    assert curves["reconstruction/test"] == pytest.approx([row["test_reconstruction"] for row in record.epochs])
     assert curves["seconds/epoch"] == pytest.approx(np.add(curves["seconds/train"], curves["seconds/test"]))
     assert curves["optimizer/learning_rate"] == pytest.approx([row["learning_rate"] for row in record.epochs])
     assert curves["maximum/accuracy"] == pytest.approx([record.max_accuracy])
