@@ -279,7 +279,6 @@ MISTAKES = [
     (SIZE, f"{SIZE}\n{AT}untested: No runs.", "untested, so without measure, claimed, pairs and rows"),
     (" words: budget=short", " words: short", "laptop.words=short trainer.precision=bf16: must be words of the form "),
     (" words: budget=paper", " words: paper", "laptop.data.svhn.words=paper budget.train_images=4434 budget.test_"),
-    ("    columns:", "      within: iterations\n    columns:", "laptop.within=iterations: must be words of the form "),
     ("[CapsNet 1.0 CIFAR-10, CIFAR-10,", "[CapsNet 1.0 CIFAR-10,", "rows.CapsNet 1.0 CIFAR-10: must have 3 labels"),
     ("labels: [CapsNet 1.0 SVHN", "labels: [CapsNet 0.5 SVHN", "rows: their first labels must differ"),
     ("run: model=da_capsnet attention=none", "run: da_capsnet attention=none", "must be words of the form key=value"),
