@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from capsexp.config.compose import portable
-from capsexp.errors import InputError, plural
+from capsexp.errors import InputError, first_line, plural
 from capsexp.results import runs
 from capsexp.results.cells import Best, Group, Index, cells_of
 from capsexp.results.claims import MeasuredClaim, measure_claim
@@ -93,7 +93,10 @@ def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
     """The finished runs of one side; raises InputError."""
     path, protocols = Path(text), list[str]()
     if "=" in text and "/" not in text.partition("=")[0]:
-        words = tuple(shlex.split(text))
+        try:
+            words = tuple(shlex.split(text))
+        except ValueError as error:
+            raise InputError(f"{text}: {first_line(error)}") from None
         expanded = studies.expand(words)
         wanted = [trained_by(one) for one in expanded]
         protocols = [word.partition("=")[2] for word in words if key(word) == "protocol"]

@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> None:
             raise InputError(f"{word.partition('=')[0]}: not used here; paths.results and paths.logs are")
     from capsexp.figures import catalogue  # with matplotlib, pandas and torch: seconds
     from capsexp.figures.inputs import Inputs
-    from capsexp.results import runs
+    from capsexp.results import runs, steps
 
     if options.list:
         figures = catalogue.every()
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> None:
     paths = check(composed(options.overrides)).paths
     folder = Path(paths.results) / "figures"
     every, problems = runs.read(folder.parent)
-    inputs = Inputs(every, Path(paths.logs), options.overrides)
+    inputs = Inputs(every, Path(paths.logs), options.overrides, steps.read(Path(paths.results)))
     if options.check:
         different = [name for name in names if not catalogue.matches(name, inputs, folder)]
         if different:

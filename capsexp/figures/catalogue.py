@@ -50,7 +50,7 @@ FIGURES = {
     "huang_fig14": _reconstructed("huang, Fig. 14: COIL-20 reconstructed", "huang_fig14"),
     "tsai_fig4": Entry("tsai, Fig. 4: routing iterations, memory, time", "iterations.routing_iterations"),
     "ou_backprop": _by_epoch("ou: routing against back-propagation, CapsNet on Fashion-MNIST", "ou_backprop"),
-    "ou_traversal_mnist": _traversal("MNIST"),
+    "ou_traversal": _traversal("MNIST"),
     "ou_traversal_fashion_mnist": _traversal("Fashion-MNIST"),
 }
 

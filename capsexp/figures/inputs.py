@@ -2,11 +2,12 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from capsexp.results.runs import Run
+from capsexp.results.steps import Steps
 from capsexp.results.study import Line, MeasuredBlock, StudyResults, measure
 from capsexp.study import studies
 from capsexp.study.selection import PAPER
@@ -39,16 +40,18 @@ class Inputs:
         runs: those of all records.
         logs: holds a folder per run.
         typed: the paths as typed, for commands.
+        steps: of the networks of claims on time.
     """
 
     runs: Sequence[Run]
     logs: Path
     typed: Sequence[str] = ()
+    steps: Steps = field(default_factory=Steps)
 
     @cached_property
     def measured(self) -> dict[str, StudyResults]:
         """What the records give for all studies, by name."""
-        every = measure([studies.load(name) for name in studies.names()], self.runs)
+        every = measure([studies.load(name) for name in studies.names()], self.runs, steps=self.steps)
         return {results.study.name: results for results in every}
 
     def rows(self, study: str, label: str = "") -> Rows:

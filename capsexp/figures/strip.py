@@ -5,10 +5,11 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from statistics import mean
+from statistics import mean, median
 
-from capsexp.figures.inputs import Inputs
+from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.style import Drawing, Theme
+from capsexp.results.study import StudyResults
 from capsexp.study.identity import title as title_of
 from capsexp.tables.texts import decimal
 
@@ -69,8 +70,12 @@ class Strip:
 def of_study(inputs: Inputs, study: str) -> Drawing:
     """The best accuracies of a study's rows beside what is printed, a panel a data set.
 
-    They are those of the first setting in which some rows have runs; raises UndrawnError where none has.
+    They are those of the first setting in which some rows have runs; raises UndrawnError where none has. A study of
+    costs, without accuracies, has the seconds of its steps.
     """
+    results = inputs.measured[study]
+    if "accuracy" not in results.study.measures:
+        return _of_steps(results)
     rows = inputs.rows(study)
     trained = {line.row.data for line in rows.lines}
     panels: dict[str, list[StripRow]] = {}
@@ -83,6 +88,16 @@ def of_study(inputs: Inputs, study: str) -> Drawing:
     return Strip(panels, f"Best test accuracy over the epochs, %; {rows.training}.").drawing(rows.missing)
 
 
+def _of_steps(results: StudyResults) -> Drawing:
+    """The processor time of a claim's networks."""
+    timed = next((one for one in results.claims if one.seconds), None)
+    if timed is None:
+        raise UndrawnError(f"no steps of {results.study.name} are measured: make bench-claims")
+    rows = [StripRow(name, None, seconds, measured=median(seconds)) for name, seconds in timed.seconds.items()]
+    legend = {"dot": "one round", "mean": "median of the rounds"}
+    return Strip({"": rows}, f"Seconds of a batch: {timed.reason}.", legend).drawing()
+
+
 def limits_of(rows: Sequence[StripRow]) -> tuple[float, float]:
     """The ends of an axis; it begins above values so low that the others could not be told apart."""
     known = sorted(value for row in rows for value in (row.published, *row.values) if value is not None) or [0.0]
@@ -93,10 +108,12 @@ def limits_of(rows: Sequence[StripRow]) -> tuple[float, float]:
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Round numbers within an axis, in steps of 1, 2 or 5 times a power of ten."""
+    """Round numbers within an axis, in steps of 1, 2 or 5 times a power of ten; more than most if one would be left."""
     power = 10.0 ** math.floor(math.log10((high - low) / most))
-    step = next(factor * power for factor in (1, 2, 5, 10) if (high - low) / (factor * power) <= most)
-    return [round(number * step, 10) for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    steps = [factor * power for factor in (1, 2, 5, 10, 20)]
+    numbers = [range(math.ceil(low / step), math.floor(high / step) + 1) for step in steps]
+    at = next(at for at, fewer in enumerate(numbers[1:]) if (high - low) / steps[at] <= most or len(fewer) < 2)
+    return [round(number * steps[at], 10) for number in numbers[at]]
 
 
 class _Picture:
@@ -146,6 +163,9 @@ class _Picture:
     def _legend(self) -> None:
         """What the marks mean, that of numbers beyond an axis only where there are any."""
         x, self.y, legend = 0.0, 16.0, dict(self.strip.legend)
+        self.published = any(row.published is not None for rows in self.strip.panels.values() for row in rows)
+        if not self.published:
+            legend.pop("published", None)
         for rows in self.strip.panels.values():
             low, high = self.strip.limits or limits_of(rows)
             known = [value for row in rows for value in (row.published, *row.values) if value is not None]
@@ -192,7 +212,8 @@ class _Picture:
             self.text(left, self.y, line, theme.ink, 14)
             self.y += 18
         self.y -= 18 if lines and not (narrow or strip.notes) else 0
-        self.text(right - NUMBER, self.y, "published", theme.published, 11, "end")
+        if self.published:
+            self.text(right - NUMBER, self.y, "published", theme.published, 11, "end")
         self.text(right, self.y, "measured", theme.ink, 11, "end")
         if strip.notes and not narrow:
             self.text(right + 16, self.y, strip.notes, theme.soft, 11)

@@ -98,11 +98,14 @@ def plan_all(
             try:
                 if config.data.name in lacking:
                     raise lacking[config.data.name]
-                if download:
-                    source.identify(config.data)
+                try:
+                    if download:
+                        source.identify(config.data)
+                except InputError as error:
+                    lacking[config.data.name] = error
+                    raise
                 first = plan(config)
             except InputError as error:
-                lacking[config.data.name] = error
                 barred.setdefault(str(error), []).append(" ".join(overrides))
                 continue
             for seed in seeds:

@@ -88,7 +88,7 @@ def _sets(gains: Sequence[Asked]) -> str:
 
 
 def counts(claims: Iterable[MeasuredClaim]) -> dict[str, int]:
-    """How many claims there are, and how many supported, contradicted, open and untested."""
+    """How many claims there are, and how many supported, contradicted, open and not tested."""
     every = [*claims]
     decided = [one.decided for one in every]
     yes, no = sum(word in SHOWN[:2] for word in decided), decided.count("contradicted")
@@ -98,5 +98,5 @@ def counts(claims: Iterable[MeasuredClaim]) -> dict[str, int]:
         "supported": yes,
         "contradicted": no,
         "open": tested - yes - no,
-        "untested": len(every) - tested,
+        "not tested": len(every) - tested,
     }

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import mean, stdev
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from capsexp.results import statistics
 from capsexp.results.measures import MEASURES, OF_PROTOCOL
@@ -20,13 +20,7 @@ from capsexp.study.identity import trained_by
 from capsexp.study.selection import LAPTOP, PAPER, TYPED, Block
 from capsexp.study.studies import Published, Row, Study
 
-NumberVerdict = Literal["compatible", "higher", "lower"]
-_WORDS: dict[statistics.Position, NumberVerdict] = {
-    "within": "compatible",
-    "around": "compatible",
-    "above": "higher",
-    "below": "lower",
-}
+_WORDS = {"within": "compatible", "around": "compatible", "above": "higher", "below": "lower"}
 
 
 @dataclass(frozen=True)
@@ -262,7 +256,8 @@ def _counted(cell: Cell, study: Study, group: Group, published: Published | None
     cell = replace(cell, n=1, mean=count, values=[count])
     if published is None or group.block.name != PAPER:
         return cell
-    equal = abs(count - 1e6 * published.value) <= 1e6 * published.resolution + statistics.ZERO * count
+    more, half = count - 1e6 * published.value, 1e6 * published.resolution + statistics.ZERO * count
+    equal = -half <= more < 2 * half  # rounded, or the digits beyond the printed ones cut off
     return replace(cell, verdict="equal" if equal else "different")
 
 

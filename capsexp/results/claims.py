@@ -7,7 +7,7 @@ measured by the steps of `results.steps`, needs no run.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import mean, variance
 from typing import Literal
 
@@ -55,11 +55,12 @@ class MeasuredClaim:
     printed: Effect | None = None  # what the printed numbers of its rows give
     terms: tuple[Term, ...] = ()  # of the effect
     images: float = 0.0  # the variance that the test images add to it
+    seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)  # of a claim on time, of each row's steps
 
     @property
     def holds(self) -> bool:
         """Whether the effect, or its contrary, is shown after Holm's correction too, or by counting."""
-        return self.verdict in SHOWN and (self.adjusted or 0.0) < 1 - statistics.LEVEL
+        return self.verdict in SHOWN and (self.adjusted or 0.0) < statistics.ALPHA
 
     @property
     def decided(self) -> str:
@@ -70,7 +71,7 @@ class MeasuredClaim:
     def decided_size(self) -> Size | None:
         """The answer on the size after Holm's correction."""
         differs = self.size in ("smaller", "larger", "no gain of that size")
-        return "open" if differs and (self.size_adjusted or 0.0) >= 1 - statistics.LEVEL else self.size
+        return "open" if differs and (self.size_adjusted or 0.0) >= statistics.ALPHA else self.size
 
 
 def measure_claim(
@@ -133,10 +134,10 @@ class _Trial:
         cls, claim: Claim, groups: Sequence[Group], machine: str, best: Mapping[str, list[Best]]
     ) -> "_Trial | None":
         several = {name for name, of_row in best.items() if len(of_row) > 1}
-        contrast = Contrast.of(claim, several)
+        contrast = Contrast(claim, several)
         left_out = sorted(best.keys() - several)
         if not contrast.weights:
-            contrast, left_out = Contrast.of(claim, best), []
+            contrast, left_out = Contrast(claim, best), []
         weights = contrast.weights
         bounded = MEASURES[claim.measure].scale == "epochs" and any(
             one.run.censored for name in weights for one in best[name]
@@ -308,14 +309,14 @@ def _size(contrast: Contrast, predicted: Estimate) -> tuple[Size | None, float |
 def _timed(result: MeasuredClaim, block: Block, seconds: Mapping[str, Sequence[float]], device: str) -> MeasuredClaim:
     """A claim on time, by the effect in each round of steps, in which the rows alternate."""
     claim = result.claim
-    contrast = Contrast.of(claim, claim.compared)
+    contrast = Contrast(claim, claim.compared)
     rounds = zip(*(map(contrast.scaled, seconds[name]) for name in contrast.weights), strict=True)
     effects = [float(np.dot([*contrast.weights.values()], values)) for values in rounds]
     estimate = Estimate(mean(effects), variance(effects) / len(effects), len(effects) - 1)
     means = {name: mean(map(contrast.scaled, seconds[name])) for name in contrast.weights}
     effect = replace(contrast.effect(means), interval=contrast.interval(estimate))
-    reason = f"processor time of {len(effects)} steps on {device}"
-    result = replace(result, effect=effect, block=block, so_far=True, reason=reason)
+    reason = f"processor time of {len(effects)} rounds on {device}"
+    result = replace(result, effect=effect, block=block, so_far=True, reason=reason, seconds=seconds)
     if block.name == TYPED:
         return replace(result, verdict="no verdict")
     verdict, p_value = _verdict(contrast, estimate, True)
@@ -325,7 +326,7 @@ def _timed(result: MeasuredClaim, block: Block, seconds: Mapping[str, Sequence[f
 def _counted(result: MeasuredClaim, block: Block, indexed: Index) -> MeasuredClaim:
     """A claim on what can be counted, which needs no run."""
     claim = result.claim
-    contrast = Contrast.of(claim, claim.compared)
+    contrast = Contrast(claim, claim.compared)
     if missing := [name for name in claim.compared if not block.runs[name]]:
         return replace(result, verdict="not run", reason=_listed(missing))
     counts = {name: indexed.count(block.runs[name][0], claim.measure) for name in claim.compared}
@@ -341,7 +342,7 @@ def _printed(claim: Claim, rows: Sequence[Row]) -> Effect | None:
     """What the printed numbers of the claim's rows give; None without such numbers."""
     known = [row for row in rows if claim.measure in row.printed and claim.estimate != "spread"]
     numbers = {row.name: row.printed[claim.measure].value for row in known}
-    contrast = Contrast.of(claim, numbers)
+    contrast = Contrast(claim, numbers)
     return (
         contrast.effect({name: contrast.scaled(numbers[name]) for name in contrast.weights})
         if contrast.weights
@@ -354,7 +355,7 @@ def _printed_interval(
 ) -> Effect | None:
     """A printed effect with the interval of our networks' spread, of as many runs per row as the source's."""
     rows = {row.name for row in study.rows if contrast.claim.measure in row.printed}
-    weights = Contrast.of(contrast.claim, rows).weights
+    weights = Contrast(contrast.claim, rows).weights
     if printed is None or not weights.keys() <= terms.keys():
         return printed
     as_printed = [0.0] * study.printed_runs
@@ -393,7 +394,7 @@ def _undecided(block: Block) -> Literal["open", "no verdict"]:
 
 
 def _key(claim: Claim, study: Study, block: Block) -> tuple[object, ...]:
-    trained = {name: tuple(trained_by(words)[0] for words in block.runs[name]) or name for name in claim.compared}
+    trained = {name: tuple(trained_by(words)[:2] for words in block.runs[name]) or name for name in claim.compared}
     compared = tuple(tuple(trained[name] for name in pair) for pair in [*claim.pairs, claim.rows])
     text = claim.text if not claim.compared or not claim.counted else ""
     return study.source, text, claim.measure, claim.estimate, claim.claimed, compared

@@ -31,11 +31,7 @@ class Contrast:
     """What a claim compares, on some of its rows."""
 
     claim: Claim
-    rows: frozenset[str]  # that are there
-
-    @classmethod
-    def of(cls, claim: Claim, rows: Collection[str]) -> "Contrast":
-        return cls(claim, frozenset(rows))
+    rows: Collection[str]  # that are there
 
     @property
     def ratio(self) -> bool:
@@ -45,7 +41,7 @@ class Contrast:
     @property
     def pairs(self) -> list[list[str]]:
         """The pairs of which both rows are there."""
-        return [pair for pair in self.claim.pairs if self.rows.issuperset(pair)]
+        return [pair for pair in self.claim.pairs if {*pair} <= {*self.rows}]
 
     @property
     def weights(self) -> dict[str, float]:

@@ -11,8 +11,6 @@ from capsexp.results import statistics
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.contrast import Contrast
 
-LEVEL = 1 - statistics.LEVEL
-
 
 def corrected(claims: Sequence[MeasuredClaim], of_source: Sequence[MeasuredClaim]) -> list[MeasuredClaim]:
     """The claims, corrected for all claims of their source; those that are no claims of the source stay as they are."""
@@ -22,14 +20,14 @@ def corrected(claims: Sequence[MeasuredClaim], of_source: Sequence[MeasuredClaim
     undecided: list[int] = []
     for family in families:
         by_holm = _holm({one.key: one.p_value for one in family})
-        undecided.append(max(1, sum(p_value >= LEVEL for p_value in by_holm.values())))
+        undecided.append(max(1, sum(p_value >= statistics.ALPHA for p_value in by_holm.values())))
         effects |= by_holm
         sizes |= _holm({one.key: one.size_p for one in family})
     known = [
         replace(one, adjusted=effects.get(one.key), size_adjusted=sizes.get(one.key)) if one.claim.counted else one
         for one in claims
     ]
-    return [replace(one, seeds=_seeds(one, LEVEL / undecided[one.so_far])) for one in known]
+    return [replace(one, seeds=_seeds(one, statistics.ALPHA / undecided[one.so_far])) for one in known]
 
 
 def _holm(p_values: dict[tuple[object, ...], float | None]) -> dict[object, float]:
@@ -43,6 +41,6 @@ def _seeds(one: MeasuredClaim, level: float) -> int | None:
     effect = one.claim.size.value if one.claim.size else one.printed.value if one.printed else None
     if one.decided != "open" or one.claim.margin or not one.terms or effect is None:
         return None
-    size = Contrast.of(one.claim, one.claim.compared).on_scale(effect)
+    size = Contrast(one.claim, one.claim.compared).on_scale(effect)
     seeds = statistics.seeds_to_decide(size, one.terms, one.images, level) if size else None
     return seeds if seeds and seeds > min(len(term.values) for term in one.terms) else None  # more than there are

@@ -1,9 +1,7 @@
 """Records as runs: what was trained, where, and each measure of the result."""
 
-import math
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 from typing import Literal
@@ -33,13 +31,11 @@ class Run:
     protocol: str
     seed: int
     status: Status
-    error: str | None = None
     learned: bool | None = None  # records.has_learned
     measures: Mapping[str, float]  # those that it has; of protocol heldout `accuracy` only, of the one test
     selected_by: float | None  # the accuracy by which the best of several runs is selected; None if it failed
     censored: bool = False  # the maximum is in the last epoch, so that `first_epoch` is a lower bound
     curve: Sequence[float] = ()  # the test accuracy in percent after each epoch
-    curves: Mapping[str, Sequence[float]] = field(default_factory=dict)  # see `_curves`
     correct: Json | None = None  # a bit per test image, records.packed, where others would test on other images
     dataset: str  # a digest of the data set and its split
     images: int | None = None  # the test images
@@ -125,7 +121,7 @@ def run_of(record: Record) -> Run:
     evaluated = columns.get("test_accuracy" if paper else "heldout_accuracy", [])
     images = record.data.get("test_images") or tested_images(identity)  # of older records as far as known
     official = has_official_test_set(identity) and record.config["data"].get("official", True)
-    curves, measures = _curves(columns), Json()
+    measures = Json()
     if finished:
         measures = _paper_measures(record, columns, images) if paper else {"accuracy": record.heldout_accuracy}
     return Run(
@@ -135,13 +131,11 @@ def run_of(record: Record) -> Run:
         protocol=identity["protocol"],
         seed=identity["seed"],
         status="trial" if identity["budget"]["steps"] is not None else record.status,
-        error=record.error,
         learned=record.learned,
         measures={name: value for name, value in measures.items() if value is not None},
         selected_by=max(evaluated) if finished else None,
         censored=finished and record.first_epoch_to_max == len(record.epochs),
-        curve=curves.get("test accuracy", ()) if paper else (),
-        curves=curves if finished else {},
+        curve=columns.get("test_accuracy", ()) if paper else (),
         correct=None if official else record.correct,
         dataset=keys.key_of({name: part for name, part in identity["data"].items() if name != "note"}),
         images=images,
@@ -165,17 +159,6 @@ def run_of(record: Record) -> Run:
 def _attention(chosen: Json) -> str:
     first = [chosen["first"][NAME]] if chosen.get("first") else []
     return " + ".join([*first, *(ATTENTION[key] for key in ATTENTION if chosen.get(key))]) or "none"
-
-
-def _curves(columns: Mapping[str, Sequence[float | None]]) -> dict[str, "array[float]"]:
-    """Accuracy and loss after each epoch, of training and test images, or those held out; NaN where there is none."""
-    return {
-        f"{'train' if name.startswith('train') else 'test'} {quantity}": array(
-            "d", [math.nan if value is None else value for value in values]
-        )
-        for name, values in columns.items()
-        if (quantity := name.rpartition("_")[2]) in ("accuracy", "loss")
-    }
 
 
 def _paper_measures(record: Record, columns: Mapping[str, list[float]], images: int | None) -> Json:

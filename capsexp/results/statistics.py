@@ -54,6 +54,7 @@ from statistics import mean, stdev
 from typing import Literal, get_args
 
 LEVEL = 0.95
+ALPHA = 1 - LEVEL
 ONE_SIDED = 2 * LEVEL - 1  # the two-sided interval whose one limit has the level
 PRIOR = 4.0  # D: degrees of freedom by which the networks of a data set share one spread
 FLOOR = 0.5  # of a seed's standard deviation, in standard errors of a binomial proportion

@@ -8,7 +8,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache, cached_property
 from itertools import chain, product
@@ -67,6 +67,7 @@ class Setting:
     title: str  # above its table: 250 epochs, the first 2,000 training and test images, float32
     short: str = ""  # beside pictures: 2,000 images
     words: str = ""  # that each row's command begins with
+    within: str = ""  # values of keys that rows vary, for the rows that have these keys
     data: dict[str, Training] = field(default_factory=dict)  # by the name of a data set
     complete: list[Measure] = field(default_factory=list)  # of which it tells as much as the source's training
 
@@ -109,8 +110,10 @@ class Row:
         """The overrides of its runs in a setting, without seeds."""
         if self.run is None:
             return ()
+        varied = {word.partition("=")[0] for word in self.words}
+        within = [word for word in setting.within.split() if word.partition("=")[0] in varied]
         of_data = setting.data.get(self.data, Training()).words.split()
-        return expand((*setting.words.split(), *of_data, *self.words))
+        return expand((*setting.words.split(), *of_data, *self.words, *within))
 
 
 @dataclass(frozen=True)
@@ -241,20 +244,8 @@ def expand(words: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
 
 @cache
 def config_of(overrides: tuple[str, ...]) -> Config:
-    """The configuration that a command line makes; raises InputError.
-
-    A study's settings change its budget and precision: the rest is composed once for all of them, except where a folder
-    is given, whose number of images bounds the budget.
-    """
-    own = {word for word in overrides if word.startswith(("budget", "trainer"))}
-    if not own or len(own) == len(overrides) or any(word.lstrip("+").startswith("data.path=") for word in overrides):
-        return check(composed(list(overrides)), overrides)
-    config = config_of(tuple(sorted(set(overrides) - own)))
-    setting = config_of(tuple(word for word in overrides if word in own))
-    arguments = config.model.arguments
-    arguments = {**arguments, "width": setting.budget.width} if "width" in arguments else arguments
-    model = replace(config.model, arguments=arguments)
-    return replace(config, budget=setting.budget, trainer=setting.trainer, model=model)
+    """The configuration that a command line makes; raises InputError."""
+    return check(composed(list(overrides)), overrides)
 
 
 def published_number(text: str | None) -> Published | None:
@@ -282,7 +273,8 @@ def _problems(study: Study) -> Iterator[tuple[bool, str]]:
     for claim in study.claims:
         yield from ((wrong, f"claims: {claim.text}: {error}") for wrong, error in _problems_of_claim(claim, rows))
     for name, setting in study.settings.items():
-        parts = {"words": setting.words} | {f"data.{data}.words": own.words for data, own in setting.data.items()}
+        parts = {"words": setting.words, "within": setting.within}
+        parts |= {f"data.{data}.words": own.words for data, own in setting.data.items()}
         for part, text in parts.items():
             wrong = not all("=" in word for word in text.split())
             yield wrong, f"{name}.{part}={text}: must be words of the form key=value"

@@ -40,7 +40,9 @@ def main(arguments: list[str] | None = None) -> int:
     if not any(one.runs for one in generated.measured):  # which data sets are the records of?
         sets = {f"data={printable(run.data)}" for run in generated.runs if run.status != "trial"}
         hint = f"; none belongs to these tables (with {' or '.join(sorted(sets))} they may)" if sets else ""
-        counts = f"{plural(len(generated.runs) - generated.trials, 'record')}, without {trials}"
+        counts = plural(len(generated.runs) - generated.trials, "record") + f", without {trials}" * bool(
+            generated.trials
+        )
         print(f"{options.results / 'runs'}: {counts}{hint}", file=sys.stderr)
     sys.stdout.flush()
     different = generated.changed if options.check else []

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from markdown_it import MarkdownIt
 
-from capsexp.cli import Parser, check_new, end_with, folder
+from capsexp.cli import Parser, check_new, folder
 from capsexp.errors import InputError
 from capsexp.files import write_output
 
@@ -118,7 +118,3 @@ def _with_addresses(tag: str, page: Path, names: dict[Path, str], folder: Path) 
 def _slug(heading: str) -> str:
     """A heading's name in addresses, as GitHub has it."""
     return re.sub(r"[^\w -]", "", re.sub("<.*?>", "", heading)).strip().lower().replace(" ", "-")
-
-
-if __name__ == "__main__":
-    end_with(main)

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from capsexp.errors import InputError, plural
 from capsexp.results import answer
+from capsexp.results.claims import SHOWN
 from capsexp.results.study import StudyResults
 from capsexp.tables import markdown, pages, texts
 from capsexp.tables.markdown import Marked
@@ -38,16 +39,16 @@ def _block(measured: Sequence[StudyResults]) -> str:
         printed = one.one.printed
         said = texts.claimed(claim) if claim.size or not printed else texts.effect(claim, printed.alone, unit=False)
         found = texts.effect(claim, one.one.effect)
-        rows.append([link, said, Marked(f"**{found}**") if one.one.holds else found, texts.answer(one.one)])
+        shown = Marked(f"**{found}**") if one.one.holds else found
+        rows.append([link, said, shown, texts.answer(one.one, one.data_name)])
     table = Table("", ["question", "published", "measured (95 % interval)", "answer"], "lrrl", rows)
-    counts = answer.counts(answer.distinct(measured))
     return "\n\n".join(
         [
             f"**Does attention help?** {markdown.escaped(answer.sentence(measured))}",
             markdown.table(table),
-            f"Points of best test accuracy, with minus without; bold: decided. [All {counts['claims']} claims: "
-            f"{counts['supported']} supported, {counts['contradicted']} contradicted, {counts['open']} open, "
-            f"{counts['untested']} not tested](results/README.md); [what a verdict means](docs/verdicts.md).",
+            "Points of best test accuracy, with minus without; bold: decided. "
+            f"[All {texts.count(answer.distinct(measured))}](results/README.md); "
+            "[what a verdict means](docs/verdicts.md).",
         ]
     )
 
@@ -61,28 +62,21 @@ def index(measured: Sequence[StudyResults], unassigned: int) -> str:
     sources: dict[str, list[StudyResults]] = {}
     for one in measured:
         sources.setdefault(one.study.source, []).append(one)
-    counted = {name: answer.counts(answer.distinct(of_source)) for name, of_source in sources.items()}
-    heads = ["claims", "supported", "contradicted", "open", "untested"]
-    ranked = sorted(sources, key=lambda name: [-counted[name]["supported"] - counted[name]["contradicted"], name])
-    total = answer.counts(answer.distinct(measured))
-    rows = [[markdown.link(name, f"#{quote(name)}"), *_numbers(counted[name], heads)] for name in ranked]
-    rows.append(["all", *_numbers(total, heads)])
+    claims = {name: answer.distinct(of_source) for name, of_source in sources.items()}
+    ranked = sorted(sources, key=lambda name: (-sum(one.decided in SHOWN for one in claims[name]), name))
+    total = texts.counted(answer.distinct(measured))
+    rows = [[markdown.link(name, f"#{quote(name)}"), *texts.counted(claims[name]).values()] for name in ranked]
+    rows.append(["all", *total.values()])
     parts = [markdown.GENERATED, "# Do the published numbers hold?", markdown.escaped(answer.sentence(measured))]
-    parts.append(markdown.table(Table("", ["source", *heads], "lrrrrr", rows)))
+    parts.append(markdown.table(Table("", ["source", *total], "lrrrrr", rows)))
     for name in ranked:
         studies = [[_link(one), one.study.table, " ".join(pages.answer(one)[:1])] for one in sources[name]]
-        said = pages.answered(answer.distinct(sources[name]), any(one.runs for one in sources[name]))
-        about = " ".join([f"{texts.CITED.get(name, name)}.", *said])
-        parts += [f"## {markdown.escaped(name)}", markdown.escaped(about)]
+        parts += [f"## {markdown.escaped(name)}", markdown.escaped(f"{texts.CITED.get(name, name)}.")]
         parts.append(markdown.table(Table("", ["study", "table", "answer"], "lll", studies)))
     runs = list({run.key: run for one in measured for run in one.runs}.values())
     outside = f"; {plural(unassigned, 'record')} of other trainings, which capsexp compare reads" if unassigned else ""
     parts.append(f"In these tables: {texts.spent(runs) or 'no runs'}{outside}. All are in [runs](runs).")
     return "\n\n".join(parts) + "\n"
-
-
-def _numbers(counts: dict[str, int], heads: Sequence[str]) -> list[str]:
-    return [f"{counts[head]:,}" for head in heads]
 
 
 def _link(results: StudyResults) -> str:

@@ -1,7 +1,8 @@
 """A page as Markdown: its texts are escaped, whether they are from studies or from records."""
 
+import html
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from capsexp.config.searchpath import CONF
@@ -34,7 +35,9 @@ def document(page: Page, figures: Mapping[str, bool] | None = None) -> str:
     Args:
         figures: of its pictures, those that there are, and whether they have versions for narrow screens.
     """
-    pictures = [_picture(name, narrow) for name, narrow in (figures or {}).items()]
+    pictures = [
+        _picture(name, narrow, page.title if name == page.name else name) for name, narrow in (figures or {}).items()
+    ]
     first, *more = page.answer or [""]
     answer = [" ".join(filter(None, [f"**{escaped(first)}**" if first else "", *map(escaped, more)]))]
     parts = [GENERATED, f"# {escaped(page.title)}", escaped(page.about), *answer, *pictures[:1]]
@@ -46,7 +49,8 @@ def document(page: Page, figures: Mapping[str, bool] | None = None) -> str:
         parts += _folded(page.other_claims.title, table(page.other_claims))
     if pictures[1:]:
         parts += _folded("More pictures", *pictures[1:])
-    parts += _folded("Protocol and deviations", *map(escaped, page.protocol), bullets(page.deviations))
+    deviations = "\n".join(f"- {escaped(text)}" for text in page.deviations)
+    parts += _folded("Protocol and deviations", *map(escaped, page.protocol), deviations)
     if page.costs.rows:
         parts += _folded("Parameters, time and memory", *_with_notes(page.costs))
     file = f"{page.name}.yaml"  # a link to it, but for a study of one's own
@@ -64,15 +68,14 @@ def _with_notes(shown: Table) -> list[str]:
     return [escaped(" ".join(shown.notes)), table(shown)]
 
 
-def _picture(name: str, narrow: bool) -> str:
-    """A picture, dark on a dark page."""
+def _picture(name: str, narrow: bool, alt: str) -> str:
+    """A picture, dark on a dark page; `alt` in place of it."""
     sources = {"(prefers-color-scheme: dark)": "_dark"}
     if narrow:
         small = "(max-width: 640px)"
         sources = {f"{small} and (prefers-color-scheme: dark)": "_narrow_dark", small: "_narrow_light"} | sources
     lines = [f'<source media="{media}" srcset="../figures/{name}{suffix}.svg">' for media, suffix in sources.items()]
-    alt = "printed and measured; the numbers are on this page"
-    image = f'<img src="../figures/{name}_light.svg" width="100%" alt="{alt}">'
+    image = f'<img src="../figures/{name}_light.svg" width="100%" alt="{html.escape(alt)}">'
     return "\n".join(["<picture>", *lines, image, "</picture>"])
 
 
@@ -80,11 +83,6 @@ def table(shown: Table) -> str:
     """A table of GitHub's Markdown."""
     rules: list[str] = [Marked("---" if letter == "l" else "--:") for letter in shown.alignment]
     return "\n".join("| " + " | ".join(map(escaped, cells)) + " |" for cells in [shown.columns, rules, *shown.rows])
-
-
-def bullets(texts: Iterable[str]) -> str:
-    """A list."""
-    return "\n".join(f"- {escaped(text)}" for text in texts)
 
 
 def escaped(text: str) -> str:

@@ -1,9 +1,10 @@
 """A study's page: its question, the answer, the table in each setting, the claims; then how it was done."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from statistics import median
 
 from capsexp.config import searchpath
 from capsexp.config.compose import portable
@@ -26,6 +27,10 @@ MAIN = {
     "first_five": "epochs 1–5 %",
     "reconstruction": "squared error",
 }
+
+
+#: The measures of the steps of claims on time, and how their columns are headed.
+STEPS = {"seconds": "s a training step", "inference": "s a batch, inference"}
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ def page(results: StudyResults) -> Page:
         claims_table(f"{plural(len(others), 'claim')} without an answer", others),
         [f"{texts.one_line(study.protocol)}", *([texts.one_line(study.remark)] if study.remark else [])],
         [*study.deviations, *(f"{row.name}: {texts.one_line(row.note)}" for row in study.rows if row.note)],
-        costs(results),
+        costs(results) if {*MAIN} & {*study.measures} else Table("", [], "", []),
         best_of(results),
         commands(results),
         [study.name, *study.figures],
@@ -87,35 +92,30 @@ def is_decided(one: MeasuredClaim) -> bool:
 
 
 def answer(results: StudyResults) -> list[str]:
-    """What is known: yes, in part, no or not known, and of which claims.
+    """What is known: yes, in part, no or not known, and of which claims; what else is known; how many claims there are.
 
     What is counted answers nothing alone, nor does time, except where the table is of costs.
     """
     claims = [one for one in results.claims if one.claim.counted] or results.claims
-    return answered(claims, bool(results.runs), "inference" in results.study.measures)
-
-
-def answered(claims: Sequence[MeasuredClaim], trained: bool, costs: bool = False) -> list[str]:
-    """The answer to claims; `trained`: whether anything was; `costs`: whether time answers them."""
+    costs = "inference" in results.study.measures
     tested = [one for one in claims if one.effect and (one.runs or (costs and not _counted(one)))]
     yes = [one for one in tested if one.decided in ("supported", "no difference, shown")]
     no = [one for one in tested if one.decided == "contradicted"]
+    unsure = sorted((one for one in tested if one not in [*yes, *no]), key=lambda one: not one.claim.question)
     beside = [one for one in claims if one.effect and one not in tested and one.decided in SHOWN]
-    open_claims = len(tested) - len(yes) - len(no)
     if not claims:
         return []
-    word = "Not known" if not (yes or no) else "No" if not yes else "In part" if no or open_claims else "Yes"
+    word = "Not known" if not (yes or no) else "No" if not yes else "In part" if no or unsure else "Yes"
     so_far = ", so far" if all(one.so_far for one in [*yes, *no]) and (yes or no) else ""
-    counts = [f"{len(yes)} supported" if yes else "", f"{len(no)} contradicted" if no else ""]
-    counts += [f"{open_claims} open" if open_claims else ""]
-    known = f"of {plural(len(tested), 'tested claim')} {texts.conjoined([*filter(None, counts)])}" if tested else ""
-    unknown = "no claim is tested" if trained else "nothing was trained"
-    first = f"{word}{so_far}: {known or unknown}."
-    named = _joined([f"{_short(one)} ({_sized(one)})" for one in [*yes[:3], *no[:2], *beside[:2]]])
-    return [first, f"{named[:1].upper()}{named[1:]}."] if named else [first]
+    named = [*yes[:3], *no[:2]] or unsure[:1]
+    unknown = "no claim is tested" if results.runs else "no runs in these settings yet"
+    first = f"{word}{so_far}: {_joined(map(_said, named)) or unknown}."
+    more = _joined(map(_said, beside[:2]))
+    number = f"{texts.count(claims)}." if len(claims) > 1 and any(one.effect for one in claims) else ""
+    return [*filter(None, [first, f"{more[:1].upper()}{more[1:]}." if more else "", number])]
 
 
-def _joined(claims: Sequence[str]) -> str:
+def _joined(claims: Iterable[str]) -> str:
     """Claims after each other; what stands before a colon once for all that follow."""
     groups = (group for _, (*group,) in groupby(claims, lambda text: text.partition(": ")[0]))
     return "; ".join(", ".join([group[0], *(text.partition(": ")[2] for text in group[1:])]) for group in groups)
@@ -125,19 +125,20 @@ def _counted(one: MeasuredClaim) -> bool:
     return MEASURES[one.claim.measure].counted
 
 
-def _short(one: MeasuredClaim) -> str:
-    parts = ["contradicted" if one.decided == "contradicted" else ""]
-    parts += ["by counting" if _counted(one) else "", texts.one_line(one.claim.text)]
-    return ": ".join(filter(None, parts))
-
-
-def _sized(one: MeasuredClaim) -> str:
-    found = texts.effect(one.claim, one.effect and one.effect.alone)
-    return ", ".join(filter(None, [found, texts.share(one)]))
+def _said(one: MeasuredClaim) -> str:
+    """What is known of a claim, with the measured number."""
+    text, shown = texts.one_line(one.claim.text), one.decided in SHOWN
+    found = texts.effect(one.claim, one.effect and (one.effect.alone if shown else one.effect))
+    if one.decided == "contradicted" or not shown:
+        return f"“{text}” is {one.decided}, {found}"
+    size = ", ".join(filter(None, [found, texts.share(one)]))
+    return f"{'by counting, ' if _counted(one) else ''}{text} ({size})"
 
 
 def block_tables(results: StudyResults) -> list[Table]:
     """A table for each setting with runs, what its columns mean above the first; without runs what is printed."""
+    if not {*MAIN} & {*results.study.measures}:
+        return [costs(results)]
     tables = [block_table(results, block) for block in results.blocks if block.runs]
     if not tables:
         return [replace(block_table(results, results.blocks[0]), notes=["No runs yet. –: not printed."])]
@@ -153,9 +154,11 @@ def block_tables(results: StudyResults) -> list[Table]:
 def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
     """The rows in one setting: each measure printed and measured; how they were trained is the title."""
     study = results.study
-    shown = [name for name in MAIN if name in study.measures] or ["accuracy"]
+    shown = [name for name in MAIN if name in study.measures]
+    if not shown:
+        return costs(results)
     seeds = {cell.n for line in block.lines if (cell := line.cell("accuracy")) and cell.n}
-    one_count = len(seeds) == 1
+    one_count, notes = len(seeds) == 1, list[str]()
     labels = [at for at in range(len(study.columns)) if at == 0 or not _repeats(study, at)]
     columns, alignment = [study.columns[at] for at in labels], "l" * len(labels)
     rows = [[line.row.labels[at] for at in labels] for line in block.lines]
@@ -165,14 +168,16 @@ def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
         added[f"{MAIN[name]}, here"] = [_measured(line, name, not one_count) for line in block.lines]
         added["verdict"] = [(cell and cell.verdict) or "" for line in block.lines for cell in [line.cell(name)]]
         if name == "accuracy":
+            last, best = ([_mean(line, name) for line in block.lines] for name in ("last", "accuracy"))
             first = block is results.blocks[0] or not results.blocks[0].runs
-            added["last epoch %"] = [_mean(line, "last") if first else "" for line in block.lines]
+            added["last epoch %"] = last if first and last != best else [""] * len(last)
+            notes = ["In each row the best epoch is the last."] * (last == best and any(last))
             added["held-out %"] = [texts.measured(line.cell("accuracy", "heldout")) for line in block.lines]
         columns += added
         alignment += "".join("l" if head == "verdict" else "r" for head in added)
         rows = [[*row, *more] for row, more in zip(rows, zip(*added.values(), strict=True), strict=True)]
-    notes = [f"{plural(seeds.pop(), 'seed')} a row." if one_count else "In brackets the number of seeds."]
-    return Table(_setting(block), columns, alignment, rows, notes).filled
+    number = f"{plural(seeds.pop(), 'seed')} a row." if one_count else "In brackets the number of seeds."
+    return Table(_setting(block), columns, alignment, rows, [number, *notes]).filled
 
 
 def _setting(block: MeasuredBlock) -> str:
@@ -213,31 +218,43 @@ def claims_table(title: str, claims: Sequence[MeasuredClaim]) -> Table:
 
 
 def costs(results: StudyResults) -> Table:
-    """Parameters, times and memory, where the source prints or claims something of them."""
+    """Parameters, times and memory, where the source prints or claims something of them.
+
+    Times are of the steps of `results.steps` where a claim on time has them, else of the runs.
+    """
     study = results.study
     shown = {*study.measures, *(claim.measure for claim in study.claims)} - {*MAIN}
-    if not shown:
-        return Table("", [], "", [])
-    times: list[str] = [name for name in ("seconds", "memory", "inference") if name in shown]
-    times += ["host"] if "memory" in shown else []
+    timed = [one for one in results.claims if one.seconds]
+    steps: dict[tuple[str, str], str] = {
+        (one.claim.measure, row): texts.decimal(median(seconds), 2)
+        for one in timed
+        for row, seconds in one.seconds.items()
+    }
+    of_runs: list[str] = [
+        name for name in ("seconds", "memory", "inference") if name in shown - {name for name, _ in steps}
+    ]
+    of_runs += ["host"] if "memory" in shown else []
     rows: dict[str, list[str]] = {}
-    for block in results.blocks:
-        for line in block.lines:
-            counted = line.cell("parameters")
-            new = [
-                line.row.name,
-                _printed(line, "parameters"),
-                texts.measured(counted),
-                (counted and counted.verdict) or "",
-                *(texts.measured(line.cell(name), False) for name in times),
-            ]
-            before = rows.get(line.row.name, new)
-            rows[line.row.name] = [a or b for a, b in zip(before, new, strict=True)]
-    heads = ["row", "parameters, printed", "parameters", "verdict"]
-    heads += [MEASURES[name].title for name in times]
-    notes = ["Times and memory: mean ± standard deviation, of machines that differ and had other work."] * bool(times)
+    for line in [line for block in results.blocks for line in block.lines] if shown else ():
+        name, counted = line.row.name, line.cell("parameters")
+        narrowed = [run.parameters for run in line.runs[:1] if run.trained.is_narrowed]
+        new = [
+            name,
+            _printed(line, "parameters"),
+            texts.measured(counted),
+            (counted and counted.verdict) or "",
+            texts.decimal(narrowed[0] or 0, 0) if narrowed and "parameters" in shown else "",
+            *(steps.get((measure, name), "") for measure in STEPS),
+            *(texts.measured(line.cell(measure), False) for measure in of_runs),
+        ]
+        rows[name] = [a or b for a, b in zip(rows.get(name, new), new, strict=True)]
+    heads = ["row", "parameters, printed", "parameters", "verdict", "as trained here", *STEPS.values()]
+    heads += [MEASURES[name].title for name in of_runs]
+    notes = [f"Time: median {one.reason}." for one in timed[:1]]
     kept = [row for row in rows.values() if any(row[1:])]
-    return Table("Costs", heads, "lrrl" + "r" * len(times), kept, notes).filled
+    if any(cell for row in kept for cell in row[len(heads) - len(of_runs) :]):
+        notes.append("Of the runs: mean ± standard deviation, of machines that differ and had other work.")
+    return Table("Costs", heads, "lrrl" + "r" * (len(heads) - 4), kept, notes).filled
 
 
 def best_of(results: StudyResults) -> list[str]:

@@ -15,15 +15,12 @@ from capsexp.tables.texts import one_line
 
 def print_page(page: Page) -> None:
     """Prints a page's answer, its tables and its decided claims; elsewhere than on a terminal as wide as they are."""
-    console = _console()
-    console.print(Text(one_line(page.title), style="bold"))
-    console.print(Text(one_line(page.about)))
-    console.print(Text(one_line(" ".join(page.answer)), style="bold"))
+    answer = one_line(" ".join(page.answer))
+    print_lines([(one_line(page.title), "bold"), (one_line(page.about), ""), (answer, "bold")])
     for table in [*page.blocks, page.claims]:
         if table.rows:
-            console.print()
-            for part in _table(table, console.width):
-                console.print(part, highlight=False)
+            print_lines([("", "")])
+            print_table(table)
 
 
 def print_table(table: Table) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from capsexp.errors import plural, printable
+from capsexp.results.answer import counts
 from capsexp.results.cells import Cell
 from capsexp.results.claims import SHOWN, MeasuredClaim
 from capsexp.results.contrast import Effect
@@ -13,13 +14,7 @@ from capsexp.study.selection import LAPTOP
 from capsexp.study.studies import Claim, Published
 
 #: What is claimed where no size is.
-DIRECTIONS = {
-    "increase": "an increase",
-    "decrease": "a decrease",
-    "same": "no difference",
-    "no increase": "no increase",
-    "no decrease": "no decrease",
-}
+DIRECTIONS = {"increase": "an increase", "decrease": "a decrease", "same": "no difference"}
 
 #: The sources, as they are cited.
 CITED = {
@@ -109,6 +104,22 @@ def conjoined(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def counted(claims: Sequence[MeasuredClaim], said: bool = False) -> dict[str, str]:
+    """How many claims have which verdict: 27 (17 so far) or, `said`, 27 supported (17 so far)."""
+    so_far = {**counts(one for one in claims if one.so_far and one.decided in SHOWN), "claims": 0}
+    return {
+        name: f"{number:,}{f' {name}' * said}" + f" ({so_far[name]:,} so far)" * bool(so_far[name])
+        for name, number in counts(claims).items()
+        if number or name == "claims" or not said
+    }
+
+
+def count(claims: Sequence[MeasuredClaim]) -> str:
+    """7 claims: 2 supported (1 so far), 1 contradicted, 2 open, 2 not tested."""
+    every, *parts = counted(claims, said=True).values()
+    return ": ".join(filter(None, [every, ", ".join(parts)]))
+
+
 def verdict(one: MeasuredClaim) -> str:
     """✓ supported so far, ✗ contradicted, ○ open."""
     mark = {"supported": "✓", "no difference, shown": "✓", "contradicted": "✗"}.get(one.decided, "○")
@@ -116,10 +127,11 @@ def verdict(one: MeasuredClaim) -> str:
 
 
 def claimed(claim: Claim) -> str:
-    """+2.52, −50 %, an increase."""
-    if claim.size is None:
-        return DIRECTIONS.get(claim.claimed, "")
+    """+2.52, −50 %, an increase, no increase (margin 1 %)."""
     unit = _unit(claim)
+    if claim.size is None:
+        margin = f" (margin {claim.margin}{unit})" if claim.margin else ""
+        return f"{DIRECTIONS.get(claim.claimed, claim.claimed)}{margin}"
     return claim.claimed.replace("-", "−") + ("" if unit == " points" else unit)
 
 
@@ -132,9 +144,9 @@ def effect(claim: Claim, one: Effect | None, unit: bool = True) -> str:
 
 
 def share(one: MeasuredClaim) -> str:
-    """How much of the claimed size was measured: half as much; nothing of a count or a factor."""
+    """How much of the claimed size was measured: half as much; nothing of a factor, or after another training."""
     size, found = one.claim.size, one.effect
-    if size is None or found is None or one.claim.estimate == "factor" or not one.runs:
+    if size is None or found is None or one.claim.estimate == "factor" or one.so_far:
         return ""
     part = found.value / size.value
     return "half as much" if 0.45 <= part <= 0.6 else "as much" if 0.9 <= part <= 1.1 else f"{100 * part:.0f} % of it"
@@ -164,8 +176,8 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
     return ClaimTexts(verdict(one), text, said, effect(claim, one.effect), ", ".join(filter(None, parts)))
 
 
-def answer(one: MeasuredClaim) -> str:
-    """The answer to a claim's question: yes, half the printed size; no, worse; open."""
+def answer(one: MeasuredClaim, data: str) -> str:
+    """The answer to a claim's question on a data set: yes, half as much; no, worse; open: 10 epochs."""
     so_far = "so far " if one.so_far else ""
     if one.decided in ("supported", "no difference, shown"):
         size = share(one)
@@ -174,10 +186,9 @@ def answer(one: MeasuredClaim) -> str:
         return f"{so_far}no" + (", worse" if one.claim.claimed == "increase" else "")
     if one.decided == "ceiling":
         return "no room below 100 %"
-    shorter = one.so_far and one.block is not None and one.block.name == LAPTOP
-    return {"not run": "not run yet", "untested": "not tested"}.get(
-        one.decided, "open: trained shorter" if shorter else "open"
-    )
+    shorter = one.block.setting.brief(data) if one.so_far and one.block and one.block.name == LAPTOP else ""
+    undecided = {"not run": "not run yet", "untested": "not tested"}.get(one.decided, "open")
+    return f"{undecided}: {shorter}" if shorter else undecided
 
 
 def _size(claim: Claim, value: float) -> str:
@@ -191,7 +202,7 @@ def _unit(claim: Claim) -> str:
     if claim.estimate == "factor":
         return " times"
     unit = "%" if claim.in_percent else MEASURES[claim.measure].unit
-    return f" {unit}" + ("/row" if claim.estimate == "slope" else "")
+    return f" {unit}" + (" a row" if claim.estimate == "slope" else "")
 
 
 def _probability(value: float) -> str:

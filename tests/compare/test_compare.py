@@ -173,6 +173,7 @@ def test_runs_are_not_compared_with_themselves(b: str, recorded: Path) -> None:
         ("model=capsnet data=svhn", "no finished run; there are capsnet mnist, dynamic 3.*; a side is a command line"),
         ("capsnet-mnist", "6 runs begin like that"),
         ("nothing", "no finished run"),
+        ("model=capsnet data.path=John's", "data.path=John's: No closing quotation"),
     ],
 )
 def test_a_side_that_makes_no_sense_is_one_line(recorded: Path, a: str, message: str) -> None:

@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """A catalogue of three figures."""
-    some = {name: catalogue.FIGURES[name] for name in ("huang_fig11", "huang_fig8", "ou_traversal_mnist")}
+    some = {name: catalogue.FIGURES[name] for name in ("huang_fig11", "huang_fig8", "ou_traversal")}
     monkeypatch.setattr(catalogue, "every", lambda: some)
 
 
@@ -41,7 +41,7 @@ def test_without_a_name_all_that_can_be_drawn_is_drawn(folder: Path, capsys: pyt
     assert lacks.endswith(f": capsexp reproduce huang_table2 --budget=laptop {' '.join(folders(folder))}")
     assert [line.split(" finished runs of ")[0] for line in missing] == [
         "huang_fig8: not drawn: no",
-        "ou_traversal_mnist: not drawn: no",
+        "ou_traversal: not drawn: no",
     ]
 
 

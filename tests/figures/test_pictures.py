@@ -116,7 +116,7 @@ def tile(picture: NDArray[np.float32], row: int, column: int) -> NDArray[np.floa
 
 
 def test_every_dimension_is_a_row_and_every_step_a_column(tmp_path: Path, network: Restored) -> None:
-    figure = plot("ou_traversal_mnist", with_checkpoint(tmp_path))
+    figure = plot("ou_traversal", with_checkpoint(tmp_path))
     images, labels = module.test_split(load(network.config.data), network.config)
     for axis, digit in zip(figure.axes, (0, 5, 9), strict=False):
         assert axis.get_title().startswith(str(digit))
@@ -142,23 +142,23 @@ def test_a_wrong_prediction_is_named(tmp_path: Path, network: Restored, monkeypa
         return prediction._replace(scores=torch.nn.functional.one_hot(torch.full((len(images),), 3), 10).float())
 
     monkeypatch.setattr(network.module.network, "forward", always_three)
-    figure = plot("ou_traversal_mnist", with_checkpoint(tmp_path))
+    figure = plot("ou_traversal", with_checkpoint(tmp_path))
     assert [axis.get_title() for axis in figure.axes[:3]] == [f"{digit}, taken for: 3" for digit in (0, 5, 9)]
 
 
 def test_a_run_without_checkpoint_or_with_a_damaged_one_is_a_line(tmp_path: Path) -> None:
     (record,) = seeds("ou_traversal", "CapsNet MNIST", [[50.0]])
     made = inputs(tmp_path, record)
-    drawn, (line,) = catalogue.draw("ou_traversal_mnist", made, tmp_path)
+    drawn, (line,) = catalogue.draw("ou_traversal", made, tmp_path)
     assert (drawn, line) == (
         False,
         f"not drawn: no checkpoint of {folder(made, record).name} in {made.logs}: {repeated(record)}",
     )
     made = with_checkpoint(tmp_path)
-    drawn, (line,) = catalogue.draw("ou_traversal_mnist", made, tmp_path)
+    drawn, (line,) = catalogue.draw("ou_traversal", made, tmp_path)
     assert not drawn
     assert line.startswith(f"not drawn: {folder(made, record)}/last.ckpt: not a checkpoint, or damaged")
-    assert catalogue.matches("ou_traversal_mnist", made, tmp_path)  # is not compared
+    assert catalogue.matches("ou_traversal", made, tmp_path)  # is not compared
 
 
 def test_each_dimension_is_changed_alone(trained: Trained) -> None:

@@ -1,12 +1,17 @@
 """The strip plot: marks at their places, numbers beside them, nothing that overlaps or is cut off."""
 
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from capsexp.figures.strip import NARROW, SEEDS, WIDE, Strip, StripRow, limits_of, ticks
+from capsexp.figures.inputs import Inputs, UndrawnError
+from capsexp.figures.strip import NARROW, SEEDS, WIDE, Strip, StripRow, limits_of, of_study, ticks
 from capsexp.figures.style import THEMES
+from capsexp.results.steps import Steps, name_of
+from capsexp.study import studies
+from capsexp.study.selection import select
 
 ROWS = [StripRow("CNN", None, [82.0, 82.5]), StripRow("CapsNet & <co>", 82.95, [83.0, 84.0]), StripRow("DA", 85.0)]
 NAME = re.compile(r"\{.*\}")
@@ -44,6 +49,17 @@ def test_a_row_has_a_tick_a_dot_a_seed_and_their_mean_with_both_numbers() -> Non
     means = [float(mark["x1"]) for mark in marks if mark.get("stroke") == THEMES["light"].ink][1:]
     assert [82.95 + (x - first) / scale for x in means] == pytest.approx([82.25, 83.5], abs=0.01)
     assert (low, high) == pytest.approx((82 - 0.18, 85 + 0.18))
+
+
+def test_of_a_study_of_costs_the_seconds_of_its_steps_are_drawn(tmp_path: Path) -> None:
+    study = studies.load("tsai_fig4_cost")
+    name = name_of(next(one for one in study.claims if one.measure == "inference"), select(study).blocks[0])
+    seconds = {row.name: [1.0, 2.0, 9.0] for row in study.rows}
+    drawn = of_study(Inputs([], tmp_path, steps=Steps("a processor", {name: seconds})), study.name).files()
+    assert b">2.00<" in drawn["_light.svg"]
+    assert b"Seconds of a batch: processor time of 3 rounds on a processor." in drawn["_light.svg"]
+    with pytest.raises(UndrawnError, match="make bench-claims"):
+        of_study(Inputs([], tmp_path), study.name)
 
 
 def test_two_panels_stand_beside_each_other_and_on_a_narrow_screen_below() -> None:
@@ -110,3 +126,12 @@ def test_texts_can_be_read_and_do_not_overlap(suffix: str) -> None:
 )
 def test_ticks_are_round(low: float, high: float, expected: list[float] | None) -> None:
     assert ticks(low, high) == (expected or [0, 200, 400, 600, 800, 1000])
+
+
+def test_a_scale_has_two_ticks_at_least() -> None:
+    assert ticks(89.1, 89.95, most=4) == [89.2, 89.4, 89.6, 89.8]  # steps of 0.5 would leave 89.5 alone
+
+
+def test_without_published_numbers_neither_legend_nor_column_names_them() -> None:
+    texts, _ = drawn(Strip({"": ROWS[:1]}, "accuracy, %"))
+    assert "published" not in [text for text, _ in texts]

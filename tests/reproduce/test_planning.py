@@ -47,12 +47,18 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_each_run_is_planned_once_and_its_seeds_follow_each_other(calls: Counter[str]) -> None:
     tables = [studies.load(name) for name in ("huang_table2", "huang_table1")]
     jobs, barred = planning.plan_all(tables, ["budget=demo"], PAPER, range(50))
-    assert (calls["composed"], calls["svhn"]) == (20, 1)  # rows with the words of the paper and the typed ones
+    assert (calls["composed"], calls["svhn"]) == (36, 1)  # rows with the words of the paper and the typed ones
     assert [job.planned.config.seed for job in jobs] == 10 * list(range(50))  # four and four rows, and constant 1.0
     assert len({job.planned.name for job in jobs}) == len(jobs)
     (commands,) = barred.values()
     assert len(commands) == 4 + 2
     assert all("data=svhn" in command and "seed" not in command for command in commands)
+
+
+def test_a_row_that_cannot_run_bars_no_other_of_its_data_set(calls: Counter[str]) -> None:
+    jobs, barred = planning.plan_all([studies.load("tsai_table1")], ["+optim.options.nesterov=true"], PAPER, [0])
+    assert {job.planned.config.optim.name for job in jobs} == {"sgd"}
+    assert all("optim.name=adam takes" in error for error in barred)
 
 
 def test_the_laptop_setting_is_trained_by_exactly_the_declared_words(calls: Counter[str]) -> None:

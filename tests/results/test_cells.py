@@ -163,7 +163,15 @@ def test_costs_are_those_of_one_device() -> None:
 
 
 @pytest.mark.parametrize(
-    ("printed", "verdict"), [("6.8", "equal"), ("6.80", "equal"), ("6.81", "different"), ("not reported", None)]
+    ("printed", "verdict"),
+    [
+        ("6.8", "equal"),
+        ("6.80", "equal"),
+        ("6.804", "equal"),
+        ("6.803", "different"),
+        ("6.81", "different"),
+        ("not reported", None),
+    ],
 )
 def test_parameters_are_counted_without_a_run(printed: str, verdict: str | None) -> None:
     made = study(row("A", PLAIN, parameters=printed), measures=["parameters"])

@@ -314,7 +314,7 @@ def test_time_is_compared_by_alternate_steps(tmp_path: Path) -> None:
     half = stats.t.ppf(0.975, 2) * stats.sem(logarithms)
     mean = sum(logarithms) / 3
     assert interval(one) == pytest.approx([100 * (exp(mean + sign * half) - 1) for sign in (-1, 1)])
-    assert (one.verdict, one.so_far, one.reason) == ("supported", True, "processor time of 3 steps on a processor")
+    assert (one.verdict, one.so_far, one.reason) == ("supported", True, "processor time of 3 rounds on a processor")
     for other in (claim("relative", measure="inference"), claim("relative", measure="seconds", pairs=[["A", "C"]])):
         (one,) = measure([study(*ROWS, claims=[other])], [], steps=steps.read(tmp_path))[0].claims
         assert one.verdict == "not run"

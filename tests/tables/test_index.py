@@ -15,7 +15,7 @@ from capsexp.results import answer
 from capsexp.results.runs import run_of
 from capsexp.results.study import StudyResults, measure
 from capsexp.run.records import Record
-from capsexp.study.studies import Claim, Study
+from capsexp.study.studies import Claim, Setting, Study
 from capsexp.tables.index import BEGIN, END, filled, index
 
 LOW, HIGH = [98.9, 99.0, 99.1], [99.4, 99.5, 99.6]
@@ -50,7 +50,7 @@ def test_the_index_has_a_line_a_source_that_add_up() -> None:
     other = study(name="other_table1", source="other", title="Another?", claims=[claim(pairs=[["A", "C"]])])
     other = dataclasses.replace(other, rows=[*other.rows, row("C", f"{CBAM} routing.iterations=1")])
     text = index(several(other, first, second), unassigned=4)
-    assert lines(text)[0] == ["source", "claims", "supported", "contradicted", "open", "untested"]
+    assert lines(text)[0] == ["source", "claims", "supported", "contradicted", "open", "not tested"]
     assert lines(text)[2:5] == [
         ["[made](#made)", "3", "1", "1", "0", "1"],
         ["[other](#other)", "1", "0", "0", "0", "1"],
@@ -59,7 +59,7 @@ def test_the_index_has_a_line_a_source_that_add_up() -> None:
     found = [
         "[A table](tables/made_table1.md)",
         "Table 1",
-        "In part: of 2 tested claims 1 supported and 1 contradicted.",
+        "In part: B is better (+0.50 points); “Wrong” is contradicted, +0.50 points.",
     ]
     assert found in lines(text)
     assert ["[Another?](tables/other_table1.md)", "Table 1", "Not known: no claim is tested."] in lines(text)
@@ -71,8 +71,10 @@ def test_the_index_has_a_line_a_source_that_add_up() -> None:
 def test_a_claim_that_is_a_reading_of_ours_is_not_counted() -> None:
     made = several(study(claims=[claim(), claim(text="Read otherwise", claimed="decrease", counted=False)]))
     assert answer.counts(answer.distinct(made))["claims"] == 1
-    made = several(study(claims=[claim()]), study(source="two", claims=[claim()]))
-    assert answer.counts(answer.distinct(made))["claims"] == 2
+    longer = Setting("5 epochs of 500 images", words="budget.epochs=5 budget.train_images=500")
+    for other, count in (({"source": "two"}, 2), ({"paper": longer}, 2), ({"name": "made_table2"}, 1)):
+        made = several(study(claims=[claim()]), study(claims=[claim()], **other))
+        assert answer.counts(answer.distinct(made))["claims"] == count
 
 
 def test_the_block_asks_each_question_with_what_is_published_and_measured(tmp_path: Path) -> None:
@@ -85,7 +87,7 @@ def test_the_block_asks_each_question_with_what_is_published_and_measured(tmp_pa
         ["[CBAM on MNIST](results/tables/made_table1.md)", "+1.00", shown, "yes, half as much"],
         [r"[Fewer \| errors](results/tables/made_table1.md)", "+0.10", shown, "no"],
     ]
-    assert "[All 3 claims: 2 supported, 1 contradicted, 0 open, 0 not tested](results/README.md)" in text
+    assert "[All 3 claims: 2 supported, 1 contradicted](results/README.md)" in text
 
 
 def test_in_the_block_only_what_is_decided_is_bold(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ import pytest
 from made import CBAM, PLAIN, SHORT, SWEPT, claim, results, row, run, runs, study
 
 from capsexp.results.claims import MeasuredClaim
-from capsexp.results.study import StudyResults
+from capsexp.results.steps import Steps, name_of
+from capsexp.results.study import StudyResults, measure
 from capsexp.run.records import Record
-from capsexp.study.selection import LAPTOP, PAPER, Block
+from capsexp.study.selection import LAPTOP, PAPER, Block, select
 from capsexp.study.studies import Claim, Row, Setting, Study
 from capsexp.tables import files, markdown, pages, texts
 from capsexp.tables.pages import commands, page
@@ -20,6 +21,7 @@ from capsexp.tables.texts import decimal
 NEAR = [98.9, 99.0, 99.1]  # s = 0.1
 GAIN = [*runs(PLAIN, NEAR), *runs(CBAM, [99.4, 99.5, 99.6])]  # 0.5 points, half a width 3.012 · 0.1 · sqrt(2 / 3)
 SHORTER = [*runs(f"{PLAIN} {SHORT}", NEAR), *runs(f"{CBAM} {SHORT}", [99.4, 99.5, 99.6])]
+WRONG, ASKED = claim(text="Wrong", claimed="decrease"), claim(text="The question", question="?")
 UNTESTED = dataclasses.replace(claim(), text="Nobody knows", claimed="", pairs=[], untested="No network\nhas it.")
 
 
@@ -40,7 +42,7 @@ def test_a_page_answers_first() -> None:
     order = [
         "# Does it help?\n",
         "made, Table 1. 12 runs, 12 minutes.\n",
-        "**Yes: of 1 tested claim 1 supported.** B is better (+0.50 points).\n",
+        "**Yes: B is better (+0.50 points).** 2 claims: 1 supported, 1 not tested.\n",
         'src="../figures/a_light.svg"',
         "## The paper's training, 250 epochs of all images\n",
         "Best %: ",
@@ -72,8 +74,10 @@ def test_each_setting_with_runs_has_a_table_the_papers_first() -> None:
 def test_numbers_are_printed_beside_measured_and_a_constant_number_of_seeds_is_in_the_caption() -> None:
     assert cells(study(), GAIN, "A") == {
         **{"network": "A", "best %, printed": "99.80", "best %, here": "99.00 ± 0.10", "verdict": "lower"},
-        **{"last epoch %": "99.00", "first epoch, printed": "7", "first epoch, here": "≥ 1"},
+        **{"first epoch, printed": "7", "first epoch, here": "≥ 1"},
     }
+    assert page(results(study(), GAIN)).blocks[0].notes[-1] == "In each row the best epoch is the last."
+    assert cells(study(), [run(PLAIN, 0, [99.0, 98.0])], "A")["last epoch %"] == "98.00"
     assert "3 seeds a row." in page(results(study(), GAIN)).blocks[0].notes
     table = page(results(study(), GAIN[:4])).blocks[0]
     assert "In brackets the number of seeds." in table.notes
@@ -156,6 +160,18 @@ def test_costs_stand_where_the_source_prints_some() -> None:
     counted = _row(table, "B")  # without a run
     assert (counted["parameters"], counted["verdict"], counted["MB of the process"]) == ("6,812,788", "different", "")
     assert page(results(study(), GAIN)).costs.rows == []
+
+
+def test_of_a_study_of_costs_the_table_is_of_costs_with_the_times_of_steps() -> None:
+    made = study(measures=["inference"], claims=[claim("relative", measure="inference")])
+    seconds = {"A": [1.0, 2.0, 9.0], "B": [2.0, 4.0, 18.0]}
+    measured = Steps("a processor", {name_of(made.claims[0], select(made).blocks[0]): seconds})
+    shown = page(measure([made], [], steps=measured)[0])
+    (table,) = shown.blocks
+    assert table.columns == ["row", "s a batch, inference"]
+    assert table.rows == [["A", "2.00"], ["B", "4.00"]]
+    assert table.notes == ["Time: median processor time of 3 rounds on a processor."]
+    assert shown.costs.rows == []
 
 
 def test_the_best_of_several_is_named_with_how_it_was_selected() -> None:
@@ -261,12 +277,12 @@ def test_an_open_claim_has_the_seeds_that_would_decide_it() -> None:
 @pytest.mark.parametrize(
     ("made", "shown"),
     [
-        (claim("slope"), ["an increase", "points/row"]),
+        (claim("slope"), ["an increase", "points a row"]),
         (claim("spread", "decrease"), ["a decrease", "%"]),
         (claim("relative", "-50"), ["−50 %", "%"]),
         (claim("factor", "2"), ["2 times", "times"]),
-        (claim(claimed="no decrease", margin="0.1"), ["no decrease", "points"]),
-        (claim(claimed="same", margin="0.1"), ["no difference", "points"]),
+        (claim(claimed="no decrease", margin="0.1"), ["no decrease (margin 0.1 points)", "points"]),
+        (claim(claimed="same", margin="0.1"), ["no difference (margin 0.1 points)", "points"]),
         (claim(claimed="+0.50"), ["+0.50", "points"]),
     ],
 )
@@ -298,40 +314,39 @@ def test_a_claim_without_a_measurement_has_its_reason() -> None:
 @pytest.mark.parametrize(
     ("claims", "found", "first"),
     [
-        ([claim()], GAIN, "Yes: of 1 tested claim 1 supported."),
-        ([claim(), claim(text="Wrong", claimed="decrease")], GAIN, "In part: of 2 tested claims 1 supported and "),
-        ([claim(claimed="decrease")], GAIN, "No: of 1 tested claim 1 contradicted."),
-        ([claim()], SHORTER, "Yes, so far: of 1 tested claim 1 supported."),
-        ([claim()], [GAIN[0], GAIN[3]], "Not known: of 1 tested claim 1 open."),
-        ([claim()], [], "Not known: nothing was trained."),
+        ([claim()], GAIN, "Yes: B is better (+0.50 points)."),
+        ([claim(), WRONG], GAIN, "In part: B is better (+0.50 points); “Wrong” is contradicted, +0.50 points."),
+        ([WRONG], GAIN, "No: “Wrong” is contradicted, +0.50 points."),
+        ([claim()], SHORTER, "Yes, so far: B is better (+0.50 points)."),
+        ([claim(), ASKED], [GAIN[0], GAIN[3]], "Not known: “The question” is open, +0.50 points."),
+        ([UNTESTED], GAIN, "Not known: no claim is tested."),
+        ([claim()], [], "Not known: no runs in these settings yet."),
     ],
 )
 def test_the_answer_is_made_of_the_verdicts(claims: list[Claim], found: list[Record], first: str) -> None:
-    assert pages.answer(results(study(claims=claims), found))[0].startswith(first)
+    assert pages.answer(results(study(claims=claims), found))[0] == first
 
 
 def test_counting_parameters_does_not_answer_a_question_on_training() -> None:
     counted = claim("relative", text="B is larger", measure="parameters")
     found = [*GAIN[:1], *runs(CBAM, [99.4], parameters=6_812_788)]
-    more = "By counting: B is larger (+0.1 %)."
-    assert pages.answer(results(study(claims=[counted, claim()]), [])) == ["Not known: nothing was trained.", more]
-    assert pages.answer(results(study(claims=[counted, claim()]), found)) == [
-        *("Not known: of 1 tested claim 1 open.", more)
-    ]
+    made, more = study(claims=[counted, claim()]), "By counting, B is larger (+0.1 %)."
+    assert pages.answer(results(made, []))[:2] == ["Not known: no runs in these settings yet.", more]
+    assert pages.answer(results(made, found))[1:] == [more, "2 claims: 1 supported, 1 open."]
 
 
 def test_the_answer_names_at_most_three_supported_and_two_contradicted_claims() -> None:
     claims = [claim(text=f"{text}yes {n}", claimed=f"+0.5{n}") for n, text in enumerate(["", "both: ", "both: ", ""])]
     claims += [claim(text=f"no {n}", claimed=f"-0.5{n}") for n in range(3)]
     strong = [*runs(PLAIN, [90.0, 90.1, 90.2]), *GAIN[3:]]
-    first, more = pages.answer(results(study(claims=claims), strong))
-    assert first == "In part: of 7 tested claims 4 supported and 3 contradicted."
-    named = "Yes 0; both: yes 1, yes 2; contradicted: no 0, no 1."
-    assert re.sub(r" \([^)]*\)", "", more) == named  # what a colon follows stands once
+    first, number = pages.answer(results(study(claims=claims), strong))
+    named = "In part: yes 0; both: yes 1, yes 2; “no 0” is contradicted, +9.40 points; “no 1” is contradicted, "
+    assert re.sub(r" \([^)]*\)", "", first).startswith(named)  # what a colon follows stands once
+    assert number == "7 claims: 4 supported, 3 contradicted."
 
 
 def made_claim(verdict: str, setting: str = PAPER, *, claimed: str = "increase", so_far: bool = False) -> MeasuredClaim:
-    block = Block(setting, Setting(""), {})
+    block = Block(setting, Setting("", "2 epochs"), {})
     return MeasuredClaim(claim(claimed=claimed), (), verdict, block=block, so_far=so_far)  # type: ignore[arg-type]
 
 
@@ -342,7 +357,7 @@ def made_claim(verdict: str, setting: str = PAPER, *, claimed: str = "increase",
         (made_claim("supported", LAPTOP, so_far=True), "✓ supported so far", "so far yes"),
         (made_claim("contradicted"), "✗ contradicted", "no, worse"),
         (made_claim("contradicted", claimed="decrease"), "✗ contradicted", "no"),
-        (made_claim("open", LAPTOP, so_far=True), "○ open", "open: trained shorter"),
+        (made_claim("open", LAPTOP, so_far=True), "○ open", "open: 2 epochs"),
         (made_claim("open", so_far=True), "○ open", "open"),  # one seed of the paper's training
         (made_claim("ceiling"), "○ ceiling", "no room below 100 %"),
         (made_claim("untested"), "○ untested", "not tested"),
@@ -350,7 +365,7 @@ def made_claim(verdict: str, setting: str = PAPER, *, claimed: str = "increase",
     ],
 )
 def test_a_verdict_and_the_answer_to_a_question(one: MeasuredClaim, verdict: str, answer: str) -> None:
-    assert (texts.verdict(one), texts.answer(one)) == (verdict, answer)
+    assert (texts.verdict(one), texts.answer(one, "mnist")) == (verdict, answer)
 
 
 # Any page

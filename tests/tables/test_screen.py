@@ -81,7 +81,7 @@ def test_another_training_shows_and_does_not_test(screen: Screen) -> None:
 def test_without_such_a_column_it_is_the_page_s_table() -> None:
     made = results(study(row("A", PLAIN, accuracy="99.80")), runs(PLAIN, [90.0]))
     (table,) = row_tables(made, made.blocks[0])
-    assert table.rows == [["A", "99.80", "90.00", "90.00"]]
+    assert table.rows == [["A", "99.80", "90.00"]]
 
 
 def test_several_studies_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
