@@ -29,7 +29,7 @@ from capsexp.nn.capsules import output_size
 
 
 class TsaiCNN(ConvolutionalNetwork):
-    """The baseline of Tables 2 and 3, for square images of 21×21 pixels and more.
+    """The baseline of Tables 2 and 3, for images of 21×21 pixels and more.
 
     Args:
         attention: `cbam` after the first convolution's ReLU; no other.

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from capsexp import Count
 from capsexp.errors import check_choice
 
-#: The axis of the votes [B, I, J, D] that Caps-Attention mixes; `votes` is J and D together, as one vector. `capsules`
-#: is all three as one vector, from which each of the I child capsules gets one factor.
+#: See AxisAttention.
 Axis = Literal["pose", "parents", "children", "votes", "capsules"]
 
 

@@ -36,6 +36,7 @@ class ProbabilityLoss(nn.Module):
 
     def probabilities(self, scores: Tensor) -> Tensor:
         """p of these scores, [B, J] -> [B, J]."""
+        scores = at_least_float32(scores)
         return scores.sigmoid() if self.logits else scores
 
 
@@ -125,7 +126,7 @@ class CrossEntropyLoss(nn.Module):
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Scores [B, J], labels [B] -> scalar."""
-        return nn.functional.cross_entropy(scores, labels)
+        return nn.functional.cross_entropy(at_least_float32(scores), labels)
 
 
 class BinaryCrossEntropyLoss(MultilabelLoss):
@@ -140,12 +141,13 @@ class BinaryCrossEntropyLoss(MultilabelLoss):
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Scores [B, J], labels [B] or multi-hot [B, J] -> scalar."""
+        scores = at_least_float32(scores)
         targets = multi_hot(labels, scores.shape[1]).to(scores.dtype)
         if self.logits:
             return nn.functional.binary_cross_entropy_with_logits(scores, targets)
         # In float32 a length can be 1 + 1e-7, for which torch raises, as it does under autocast on a GPU.
         with full_precision(scores):
-            return nn.functional.binary_cross_entropy(at_least_float32(scores).clamp(0, 1), targets.to(scores.dtype))
+            return nn.functional.binary_cross_entropy(scores.clamp(0, 1), targets)
 
 
 def reconstruction_loss(drawn: Tensor, images: Tensor, reduction: Literal["sum", "mean"] = "sum") -> Tensor:

@@ -1,6 +1,6 @@
 """Routing coefficients, child capsules and attention maps of a forward pass, recorded with hooks.
 
-The network runs the reference routing during the pass: the fast one computes neither votes nor coefficients.
+The network runs the reference routing during the pass: the fast paths store neither votes nor coefficients.
 """
 
 from contextlib import ExitStack
@@ -17,13 +17,6 @@ from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.routing import Capsules
 from capsexp.nn.scores import Prediction
 from capsexp.routing import fast
-
-
-class Window(NamedTuple):
-    """The children of one position of a convolutional layer: kernel × kernel positions of the layer below."""
-
-    kernel: int
-    stride: int
 
 
 class AttentionMap(NamedTuple):
@@ -56,14 +49,14 @@ class ObservedLayer:
         poses: the children's, [B, H, W, I, C]; where they change between iterations, those of the last.
         presence: of the children, [B, H, W, I], between 0 and 1: their activations if they have any, the lengths of
             squashed poses, 1 for poses behind a LayerNorm, which don't encode it.
-        window: None in a linear layer.
+        window: kernel and stride of a convolutional layer, None of a linear one.
     """
 
     name: str
     coefficients: list[Tensor]
     poses: Tensor
     presence: Tensor
-    window: Window | None
+    window: tuple[int, int] | None
 
     @property
     def lengths(self) -> Tensor:
@@ -190,7 +183,7 @@ class _LayerRecorder:
         if activations is None and self.layer.routing.presence == "length":
             activations = torch.linalg.vector_norm(poses, dim=-1)
         presence = poses.new_ones(poses.shape[:-1]) if activations is None else activations
-        window = Window(self.layer.kernel, self.layer.stride) if isinstance(self.layer, ConvCapsules) else None
+        window = (self.layer.kernel, self.layer.stride) if isinstance(self.layer, ConvCapsules) else None
         coefficients = [self._placed(each) for each in self.coefficients]
         if poses.ndim == 3:
             poses, presence = (_on_grid(part, *self._sides()) for part in (poses, presence))

@@ -104,10 +104,9 @@ def load(path: Path) -> dict[str, Any]:
     Raises DamagedError for a file that is missing or whose bits aren't those that were written, InputError for one that
     can't be read or holds more than tensors and plain containers, RunError where memory is short.
     """
-    try:
-        if path.exists() and not path.is_file():
-            raise InputError(f"{path}: not a file; move it away")
-        # Silence warnings; the load fails anyway.
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: not a file; move it away")
+    try:  # What torch warns of, it also refuses.
         with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
             _check_crcs(stream, path.stat().st_size)
             stream.seek(0)
@@ -116,8 +115,6 @@ def load(path: Path) -> dict[str, Any]:
         raise DamagedError(f"{path}: no such checkpoint") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
-    except InputError:
-        raise
     except Exception as error:  # torch raises half a dozen kinds for what isn't a checkpoint
         if is_out_of_memory(error):
             raise RunError(f"{path}: can't be loaded: out of memory") from error

@@ -18,6 +18,7 @@ from capsexp.errors import RunError
 from capsexp.nn.losses import SpreadLoss, reconstruction_loss
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.scores import Prediction
+from capsexp.routing import fast
 from capsexp.run import keys, records
 from capsexp.run.build import Built, make_loss
 from capsexp.run.optimization import (
@@ -113,6 +114,7 @@ class CapsuleModule(pl.LightningModule):
         self.history: list[EpochMetrics] = []
         self.trained_images: Tensor | None = None  # the `digests` of somebody's own, of which it is trained
         self.correct: dict[str, str] = {}  # of a record
+        self.routing_path = ""  # how the first batch was computed, see fast.paths
         self.resumed: list[int] = []  # the epochs after which the run was interrupted
         self.commits: list[str | None] = []  # of the code that trained before, between and after them
         self._started = self._trained = 0.0  # when the epoch and its evaluation began
@@ -147,6 +149,7 @@ class CapsuleModule(pl.LightningModule):
         assert self.step is not None
         for batch in batches:
             self.train_metrics.update(*self.step(batch), batch.labels)
+        self.routing_path = self.routing_path or fast.paths(self.network)
 
     def validation_step(self, batches: list[Batch], index: int) -> None:
         evaluated = self.step.evaluated if isinstance(self.step, CapturedStep) else self.loss_and_scores
@@ -250,11 +253,13 @@ class CapsuleModule(pl.LightningModule):
         checkpoint |= {
             "history": self.history,
             "correct": dict(self.correct),
+            "routing_path": self.routing_path,
             "resumed": self.resumed,
             "commits": self.commits,
             "rerun": planned.config.rerun,
         } | ({} if self.trained_images is None else {"trained_images": self.trained_images})
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Takes the history back. Checkpoints of earlier versions have no `correct`."""
+        """Takes the history back. Checkpoints of earlier versions have no `correct` and no `routing_path`."""
+        self.routing_path = checkpoint.get("routing_path", "")
         self.history, self.correct = list(checkpoint["history"]), dict(checkpoint.get("correct", {}))

@@ -156,7 +156,7 @@ class CapturedStep:
     def _first(self, batch: Batch) -> StepOutput:
         """The eager step of a batch, which the capture's first replay has to repeat."""
         state, reason = self.step.state(), ""
-        before = [value.to("cpu", copy=True) for value in state]  # where the device's memory needn't suffice for copies
+        before = [value.to("cpu", copy=True) for value in state]  # the device may have no memory for copies
         device = batch.pixels.device
         try:
             with torch.random.fork_rng([device] if device.type == "cuda" else []):  # both drop out the same units

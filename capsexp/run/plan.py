@@ -1,4 +1,4 @@
-"""A run before it starts: its name, device, precision and files, and whether it is finished already."""
+"""A run before it starts: its name, device, precision and files."""
 
 import logging
 import os

@@ -43,7 +43,7 @@ Status = Literal["finished", "failed"]
 
 @dataclass(frozen=True)
 class Data:
-    """The form of a record's `data`. What has a default here and below, older records lack."""
+    """The form of a record's `data`. Older records lack the fields with a default, here and below."""
 
     note: str | None
     checksum: str
@@ -239,7 +239,7 @@ def result_line(record: Record) -> str:
         if record.chance_accuracy == 100:
             unlearned = "; all of the evaluated images are of one class, so that this says nothing"
     if record.heldout_accuracy is not None:
-        tested = of_images(record.heldout_accuracy, record.data["test_images"])
+        tested = of_images(record.heldout_accuracy, record.data.get("test_images"))
         return f"test accuracy {tested} in epoch {epoch}, chosen on held-out images{unlearned}"
     return (
         f"maximum test accuracy {record.max_accuracy:.2f} % in epoch {epoch} of {len(record.epochs)}, "

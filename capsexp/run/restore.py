@@ -47,7 +47,7 @@ _OVERRIDABLE = re.compile(
 LOGS = Path("logs")  # paths.logs where nothing else is typed
 _REMEDY = "; delete it if it was one: rerun=true on its run makes it again"  # a file that is no checkpoint, or damaged
 
-_MAX_LAYERS, _MAX_ITERATIONS = 100, 1000  # of a network; to build and run more takes for ever
+_MAX_LAYERS = 100  # of a network; to build more takes for ever
 
 
 @dataclass(frozen=True)
@@ -191,15 +191,12 @@ def _header(path: Path, checkpoint: Any) -> Header:
 
 
 def _check_sizes(node: Json) -> None:
-    """Raises InputError for more layers or routing iterations than any network here has."""
+    """Raises InputError for more layers than any network here has."""
     for key in ("model", "reconstruction"):
         options = _at(node, key)
         for name, value in options.items() if isinstance(options, dict) else ():
             if isinstance(value, list) and len(value) > _MAX_LAYERS:
                 raise InputError(f"{key}.{name}: has {len(value):,} entries; must have at most {_MAX_LAYERS}")
-    iterations = _at(node, "routing.iterations")
-    if isinstance(iterations, int) and iterations > _MAX_ITERATIONS:
-        raise InputError(f"routing.iterations={iterations}: must be at most {_MAX_ITERATIONS}")
 
 
 def _trained(header: Header, local: dict[str, Any], keys: Sequence[str]) -> Config:

@@ -28,7 +28,6 @@ from capsexp.data.module import CapsuleData, constant_guess, digests
 from capsexp.data.reader import host_memory
 from capsexp.errors import InputError, RunError, TrainingError, first_line
 from capsexp.files import naming
-from capsexp.routing import fast
 from capsexp.run import environment, keys, records
 from capsexp.run.build import build, count_parameters
 from capsexp.run.checkpoints import EpochCheckpoint, drop_optimizer, load, resumable
@@ -113,7 +112,6 @@ def train(
         if not of_device and type(failure).__module__.partition(".")[0] != "triton":  # its errors have no common base
             raise
         error = failure
-    routing_path = fast.paths(module.network)
     reason = first_line(error) if error else ""
     if error and environment.is_out_of_memory(error):
         error.__traceback__ = None  # whose frames hold the tensors of the step
@@ -132,7 +130,7 @@ def train(
         parameters=module.trained_parameters,
         peak_memory_mb=environment.peak_memory_mb(planned.device),
         data={"note": data.images.note, "checksum": data.images.checksum, "test_images": tested},
-        provenance={"routing_path": routing_path}
+        provenance={"routing_path": module.routing_path or None}
         | environment.provenance(
             started | {"commits": module.commits}, planned.device, planned.processes, module.resumed, planned.command
         ),
@@ -146,8 +144,8 @@ def train(
     with naming(planned.folder):
         for logger in loggers:
             logger.finish(record)
-    if routing_path not in ("reference", "products without votes", "stored votes"):  # neither compiled nor transformed
-        print_line(f"fast paths: {routing_path}")
+    if module.routing_path not in ("", "reference", "products without votes", "stored votes"):
+        print_line(f"fast paths: {module.routing_path}")  # compiled or transformed
     print_line(records.result_line(record))
     print_line(f"record {planned.path}")
     print_line(f"network {planned.folder}")
@@ -160,6 +158,8 @@ def _remedy(module: CapsuleModule, data: CapsuleData) -> str:
     """What needs less memory, of a run that hadn't enough: the largest half, quarter, … of the batch, tried."""
     if not module.training:
         return "a smaller trainer.eval_batch_size needs less"
+    if not hasattr(data, "train"):  # it was when the images were moved to the device
+        return "a smaller budget.train_images or data.size needs less"
     batch = data.config.optim.batch_size
     while batch := batch // 2:
         module.zero_grad(set_to_none=True)

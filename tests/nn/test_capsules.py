@@ -1,22 +1,10 @@
-"""Primary capsules, linear capsules and the decoder: which inputs each output depends on."""
+"""Linear capsules and the decoder: which inputs each output depends on."""
 
 import pytest
 import torch
 
-from capsexp.nn import Capsules, Decoder, LinearCapsules, PrimaryCapsules, squash
+from capsexp.nn import Capsules, Decoder, LinearCapsules
 from capsexp.routing.dynamic import DynamicRouting
-
-
-def test_a_primary_capsules_components_come_from_one_position() -> None:
-    layer = PrimaryCapsules(channels=3, types=4, pose=8, kernel=3, stride=2, squash_constant=0.5)
-    features = torch.randn(2, 3, 9, 11)
-    maps = layer.convolution(features)  # [2, 32, 4, 5]
-    poses, activations = layer(features)
-    assert poses.shape == (2, 4, 5, 4, 8)
-    kind, row, column = 2, 3, 1
-    expected = squash(maps[:, kind * 8 : kind * 8 + 8, row, column], 0.5)
-    torch.testing.assert_close(poses[:, row, column, kind], expected)
-    torch.testing.assert_close(activations[:, row, column, kind], expected.norm(dim=-1))
 
 
 @pytest.mark.parametrize("types_first", [True, False])

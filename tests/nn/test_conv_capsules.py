@@ -30,7 +30,9 @@ def routing(kind: type[Routing], parents: int, pose: int) -> Routing:
 
 def primary(kind: type[Routing], channels: int) -> PrimaryCapsules:
     """Two types with a pose of four numbers, as a procedure needs them."""
-    return PrimaryCapsules(channels, 2, 4, 1, presence=kind.presence, activations=kind is EMRouting)
+    return PrimaryCapsules(
+        channels, 2, 4, 1, presence=kind.presence, activations=kind is EMRouting, squash_constant=0.5
+    )
 
 
 @pytest.mark.parametrize("stride", [1, 2])
@@ -113,7 +115,8 @@ def test_the_components_of_a_primary_capsule_are_of_one_position(kind: type[Rout
     elif kind is InvertedRouting:
         torch.testing.assert_close(before.poses[0, 3, 1, 1], nn.functional.layer_norm(raw, (4,)))
     else:
-        torch.testing.assert_close(before.poses[0, 3, 1, 1], squash(raw))
+        torch.testing.assert_close(before.poses[0, 3, 1, 1], squash(raw, 0.5))
+        torch.testing.assert_close(before.activations, before.poses.norm(dim=-1))
 
 
 def test_frozen_matrices_get_no_gradient_but_pass_it_on():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from capsexp.nn.losses import CrossEntropyLoss, MarginLoss, SpreadLoss, reconstruction_loss
+from capsexp.nn.losses import BinaryCrossEntropyLoss, CrossEntropyLoss, MarginLoss, SpreadLoss, reconstruction_loss
 
 
 def test_margin_loss_by_hand() -> None:
@@ -19,6 +19,21 @@ def test_margin_loss_is_zero_outside_the_margins_and_uses_its_options() -> None:
     assert MarginLoss()(lengths, torch.tensor([0])).item() == 0
     other = MarginLoss(positive=1.0, negative=0.0, down_weight=0.25)
     assert other(lengths, torch.tensor([0])).item() == pytest.approx(0.05**2 + 0.25 * 0.05**2)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        CrossEntropyLoss(),
+        SpreadLoss(),
+        *(kind(logits=logits) for kind in (MarginLoss, BinaryCrossEntropyLoss) for logits in (True, False)),
+    ],
+)
+def test_losses_of_bfloat16_scores_are_in_float32(loss: torch.nn.Module) -> None:
+    scores = torch.rand(4, 10).bfloat16()
+    found = loss(scores, torch.tensor([1, 2, 3, 4]))
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, loss(scores.float(), torch.tensor([1, 2, 3, 4])))
 
 
 def test_cross_entropy() -> None:

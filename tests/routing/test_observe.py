@@ -17,7 +17,7 @@ from capsexp.routing import fast
 from capsexp.routing.dynamic import DynamicRouting
 from capsexp.routing.em import fitted
 from capsexp.routing.fast.layers import FastLayer
-from capsexp.routing.observe import ObservedLayer, Window, entropy, observe
+from capsexp.routing.observe import ObservedLayer, entropy, observe
 from capsexp.run.build import build
 
 #: Every procedure; linear and convolutional layers; vectors and matrices; a hidden layer without positions. A command
@@ -120,7 +120,7 @@ def test_the_classes_of_shared_and_of_own_matrices_from_their_coefficients(name:
 def test_a_convolutional_layers_parents_from_its_coefficients() -> None:
     network, pixels = made("model=inverted_capsnet data=cifar10 routing.order=sequential model.structure=vector")
     lower, upper, _ = observe(network, pixels).layers
-    assert lower.window == Window(3, 2)
+    assert lower.window == (3, 2)
     assert lower.presence.min() == lower.presence.max() == 1
     first = network.capsules.layers[0]
     row, column = 5, 2
@@ -137,7 +137,7 @@ def test_coefficients_of_overlapping_windows_are_averaged() -> None:
     coefficients = torch.zeros(1, 2, 2, 4, 2)  # 2 × 2 positions of a 2 × 2 kernel on 3 × 3 children of one type
     coefficients[..., 1] = 1
     coefficients[0, 0, 0, :, 0], coefficients[0, 0, 0, :, 1] = 0.75, 0.25
-    layer = ObservedLayer("", [coefficients], torch.zeros(1, 3, 3, 1, 5), torch.ones(1, 3, 3, 1), Window(2, 1))
+    layer = ObservedLayer("", [coefficients], torch.zeros(1, 3, 3, 1, 5), torch.ones(1, 3, 3, 1), (2, 1))
     to_first = torch.tensor([1.0, 0.0]).expand(1, 2, 2, 2)
     expected = torch.tensor([[0.75, 0.375, 0.0], [0.375, 0.1875, 0.0], [0.0, 0.0, 0.0]])
     torch.testing.assert_close(layer.coefficients_to(to_first, 5)[0, :, :, 0], expected)
@@ -146,7 +146,7 @@ def test_coefficients_of_overlapping_windows_are_averaged() -> None:
 def test_coefficients_of_windows_with_strides_and_types() -> None:
     first, last = torch.rand(2, 2, 2, 3, 8, 4)  # iterations of 2 × 2 with stride 2 on 4 × 6 × 2 children
     parents = torch.rand(2, 2, 3, 4)
-    layer = ObservedLayer("", [first, last], torch.zeros(2, 4, 6, 2, 5), torch.ones(2, 4, 6, 2), Window(2, 2))
+    layer = ObservedLayer("", [first, last], torch.zeros(2, 4, 6, 2, 5), torch.ones(2, 4, 6, 2), (2, 2))
     found = layer.coefficients_to(parents)
     assert torch.equal(found, layer.coefficients_to(parents, 1))
     assert torch.equal(found, layer.coefficients_to(parents, 7))  # it does two iterations; its parents do more

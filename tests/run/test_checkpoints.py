@@ -183,6 +183,7 @@ def test_a_run_whose_record_is_missing_only_writes_it(
     assert (numbers(record), record.correct) == (numbers(trained.record), trained.record.correct)
     assert (record.learned, record.chance_accuracy) == (trained.record.learned, trained.record.chance_accuracy)
     assert record.heldout_accuracy == trained.record.heldout_accuracy
+    assert record.provenance["routing_path"] == trained.record.provenance["routing_path"]
 
 
 @pytest.mark.parametrize(

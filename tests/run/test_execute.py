@@ -187,6 +187,12 @@ def test_an_error_of_a_compiler_or_a_device_fails_the_run(
     assert records.read(plan(config).path).status == "failed"
 
 
+def test_images_that_fill_the_device_are_named(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_module.CapsuleData, "place", raising(MemoryError()))
+    with pytest.raises(RunError, match=r"a smaller budget\.train_images or data\.size needs less"):
+        run(composed_config(*tiny))
+
+
 def test_an_evaluation_without_memory_names_its_own_batch_size(
     tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,8 +217,11 @@ def test_a_shortage_of_memory_on_a_gpu_is_recognised(text: str) -> None:
 
 
 def test_on_the_cpu_more_than_the_free_memory_is_refused_and_not_granted() -> None:
-    words = "import resource; from capsexp.run.environment import limit_memory; limit_memory(); bytearray(1 << 45)"
-    assert process("-c", words).stderr.splitlines()[-1] == "MemoryError"
+    words = (
+        "import torch; from capsexp.run.environment import limit_memory; limit_memory(); "
+        "kept = [torch.empty(1 << 30, dtype=torch.uint8) for _ in range(1024)]"  # a terabyte that is never touched
+    )
+    assert "can't allocate memory" in process("-c", words).stderr
 
 
 def test_a_bug_is_no_failed_run(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,7 @@ REFUSED = [
     (put("capsexp/config/model/channels", 10**9), OTHER),  # found before memory is allocated
     (
         put("capsexp/config/routing/iterations", 10**9),
-        "its configuration can't be used here: routing.iterations=1000000000: must be at most 1000",
+        "its configuration can't be used here: routing.iterations=1000000000: must be a whole number at least 1 and ",
     ),
     (
         put("capsexp/config/reconstruction/hidden", [1] * 10**6),

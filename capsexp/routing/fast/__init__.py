@@ -2,11 +2,11 @@
 
 | routing  | fast path                                             | where                                           |
 |----------|-------------------------------------------------------|-------------------------------------------------|
-| dynamic  | C loops on a CPU, see `dynamic`                       | everywhere                                      |
+| dynamic  | C loops on a CPU, see `dynamic`                       | poses with rows of at most 16 numbers           |
 |          | products on a GPU, see `products`                     | linear layers of vector poses with C ≤ D        |
 | EM       | C loops on a CPU, Triton on a GPU, see `em`           | children with activations                       |
 | inverted | C loops on a CPU, Triton on a GPU, see `inverted`     | everywhere; on a GPU without `activations`      |
-| the two  | the reference in chunks, votes recomputed, see `layers` | elsewhere                                     |
+| last two | the reference in chunks, votes recomputed, see `layers` | elsewhere                                     |
 
 The loops need a compiler, `cc`, and a batch with many votes. On a CPU, large convolutions of float32 are products of
 discrete Fourier transforms, see `convolution`; convolutions, linear layers and votes of bfloat16 are computed in

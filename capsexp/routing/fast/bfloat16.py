@@ -25,8 +25,8 @@ PATH = "bfloat16 in float32"
 def is_faster_in_bfloat16(device: torch.device) -> bool:
     """Whether it has bfloat16 instructions, which torch emulates elsewhere, that make convolutions faster.
 
-    Intel's AVX512-BF16 doesn't without AMX, which virtual machines may hide: DA-CapsNet's step on CIFAR-10 takes 1.5
-    times as long as in float32.
+    Intel's AVX512-BF16 without AMX, which a virtual machine may hide, makes them slower: DA-CapsNet's step on CIFAR-10
+    takes 1.5 times as long as in float32.
     """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)

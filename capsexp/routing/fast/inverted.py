@@ -56,7 +56,7 @@ class FastInvertedRouting(FastRouting, InvertedRouting):
             return Capsules(self.norm(total))
 
     def _with_activations(self, votes: VoteInputs, parents: Tensor | None, activation: Activation) -> Capsules:
-        """One iteration, as of the module's formula with activations."""
+        """One iteration with activations; the module's docstring has the formula."""
         weight = in_autocast_dtype(votes.weight)
         with full_precision(weight):
             queries = [] if parents is None else [_on_grid(parents) / parents.shape[-1] ** 0.5]

@@ -69,13 +69,13 @@ class FastLayer(CapsuleLayer):
                 batch has more votes than are kept.
             children: [B, ...].
         """
-        inputs = self.vote_inputs(children)
         chunked = isinstance(self.routing, FastRouting) and self.routing.chunked and self.is_per_image
-        if not chunked or children.poses.is_meta or not is_plain(children.poses) or self.applies(inputs):
+        if not chunked or children.poses.is_meta or not is_plain(children.poses):
             return route(children)
+        inputs = self.vote_inputs(children)
         chunk, kept = _limits(children.poses.device)
         batch, images = len(children.poses), max(1, chunk // inputs.elements)
-        if images >= batch:
+        if images >= batch or self.applies(inputs):
             return route(children)
         if batch * inputs.elements > kept:
             route = partial(checkpoint, route, use_reentrant=False, preserve_rng_state=False)

@@ -26,6 +26,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from capsexp.errors import first_line
 from capsexp.files import write_file
 from capsexp.nn.capsules import output_size
 from capsexp.routing.em import WEIGHT_FLOOR
@@ -179,7 +180,8 @@ def _library(dtype: torch.dtype, parents: int, rows: int, columns: int, inner: i
             with tempfile.TemporaryDirectory() as folder:
                 return _loaded(Path(folder) / name, command)  # stays mapped when its file is removed
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        log.warning("no compiled loops (%s): routing takes several times as long; set CC to a C compiler", _why(error))
+        why = first_line(Exception(getattr(error, "stderr", None) or error))  # what the compiler printed
+        log.warning("no compiled loops (%s): routing takes several times as long; set CC to a C compiler", why)
         return None
 
 
@@ -189,7 +191,7 @@ def _loaded(path: Path, command: Sequence[str]) -> ctypes.CDLL:
     if not _is_intact(path, digest):
         with tempfile.TemporaryDirectory() as folder:
             made = Path(folder) / path.name
-            subprocess.run([*command, str(made)], capture_output=True, check=True, timeout=COMPILER_TIMEOUT)
+            subprocess.run([*command, str(made)], capture_output=True, check=True, timeout=COMPILER_TIMEOUT, text=True)
             content = made.read_bytes()
         write_file(digest, hashlib.sha256(content).hexdigest())
         write_file(path, content)
@@ -239,13 +241,6 @@ def instructions() -> str:
     except OSError:
         lines = []
     return platform.machine() + "".join(sorted({line for line in lines if line.startswith(("model name", "flags"))}))
-
-
-def _why(error: Exception) -> str:
-    """The first line of what a compiler printed, or of the error."""
-    printed = getattr(error, "stderr", None) or str(error)
-    lines = (printed.decode(errors="replace") if isinstance(printed, bytes) else str(printed)).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def inverted_forward(loops: Loops, parents: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ class VoteInputs(NamedTuple):
 class FastRouting(Routing):
     """A routing that takes `VoteInputs` in place of votes where it `applies`, and votes elsewhere."""
 
-    chunked = True  # elsewhere, a few images at a time
+    chunked = True  # where it doesn't apply, votes are stored for a few images at a time
 
     def applies(self, votes: VoteInputs) -> bool:
         """Whether it takes these: here, where there are loops."""
