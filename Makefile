@@ -23,7 +23,7 @@ demo: $(STAMP) ## jiao's Table II, two seeds, on a sample of MNIST, 1/16 of the 
 
 # make reproduce-tables STUDIES="jiao_table2 huang_table2" BUDGET=laptop SEEDS=3 TIME_LIMIT=600 ARGUMENTS="--jobs=4"
 reproduce-tables: $(STAMP) ## Run STUDIES (all) with BUDGET (paper) and SEEDS (3), for TIME_LIMIT minutes; make tables.
-	$(PY) scripts/reproduce_tables.py $(STUDIES) $(if $(BUDGET),--budget=$(BUDGET)) $(if $(SEEDS),--seeds=$(SEEDS)) \
+	$(PY) scripts/reproduce_tables.py $(or $(STUDIES),all) $(if $(BUDGET),--budget=$(BUDGET)) $(if $(SEEDS),--seeds=$(SEEDS)) \
 		$(if $(TIME_LIMIT),--time-limit=$(TIME_LIMIT)) $(ARGUMENTS)
 
 tables: $(STAMP) ## The papers' tables, measured, out of the records: results/tables and README.md.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # Types of configuration fields and of constructors' arguments, checked by capsexp.config.checks.
 Count = Annotated[int, Ge(1)]
 Iterations = Annotated[int, Ge(1), Le(100)]  # of a routing; each costs time, and memory for its gradient
+Seed = Annotated[int, Ge(0), Le(2**32 - 1)]
 Positive = Annotated[float, Gt(0)]
 NotNegative = Annotated[float, Ge(0)]
 UnitInterval = Annotated[float, Ge(0), Le(1)]

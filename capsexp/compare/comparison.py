@@ -139,7 +139,10 @@ def _is_like(run: Trained, wanted: Trained, budget: bool) -> bool:
 
 
 def _common(sides: tuple[str, str], a: Sequence[Run], b: Sequence[Run]) -> tuple[str, ...]:
-    """Training, files, precision, protocol that both sides have: with most seeds; raises InputError without any."""
+    """Training, files, precision, protocol that both sides have: with most seeds, then with most training.
+
+    Raises InputError without any.
+    """
     seeds = [{(_alike(run), run.seed) for run in of_side} for of_side in (a, b)]
     counts = [Counter(one for one, _ in of_side) for of_side in seeds]
     if not (both := counts[0].keys() & counts[1].keys()):
@@ -149,9 +152,8 @@ def _common(sides: tuple[str, str], a: Sequence[Run], b: Sequence[Run]) -> tuple
         raise InputError(
             f"no training that both sides have: {sides[0]} has {texts_of[0]}, {sides[1]} has {texts_of[1]}"
         )
-    return max(
-        sorted(both, reverse=True), key=lambda one: (min(of[one] for of in counts), sum(of[one] for of in counts))
-    )
+    steps = {_alike(run): len(run.curve) * (run.trained_images or 0) for run in a}
+    return max(sorted(both), key=lambda one: (min(of[one] for of in counts), sum(of[one] for of in counts), steps[one]))
 
 
 def _alike(run: Run) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from capsexp import Count, NotNegative, Positive, UnitInterval, WidthFraction
+from capsexp import Count, NotNegative, Positive, Seed, UnitInterval, WidthFraction
 from capsexp.config.checks import (
     NAME,
     TARGET,
@@ -187,7 +187,7 @@ class Config:
     trainer: Trainer
     paths: Paths
     protocol: Literal["paper", "heldout"]
-    seed: Annotated[int, Ge(0), Le(2**32 - 1)]
+    seed: Seed
     rerun: bool  # train again in spite of a finished record
     logger: dict[str, dict[str, Any]] = field(default_factory=dict)  # class and options; logger=[] disables all
 

@@ -18,6 +18,7 @@ import numpy as np
 from annotated_types import Gt, Lt
 from PIL import Image
 
+from capsexp import Seed
 from capsexp.config.schema import Data
 from capsexp.data.reader import Images, Reader, check_bytes, decoding, labelled
 from capsexp.errors import InputError
@@ -40,7 +41,7 @@ class COIL20(Reader):
     packed_suffix = ".zip"
 
     test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
-    split_seed: int = 0
+    split_seed: Seed = 0
 
     def parts(self, path: Path) -> list[Path]:
         return [path / file.name for file in path.iterdir() if _NAME.fullmatch(file.name)] if path.is_dir() else [path]

@@ -27,6 +27,7 @@ import numpy as np
 from annotated_types import Gt, Lt
 from numpy.typing import NDArray
 
+from capsexp import Seed
 from capsexp.config.schema import Data
 from capsexp.data.pictures import (
     Background,
@@ -63,7 +64,7 @@ class Folder(Reader):
     remedy = ""
 
     test_fraction: Annotated[float, Gt(0), Lt(1)] = 0.1
-    split_seed: int = 0
+    split_seed: Seed = 0
     background: Background = "white"
     shape: Shape = "stretch"
     sixteen_bits: bool = False
@@ -80,6 +81,8 @@ class Folder(Reader):
         names = data.get("class_names") or list(found)
         if names != list(found) and not set(found) < set(names):
             raise InputError(f"data.class_names={names}: {path} has {list(found)}")
+        if not data.get("class_names") and len(names) < 2:
+            raise InputError(f"{path}: must have images of two classes at least")
         if (typed := data.get("classes") or len(names)) != len(names):
             raise InputError(f"data.classes={typed}: {path} has {len(names)}")
         if not (test := len(labels["test"]) or len(self._drawn(labels["train"]))):
@@ -145,7 +148,11 @@ def place(typed: str | None) -> Path:
     """The absolute path that `data.path` names; raises InputError for none."""
     path = Path(typed or "").expanduser().absolute()
     if not typed or not (path.is_dir() or (path.suffix == ".npz" and path.is_file())):
-        given = f"data.path={typed}: isn't there" if typed else "data.path: missing"
+        given = (
+            f"data.path={typed}: {'is another file' if path.exists() else 'is not there'}"
+            if typed
+            else "data.path: missing"
+        )
         raise InputError(f"{given}; must be a folder with a folder for each class, or an .npz file")
     return path
 
@@ -199,8 +206,6 @@ def _listed(path: Path, pixels: bool = True) -> Splits:
     splits: Splits = _arrays(path, pixels) if path.is_file() else _folders(path)
     if not splits["test"]:
         splits = {**splits, "test": splits["val"], "val": []}
-    if len(_classes(*splits.values())) < 2:
-        raise InputError(f"{path}: must have images of two classes at least")
     for role, what in {"test": "test", "val": "validation"}.items():
         unknown = {name for name, _ in splits[role]}.difference(name for name, _ in splits["train"])
         if unknown and splits["train"]:
@@ -278,7 +283,9 @@ def _split(arrays: Any, archive: zipfile.ZipFile, names: Sequence[str], pixels: 
     (shape, kind), (labelled, label) = (_header(archive, f"{name}.npy") for name in names)
     if kind != np.uint8 or not (len(shape) == 3 or shape[3:] in ((1,), (3,))) or 0 in shape:
         raise ValueError(f"{names[0]} must be uint8 [N, H, W] or [N, H, W, 3]; they are {kind} {list(shape)}")
-    if label.kind not in "iuU" or labelled != shape[:1]:
+    if labelled[:1] != shape[:1]:
+        raise ValueError(f"{names[1]}: {math.prod(labelled[:1]):,}, but {shape[0]:,} {names[0]}")
+    if label.kind not in "iuU" or len(labelled) != 1:
         known = "; labels.astype(str) makes texts" if label.kind == "O" else ""
         raise ValueError(f"{names[1]} must be [N] whole numbers or texts; they are {label} {list(labelled)}{known}")
     images = arrays[names[0]] if pixels else np.broadcast_to(np.zeros((), kind), shape)

@@ -51,6 +51,8 @@ class CapsuleData(pl.LightningDataModule):
         train = _first(train, budget.train_images, own)
         if self.config.protocol == "heldout" and not heldout:
             kept, held = heldout_split(len(train[1]), self.config.seed, train[1] if own else None)
+            if not (len(kept) and len(held)):
+                raise InputError("protocol=heldout: some class must have two training images, one of them held out")
             train, heldout = (train[0][kept], train[1][kept]), (train[0][held], train[1][held])
         if self.synthesis is not None:
             # The digits were split before, so that no image contains a digit of another split.

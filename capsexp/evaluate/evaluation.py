@@ -85,11 +85,13 @@ def _without_trained(restored: Restored, images: ImageSet, log: Log) -> ImageSet
     new = torch.ones(len(labels), dtype=torch.bool)
     if module.trained_images is not None:
         new = ~torch.isin(digests(pixels), module.trained_images)
-    left = f"{int((~new).sum()):,} of its {len(new):,} images, on which the run was trained, are left out"
+    left = f"{int((~new).sum()):,} of its {len(new):,} images are left out: the run was trained on them"
+    left = "the run was trained on none of its images" if new.all() else left
     log(f"data.path={data.path}: isn't the set of the run; {left}")
     if not new.any():
         raise InputError(f"data.path={data.path}: has no image on which the run wasn't trained")
-    tested = replace(images, test_images=pixels[new], test_labels=labels[new], validation=0)
+    note = "own images, of another folder than the run's"
+    tested = replace(images, test_images=pixels[new], test_labels=labels[new], validation=0, note=note)
     return replace(tested, train_images=images.train_images[:0], train_labels=images.train_labels[:0])
 
 

@@ -85,7 +85,12 @@ def of_study(inputs: Inputs, study: str) -> Drawing:
             label = line.row.name.removesuffix(name).strip() or line.row.name
             row = StripRow(label, printed.value if printed else None, cell.values if cell else ())
             panels.setdefault(name, []).append(row)
-    return Strip(panels, f"Best test accuracy over the epochs, %; {rows.training}.").drawing(rows.missing)
+    best = (
+        "Test accuracy, epoch chosen on held-out images"
+        if rows.block.is_heldout
+        else "Best test accuracy over the epochs"
+    )
+    return Strip(panels, f"{best}, %; {rows.training}.").drawing(rows.missing)
 
 
 def _of_steps(results: StudyResults) -> Drawing:

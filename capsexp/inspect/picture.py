@@ -115,6 +115,7 @@ def draw_entropies(axis: Axes, layer: LayerAnalysis) -> None:
     low, high = min(layer.entropies), max(math.log(parents), *layer.entropies)
     span = max(high - low, 1e-3 * high)  # it hardly moves in a network at its beginning
     axis.set_ylim(low - 0.35 * span, high + 0.1 * span)
+    axis.ticklabel_format(axis="y", useOffset=False)
     axis.set_title(f"entropy (dashed: log {parents})", fontsize=SMALL)
     _label_iterations(axis, len(iterations))
 

@@ -6,6 +6,7 @@ the same command again, whatever ended it, does the rest. Then the tables, as `c
 
 import argparse
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capsexp.cli import Parser, end_with
+from capsexp.config import searchpath
+from capsexp.config.checks import nearest
 from capsexp.errors import DONE, FAILED, InputError, duration
 from capsexp.study import studies
 from capsexp.study.selection import LAPTOP, PAPER, TYPED
@@ -29,7 +32,7 @@ RESUME = "the same command continues after the last whole epochs"
 def main(arguments: list[str] | None = None) -> int:
     """Plans, runs, prints the tables; the exit code."""
     options = _parsed(arguments)
-    chosen = [studies.load(name) for name in options.names or studies.names()]
+    chosen = [studies.load(name) for name in options.names]
     from capsexp.reproduce import monitor, planning  # torch takes seconds to import: names are checked first
 
     jobs, barred = planning.plan_all(
@@ -81,7 +84,7 @@ def _print_tables(options: argparse.Namespace, paths: "Paths", ended: str) -> li
         there = output / f"{one.study.name}.md"
         written = None if one.selection.only or (one.typed and not own) else there
         setting = TYPED if one.typed else options.setting
-        screen.print_screen(one, setting, ended, written, _next(one, paths.logs))
+        screen.print_screen(one, setting, ended, written, _next(one, paths.logs) if one.runs else [])
     return generated.problems
 
 
@@ -89,18 +92,19 @@ def _next(results: "StudyResults", logs: str) -> list[tuple[str, str]]:
     """What to type after a study's runs, and what for; the program as this shell finds it."""
     here = Path(sys.executable).parent
     tools = {tool: tool if shutil.which(tool) else os.path.relpath(here / tool) for tool in ("capsexp", "tensorboard")}
-    name = results.study.name
-    return [
+    own = shlex.join([tools["capsexp"], *searchpath.as_portable_option()])
+    commands = [
         (f"{tools['tensorboard']} --logdir {logs}/tensorboard", "the curves"),
         (f"{tools['capsexp']} inspect sample 7", "what a trained network does"),
-        (f"{tools['capsexp']} reproduce {name} --dry-run", "the whole table: runs and time"),
+        (f"{own} reproduce {results.study.name} --dry-run", "the whole table: runs and time"),
         (f"{tools['capsexp']} data=folder data.path=photos", "your own images"),
     ]
+    return commands[: 3 if any(run.data == "folder" for run in results.runs) else 4]
 
 
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__, "capsexp reproduce")
-    parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="default: all studies")
+    parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="all: all studies")
     parser.add_argument("--budget", default="paper", help="paper, laptop, short, demo or smoke (default: paper)")
     parser.add_argument("--seeds", type=_integer(1), default=3, metavar="N", help="seeds 0 to N-1 (default: 3)")
     parser.add_argument("--jobs", type=_integer(1), metavar="N", help="runs at a time (default: one a GPU, or one)")
@@ -113,6 +117,13 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
             raise InputError("seed: --seeds N runs the seeds 0 to N-1")
         if word.lstrip("+").startswith("rerun="):
             raise InputError("rerun: not used here; capsexp … rerun=true repeats one run")
+    if not options.names:
+        raise InputError(f"no study named; all, or some of {', '.join(studies.names())}")
+    options.names = studies.names() if options.names == ["all"] else options.names
+    budgets = {PAPER, LAPTOP, *searchpath.choices("budget")}
+    if options.budget not in budgets:
+        found = f"{nearest(options.budget, [*budgets])} (there are {', '.join(sorted(budgets))})"
+        raise InputError(f"--budget={options.budget}: no such budget{found}")
     declared = options.budget in (PAPER, LAPTOP)  # any other budget is typed, on top of the paper's training
     options.setting = options.budget if declared else PAPER
     options.overrides = [*([] if declared else [f"budget={options.budget}"]), *options.overrides]

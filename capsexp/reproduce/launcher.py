@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import forkserver, get_context, parent_process
+from multiprocessing import forkserver, get_context, parent_process, resource_tracker
 from multiprocessing.connection import wait
 
 import pytorch_lightning as pl
@@ -98,6 +98,7 @@ def _start(job: Job, running: Sequence[Job], options: Options) -> None:
 def _ensure_server() -> None:
     """Starts the fork server, unless it runs. A terminal's Ctrl-C doesn't reach it: it ends with the launcher."""
     forkserver.set_forkserver_preload(["capsexp.run.train", __name__])
+    resource_tracker.ensure_running()  # which the fork server would start, and with it take the mask away
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         forkserver.ensure_running()
@@ -164,12 +165,12 @@ def _train(planned: Plan, device: int | None, threads: int, progress: Progress) 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    planned.folder.mkdir(parents=True, exist_ok=True)
-    with (planned.folder / OUTPUT).open("ab") as output:
-        for stream in (1, 2):
-            os.dup2(output.fileno(), stream)
     trainer = replace(planned.config.trainer, threads=threads, progress="lines")
     try:
+        planned.folder.mkdir(parents=True, exist_ok=True)
+        with (planned.folder / OUTPUT).open("ab") as output:
+            for stream in (1, 2):
+                os.dup2(output.fileno(), stream)
         execute(replace(planned, config=replace(planned.config, trainer=trainer)), callbacks=[_Reporter(progress)])
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None

@@ -62,15 +62,20 @@ def distinct(measured: Sequence[StudyResults]) -> list[MeasuredClaim]:
 
 
 def sentence(measured: Sequence[StudyResults]) -> str:
-    """Where attention raises the accuracy, by how much of what is printed; after another training, so far."""
-    yes = [one for one in asked(measured) if one.attention and one.gain and one.one.decided == "supported"]
+    """Where attention raises the accuracy, by how much of what is printed; after another training, so far.
+
+    Nothing where no study has a question.
+    """
+    questions = asked(measured)
+    yes = [one for one in questions if one.attention and one.gain and one.one.decided == "supported"]
     whole, so_far = ([one for one in yes if one.one.so_far == value] for value in (False, True))
     if not yes:
-        return "No gain of attention is shown."
+        return "No gain of attention is shown." if questions else ""
+    elsewhere = "Elsewhere no gain is shown, as the texts are read here."
     if not whole:
-        return f"So far on {_sets(so_far)} yes. Elsewhere no gain is shown."
+        return f"So far on {_sets(so_far)} yes. {elsewhere}"
     more = f"; so far on {_sets(so_far)}, too" if so_far else ""
-    return f"On {_sets(whole)} yes, by {_part(whole)} of what is published{more}. Elsewhere no gain is shown."
+    return f"On {_sets(whole)} yes, by {_part(whole)} of what is published{more}. {elsewhere}"
 
 
 def _part(gains: Sequence[Asked]) -> str:

@@ -70,6 +70,11 @@ class Group:
     best: Sequence[Best] = ()  # finished ones, one per seed, in their order
 
     @property
+    def is_own(self) -> bool:
+        """Whether the protocol is the row's own."""
+        return self.protocol == self.block.protocol(self.row.name)
+
+    @property
     def device(self) -> str | None:
         """That of most runs; of equals the first in the alphabet."""
         devices = Counter(one.run.device for one in self.best)
@@ -121,7 +126,7 @@ class Cell:
 
 
 def groups_of(study: Study, block: Block, indexed: Index) -> list[Group]:
-    """The runs of each row in a setting: of protocol paper always, of heldout if there are any."""
+    """The runs of each row in a setting: of its own protocol always, of the other if there are any."""
     found: dict[str, list[tuple[int, Run]]] = {}
     for name, of_row in block.runs.items():
         for option, overrides in enumerate(of_row):
@@ -139,7 +144,7 @@ def groups_of(study: Study, block: Block, indexed: Index) -> list[Group]:
         )
         for row in study.rows
         for protocol in OF_PROTOCOL
-        if protocol == "paper" or any(run.protocol == protocol for _, run in found.get(row.name, ()))
+        if protocol == block.protocol(row.name) or any(run.protocol == protocol for _, run in found.get(row.name, ()))
     ]
 
 

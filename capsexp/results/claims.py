@@ -119,14 +119,14 @@ class _Trial:
     @classmethod
     def of(cls, claim: Claim, groups: Sequence[Group]) -> "_Trial | None":
         """None where nothing can be compared."""
-        paper = [one for one in groups if one.protocol == "paper" and one.row.name in claim.compared]
+        own = [one for one in groups if one.is_own and one.row.name in claim.compared]
         on: dict[str, dict[str, list[Best]]] = {}
-        for group in paper:
+        for group in own:
             for one in group.best:
                 machine = one.run.machine(claim.measure)
                 if machine is not None and claim.measure in one.run.measures:
                     on.setdefault(machine, {}).setdefault(group.row.name, []).append(one)
-        made = [cls._on(claim, paper, machine, of_rows) for machine, of_rows in sorted(on.items())]
+        made = [cls._on(claim, own, machine, of_rows) for machine, of_rows in sorted(on.items())]
         return max(filter(None, made), key=lambda one: (len(one.best), sum(map(len, one.best.values()))), default=None)
 
     @classmethod
@@ -371,7 +371,7 @@ def _without_runs(result: MeasuredClaim, groups: Sequence[Sequence[Group]]) -> M
         group.row.name: [one.run for one in group.best if claim.measure in one.run.measures]
         for of_setting in groups
         for group in of_setting
-        if group.protocol == "paper" and group.best
+        if group.is_own and group.best
     }
     if missing := [name for name in claim.compared if not runs.get(name)]:
         some = len(missing) < len(claim.compared)

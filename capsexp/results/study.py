@@ -21,16 +21,17 @@ class Line:
 
     row: Row
     cells: Mapping[tuple[str, str], Cell]  # by protocol and measure
-    best: Sequence[Best]  # of protocol paper
+    best: Sequence[Best]  # of its own protocol
+    protocol: str = "paper"
 
     @property
     def runs(self) -> list[Run]:
-        """Finished runs of protocol paper, one per seed."""
+        """Finished runs of its own protocol, one per seed."""
         return [one.run for one in self.best]
 
-    def cell(self, measure: str, protocol: str = "paper") -> Cell | None:
-        """The number of one measure; None of heldout where nothing was run."""
-        return self.cells.get((protocol, measure))
+    def cell(self, measure: str, protocol: str = "") -> Cell | None:
+        """The number of one measure, by its own protocol if none is named; None where there is none."""
+        return self.cells.get((protocol or self.protocol, measure))
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class MeasuredBlock:
     def runs(self) -> list[Run]:
         """All runs, failed ones too."""
         return [run for group in self.groups for run in group.runs]
+
+    @property
+    def is_heldout(self) -> bool:
+        """Whether the epochs of all its runs are chosen on held-out images."""
+        return all(line.protocol == "heldout" for line in self.lines)
 
     @property
     def files(self) -> list[str]:
@@ -115,8 +121,7 @@ def _block(selection: Selection, block: Block, groups: Sequence[Group], pools: P
         of_row = [one for one in shown if one.row.name == row.name]
         measured = {one.protocol: cells_of(study, one, pools, indexed) for one in of_row}
         cells = {(protocol, name): cell for protocol, of_group in measured.items() for name, cell in of_group.items()}
-        best = next((one.best for one in of_row if one.protocol == "paper"), ())
-        lines += [Line(row, cells, best)] if of_row else []
+        lines += [Line(row, cells, one.best, one.protocol) for one in of_row if one.is_own]
     return MeasuredBlock(block, shown, lines)
 
 

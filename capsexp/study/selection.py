@@ -32,10 +32,14 @@ class Block:
         """The configurations of the runs, by their overrides."""
         return {overrides: studies.config_of(overrides) for of_row in self.runs.values() for overrides in of_row}
 
+    def protocol(self, row: str) -> str:
+        """The protocol of a row's runs."""
+        return next((studies.config_of(overrides).protocol for overrides in self.runs[row]), "paper")
+
     @property
-    def trained(self) -> dict[str, list[Trained]]:
-        """What the runs of each row train."""
-        return {row: [*map(trained_by, of_row)] for row, of_row in self.runs.items()}
+    def trained(self) -> dict[str, list[tuple[Trained, str]]]:
+        """What the runs of each row train, and by which protocol."""
+        return {row: [(trained_by(one), self.protocol(row)) for one in of_row] for row, of_row in self.runs.items()}
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,12 @@ def select(study: Study, typed: Sequence[str] = (), budget: str | None = None) -
     """The rows and runs that typed words select.
 
     Args:
-        typed: KEY=VALUE; seeds and protocols are left out.
+        typed: KEY=VALUE; seeds are left out.
         budget: the setting, by its name; None gives all of the study's, or the typed one.
 
     Raises InputError if no row has what is typed, if no run can be composed so, and if two rows become the same.
     """
-    words = [word for word in typed if key(word) not in ("seed", "protocol")]
+    words = [word for word in typed if key(word) != "seed"]
     selecting = [word for word in words if _rows_differ(study, key(word))]
     replacing = tuple(word for word in words if word not in selecting)
     options = [[word for (word,) in studies.expand((typed_word,))] for typed_word in selecting]

@@ -34,15 +34,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(latex(page), end="") if options.latex else print_page(page)
     if not options.check:
         sys.stdout.writelines(f"wrote {path}\n" for path in generated.changed)
-    trials = f"{plural(generated.trials, 'trial')} of a few steps"
+    trials = f"{plural(generated.trials, 'trial')} of a few steps" * bool(generated.trials)
     if not options.names:
-        print(f"{options.results / 'runs'}: {plural(generated.unassigned, 'record')} in no table, {trials}")
+        outside = f"{plural(generated.unassigned, 'record')} in no table"
+        print(f"{options.results / 'runs'}: {', '.join(filter(None, [outside, trials]))}")
     if not any(one.runs for one in generated.measured):  # which data sets are the records of?
         sets = {f"data={printable(run.data)}" for run in generated.runs if run.status != "trial"}
         hint = f"; none belongs to these tables (with {' or '.join(sorted(sets))} they may)" if sets else ""
-        counts = plural(len(generated.runs) - generated.trials, "record") + f", without {trials}" * bool(
-            generated.trials
-        )
+        counts = plural(len(generated.runs) - generated.trials, "record") + f", without {trials}" * bool(trials)
         print(f"{options.results / 'runs'}: {counts}{hint}", file=sys.stderr)
     sys.stdout.flush()
     different = generated.changed if options.check else []

@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 from capsexp.cli import Parser, check_new, folder
 from capsexp.errors import InputError
 from capsexp.files import write_output
+from capsexp.tables.markdown import slug
 
 TYPES = {".svg": "svg+xml", ".png": "png"}  # of pictures
 
@@ -90,7 +91,7 @@ def _article(page: Path, names: dict[Path, str], folder: Path) -> str:
     """A page, with its headings as targets of links."""
     text = page.read_text(encoding="utf-8", errors="replace")
     html = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
-    html = _HEADING.sub(lambda found: f'<{found[1]} id="{page.stem}-{_slug(found[2])}">{found[2]}', html)
+    html = _HEADING.sub(lambda found: f'<{found[1]} id="{page.stem}-{slug(found[2])}">{found[2]}', html)
     html = _TAG.sub(lambda tag: _with_addresses(tag[0], page, names, folder), html)
     return f'<article id="{page.stem}">\n{html}</article>\n'
 
@@ -113,8 +114,3 @@ def _with_addresses(tag: str, page: Path, names: dict[Path, str], folder: Path) 
         return f'{attribute}="{text}"'
 
     return _ADDRESS.sub(address, tag).replace('media="(', 'media="screen and (')
-
-
-def _slug(heading: str) -> str:
-    """A heading's name in addresses, as GitHub has it."""
-    return re.sub(r"[^\w -]", "", re.sub("<.*?>", "", heading)).strip().lower().replace(" ", "-")

@@ -65,7 +65,10 @@ def index(measured: Sequence[StudyResults], unassigned: int) -> str:
     claims = {name: answer.distinct(of_source) for name, of_source in sources.items()}
     ranked = sorted(sources, key=lambda name: (-sum(one.decided in SHOWN for one in claims[name]), name))
     total = texts.counted(answer.distinct(measured))
-    rows = [[markdown.link(name, f"#{quote(name)}"), *texts.counted(claims[name]).values()] for name in ranked]
+    rows = [
+        [markdown.link(name, f"#{quote(markdown.slug(name))}"), *texts.counted(claims[name]).values()]
+        for name in ranked
+    ]
     rows.append(["all", *total.values()])
     parts = [markdown.GENERATED, "# Do the published numbers hold?", markdown.escaped(answer.sentence(measured))]
     parts.append(markdown.table(Table("", ["source", *total], "lrrrrr", rows)))
@@ -76,7 +79,7 @@ def index(measured: Sequence[StudyResults], unassigned: int) -> str:
     runs = list({run.key: run for one in measured for run in one.runs}.values())
     outside = f"; {plural(unassigned, 'record')} of other trainings, which capsexp compare reads" if unassigned else ""
     parts.append(f"In these tables: {texts.spent(runs) or 'no runs'}{outside}. All are in [runs](runs).")
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _link(results: StudyResults) -> str:

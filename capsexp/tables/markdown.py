@@ -92,6 +92,11 @@ def escaped(text: str) -> str:
     return _BEGINNING.sub(r"\1\\\2", _UNDERSCORE.sub(r"\_", one_line(text).translate(_MARKUP)))
 
 
+def slug(heading: str) -> str:
+    """A heading's name in addresses, as GitHub has it."""
+    return re.sub(r"[^\w -]", "", re.sub("<.*?>", "", heading)).strip().lower().replace(" ", "-")
+
+
 def link(text: str, target: str) -> Marked:
     """A link, which a bracket in its text can't end."""
     return Marked(f"[{escaped(text).replace(']', chr(92) + ']')}]({target})")

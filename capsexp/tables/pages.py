@@ -142,7 +142,9 @@ def block_tables(results: StudyResults) -> list[Table]:
     tables = [block_table(results, block) for block in results.blocks if block.runs]
     if not tables:
         return [replace(block_table(results, results.blocks[0]), notes=["No runs yet. –: not printed."])]
-    legend = ["Best %: the highest test accuracy over the epochs; mean ± standard deviation over seeds."]
+    chosen = "Test %: the accuracy after the epoch chosen on held-out images"
+    best = chosen if results.blocks[0].is_heldout else "Best %: the highest test accuracy over the epochs"
+    legend = [f"{best}; mean ± standard deviation over seeds."]
     legend += ["Squared error: of reconstructed test images, after the last epoch."] * (
         "reconstruction" in results.study.measures
     )
@@ -163,16 +165,18 @@ def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
     columns, alignment = [study.columns[at] for at in labels], "l" * len(labels)
     rows = [[line.row.labels[at] for at in labels] for line in block.lines]
     for name in shown:
-        printed = {f"{MAIN[name]}, printed": [_printed(line, name) for line in block.lines]}
+        head = "test %" if block.is_heldout and name == "accuracy" else MAIN[name]
+        printed = {f"{head}, printed": [_printed(line, name) for line in block.lines]}
         added = printed if any(name in row.printed for row in study.rows) else {}
-        added[f"{MAIN[name]}, here"] = [_measured(line, name, not one_count) for line in block.lines]
+        added[f"{head}, here"] = [_measured(line, name, not one_count) for line in block.lines]
         added["verdict"] = [(cell and cell.verdict) or "" for line in block.lines for cell in [line.cell(name)]]
         if name == "accuracy":
             last, best = ([_mean(line, name) for line in block.lines] for name in ("last", "accuracy"))
             first = block is results.blocks[0] or not results.blocks[0].runs
             added["last epoch %"] = last if first and last != best else [""] * len(last)
             notes = ["In each row the best epoch is the last."] * (last == best and any(last))
-            added["held-out %"] = [texts.measured(line.cell("accuracy", "heldout")) for line in block.lines]
+            if not block.is_heldout:
+                added["held-out %"] = [texts.measured(line.cell("accuracy", "heldout")) for line in block.lines]
         columns += added
         alignment += "".join("l" if head == "verdict" else "r" for head in added)
         rows = [[*row, *more] for row, more in zip(rows, zip(*added.values(), strict=True), strict=True)]

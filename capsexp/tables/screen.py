@@ -81,7 +81,8 @@ def row_tables(results: StudyResults, block: MeasuredBlock) -> list[Table]:
             rows.setdefault(name, {})[label] = " ".join(said)
         rows |= _differences(results, measure, series, means)
         seeds = {cell.n for line in block.lines if (cell := line.cell(measure)) and cell.n}
-        title = MEASURES[measure].title + ("" if typed else " (printed)")
+        title = "test accuracy, %" if block.is_heldout and measure == "accuracy" else MEASURES[measure].title
+        title += "" if typed else " (printed)"
         title += f", mean of {plural(max(seeds), 'seed')}" if seeds else ""
         trained = means.keys() or rows.keys()
         kept = {name: of_row for name, of_row in rows.items() if name in trained or " − " in name}

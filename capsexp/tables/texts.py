@@ -144,11 +144,14 @@ def effect(claim: Claim, one: Effect | None, unit: bool = True) -> str:
 
 
 def share(one: MeasuredClaim) -> str:
-    """How much of the claimed size was measured: half as much; nothing of a factor, or after another training."""
+    """How much of the claimed size was measured: half as much; nothing of a factor, or after another training.
+
+    Nor of the contrary.
+    """
     size, found = one.claim.size, one.effect
-    if size is None or found is None or one.claim.estimate == "factor" or one.so_far:
+    part = found.value / size.value if size and found and one.claim.estimate != "factor" and not one.so_far else 0.0
+    if part <= 0:
         return ""
-    part = found.value / size.value
     return "half as much" if 0.45 <= part <= 0.6 else "as much" if 0.9 <= part <= 1.1 else f"{100 * part:.0f} % of it"
 
 

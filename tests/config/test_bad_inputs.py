@@ -312,6 +312,8 @@ BAD_COMMANDS = [
     ("scripts/reproduce_tables.py --seeds=0", "argument --seeds: 0: must be an integer of at least 1"),
     ("scripts/reproduce_tables.py --time-limit=nan", "argument --time-limit: nan: must be a number above 0"),
     ("scripts/reproduce_tables.py --retry=-1", "argument --retry: -1: must be an integer"),
+    ("scripts/reproduce_tables.py", "no study named; all, or some of alberti_affine, "),
+    ("scripts/reproduce_tables.py jiao_table2 --budget=lptop", "--budget=lptop: no such budget; did you mean laptop?"),
     ("scripts/reproduce_tables.py jiao_table3", "jiao_table3: no such study; did you mean jiao_table2?"),
     ("scripts/reproduce_tables.py jiao_table2 seed=3", "seed: --seeds N runs the seeds 0 to N-1"),
     ("scripts/reproduce_tables.py jiao_table2 rerun=true", "rerun: not used here; capsexp … rerun=true repeats one"),
@@ -332,7 +334,6 @@ REPRODUCE = "scripts/reproduce_tables.py"
 #: Commands in which {files} is the fixture's folder and {run} a finished run's, and what their error has.
 MORE_COMMANDS = [
     # options of scripts
-    (f"{REPRODUCE} jiao_table2 --budget=papr", "budget=papr: no such choice; did you mean paper?"),
     (f"{REPRODUCE} jiao_table2 --seeds", "argument --seeds: expected one argument"),
     (f"{REPRODUCE} jiao_table2 --seeds=²", "argument --seeds: ²: must be an integer of at least 1"),
     (f"{REPRODUCE} jiao_table2 --dry-run=1", "argument --dry-run: ignored explicit argument '1'"),

@@ -268,6 +268,13 @@ def test_all_files_that_are_no_images_are_named_in_one_line(photos: Path) -> Non
     CapsuleData(images, composed_config("data=folder", f"data.path={photos}", "data.size=8"))  # the batch is lowered
 
 
+def test_a_folder_with_two_images_a_class_has_none_to_hold_out(tmp_path: Path) -> None:
+    for name in ("ant", "bee"):
+        numbered(tmp_path / "photos" / name, 0, 2)
+    line = refused(run, composed_config(*of_photos(tmp_path), f"data.path={tmp_path}/photos"))
+    assert line == "protocol=heldout: some class must have two training images, one of them held out"
+
+
 def test_nobody_is_told_to_delete_pictures_that_a_disk_does_not_give(
     photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,7 +312,7 @@ def test_other_folders_are_one_line(files: list[str], line: str, tmp_path: Path)
         ({"x_train": pixels(4, 8, 8), "y_train": [0, 1, 0, 1]}, "has x_train, y_train, not images and labels"),
         ({"images": pixels(4, 8, 8), "labels": np.array(["a", 1, "b", 2], object)}, "labels.astype.str. makes texts"),
         ({"images": pixels(4, 0, 0), "labels": [0, 1, 0, 1]}, r"they are uint8 \[4, 0, 0\]"),
-        ({"images": pixels(4, 8, 8), "labels": [0, 1, 0]}, "labels must be"),
+        ({"images": pixels(4, 8, 8), "labels": [0, 1, 0]}, "labels: 3, but 4 images"),
         ({"images": pixels(4, 8, 8), "labels": [0.5, 1, 0, 1]}, "labels must be"),
         ({"images": pixels(4, 8, 8) / 255, "labels": [0, 1, 0, 1]}, "images must be uint8"),
         ({"images": pixels(4, 8, 8, 2), "labels": [0, 1, 0, 1]}, "images must be uint8"),
@@ -410,11 +417,11 @@ def test_of_other_images_all_are_evaluated_but_those_that_were_trained_on(photos
     grown = photos.rename(tmp_path / "grown")
     numbered(grown / "ant", 50, 5)
     assert evaluated(grown).images == 2 + 5
-    assert lines[-1].endswith(
-        "isn't the set of the run; 18 of its 25 images, on which the run was trained, are left out"
-    )
+    assert lines[-1].endswith("isn't the set of the run; 18 of its 25 images are left out: the run was trained on them")
     numbered(tmp_path / "only" / "test" / "bee", 200, 6)
     numbered(tmp_path / "only" / "test" / "ant", 60, 6)
     assert evaluated(tmp_path / "only").images == 12
+    (tmp_path / "only" / "test" / "bee").rename(tmp_path / "bee")
+    assert evaluated(tmp_path / "only").images == 6  # of one class
     line = refused(run, composed_config(*words, f"data.path={tmp_path}/only"))
     assert line.endswith("has test images alone; capsexp evaluate RUN takes them")

@@ -103,7 +103,8 @@ def test_how_many_different_runs_are_left_of_a_study(name: str, typed: str, coun
         ("trainer.precision=bf16", ["typed"]),
         ("routing.iterations=2", ["paper", "laptop"]),
         ("data=mnist budget.epochs=250 trainer.precision=float32", ["paper", "laptop"]),
-        ("protocol=heldout trainer=cpu paths.logs=x data.root=y seed=3", ["paper", "laptop"]),
+        ("trainer=cpu paths.logs=x data.root=y seed=3", ["paper", "laptop"]),
+        ("protocol=heldout", ["typed"]),
         ("budget.test_images=null", ["paper"]),  # which is no longer the laptop's training
     ],
 )

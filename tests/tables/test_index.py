@@ -129,7 +129,11 @@ NONE = "No gain of attention is shown."
         (["+1.00"], [], NONE),
         (["+1.00"], GAIN[::3], NONE),
         (["-1.00"], GAIN, NONE),
-        (["+1.00"], GAIN, "On MNIST yes, by about half of what is published. Elsewhere no gain is shown."),
+        (
+            ["+1.00"],
+            GAIN,
+            "On MNIST yes, by about half of what is published. Elsewhere no gain is shown, as the texts are read here.",
+        ),
         (["+1.00", "+0.95"], BOTH, "On MNIST and Fashion-MNIST yes, by about half of what is published. Elsewhere no "),
         (["+1.00", "+0.50"], BOTH, "On MNIST and Fashion-MNIST yes, by 50 to 100 % of what is published. Elsewhere no"),
         (["+2.00"], GAIN, "On MNIST yes, by 25 % of what is published. "),
@@ -157,7 +161,10 @@ def test_the_sentence_tells_the_papers_training_from_another() -> None:
     assert gains("+1.00", "+0.60", found=[*GAIN, *shorter]).startswith(
         "On MNIST yes, by about half of what is published; so far on Fashion-MNIST, too."
     )
-    assert gains("+1.00", "+0.60", found=shorter) == "So far on Fashion-MNIST yes. Elsewhere no gain is shown."
+    assert (
+        gains("+1.00", "+0.60", found=shorter)
+        == "So far on Fashion-MNIST yes. Elsewhere no gain is shown, as the texts are read here."
+    )
 
 
 def test_a_data_set_of_two_claims_is_named_once() -> None:

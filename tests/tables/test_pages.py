@@ -132,6 +132,20 @@ def test_held_out_accuracies_have_a_column_where_there_are_any() -> None:
     assert "held-out %" not in cells(study(), runs(PLAIN, [99.0]), "A")
 
 
+def test_a_setting_of_held_out_images_has_their_accuracies_and_effects() -> None:
+    found = [
+        run(f"{words} protocol=heldout", seed, [90.0], tested=tested + seed / 10)
+        for words, tested in ((PLAIN, 97.0), (CBAM, 98.0))
+        for seed in range(3)
+    ]
+    measured = results(study(claims=[claim()]), [*found, *GAIN], ["protocol=heldout"])
+    shown = page(measured)
+    assert [table.title for table in shown.blocks] == ["protocol=heldout"]
+    assert _row(shown.blocks[0], "A")["test %, here"] == "97.10 ± 0.10"
+    assert shown.blocks[0].notes[0].startswith("Test %: the accuracy after the epoch chosen on held-out images; ")
+    assert shown.claims.rows[0][3].startswith("+1.00 points (")
+
+
 def test_the_mean_of_the_first_five_epochs() -> None:
     made = study(row("A", PLAIN, first_five="99.10"), measures=["accuracy", "first_five"])
     found = [run(PLAIN, seed, [98.9 + seed / 10] * 5) for seed in range(3)]
