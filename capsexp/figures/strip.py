@@ -84,7 +84,8 @@ def of_study(inputs: Inputs, study: str) -> Drawing:
             cell, name, printed = line.cell("accuracy"), title_of(line.row.data), line.row.printed.get("accuracy")
             label = line.row.name.removesuffix(name).strip() or line.row.name
             row = StripRow(label, printed.value if printed else None, cell.values if cell else ())
-            panels.setdefault(name, []).append(row)
+            if row.published is not None or row.values:
+                panels.setdefault(name, []).append(row)
     best = (
         "Test accuracy, epoch chosen on held-out images"
         if rows.block.is_heldout
