@@ -48,7 +48,10 @@ FIGURES = {
         {"title": "What dual attention adds, by epoch"},
     ),
     "huang_fig14": _reconstructed("huang, Fig. 14: COIL-20 reconstructed", "huang_fig14"),
-    "tsai_fig4": Entry("tsai, Fig. 4: routing iterations, memory, time", "iterations.routing_iterations"),
+    "tsai_fig4": Entry(
+        "tsai, Fig. 4: accuracy by routing iterations, ablations; of GPUs memory and time",
+        "iterations.routing_iterations",
+    ),
     "ou_backprop": _by_epoch("ou: routing against back-propagation, CapsNet on Fashion-MNIST", "ou_backprop"),
     "ou_traversal": _traversal("MNIST"),
     "ou_traversal_fashion_mnist": _traversal("Fashion-MNIST"),

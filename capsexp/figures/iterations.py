@@ -14,7 +14,7 @@ ALONG = "routing iterations"
 
 
 def routing_iterations(inputs: Inputs) -> Drawing:
-    """A plot per routing by epoch; then accuracy and, of runs on a GPU, memory and time by number of iterations."""
+    """A plot per routing by epoch; then accuracy, of ablations too, and, on a GPU, memory and time by iterations."""
     found, missing = dict[str, Rows](), list[str]()
     for study in (ROUTINGS, ABLATION, COST):
         try:
@@ -27,13 +27,18 @@ def routing_iterations(inputs: Inputs) -> Drawing:
     routings, ablation, cost = ([*found[study].lines] if study in found else [] for study in (ROUTINGS, ABLATION, COST))
     by_routing = {kind: [line for line in routings if line.row.labels[1] == kind] for kind in KINDS}
     series = {f"{kind} routing": _by_iterations(lines, "accuracy") for kind, lines in by_routing.items()}
+    ablated = {"inverted routing": series["inverted routing"]}
     for variant, name in VARIANTS.items():
-        series[name] = _by_iterations((line for line in ablation if line.row.labels[1] == variant), "accuracy")
+        ablated[name] = _by_iterations((line for line in ablation if line.row.labels[1] == variant), "accuracy")
     panels = [
         Panel(f"{kind} routing", {f"{line.row.labels[-1]} it.": curve(line) for line in lines})
         for kind, lines in by_routing.items()
     ]
-    panels.append(Panel("accuracy", {name: one for name, one in series.items() if one}, ALONG, "maximum accuracy, %"))
+    for title, of, shown in (
+        ("accuracy", "maximum accuracy, %", series),
+        ("ablations", "maximum accuracy of inverted routing, %", ablated),
+    ):
+        panels.append(Panel(title, {name: one for name, one in shown.items() if one}, ALONG, of))
     if memory := _by_iterations(cost, "memory"):
         time = _by_iterations(cost, "inference")
         of = "inference, ms per batch of 128 images"

@@ -84,7 +84,7 @@ def gain_by_epoch(inputs: Inputs, title: str) -> Drawing:
 
 
 def drawing(title: str, panels: Sequence[Panel], training: str, missing: Sequence[str]) -> Drawing:
-    """Plots beside each other, at most three in a row, with a legend below, of all or of each.
+    """Plots beside each other, at most three in a row, with a legend below, of all or of those with the same series.
 
     Plots of the same quantity have the same axis; without series there is none.
     """
@@ -100,7 +100,8 @@ def drawing(title: str, panels: Sequence[Panel], training: str, missing: Sequenc
             axis = figure.add_subplot(rows, columns, at)
             _draw(axis, panel)
             axis.set_ylim(_limits([other for other in panels if other.of == panel.of]))
-            if not shared and len(panel.series) > 1:
+            followed = [*panel.series] in [[*other.series] for other in panels[at : at + 1]]
+            if not shared and len(panel.series) > 1 and not followed:
                 axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
         if shared:
             handles, names = figure.axes[0].get_legend_handles_labels()

@@ -9,6 +9,7 @@ from statistics import mean, median
 
 from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.style import Drawing, Theme
+from capsexp.results.measures import MEASURES
 from capsexp.results.study import StudyResults
 from capsexp.study.identity import title as title_of
 from capsexp.tables.texts import decimal
@@ -68,30 +69,33 @@ class Strip:
 
 
 def of_study(inputs: Inputs, study: str) -> Drawing:
-    """The best accuracies of a study's rows beside what is printed, a panel a data set.
+    """The numbers of a study's rows in its first measure, beside what is printed, a panel a data set.
 
     They are those of the first setting in which some rows have runs; raises UndrawnError where none has. A study of
-    costs, without accuracies, has the seconds of its steps.
+    costs has the seconds of its steps.
     """
     results = inputs.measured[study]
-    if "accuracy" not in results.study.measures:
+    measure = next((MEASURES[name] for name in results.study.measures if MEASURES[name].scale != "amount"), None)
+    if measure is None:
         return _of_steps(results)
     rows = inputs.rows(study)
     trained = {line.row.data for line in rows.lines}
     panels: dict[str, list[StripRow]] = {}
     for line in rows.block.lines:
         if line.row.data in trained:
-            cell, name, printed = line.cell("accuracy"), title_of(line.row.data), line.row.printed.get("accuracy")
+            cell, name, printed = line.cell(measure.name), title_of(line.row.data), line.row.printed.get(measure.name)
             label = line.row.name.removesuffix(name).strip() or line.row.name
             row = StripRow(label, printed.value if printed else None, cell.values if cell else ())
             if row.published is not None or row.values:
                 panels.setdefault(name, []).append(row)
-    best = (
-        "Test accuracy, epoch chosen on held-out images"
-        if rows.block.is_heldout
-        else "Best test accuracy over the epochs"
-    )
-    return Strip(panels, f"{best}, %; {rows.training}.").drawing(rows.missing)
+    axis = measure.title[0].upper() + measure.title[1:]
+    if measure.name == "accuracy":
+        axis = (
+            "Test accuracy, epoch chosen on held-out images, %"
+            if rows.block.is_heldout
+            else "Best test accuracy over the epochs, %"
+        )
+    return Strip(panels, f"{axis}; {rows.training}.", digits=measure.digits).drawing(rows.missing)
 
 
 def _of_steps(results: StudyResults) -> Drawing:

@@ -107,7 +107,7 @@ def answer(results: StudyResults) -> list[str]:
         return []
     word = "Not known" if not (yes or no) else "No" if not yes else "In part" if no or unsure else "Yes"
     so_far = ", so far" if all(one.so_far for one in [*yes, *no]) and (yes or no) else ""
-    named = [*yes[:3], *no[:2]] or unsure[:1]
+    named = [*yes[:3], *no[:2], *unsure[:1]]
     unknown = "no claim is tested" if results.runs else "no runs in these settings yet"
     first = f"{word}{so_far}: {_joined(map(_said, named)) or unknown}."
     more = _joined(map(_said, beside[:2]))
@@ -156,7 +156,7 @@ def block_tables(results: StudyResults) -> list[Table]:
 def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
     """The rows in one setting: each measure printed and measured; how they were trained is the title."""
     study = results.study
-    shown = [name for name in MAIN if name in study.measures]
+    shown = [name for name in study.measures if name in MAIN]
     if not shown:
         return costs(results)
     seeds = {cell.n for line in block.lines if (cell := line.cell("accuracy")) and cell.n}

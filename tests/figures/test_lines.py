@@ -122,12 +122,12 @@ def test_numbers_by_iterations_have_the_same_drawing(tmp_path: Path) -> None:
         *seeds("tsai_fig4_ablation", "A 5", [[10.0, 10.0]]),
     ]
     plots = by_title("tsai_fig4", inputs(tmp_path, *found))
-    assert [*plots] == ["inverted routing", "accuracy"]
+    assert [*plots] == ["inverted routing", "accuracy", "ablations"]
     assert curve(plots["inverted routing"], "3 it.") == ([1.0, 2.0, 3.0, 4.0, 5.0], [70.0] + 4 * [60.0])
-    accuracy = plots["accuracy"]
-    assert curve(accuracy, "inverted routing") == ([1.0, 3.0], [61.0, 70.0])
-    assert curve(accuracy, "A, no LayerNorm") == ([5.0], [10.0])
-    names = accuracy.get_legend()
+    for name in ("accuracy", "ablations"):
+        assert curve(plots[name], "inverted routing") == ([1.0, 3.0], [61.0, 70.0])
+    assert curve(plots["ablations"], "A, no LayerNorm") == ([5.0], [10.0])
+    names = plots["ablations"].get_legend()
     assert names is not None
     assert "inverted routing" in [text.get_text() for text in names.get_texts()]
 

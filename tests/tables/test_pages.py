@@ -333,12 +333,18 @@ def test_a_claim_without_a_measurement_has_its_reason() -> None:
         ([WRONG], GAIN, "No: “Wrong” is contradicted, +0.50 points."),
         ([claim()], SHORTER, "Yes, so far: B is better (+0.50 points)."),
         ([claim(), ASKED], [GAIN[0], GAIN[3]], "Not known: “The question” is open, +0.50 points."),
+        (
+            [claim(), claim(text="Unsure", pairs=[["A", "C"]])],
+            [*GAIN, *runs(f"{PLAIN} routing.iterations=1", NEAR)],
+            "In part: B is better (+0.50 points); “Unsure” is open, 0.00 points (−0.23 to +0.23).",
+        ),
         ([UNTESTED], GAIN, "Not known: no claim is tested."),
         ([claim()], [], "Not known: no runs in these settings yet."),
     ],
 )
 def test_the_answer_is_made_of_the_verdicts(claims: list[Claim], found: list[Record], first: str) -> None:
-    assert pages.answer(results(study(claims=claims), found))[0] == first
+    made = study(*study().rows, row("C", f"{PLAIN} routing.iterations=1"), claims=claims)
+    assert pages.answer(results(made, found))[0] == first
 
 
 def test_counting_parameters_does_not_answer_a_question_on_training() -> None:
