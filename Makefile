@@ -30,7 +30,7 @@ tables: $(STAMP) ## The papers' tables, measured, out of the records: results/ta
 	$(PY) scripts/aggregate.py
 
 figures: $(STAMP) ## Draw the papers' figures, out of records and logs: results/figures.
-	$(PY) -m capsexp.figures
+	$(PY) -m capsexp figures
 
 report: $(STAMP) ## The pages of results as one HTML file that needs no network: results/report.html.
 	$(PY) scripts/report.py
@@ -46,7 +46,7 @@ test-gpu: $(STAMP) ## The tests that need a CUDA device.
 
 check-results: $(STAMP) ## Compare the committed tables, README and figures with the records.
 	$(PY) scripts/aggregate.py --check
-	$(PY) -m capsexp.figures --check
+	$(PY) -m capsexp figures --check
 
 bench: $(STAMP) ## Time and memory of a training step, fast against reference, to results/benchmarks; 4 minutes on a GPU.
 	$(PY) benchmarks/bench.py

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 #: Each command but training, and the module that runs it; conf/hydra/help/capsexp.yaml describes them.
 COMMANDS = {
-    "reproduce": "capsexp.reproduce.__main__",
-    "tables": "capsexp.tables.__main__",
-    "figures": "capsexp.figures.__main__",
+    "reproduce": "capsexp.reproduce.command",
+    "tables": "capsexp.tables.command",
+    "figures": "capsexp.figures.command",
     "report": "capsexp.tables.html",
-    "compare": "capsexp.compare.__main__",
-    "evaluate": "capsexp.evaluate.__main__",
+    "compare": "capsexp.compare.command",
+    "evaluate": "capsexp.evaluate.command",
     "predict": "capsexp.evaluate.predict",
-    "inspect": "capsexp.inspect.__main__",
-    "data": "capsexp.data.__main__",
+    "inspect": "capsexp.inspect.command",
+    "data": "capsexp.data.command",
 }
 
 RESUME = "the same command continues after the last whole epoch, if there is one"

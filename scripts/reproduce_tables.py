@@ -1,7 +1,7 @@
 """The same as `capsexp reproduce`."""
 
 from capsexp.cli import end_with
-from capsexp.reproduce.__main__ import RESUME, main
+from capsexp.reproduce.command import RESUME, main
 
 if __name__ == "__main__":
     end_with(main, RESUME)

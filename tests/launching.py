@@ -8,7 +8,7 @@ from pathlib import Path
 from support import ROOT, TINY, begun, folders, numbers
 
 from capsexp.reproduce import planning
-from capsexp.reproduce.__main__ import main
+from capsexp.reproduce.command import main
 from capsexp.run import records
 from capsexp.run.execute import is_locked
 from capsexp.study import studies

@@ -107,7 +107,7 @@ def test_a_traceback_for_a_bug_and_on_request(
         ["scripts/prepare_data.py", "mnist_sample"],
         ["scripts/reproduce_tables.py", "jiao_table2", "--dry-run"],
         ["capsexp", "--cfg=job"],
-        ["capsexp.figures", "--list"],
+        ["capsexp", "figures", "--list"],
     ],
     ids=lambda command: " ".join(command[:2]),
 )
@@ -170,4 +170,4 @@ def test_what_a_terminals_encoding_lacks_is_escaped(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_a_path_that_can_be_none_is_refused_before_any_work(word: str, line: str, program: Program) -> None:
-    assert program("capsexp.tables", word) == (2, [], [f"error: {line}"])
+    assert program("capsexp", "tables", word) == (2, [], [f"error: {line}"])

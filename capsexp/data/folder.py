@@ -148,12 +148,8 @@ def place(typed: str | None) -> Path:
     """The absolute path that `data.path` names; raises InputError for none."""
     path = Path(typed or "").expanduser().absolute()
     if not typed or not (path.is_dir() or (path.suffix == ".npz" and path.is_file())):
-        given = (
-            f"data.path={typed}: {'is another file' if path.exists() else 'is not there'}"
-            if typed
-            else "data.path: missing"
-        )
-        raise InputError(f"{given}; must be a folder with a folder for each class, or an .npz file")
+        given = "data.path: missing;" if not typed else f"data.path={typed}:" + " isn't there;" * (not path.exists())
+        raise InputError(f"{given} must be a folder with a folder for each class, or an .npz file")
     return path
 
 

@@ -1,1 +1,1 @@
-"""Evaluation of a trained network on test images: `python -m capsexp.evaluate`."""
+"""A trained network on test images and on files: `capsexp evaluate`, `capsexp predict`."""

@@ -5,7 +5,7 @@ are classified, and other files left out. Images of any size, grey or in colour,
 channels as data=folder brings those that it is trained on.
 
 RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, the run's record or curves,
-the beginning of its key, or `sample`: the trained network in the package.
+the beginning of its key, or a network in the package, such as `sample`.
 """
 
 import sys

@@ -1,1 +1,1 @@
-"""Analysis of one image in a trained network: `python -m capsexp.inspect`; networks from checkpoints."""
+"""What a trained network does with one image: `capsexp inspect`."""

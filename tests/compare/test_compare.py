@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from made import CBAM, PLAIN, SWEPT, claim, results, run, runs, study, write
 
-from capsexp.compare.__main__ import main
+from capsexp.compare.command import main
 from capsexp.compare.comparison import compare
 from capsexp.errors import InputError, RunError
 from capsexp.run.records import Record

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from made import CBAM, PLAIN, run, runs, write
 
-from capsexp.compare.__main__ import main
+from capsexp.compare.command import main
 from capsexp.compare.comparison import of_sweep
 
 FOUND = [*runs(PLAIN, [90.0, 91.0]), *runs(CBAM, [92.0, 93.0])]

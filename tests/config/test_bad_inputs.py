@@ -14,6 +14,7 @@ import pytest
 import torch
 from support import TINY, Program, Trained, composed_config, folders, refused
 
+from capsexp.__main__ import COMMANDS
 from capsexp.config.checks import Component, _arguments, check_value
 from capsexp.config.compose import for_hydra
 from capsexp.config.schema import Config
@@ -208,7 +209,7 @@ def wrong(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         given = {word.partition("=")[0] for word in words}
         while "=" in words[0]:
             monkeypatch.setenv(*words.pop(0).split("=", 1))
-        if words[0] == "capsexp":
+        if words[0] == "capsexp" and words[1] not in COMMANDS:
             words += written_to(tmp_path, given)
         code, *printed = program(*words)
         lines, errors = (
@@ -322,9 +323,9 @@ BAD_COMMANDS = [
     ("scripts/aggregate.py study=jiao_table2", "study=jiao_table2: here a study's name stands alone: jiao_table2"),
     ("scripts/aggregate.py --results=/nowhere", "/nowhere: no such folder"),
     ("scripts/prepare_data.py --root", "argument --root: expected one argument"),
-    ("capsexp.evaluate", "missing: RUN"),
-    ("capsexp.inspect 3", "missing: IMAGE"),
-    ("capsexp.figures data=mnist", "data: not used here"),
+    ("capsexp evaluate", "missing: RUN"),
+    ("capsexp inspect 3", "missing: IMAGE"),
+    ("capsexp figures data=mnist", "data: not used here"),
 ]
 
 
@@ -342,16 +343,16 @@ MORE_COMMANDS = [
     ("scripts/prepare_data.py mnist --root={files}/none --no-download", "put train-images-idx3-ubyte"),
     ("scripts/prepare_data.py mnist data.root={files}/none --no-download", "/none/MNIST/raw"),
     # evaluate, inspect, figures
-    ("capsexp.evaluate {run} budget.test_images=5000", "budget.test_images=5000: mnist_sample has 1,000"),
-    ("capsexp.inspect {run} -1", "image -1: must be from 0 to 999, the test images of mnist_sample"),
-    ("capsexp.inspect {run} ²", "²: can't be read (No such file or directory)"),
+    ("capsexp evaluate {run} budget.test_images=5000", "budget.test_images=5000: mnist_sample has 1,000"),
+    ("capsexp inspect {run} -1", "image -1: must be from 0 to 999, the test images of mnist_sample"),
+    ("capsexp inspect {run} ²", "²: can't be read (No such file or directory)"),
     # sweeps
     ("capsexp -m +study=jiao_table3", "study=jiao_table3: no such choice; did you mean jiao_table2?"),
     ("capsexp --multirunn", "unrecognized arguments: --multirunn"),
     ("capsexp --resolve seed=1", "--resolve: only with --cfg"),
     # damaged and foreign files
-    ("capsexp.evaluate {files}/cut.ckpt", "cut.ckpt: not a checkpoint, or damaged; delete it if it was one"),
-    ("capsexp.inspect {files}/junk 3", "junk: not a checkpoint, or damaged; delete it if it was one"),
+    ("capsexp evaluate {files}/cut.ckpt", "cut.ckpt: not a checkpoint, or damaged; delete it if it was one"),
+    ("capsexp inspect {files}/junk 3", "junk: not a checkpoint, or damaged; delete it if it was one"),
     (f"capsexp {TINY_WORDS} paths.results={{files}}/bad paths.logs={{files}}/logs", "not a record"),
     *(
         (f"capsexp data=mnist data.download=false data.root={{files}}/{name}", reason)

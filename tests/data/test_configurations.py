@@ -6,7 +6,7 @@ import pytest
 from data_formats import Svhn
 
 from capsexp.config.searchpath import choices
-from capsexp.data import __main__ as prepare_data
+from capsexp.data import command as prepare_data
 
 NAMES = [name for name in choices("data") if name != "folder"]
 

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from capsexp.data import __main__ as prepare_data
+from capsexp.data import command as prepare_data
 from capsexp.data.source import ImageSet, load
 from capsexp.errors import InputError
 

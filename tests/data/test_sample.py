@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support import composed_config
 
-from capsexp.data import __main__ as prepare_data
+from capsexp.data import command as prepare_data
 from capsexp.data import sample
 from capsexp.data.source import identify
 from capsexp.errors import InputError

@@ -1,4 +1,4 @@
-"""python -m capsexp.evaluate: what it prints and writes, and one line for wrong input."""
+"""python -m capsexp evaluate: what it prints and writes, and one line for wrong input."""
 
 import json
 import shutil
@@ -9,8 +9,7 @@ import torch
 from support import Program, Trained, imports, process, refused
 
 from capsexp.errors import InputError
-from capsexp.evaluate import __main__ as command
-from capsexp.evaluate import output
+from capsexp.evaluate import command, output
 from capsexp.evaluate.evaluation import Evaluation, by_class, confusion_matrix
 from capsexp.run.plan import plan
 from capsexp.run.restore import restore
@@ -113,7 +112,7 @@ def test_missing_data_are_one_line(trained: Trained, tmp_path: Path) -> None:
 def test_the_program_ends_with_a_code_and_without_importing_torch(
     word: str, code: int, printed: str, error: str
 ) -> None:
-    ended = process("-X", "importtime", "-m", "capsexp.evaluate", word)
+    ended = process("-X", "importtime", "-m", "capsexp", "evaluate", word)
     errors = [line for line in ended.stderr.splitlines() if not line.startswith("import time:")]
     assert (ended.returncode, errors) == (code, [error] if error else [])
     assert printed in ended.stdout

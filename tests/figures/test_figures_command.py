@@ -1,4 +1,4 @@
-"""python -m capsexp.figures: files, lines and exit codes; the committed figures' names and sizes."""
+"""python -m capsexp figures: files, lines and exit codes; the committed figures' names and sizes."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from support import Program, committed, folders, refused
 
 from capsexp.errors import RunError
 from capsexp.figures import catalogue
-from capsexp.figures.__main__ import main
+from capsexp.figures.command import main
 
 LIMIT = 300_000  # bytes of a committed file
 
@@ -96,7 +96,7 @@ def test_the_list_has_every_name(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_named_figure_that_cannot_be_drawn_ends_the_program_with_1_and_one_line(
     folder: Path, program: Program
 ) -> None:
-    code, (line,), errors = program("capsexp.figures", "huang_fig14", *folders(folder))
+    code, (line,), errors = program("capsexp", "figures", "huang_fig14", *folders(folder))
     assert (code, errors) == (1, ["error: not drawn: huang_fig14"])
     assert line.startswith("huang_fig14: not drawn: no finished runs of CapsNet, DA-CapsNet: ")
 

@@ -1,4 +1,4 @@
-"""python -m capsexp.inspect: the picture, the numbers, and one line for whatever is wrong."""
+"""python -m capsexp inspect: the picture, the numbers, and one line for whatever is wrong."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ from PIL import Image
 from support import Program, Trained, composed_config, train
 
 from capsexp.data import source
-from capsexp.inspect import __main__ as inspect
+from capsexp.inspect import command as inspect
 from capsexp.inspect.analysis import InputImage, analyse, input_image
 from capsexp.inspect.picture import draw_scores, picture
 from capsexp.routing.observe import observe
@@ -224,7 +224,7 @@ def test_wrong_input_is_one_line(
 ) -> None:
     monkeypatch.chdir(bad_files)
     before = {path: path.stat().st_mtime_ns for path in bad_files.rglob("*")}
-    code, lines, (error,) = program("capsexp.inspect", *words.replace("FOLDER", str(folders["cnn"])).split())
+    code, lines, (error,) = program("capsexp", "inspect", *words.replace("FOLDER", str(folders["cnn"])).split())
     assert (code, lines) == (2, [])
     assert error.startswith(f"error: {expected}")
     assert {path: path.stat().st_mtime_ns for path in bad_files.rglob("*")} == before
@@ -234,6 +234,6 @@ def test_scores_that_are_not_finite_are_an_error(folders: dict[str, Path], tmp_p
     checkpoint = load(folders["cnn"] / "best.ckpt")
     checkpoint["state_dict"]["network.layers.0.weight"].fill_(math.inf)
     torch.save(checkpoint, tmp_path / "nan.ckpt")
-    code, _, (error,) = program("capsexp.inspect", f"{tmp_path}/nan.ckpt", "0")
+    code, _, (error,) = program("capsexp", "inspect", f"{tmp_path}/nan.ckpt", "0")
     assert code == 1
     assert error.endswith("nan.ckpt: its network's scores of mnist_sample test image 0 are not finite")

@@ -13,7 +13,7 @@ from support import Trained, put, raising
 
 from capsexp.errors import InputError
 from capsexp.evaluate.evaluation import evaluate
-from capsexp.inspect import __main__ as inspect
+from capsexp.inspect import command as inspect
 from capsexp.nn import LinearCapsules
 from capsexp.run import checkpoints, keys, records
 from capsexp.run.restore import WEIGHTS, restore

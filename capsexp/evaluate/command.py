@@ -1,7 +1,7 @@
 """Evaluates a trained network on test images: `capsexp evaluate logs/RUN data.path=photos --output=numbers.json`.
 
 RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, the run's record or curves,
-the beginning of its key, or `sample`: the trained network in the package. By default the test images are the run's own;
+the beginning of its key, or a network in the package, such as `sample`. By default the test images are the run's own;
 data=NAME is another data set, with images of the same size, channels and classes. KEY=VALUE also sets data.root,
 data.path, data.download, budget.test_images (the first so many; null: all), trainer.accelerator, trainer.precision,
 trainer.eval_batch_size.
@@ -10,7 +10,7 @@ trainer.eval_batch_size.
 import json
 import sys
 
-from capsexp.cli import Parser, check_new, end_with, folder
+from capsexp.cli import Parser, check_new, folder
 from capsexp.files import write_output
 
 
@@ -34,7 +34,3 @@ def main(arguments: list[str] | None = None) -> None:
         content = to_json(restored, evaluation)
         write_output(options.output, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         print(f"wrote {options.output}")
-
-
-if __name__ == "__main__":
-    end_with(main)

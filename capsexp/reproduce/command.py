@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capsexp.cli import Parser, end_with
+from capsexp.cli import Parser
 from capsexp.config import searchpath
 from capsexp.config.checks import nearest
 from capsexp.errors import DONE, FAILED, InputError, duration
@@ -144,7 +144,3 @@ def _integer(least: int) -> Callable[[str], int]:
         return int(text)
 
     return parsed
-
-
-if __name__ == "__main__":
-    end_with(main, RESUME)

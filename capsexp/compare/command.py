@@ -8,7 +8,7 @@ A and B are each one of
 import sys
 from pathlib import Path
 
-from capsexp.cli import Parser, end_with, folder
+from capsexp.cli import Parser, folder
 from capsexp.errors import RunError, plural
 
 
@@ -28,7 +28,3 @@ def main(arguments: list[str]) -> None:
         print(f"error: {line}", file=sys.stderr)
     if problems:
         raise RunError(f"{plural(len(problems), 'record')} can't be used")
-
-
-if __name__ == "__main__":
-    end_with(main)

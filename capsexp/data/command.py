@@ -1,12 +1,12 @@
 """Checks, downloads and decodes data sets: `capsexp data [NAME …] [--root DIR] [--no-download]`.
 
-Prints two lines on each set; the second says how many training and test images each class has. Exit code 2 if one of
-them can't be used.
+Prints for each set its size, how many training and test images each class has, and which have only equal images. Exit
+code 2 if one of them can't be used.
 """
 
 import sys
 
-from capsexp.cli import Parser, end_with
+from capsexp.cli import Parser
 from capsexp.config.checks import nearest
 from capsexp.config.compose import composed
 from capsexp.config.schema import Data, check
@@ -52,7 +52,3 @@ def _described(name: str, images: ImageSet) -> str:
 
 def _names() -> list[str]:
     return [name for name in choices("data") if name != "folder"]  # which is nothing without data.path
-
-
-if __name__ == "__main__":
-    end_with(main)

@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from capsexp.cli import Parser, end_with, folder
+from capsexp.cli import Parser, folder
 from capsexp.errors import DONE, FAILED, InputError, plural, printable
 
 RESULTS, README = Path("results"), Path("README.md")
@@ -71,7 +71,3 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
 
         options.readme = README if has_block(README.read_text(encoding="utf-8", errors="replace")) else None
     return options
-
-
-if __name__ == "__main__":
-    end_with(main)

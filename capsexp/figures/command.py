@@ -8,7 +8,7 @@ figure lacks are listed, with the command that makes them.
 import sys
 from pathlib import Path
 
-from capsexp.cli import Parser, end_with
+from capsexp.cli import Parser
 from capsexp.config.compose import composed
 from capsexp.config.schema import check
 from capsexp.errors import InputError, RunError, plural
@@ -54,7 +54,3 @@ def main(arguments: list[str]) -> None:
         raise RunError(f"not drawn: {', '.join(failed)}")
     if problems:
         raise RunError(f"{plural(len(problems), 'record')} can't be used")
-
-
-if __name__ == "__main__":
-    end_with(main)

@@ -1,7 +1,7 @@
 """Draws what a trained network does with one image: `capsexp inspect logs/RUN 7 --output=seven.png`.
 
 RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a file in it, the run's record or curves,
-the beginning of its key, or `sample`: the trained network in the package. IMAGE is the number of a test image, from 0,
+the beginning of its key, or a network in the package, such as `sample`. IMAGE is the number of a test image, from 0,
 or an image file, which is brought to the network's size and channels. data=NAME takes IMAGE and the class names from
 another data set; data.root=DIR is the data folder, data.path that of your own images. The picture goes to
 inspect/IMAGE.png beside the checkpoint (of the sample: in the working folder), the numbers beside it, as .json.
@@ -14,7 +14,7 @@ with each dimension of the predicted capsule.
 import json
 from pathlib import Path
 
-from capsexp.cli import Parser, check_new, end_with, folder
+from capsexp.cli import Parser, check_new, folder
 from capsexp.errors import InputError
 from capsexp.files import write_output
 
@@ -47,7 +47,3 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{analysis.image.name}: {analysis.title} ({score})")
     print(f"picture {path}")
     print(f"numbers {numbers}")
-
-
-if __name__ == "__main__":
-    end_with(main)
