@@ -227,15 +227,6 @@ def test_a_data_set_has_its_own_words_in_a_setting() -> None:
     assert [counted(made, found, "laptop", name) for name in "AB"] == [[2.0], [3.0]]
 
 
-def test_within_limits_the_combinations_of_the_rows_that_vary_the_key() -> None:
-    made = study(row("A", SWEPT), row("B", CBAM), laptop=Setting("", words=SHORT, within="routing.iterations=1,2"))
-    found = [run(f"{JOBS[i]} {SHORT}", 0, [float(i)]) for i in (1, 2, 3)]
-    made = results(made, [*found, run(f"{CBAM} {SHORT}", 0, [9.0])])
-    accuracy = cell(made, "A", setting="laptop")
-    assert (accuracy.values, accuracy.best_of) == ([2.0], "best of 2 combinations, selected on the test set")
-    assert cell(made, "B", setting="laptop").values == [9.0]
-
-
 def test_another_version_of_the_files_stands_in_the_laptops_block_alone() -> None:
     norb, lossy = "model=da_capsnet data=smallnorb attention=none", "lossy copy, left camera"
     made = study(row("A", norb), row("B", norb.replace("none", "cbam")))
@@ -244,17 +235,6 @@ def test_another_version_of_the_files_stands_in_the_laptops_block_alone() -> Non
     assert results(made, found).blocks[1].files == [lossy]
     published = run(f"{norb.replace('none', 'cbam')} {SHORT}", 0, [2.0])
     assert [counted(made, [*found, published], "laptop", name) for name in "AB"] == [[], [2.0]]
-
-
-def test_files_that_are_the_first_images_are_those_of_a_setting_with_so_many() -> None:
-    svhn, part = (
-        "model=da_capsnet data=svhn attention=none",
-        "first 4,434 of 73,257 training and 1,952 of 26,032 test digits",
-    )
-    images = "budget.train_images=4434 budget.test_images=1952"
-    made = study(row("A", svhn), laptop=Setting("", words=images))
-    found = [run(svhn, 0, [1.0], note=part), run(f"{svhn} {images}", 1, [2.0]), run(svhn, 2, [3.0])]
-    assert [counted(made, found, name) for name in ("paper", "laptop")] == [[3.0], [1.0, 2.0]]
 
 
 def test_a_row_that_trains_alike_in_both_settings_stands_in_the_papers_alone() -> None:

@@ -18,7 +18,7 @@ from capsexp.run import execute
 from capsexp.study import studies
 from capsexp.study.identity import trained_by
 from capsexp.study.selection import Selection, select
-from capsexp.study.studies import Setting, Training
+from capsexp.study.studies import Setting
 
 
 def selected(selection: Selection) -> list[str]:
@@ -156,16 +156,6 @@ def test_an_unknown_word_of_a_setting_is_an_error_that_names_it() -> None:
     assert refused(lambda: select(study(laptop=wrong))).startswith(line)
     assert refused(lambda: select(study(paper=wrong))).startswith(line.replace("laptop", "paper"))
     assert refused(lambda: select(study(laptop=wrong), ["optim.lr=0.5"], "laptop")).startswith(line)
-
-
-# Settings
-
-
-def test_a_setting_is_the_same_words_for_all_rows_but_for_those_of_a_data_set() -> None:
-    setting = Setting("", words="budget.epochs=9 budget.width=0.5", data={"svhn": Training("budget.epochs=3")})
-    mnist, svhn = (row("A", f"model=capsnet data={data}").combinations(setting) for data in ("mnist", "svhn"))
-    assert mnist == (("budget.epochs=9", "budget.width=0.5", "model=capsnet", "data=mnist"),)
-    assert svhn == (("budget.epochs=3", "budget.width=0.5", "model=capsnet", "data=svhn"),)
 
 
 # Sweeps
