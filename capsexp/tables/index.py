@@ -42,15 +42,16 @@ def _block(measured: Sequence[StudyResults]) -> str:
         shown = Marked(f"**{found}**") if one.one.holds else found
         rows.append([link, said, shown, texts.answer(one.one, one.data_name)])
     table = Table("", ["question", "published", "measured (95 % interval)", "answer"], "lrrl", rows)
-    return "\n\n".join(
-        [
-            f"**Does attention help?** {markdown.escaped(answer.sentence(measured))}",
-            markdown.table(table),
-            "Points of best test accuracy, with minus without; bold: decided. "
-            f"[All {texts.count(answer.distinct(measured))}](results/README.md); "
-            "[what a verdict means](docs/verdicts.md).",
-        ]
-    )
+    every = f"[All {texts.count(answer.distinct(measured))}](results/README.md)"
+    more = f"{every}; [what a verdict means](docs/verdicts.md)."
+    about = f"Points of best test accuracy, with minus without; bold: decided. {more}"
+    return "\n\n".join([_attention(measured), markdown.table(table), about]) if rows else more
+
+
+def _attention(measured: Sequence[StudyResults]) -> str:
+    """The sentence of the README's questions; nothing without one."""
+    said = answer.sentence(measured)
+    return f"**Does attention help?** {markdown.escaped(said)}" if said else ""
 
 
 def index(measured: Sequence[StudyResults], unassigned: int) -> str:
@@ -70,7 +71,7 @@ def index(measured: Sequence[StudyResults], unassigned: int) -> str:
         for name in ranked
     ]
     rows.append(["all", *total.values()])
-    parts = [markdown.GENERATED, "# Do the published numbers hold?", markdown.escaped(answer.sentence(measured))]
+    parts = [markdown.GENERATED, "# Do the published numbers hold?", _attention(measured)]
     parts.append(markdown.table(Table("", ["source", *total], "lrrrrr", rows)))
     for name in ranked:
         studies = [[_link(one), one.study.table, " ".join(pages.answer(one)[:1])] for one in sources[name]]
