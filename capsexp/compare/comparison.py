@@ -10,7 +10,7 @@ from capsexp.errors import InputError, first_line, plural
 from capsexp.results import runs
 from capsexp.results.cells import Best, Group, Index, cells_of
 from capsexp.results.claims import MeasuredClaim, measure_claim
-from capsexp.results.measures import MEASURES
+from capsexp.results.measures import MEASURES, title_of
 from capsexp.results.pools import Pools
 from capsexp.results.runs import Run, distinct
 from capsexp.run import keys
@@ -58,7 +58,7 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
     for claim in study.claims:
         one = measure_claim(claim, study, [groups], pools, indexed)
         if one.verdict != "not run":
-            title = MEASURES[claim.measure].title if protocol == "paper" else "test accuracy, %"
+            title = title_of(claim.measure, protocol == "heldout")
             sizes = [texts.measured(of_side[claim.measure], False) for of_side in cells]
             lines.append([title, *sizes, texts.effect(claim, one.effect and one.effect.alone), _verdict(one)])
             intervals += [f"{title}: {texts.effect(claim, one.effect)}"] if one.effect and one.effect.interval else []

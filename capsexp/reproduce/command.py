@@ -93,13 +93,13 @@ def _next(results: "StudyResults", logs: str) -> list[tuple[str, str]]:
     here = Path(sys.executable).parent
     tools = {tool: tool if shutil.which(tool) else os.path.relpath(here / tool) for tool in ("capsexp", "tensorboard")}
     own = shlex.join([tools["capsexp"], *searchpath.as_portable_option()])
-    commands = [
+    photos = [(f"{tools['capsexp']} data=folder data.path=photos", "your own images")]
+    return [
         (f"{tools['tensorboard']} --logdir {logs}/tensorboard", "the curves"),
         (f"{tools['capsexp']} inspect sample 7", "what a trained network does"),
         (f"{own} reproduce {results.study.name} --dry-run", "the whole table: runs and time"),
-        (f"{tools['capsexp']} data=folder data.path=photos", "your own images"),
+        *(photos if all(run.data != "folder" for run in results.runs) else []),
     ]
-    return commands[: 3 if any(run.data == "folder" for run in results.runs) else 4]
 
 
 def _parsed(arguments: list[str] | None) -> argparse.Namespace:

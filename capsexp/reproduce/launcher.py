@@ -98,7 +98,7 @@ def _start(job: Job, running: Sequence[Job], options: Options) -> None:
 def _ensure_server() -> None:
     """Starts the fork server, unless it runs. A terminal's Ctrl-C doesn't reach it: it ends with the launcher."""
     forkserver.set_forkserver_preload(["capsexp.run.train", __name__])
-    resource_tracker.ensure_running()  # which the fork server would start, and with it take the mask away
+    resource_tracker.ensure_running()  # else the fork server starts it, which unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         forkserver.ensure_running()

@@ -47,5 +47,11 @@ MEASURES = {
     )
 }
 
+
+def title_of(measure: str, heldout: bool) -> str:
+    """A measure's title; held out, the accuracy is no maximum over the epochs."""
+    return "test accuracy, %" if heldout and measure == "accuracy" else MEASURES[measure].title
+
+
 #: The measures of each protocol; operations are in claims only.
 OF_PROTOCOL = {"paper": tuple(name for name in MEASURES if name != "operations"), "heldout": ("accuracy",)}

@@ -50,7 +50,7 @@ class MeasuredBlock:
     @property
     def is_heldout(self) -> bool:
         """Whether the epochs of all its runs are chosen on held-out images."""
-        return all(line.protocol == "heldout" for line in self.lines)
+        return {line.protocol for line in self.lines if line.row.run} == {"heldout"}
 
     @property
     def files(self) -> list[str]:

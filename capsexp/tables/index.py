@@ -42,7 +42,7 @@ def _block(measured: Sequence[StudyResults]) -> str:
         shown = Marked(f"**{found}**") if one.one.holds else found
         rows.append([link, said, shown, texts.answer(one.one, one.data_name)])
     table = Table("", ["question", "published", "measured (95 % interval)", "answer"], "lrrl", rows)
-    every = f"[All {texts.count(answer.distinct(measured))}](results/README.md)"
+    every = f"[All {texts.summary(answer.distinct(measured))}](results/README.md)"
     more = f"{every}; [what a verdict means](docs/verdicts.md)."
     about = f"Points of best test accuracy, with minus without; bold: decided. {more}"
     return "\n\n".join([_attention(measured), markdown.table(table), about]) if rows else more
@@ -65,9 +65,9 @@ def index(measured: Sequence[StudyResults], unassigned: int) -> str:
         sources.setdefault(one.study.source, []).append(one)
     claims = {name: answer.distinct(of_source) for name, of_source in sources.items()}
     ranked = sorted(sources, key=lambda name: (-sum(one.decided in SHOWN for one in claims[name]), name))
-    total = texts.counted(answer.distinct(measured))
+    total = texts.by_verdict(answer.distinct(measured))
     rows = [
-        [markdown.link(name, f"#{quote(markdown.slug(name))}"), *texts.counted(claims[name]).values()]
+        [markdown.link(name, f"#{quote(markdown.slug(name))}"), *texts.by_verdict(claims[name]).values()]
         for name in ranked
     ]
     rows.append(["all", *total.values()])

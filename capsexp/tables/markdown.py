@@ -41,7 +41,7 @@ def document(page: Page, figures: Mapping[str, bool] | None = None) -> str:
     first, *more = page.answer or [""]
     answer = [" ".join(filter(None, [f"**{escaped(first)}**" if first else "", *map(escaped, more)]))]
     parts = [GENERATED, f"# {escaped(page.title)}", escaped(page.about), *answer, *pictures[:1]]
-    for block in page.blocks:
+    for block in (block for block in page.blocks if block.rows):
         parts += [f"## {escaped(f'{block.title[:1].upper()}{block.title[1:]}')}", *_with_notes(block)]
     if page.claims.rows:
         parts += ["## Claims", table(page.claims)]

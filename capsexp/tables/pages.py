@@ -67,7 +67,7 @@ def page(results: StudyResults) -> Page:
         claims_table(f"{plural(len(others), 'claim')} without an answer", others),
         [f"{texts.one_line(study.protocol)}", *([texts.one_line(study.remark)] if study.remark else [])],
         [*study.deviations, *(f"{row.name}: {texts.one_line(row.note)}" for row in study.rows if row.note)],
-        costs(results) if {*MAIN} & {*study.measures} else Table("", [], "", []),
+        Table("", [], "", []) if _is_of_costs(study) else costs(results),
         best_of(results),
         commands(results),
         [study.name, *study.figures],
@@ -111,7 +111,7 @@ def answer(results: StudyResults) -> list[str]:
     unknown = "no claim is tested" if results.runs else "no runs in these settings yet"
     first = f"{word}{so_far}: {_joined(map(_said, named)) or unknown}."
     more = _joined(map(_said, beside[:2]))
-    number = f"{texts.count(claims)}." if len(claims) > 1 and any(one.effect for one in claims) else ""
+    number = f"{texts.summary(claims)}." if len(claims) > 1 and any(one.effect for one in claims) else ""
     return [*filter(None, [first, f"{more[:1].upper()}{more[1:]}." if more else "", number])]
 
 
@@ -137,7 +137,7 @@ def _said(one: MeasuredClaim) -> str:
 
 def block_tables(results: StudyResults) -> list[Table]:
     """A table for each setting with runs, what its columns mean above the first; without runs what is printed."""
-    if not {*MAIN} & {*results.study.measures}:
+    if _is_of_costs(results.study):
         return [costs(results)]
     tables = [block_table(results, block) for block in results.blocks if block.runs]
     if not tables:
@@ -156,15 +156,14 @@ def block_tables(results: StudyResults) -> list[Table]:
 def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
     """The rows in one setting: each measure printed and measured; how they were trained is the title."""
     study = results.study
-    shown = [name for name in study.measures if name in MAIN]
-    if not shown:
+    if _is_of_costs(study):
         return costs(results)
     seeds = {cell.n for line in block.lines if (cell := line.cell("accuracy")) and cell.n}
     one_count, notes = len(seeds) == 1, list[str]()
     labels = [at for at in range(len(study.columns)) if at == 0 or not _repeats(study, at)]
     columns, alignment = [study.columns[at] for at in labels], "l" * len(labels)
     rows = [[line.row.labels[at] for at in labels] for line in block.lines]
-    for name in shown:
+    for name in [name for name in study.measures if name in MAIN]:
         head = "test %" if block.is_heldout and name == "accuracy" else MAIN[name]
         printed = {f"{head}, printed": [_printed(line, name) for line in block.lines]}
         added = printed if any(name in row.printed for row in study.rows) else {}
@@ -182,6 +181,11 @@ def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
         rows = [[*row, *more] for row, more in zip(rows, zip(*added.values(), strict=True), strict=True)]
     number = f"{plural(seeds.pop(), 'seed')} a row." if one_count else "In brackets the number of seeds."
     return Table(_setting(block), columns, alignment, rows, [number, *notes]).filled
+
+
+def _is_of_costs(study: Study) -> bool:
+    """Whether nothing of the main table is among its measures."""
+    return not {*MAIN} & {*study.measures}
 
 
 def _setting(block: MeasuredBlock) -> str:

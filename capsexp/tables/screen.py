@@ -6,7 +6,7 @@ from pathlib import Path
 
 from capsexp.errors import plural
 from capsexp.results.claims import MeasuredClaim
-from capsexp.results.measures import MEASURES
+from capsexp.results.measures import MEASURES, title_of
 from capsexp.results.study import MeasuredBlock, StudyResults
 from capsexp.tables import pages, texts
 from capsexp.tables.table import Table
@@ -81,8 +81,7 @@ def row_tables(results: StudyResults, block: MeasuredBlock) -> list[Table]:
             rows.setdefault(name, {})[label] = " ".join(said)
         rows |= _differences(results, measure, series, means)
         seeds = {cell.n for line in block.lines if (cell := line.cell(measure)) and cell.n}
-        title = "test accuracy, %" if block.is_heldout and measure == "accuracy" else MEASURES[measure].title
-        title += "" if typed else " (printed)"
+        title = title_of(measure, block.is_heldout) + ("" if typed else " (printed)")
         title += f", mean of {plural(max(seeds), 'seed')}" if seeds else ""
         trained = means.keys() or rows.keys()
         kept = {name: of_row for name, of_row in rows.items() if name in trained or " − " in name}

@@ -104,7 +104,7 @@ def conjoined(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def counted(claims: Sequence[MeasuredClaim], said: bool = False) -> dict[str, str]:
+def by_verdict(claims: Sequence[MeasuredClaim], said: bool = False) -> dict[str, str]:
     """How many claims have which verdict: 27 (17 so far) or, `said`, 27 supported (17 so far)."""
     so_far = {**counts(one for one in claims if one.so_far and one.decided in SHOWN), "claims": 0}
     return {
@@ -114,9 +114,9 @@ def counted(claims: Sequence[MeasuredClaim], said: bool = False) -> dict[str, st
     }
 
 
-def count(claims: Sequence[MeasuredClaim]) -> str:
+def summary(claims: Sequence[MeasuredClaim]) -> str:
     """7 claims: 2 supported (1 so far), 1 contradicted, 2 open, 2 not tested."""
-    every, *parts = counted(claims, said=True).values()
+    every, *parts = by_verdict(claims, said=True).values()
     return ": ".join(filter(None, [every, ", ".join(parts)]))
 
 
@@ -144,10 +144,7 @@ def effect(claim: Claim, one: Effect | None, unit: bool = True) -> str:
 
 
 def share(one: MeasuredClaim) -> str:
-    """How much of the claimed size was measured: half as much; nothing of a factor, or after another training.
-
-    Nor of the contrary.
-    """
+    """How much of the claimed size was measured: half as much; nothing of factors, contraries, shorter trainings."""
     size, found = one.claim.size, one.effect
     part = found.value / size.value if size and found and one.claim.estimate != "factor" and not one.so_far else 0.0
     if part <= 0:

@@ -2,9 +2,9 @@
 
 Before the first batch of each shape, a copy of the layer routes random children, once by the fast path and once as the
 layer is written, with at most three iterations, a first, a middle and a last one: with more, EM routing amplifies
-rounding beyond any tolerance. Parents and gradients of images on both sides of a vector's end, and
-of the last one, must agree. A fast path that fails, with an exception or with other numbers, isn't used for that shape:
-a line of the log `capsexp` says why.
+rounding beyond any tolerance. Parents and gradients of images on both sides of a vector's end, and of the last one,
+must agree. A fast path that fails, with an exception or with other numbers, isn't used for that shape: a line of the
+log `capsexp` says why.
 """
 
 import copy
