@@ -114,6 +114,8 @@ def _problem(file: Path) -> str | None:
         return f"can't be read ({error.strerror})"
     if not stat.S_ISREG(status.st_mode):
         return "not a regular file"
+    if not status.st_size:
+        return "empty"
     return f"has {status.st_size // 10**6:,} MB; must have at most 256" if status.st_size > _MAX_BYTES else None
 
 
@@ -138,7 +140,7 @@ def _pixels(source: Picture, conversion: Conversion) -> NDArray[np.uint8] | str:
     except InputError as error:
         return str(error)
     except UnidentifiedImageError:
-        return "not an image file"
+        return f"not an image of {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
     except Exception as error:  # Pillow raises many kinds for damaged files
         reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
         return f"can't be read ({reason})"

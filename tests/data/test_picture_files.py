@@ -43,7 +43,10 @@ def test_only_the_named_formats_are_decoded(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_text(
         "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\n%%EndComments\nshowpage\n%%EOF\n"
     )
-    assert refused(pictures, [tmp_path / "a.png"], Conversion(8, 1)).endswith("a.png: not an image file")
+    (tmp_path / "b.png").touch()
+    message = refused(pictures, [tmp_path / "a.png", tmp_path / "b.png"], Conversion(8, 1))
+    assert "a.png: not an image of PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM" in message
+    assert "b.png: empty" in message
 
 
 def test_images_of_any_size_and_mode_are_brought_to_one_shape(tmp_path: Path) -> None:
