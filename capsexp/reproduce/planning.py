@@ -122,20 +122,23 @@ def plan_all(
 
 
 def _look_up(jobs: Sequence[Job]) -> None:
-    """Takes runs for finished whose training is finished under another name of its budget; guesses others' times."""
+    """Takes runs for finished whose training is finished under another name of its budget; guesses others' times, on a
+    GPU from runs on GPUs.
+    """
     results = Path(jobs[0].planned.config.paths.results) if jobs else Path()  # the same for all: typed, or the default
     every = runs.distinct(runs.read(results)[0]) if jobs and results.is_dir() else []
     done = {(run.trained, run.protocol, run.seed): run.name for run in every}
-    per_image: dict[tuple[str, str], list[float]] = defaultdict(list)
+    per_image: dict[tuple[str, str, bool], list[float]] = defaultdict(list)
     for run in every:
         if "seconds" in run.measures and run.trained_images and not run.trained.is_narrowed:
-            per_image[run.trained.condition, run.trained.precision].append(run.measures["seconds"] / run.trained_images)
+            alike = run.trained.condition, run.trained.precision, "memory" in run.measures  # which is a GPU's
+            per_image[alike].append(run.measures["seconds"] / run.trained_images)
     for job in jobs:
         identity = job.planned.identity
         own = trained(identity)
         if name := done.get((own, identity["protocol"], identity["seed"])):
             job.state, job.outcome = "finished", f"as {name}"
-        elif times := per_image.get((own.condition, own.precision)):
+        elif times := per_image.get((own.condition, own.precision, job.planned.device.type == "cuda")):
             job.guess = median(times) * (trained_images(identity) or 0) * job.planned.config.budget.width
 
 

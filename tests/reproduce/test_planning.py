@@ -144,11 +144,13 @@ def test_the_plan_tells_what_is_running_and_what_was_interrupted(
 
 
 def test_the_time_of_a_run_is_guessed_from_records_of_the_same_network(tmp_path: Path) -> None:
-    """In proportion to the images."""
+    """In proportion to the images; on a GPU not from those of CPUs."""
     words = f"{PLAIN} trainer.precision=float32 budget.epochs=2"
-    found = run(f"{words} budget.train_images=2000", 0, precision="float32", seconds_per_epoch=10.0)
-    write(tmp_path / "results", [found])
+    trained = f"{words} budget.train_images=2000"
+    on_cpu = {"peak_memory_mb": {"device": None, "host": 2000.0}, "seconds_per_epoch": 10.0}
+    write(tmp_path / "results", [run(trained, 0, precision="float32", **on_cpu)])
     config = composed_config(*words.split(), "budget.train_images=6000", "seed=7", *folders(tmp_path))
-    job = planning.Job(plan(config))
-    planning._look_up([job])
-    assert job.guess == pytest.approx(30.0)
+    planned = plan(config)
+    jobs = [planning.Job(planned), planning.Job(dataclasses.replace(planned, device=torch.device("cuda")))]
+    planning._look_up(jobs)
+    assert [job.guess for job in jobs] == [pytest.approx(30.0), 0.0]
