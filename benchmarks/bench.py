@@ -68,9 +68,6 @@ CASES = [
     ),
 ]
 
-#: What may make convolutions faster on a GPU; runs do neither.
-VARIANTS = ("channels_last", "cudnn_benchmark")
-
 #: After which a benchmark on a GPU begins no further measurement, of which none takes half a minute.
 GPU_SECONDS = 200
 
@@ -107,7 +104,7 @@ def main(arguments: list[str]) -> None:
         if device.type == "cuda"
         else f"{processor()}, {torch.get_num_threads()} threads"
     )
-    name = ", ".join([name, precision, *options.variant])
+    name = f"{name}, {precision}"
     load = os.getloadavg()[0]  # of other processes
     end = time.monotonic() + (options.seconds or (GPU_SECONDS if device.type == "cuda" else float("inf")))
     found = {"device": name, "precision": precision, "load": load, "ceilings": _ceilings(device, precision)}
@@ -147,7 +144,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=float, metavar="N", help=f"default: {GPU_SECONDS} on a GPU, else no limit")
     parser.add_argument("--output", type=Path, default=Path("results/benchmarks"), metavar="DIR")
-    parser.add_argument("--variant", choices=VARIANTS, nargs="+", default=[], help="what runs don't do")
     parser.add_argument("--alone", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
@@ -162,12 +158,9 @@ def _config(case: str, overrides: Sequence[str], way: str = "fast") -> Config:
 def _step(case: str, way: str, options: argparse.Namespace) -> tuple[Callable[[], None], Config]:
     """A training step, and its configuration."""
     config = _config(case, options.overrides, way)
-    torch.backends.cudnn.benchmark = "cudnn_benchmark" in options.variant
     device, precision = find_device(config)
     torch.manual_seed(0)
     module = CapsuleModule(Plan(config, device, precision, None, None), build(config)).to(device)
-    if "channels_last" in options.variant:
-        module.network.to(memory_format=torch.channels_last)
     optimizer, cuda = make_optimizer(module.parameters(), config.optim), device.type == "cuda"
     act = make_step(module.loss_and_scores, torch.Tensor.backward, optimizer, cuda, cuda, module.buffers())
     data, batch = config.data, config.optim.batch_size
@@ -236,8 +229,7 @@ def _start_peak() -> int:
 
 def _memory(index: int, way: str, options: argparse.Namespace) -> float | None:
     """What `_peak` says in a new process, or None."""
-    variant = ["--variant", *options.variant] if options.variant else []
-    command = [sys.executable, __file__, *options.overrides, f"--alone={index}", f"--way={way}", *variant]
+    command = [sys.executable, __file__, *options.overrides, f"--alone={index}", f"--way={way}"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     return None if said == "None" else float(said)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -129,20 +129,6 @@ def test_what_is_measured_is_written_before_the_next_case(
         bench.main(["trainer=cpu", "--cases", "0", "1", f"--output={tmp_path}"])
     (page,) = tmp_path.glob("*.md")
     assert "| first | 1 (1 – 1) |" in page.read_text()
-
-
-def test_variants_reach_the_network_and_the_processes(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = bench._options(["--variant", "channels_last", "--", "budget.width=0.1"])
-    networks, started = [], []
-    monkeypatch.setattr(bench, "find_device", lambda config: (torch.device("meta"), "float32"))  # a CPU's always are
-    monkeypatch.setattr(bench, "make_step", lambda forward, *_, **__: networks.append(forward.__self__.network))
-    bench._step("data=mnist_sample budget=demo", "fast", options)
-    weights = [module.weight for module in networks[0].modules() if isinstance(module, torch.nn.Conv2d)]
-    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
-    ended = SimpleNamespace(stdout="1.5\n")
-    monkeypatch.setattr(bench.subprocess, "run", lambda words, **how: started.append(words) or ended)
-    assert bench._memory(0, "fast", options) == 1.5
-    assert bench._options(started[0][2:]).variant == ["channels_last"]
 
 
 def test_emulated_bfloat16_is_not_timed(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from capsexp.run.optimization import (
     make_optimizer,
     make_schedule,
 )
-from capsexp.run.plan import plan
+from capsexp.run.plan import Plan, plan
 
 NETWORKS = [
     "model=capsnet data=mnist_sample reconstruction.enabled=true attention=cbam",
@@ -436,7 +436,11 @@ def test_an_optimiser_of_torch_steps_as_torch_does(name: str) -> None:
     assert not torch.equal(ours, torch.ones(3))
 
 
-def test_on_a_cpu_convolutions_are_channels_last() -> None:
-    config = composed_config("model=da_capsnet", "data=mnist_sample", "trainer=cpu")
-    weights = [one.weight for one in CapsuleModule(plan(config), build(config)).modules() if isinstance(one, nn.Conv2d)]
-    assert [weight.is_contiguous(memory_format=torch.channels_last) for weight in weights] == [True] * 4
+@pytest.mark.parametrize(
+    ("device", "precision", "expected"), [("cpu", "float32", True), ("cuda", "bf16", True), ("cuda", "float32", False)]
+)
+def test_where_convolutions_are_channels_last(device: str, precision: str, expected: bool) -> None:
+    config = composed_config("model=da_capsnet", "data=cifar10", "trainer=cpu")
+    planned = Plan(config, torch.device(device), precision, None, None)
+    weights = [one.weight for one in CapsuleModule(planned, build(config)).modules() if isinstance(one, nn.Conv2d)]
+    assert [weight.is_contiguous(memory_format=torch.channels_last) for weight in weights] == [expected] * 4
