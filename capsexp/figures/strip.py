@@ -12,7 +12,7 @@ from capsexp.figures.style import Drawing, Theme
 from capsexp.results.measures import MEASURES
 from capsexp.results.study import StudyResults
 from capsexp.study.identity import title as title_of
-from capsexp.tables.texts import decimal
+from capsexp.tables.texts import decimal, printed
 
 WIDE, NARROW, GAP = 830, 360, 28  # px: of the picture, and between its panels
 NUMBER, NOTE = 64, 240  # px, columns of numbers and of notes
@@ -34,6 +34,7 @@ class StripRow:
     decided: bool = False  # then it is bold
     hollow: bool = False  # no test of the published number
     note: str = ""  # at the right
+    printed: str = ""  # the published number as its source has it
 
     @property
     def center(self) -> float | None:
@@ -83,9 +84,10 @@ def of_study(inputs: Inputs, study: str) -> Drawing:
     panels: dict[str, list[StripRow]] = {}
     for line in rows.block.lines:
         if line.row.data in trained:
-            cell, name, printed = line.cell(measure.name), title_of(line.row.data), line.row.printed.get(measure.name)
-            label = line.row.name.removesuffix(name).strip() or line.row.name
-            row = StripRow(label, printed.value if printed else None, cell.values if cell else ())
+            cell, name, number = line.cell(measure.name), title_of(line.row.data), line.row.printed.get(measure.name)
+            label, values = line.row.name.removesuffix(name).strip() or line.row.name, cell.values if cell else ()
+            text = printed(number, measure.name) if number else ""
+            row = StripRow(label, number.value if number else None, values, printed=text)
             if row.published is not None or row.values:
                 panels.setdefault(name, []).append(row)
     axis = measure.title[0].upper() + measure.title[1:]
@@ -261,7 +263,7 @@ class _Picture:
             self.text(left, base + 14 * at - (0 if self.narrow else extra / 2), line, ink, bold=bold)
         signed = strip.limits is not None
         if row.published is not None:
-            number = decimal(row.published, strip.digits, signed)
+            number = row.printed or decimal(row.published, strip.digits, signed)
             self.text(right - NUMBER, base, number, theme.published, align="end")
             self._placed(row.published, y, theme.published, lambda x: self._mark("published", x, y))
         for value in row.values:

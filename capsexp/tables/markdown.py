@@ -19,6 +19,9 @@ _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;"} | {letter: f"\\{letter}" for
 _UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 _BEGINNING = re.compile(r"^(\d*)(>|[#+.)-](?=[\s#+-]|$))")
 
+#: A space within a number with its unit, spread or interval, and behind a verdict's mark.
+_INSEPARABLE = re.compile(r"(?<=\d) (?=[±%])|(?<=[±✓✗○]) |(?<=margin) |(?<=\d) (?=to [+−]?\d)|(?<=\d to) (?=[+−]?\d)")
+
 
 class Marked(str):
     """A text that is Markdown already."""
@@ -80,9 +83,10 @@ def _picture(name: str, narrow: bool, alt: str) -> str:
 
 
 def table(shown: Table) -> str:
-    """A table of GitHub's Markdown."""
+    """A table of GitHub's Markdown. No line breaks within 94.85 ± 0.35, or within −33.5 % and (−70.0 to +47.1)."""
     rules: list[str] = [Marked("---" if letter == "l" else "--:") for letter in shown.alignment]
-    return "\n".join("| " + " | ".join(map(escaped, cells)) + " |" for cells in [shown.columns, rules, *shown.rows])
+    lines = ("| " + " | ".join(map(escaped, cells)) + " |" for cells in [shown.columns, rules, *shown.rows])
+    return "\n".join(_INSEPARABLE.sub("\N{NO-BREAK SPACE}", line) for line in lines)
 
 
 def escaped(text: str) -> str:

@@ -30,8 +30,9 @@ def several(*made: Study, found: Sequence[Record] = GAIN) -> list[StudyResults]:
 
 
 def lines(text: str) -> list[list[str]]:
-    """The cells of the tables' rows."""
-    return [re.split(r" +(?<!\\)\| ", line[2:-2]) for line in text.splitlines() if line.startswith("|")]
+    """The cells of the tables' rows, with common spaces."""
+    rows = [line[2:-2] for line in text.replace("\N{NO-BREAK SPACE}", " ").splitlines() if line.startswith("|")]
+    return [re.split(r" +(?<!\\)\| ", row) for row in rows]
 
 
 def block(measured: Sequence[StudyResults], folder: Path) -> str:

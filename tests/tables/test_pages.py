@@ -39,6 +39,8 @@ def test_a_page_answers_first() -> None:
     made = study(claims=[UNTESTED, claim()], title="Does it help?", across=None)
     shown = page(results(made, [*GAIN, *SHORTER]))
     text = markdown.document(shown, {"a": False, "b": False})
+    assert "| +0.50 points (+0.25\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}+0.75) |" in text
+    text = text.replace("\N{NO-BREAK SPACE}", " ")
     order = [
         "# Does it help?\n",
         "made, Table 1. 12 runs, 12 minutes.\n",
