@@ -99,7 +99,7 @@ class CapsuleModule(pl.LightningModule):
         self.planned = planned
         self.trained_parameters = built.parameters
         self.network, self.decoder, self.loss = built.network, built.decoder, make_loss(config.loss, built.network)
-        if planned.device.type == "cpu" or planned.precision == "bf16":  # there most convolutions take less time so
+        if planned.device.type == "cpu" or planned.precision == "bf16":  # most convolutions take less time so
             nn.utils.convert_conv2d_weight_memory_format(self.network, torch.channels_last)
         normalize = config.preprocess.normalize  # by the mean and standard deviation of the training pixels
         mean, std = (config.data.mean, config.data.std) if normalize else ([0.0], [1.0])
