@@ -140,7 +140,7 @@ def _pixels(source: Picture, conversion: Conversion) -> NDArray[np.uint8] | str:
     except InputError as error:
         return str(error)
     except UnidentifiedImageError:
-        return f"not an image of {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+        return f"not a {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image"
     except Exception as error:  # Pillow raises many kinds for damaged files
         reason = error.strerror if isinstance(error, OSError) and error.strerror else first_line(error)
         return f"can't be read ({reason})"

@@ -120,7 +120,7 @@ def limits_of(rows: Sequence[StripRow]) -> tuple[float, float]:
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Round numbers within an axis, in steps of 1, 2 or 5 times a power of ten: at most so many, but two at least."""
+    """Two round numbers within an axis, or up to `most`, in steps of 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10((high - low) / most))
     steps = [factor * power for factor in (1, 2, 5, 10, 20)]
     numbers = [range(math.ceil(low / step), math.floor(high / step) + 1) for step in steps]

@@ -257,7 +257,7 @@ def test_all_files_that_are_no_images_are_named_in_one_line(photos: Path) -> Non
     save(photos / "bee" / "100.png", pixels(64, 64))
     (photos / "bee" / "100.png").write_bytes((photos / "bee" / "100.png").read_bytes()[:2000])
     line = refused(load, data(photos))
-    assert f"{photos}/ant/notes.txt: not an image of PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM" in line
+    assert f"{photos}/ant/notes.txt: not a PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM image" in line
     assert f"{photos}/bee/100.png: can't be read (" in line
     assert "DS_Store" not in line
     assert line.endswith("; data.reader.skip_damaged=true leaves them out")

@@ -45,7 +45,7 @@ def test_only_the_named_formats_are_decoded(tmp_path: Path) -> None:
     )
     (tmp_path / "b.png").touch()
     message = refused(pictures, [tmp_path / "a.png", tmp_path / "b.png"], Conversion(8, 1))
-    assert "a.png: not an image of PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM" in message
+    assert "a.png: not a PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM image" in message
     assert "b.png: empty" in message
 
 

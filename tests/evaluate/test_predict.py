@@ -85,7 +85,7 @@ def test_the_images_of_a_folder_are_classified_and_other_files_named(
     (tmp_path / "new" / "notes.txt").write_text("some text")
     code, lines, errors = program("capsexp", "predict", str(trained.folder), str(tmp_path / "new"))
     assert (code, len(lines)) == (0, 2)
-    assert errors == [f"left out: {tmp_path}/new/notes.txt: not an image of PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM"]
+    assert errors == [f"left out: {tmp_path}/new/notes.txt: not a PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM image"]
 
 
 def test_names_are_harmless_in_the_csv(

@@ -191,7 +191,7 @@ BAD_WORDS = [
     ("FOLDER 3 --output=a.jpg", "--output=a.jpg: must be the name of a .png file"),
     ("FOLDER 3 data=cifar10", "data=cifar10: has images of 32×32×3"),
     ("FOLDER 1000", "image 1000: must be from 0 to 999, the test images of mnist_sample"),
-    ("FOLDER text.png", "text.png: not an image of PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM"),
+    ("FOLDER text.png", "text.png: not a PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM image"),
     ("FOLDER deep.png", "deep.png: must have 8 bits a colour"),
     ("FOLDER 3.5", "3.5: can't be read (No such file or directory)"),
     ("FOLDER whole.png --output=./whole.png", "whole.png: exists already; --output=FILE must be a new file"),

@@ -144,13 +144,14 @@ def test_the_plan_tells_what_is_running_and_what_was_interrupted(
 
 
 def test_the_time_of_a_run_is_guessed_from_records_of_the_same_network(tmp_path: Path) -> None:
-    """In proportion to the images; on a GPU not from those of CPUs."""
+    """In proportion to the images; on a GPU from those of GPUs."""
     words = f"{PLAIN} trainer.precision=float32 budget.epochs=2"
     trained = f"{words} budget.train_images=2000"
     on_cpu = {"peak_memory_mb": {"device": None, "host": 2000.0}, "seconds_per_epoch": 10.0}
-    write(tmp_path / "results", [run(trained, 0, precision="float32", **on_cpu)])
+    found = [run(trained, 0, precision="float32", **on_cpu)]
+    write(tmp_path / "results", [*found, run(trained, 1, precision="float32", seconds_per_epoch=20.0)])
     config = composed_config(*words.split(), "budget.train_images=6000", "seed=7", *folders(tmp_path))
     planned = plan(config)
     jobs = [planning.Job(planned), planning.Job(dataclasses.replace(planned, device=torch.device("cuda")))]
     planning._look_up(jobs)
-    assert [job.guess for job in jobs] == [pytest.approx(30.0), 0.0]
+    assert [job.guess for job in jobs] == pytest.approx([30.0, 60.0])
