@@ -125,6 +125,8 @@ def composed(overrides: list[str]) -> dict[str, Any]:
         alone = [word for word, group in groups.items() if [*groups.values()].count(group) == 1]
         nodes = {groups[word]: _node_of(_parsed(word)) for word in alone}
         rest = tuple(word for word, group in groups.items() if nodes.get(group) is None)
+        if any(map(_is_from_outside, rest)):
+            rest, nodes = tuple(groups), {}
         config = pickle.loads(_chosen(searchpath.folders(), rest))
         config.update({group: pickle.loads(node) for group, node in nodes.items() if node})
         try:
@@ -144,6 +146,13 @@ def _node_of(word: Override | None) -> bytes | None:
     group, name = word.key_or_group, word.value()
     known = (CONF / group).is_dir() and isinstance(name, str) and name in searchpath.choices(group)
     return _node(searchpath.folders(), group, str(name)) if known else None
+
+
+def _is_from_outside(word: str) -> bool:
+    """Whether a word chooses a file from outside: it may set any key, before or after a choice of the key's group."""
+    one = _parsed(word)
+    path = searchpath.choices(one.key_or_group).get(str(one.value())) if one else None
+    return path is not None and CONF not in path.parents
 
 
 @cache

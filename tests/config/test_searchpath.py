@@ -94,6 +94,15 @@ def test_the_documentation_from_a_folder(package: Path, program: Program) -> Non
     assert "| mean | 97.1 |" in page
 
 
+def test_a_models_own_file_sets_keys_of_other_groups_as_hydra_does(used: Path) -> None:
+    with (used / "mine" / "conf" / "model" / "small_capsnet.yaml").open("a") as file:
+        file.write("optim: {lr: 0.5}\n")
+    for words, rate in (("optim=tsai_adam", 0.5), ("optim=tsai_adam optim.lr=0.2", 0.2)):
+        typed = ["model=small_capsnet", *words.split()]
+        assert composed(typed) == plain(by_hydra(typed))
+        assert composed(typed)["optim"]["lr"] == rate
+
+
 def test_a_routing_a_loss_and_a_reader_of_ones_own(used: Path) -> None:
     (used / "data" / "stripes").mkdir(parents=True)
     for split in ("train", "test"):
