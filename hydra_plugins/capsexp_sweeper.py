@@ -27,7 +27,7 @@ class StudySweeper(BasicSweeper):  # type: ignore[misc]
             empty = next(word for word in swept if not [*word.sweep_string_iterator()])
             raise InputError(f"{empty.input_line}: no values, so that nothing would run")
         batches = list(self.split_overrides_to_chunks([list(job) for job in jobs], max_batch_size))
-        if not self.config.hydra.launcher._target_.endswith((".LocalLauncher", ".JoblibLauncher")):
+        if not self.config.hydra.launcher._target_.endswith(".LocalLauncher"):
             return batches
         return [
             [

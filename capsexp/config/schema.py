@@ -30,7 +30,7 @@ from capsexp.errors import InputError
 Epochs = Annotated[int, Ge(1), Le(500_000)]  # of more, a record would be larger than is read
 Natural = Annotated[int, Ge(0)]
 PixelDeviation = Annotated[float, Ge(0.001), Le(1)]  # of values between 0 and 1
-Folder = Annotated[str, Matches(r".*\S.*", "a folder")]
+FolderName = Annotated[str, Matches(r".*\S.*", "a folder")]
 DataFolder = Annotated[str, Matches(r".*\S.*", "a folder (by default CAPSEXP_DATA's)")]
 
 
@@ -167,8 +167,8 @@ class Trainer:
 class Paths:
     """Folders that are written to."""
 
-    results: Folder
-    logs: Folder
+    results: FolderName
+    logs: FolderName
 
 
 @dataclass(frozen=True)
@@ -291,6 +291,16 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
         f"{milestones}: {schedule} needs some; optim.schedule=constant needs none",
     )
     yield max(optim.milestones, default=0) >= optim.epochs, f"{milestones}: must be below optim.epochs={optim.epochs}"
+    first = min([*optim.milestones, optim.epochs])
+    yield (
+        optim.warmup >= first,
+        f"optim.warmup={optim.warmup}: must be below {first}, the first milestone or optim.epochs",
+    )
+    yield (
+        preprocess.normalize and config.data.synthesis is not None and not (config.data.mean and config.data.std),
+        f"data={config.data.name}: needs data.mean and data.std, since its images are drawn anew in each epoch; "
+        "preprocess.normalize=false doesn't",
+    )
     padding, side = f"preprocess.crop_padding={preprocess.crop_padding}", f"the image's side, data.size={size}"
     yield preprocess.crop_padding >= size, f"{padding}: must be below {side}"
     yield preprocess.erase > size, f"preprocess.erase={preprocess.erase}: must be at most {side}"
@@ -307,8 +317,10 @@ def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:
     Routings without a number of iterations count as with several.
     """
     preprocess, schedule = config.preprocess, config.optim.schedule
-    moves = preprocess.shift or preprocess.crop_padding or preprocess.margins
+    needed = "preprocess.shift, crop_padding, margins, rotate or squeeze"
+    moves = any(getattr(preprocess, name) for name in ("shift", "crop_padding", "margins", "rotate", "squeeze"))
     iterates = config.routing.arguments.get("iterations", 2) > 1
+    freezes = config.routing.arguments.get("gradient") == "none"  # the transformation matrices, in one iteration, too
     of_cbam = ("attention.cbam_reduction", "attention.cbam_momentum", "attention.cbam_kernel")
     yield not config.attention.cbam, "attention.cbam=true", of_cbam
     yield not config.data.flips, "data.flips=true", ("preprocess.flip",)
@@ -317,10 +329,11 @@ def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:
     scheduled = "optim.schedule=exponential, plateau or steps"
     yield schedule in ("constant", "cosine"), scheduled, ("optim.factor",)
     yield schedule != "plateau", "optim.schedule=plateau", ("optim.patience", "optim.plateau_of")
-    yield not moves, "preprocess.shift, crop_padding or margins", ("preprocess.fill",)
+    yield not moves, needed, ("preprocess.fill",)
     of_decoder = tuple(f"reconstruction.{key}" for key in ("weight", "hidden", "reduction", "last_activation"))
     yield not config.reconstruction.enabled, "reconstruction.enabled=true", of_decoder
-    yield not iterates, "several routing.iterations", ("routing.logits", "routing.gradient")
+    yield not iterates, "several routing.iterations", ("routing.logits",)
+    yield not iterates and not freezes, "several routing.iterations", ("routing.gradient",)
 
 
 def without_effect(config: Config, overrides: Sequence[str]) -> list[str]:

@@ -6,12 +6,12 @@ code 2 if one of them can't be used.
 
 import sys
 
-from capsexp.cli import Parser
+from capsexp.cli import Parser, report
 from capsexp.config.checks import nearest
 from capsexp.config.compose import composed
 from capsexp.config.schema import Data, check
 from capsexp.config.searchpath import choices
-from capsexp.data.source import ImageSet, contents, load
+from capsexp.data.source import ImageSet, load, summary
 from capsexp.errors import DONE, WRONG_INPUT, InputError
 
 
@@ -27,15 +27,17 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             data = configuration(name, options.root, options.download)
             images = load(data, lambda line: print(line, file=sys.stderr))
-            print(_described(name, images), *contents(data, images), sep="\n", flush=True)
+            print(_described(name, images), *summary(data, images), sep="\n", flush=True)
         except InputError as error:
-            print(error, file=sys.stderr)
+            report(error, [])
             code = WRONG_INPUT
     return code
 
 
 def configuration(name: str, root: str | None = None, download: bool = True) -> Data:
     """The checked configuration conf/data/`name`.yaml, on request with another root or without download."""
+    if name == "folder":
+        raise InputError("folder: is checked when a run reads it: capsexp data=folder data.path=DIR")
     if name not in _names():
         raise InputError(f"{name}: no such data set{nearest(name, _names())} (there are {', '.join(_names())})")
     node = composed([f"data={name}"])

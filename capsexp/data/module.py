@@ -143,8 +143,8 @@ def heldout_split(count: int, seed: int, labels: Tensor | None = None) -> tuple[
 def _check_counts(images: ImageSet, config: Config) -> None:
     """Raises InputError for more images or classes than the set has."""
     train, test = len(images.train_labels), len(images.test_labels)
-    if not train:
-        raise InputError(f"data.path={config.data.path}: has test images alone; capsexp evaluate RUN takes them")
+    if train == images.validation:
+        raise InputError(f"data.path={config.data.path}: no training images; capsexp evaluate RUN takes test images")
     classes = 1 + max(int(labels.max()) for labels in (images.train_labels, images.test_labels))
     _check_count("budget.train_images", config.budget.train_images, train, "training images", config)
     _check_count("budget.test_images", config.budget.test_images, test, "test images", config)

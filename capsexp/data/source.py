@@ -111,7 +111,7 @@ def load(data: Data, log: Log = print) -> ImageSet:
     )
 
 
-def contents(data: Data, images: ImageSet) -> list[str]:
+def summary(data: Data, images: ImageSet) -> list[str]:
     """Lines on a set: its classes with their numbers of training and test images; what has only equal images."""
     import torch
 

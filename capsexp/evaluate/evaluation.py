@@ -30,7 +30,7 @@ class Evaluation:
     Args:
         images: how many.
         note: what the data files are, where they aren't the published ones.
-        contents: lines on the classes of the set.
+        summary: lines on the classes of the set.
         accuracy: in percent.
         loss: the mean over the images.
         confusion: [J, J], images by true class (rows) and prediction (columns); None for sets of classes.
@@ -40,7 +40,7 @@ class Evaluation:
 
     images: int
     note: str | None
-    contents: list[str]
+    summary: list[str]
     accuracy: float
     loss: float
     confusion: pd.DataFrame | None
@@ -65,7 +65,7 @@ def evaluate(restored: Restored, log: Log = print) -> Evaluation:
     return Evaluation(
         images=len(labels),
         note=images.note,
-        contents=source.contents(restored.config.data, images),
+        summary=source.summary(restored.config.data, images),
         accuracy=results["test_accuracy"],
         loss=results["test_loss"],
         confusion=confusion_matrix(true, predicted, names) if threshold is None else None,

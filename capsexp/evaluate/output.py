@@ -43,7 +43,7 @@ def print_evaluation(restored: Restored, evaluation: Evaluation) -> None:
     device = f"on {restored.module.device.type} in {restored.precision}"
     right = "accuracy" if evaluation.confusion is not None else "accuracy (exactly the right set of classes)"
     print(f"{restored.name}, {restored.path.name}, after epoch {restored.epoch}")
-    print(f"{evaluation.images:,} test images of {restored.config.data.name}, {device}", *evaluation.contents, sep="\n")
+    print(f"{evaluation.images:,} test images of {restored.config.data.name}, {device}", *evaluation.summary, sep="\n")
     if evaluation.note:
         print(f"data files: {evaluation.note}")
     error = evaluation.reconstruction

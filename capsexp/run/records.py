@@ -42,7 +42,7 @@ Status = Literal["finished", "failed"]
 
 
 @dataclass(frozen=True)
-class Data:
+class DataFiles:
     """The form of a record's `data`. Older records lack the fields with a default, here and below."""
 
     note: str | None
@@ -97,7 +97,7 @@ class Record:
     heldout_accuracy: _Percent | None
     parameters: _Count
     peak_memory_mb: Json  # PeakMemory
-    data: Json  # Data
+    data: Json  # DataFiles
     provenance: Json  # Provenance
     chance_accuracy: _Percent | None = None  # of guessing the most frequent of the evaluated labels each time
     correct: dict[str, str] | None = None  # a bit a test image, packed, by the accuracy's field
@@ -135,7 +135,7 @@ class Record:
         return has_learned(max(self.accuracies), self.chance_accuracy) if judged and self.chance_accuracy else None
 
 
-_FORMS: dict[str, type] = {"data": Data, "peak_memory_mb": PeakMemory, "provenance": Provenance}
+_FORMS: dict[str, type] = {"data": DataFiles, "peak_memory_mb": PeakMemory, "provenance": Provenance}
 _SECTIONS: dict[str, type] = {"attention": Attention, "budget": Budget, "optim": Optim, "preprocess": Preprocess}
 
 #: The fields of a file, in their order. The properties among them are written for other readers, and not read.

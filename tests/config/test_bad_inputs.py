@@ -91,6 +91,15 @@ BAD_INPUTS = [
         "+optim.warmup=3",
         "optim.warmup=3: not before optim.schedule=plateau; constant, cosine, exponential and steps have it",
     ),
+    ("optim.schedule=constant +optim.warmup=250", "optim.warmup=250: must be below 250, the first"),
+    (
+        "optim=tsai_sgd +optim.warmup=5 optim.milestones=[5,6]",
+        "optim.warmup=5: must be below 5, the first milestone or optim.epochs",
+    ),
+    (
+        "data=affine_mnist data.mean=null preprocess.normalize=true",
+        "data=affine_mnist: needs data.mean and data.std, since its images are drawn",
+    ),
     ("optim.schedule=steps", "optim.milestones=[]: optim.schedule=steps needs some"),
     ("optim=tsai_sgd optim.milestones=[150,350]", "optim.milestones=[150, 350]: must be below optim.epochs=350"),
     ("data.std=[1e-9]", "data.std[0]=1e-09: must be a number at least 0.001 and at most 1"),

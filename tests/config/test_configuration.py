@@ -93,6 +93,8 @@ def test_a_reduced_budget_narrows_the_network() -> None:
         ("attention.cbam_reduction=8", "attention=cbam"),
         ("attention.cbam_kernel=3", "attention=cbam"),
         ("preprocess.fill=nearest", "preprocess.shift=0.1"),
+        ("preprocess.fill=nearest", "preprocess.rotate=30"),
+        ("preprocess.fill=nearest", "preprocess.squeeze=0.1"),
         ("preprocess.flip=true", "data.flips=true"),
         ("data.flips=true", "preprocess.flip=true"),
         ("data.mean=[0.3]", "preprocess.normalize=true"),
@@ -100,6 +102,7 @@ def test_a_reduced_budget_narrows_the_network() -> None:
         ("+reconstruction.last_activation=tanh", "reconstruction.enabled=true"),
         ("+optim.plateau_of=test_accuracy", "optim.schedule=plateau"),
         ("routing.logits=replace", "routing.iterations=2"),
+        ("routing.gradient=last", "routing.iterations=2"),
     ],
 )
 def test_options_without_effect_are_named(idle: str, needed: str) -> None:
@@ -107,3 +110,8 @@ def test_options_without_effect_are_named(idle: str, needed: str) -> None:
     (line,) = without_effect(composed_config(*plain), plain)
     assert line.startswith(f"{idle}: no effect without ")
     assert without_effect(composed_config(*plain, *needed.split()), [*plain, *needed.split()]) == []
+
+
+def test_no_gradient_through_the_routing_has_an_effect_in_one_iteration() -> None:
+    words = ["routing.iterations=1", "routing.gradient=none"]
+    assert without_effect(composed_config(*words), words) == []

@@ -39,7 +39,10 @@ def test_prepare_data_continues_after_a_set_that_cannot_be_used(tmp_path: Path, 
 
 def test_prepare_data_refuses_an_unknown_name(capsys: pytest.CaptureFixture[str]):
     assert prepare_data.main(["minst"]) == 2
-    assert capsys.readouterr().err.startswith("minst: no such data set; did you mean mnist? (there are affine_mnist, ")
+    start = "error: minst: no such data set; did you mean mnist? (there are affine_mnist, "
+    assert capsys.readouterr().err.startswith(start)
+    assert prepare_data.main(["folder"]) == 2
+    assert capsys.readouterr().err.startswith("error: folder: is checked when a run reads it: ")
 
 
 def test_prepare_data_processes_all_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

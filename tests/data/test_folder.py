@@ -20,7 +20,7 @@ from support import TINY, composed_config, folders, raising, refused
 from capsexp.config import compose
 from capsexp.config.schema import Config
 from capsexp.data.module import CapsuleData
-from capsexp.data.source import contents, identify, load, normalization
+from capsexp.data.source import identify, load, normalization, summary
 from capsexp.errors import InputError
 from capsexp.evaluate.evaluation import Evaluation, evaluate
 from capsexp.run import keys, records
@@ -67,14 +67,14 @@ def test_a_part_of_the_images_is_of_all_classes(photos: Path) -> None:
 
 
 def test_a_set_is_described_by_its_classes_and_what_is_equal_in_it(photos: Path) -> None:
-    assert contents(data(photos), load(data(photos))) == [
+    assert summary(data(photos), load(data(photos))) == [
         "folder: 2 classes: ant 9 + 1, bee 9 + 1 (training + test images)"
     ]
     numbered(photos / "cow", 3, 1)
     for number in range(5):
         shutil.copy(photos / "cow" / "003.png", photos / "cow" / f"{number}.png")
     fresh = photos.rename(photos.with_name("fresh"))
-    first, second = contents(data(fresh), load(data(fresh)))
+    first, second = summary(data(fresh), load(data(fresh)))
     assert first.startswith("folder: 3 classes: ant 9 + 1, bee 9 + 1, cow 5 + 1 (training")
     assert second == "folder: all training images of class cow are equal"
 
@@ -160,6 +160,16 @@ def test_a_given_split_is_kept_and_validation_images_are_held_out(names: Sequenc
     assert splits.heldout[0][:, 0, 0, 0].tolist() == [10, 11, 110, 111]
     with pytest.raises(InputError, match=r"^data.reader: test_fraction and split_seed draw test images, but .* its"):
         identify(data(tmp_path / "photos", "data.reader.split_seed=1"))
+
+
+def test_validation_images_alone_are_not_trained_on(tmp_path: Path) -> None:
+    for split, first in (("test", 0), ("valid", 10)):
+        numbered(tmp_path / "photos" / split / "ant", first, 3)
+        numbered(tmp_path / "photos" / split / "bee", 100 + first, 3)
+    for protocol in ("paper", "heldout"):
+        config = composed_config("data=folder", f"data.path={tmp_path}/photos", f"protocol={protocol}")
+        with pytest.raises(InputError, match="no training images; capsexp evaluate RUN takes test images"):
+            splits_of(config)
 
 
 def test_validation_images_are_for_the_test_where_there_are_no_others(tmp_path: Path) -> None:
@@ -424,4 +434,4 @@ def test_of_other_images_all_are_evaluated_but_those_that_were_trained_on(photos
     (tmp_path / "only" / "test" / "bee").rename(tmp_path / "bee")
     assert evaluated(tmp_path / "only").images == 6  # of one class
     line = refused(run, composed_config(*words, f"data.path={tmp_path}/only"))
-    assert line.endswith("has test images alone; capsexp evaluate RUN takes them")
+    assert line.endswith("no training images; capsexp evaluate RUN takes test images")
