@@ -56,14 +56,23 @@ def processor() -> str:
     return _listed("cpuinfo", "model name") or platform.processor() or platform.machine()
 
 
+def reset_peak_memory(device: torch.device) -> None:
+    """Makes the peaks those from now on, without the memory of a run that this process did before."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # VmHWM, see proc(5)
+
+
 def peak_memory_mb(device: torch.device) -> dict[str, float | None]:
-    """The peak so far, in MB of 10⁶ bytes, of the device's memory and of this process's memory on the host."""
+    """The peaks since `reset_peak_memory`, in MB of 10⁶ bytes, on the device and of this process on the host."""
     on_device = torch.cuda.max_memory_allocated(device) / 1e6 if device.type == "cuda" else None
     return {"device": on_device and round(on_device, 1), "host": round(host_peak() / 1e6, 1)}
 
 
 def host_peak() -> int:
-    """The peak of this process's memory, in bytes."""
+    """The peak of this process's memory, in bytes, since it was reset where the system can."""
     if peak := _listed("self/status", "VmHWM"):  # getrusage's begins with that of the program that started this one
         return 1024 * int(peak.removesuffix(" kB"))
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes on macOS, in KiB elsewhere

@@ -5,6 +5,7 @@ GPUs of one machine or of several, or on a CPU, by Lightning's DDP. Each process
 locks the run, writes all files and prints; torchrun ends the others when one has died.
 """
 
+import dataclasses
 import logging
 import math
 import os
@@ -23,7 +24,6 @@ from torch import nn
 
 from capsexp.cli import print_line
 from capsexp.data import source
-from capsexp.data.loader import Batch
 from capsexp.data.module import CapsuleData, constant_guess, digests
 from capsexp.data.reader import host_memory
 from capsexp.errors import InputError, RunError, TrainingError, first_line
@@ -46,6 +46,7 @@ def prepare(planned: Plan) -> tuple[CapsuleModule, CapsuleData]:
     """
     config = planned.config
     _check_parameters(planned)
+    environment.reset_peak_memory(planned.device)
     environment.keep_freed_memory()
     if planned.device.type == "cpu":
         environment.limit_memory()
@@ -67,7 +68,7 @@ def prepare(planned: Plan) -> tuple[CapsuleModule, CapsuleData]:
     images = source.load(config.data, print_line)
     if (images.note, images.unlisted) != (planned.note, planned.unlisted):
         raise InputError(f"data={config.data.name}: other files than when the run was planned; run the command again")
-    for line in source.contents(config.data, images):
+    for line in source.summary(config.data, images):
         print_line(line)
     module, data = CapsuleModule(planned, built), CapsuleData(images, config)
     if config.data.path:
@@ -160,12 +161,14 @@ def _remedy(module: CapsuleModule, data: CapsuleData) -> str:
         return "a smaller trainer.eval_batch_size needs less"
     if not hasattr(data, "train"):  # it was when the images were moved to the device
         return "a smaller budget.train_images or data.size needs less"
-    batch = data.config.optim.batch_size
+    batch, precision = data.config.optim.batch_size, module.trainer.precision_plugin
     while batch := batch // 2:
         module.zero_grad(set_to_none=True)
-        images, labels = data.train[0][:batch], data.train[1][:batch]
         try:
-            torch.autograd.backward(module.loss_and_scores(Batch(images.float() / 255, labels)).loss)
+            first = next(iter(dataclasses.replace(data.train_dataloader().loader, batch_size=batch)))
+            with precision.forward_context():
+                loss = module.loss_and_scores(first).loss
+            torch.autograd.backward(loss)
         except Exception as error:
             if environment.is_out_of_memory(error):
                 continue

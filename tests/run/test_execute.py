@@ -187,6 +187,26 @@ def test_an_error_of_a_compiler_or_a_device_fails_the_run(
     assert records.read(plan(config).path).status == "failed"
 
 
+def test_of_drawn_images_those_are_tried_that_a_smaller_batch_has(
+    tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    affine = "+data.synthesis={name: affine_mnist, _target_: capsexp.data.synthesis.AffineMNIST}"
+    config = composed_config(*tiny, affine, "data.size=40")
+    stop_after(0, MemoryError(), monkeypatch)
+    with pytest.raises(RunError, match=r"out of memory \(MemoryError\); optim\.batch_size=64 fits"):
+        run(config)
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the system keeps a process's peak")
+def test_a_run_does_not_have_the_peak_of_one_before_it_in_its_process() -> None:
+    words = (
+        "import torch; from capsexp.run import environment; cpu = torch.device('cpu'); "
+        "environment.keep_freed_memory(); torch.ones(10**8); before = environment.host_peak(); "
+        "environment.reset_peak_memory(cpu); print(before - environment.host_peak() > 3e8)"
+    )
+    assert process("-c", words).stdout == "True\n"
+
+
 def test_images_that_fill_the_device_are_named(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_module.CapsuleData, "place", raising(MemoryError()))
     with pytest.raises(RunError, match=r"a smaller budget\.train_images or data\.size needs less"):
