@@ -1,4 +1,4 @@
-"""Runs studies and makes their tables: `capsexp reproduce jiao_table2 --seeds 5 --budget short`.
+"""Runs studies and makes their tables: `capsexp reproduce jiao_table2 --seeds 5 --budget laptop`.
 
 Each run of the studies is done once, in a process of its own. Finished runs are skipped and interrupted ones resumed:
 the same command again, whatever ended it, does the rest. Then the tables, as `capsexp tables` makes them.

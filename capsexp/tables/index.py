@@ -44,7 +44,7 @@ def _block(measured: Sequence[StudyResults]) -> str:
     table = Table("", ["question", "published", "measured (95 % interval)", "answer"], "lrrl", rows)
     every = f"[All {texts.summary(answer.distinct(measured))}](results/README.md)"
     more = f"{every}; [what a verdict means](docs/verdicts.md)."
-    about = f"Points of best test accuracy, with minus without; bold: decided. {more}"
+    about = f"Points of best test accuracy if nothing else is named, with minus without; bold: decided. {more}"
     return "\n\n".join([_attention(measured), markdown.table(table), about]) if rows else more
 
 

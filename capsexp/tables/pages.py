@@ -108,7 +108,7 @@ def answer(results: StudyResults) -> list[str]:
     word = "Not known" if not (yes or no) else "No" if not yes else "In part" if no or unsure else "Yes"
     so_far = ", so far" if all(one.so_far for one in [*yes, *no]) and (yes or no) else ""
     named = [*yes[:3], *no[:2], *unsure[:1]]
-    unknown = "no claim is tested" if results.runs else "no runs in these settings yet"
+    unknown = "the runs test no claim" if results.runs else "no runs in these settings yet"
     first = f"{word}{so_far}: {_joined(map(_said, named)) or unknown}."
     more = _joined(map(_said, beside[:2]))
     number = f"{texts.summary(claims)}." if len(claims) > 1 and any(one.effect for one in claims) else ""
@@ -129,10 +129,11 @@ def _said(one: MeasuredClaim) -> str:
     """What is known of a claim, with the measured number."""
     text, shown = texts.one_line(one.claim.text), one.decided in SHOWN
     found = texts.effect(one.claim, one.effect and (one.effect.alone if shown else one.effect))
+    claimed = f"claimed {texts.claimed(one.claim)}" if one.claim.size else ""
+    known = ", ".join(filter(None, [found, claimed, texts.share(one) if shown else "", texts.unlearned(one)]))
     if one.decided == "contradicted" or not shown:
-        return f"“{text}” is {one.decided}, {found}"
-    size = ", ".join(filter(None, [found, texts.share(one)]))
-    return f"{'by counting, ' if _counted(one) else ''}{text} ({size})"
+        return f"“{text}” is {one.decided}, {known}"
+    return f"{'by counting, ' if _counted(one) else ''}{text} ({known})"
 
 
 def block_tables(results: StudyResults) -> list[Table]:

@@ -144,12 +144,18 @@ def effect(claim: Claim, one: Effect | None, unit: bool = True) -> str:
 
 
 def share(one: MeasuredClaim) -> str:
-    """How much of the claimed size was measured: half as much; nothing of factors, contraries, shorter trainings."""
+    """How much of the claimed size was measured: half as much, size open; nothing of factors, contraries, so far."""
     size, found = one.claim.size, one.effect
     part = found.value / size.value if size and found and one.claim.estimate != "factor" and not one.so_far else 0.0
     if part <= 0:
         return ""
-    return "half as much" if 0.45 <= part <= 0.6 else "as much" if 0.9 <= part <= 1.1 else f"{100 * part:.0f} % of it"
+    text = "half as much" if 0.45 <= part <= 0.6 else "as much" if 0.9 <= part <= 1.1 else f"{100 * part:.0f} % of it"
+    return f"{text}, size open" if one.decided_size == "open" else text
+
+
+def unlearned(one: MeasuredClaim) -> str:
+    """7 of 15 runs didn't learn; nothing where all did."""
+    return f"{one.unlearned} of {plural(one.runs, 'run')} didn't learn" if one.unlearned else ""
 
 
 def claim_texts(one: MeasuredClaim) -> ClaimTexts:
@@ -158,18 +164,17 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
     shown = one.decided in SHOWN
     last = _size(claim, one.last.value) if one.last and shown else ""
     differs = last and one.effect and last != _size(claim, one.effect.value)
-    size = share(one) if shown else ""
-    size += " (size open)" if size and one.decided_size == "open" else ""
     before = one.decided != one.verdict
     parts = [
         one_line(one.reason),
-        size,
+        share(one) if shown else "",
         f"{one.verdict} before correction" if before else "",
         f"p {_probability(one.adjusted)}" if one.adjusted is not None and (shown or before) else "",
-        f"{one.unlearned} of {plural(one.runs, 'run')} didn't learn" if one.unlearned else "",
+        unlearned(one),
         f"{one.failed} failed" if one.failed else "",
         f"last epoch {last}" if differs else "",
-        f"{one.seeds} seeds would decide it" if one.seeds else "",
+        f"{one.seeds} seeds would probably decide it" if one.seeds else "",
+        "" if claim.counted else "not counted",
     ]
     said = claimed(claim) or effect(claim, one.printed)
     text = one_line(claim.text)
@@ -202,7 +207,7 @@ def _unit(claim: Claim) -> str:
     if claim.estimate == "factor":
         return " times"
     unit = "%" if claim.in_percent else MEASURES[claim.measure].unit
-    return f" {unit}" + (" a row" if claim.estimate == "slope" else "")
+    return f" {unit}" + (" per row" if claim.estimate == "slope" else "")
 
 
 def _probability(value: float) -> str:

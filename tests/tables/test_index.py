@@ -63,7 +63,7 @@ def test_the_index_has_a_line_a_source_that_add_up() -> None:
         "In part: B is better (+0.50 points); “Wrong” is contradicted, +0.50 points.",
     ]
     assert found in lines(text)
-    assert ["[Another?](tables/other_table1.md)", "Table 1", "Not known: no claim is tested."] in lines(text)
+    assert ["[Another?](tables/other_table1.md)", "Table 1", "Not known: the runs test no claim."] in lines(text)
     last = "In these tables: 6 runs, 6 minutes; 4 records of other trainings, which capsexp compare reads."
     assert last in text
     assert "In these tables: no runs. All" in index(several(other, found=[]), unassigned=0)
@@ -133,7 +133,8 @@ NONE = "No gain of attention is shown."
         (
             ["+1.00"],
             GAIN,
-            "On MNIST yes, by about half of what is published. Elsewhere no gain is shown, as the texts are read here.",
+            "On MNIST yes, by about half of what is published. "
+            "Elsewhere no gain is shown by our reading of the papers.",
         ),
         (["+1.00", "+0.95"], BOTH, "On MNIST and Fashion-MNIST yes, by about half of what is published. Elsewhere no "),
         (["+1.00", "+0.50"], BOTH, "On MNIST and Fashion-MNIST yes, by 50 to 100 % of what is published. Elsewhere no"),
@@ -164,7 +165,7 @@ def test_the_sentence_tells_the_papers_training_from_another() -> None:
     )
     assert (
         gains("+1.00", "+0.60", found=shorter)
-        == "So far on Fashion-MNIST yes. Elsewhere no gain is shown, as the texts are read here."
+        == "So far on Fashion-MNIST yes. Elsewhere no gain is shown by our reading of the papers."
     )
 
 

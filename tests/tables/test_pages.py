@@ -267,7 +267,7 @@ def test_claims_without_an_answer_are_folded_and_the_others_ordered_by_it() -> N
 
 def test_a_claim_has_its_printed_and_measured_effect_and_p_value() -> None:
     assert told(study(claims=[claim(claimed="+0.52")]), GAIN) == (
-        *("✓ supported", "B is better", "+0.52", "+0.50 points (+0.25 to +0.75)", "as much (size open), p 0.006"),
+        *("✓ supported", "B is better", "+0.52", "+0.50 points (+0.25 to +0.75)", "as much, size open, p 0.006"),
     )
 
 
@@ -287,13 +287,13 @@ def test_the_last_epochs_effect_stands_beside_that_of_the_maximum() -> None:
 
 def test_an_open_claim_has_the_seeds_that_would_decide_it() -> None:
     wide = [*runs(PLAIN, [97.0, 98.0, 99.0]), *runs(CBAM, [97.5, 98.5, 99.5])]
-    assert told(study(claims=[claim(claimed="+0.9")]), wide).remark.endswith("22 seeds would decide it")
+    assert told(study(claims=[claim(claimed="+0.9")]), wide).remark.endswith("22 seeds would probably decide it")
 
 
 @pytest.mark.parametrize(
     ("made", "shown"),
     [
-        (claim("slope"), ["an increase", "points a row"]),
+        (claim("slope"), ["an increase", "points per row"]),
         (claim("spread", "decrease"), ["a decrease", "%"]),
         (claim("relative", "-50"), ["−50 %", "%"]),
         (claim("factor", "2"), ["2 times", "times"]),
@@ -340,7 +340,7 @@ def test_a_claim_without_a_measurement_has_its_reason() -> None:
             [*GAIN, *runs(f"{PLAIN} routing.iterations=1", NEAR)],
             "In part: B is better (+0.50 points); “Unsure” is open, 0.00 points (−0.23 to +0.23).",
         ),
-        ([UNTESTED], GAIN, "Not known: no claim is tested."),
+        ([UNTESTED], GAIN, "Not known: the runs test no claim."),
         ([claim()], [], "Not known: no runs in these settings yet."),
     ],
 )
@@ -362,7 +362,7 @@ def test_the_answer_names_at_most_three_supported_and_two_contradicted_claims() 
     claims += [claim(text=f"no {n}", claimed=f"-0.5{n}") for n in range(3)]
     strong = [*runs(PLAIN, [90.0, 90.1, 90.2]), *GAIN[3:]]
     first, number = pages.answer(results(study(claims=claims), strong))
-    named = "In part: yes 0; both: yes 1, yes 2; “no 0” is contradicted, +9.40 points; “no 1” is contradicted, "
+    named = "In part: yes 0; both: yes 1, yes 2; “no 0” is contradicted, +9.40 points, claimed −0.50; “no 1” is "
     assert re.sub(r" \([^)]*\)", "", first).startswith(named)  # what a colon follows stands once
     assert number == "7 claims: 4 supported, 3 contradicted."
 
