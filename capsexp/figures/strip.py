@@ -12,7 +12,7 @@ from capsexp.figures.style import Drawing, Theme
 from capsexp.results.measures import MEASURES
 from capsexp.results.study import StudyResults
 from capsexp.study.identity import title as title_of
-from capsexp.tables.texts import decimal, printed
+from capsexp.tables.texts import average, decimal, printed
 
 WIDE, NARROW, GAP = 830, 360, 28  # px: of the picture, and between its panels
 NUMBER, NOTE = 64, 240  # px, columns of numbers and of notes
@@ -35,6 +35,7 @@ class StripRow:
     hollow: bool = False  # no test of the published number
     note: str = ""  # at the right
     printed: str = ""  # the published number as its source has it
+    text: str = ""  # the measured number, where it isn't that at the center: ≥ 40
 
     @property
     def center(self) -> float | None:
@@ -87,7 +88,8 @@ def of_study(inputs: Inputs, study: str) -> Drawing:
             cell, name, number = line.cell(measure.name), title_of(line.row.data), line.row.printed.get(measure.name)
             label, values = line.row.name.removesuffix(name).strip() or line.row.name, cell.values if cell else ()
             text = printed(number, measure.name) if number else ""
-            row = StripRow(label, number.value if number else None, values, printed=text)
+            bound = average(cell) if cell and any(cell.bounds) else ""
+            row = StripRow(label, number.value if number else None, values, printed=text, text=bound)
             if row.published is not None or row.values:
                 panels.setdefault(name, []).append(row)
     axis = measure.title[0].upper() + measure.title[1:]
@@ -269,7 +271,7 @@ class _Picture:
         for value in row.values:
             self._placed(value, y + 13 if signed else y, theme.soft, lambda x: self._mark("dot", x, y + 13 * signed))
         if row.center is not None:
-            self.text(right, base, decimal(row.center, strip.digits, signed), ink, align="end", bold=bold)
+            self.text(right, base, row.text or decimal(row.center, strip.digits, signed), ink, align="end", bold=bold)
             around = (self.x(row.interval[0]), self.x(row.interval[1])) if row.interval else None
             if signed or self.limits[0] <= row.center:
                 self._placed(row.center, y, ink, lambda x: self._mark(kind, x, y, around))

@@ -75,14 +75,15 @@ def _print_tables(options: argparse.Namespace, paths: "Paths", ended: str) -> li
     results.mkdir(parents=True, exist_ok=True)
     own = results.resolve() != (ROOT / "results").resolve()
     output = results / "tables"
-    generated = files.regenerate(options.names, options.overrides, results=results, output=output if own else None)
+    words = options.names, options.overrides, options.setting
+    generated = files.regenerate(*words, results=results, output=output if own else None)
     if not own:
         files.regenerate(results=results, output=output, readme=ROOT / "README.md")
     if len(generated.measured) > 1:
         screen.print_studies(generated.measured, ended, output)
     for one in generated.measured if len(generated.measured) == 1 else []:
         there = output / f"{one.study.name}.md"
-        written = None if one.selection.only or (one.typed and not own) else there
+        written = None if one.selection.only or (one.typed and not own) or not one.runs else there
         setting = TYPED if one.typed else options.setting
         screen.print_screen(one, setting, ended, written, _next(one, paths.logs) if one.runs else [])
     return generated.problems

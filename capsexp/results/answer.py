@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from capsexp.results.claims import SHOWN, MeasuredClaim
+from capsexp.results.measures import MEASURES
 from capsexp.results.study import StudyResults
 from capsexp.study.identity import title
 
@@ -46,7 +47,7 @@ class Asked:
     def gain(self) -> float:
         """The claimed gain of accuracy, in points; 0 where none is claimed."""
         claim = self.one.claim
-        points = claim.measure == "accuracy" and claim.estimate == "difference" and claim.size
+        points = MEASURES[claim.measure].unit == "points" and claim.estimate == "difference" and claim.size
         return max(points.value, 0.0) if points else 0.0
 
 

@@ -139,9 +139,7 @@ def groups_of(study: Study, block: Block, indexed: Index) -> list[Group]:
             )
     files = _files(run for of_row in found.values() for _, run in of_row)
     return [
-        _group(
-            row, block, protocol, [one for one in found.get(row.name, ()) if files[one[1].data] == one[1].trained[2]]
-        )
+        _group(row, block, protocol, _alike(found.get(row.name, ()), files))
         for row in study.rows
         for protocol in OF_PROTOCOL
         if protocol == block.protocol(row.name) or any(run.protocol == protocol for _, run in found.get(row.name, ()))
@@ -154,6 +152,13 @@ def _files(runs: Iterable[Run]) -> dict[str, str]:
     for run in runs:
         counts.setdefault(run.data, Counter())[run.trained.files] += 1
     return {data: "" if "" in of_set else of_set.most_common(1)[0][0] for data, of_set in counts.items()}
+
+
+def _alike(of_row: Sequence[tuple[int, Run]], files: Mapping[str, str]) -> list[tuple[int, Run]]:
+    """Of a row's runs those of the files that count, in the precision of most of them."""
+    kept = [one for one in of_row if files[one[1].data] == one[1].trained.files]
+    precisions = Counter(run.trained.precision for _, run in kept)
+    return [one for one in kept if one[1].trained.precision == precisions.most_common(1)[0][0]]
 
 
 def _group(row: Row, block: Block, protocol: str, found: Sequence[tuple[int, Run]]) -> Group:

@@ -28,7 +28,7 @@ from capsexp.study.studies import Claim, Row, Study
 
 SHOWN = ("supported", "no difference, shown", "contradicted")
 
-Size = Literal["as printed", "smaller", "larger", "no gain of that size", "open"]
+Size = Literal["compatible", "smaller", "larger", "no gain of that size", "open"]
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class MeasuredClaim:
     verdict: Answer | Literal["untested", "not run", "no verdict"]  # whether there is the effect
     reason: str = ""  # why it isn't decided, or on which part it is
     block: Block | None = None  # the setting in which it was measured
-    so_far: bool = False  # after another training than the paper's experiment
+    so_far: bool = False  # after another training than the paper's experiment, or on a part of its rows
     effect: Effect | None = None
     last: Effect | None = None  # of accuracies, the effect in the last epoch
     runs: int = 0
     unlearned: int = 0  # of these
     failed: int = 0  # further ones, without a result
     p_value: float | None = None  # of the test that decides
-    adjusted: float | None = None  # by Holm's method, over the source's claims in this setting
+    adjusted: float | None = None  # by Holm's method, over the source's claims that are so far, too, or aren't
     size: Size | None = None  # whether the effect is as large as printed, where a size is claimed
     size_p: float | None = None  # of the difference from the printed size
     size_adjusted: float | None = None
@@ -181,18 +181,22 @@ class _Trial:
         spread = self.contrast.claim.estimate == "spread"
         return {name: [statistics.log_spread(of_row)] for name, of_row in values.items()} if spread else values
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the rows differ in data set, files, training or precision."""
+        return len({key_of(run) for of_row in self.runs.values() for run in of_row}) > 1
+
     def terms(self, pools: Pools) -> dict[str, Term] | None:
-        """The term of each row; None where a spread isn't known, or the rows have different data sets."""
+        """The term of each row; None where a spread isn't known, or `is_mixed`."""
         claim, values = self.contrast.claim, self.values
-        keys = {key_of(run) for runs in self.runs.values() for run in runs}
-        if len(keys) > 1:
+        if self.is_mixed:
             return None
         if claim.estimate == "spread":
             return {
                 name: statistics.spread_term(weight, values[name], len(self.best[name]))
                 for name, weight in self.contrast.weights.items()
             }
-        (key,) = keys
+        key = key_of(next(iter(self.runs.values()))[0])
         pool = pools.pool(key, claim.measure, self.machine, self.contrast.ratio)
         terms = {}
         for name, weight in self.contrast.weights.items():
@@ -211,14 +215,15 @@ class _Trial:
             for measure in (claim.measure, "last")
         )
         few = self.left_out or self.single
+        mixed = "the rows differ in data, training or precision" if self.is_mixed else ""
         return replace(
             result,
             verdict=_undecided(self.block),
-            reason=", ".join(filter(None, [contrast.part, f"one run of {_listed(few)}" if few else ""])),
+            reason=", ".join(filter(None, [contrast.part, f"one run of {_listed(few)}" if few else "", mixed])),
             block=self.block,
             so_far=not (is_whole(study, self.block, claim.measure) and self.is_complete),
             effect=None if math.isnan(effect.value) else effect,  # a spread isn't known of one run
-            last=last if claim.measure == "accuracy" else None,
+            last=None if claim.measure != "accuracy" or math.isnan(last.value) else last,  # not of held-out runs
             runs=len(runs),
             unlearned=sum(run.learned is False for run in runs),
             failed=self.failed,
@@ -234,7 +239,8 @@ class _Trial:
             return 0.0
         if (images := runs[0][0].images) is None:
             return None
-        bits = "max_accuracy" if self.contrast.claim.measure == "accuracy" else ""
+        of_protocol = {"paper": "max_accuracy", "heldout": "heldout_accuracy"}[runs[0][0].protocol]
+        bits = of_protocol if self.contrast.claim.measure == "accuracy" else ""
         known = [[(run.correct or {}).get(bits) for run in of_row] for of_row in runs]
         if not all(map(all, known)):
             return statistics.independent_images(terms, images)
@@ -302,7 +308,7 @@ def _size(contrast: Contrast, predicted: Estimate) -> tuple[Size | None, float |
     effect = contrast.on_scale(size.value)
     position, p_value = statistics.judge_printed(predicted, (ends[0], ends[1]), abs(effect) / 2)
     if position in ("within", "around"):
-        return "as printed" if position == "within" else "open", p_value
+        return "compatible" if position == "within" else "open", p_value
     return "smaller" if (position == "below") == (effect > 0) else "larger", p_value
 
 
@@ -367,12 +373,15 @@ def _printed_interval(
 def _without_runs(result: MeasuredClaim, groups: Sequence[Sequence[Group]]) -> MeasuredClaim:
     """The claim with the reason why nothing can be compared."""
     claim = result.claim
-    runs = {
-        group.row.name: [one.run for one in group.best if claim.measure in one.run.measures]
+    of_settings = [
+        {
+            group.row.name: [one.run for one in group.best if claim.measure in one.run.measures]
+            for group in of_setting
+            if group.is_own and group.best
+        }
         for of_setting in groups
-        for group in of_setting
-        if group.is_own and group.best
-    }
+    ]
+    runs = max(of_settings, key=lambda rows: sum(bool(rows.get(name)) for name in claim.compared))
     if missing := [name for name in claim.compared if not runs.get(name)]:
         some = len(missing) < len(claim.compared)
         reason = f"{len(missing)} of {len(claim.compared)} rows without runs" if some else ""

@@ -1,7 +1,7 @@
 """Holm's correction of a source's claims, and the seeds that would decide an open one.
 
-It is over the distinct claims of the source in its own training, or over those in the laptop's setting: running more
-short experiments doesn't weaken what is known of long ones.
+It is over the distinct claims of the source that are judged "so far", or over the others: running more short
+experiments doesn't weaken what is known of long ones.
 """
 
 from collections.abc import Sequence

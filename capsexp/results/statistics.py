@@ -42,8 +42,7 @@ one-sided tests, Schuirmann 1987), contradicted if the 95 % interval lies outsid
 is no decrease (no increase), with a margin δ: supported if the 90 % interval lies above −δ (below δ), contradicted if
 the 95 % interval lies below −δ (above δ), else open.
 
-The p-values of all claims of a source in its own training are corrected by Holm 1979, those in the laptop's setting
-too, each by themselves.
+The p-values of all claims of a source are corrected by Holm 1979, those of claims judged "so far" by themselves.
 """
 
 import math

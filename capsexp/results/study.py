@@ -84,14 +84,24 @@ class StudyResults:
 
 
 def measure(
-    chosen: Sequence[Study], runs: Sequence[Run], typed: Sequence[str] = (), steps: Steps | None = None
+    chosen: Sequence[Study],
+    runs: Sequence[Run],
+    typed: Sequence[str] = (),
+    steps: Steps | None = None,
+    budget: str = PAPER,
 ) -> list[StudyResults]:
     """What all runs, and the steps of claims on time, give for each study, corrected for all claims of its source.
 
-    Raises InputError for typed words that make no sense.
+    `budget` is the setting that typed words change, where they make another. Raises InputError for words that make
+    no sense.
     """
     pools, indexed, steps = Pools(runs), Index.of(runs), steps or Steps()
-    measured = [replace(_measured(select(study, typed), pools, indexed, steps), typed_words=typed) for study in chosen]
+    measured = []
+    for study in chosen:
+        selection = select(study, typed)
+        if selection.blocks[0].name == TYPED:
+            selection = select(study, typed, budget)
+        measured.append(replace(_measured(selection, pools, indexed, steps), typed_words=typed))
     sources = {one.study.source for one in measured if not one.typed}
     there = {study.name for study in chosen} if not typed else set()
     others = [

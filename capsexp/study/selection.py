@@ -49,6 +49,7 @@ class Selection:
     study: Study
     blocks: list[Block]
     only: str = ""  # the typed words that selected these rows
+    budget: str = PAPER  # of a typed setting, the one whose words the typed ones change
 
 
 def select(study: Study, typed: Sequence[str] = (), budget: str | None = None) -> Selection:
@@ -84,11 +85,11 @@ def select(study: Study, typed: Sequence[str] = (), budget: str | None = None) -
             for a, b in combinations(now, 2):
                 if now[a] == now[b] != [] and before[a] != before[b]:
                     raise InputError(f"{' '.join(replacing)}: makes {a} and {b} the same")
-            title = " ".join(portable(replacing))
+            title = ", ".join([setting.short] * (name != PAPER) + [" ".join(portable(replacing))])
             blocks = [Block(TYPED, replace(setting, title=title, short=title, data={}), made.runs)]
             break
         # else words that are the paper's, as budget=paper, and another training than the laptop's
-    return Selection(chosen, blocks, " ".join(selecting))
+    return Selection(chosen, blocks, " ".join(selecting), budget or PAPER)
 
 
 def key(word: str) -> str:

@@ -67,7 +67,6 @@ class Setting:
     title: str  # above its table: 250 epochs, the first 2,000 training and test images, float32
     short: str = ""  # beside pictures: 2,000 images
     words: str = ""  # that each row's command begins with
-    within: str = ""  # values of keys that rows vary, for the rows that have these keys
     data: dict[str, Training] = field(default_factory=dict)  # by the name of a data set
     complete: list[Measure] = field(default_factory=list)  # of which it tells as much as the source's training
 
@@ -110,10 +109,8 @@ class Row:
         """The overrides of its runs in a setting, without seeds."""
         if self.run is None:
             return ()
-        varied = {word.partition("=")[0] for word in self.words}
-        within = [word for word in setting.within.split() if word.partition("=")[0] in varied]
         of_data = setting.data.get(self.data, Training()).words.split()
-        return expand((*setting.words.split(), *of_data, *self.words, *within))
+        return expand((*setting.words.split(), *of_data, *self.words))
 
 
 @dataclass(frozen=True)
@@ -273,8 +270,7 @@ def _problems(study: Study) -> Iterator[tuple[bool, str]]:
     for claim in study.claims:
         yield from ((wrong, f"claims: {claim.text}: {error}") for wrong, error in _problems_of_claim(claim, rows))
     for name, setting in study.settings.items():
-        parts = {"words": setting.words, "within": setting.within}
-        parts |= {f"data.{data}.words": own.words for data, own in setting.data.items()}
+        parts = {"words": setting.words} | {f"data.{data}.words": own.words for data, own in setting.data.items()}
         for part, text in parts.items():
             wrong = not all("=" in word for word in text.split())
             yield wrong, f"{name}.{part}={text}: must be words of the form key=value"

@@ -109,7 +109,7 @@ def answer(results: StudyResults) -> list[str]:
     so_far = ", so far" if all(one.so_far for one in [*yes, *no]) and (yes or no) else ""
     named = [*yes[:3], *no[:2], *unsure[:1]]
     unknown = "the runs test no claim" if results.runs else "no runs in these settings yet"
-    first = f"{word}{so_far}: {_joined(map(_said, named)) or unknown}."
+    first = f"{word}{so_far}: {_joined(_said(one, not so_far) for one in named) or unknown}."
     more = _joined(map(_said, beside[:2]))
     number = f"{texts.summary(claims)}." if len(claims) > 1 and any(one.effect for one in claims) else ""
     return [*filter(None, [first, f"{more[:1].upper()}{more[1:]}." if more else "", number])]
@@ -117,7 +117,9 @@ def answer(results: StudyResults) -> list[str]:
 
 def _joined(claims: Iterable[str]) -> str:
     """Claims after each other; what stands before a colon once for all that follow."""
-    groups = (group for _, (*group,) in groupby(claims, lambda text: text.partition(": ")[0]))
+    groups = (
+        group for _, (*group,) in groupby(claims, lambda text: text if text[0] == "“" else text.partition(": ")[0])
+    )
     return "; ".join(", ".join([group[0], *(text.partition(": ")[2] for text in group[1:])]) for group in groups)
 
 
@@ -125,15 +127,16 @@ def _counted(one: MeasuredClaim) -> bool:
     return MEASURES[one.claim.measure].counted
 
 
-def _said(one: MeasuredClaim) -> str:
-    """What is known of a claim, with the measured number."""
+def _said(one: MeasuredClaim, so_far: bool = True) -> str:
+    """What is known of a claim, with the measured number; `so_far`: a verdict that is so far says it."""
     text, shown = texts.one_line(one.claim.text), one.decided in SHOWN
     found = texts.effect(one.claim, one.effect and (one.effect.alone if shown else one.effect))
     claimed = f"claimed {texts.claimed(one.claim)}" if one.claim.size else ""
-    known = ", ".join(filter(None, [found, claimed, texts.share(one) if shown else "", texts.unlearned(one)]))
+    later = so_far and shown and one.so_far
+    known = ", ".join(filter(None, [found, claimed, texts.share(one), texts.unlearned(one)]))
     if one.decided == "contradicted" or not shown:
-        return f"“{text}” is {one.decided}, {known}"
-    return f"{'by counting, ' if _counted(one) else ''}{text} ({known})"
+        return f"“{text}” is {one.decided}{' so far' if later else ''}, {known}"
+    return f"{'by counting, ' if _counted(one) else ''}{text} ({known}{', so far' if later else ''})"
 
 
 def block_tables(results: StudyResults) -> list[Table]:
@@ -174,7 +177,7 @@ def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
             last, best = ([_mean(line, name) for line in block.lines] for name in ("last", "accuracy"))
             first = block is results.blocks[0] or not results.blocks[0].runs
             added["last epoch %"] = last if first and last != best else [""] * len(last)
-            notes = ["In each row the best epoch is the last."] * (last == best and any(last))
+            notes = ["In each row the last epoch is as good as the best."] * (last == best and any(last))
             if not block.is_heldout:
                 added["held-out %"] = [texts.measured(line.cell("accuracy", "heldout")) for line in block.lines]
         columns += added
@@ -281,11 +284,12 @@ def commands(results: StudyResults) -> list[str]:
     study = results.study
     own = ["capsexp", *searchpath.as_portable_option()]
     typed = portable(results.typed_words)
-    lines = [shlex.join([*own, "reproduce", study.name, *typed])]
+    budget = results.selection.budget
+    lines = [shlex.join([*own, "reproduce", study.name, *[f"--budget={budget}"] * (budget != PAPER), *typed])]
     if study.laptop and not results.typed:
         lines.append(f"{shlex.join([*own, 'reproduce', study.name])} --budget=laptop")
     row = next((row for row in study.rows if row.run), None)
     if row is None:
         return lines
-    words = {key(word): word for word in [*study.paper.words.split(), *row.words, *typed, "seed=0,1,2"]}
+    words = {key(word): word for word in [*study.settings[budget].words.split(), *row.words, *typed, "seed=0,1,2"]}
     return [*lines, shlex.join([*own, "-m", *words.values()])]

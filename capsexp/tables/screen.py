@@ -43,7 +43,7 @@ def print_screen(results: StudyResults, setting: str, runs: str, written: Path |
             lines.append((f"{plural(more, 'more claim')} on the page.", ""))
     if written:
         lines.append((f"All numbers: {written}", ""))
-    print_lines([*lines, ("", ""), ("Next", "bold")])
+    print_lines([*lines, *([("", ""), ("Next", "bold")] if commands else [])])
     wide = max((len(command) for command, _ in commands), default=0)
     print_lines([(f"  {command.ljust(wide)}  {what}", "") for command, what in commands])
 
@@ -82,7 +82,7 @@ def row_tables(results: StudyResults, block: MeasuredBlock) -> list[Table]:
         rows |= _differences(results, measure, series, means)
         seeds = {cell.n for line in block.lines if (cell := line.cell(measure)) and cell.n}
         title = title_of(measure, block.is_heldout) + ("" if typed else " (printed)")
-        title += f", mean of {plural(max(seeds), 'seed')}" if seeds else ""
+        title += f", mean of {'up to ' * (len(seeds) > 1)}{plural(max(seeds), 'seed')}" if seeds else ""
         trained = means.keys() or rows.keys()
         kept = {name: of_row for name, of_row in rows.items() if name in trained or " − " in name}
         lines = [[name, *(of_row.get(head, "") for head in heads)] for name, of_row in kept.items()]
@@ -109,8 +109,7 @@ def _differences(
 
 def _series(row: str, label: str) -> str:
     """A row's name without the label of its column: CapsNet_CBAM of CapsNet3_CBAM."""
-    *_, last = [None, *re.finditer(rf"(?<!\d){re.escape(label)}(?!\d)", row)]
-    return (" ".join((row[: last.start()] + row[last.end() :]).split()) if last else "") or row
+    return " ".join(re.sub(rf"(?<!\d){re.escape(label)}(?!\d)", "", row, count=1).split()) or row
 
 
 def _shown(one: MeasuredClaim) -> str:

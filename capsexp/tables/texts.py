@@ -146,11 +146,13 @@ def effect(claim: Claim, one: Effect | None, unit: bool = True) -> str:
 def share(one: MeasuredClaim) -> str:
     """How much of the claimed size was measured: half as much, size open; nothing of factors, contraries, so far."""
     size, found = one.claim.size, one.effect
-    part = found.value / size.value if size and found and one.claim.estimate != "factor" and not one.so_far else 0.0
+    if one.so_far or one.decided not in SHOWN:
+        return "no gain of that size" if one.decided_size == "no gain of that size" and not one.so_far else ""
+    part = found.value / size.value if size and found and one.claim.estimate != "factor" else 0.0
     if part <= 0:
         return ""
     text = "half as much" if 0.45 <= part <= 0.6 else "as much" if 0.9 <= part <= 1.1 else f"{100 * part:.0f} % of it"
-    return f"{text}, size open" if one.decided_size == "open" else text
+    return text + {"open": ", size open", "compatible": ", compatible"}.get(one.decided_size or "", "")
 
 
 def unlearned(one: MeasuredClaim) -> str:
@@ -167,7 +169,7 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
     before = one.decided != one.verdict
     parts = [
         one_line(one.reason),
-        share(one) if shown else "",
+        share(one),
         f"{one.verdict} before correction" if before else "",
         f"p {_probability(one.adjusted)}" if one.adjusted is not None and (shown or before) else "",
         unlearned(one),

@@ -5,6 +5,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from made import CBAM, PLAIN, results, row, run, study
 
 from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.strip import NARROW, SEEDS, WIDE, Strip, StripRow, limits_of, of_study, ticks
@@ -60,6 +61,16 @@ def test_of_a_study_of_costs_the_seconds_of_its_steps_are_drawn(tmp_path: Path) 
     assert b"Seconds of a batch: processor time of 3 rounds on a processor." in drawn["_light.svg"]
     with pytest.raises(UndrawnError, match="make bench-claims"):
         of_study(Inputs([], tmp_path), study.name)
+
+
+def test_a_lower_bound_is_drawn_as_one(tmp_path: Path) -> None:
+    rows = [row("A", PLAIN, first_epoch="7"), row("B", CBAM, first_epoch="9")]
+    made = study(*rows, measures=["first_epoch", "accuracy"])
+    found = [run(words, seed, maxima) for words, maxima in ((PLAIN, [1.0, 2.0]), (CBAM, [2.0, 1.0])) for seed in (0, 1)]
+    inputs = Inputs([], tmp_path)
+    inputs.__dict__["measured"] = {made.name: results(made, found)}
+    texts = re.findall("<text[^>]*>([^<]*)", of_study(inputs, made.name).files()["_light.svg"].decode())
+    assert {"≥ 2", "1.0"} <= {*texts}
 
 
 def test_two_panels_stand_beside_each_other_and_on_a_narrow_screen_below() -> None:

@@ -6,7 +6,7 @@ from math import exp, log, pi, sqrt
 from pathlib import Path
 
 import pytest
-from made import CBAM, PLAIN, SHORT, SWEPT, claim, results, row, run, runs, study
+from made import CBAM, PLAIN, SHORT, SWEPT, claim, line, results, row, run, runs, study
 from scipy import stats
 
 from capsexp.errors import InputError
@@ -78,7 +78,7 @@ def test_a_size_has_two_answers() -> None:
     }
     assert answers == {
         "+1.57": ("supported", "smaller", "smaller"),
-        "+1": ("supported", "as printed", "as printed"),
+        "+1": ("supported", "compatible", "compatible"),
         "+0.1": ("supported", "larger", "larger"),
         "-1": ("contradicted", "no gain of that size", "no gain of that size"),
     }
@@ -343,6 +343,34 @@ def test_a_partial_test_set_adds_its_error() -> None:
     assert sized.size_p == pytest.approx(beside_theirs.p_value(4.995))
 
 
+def test_held_out_runs_are_paired_by_image_and_have_no_last_epoch() -> None:
+    part, found = "budget.test_images=1000 protocol=heldout", []
+    for words, correct in ((PLAIN, 900), (CBAM, 920)):
+        for seed in range(3):
+            bits = {"heldout_accuracy": packed([image < correct + seed for image in range(1_000)])}
+            found.append(run(f"{words} {part}", seed, tested=(correct + seed) / 10, correct=bits))
+    made = study(row("A", f"{PLAIN} {part}"), row("B", f"{CBAM} {part}"), claims=[claim()], laptop=None)
+    one = measured(made, found)
+    assert (one.decided, one.last) == ("supported", None)
+    assert one.images < 0.2  # of 90 % of 1,000 independent images: 1.64
+
+
+def test_precisions_are_not_mixed() -> None:
+    bf16, float32 = ([run(words, 0, [value], precision=name) for words, value in ((PLAIN, 90.0), (CBAM, 95.0))]
+                     for name in ("bf16", "float32"))  # fmt: skip
+    more = [run(words, seed, [90.0 + seed], precision="float32") for words in (PLAIN, CBAM) for seed in (1, 2)]
+    made = results(study(claims=[claim()]), [*bf16, *float32, *more])
+    assert [line(made, name).cells["paper", "accuracy"].n for name in "AB"] == [3, 3]
+    alone = [*runs(PLAIN, [90.0, 91.0], precision="bf16"), *runs(CBAM, [92.0, 93.0], precision="float32")]
+    assert measured(study(claims=[claim()]), alone).reason == "the rows differ in data, training or precision"
+
+
+def test_rows_with_runs_in_different_settings_are_not_compared() -> None:
+    found = [*runs(PLAIN, [90.0, 91.0]), *runs(f"{CBAM} {SHORT}", [90.0, 92.0])]
+    one = measured(study(claims=[claim()]), found)
+    assert (one.verdict, one.reason) == ("not run", "1 of 2 rows without runs")
+
+
 # Without a run
 
 
@@ -378,7 +406,7 @@ def test_parameters_are_counted() -> None:
         more = claim("factor", size, measure="parameters", pairs=[["C", "A"]])
         sizes[size] = measured(study(*study().rows, cnn, claims=[more]), [])
     assert value(sizes["5"]) == pytest.approx(5.2093, abs=1e-3)  # a count has no error but the printed rounding
-    assert [one.size for one in sizes.values()] == ["as printed", "smaller", "larger", "as printed", "smaller"]
+    assert [one.size for one in sizes.values()] == ["compatible", "smaller", "larger", "compatible", "smaller"]
     more = measured(study(claims=[claim("relative", "no increase", measure="parameters", margin="1")]), [])
     assert (value(more), more.verdict) == (pytest.approx(0.12586, abs=1e-5), "supported")
     assert measured(study(claims=[claim("factor", "4", measure="parameters")]), []).verdict == "contradicted"

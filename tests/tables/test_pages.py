@@ -8,6 +8,7 @@ import pytest
 from made import CBAM, PLAIN, SHORT, SWEPT, claim, results, row, run, runs, study
 
 from capsexp.results.claims import MeasuredClaim
+from capsexp.results.runs import run_of
 from capsexp.results.steps import Steps, name_of
 from capsexp.results.study import StudyResults, measure
 from capsexp.run.records import Record
@@ -78,7 +79,7 @@ def test_numbers_are_printed_beside_measured_and_a_constant_number_of_seeds_is_i
         **{"network": "A", "best %, printed": "99.80", "best %, here": "99.00 ± 0.10", "verdict": "lower"},
         **{"first epoch, printed": "7", "first epoch, here": "≥ 1"},
     }
-    assert page(results(study(), GAIN)).blocks[0].notes[-1] == "In each row the best epoch is the last."
+    assert page(results(study(), GAIN)).blocks[0].notes[-1] == "In each row the last epoch is as good as the best."
     assert cells(study(), [run(PLAIN, 0, [99.0, 98.0])], "A")["last epoch %"] == "98.00"
     assert "3 seeds a row." in page(results(study(), GAIN)).blocks[0].notes
     table = page(results(study(), GAIN[:4])).blocks[0]
@@ -273,7 +274,7 @@ def test_a_claim_has_its_printed_and_measured_effect_and_p_value() -> None:
 
 @pytest.mark.parametrize(
     ("size", "share"),
-    [("+1.50", "33 % of it"), ("+1.00", "half as much"), ("+0.50", "as much")],
+    [("+1.50", "33 % of it"), ("+1.00", "half as much"), ("+0.50", "as much, compatible")],
 )
 def test_a_supported_claim_has_how_much_of_its_size_was_measured(size: str, share: str) -> None:
     many = [*runs(PLAIN, NEAR * 4), *runs(CBAM, [99.4, 99.5, 99.6] * 4)]
@@ -355,6 +356,28 @@ def test_counting_parameters_does_not_answer_a_question_on_training() -> None:
     made, more = study(claims=[counted, claim()]), "By counting, B is larger (+0.1 %)."
     assert pages.answer(results(made, []))[:2] == ["Not known: no runs in these settings yet.", more]
     assert pages.answer(results(made, found))[1:] == [more, "2 claims: 1 supported, 1 open."]
+
+
+def test_in_the_answer_a_claim_of_a_shorter_training_says_so_beside_others() -> None:
+    plain, cbam = (words.replace("=mnist", "=fashion_mnist") for words in (PLAIN, CBAM))
+    later = [claim(text=f"D: {text}", claimed=claimed, pairs=[["C", "D"]]) for text, claimed in (
+        ("better", "increase"), ("worse", "decrease"))]  # fmt: skip
+    made = study(*study().rows, row("C", plain), row("D", cbam), claims=[claim(), *later])
+    shorter = [*runs(f"{plain} {SHORT}", [80.0, 80.1, 80.2]), *runs(f"{cbam} {SHORT}", [90.0, 90.1, 90.2])]
+    assert pages.answer(results(made, [*GAIN, *shorter]))[0] == (
+        "In part: B is better (+0.50 points); D: better (+10.00 points, so far); "
+        "“D: worse” is contradicted so far, +10.00 points."
+    )
+
+
+def test_typed_words_change_the_setting_of_the_runs() -> None:
+    found = runs(f"{PLAIN} {SHORT} optim.lr=0.5", [90.0, 91.0])
+    (made,) = measure([study()], [*map(run_of, found)], ["optim.lr=0.5"], budget="laptop")
+    assert [line.cell("accuracy").n for line in made.blocks[0].lines] == [2, 0]
+    assert page(made).title == "A table – 2 epochs, optim.lr=0.5"
+    repeat, first = commands(made)
+    assert repeat == "capsexp reproduce made_table1 --budget=laptop optim.lr=0.5"
+    assert SHORT in first
 
 
 def test_the_answer_names_at_most_three_supported_and_two_contradicted_claims() -> None:

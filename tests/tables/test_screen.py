@@ -10,7 +10,7 @@ from made import CBAM, PLAIN, SHORT, claim, results, row, runs, study
 from capsexp.results.study import StudyResults
 from capsexp.study.selection import LAPTOP, TYPED
 from capsexp.study.studies import Row
-from capsexp.tables.screen import print_screen, print_studies, row_tables
+from capsexp.tables.screen import _series, print_screen, print_studies, row_tables
 
 NEXT = [("capsexp inspect sample 7", "what a trained network does")]
 ITERATED = study(
@@ -47,6 +47,12 @@ def screen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         return lines
 
     return printed
+
+
+def test_a_label_that_a_rows_name_has_twice_is_left_out_once() -> None:
+    assert [_series("Net3_CBAM 3×3", "3"), _series("Net1_CBAM 3×3", "1"), _series("3", "3")] == [
+        *("Net_CBAM 3×3", "Net_CBAM 3×3", "3"),
+    ]
 
 
 def test_the_column_stands_along_the_top_with_the_differences_that_are_claimed() -> None:
