@@ -9,6 +9,7 @@ trainer.eval_batch_size.
 
 import json
 import sys
+from pathlib import Path
 
 from capsexp.cli import Parser, check_new, folder
 from capsexp.files import write_output
@@ -27,7 +28,7 @@ def main(arguments: list[str] | None = None) -> None:
     from capsexp.run.restore import restore
 
     forbid_tf32()
-    restored = restore(folder(options.names[0]), None, options.overrides)
+    restored = restore(Path(options.names[0]), None, options.overrides)
     evaluation = evaluate(restored, lambda line: print(line, file=sys.stderr))
     print_evaluation(restored, evaluation)
     if options.output:

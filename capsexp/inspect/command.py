@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     from capsexp.inspect.picture import picture
     from capsexp.run.restore import restore
 
-    restored = restore(folder(run), "cpu", options.overrides)
+    restored = restore(Path(run), "cpu", options.overrides)
     path = options.output or restored.folder / "inspect" / f"{Path(image).stem}.png"
     numbers = path.with_suffix(".json")
     if options.output or path.resolve() == Path(image).resolve():  # else both are in its own folder

@@ -71,6 +71,8 @@ class LinearCapsules(CapsuleLayer):
         types_first: bool = False,
         shared: bool = False,
     ) -> None:
+        if types_first and shared:
+            raise ValueError("types_first=True: not with shared=True, whose children are ordered by position")
         matrices = TransformationMatrices(children, parents, child_pose, parent_pose, structure, scale)
         super().__init__(matrices, routing, attention)
         self.group, self.types_first, self.shared = children, types_first, shared

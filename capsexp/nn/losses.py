@@ -130,7 +130,7 @@ class CrossEntropyLoss(nn.Module):
 
 
 class BinaryCrossEntropyLoss(MultilabelLoss):
-    """Σ_k −T_k log p_k − (1 − T_k) log(1 − p_k), over the J classes k, divided by J (tsai, section 4.3); of logits.
+    """Σ_k −T_k log p_k − (1 − T_k) log(1 − p_k), over the J classes k, divided by J (tsai, section 4.2); of logits.
 
     The paper doesn't say whether the classes are summed or averaged; libraries average. Logarithms of scores that are
     p are clamped at −100, so that the loss is finite for p of 0 or 1. `logits`: see ProbabilityLoss.

@@ -70,15 +70,20 @@ RoutingFactory = Callable[..., Routing]
 
 
 def make_routing(
-    factory: RoutingFactory, children: int, parents: int, child_pose: int, pose: int, squash_constant: float = 1.0
+    factory: RoutingFactory,
+    children: int,
+    parents: int,
+    child_pose: int,
+    pose: int,
+    squash_constant: float | None = None,
 ) -> Routing:
     """A layer's procedure, given those of I, J, C, D and k that the factory has arguments for.
 
     Args:
         children: I, all that vote for one parent: in a convolutional layer those of all K positions.
-        squash_constant: k, where the network has one.
+        squash_constant: k, where the network has one; else the factory's own.
     """
     given = {"children": children, "parents": parents, "child_pose": child_pose, "pose": pose}
-    every = {**given, "squash_constant": squash_constant}
+    every = given if squash_constant is None else {**given, "squash_constant": squash_constant}
     takes = inspect.signature(factory).parameters
     return factory(**{name: value for name, value in every.items() if name in takes})

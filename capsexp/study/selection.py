@@ -85,7 +85,7 @@ def select(study: Study, typed: Sequence[str] = (), budget: str | None = None) -
             for a, b in combinations(now, 2):
                 if now[a] == now[b] != [] and before[a] != before[b]:
                     raise InputError(f"{' '.join(replacing)}: makes {a} and {b} the same")
-            title = ", ".join([setting.short] * (name != PAPER) + [" ".join(portable(replacing))])
+            title = " ".join([f"--budget={name}"] * (name != PAPER) + portable(replacing))
             blocks = [Block(TYPED, replace(setting, title=title, short=title, data={}), made.runs)]
             break
         # else words that are the paper's, as budget=paper, and another training than the laptop's

@@ -1,10 +1,25 @@
 """Linear capsules and the decoder: which inputs each output depends on."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from capsexp.nn import Capsules, Decoder, LinearCapsules
+from capsexp.nn.routing import make_routing
 from capsexp.routing.dynamic import DynamicRouting
+
+
+def test_children_numbered_by_types_first_have_no_shared_matrices() -> None:
+    with pytest.raises(ValueError, match="types_first=True: not with shared=True"):
+        LinearCapsules(4, 5, 6, 7, DynamicRouting(5, 7), types_first=True, shared=True)
+
+
+@pytest.mark.parametrize("squash_constant", [0.5, None])
+def test_a_procedure_keeps_its_squash_constant_in_a_network_without_one(squash_constant: float | None) -> None:
+    made = make_routing(partial(DynamicRouting, squash_constant=0.3), 4, 5, 6, 7, squash_constant)
+    assert isinstance(made, DynamicRouting)
+    assert made.squash_constant == (squash_constant or 0.3)
 
 
 @pytest.mark.parametrize("types_first", [True, False])

@@ -126,7 +126,7 @@ def test_a_budget_is_a_setting_alone() -> None:
     (typed,) = select(studies.load("huang_table4"), ["data=mnist", "optim.lr=0.5"], "laptop").blocks
     assert {config.budget.epochs for config in typed.configs.values()} == {5}
     assert typed.name == "typed"
-    assert typed.setting.title.startswith("10 epochs, optim.lr=0.5")
+    assert typed.setting.title == "--budget=laptop optim.lr=0.5"
     line = refused(lambda: select(study(laptop=None), [], "laptop"))
     assert line == "made_table1: declares no laptop setting"
 

@@ -374,7 +374,7 @@ def test_typed_words_change_the_setting_of_the_runs() -> None:
     found = runs(f"{PLAIN} {SHORT} optim.lr=0.5", [90.0, 91.0])
     (made,) = measure([study()], [*map(run_of, found)], ["optim.lr=0.5"], budget="laptop")
     assert [line.cell("accuracy").n for line in made.blocks[0].lines] == [2, 0]
-    assert page(made).title == "A table – 2 epochs, optim.lr=0.5"
+    assert page(made).title == "A table – --budget=laptop optim.lr=0.5"
     repeat, first = commands(made)
     assert repeat == "capsexp reproduce made_table1 --budget=laptop optim.lr=0.5"
     assert SHORT in first
