@@ -125,7 +125,7 @@ def composed(overrides: list[str]) -> dict[str, Any]:
         alone = [word for word, group in groups.items() if [*groups.values()].count(group) == 1]
         nodes = {groups[word]: _node_of(_parsed(word)) for word in alone}
         rest = tuple(word for word, group in groups.items() if nodes.get(group) is None)
-        if any(map(_is_from_outside, rest)):
+        if any(map(_is_from_outside, rest)):  # such a file may set keys of any group: Hydra knows which value counts
             rest, nodes = tuple(groups), {}
         config = pickle.loads(_chosen(searchpath.folders(), rest))
         config.update({group: pickle.loads(node) for group, node in nodes.items() if node})
@@ -149,7 +149,7 @@ def _node_of(word: Override | None) -> bytes | None:
 
 
 def _is_from_outside(word: str) -> bool:
-    """Whether a word chooses a file from outside: it may set any key, before or after a choice of the key's group."""
+    """Whether a word chooses a file that isn't this package's."""
     one = _parsed(word)
     path = searchpath.choices(one.key_or_group).get(str(one.value())) if one else None
     return path is not None and CONF not in path.parents

@@ -317,7 +317,6 @@ def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:
     Routings without a number of iterations count as with several.
     """
     preprocess, schedule = config.preprocess, config.optim.schedule
-    needed = "preprocess.shift, crop_padding, margins, rotate or squeeze"
     moves = any(getattr(preprocess, name) for name in ("shift", "crop_padding", "margins", "rotate", "squeeze"))
     iterates = config.routing.arguments.get("iterations", 2) > 1
     freezes = config.routing.arguments.get("gradient") == "none"  # the transformation matrices, in one iteration, too
@@ -329,7 +328,7 @@ def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:
     scheduled = "optim.schedule=exponential, plateau or steps"
     yield schedule in ("constant", "cosine"), scheduled, ("optim.factor",)
     yield schedule != "plateau", "optim.schedule=plateau", ("optim.patience", "optim.plateau_of")
-    yield not moves, needed, ("preprocess.fill",)
+    yield not moves, "preprocess.shift, crop_padding, margins, rotate or squeeze", ("preprocess.fill",)
     of_decoder = tuple(f"reconstruction.{key}" for key in ("weight", "hidden", "reduction", "last_activation"))
     yield not config.reconstruction.enabled, "reconstruction.enabled=true", of_decoder
     yield not iterates, "several routing.iterations", ("routing.logits",)

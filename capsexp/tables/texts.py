@@ -146,8 +146,10 @@ def effect(claim: Claim, one: Effect | None, unit: bool = True) -> str:
 def share(one: MeasuredClaim) -> str:
     """How much of the claimed size was measured: half as much, size open; nothing of factors, contraries, so far."""
     size, found = one.claim.size, one.effect
-    if one.so_far or one.decided not in SHOWN:
-        return "no gain of that size" if one.decided_size == "no gain of that size" and not one.so_far else ""
+    if one.so_far:
+        return ""
+    if one.decided not in SHOWN:
+        return one.decided_size if one.decided_size == "no gain of that size" else ""
     part = found.value / size.value if size and found and one.claim.estimate != "factor" else 0.0
     if part <= 0:
         return ""
