@@ -34,7 +34,7 @@ from capsexp.evaluate.evaluation import evaluate_split
 from capsexp.run import checkpoints, environment, execute, records
 from capsexp.run import train as trainings
 from capsexp.run.execute import is_locked, locked, run
-from capsexp.run.module import CapsuleModule
+from capsexp.run.module import CapsuleModule, Metrics
 from capsexp.run.plan import BEST, LAST, plan
 from capsexp.run.restore import restore
 from capsexp.run.tensorboard import folder_of
@@ -187,6 +187,12 @@ def test_an_error_of_a_compiler_or_a_device_fails_the_run(
     assert records.read(plan(config).path).status == "failed"
 
 
+def test_files_that_change_after_the_plan_are_not_trained_on(tiny: tuple[str, ...]) -> None:
+    planned = dataclasses.replace(plan(composed_config(*tiny)), unlisted="0")
+    with pytest.raises(InputError, match=r"^data=mnist_sample: other files than when the run was planned; run the "):
+        trainings.prepare(planned)
+
+
 def test_of_drawn_images_those_are_tried_that_a_smaller_batch_has(
     tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +310,27 @@ def test_heldout_chooses_the_epoch_without_the_test_set(trained_heldout: Trained
     held_out = 26  # a tenth of 256
     assert all(abs(accuracy * held_out / 100 - round(accuracy * held_out / 100)) < 1e-4 for accuracy in chosen)
     assert records.read(plan(trained_heldout.config).path) == record
+
+
+@pytest.mark.parametrize(("protocol", "part"), [("paper", "test"), ("heldout", "heldout")])
+def test_the_best_epoch_is_kept_and_under_heldout_tested(
+    protocol: str, part: str, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted, results = iter([10.0, 30.0, 20.0]), Metrics.results
+
+    def patched(self: Metrics, split: str) -> Any:
+        found = results(self, split)
+        return found | {f"{part}_accuracy": next(scripted, found[f"{part}_accuracy"])} if split == part else found
+
+    monkeypatch.setattr(Metrics, "results", patched)
+    config = composed_config(*tiny, f"protocol={protocol}", "optim.lr=0.01")
+    record, folder = run(config), plan(config).folder
+    assert len(checkpoints.load(folder / BEST)["history"]) == record.first_epoch_to_max == 2
+    split = data_module.test_split(load(config.data), config)
+    best, last = (evaluate_split(restore(folder / name), split)[0]["test_accuracy"] for name in (BEST, LAST))
+    assert best != last
+    if protocol == "heldout":
+        assert record.heldout_accuracy == best
 
 
 def test_the_spread_losss_margin_grows_over_the_run(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:

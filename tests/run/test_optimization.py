@@ -252,12 +252,12 @@ def test_a_new_learning_rate_needs_no_new_capture(name: str, monkeypatch: pytest
 
 
 def test_weights_are_cast_again_in_each_step_of_an_autocast_region() -> None:
-    module = module_of("model=capsnet data=mnist_sample")
+    module = module_of("model=capsnet data=mnist_sample reconstruction.enabled=true")
     step, (batch,) = step_of(module), batches([8])
     with torch.autocast("cpu", torch.bfloat16):
         losses = [step(batch).loss.item() for _ in range(3)]
     assert losses[2] < losses[1] < losses[0]
-    alone = module_of("model=capsnet data=mnist_sample")
+    alone = module_of("model=capsnet data=mnist_sample reconstruction.enabled=true")
     again = step_of(alone)
     for loss in losses:
         with torch.autocast("cpu", torch.bfloat16):
@@ -413,6 +413,21 @@ def test_schedules_are_scaled_to_the_epochs(words: str, rates: list[float]) -> N
         optimizer.step()
         schedule.step()  # type: ignore[union-attr,call-arg]
     assert found == pytest.approx(rates)
+
+
+@pytest.mark.parametrize(("of", "improving"), [("train_loss", [3.0, 2.0, 1.0]), ("test_accuracy", [1.0, 2.0, 3.0])])
+def test_a_plateaus_metric_improves_downwards_as_a_loss_and_upwards_as_an_accuracy(
+    of: str, improving: list[float]
+) -> None:
+    config = composed_config("data=mnist_sample", "optim.lr=0.1", "optim.patience=0", f"+optim.plateau_of={of}")
+    optimizer = make_optimizer([nn.Parameter(torch.zeros(1))], config.optim)
+    schedule = make_schedule(optimizer, config.optim, 6)
+    rates = []
+    for value in [*improving, *reversed(improving)]:
+        schedule.step(value)  # type: ignore[union-attr,arg-type]
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert rates[2] == 0.1
+    assert rates[-1] < 0.1
 
 
 @pytest.mark.parametrize(
