@@ -81,9 +81,12 @@ def make_routing(
 
     Args:
         children: I, all that vote for one parent: in a convolutional layer those of all K positions.
-        squash_constant: k, where the network has one; else the factory's own.
+        squash_constant: k, where the network has one; None: the factory's default, 1 where it has none.
     """
-    given = {"children": children, "parents": parents, "child_pose": child_pose, "pose": pose}
-    every = given if squash_constant is None else {**given, "squash_constant": squash_constant}
     takes = inspect.signature(factory).parameters
-    return factory(**{name: value for name, value in every.items() if name in takes})
+    given: dict[str, float] = {"children": children, "parents": parents, "child_pose": child_pose, "pose": pose}
+    if squash_constant is not None:
+        given["squash_constant"] = squash_constant
+    elif "squash_constant" in takes and takes["squash_constant"].default is inspect.Parameter.empty:
+        given["squash_constant"] = 1.0
+    return factory(**{name: value for name, value in given.items() if name in takes})
