@@ -17,7 +17,7 @@ from capsexp.errors import InputError, RunError
 from capsexp.figures.traversal import MIDDLE, OFFSETS, traverse
 from capsexp.nn.losses import reconstruction_loss
 from capsexp.nn.scores import ClassScores
-from capsexp.routing.observe import AttentionMap, Observed, ObservedLayer, entropy, observe
+from capsexp.routing.observe import AttentionMap, Observed, ObservedLayer, observe
 from capsexp.run.keys import Json
 from capsexp.run.restore import Restored
 
@@ -69,11 +69,6 @@ class LayerAnalysis:
     def presence(self) -> Tensor:
         """[H, W, I]."""
         return self.captured.presence[0]
-
-    @property
-    def entropies(self) -> list[float]:
-        """Of the layer's own coefficients, in nats, one per iteration; in concurrent routing there can be fewer."""
-        return [entropy(coefficients) for coefficients in self.captured.coefficients]
 
     def contribution(self, iteration: int) -> Tensor:
         """Σ coefficient × presence over the types, [H, W]."""
@@ -189,7 +184,7 @@ def _routing(layer: LayerAnalysis) -> Json:
     return {
         "layer": layer.captured.name,
         "children": {"rows": rows, "columns": columns, "types": types, "lengths": lengths.tolist()},
-        "entropies": layer.entropies,
+        "entropies": layer.captured.entropies,
         "contributions": [layer.contribution(iteration).tolist() for iteration in range(len(layer.coefficients))],
         "strongest": [child._asdict() for child in layer.strongest()],
     }

@@ -105,14 +105,14 @@ def _which(analysis: Analysis, layer: LayerAnalysis) -> str:
 
 def draw_entropies(axis: Axes, layer: LayerAnalysis) -> None:
     """The layer's entropy by iteration, on an axis as high as it moves, and its greatest value."""
-    parents = layer.captured.coefficients[0].shape[-1]
-    iterations = range(1, len(layer.entropies) + 1)
-    axis.plot(iterations, layer.entropies, **STYLES[0])
+    parents, entropies = layer.captured.coefficients[0].shape[-1], layer.captured.entropies
+    iterations = range(1, len(entropies) + 1)
+    axis.plot(iterations, entropies, **STYLES[0])
     for iteration in {1, len(iterations)}:
-        value = layer.entropies[iteration - 1]
+        value = entropies[iteration - 1]
         axis.annotate(f"{value:.4f}", (iteration, value), (0, -5), textcoords="offset points", ha="center", va="top")
     axis.axhline(math.log(parents), color=GREY, linestyle="--", linewidth=1)
-    low, high = min(layer.entropies), max(math.log(parents), *layer.entropies)
+    low, high = min(entropies), max(math.log(parents), *entropies)
     span = max(high - low, 1e-3 * high)  # it hardly moves in a network at its beginning
     axis.set_ylim(low - 0.35 * span, high + 0.1 * span)
     axis.ticklabel_format(axis="y", useOffset=False)
@@ -147,11 +147,11 @@ def _attention(analysis: Analysis, part: SubFigure) -> None:
     for each, axis in zip(maps, part.subplots(1, len(maps), squeeze=False, width_ratios=widths)[0], strict=True):
         factors = analysis.factors(each)
         if each.kind == "channel":
-            _bars(axis, factors, 0, "CBAM, by channel")
+            _bars(axis, factors, 0, "channel attention, by channel")
         elif each.kind == "conv":
             _bars(axis, factors, 1, "Conv-Attention, by channel")
         elif each.kind == "spatial":
-            part.colorbar(_positions(axis, factors, "CBAM, by position", factors), ax=axis, shrink=0.8)
+            part.colorbar(_positions(axis, factors, "spatial attention, by position", factors), ax=axis, shrink=0.8)
         elif factors[..., 0].numel() == 1:
             _bars(axis, factors.flatten(), 1, f"Caps-Attention,\nvotes for {predicted} by child")
         else:
@@ -160,7 +160,7 @@ def _attention(analysis: Analysis, part: SubFigure) -> None:
 
 
 def _bars(axis: Axes, values: Tensor, foot: int, title: str) -> None:
-    """Bars from `foot`: 1 is the factor that changes nothing; 0 in CBAM, whose factors are all below 1."""
+    """Bars from `foot`: 1 is the factor that changes nothing; 0 in channel attention, whose factors are all below 1."""
     axis.bar(range(len(values)), (values - foot).tolist(), width=1.0, bottom=foot, color=STYLES[2]["color"])
     axis.axhline(foot, color="black", linewidth=0.8)
     axis.set_title(title, fontsize=SMALL)

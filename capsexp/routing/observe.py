@@ -17,14 +17,15 @@ from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.routing import Capsules
 from capsexp.nn.scores import Prediction
 from capsexp.routing import fast
+from capsexp.routing.self_attention import SelfAttentionRouting
 
 
 class AttentionMap(NamedTuple):
-    """The factors of an attention module: between 0 and 1 in CBAM, between 0 and 2 in huang's two.
+    """The factors of an attention module: between 0 and 2 in huang's two, between 0 and 1 in the others.
 
     | kind    | module                                  | values                                        |
     |---------|-----------------------------------------|-----------------------------------------------|
-    | channel | CBAM                                    | [B, channels]                                 |
+    | channel | CBAM, squeeze-and-excitation            | [B, channels]                                 |
     | spatial | CBAM                                    | [B, H, W]                                     |
     | conv    | Conv-Attention                          | [B, channels]                                 |
     | caps    | Caps-Attention on the votes of a layer  | as that layer's coefficients, and D: [..., D] |
@@ -44,19 +45,22 @@ class ObservedLayer:
         coefficients: one tensor an iteration, each a distribution over the parents J. In a linear layer
             [B, H, W, I, J]. In a convolutional one [B, H', W', K · I, J]: the children in the window of the parents at
             (h, w), position by position (row by row), then type. They are c of dynamic routing, R of EM routing (before
-            it is multiplied with the child's activation), r of inverted routing. Where all layers route concurrently,
-            each does one iteration less than the one above.
+            it is multiplied with the child's activation), r of inverted routing, and c of self-attention routing, to
+            which its learned biases are added: they needn't sum to 1. Where all layers route concurrently, each does
+            one iteration less than the one above.
+        entropies: one an iteration, see `entropy`; in self-attention routing of the distributions without biases.
         poses: the children's, [B, H, W, I, C]; where they change between iterations, those of the last.
         presence: of the children, [B, H, W, I], between 0 and 1: their activations if they have any, the lengths of
             squashed poses, 1 for poses behind a LayerNorm, which don't encode it.
-        window: kernel and stride of a convolutional layer, None of a linear one.
+        window: kernel, stride and padding of a convolutional layer, None of a linear one.
     """
 
     name: str
     coefficients: list[Tensor]
+    entropies: list[float]
     poses: Tensor
     presence: Tensor
-    window: tuple[int, int] | None
+    window: tuple[int, int, int] | None
 
     @property
     def lengths(self) -> Tensor:
@@ -81,10 +85,10 @@ class ObservedLayer:
     def _folded(self, windows: Tensor) -> Tensor:
         """[B, H', W', K · I] -> [B, H, W, I], the sum over the windows that hold a child."""
         assert self.window is not None
-        kernel, stride = self.window
+        kernel, stride, padding = self.window
         batch, height, width, types = self.poses.shape[:4]
         blocks = windows.reshape(batch, -1, kernel**2, types).permute(0, 3, 2, 1).flatten(1, 2)  # [B, I · K, H' · W']
-        return functional.fold(blocks, (height, width), kernel, stride=stride).movedim(1, -1)
+        return functional.fold(blocks, (height, width), kernel, stride=stride, padding=padding).movedim(1, -1)
 
 
 @dataclass(frozen=True)
@@ -183,11 +187,13 @@ class _LayerRecorder:
         if activations is None and self.layer.routing.presence == "length":
             activations = torch.linalg.vector_norm(poses, dim=-1)
         presence = poses.new_ones(poses.shape[:-1]) if activations is None else activations
-        window = (self.layer.kernel, self.layer.stride) if isinstance(self.layer, ConvCapsules) else None
-        coefficients = [self._placed(each) for each in self.coefficients]
+        layer, routing = self.layer, self.layer.routing
+        window = (layer.kernel, layer.stride, layer.padding) if isinstance(layer, ConvCapsules) else None
+        bias = routing.bias if isinstance(routing, SelfAttentionRouting) else 0
+        coefficients = [self._placed(each + bias) for each in self.coefficients]
         if poses.ndim == 3:
             poses, presence = (_on_grid(part, *self._sides()) for part in (poses, presence))
-        return ObservedLayer(self.name, coefficients, poses, presence, window)
+        return ObservedLayer(self.name, coefficients, [*map(entropy, self.coefficients)], poses, presence, window)
 
     def attention_map(self) -> AttentionMap:
         """Of the attention on the votes."""

@@ -6,14 +6,15 @@ from matplotlib.figure import Figure
 
 from capsexp.inspect.analysis import LayerAnalysis
 from capsexp.inspect.picture import draw_entropies
-from capsexp.routing.observe import ObservedLayer
+from capsexp.routing.observe import ObservedLayer, entropy
 
 
 def layer() -> LayerAnalysis:
     """4 × 4 positions of two types; two iterations."""
     torch.manual_seed(0)
     coefficients, presence = torch.rand(2, 4, 4, 2), torch.rand(4, 4, 2)
-    captured = ObservedLayer("", [torch.full((1, 4, 4, 2, 5), 0.2)], torch.zeros(1, 4, 4, 2, 3), presence[None], None)
+    shared, poses = torch.full((1, 4, 4, 2, 5), 0.2), torch.zeros(1, 4, 4, 2, 3)
+    captured = ObservedLayer("", [shared], [entropy(shared)], poses, presence[None], None)
     return LayerAnalysis(captured, list(coefficients))
 
 
@@ -39,10 +40,10 @@ def test_the_strongest_have_the_largest_contributions_in_the_last_iteration() ->
 def test_the_axis_of_the_entropy_is_as_high_as_it_moves(moved: float) -> None:
     made = layer()
     later = torch.full((1, 4, 4, 2, 5), 0.2) + moved * torch.tensor([0.4, -0.1, -0.1, -0.1, -0.1])
-    made.captured.coefficients.append(later)
+    made.captured.entropies.append(entropy(later))
     axis = Figure().subplots()
     draw_entropies(axis, made)
     low, high = axis.get_ylim()
-    first, last = made.entropies
+    first, last = made.captured.entropies
     assert low < last <= first < high
     assert high - low <= 2 * max(first - last, 0.002)

@@ -7,12 +7,13 @@ import pytest
 import torch
 from support import composed_config
 from torch import Tensor, nn
+from torch.nn import functional
 
 from capsexp.config.schema import Config
 from capsexp.nn.attention import CBAM, CapsAttention
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules
 from capsexp.nn.routing import Capsules
-from capsexp.nn.squash import squash
+from capsexp.nn.squash import exponential_squash, squash
 from capsexp.routing import fast
 from capsexp.routing.dynamic import DynamicRouting
 from capsexp.routing.em import fitted
@@ -64,9 +65,9 @@ def test_coefficients_are_distributions_over_the_parents_one_an_iteration(name: 
         for coefficients in layer.coefficients:
             torch.testing.assert_close(coefficients.sum(dim=-1), torch.ones(coefficients.shape[:-1]))
         parents = layer.coefficients[0].shape[-1]
-        assert entropy(layer.coefficients[0]) == pytest.approx(math.log(parents), abs=1e-5)
-        if len(layer.coefficients) > 1:
-            assert entropy(layer.coefficients[-1]) < math.log(parents) - 1e-3
+        assert layer.entropies[0] == pytest.approx(math.log(parents), abs=1e-5)
+        if len(layer.entropies) > 1:
+            assert layer.entropies[-1] < math.log(parents) - 1e-3
         assert layer.presence.shape == layer.lengths.shape == layer.poses.shape[:-1]
     classes = observed.prediction.scores.shape[1]
     coefficients = [observed.coefficients_to(torch.full((2,), label)) for label in range(classes)]
@@ -120,7 +121,7 @@ def test_the_classes_of_shared_and_of_own_matrices_from_their_coefficients(name:
 def test_a_convolutional_layers_parents_from_its_coefficients() -> None:
     network, pixels = made("model=inverted_capsnet data=cifar10 routing.order=sequential model.structure=vector")
     lower, upper, _ = observe(network, pixels).layers
-    assert lower.window == (3, 2)
+    assert lower.window == (3, 2, 0)
     assert lower.presence.min() == lower.presence.max() == 1
     first = network.capsules.layers[0]
     row, column = 5, 2
@@ -137,7 +138,7 @@ def test_coefficients_of_overlapping_windows_are_averaged() -> None:
     coefficients = torch.zeros(1, 2, 2, 4, 2)  # 2 × 2 positions of a 2 × 2 kernel on 3 × 3 children of one type
     coefficients[..., 1] = 1
     coefficients[0, 0, 0, :, 0], coefficients[0, 0, 0, :, 1] = 0.75, 0.25
-    layer = ObservedLayer("", [coefficients], torch.zeros(1, 3, 3, 1, 5), torch.ones(1, 3, 3, 1), (2, 1))
+    layer = ObservedLayer("", [coefficients], [], torch.zeros(1, 3, 3, 1, 5), torch.ones(1, 3, 3, 1), (2, 1, 0))
     to_first = torch.tensor([1.0, 0.0]).expand(1, 2, 2, 2)
     expected = torch.tensor([[0.75, 0.375, 0.0], [0.375, 0.1875, 0.0], [0.0, 0.0, 0.0]])
     torch.testing.assert_close(layer.coefficients_to(to_first, 5)[0, :, :, 0], expected)
@@ -146,7 +147,7 @@ def test_coefficients_of_overlapping_windows_are_averaged() -> None:
 def test_coefficients_of_windows_with_strides_and_types() -> None:
     first, last = torch.rand(2, 2, 2, 3, 8, 4)  # iterations of 2 × 2 with stride 2 on 4 × 6 × 2 children
     parents = torch.rand(2, 2, 3, 4)
-    layer = ObservedLayer("", [first, last], torch.zeros(2, 4, 6, 2, 5), torch.ones(2, 4, 6, 2), (2, 2))
+    layer = ObservedLayer("", [first, last], [], torch.zeros(2, 4, 6, 2, 5), torch.ones(2, 4, 6, 2), (2, 2, 0))
     found = layer.coefficients_to(parents)
     assert torch.equal(found, layer.coefficients_to(parents, 1))
     assert torch.equal(found, layer.coefficients_to(parents, 7))  # it does two iterations; its parents do more
@@ -244,3 +245,24 @@ def test_a_network_without_capsules() -> None:
     observed = observe(network, pixels)
     assert observed.layers == []
     assert [each.kind for each in observed.attention] == ["channel", "spatial"]
+
+
+def test_self_attentions_coefficients_have_their_biases() -> None:
+    network, pixels = made("model=efficient_capsnet data=mnist_sample")
+    routing, matrices = network.classes.routing, network.classes.matrices.weight
+    nn.init.normal_(routing.bias)
+    observed = observe(network, pixels)
+    (layer,) = observed.layers
+    total = torch.einsum("bhwij,bhwic,ijdc->bjd", layer.coefficients[0], layer.poses, matrices)
+    torch.testing.assert_close(exponential_squash(total), observed.prediction.poses)
+    distributions = layer.coefficients[0] - routing.bias
+    torch.testing.assert_close(distributions.sum(dim=-1), torch.ones(distributions.shape[:-1]))
+    assert layer.entropies == [pytest.approx(entropy(distributions.detach()), abs=1e-5)]
+
+
+def test_coefficients_of_a_padded_layer_are_those_of_the_children_without_the_zeros() -> None:
+    layer = ConvCapsules(2, 3, 4, 4, 3, 2, DynamicRouting(3, 4), padding=1)
+    (found,) = observe(_OneLayer(layer), torch.rand(1, 5, 5, 2, 4)).layers
+    torch.testing.assert_close(found.coefficients_to(torch.ones(1, 3, 3, 3)), torch.ones(1, 5, 5, 2))
+    corner = found.coefficients_to(functional.one_hot(torch.zeros(1, 3, 3, dtype=torch.int64), 3))[0, 0, 0]
+    torch.testing.assert_close(corner, found.coefficients[-1][0, 0, 0, 8:10, 0])  # in the middle of the first window

@@ -49,8 +49,9 @@ def agrees(layer: CapsuleLayer, votes: VoteInputs) -> bool:
     images = len(poses) if poses.is_cuda else min(len(poses), needed)
     factors = in_autocast_dtype(weight[:0]).dtype
     shapes = images, poses.shape[1:], activations is None, weight.shape, *window
-    iterations = min(ITERATIONS, layer.routing.iterations)
-    key = type(layer), type(layer.routing), iterations, device, poses.dtype, factors, *shapes
+    options = {**vars(layer.routing), "iterations": min(ITERATIONS, layer.routing.iterations), "training": None}
+    plain = tuple((name, value) for name, value in options.items() if isinstance(value, int | float | str))
+    key = type(layer), type(layer.routing), plain, device, poses.dtype, factors, *shapes
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return _found.get(key) is None  # as in the eager steps of this shape, which came before
     if key not in _found:
@@ -80,8 +81,8 @@ def _failure(layer: CapsuleLayer, votes: VoteInputs, images: int, factors: torch
         with torch.inference_mode(False), torch.enable_grad():
             quick = copy.deepcopy(layer)
             for module in quick.modules():  # a user's hooks see no random children
-                module._forward_hooks.clear()
-                module._forward_pre_hooks.clear()
+                for kind in ("forward", "forward_pre", "backward", "backward_pre"):
+                    getattr(module, f"_{kind}_hooks").clear()
             quick.routing.iterations = min(ITERATIONS, layer.routing.iterations)
             slow = copy.deepcopy(quick)
             fast.disable(slow)

@@ -100,13 +100,25 @@ def test_a_right_path_is_used_and_proved_once(name: str, monkeypatch: pytest.Mon
     assert len(checks) == 1  # on a CPU, whatever the number of images
 
 
+def test_a_path_is_proved_for_each_value_of_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = []
+    monkeypatch.setattr(selfcheck, "_failure", lambda *given: checks.append(given))
+    for logits in ("accumulate", "replace", "replace"):
+        layer = ConvCapsules(3, 5, 4, 4, 3, 2, DynamicRouting(5, 4, logits=logits))
+        fast.enable(layer)
+        routed(layer)
+    assert len(checks) == 2
+
+
 def test_hooks_see_no_random_children() -> None:
     layer, seen = layer_of("em"), []
     layer.register_forward_hook(lambda module, inputs, output: seen.append(len(output.poses)))
     layer.register_forward_pre_hook(lambda module, inputs: seen.append(len(inputs[0].poses)))
     layer.routing.softmax.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    layer.register_full_backward_hook(lambda module, before, after: seen.append(len(after[0])))
+    layer.register_full_backward_pre_hook(lambda module, after: seen.append(len(after[0])))
     routed(layer)
-    assert seen == [3, 3]
+    assert seen == [3, 3, 3, 3]
     assert selfcheck.failures() == []
 
 
