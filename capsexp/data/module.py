@@ -146,11 +146,13 @@ def _check_counts(images: ImageSet, config: Config) -> None:
     if train == images.validation:
         raise InputError(f"data.path={config.data.path}: no training images; capsexp evaluate RUN takes test images")
     classes = 1 + max(int(labels.max()) for labels in (images.train_labels, images.test_labels))
-    _check_count("budget.train_images", config.budget.train_images, train, "training images", config)
+    heldout = config.protocol == "heldout"
+    trained = train - (images.validation if heldout else 0)
+    _check_count("budget.train_images", config.budget.train_images, trained, "training images", config)
     _check_count("budget.test_images", config.budget.test_images, test, "test images", config)
     _check_count("optim.batch_size", config.optim.batch_size, train + images.skipped, "training images", config)
     _check_count("data.classes", config.data.classes, classes, "classes", config)
-    if config.protocol == "heldout" and min(train, config.budget.train_images or train) < 2:
+    if heldout and not images.validation and min(train, config.budget.train_images or train) < 2:
         raise InputError("protocol=heldout: needs two training images at least, one to train and one held out")
 
 
