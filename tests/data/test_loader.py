@@ -1,7 +1,9 @@
 """Batches: every image once an epoch, shifts and mirrorings by hand, reproducible from seed and epoch."""
 
 import dataclasses
+import math
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor
 from capsexp.config.schema import Preprocess, training_preprocess
 from capsexp.data.loader import (
     DeviceLoader,
+    ProcessSlice,
     TrainingLoader,
     balanced,
     derived_seed,
@@ -40,6 +43,17 @@ def test_evaluation_covers_all_images_in_order() -> None:
     assert [len(batch) for batch in labels] == [16, 16, 16, 2]
     torch.testing.assert_close(torch.cat(pixels), IMAGES / 255)
     assert torch.equal(torch.cat(labels), LABELS)
+
+
+def test_two_processes_have_each_batch_between_them_and_weigh_their_parts() -> None:
+    """In batches of nine and five images, one process has one more than the other."""
+    loaders = [DeviceLoader(IMAGES, LABELS, 9, process=ProcessSlice(rank, 2)) for rank in range(2)]
+    for batch, *parts in zip(DeviceLoader(IMAGES, LABELS, 9), *loaders, strict=True):
+        assert sorted(torch.cat([part.labels for part in parts]).tolist()) == batch.labels.tolist()
+        weighted = [part.weight * part.labels.double().mean().item() for part in parts]  # as of a mean loss
+        assert sum(weighted) / 2 == pytest.approx(batch.labels.double().mean().item())
+    every = torch.cat([part.labels for loader in loaders for part in loader])
+    assert torch.equal(loaders[0].in_order(every), LABELS)
 
 
 def test_an_epoch_has_every_image_once_with_its_label() -> None:
@@ -84,22 +98,64 @@ def test_moved_by_hand(down: int, right: int, mirrored: bool) -> None:
     assert torch.equal(moved(IMAGES[:1], torch.tensor([[down, right]]), torch.tensor([mirrored])), expected)
 
 
+EVERY = [*product(range(20), repeat=2)]
+
+
+def augmented(white: list[tuple[int, int]], count: int = 4000, **options: Any) -> Tensor:
+    """An epoch of images, [count, 20, 20], that are white at these rows and columns, and otherwise black."""
+    images, labels = torch.zeros(count, 1, 20, 20, dtype=torch.uint8), torch.zeros(count, dtype=torch.long)
+    images[(..., *zip(*white, strict=True))] = 255
+    loader = TrainingLoader(images, labels, count, dataclasses.replace(PLAIN, **options), 0, lambda: 0)
+    return next(iter(loader)).pixels[:, 0]
+
+
 def test_every_pair_of_shifts_within_reach_occurs_and_none_beyond() -> None:
-    images = torch.zeros(4000, 1, 20, 20, dtype=torch.uint8)
-    images[:, :, 10, 10] = 255
-    loader = TrainingLoader(images, torch.zeros(4000, dtype=torch.long), 4000, MOVING, 0, lambda: 0)
-    places = next(iter(loader))[0].nonzero()[:, 2:]
-    # a tenth of 20 pixels, and 2 of padding; a mirrored column 10 is column 9
-    assert {(row, column) for row, column in places.tolist()} == set(product(range(6, 15), range(5, 15)))
+    places = augmented([(10, 10)], shift=0.1, crop_padding=2).nonzero()[:, 1:]  # a tenth of 20 pixels, and 2 of padding
+    assert {(row, column) for row, column in places.tolist()} == set(product(range(6, 15), repeat=2))
 
 
 def test_flip_mirrors_half_of_the_images() -> None:
-    flips = Preprocess(normalize=False, shift=0.0, crop_padding=0, flip=True)
-    pixels, labels = epoch(flips)
-    unchanged = (pixels == IMAGES[labels] / 255).flatten(1).all(1)
-    mirrored = (pixels == IMAGES[labels].flip(-1) / 255).flatten(1).all(1)
-    assert (unchanged ^ mirrored).all()
-    assert 10 < mirrored.sum() < 40
+    columns = augmented([(10, 3)], flip=True).nonzero()[:, 2]
+    assert columns.unique().tolist() == [3, 16]
+    assert 1870 < (columns == 3).sum() < 2130  # four standard deviations
+
+
+def test_half_of_the_images_are_turned_by_normal_angles_within_their_bound() -> None:
+    ink = augmented([(9, 17), (10, 17)], rotate=30.0)  # to the right of the centre
+    rows, columns = ((ink.sum(dim=dim) * (torch.arange(20) - 9.5)).sum(dim=1) for dim in (2, 1))
+    degrees = torch.atan2(-rows, columns).rad2deg()
+    turned = degrees[degrees.abs() > 1e-3]
+    assert 1870 < len(turned) < 2130
+    assert turned.std() == pytest.approx(10, rel=0.05)
+    assert (turned.min().item(), turned.max().item()) == pytest.approx((-30, 30), abs=0.3)
+    fixed = [0, 4.74, 0, 0, -29.36]  # for good: the commands in records repeat them
+    assert degrees[:5].tolist() == pytest.approx(fixed, abs=0.05)
+
+
+def test_widths_are_half_normal_within_their_bound() -> None:
+    ink = augmented([(10, column) for column in range(20)], squeeze=0.25)
+    narrowed = 1 - ink.sum(dim=(1, 2)) / 20
+    assert narrowed.mean() == pytest.approx(0.25 / 3 * math.sqrt(2 / math.pi), rel=0.05)
+    assert (narrowed.min().item(), narrowed.max().item()) == pytest.approx((0, 0.25), abs=0.01)
+
+
+def test_within_the_margins_every_place_is_reached_and_shifts_are_added() -> None:
+    within = augmented([(5, 12)], margins=True)
+    assert within.sum() == 4000
+    assert all(within.any(dim=0).any(dim=dim).all() for dim in (0, 1))
+    assert augmented([(5, 12)], margins=True, shift=0.1).sum() < 4000  # some have left the image
+
+
+def test_what_is_moved_in_is_black_or_the_nearest_pixel() -> None:
+    for option, value in {"rotate": 30.0, "squeeze": 0.25, "shift": 0.1}.items():
+        assert augmented(EVERY, 50, **{option: value}).min() == 0
+        assert augmented(EVERY, 50, **{option: value}, fill="nearest").min() > 0.999
+
+
+def test_erased_squares_are_everywhere_and_whole() -> None:
+    black = augmented(EVERY, erase=4) == 0
+    assert (black.sum(dim=(1, 2)) == 16).all()
+    assert black.any(dim=0).all()
 
 
 @pytest.mark.parametrize("turns", [-1, 1, 2])
@@ -109,11 +165,13 @@ def test_right_angles_only_rearrange_pixels(turns: int) -> None:
     torch.testing.assert_close(found, images.rot90(turns, dims=(2, 3)), atol=0.01, rtol=0)
 
 
-def test_half_the_width_is_the_mean_of_two_columns_in_the_middle() -> None:
+@pytest.mark.parametrize("turns", [0, 1])
+def test_half_the_width_is_the_mean_of_two_columns_in_the_middle_after_the_turn(turns: int) -> None:
     images = IMAGES[:4].float()
     expected = torch.zeros_like(images)
-    expected[..., 5:15] = images.unflatten(-1, (10, 2)).mean(-1)
-    torch.testing.assert_close(warped(images, torch.zeros(4), torch.full((4,), 0.5)), expected, atol=0.01, rtol=0)
+    expected[..., 5:15] = images.rot90(turns, dims=(2, 3)).unflatten(-1, (10, 2)).mean(-1)
+    found = warped(images, torch.full((4,), 90.0 * turns), torch.full((4,), 0.5))
+    torch.testing.assert_close(found, expected, atol=0.02, rtol=0)
 
 
 def test_a_shift_within_the_margins_loses_nothing_and_reaches_the_border() -> None:
@@ -133,22 +191,11 @@ def test_a_square_is_erased() -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_augmentations_are_within_their_bounds_and_those_left_out_change_nothing() -> None:
-    options = {"rotate": 30.0, "squeeze": 0.25, "margins": True, "erase": 4}
-    whole = dataclasses.replace(PLAIN, **options)
+def test_augmentation_leaves_the_order_as_it_is_and_is_repeated() -> None:
+    whole = dataclasses.replace(MOVING, rotate=30.0, squeeze=0.25, margins=True, erase=4)
     pixels, labels = epoch(whole)
-    again, _ = epoch(whole)
-    assert torch.equal(pixels, again)
-    assert (pixels.min(), pixels.max() <= 1) == (0, True)
-    plain, order = epoch(PLAIN)
-    assert torch.equal(labels, order)
-    for option, value in options.items():
-        one, _ = epoch(dataclasses.replace(PLAIN, **{option: value}))
-        unchanged = (one - plain).abs().flatten(1).amax(dim=1) < 1e-4
-        # these images have no margins; half of them are not turned
-        assert {"margins": unchanged.all(), "rotate": 10 < unchanged.sum() < 40}.get(option, not unchanged.any()), (
-            option
-        )
+    assert torch.equal(pixels, epoch(whole)[0])
+    assert torch.equal(labels, epoch(PLAIN)[1])
 
 
 def test_a_balanced_epoch_has_equally_many_images_of_each_class() -> None:
