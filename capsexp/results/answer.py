@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 from capsexp.results.claims import SHOWN, MeasuredClaim
 from capsexp.results.measures import MEASURES
+from capsexp.results.runs import ATTENTION
 from capsexp.results.study import StudyResults
 from capsexp.study.identity import title
+from capsexp.study.studies import config_of
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,12 @@ class Asked:
     @property
     def attention(self) -> str:
         """What the second row of a pair adds: dual, CBAM, Conv or Caps; nothing where it adds no attention."""
-        runs = {line.row.name: line.runs for block in self.results.blocks for line in block.lines if line.runs}
-        pairs = [[runs.get(name) for name in pair] for pair in self.one.claim.pairs]
-        added = [(a[0], b[0]) for a, b in pairs if a and b and a[0].network == b[0].network]
-        kinds = {b.attention for a, b in added if a.attention == "none"}
-        kind = kinds.pop() if len(kinds) == 1 else "none"
-        return {"Conv + Caps": "dual", "none": ""}.get(kind, kind)
+        configs = {name: config_of(runs[0]) for name, runs in self.results.blocks[0].block.runs.items() if runs}
+        pairs = [(configs[a], configs[b]) for a, b in self.one.claim.pairs if {a, b} <= configs.keys()]
+        added = [b.attention.names for a, b in pairs if a.model.name == b.model.name and not a.attention.names]
+        kinds = {" + ".join(ATTENTION.get(name, name) for name in names) for names in added}
+        kind = kinds.pop() if len(kinds) == 1 else ""
+        return "dual" if kind == "Conv + Caps" else kind
 
     @property
     def published(self) -> float | None:
@@ -65,18 +67,19 @@ def distinct(measured: Sequence[StudyResults]) -> list[MeasuredClaim]:
 def sentence(measured: Sequence[StudyResults]) -> str:
     """Where attention raises the accuracy, by how much of what is printed; after another training, so far.
 
-    Nothing where no study has a question.
+    Nothing where no study has a question on attention.
     """
-    questions = asked(measured)
-    yes = [one for one in questions if one.attention and one.gain and one.one.decided == "supported"]
+    questions = [one for one in asked(measured) if one.attention]
+    yes = [one for one in questions if one.gain and one.one.decided == "supported"]
     whole, so_far = ([one for one in yes if one.one.so_far == value] for value in (False, True))
     if not yes:
         return "No gain of attention is shown." if questions else ""
     elsewhere = "Elsewhere no gain is shown by our reading of the papers."
     if not whole:
-        return f"So far on {_sets(so_far)} yes. {elsewhere}"
-    more = f"; so far on {_sets(so_far)}, too" if so_far else ""
-    return f"On {_sets(whole)} yes, by {_part(whole)} of what is published{more}. {elsewhere}"
+        return f"So far on {conjoined(one.data for one in so_far)} yes. {elsewhere}"
+    more = f"; so far on {conjoined(one.data for one in so_far)}, too" if so_far else ""
+    sets = conjoined(one.data for one in whole)
+    return f"On {sets} yes, by {_part(whole)} of what is published{more}. {elsewhere}"
 
 
 def _part(gains: Sequence[Asked]) -> str:
@@ -87,9 +90,9 @@ def _part(gains: Sequence[Asked]) -> str:
     return " to ".join(dict.fromkeys(f"{100 * part:.0f}" for part in (parts[0], parts[-1]))) + " %"
 
 
-def _sets(gains: Sequence[Asked]) -> str:
-    """The data sets, each once."""
-    *most, last = dict.fromkeys(one.data for one in gains)
+def conjoined(names: Iterable[str]) -> str:
+    """A, B and C; each once."""
+    *most, last = dict.fromkeys(names)
     return f"{', '.join(most)} and {last}" if most else last
 
 

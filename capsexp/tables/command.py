@@ -65,9 +65,5 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
         raise InputError("--latex: writes nothing; leave --output and --check out")
     if options.output is None and not options.overrides and not options.latex:
         options.output = options.results / "tables"
-    options.readme = None
-    if options.results == RESULTS and not options.words and README.is_file():
-        from capsexp.tables.index import has_block  # imports torch: not before --help
-
-        options.readme = README if has_block(README.read_text(encoding="utf-8", errors="replace")) else None
+    options.readme = README if options.results == RESULTS else None
     return options

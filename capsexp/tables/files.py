@@ -71,7 +71,7 @@ def regenerate(
         output: the folder that gets NAME.md and NAME.csv of whole studies, elsewhere than in the project's results of
             those with runs; None writes none. With `results`/tables, and all studies, `results`/README.md is their
             index, unless there is another file of that name.
-        readme: the README whose block is made again, for all studies; None leaves it alone.
+        readme: the README whose block, if it has one, is made again, for all studies; None leaves it alone.
         check: writes nothing; `changed` is what would be.
 
     Raises InputError for a study or a folder that doesn't exist, and for typed words that make no sense.
@@ -94,7 +94,7 @@ def regenerate(
     if not (names or typed):
         keys = {run.key for run in recorded if run.status != "trial"}
         made.unassigned = len(keys - {run.key for one in measured for run in one.runs})
-        if readme is not None:
+        if readme is not None and index.has_block(readme):
             files[readme] = index.filled(readme, measured)
         if output == results / "tables" and markdown.may_replace(results / "README.md"):
             files[results / "README.md"] = index.index(written, made.unassigned)

@@ -16,9 +16,10 @@ from capsexp.tables.table import Table
 BEGIN, END = "<!-- made by make tables -->", "<!-- until here -->"
 
 
-def has_block(text: str) -> bool:
-    """Whether a README has a block that is made from the records."""
-    return BEGIN in text and END in text.partition(BEGIN)[2]
+def has_block(readme: Path) -> bool:
+    """Whether there is a README with a block that is made from the records."""
+    text = readme.read_text(encoding="utf-8", errors="replace") if readme.is_file() else ""
+    return END in text.partition(BEGIN)[2]
 
 
 def filled(readme: Path, measured: Sequence[StudyResults]) -> str:
@@ -45,7 +46,7 @@ def _block(measured: Sequence[StudyResults]) -> str:
     every = f"[All {texts.summary(answer.distinct(measured))}](results/README.md)"
     more = f"{every}; [what a verdict means](docs/verdicts.md)."
     about = f"Points of best test accuracy if nothing else is named, with minus without; bold: decided. {more}"
-    return "\n\n".join([_attention(measured), markdown.table(table), about]) if rows else more
+    return "\n\n".join(filter(None, [_attention(measured), markdown.table(table), about])) if rows else more
 
 
 def _attention(measured: Sequence[StudyResults]) -> str:

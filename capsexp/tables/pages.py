@@ -9,6 +9,7 @@ from statistics import median
 from capsexp.config import searchpath
 from capsexp.config.compose import portable
 from capsexp.errors import plural
+from capsexp.results.answer import conjoined
 from capsexp.results.claims import SHOWN, MeasuredClaim
 from capsexp.results.measures import MEASURES
 from capsexp.results.study import Line, MeasuredBlock, StudyResults
@@ -276,7 +277,7 @@ def best_of(results: StudyResults) -> list[str]:
         for group in block.groups:
             if group.best_of and group.row.name not in selected.setdefault(group.best_of, []):
                 selected[group.best_of].append(group.row.name)
-    return [f"{texts.conjoined(names)}: {how}" for how, names in selected.items()]
+    return [f"{conjoined(names)}: {how}" for how, names in selected.items()]
 
 
 def commands(results: StudyResults) -> list[str]:

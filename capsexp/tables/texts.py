@@ -98,12 +98,6 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def conjoined(names: Sequence[str]) -> str:
-    """A, B and C."""
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
-
-
 def by_verdict(claims: Sequence[MeasuredClaim], said: bool = False) -> dict[str, str]:
     """How many claims have which verdict: 27 (17 so far) or, `said`, 27 supported (17 so far)."""
     so_far = {**counts(one for one in claims if one.so_far and one.decided in SHOWN), "claims": 0}

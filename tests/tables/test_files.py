@@ -63,11 +63,15 @@ def test_the_second_time_nothing_is_written(folder: Path, program: Program) -> N
     assert (contents(folder), {path: path.stat().st_mtime_ns for path in folder.rglob("*.md")}) == before
 
 
-@pytest.mark.parametrize("text", ["# Mine\n", f"{BEGIN} without an end", f"{END} before {BEGIN}"])
-def test_a_readme_without_the_block_is_left_alone(text: str, folder: Path, program: Program) -> None:
-    (folder / "README.md").write_text(text)
-    assert program(SCRIPT)[0] == 0
-    assert (folder / "README.md").read_text() == text
+def test_a_readme_without_the_block_is_left_alone(folder: Path) -> None:
+    readme = folder / "README.md"
+    for text in ("# Mine\n", f"{BEGIN} without an end", f"{END} before {BEGIN}"):
+        readme.write_text(text)
+        regenerate(results=folder / "results", readme=readme)
+        assert readme.read_text() == text
+    readme.unlink()
+    regenerate(results=folder / "results", readme=readme)
+    assert not readme.exists()
 
 
 @pytest.mark.parametrize("names", [[], ["one"]])

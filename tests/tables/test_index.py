@@ -148,13 +148,19 @@ def test_the_sentence_names_where_a_gain_is_shown_and_how_much_of_it(
 
 
 def test_the_sentence_is_of_accuracies_raised_by_attention() -> None:
-    """Not of a fall that is claimed and found, of epochs, or of another difference than attention."""
+    """Not of a fall that is claimed and found, or of epochs."""
     assert gains("-1.00", found=[*runs(PLAIN, HIGH), *runs(CBAM, LOW)]) == NONE
     fewer = [run(words, n, [1.0] * (at + n % 2) + [9.0, 1.0]) for words, at in ((PLAIN, 99), (CBAM, 9)) for n in (0, 1)]
     assert gains("-50", found=fewer, estimate="relative", measure="first_epoch") == NONE
+
+
+def test_questions_on_something_else_than_attention_have_no_sentence(tmp_path: Path) -> None:
     rows = [row("A", PLAIN), row("B", f"{PLAIN} routing.iterations=1")]
     found = [*runs(PLAIN, LOW), *runs(f"{PLAIN} routing.iterations=1", HIGH)]
-    assert answer.sentence(several(study(*rows, claims=[ASKED]), found=found)) == NONE
+    for records in (found, []):
+        measured = several(study(*rows, claims=[ASKED]), found=records)
+        assert answer.sentence(measured) == ""
+        assert block(measured, tmp_path).startswith(f"before\n{BEGIN}\n\n| question |")
 
 
 def test_the_sentence_tells_the_papers_training_from_another() -> None:
