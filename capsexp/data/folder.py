@@ -169,7 +169,7 @@ def has_test(path: Path) -> bool:
 def _found(path: Path) -> tuple[tuple[str, ...], dict[str, NDArray[np.int64]]]:
     """The names of the classes, and the labels of each split's images."""
     splits = _listed(path, pixels=False)
-    names = _classes(*splits.values())
+    names = sorted({name for split in splits.values() for name, _ in split})
     numbers = {name: number for number, name in enumerate(names)}
     labels = {role: np.array([numbers[name] for name, _ in split], np.int64) for role, split in splits.items()}
     return tuple(printable(str(name)) for name in names), labels
@@ -188,10 +188,6 @@ def _check_memory(images: Sequence[Picture], data: Data) -> None:
     if needed > (memory := host_memory()):
         sizes = f"{needed / 1e9:,.1f} GB of memory, and this machine has {memory / 1e9:,.1f}"
         raise InputError(f"data.size={data.size}: {len(images):,} images take {sizes}; smaller ones take less")
-
-
-def _classes(*splits: Split) -> list[Any]:
-    return sorted({name for split in splits for name, _ in split})
 
 
 def _listed(path: Path, pixels: bool = True) -> Splits:

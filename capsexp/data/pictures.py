@@ -53,14 +53,15 @@ def pictures(sources: Sequence[Picture], conversion: Conversion) -> NDArray[np.u
 
 
 def converted(sources: Sequence[Picture], conversion: Conversion) -> tuple[NDArray[np.uint8], dict[int, str]]:
-    """The pixels, as of `pictures`; and by index, what is wrong with the files that can't be used."""
+    """The pixels, as of `pictures`; and by index, what is wrong with those that can't be used."""
     size, channels = conversion.size, conversion.channels
     images = np.zeros((len(sources), size, size, *([3] if channels == 3 else [])), np.uint8)
     problems: dict[int, str] = {}
     with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor() as threads:
         for number, pixels in enumerate(threads.map(partial(_pixels, conversion=conversion), sources)):
             if isinstance(pixels, str):
-                problems[number] = f"{sources[number]}: {pixels}"
+                source = sources[number]
+                problems[number] = f"{source if isinstance(source, Path) else f'image {number}'}: {pixels}"
             else:
                 images[number] = pixels
     return images, problems

@@ -8,7 +8,8 @@ import gc
 import inspect
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -41,22 +42,14 @@ class StepOutput(NamedTuple):
     scores: Tensor  # [B, J]
 
 
+@dataclass(eq=False)
 class EagerStep:
-    """Forward, backward, update.
+    """Forward, backward, update."""
 
-    Args:
-        forward: batch -> loss and scores, with gradient.
-        buffers: what a step changes beside the optimiser's parameters.
-    """
-
-    def __init__(
-        self,
-        forward: Callable[[Batch], StepOutput],
-        backward: Callable[[Tensor], None],
-        optimizer: torch.optim.Optimizer,
-        buffers: Iterable[Tensor] = (),
-    ) -> None:
-        self.forward, self.backward, self.optimizer, self.buffers = forward, backward, optimizer, [*buffers]
+    forward: Callable[[Batch], StepOutput]  # with gradient
+    backward: Callable[[Tensor], None]
+    optimizer: torch.optim.Optimizer
+    buffers: Sequence[Tensor] = ()  # what a step changes beside the optimiser's parameters
 
     def __call__(self, batch: Batch) -> StepOutput:
         """Loss and scores before the update, without gradient."""
@@ -190,7 +183,7 @@ class CapturedStep:
             torch.clear_autocast_cache()  # the bfloat16 copies of the weights are in the capture's memory
 
 
-def _snapshot(buffers: list[Tensor], batch: Batch) -> Callable[[], None]:
+def _snapshot(buffers: Sequence[Tensor], batch: Batch) -> Callable[[], None]:
     """Sets the buffers and the random numbers back, which are all that a forward and a backward pass change."""
     device, kept = batch.pixels.device, [value.clone() for value in buffers]
     drawn = torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
@@ -274,7 +267,7 @@ def make_step(
 ) -> EagerStep | CapturedStep:
     """The step of a run, see EagerStep; on CUDA it can be captured."""
     fit_to_device(optimizer, cuda, captured)
-    step = EagerStep(forward, backward, optimizer, buffers)
+    step = EagerStep(forward, backward, optimizer, [*buffers])
     return CapturedStep(step, capture_cuda_graph) if captured else step
 
 

@@ -35,7 +35,9 @@ def test_other_shapes_are_stretched_padded_or_cropped(tmp_path: Path) -> None:
 
 def test_sixteen_bits_are_scaled_on_request(tmp_path: Path) -> None:
     save(tmp_path / "deep.png", np.uint16([[0, 65535], [257 * 5, 257 * 100]]))
-    assert "data.reader.sixteen_bits=true scales 16" in refused(pictures, [tmp_path / "deep.png"], Conversion(2, 1))
+    line = "must have 8 bits a colour; data.reader.sixteen_bits=true scales 16"
+    assert refused(pictures, [tmp_path / "deep.png"], Conversion(2, 1)) == f"{tmp_path}/deep.png: {line}"
+    assert refused(pictures, [np.zeros((2, 2))], Conversion(2, 1)) == f"image 0: {line}"
     assert pictures([tmp_path / "deep.png"], Conversion(2, 1, sixteen_bits=True))[0].tolist() == [[0, 255], [5, 100]]
 
 

@@ -50,7 +50,7 @@ def module_of(options: str) -> CapsuleModule:
 def step_of(module: CapsuleModule, backward: Callable[[Tensor], object] = torch.Tensor.backward) -> EagerStep:
     """The step that the module takes under Lightning."""
     optimizer = make_optimizer(module.parameters(), module.planned.config.optim)
-    return EagerStep(module.loss_and_scores, lambda loss: backward(loss) and None, optimizer, module.buffers())
+    return EagerStep(module.loss_and_scores, lambda loss: backward(loss) and None, optimizer, [*module.buffers()])
 
 
 def batches(sizes: Iterable[int]) -> list[Batch]:
