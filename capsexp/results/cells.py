@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from capsexp.results import statistics
 from capsexp.results.measures import MEASURES, OF_PROTOCOL
-from capsexp.results.pools import Pools, key_of
+from capsexp.results.pools import Pools
 from capsexp.results.runs import Run
 from capsexp.results.statistics import Estimate, Term
 from capsexp.study import studies
@@ -44,11 +44,9 @@ class Index:
 
     def count(self, overrides: tuple[str, ...], measure: str = "parameters") -> int:
         """The parameters of the network that a command line makes, or its operations; raises InputError."""
-        if measure == "operations":
-            return _operations(overrides)
         wanted = trained_by(overrides)
-        known = None if wanted.is_narrowed else self.parameters.get(wanted.condition)
-        return known or _parameters(overrides)
+        known = measure == "parameters" and not wanted.is_narrowed and self.parameters.get(wanted.condition)
+        return known or _count(overrides, measure)
 
 
 class Best(NamedTuple):
@@ -233,9 +231,8 @@ def _cell(study: Study, group: Group, measure: str, pools: Pools, indexed: Index
 def _predicted(cell: Cell, group: Group, pools: Pools, printed_runs: int) -> Estimate | None:
     """The mean of as many runs as the source's, `printed_runs`; None where its spread isn't known."""
     measure, first = MEASURES[cell.measure], group.best[0].run
-    key, networks = key_of(first), {one.run.trained.condition for one in group.best}
     scaled = [measure.scaled(value) for value in cell.values]
-    spread = pools.pool(key, cell.measure).spread(scaled, pools.least(key, cell.measure, scaled), networks)
+    spread = pools.spread([one.run for one in group.best], cell.measure, scaled)
     drawn = measure.scale == "percent" and not first.official  # another experimenter's test images would be others
     if spread is None or (drawn and not first.images):
         return None
@@ -272,14 +269,8 @@ def _counted(cell: Cell, study: Study, group: Group, published: Published | None
 
 
 @cache
-def _operations(overrides: tuple[str, ...]) -> int:
-    from capsexp.run.build import count_operations
+def _count(overrides: tuple[str, ...], measure: str) -> int:
+    from capsexp.run import build
 
-    return count_operations(studies.config_of(overrides))
-
-
-@cache
-def _parameters(overrides: tuple[str, ...]) -> int:
-    from capsexp.run.build import count_parameters
-
-    return count_parameters(studies.config_of(overrides))
+    count = {"parameters": build.count_parameters, "operations": build.count_operations}[measure]
+    return count(studies.config_of(overrides))

@@ -151,12 +151,8 @@ class _Trial:
     @property
     def is_complete(self) -> bool:
         """Whether all of the claim's rows have two seeds and all of their combinations were run."""
-        whole = not self.contrast.part and not self.left_out
-        return (
-            whole
-            and not self.single
-            and all(one.tried == one.options for of_row in self.best.values() for one in of_row)
-        )
+        whole = not (self.contrast.part or self.left_out or self.single)
+        return whole and all(one.tried == one.options for of_row in self.best.values() for one in of_row)
 
     @property
     def single(self) -> list[str]:
@@ -196,12 +192,10 @@ class _Trial:
                 name: statistics.spread_term(weight, values[name], len(self.best[name]))
                 for name, weight in self.contrast.weights.items()
             }
-        key = key_of(next(iter(self.runs.values()))[0])
-        pool = pools.pool(key, claim.measure, self.machine, self.contrast.ratio)
         terms = {}
         for name, weight in self.contrast.weights.items():
-            networks = {run.trained.condition for run in self.runs[name]}
-            if not (spread := pool.spread(values[name], pools.least(key, claim.measure, values[name]), networks)):
+            of_row = self.runs[name], claim.measure, values[name]
+            if not (spread := pools.spread(*of_row, self.machine, self.contrast.ratio)):
                 return None
             terms[name] = Term(weight, values[name], spread)
         return terms
@@ -349,11 +343,8 @@ def _printed(claim: Claim, rows: Sequence[Row]) -> Effect | None:
     known = [row for row in rows if claim.measure in row.printed and claim.estimate != "spread"]
     numbers = {row.name: row.printed[claim.measure].value for row in known}
     contrast = Contrast(claim, numbers)
-    return (
-        contrast.effect({name: contrast.scaled(numbers[name]) for name in contrast.weights})
-        if contrast.weights
-        else None
-    )
+    scaled = {name: contrast.scaled(number) for name, number in numbers.items()}
+    return contrast.effect(scaled) if contrast.weights else None
 
 
 def _printed_interval(

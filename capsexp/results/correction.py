@@ -19,21 +19,15 @@ def corrected(claims: Sequence[MeasuredClaim], of_source: Sequence[MeasuredClaim
     effects, sizes = dict[object, float](), dict[object, float]()
     undecided: list[int] = []
     for family in families:
-        by_holm = _holm({one.key: one.p_value for one in family})
+        by_holm = statistics.holm({one.key: one.p_value for one in family if one.p_value is not None})
         undecided.append(max(1, sum(p_value >= statistics.ALPHA for p_value in by_holm.values())))
         effects |= by_holm
-        sizes |= _holm({one.key: one.size_p for one in family})
+        sizes |= statistics.holm({one.key: one.size_p for one in family if one.size_p is not None})
     known = [
         replace(one, adjusted=effects.get(one.key), size_adjusted=sizes.get(one.key)) if one.claim.counted else one
         for one in claims
     ]
     return [replace(one, seeds=_seeds(one, statistics.ALPHA / undecided[one.so_far])) for one in known]
-
-
-def _holm(p_values: dict[tuple[object, ...], float | None]) -> dict[object, float]:
-    """The adjusted p-values."""
-    known = {key: p_value for key, p_value in p_values.items() if p_value is not None}
-    return dict(zip(known, statistics.holm([*known.values()]), strict=True))
 
 
 def _seeds(one: MeasuredClaim, level: float) -> int | None:

@@ -10,7 +10,7 @@ from statistics import mean
 
 from capsexp.results.measures import MEASURES
 from capsexp.results.runs import Run, distinct
-from capsexp.results.statistics import Pool, least_variance, pool
+from capsexp.results.statistics import Pool, Spread, least_variance, pool
 
 PoolKey = tuple[str, ...]
 
@@ -29,13 +29,20 @@ class Pools:
             self._runs.setdefault(key_of(run), []).append(run)
         self._made: dict[tuple[PoolKey, str, str, bool], Pool] = {}
 
-    def pool(self, key: PoolKey, measure: str, machine: str = "", ratio: bool = False) -> Pool:
-        """The pool of a measure, in the unit of `Measure.scaled`, without lower bounds of epochs.
+    def spread(
+        self, runs: Sequence[Run], measure: str, values: Sequence[float], machine: str = "", ratio: bool = False
+    ) -> Spread | None:
+        """The spread of a row's runs, with these values on the scale of `Measure.scaled`; None if nothing is known.
 
         Args:
             machine: of costs; see `Run.machine`.
-            ratio: pools logarithms, of first epochs always.
+            ratio: of logarithms, as those of first epochs always are.
         """
+        key, networks = key_of(runs[0]), {run.trained.condition for run in runs}
+        return self._pool(key, measure, machine, ratio).spread(values, self._least(key, measure, values), networks)
+
+    def _pool(self, key: PoolKey, measure: str, machine: str, ratio: bool) -> Pool:
+        """The pool of a measure, without lower bounds of epochs."""
         asked = key, measure, machine, ratio
         if asked not in self._made:
             values: dict[str, list[float]] = {}
@@ -44,10 +51,10 @@ class Pools:
                 if measure in run.measures and not bound and run.machine(measure) == machine:
                     scaled = MEASURES[measure].scaled(run.measures[measure], ratio)
                     values.setdefault(run.trained.condition, []).append(scaled)
-            self._made[asked] = pool(values, {name: self.least(key, measure, own) for name, own in values.items()})
+            self._made[asked] = pool(values, {name: self._least(key, measure, own) for name, own in values.items()})
         return self._made[asked]
 
-    def least(self, key: PoolKey, measure: str, values: Sequence[float]) -> float:
+    def _least(self, key: PoolKey, measure: str, values: Sequence[float]) -> float:
         """The least variance of scaled values: of accuracies by the test images, of epochs that of rounding to one."""
         images = self._runs[key][0].images if key in self._runs else None
         if MEASURES[measure].scale == "percent" and images:

@@ -49,6 +49,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import accumulate
 from statistics import mean, stdev
 from typing import Literal, get_args
 
@@ -249,13 +250,11 @@ def seeds_to_decide(size: float, terms: Sequence[Term], images: float, level: fl
     return None
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def holm(p_values: Mapping[object, float]) -> dict[object, float]:
     """Adjusted p-values: p_(i) times the number of hypotheses from the i-th smallest on, monotone, at most 1."""
-    adjusted, largest = [0.0] * len(p_values), 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = largest
-    return adjusted
+    ranked = sorted(p_values, key=p_values.__getitem__)
+    products = (min(1.0, (len(ranked) - rank) * p_values[key]) for rank, key in enumerate(ranked))
+    return dict(zip(ranked, accumulate(products, max), strict=True))
 
 
 def _variance(values: Sequence[float], floor: float) -> Spread | None:

@@ -10,7 +10,6 @@ from capsexp.results.pools import Pools
 from capsexp.results.runs import Run
 from capsexp.results.steps import Steps
 from capsexp.study import studies
-from capsexp.study.identity import trained_by
 from capsexp.study.selection import PAPER, TYPED, Block, Selection, select
 from capsexp.study.studies import Row, Study
 
@@ -125,7 +124,8 @@ def _measured(selection: Selection, pools: Pools, indexed: Index, steps: Steps) 
 
 def _block(selection: Selection, block: Block, groups: Sequence[Group], pools: Pools, indexed: Index) -> MeasuredBlock:
     study, first = selection.study, selection.blocks[0]
-    shown = [one for one in groups if block.name == PAPER or not _trains_as(block, first, one.row.name)]
+    now, before = block.trained, {} if block is first else first.trained
+    shown = [one for one in groups if not now[one.row.name] or now[one.row.name] != before.get(one.row.name)]
     lines = []
     for row in study.rows:
         of_row = [one for one in shown if one.row.name == row.name]
@@ -133,12 +133,6 @@ def _block(selection: Selection, block: Block, groups: Sequence[Group], pools: P
         cells = {(protocol, name): cell for protocol, of_group in measured.items() for name, cell in of_group.items()}
         lines += [Line(row, cells, one.best, one.protocol) for one in of_row if one.is_own]
     return MeasuredBlock(block, shown, lines)
-
-
-def _trains_as(block: Block, paper: Block, row: str) -> bool:
-    """Whether a row trains as in the paper's setting, so that the first block has it already."""
-    same = block is not paper and bool(block.runs[row])
-    return same and [*map(trained_by, block.runs[row])] == [*map(trained_by, paper.runs[row])]
 
 
 def _of_source(results: StudyResults, measured: Sequence[StudyResults]) -> list[MeasuredClaim]:

@@ -218,9 +218,10 @@ def test_no_increase_is_tested_by_one_side_and_its_contrary_by_two() -> None:
 
 
 def test_holm_by_hand() -> None:
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])  # 3 · 0.01, 2 · 0.03, then not less
-    assert holm([]) == []
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    found = holm({"a": 0.01, "b": 0.04, "c": 0.03})
+    assert found == pytest.approx({"a": 0.03, "c": 0.06, "b": 0.06})  # 3 · 0.01, 2 · 0.03, then not less
+    assert holm({}) == {}
+    assert holm({"a": 0.9, "b": 0.8}) == {"a": 1.0, "b": 1.0}
 
 
 def test_the_seeds_that_decide_are_those_of_the_normal_distribution_where_the_spread_is_known() -> None:
