@@ -32,13 +32,7 @@ from capsexp.config import compose
 from capsexp.config.schema import Config, check
 from capsexp.data.loader import Batch
 from capsexp.run.build import build
-from capsexp.run.environment import (
-    forbid_tf32,
-    host_peak,
-    is_out_of_memory,
-    keep_freed_memory,
-    processor,
-)
+from capsexp.run.environment import forbid_tf32, host_peak, is_out_of_memory, keep_freed_memory, processor
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import WARM_UP, make_optimizer, make_step
 from capsexp.run.plan import Plan, find_device
@@ -73,7 +67,7 @@ GPU_SECONDS = 200
 
 
 @dataclass(frozen=True)
-class Steps:
+class Timings:
     """The steps of one case, fast or reference."""
 
     case: str
@@ -99,16 +93,13 @@ def main(arguments: list[str]) -> None:
         print(_peak(options))
         return
     device, precision = find_device(_config(CASES[0][1], options.overrides))
-    name = (
-        torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else f"{processor()}, {torch.get_num_threads()} threads"
-    )
+    cuda = device.type == "cuda"
+    name = torch.cuda.get_device_name(device) if cuda else f"{processor()}, {torch.get_num_threads()} threads"
     name = f"{name}, {precision}"
     load = os.getloadavg()[0]  # of other processes
-    end = time.monotonic() + (options.seconds or (GPU_SECONDS if device.type == "cuda" else float("inf")))
+    end = time.monotonic() + (options.seconds or (GPU_SECONDS if cuda else float("inf")))
     found = {"device": name, "precision": precision, "load": load, "ceilings": _ceilings(device, precision)}
-    order, measured = [case for case, _ in CASES], list[Steps]()
+    order, measured = [case for case, _ in CASES], list[Timings]()
     page = ""
     for done, index in enumerate(options.cases):
         if done and time.monotonic() > end:
@@ -123,7 +114,7 @@ def main(arguments: list[str]) -> None:
     print(page)
 
 
-def _write(folder: Path, found: dict[str, Any], measured: list[Steps]) -> str:
+def _write(folder: Path, found: dict[str, Any], measured: list[Timings]) -> str:
     """Writes the three files; the page."""
     name: str = found["device"]
     page = _page(name, found["load"], found["ceilings"], measured)
@@ -176,7 +167,7 @@ def _step(case: str, way: str, options: argparse.Namespace) -> tuple[Callable[[]
     return step, config
 
 
-def _case(index: int, options: argparse.Namespace) -> list[Steps]:
+def _case(index: int, options: argparse.Namespace) -> list[Timings]:
     """The steps of a case, fast and reference, of those that fit the memory; none where fast doesn't."""
     name, case = CASES[index]
     cuda = find_device(_config(case, options.overrides))[0].type == "cuda"
@@ -211,7 +202,7 @@ def _case(index: int, options: argparse.Namespace) -> list[Steps]:
     steps.clear()
     with suppress(OSError, AttributeError):  # where there is glibc's malloc, which keeps what is freed
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-    return [Steps(name, way, seconds[way], first[way], memory[way], operations, batch) for way in ways]
+    return [Timings(name, way, seconds[way], first[way], memory[way], operations, batch) for way in ways]
 
 
 def _timed(act: Callable[[], object]) -> float:
@@ -295,7 +286,7 @@ def _best(act: Callable[[], object], device: torch.device) -> float:
     return min(_timed(whole) for _ in range(10))
 
 
-def _page(name: str, load: float, ceilings: dict[str, float], measured: list[Steps]) -> str:
+def _page(name: str, load: float, ceilings: dict[str, float], measured: list[Timings]) -> str:
     lines = [
         "<!-- made by benchmarks/bench.py; not by hand -->\n",
         f"# {name}\n",
@@ -326,7 +317,7 @@ def _spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.3g} ({min(values):.3g} – {max(values):.3g})"
 
 
-def _draw(name: str, measured: list[Steps], path: Path) -> None:
+def _draw(name: str, measured: list[Timings], path: Path) -> None:
     """Time and memory by routing iterations, fast and reference."""
     import matplotlib.pyplot as plt
 

@@ -13,7 +13,7 @@ from capsexp.results.answer import Asked, asked
 from capsexp.results.measures import MEASURES
 
 AXIS = "accuracy with attention minus without, percentage points"
-LONG = "trained as long as the claim needs"
+WHOLE = "trained as long as the claim needs"
 SHORTER = "shorter training or other data: no test of the published number"
 LIMITS = (-5.0, 5.0)  # of the axis, in points
 LEGEND = {
@@ -41,7 +41,7 @@ def answer(inputs: Inputs) -> Drawing:
 
 def picture(shown: Sequence[Asked]) -> Strip:
     """The strip plot of these claims."""
-    parts = {LONG: [row(one) for one in shown if not one.one.so_far]}
+    parts = {WHOLE: [row(one) for one in shown if not one.one.so_far]}
     parts[SHORTER] = [row(one) for one in shown if one.one.so_far]
     remark = "; ".join(KINDS.get(kind, kind) for kind in dict.fromkeys(one.attention for one in shown))
     panels = {name: rows for name, rows in parts.items() if rows}

@@ -8,7 +8,7 @@ from capsexp.figures.style import Drawing
 from capsexp.results.study import Line
 
 ROUTINGS, ABLATION, COST = "tsai_fig4", "tsai_fig4_ablation", "tsai_fig4_cost"
-KINDS = ("dynamic", "EM", "inverted")
+PROCEDURES = ("dynamic", "EM", "inverted")
 VARIANTS = {"no LayerNorm": "A, no LayerNorm", "sequential": "B, sequential", "activations": "C, with activations"}
 ALONG = "routing iterations"
 
@@ -25,7 +25,7 @@ def routing_iterations(inputs: Inputs) -> Drawing:
     if not found:
         raise UndrawnError(*missing)
     routings, ablation, cost = ([*found[study].lines] if study in found else [] for study in (ROUTINGS, ABLATION, COST))
-    by_routing = {kind: [line for line in routings if line.row.labels[1] == kind] for kind in KINDS}
+    by_routing = {kind: [line for line in routings if line.row.labels[1] == kind] for kind in PROCEDURES}
     series = {f"{kind} routing": _by_iterations(lines, "accuracy") for kind, lines in by_routing.items()}
     ablated = {"inverted routing": series["inverted routing"]}
     for variant, name in VARIANTS.items():

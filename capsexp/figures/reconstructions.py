@@ -17,7 +17,7 @@ from capsexp.run.tensorboard import event_folders
 TAG = "reconstructions"  # of TensorBoard's images: the inputs in the upper half, their reconstructions in the lower
 BELOW = "Test images, one of each class; below, what the decoder makes of the capsule of the image's own class."
 
-Picture = NDArray[np.uint8]  # [H, W] or [H, W, channels]
+Pixels = NDArray[np.uint8]  # [H, W] or [H, W, channels]
 
 
 def reconstructions(inputs: Inputs, study: str, title: str, each_epoch: bool) -> Drawing:
@@ -26,7 +26,7 @@ def reconstructions(inputs: Inputs, study: str, title: str, each_epoch: bool) ->
     They are those of the first seed that has logged any. Raises UndrawnError where no row has images.
     """
     rows = inputs.rows(study)
-    missing, columns = [*rows.missing], dict[str, dict[str, Picture]]()
+    missing, columns = [*rows.missing], dict[str, dict[str, Pixels]]()
     for line in rows.lines:
         folders = (folder for run in line.runs for folder in event_folders(inputs.logs, run.key))
         images = next((images for folder in folders if (images := logged_images(folder))), None)
@@ -61,7 +61,7 @@ def reconstructions(inputs: Inputs, study: str, title: str, each_epoch: bool) ->
     return Drawing(plotted(plot), missing)
 
 
-def logged_images(folder: Path) -> Mapping[int, list[Picture]]:
+def logged_images(folder: Path) -> Mapping[int, list[Pixels]]:
     """By epoch the inputs and the reconstructions in a folder of event files."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # takes a second to import
 

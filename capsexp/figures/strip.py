@@ -34,8 +34,8 @@ class StripRow:
     decided: bool = False  # then it is bold
     hollow: bool = False  # no test of the published number
     note: str = ""  # at the right
-    printed: str = ""  # the published number as its source has it
-    text: str = ""  # the measured number, where it isn't that at the center: ≥ 40
+    published_text: str = ""  # as its source has it
+    measured_text: str = ""  # where it isn't the number at the center: ≥ 40
 
     @property
     def center(self) -> float | None:
@@ -89,7 +89,7 @@ def of_study(inputs: Inputs, study: str) -> Drawing:
             label, values = line.row.name.removesuffix(name).strip() or line.row.name, cell.values if cell else ()
             text = printed(number, measure.name) if number else ""
             bound = average(cell) if cell and any(cell.bounds) else ""
-            row = StripRow(label, number.value if number else None, values, printed=text, text=bound)
+            row = StripRow(label, number.value if number else None, values, published_text=text, measured_text=bound)
             if row.published is not None or row.values:
                 panels.setdefault(name, []).append(row)
     axis = measure.title[0].upper() + measure.title[1:]
@@ -265,13 +265,14 @@ class _Picture:
             self.text(left, base + 14 * at - (0 if self.narrow else extra / 2), line, ink, bold=bold)
         signed = strip.limits is not None
         if row.published is not None:
-            number = row.printed or decimal(row.published, strip.digits, signed)
+            number = row.published_text or decimal(row.published, strip.digits, signed)
             self.text(right - NUMBER, base, number, theme.published, align="end")
             self._placed(row.published, y, theme.published, lambda x: self._mark("published", x, y))
         for value in row.values:
             self._placed(value, y + 13 if signed else y, theme.soft, lambda x: self._mark("dot", x, y + 13 * signed))
         if row.center is not None:
-            self.text(right, base, row.text or decimal(row.center, strip.digits, signed), ink, align="end", bold=bold)
+            number = row.measured_text or decimal(row.center, strip.digits, signed)
+            self.text(right, base, number, ink, align="end", bold=bold)
             around = (self.x(row.interval[0]), self.x(row.interval[1])) if row.interval else None
             if signed or self.limits[0] <= row.center:
                 self._placed(row.center, y, ink, lambda x: self._mark(kind, x, y, around))

@@ -237,8 +237,8 @@ def _predicted(cell: Cell, group: Group, pools: Pools, printed_runs: int) -> Est
     if spread is None or (drawn and not first.images):
         return None
     terms = [Term(1.0, scaled, spread)]
-    images = 2 * statistics.independent_images(terms, first.images) if drawn and first.images else 0.0
-    return statistics.effect(terms, printed_runs, images)
+    sampling = 2 * statistics.independent_images(terms, first.images) if drawn and first.images else 0.0
+    return statistics.effect(terms, printed_runs, sampling)
 
 
 def _compared(cell: Cell, predicted: Estimate, published: Published) -> Cell:

@@ -54,7 +54,7 @@ class MeasuredClaim:
     seeds: int | None = None  # per network, that would decide an open claim
     printed: Effect | None = None  # what the printed numbers of its rows give
     terms: tuple[Term, ...] = ()  # of the effect
-    images: float = 0.0  # the variance that the test images add to it
+    sampling: float = 0.0  # the variance that the test images add to it
     seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)  # of a claim on time, of each row's steps
 
     @property
@@ -223,7 +223,7 @@ class _Trial:
             failed=self.failed,
         )
 
-    def images(self, terms: Sequence[Term]) -> float | None:
+    def sampling(self, terms: Sequence[Term]) -> float | None:
         """The variance that the test images add, where others would test on others: paired, where each run's record has
         a bit per image. None where their number isn't known.
         """
@@ -256,16 +256,16 @@ class _Trial:
 def _judged(result: MeasuredClaim, trial: _Trial, study: Study, terms: Mapping[str, Term]) -> MeasuredClaim:
     """The claim with both answers and intervals; of another experiment than the source's with the interval alone."""
     of_rows, contrast = [*terms.values()], trial.contrast
-    if (images := trial.images(of_rows)) is None or result.effect is None:
+    if (sampling := trial.sampling(of_rows)) is None or result.effect is None:
         return result
-    estimate = statistics.effect(of_rows, images=images)
+    estimate = statistics.effect(of_rows, sampling=sampling)
     result = replace(result, effect=replace(result.effect, interval=contrast.interval(estimate)))
     if trial.block.name == TYPED:
         return result
     verdict, p_value = _verdict(contrast, estimate, trial.has_room)
     ceiling = verdict == "ceiling"  # nothing is tested
-    printed = _printed_interval(contrast, result.printed, terms, images, study)
-    size, size_p = _size(contrast, statistics.effect(of_rows, study.printed_runs, 2 * images))
+    printed = _printed_interval(contrast, result.printed, terms, sampling, study)
+    size, size_p = _size(contrast, statistics.effect(of_rows, study.printed_runs, 2 * sampling))
     if size == "smaller" and verdict != "supported":
         size = "no gain of that size"
     return replace(
@@ -276,7 +276,7 @@ def _judged(result: MeasuredClaim, trial: _Trial, study: Study, terms: Mapping[s
         size=None if ceiling else size,
         size_p=None if ceiling else size_p,
         terms=tuple(of_rows),
-        images=images,
+        sampling=sampling,
     )
 
 
@@ -348,7 +348,7 @@ def _printed(claim: Claim, rows: Sequence[Row]) -> Effect | None:
 
 
 def _printed_interval(
-    contrast: Contrast, printed: Effect | None, terms: Mapping[str, Term], images: float, study: Study
+    contrast: Contrast, printed: Effect | None, terms: Mapping[str, Term], sampling: float, study: Study
 ) -> Effect | None:
     """A printed effect with the interval of our networks' spread, of as many runs per row as the source's."""
     rows = {row.name for row in study.rows if contrast.claim.measure in row.printed}
@@ -357,7 +357,7 @@ def _printed_interval(
         return printed
     as_printed = [0.0] * study.printed_runs
     of_rows = [replace(terms[name], weight=weight, values=as_printed) for name, weight in weights.items()]
-    estimate = replace(statistics.effect(of_rows, images=images), value=contrast.on_scale(printed.value))
+    estimate = replace(statistics.effect(of_rows, sampling=sampling), value=contrast.on_scale(printed.value))
     return replace(printed, interval=contrast.interval(estimate))
 
 

@@ -36,5 +36,5 @@ def _seeds(one: MeasuredClaim, level: float) -> int | None:
     if one.decided != "open" or one.claim.margin or not one.terms or effect is None:
         return None
     size = Contrast(one.claim, one.claim.compared).on_scale(effect)
-    seeds = statistics.seeds_to_decide(size, one.terms, one.images, level) if size else None
+    seeds = statistics.seeds_to_decide(size, one.terms, one.sampling, level) if size else None
     return seeds if seeds and seeds > min(len(term.values) for term in one.terms) else None  # more than there are

@@ -137,22 +137,22 @@ def least_variance(accuracy: float, images: int) -> float:
     return max(FLOOR**2 * accuracy * (100 - accuracy) / images, (100 / images) ** 2 / 12)
 
 
-def effect(terms: Sequence[Term], runs: int | None = None, images: float = 0.0) -> Estimate:
+def effect(terms: Sequence[Term], runs: int | None = None, sampling: float = 0.0) -> Estimate:
     """Σ_k w_k m_k.
 
     Args:
         runs: of a printed effect, a network: its variance is added.
-        images: the variance that the test images add.
+        sampling: the variance that the test images add.
     """
     value = sum(term.weight * mean(term.values) for term in terms)
     printed = 1 / runs if runs else 0.0
     parts = [(t.weight**2 * t.spread.variance * (1 / len(t.values) + printed), t.spread.degrees) for t in terms]
     seeds = sum(part for part, _ in parts)
     if not seeds:
-        return Estimate(value, images, math.inf)
+        return Estimate(value, sampling, math.inf)
     inverse = sum(part**2 / degrees for part, degrees in parts)
     degrees = min(seeds**2 / inverse if inverse else math.inf, max(degrees for _, degrees in parts))
-    return Estimate(value, seeds + images, degrees * ((seeds + images) / seeds) ** 2)
+    return Estimate(value, seeds + sampling, degrees * ((seeds + sampling) / seeds) ** 2)
 
 
 def paired_images(differences: Sequence[float], weights: Sequence[float]) -> float:
@@ -230,11 +230,11 @@ def judge_sameness(estimate: Estimate, margin: float) -> tuple[Answer, float]:
     return "no difference, shown" if answer == "supported" else answer, p_value
 
 
-def seeds_to_decide(size: float, terms: Sequence[Term], images: float, level: float) -> int | None:
+def seeds_to_decide(size: float, terms: Sequence[Term], sampling: float, level: float) -> int | None:
     """The seeds per network that find an effect of this size with a probability of 80 %; None for over 100.
 
     Args:
-        images: the variance that the test images add, however many the seeds.
+        sampling: the variance that the test images add, however many the seeds.
         level: α, two-sided.
     """
     for seeds in range(2, MAX_SEEDS + 1):
@@ -243,7 +243,7 @@ def seeds_to_decide(size: float, terms: Sequence[Term], images: float, level: fl
             for term in terms
             for more in [max(0, seeds - len(term.values))]
         ]
-        future = effect(grown, images=images)
+        future = effect(grown, sampling=sampling)
         both = _quantile(1 - level, future.degrees) + _quantile(2 * POWER - 1, future.degrees)
         if both * math.sqrt(future.variance) <= abs(size):
             return seeds

@@ -87,11 +87,11 @@ def measure(
     runs: Sequence[Run],
     typed: Sequence[str] = (),
     steps: Steps | None = None,
-    budget: str = PAPER,
+    setting: str = PAPER,
 ) -> list[StudyResults]:
     """What all runs, and the steps of claims on time, give for each study, corrected for all claims of its source.
 
-    `budget` is the setting that typed words change, where they make another. Raises InputError for words that make
+    `setting` is the one that typed words change, where they make another. Raises InputError for words that make
     no sense.
     """
     pools, indexed, steps = Pools(runs), Index.of(runs), steps or Steps()
@@ -99,7 +99,7 @@ def measure(
     for study in chosen:
         selection = select(study, typed)
         if selection.blocks[0].name == TYPED:
-            selection = select(study, typed, budget)
+            selection = select(study, typed, setting)
         measured.append(replace(_measured(selection, pools, indexed, steps), typed_words=typed))
     sources = {one.study.source for one in measured if not one.typed}
     there = {study.name for study in chosen} if not typed else set()

@@ -49,15 +49,15 @@ class Selection:
     study: Study
     blocks: list[Block]
     only: str = ""  # the typed words that selected these rows
-    budget: str = PAPER  # of a typed setting, the one whose words the typed ones change
+    setting: str = PAPER  # of a typed one, the setting whose words the typed ones change
 
 
-def select(study: Study, typed: Sequence[str] = (), budget: str | None = None) -> Selection:
+def select(study: Study, typed: Sequence[str] = (), setting: str | None = None) -> Selection:
     """The rows and runs that typed words select.
 
     Args:
         typed: KEY=VALUE; seeds are left out.
-        budget: the setting, by its name; None gives all of the study's, or the typed one.
+        setting: its name; None gives all of the study's, or the typed one.
 
     Raises InputError if no row has what is typed, if no run can be composed so, and if two rows become the same.
     """
@@ -70,14 +70,13 @@ def select(study: Study, typed: Sequence[str] = (), budget: str | None = None) -
         raise InputError(f"{' '.join(selecting)}: no row of {study.name} has it, and its rows differ in it")
     names = {row.name for row in rows}
     chosen = replace(study, rows=rows, claims=[claim for claim in study.claims if {*claim.compared} <= names])
-    if budget and budget not in study.settings:
-        raise InputError(f"{study.name}: declares no {budget} setting")
-    wanted = {budget: study.settings[budget]} if budget else study.settings
+    if setting and setting not in study.settings:
+        raise InputError(f"{study.name}: declares no {setting} setting")
     blocks = []
-    for name, setting in wanted.items():
-        made = own = _block(chosen, name, setting, options)
+    for name in [setting] if setting else study.settings:
+        made = own = _block(chosen, name, options)
         if replacing:
-            made = _block(chosen, name, setting, options, replacing)
+            made = _block(chosen, name, options, replacing)
         now, before = made.trained, own.trained
         if now == before:
             blocks.append(made)
@@ -86,10 +85,10 @@ def select(study: Study, typed: Sequence[str] = (), budget: str | None = None) -
                 if now[a] == now[b] != [] and before[a] != before[b]:
                     raise InputError(f"{' '.join(replacing)}: makes {a} and {b} the same")
             title = " ".join([f"--budget={name}"] * (name != PAPER) + portable(replacing))
-            blocks = [Block(TYPED, replace(setting, title=title, short=title, data={}), made.runs)]
+            blocks = [Block(TYPED, replace(made.setting, title=title, short=title, data={}), made.runs)]
             break
         # else words that are the paper's, as budget=paper, and another training than the laptop's
-    return Selection(chosen, blocks, " ".join(selecting), budget or PAPER)
+    return Selection(chosen, blocks, " ".join(selecting), setting or PAPER)
 
 
 def key(word: str) -> str:
@@ -102,13 +101,12 @@ def _selected(row: Row, setting: Setting, options: Sequence[Sequence[str]]) -> l
     return [words for words in row.combinations(setting) if all(not set(one).isdisjoint(words) for one in options)]
 
 
-def _block(
-    study: Study, name: str, setting: Setting, options: Sequence[Sequence[str]], typed: tuple[str, ...] = ()
-) -> Block:
-    """The rows in a setting, with typed words in place of their own.
+def _block(study: Study, name: str, options: Sequence[Sequence[str]], typed: tuple[str, ...] = ()) -> Block:
+    """The rows in a setting of the study, with typed words in place of their own.
 
     Typed words that not every network has leave out the runs that can't be composed with them.
     """
+    setting = study.settings[name]
     runs: dict[str, list[tuple[str, ...]]] = {}
     errors: list[str] = []
     for row in study.rows:

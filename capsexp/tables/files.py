@@ -55,7 +55,7 @@ class Generated:
 def regenerate(
     names: Sequence[str] = (),
     typed: Sequence[str] = (),
-    budget: str = PAPER,
+    setting: str = PAPER,
     *,
     results: Path = ROOT / "results",
     output: Path | None = None,
@@ -67,7 +67,7 @@ def regenerate(
     Args:
         names: of the studies; all of them if none is named.
         typed: KEY=VALUE; see capsexp.study.selection.
-        budget: the setting that they change, where they make another.
+        setting: the one that they change, where they make another.
         output: the folder that gets NAME.md and NAME.csv of whole studies, elsewhere than in the project's results of
             those with runs; None writes none. With `results`/tables, and all studies, `results`/README.md is their
             index, unless there is another file of that name.
@@ -78,7 +78,7 @@ def regenerate(
     """
     chosen = [studies.load(name) for name in names or studies.names()]
     recorded, problems = runs.read(results)
-    measured = measure(chosen, recorded, typed, steps.read(results), budget)
+    measured = measure(chosen, recorded, typed, steps.read(results), setting)
     made = Generated([pages.page(one) for one in measured], problems=problems, runs=recorded, measured=measured)
     files: dict[Path, str] = {}
     project = results.resolve() == (ROOT / "results").resolve()

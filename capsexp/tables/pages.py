@@ -285,12 +285,12 @@ def commands(results: StudyResults) -> list[str]:
     study = results.study
     own = ["capsexp", *searchpath.as_portable_option()]
     typed = portable(results.typed_words)
-    budget = results.selection.budget
-    lines = [shlex.join([*own, "reproduce", study.name, *[f"--budget={budget}"] * (budget != PAPER), *typed])]
+    setting = results.selection.setting
+    lines = [shlex.join([*own, "reproduce", study.name, *[f"--budget={setting}"] * (setting != PAPER), *typed])]
     if study.laptop and not results.typed:
         lines.append(f"{shlex.join([*own, 'reproduce', study.name])} --budget=laptop")
     row = next((row for row in study.rows if row.run), None)
     if row is None:
         return lines
-    words = {key(word): word for word in [*study.settings[budget].words.split(), *row.words, *typed, "seed=0,1,2"]}
+    words = {key(word): word for word in [*study.settings[setting].words.split(), *row.words, *typed, "seed=0,1,2"]}
     return [*lines, shlex.join([*own, "-m", *words.values()])]

@@ -43,7 +43,7 @@ def test_no_measurement_begins_after_the_end(
 
     def case(index: int, options: object) -> list[Any]:
         clock.append(clock[-1] + 3)
-        return [bench.Steps(bench.CASES[index][0], "fast", [1.0], 1.0, 1.0, 1e9, 2)]
+        return [bench.Timings(bench.CASES[index][0], "fast", [1.0], 1.0, 1.0, 1e9, 2)]
 
     monkeypatch.setattr(bench.time, "monotonic", lambda: clock[-1])
     monkeypatch.setattr(bench, "_ceilings", lambda device, precision: {})
@@ -120,7 +120,7 @@ def test_what_is_measured_is_written_before_the_next_case(
     def case(index: int, options: object) -> list[Any]:
         if index == 1:
             raise RuntimeError("the device is gone")
-        return [bench.Steps("first", "fast", [1.0], 1.0, 1.0, 1e9, 2)]
+        return [bench.Timings("first", "fast", [1.0], 1.0, 1.0, 1e9, 2)]
 
     monkeypatch.setattr(bench, "CASES", [("first", "data=mnist_sample"), ("second", "data=mnist_sample")])
     monkeypatch.setattr(bench, "_ceilings", lambda device, precision: {})

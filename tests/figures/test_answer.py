@@ -6,7 +6,7 @@ import pytest
 from made import CBAM, PLAIN, SHORT, claim, results, row, runs, study
 
 from capsexp.figures import answer
-from capsexp.figures.answer import KINDS, LEGEND, LONG, SHORTER
+from capsexp.figures.answer import KINDS, LEGEND, WHOLE, SHORTER
 from capsexp.results.answer import Asked, asked
 
 SVHN, SVHN_CBAM = (words.replace("mnist", "svhn") for words in (PLAIN, CBAM))
@@ -41,7 +41,7 @@ def test_a_row_has_both_numbers_and_is_bold_where_it_is_decided_after_the_papers
 
 def test_every_mark_and_kind_of_attention_is_said_in_words() -> None:
     strip = answer.picture(claims())
-    assert [*strip.panels] == [LONG, SHORTER]
+    assert [*strip.panels] == [WHOLE, SHORTER]
     svg = strip.drawing().files()["_light.svg"].decode()
     for text in (*LEGEND.values(), KINDS["CBAM"], "+1.50", "+2.00", "+0.50", "−1.00", "2 epochs"):
         assert text in svg

@@ -17,7 +17,7 @@ from capsexp.study.selection import select
 ROWS = [
     StripRow("CNN", None, [82.0, 82.5]),
     StripRow("CapsNet & <co>", 82.95, [83.0, 84.0]),
-    StripRow("DA", 85.0, printed="85.0"),
+    StripRow("DA", 85.0, published_text="85.0"),
 ]
 NAME = re.compile(r"\{.*\}")
 

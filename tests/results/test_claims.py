@@ -331,15 +331,15 @@ def test_a_partial_test_set_adds_its_error() -> None:
     laptop = Setting("", words=part)
     made = study(claims=[claim()], laptop=laptop)
     alone = measured(made, found)
-    assert alone.images == pytest.approx((9 + 8.19) / 10, rel=0.01)
-    assert interval(alone)[1] - interval(alone)[0] > 2 * 1.96 * sqrt(2 / 3 + alone.images)
+    assert alone.sampling == pytest.approx((9 + 8.19) / 10, rel=0.01)
+    assert interval(alone)[1] - interval(alone)[0] > 2 * 1.96 * sqrt(2 / 3 + alone.sampling)
     bits = [packed([image < 10 * (one.max_accuracy or 0) for image in range(1_000)]) for one in found]
     right = [dataclasses.replace(one, correct={"max_accuracy": of}) for one, of in zip(found, bits, strict=True)]
     paired = measured(made, right)  # 20 images lie between the networks' best and worst
-    assert 0 < paired.images < alone.images / 10
-    assert measured(made, [*right[:-1], found[-1]]).images == alone.images
+    assert 0 < paired.sampling < alone.sampling / 10
+    assert measured(made, [*right[:-1], found[-1]]).sampling == alone.sampling
     sized = measured(study(claims=[claim(claimed="+5.00")], laptop=laptop), found)
-    beside_theirs = effect(sized.terms, 1, 2 * alone.images)  # the source's test images are others, too
+    beside_theirs = effect(sized.terms, 1, 2 * alone.sampling)  # the source's test images are others, too
     assert sized.size_p == pytest.approx(beside_theirs.p_value(4.995))
 
 
@@ -352,7 +352,7 @@ def test_held_out_runs_are_paired_by_image_and_have_no_last_epoch() -> None:
     made = study(row("A", f"{PLAIN} {part}"), row("B", f"{CBAM} {part}"), claims=[claim()], laptop=None)
     one = measured(made, found)
     assert (one.decided, one.last) == ("supported", None)
-    assert one.images < 0.2  # of 90 % of 1,000 independent images: 1.64
+    assert one.sampling < 0.2  # of 90 % of 1,000 independent images: 1.64
 
 
 def test_precisions_are_not_mixed() -> None:

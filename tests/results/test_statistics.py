@@ -83,7 +83,7 @@ def test_an_effect_by_hand() -> None:
     assert found.interval() == (pytest.approx(3 - half, abs=1e-6), pytest.approx(3 + half, abs=1e-6))
     printed = effect(terms([1, 2, 3], [4, 5, 6]), 3)  # beside a printed difference of three runs a network
     assert printed.variance == pytest.approx(2 * (1 / 3 + 1 / 3))
-    assert effect(terms([1, 2, 3], [4, 5, 6]), images=1.0).variance == pytest.approx(2 / 3 + 1)
+    assert effect(terms([1, 2, 3], [4, 5, 6]), sampling=1.0).variance == pytest.approx(2 / 3 + 1)
 
 
 def test_unequal_spreads_are_welchs() -> None:

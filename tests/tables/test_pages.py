@@ -372,7 +372,7 @@ def test_in_the_answer_a_claim_of_a_shorter_training_says_so_beside_others() -> 
 
 def test_typed_words_change_the_setting_of_the_runs() -> None:
     found = runs(f"{PLAIN} {SHORT} optim.lr=0.5", [90.0, 91.0])
-    (made,) = measure([study()], [*map(run_of, found)], ["optim.lr=0.5"], budget="laptop")
+    (made,) = measure([study()], [*map(run_of, found)], ["optim.lr=0.5"], setting="laptop")
     assert [line.cell("accuracy").n for line in made.blocks[0].lines] == [2, 0]
     assert page(made).title == "A table – --budget=laptop optim.lr=0.5"
     repeat, first = commands(made)
