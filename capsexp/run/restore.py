@@ -159,10 +159,10 @@ def _find(path: Path) -> Path:
     if key := key_in(path):
         places = [path.parent.parent, LOGS, *(one for one in LOGS.glob("*") if one.is_dir())]
         folders += dict.fromkeys(one for place in places for one in sorted(place.glob(f"*-{key}*")) if one.is_dir())
-    found = dict.fromkeys(next(filter(Path.exists, (one / BEST, one / LAST)), None) for one in folders)
+    found = [next(filter(Path.exists, (one / BEST, one / LAST)), None) for one in folders]
     checkpoints = [one for one in found if one]
-    if len({one.resolve() for one in checkpoints}) > 1 and not path.is_dir():
-        raise InputError(f"{path}: {len(checkpoints)} runs in {LOGS} have such a key; name the folder")
+    if (runs := len({one.resolve() for one in checkpoints})) > 1 and checkpoints[0].parent != path:
+        raise InputError(f"{path}: {runs} runs in {LOGS} have such a key; name the folder")
     if checkpoints:
         return checkpoints[0]
     if key and (path.exists() or path.name == key):
