@@ -81,11 +81,6 @@ def test_a_derived_class_takes_its_parents_keys(monkeypatch: pytest.MonkeyPatch)
     )
 
 
-def test_a_reduced_budget_narrows_the_network() -> None:
-    assert composed_config("budget=paper").model.arguments["width"] == 1.0
-    assert composed_config("budget=demo").model.arguments["width"] == composed_config("budget=demo").budget.width < 1
-
-
 @pytest.mark.parametrize(
     ("idle", "needed"),
     [

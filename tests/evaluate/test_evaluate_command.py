@@ -82,8 +82,6 @@ def test_undefined_numbers_are_null(trained: Trained) -> None:
     [
         (["/none"], "/none: no such checkpoint"),
         ([""], ".: a folder without best.ckpt and last.ckpt; a run's folder has them, below paths.logs"),
-        (["x", "y"], "y: not of the form key=value"),
-        (["x", "output=y"], "output=y: an option of this command: --output=y"),
     ],
 )
 def test_wrong_input_is_one_line(words: list[str], line: str) -> None:

@@ -24,11 +24,6 @@ def test_accuracy_loss_and_reconstruction_error_are_the_records(trained: Trained
     assert last.note == "sample of 5,000 training and 1,000 test images"
 
 
-def test_heldout_accuracy_is_the_records(trained_heldout: Trained) -> None:
-    evaluation = evaluate(restore(trained_heldout.folder))
-    assert evaluation.accuracy == trained_heldout.record.heldout_accuracy
-
-
 def test_of_synthesised_images_in_bfloat16_too(trained_pairs: Trained) -> None:
     evaluation = evaluate(restore(trained_pairs.folder))
     assert evaluation.accuracy == trained_pairs.record.last_accuracy

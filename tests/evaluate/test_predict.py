@@ -67,7 +67,6 @@ def test_an_image_of_another_shape_is_resized(trained: Trained, tmp_path: Path) 
         ("RUN", "the following arguments are required: FILE"),
         ("nothing IMAGE", "nothing: no run or checkpoint here, and no network of the package, which has "),
         ("RUN IMAGE missing.png", "missing.png: can't be read (No such file or directory)"),
-        ("RUN IMAGE --outptu=x", "unrecognized arguments: --outptu=x"),
     ],
 )
 def test_wrong_input_is_one_line(words: str, line: str, trained: Trained, digits: list[Path], program: Program) -> None:

@@ -110,7 +110,7 @@ def test_backward_runs_outside_autocast() -> None:
     [
         "model=capsnet reconstruction.enabled=true optim.name=adam",
         "model=capsnet reconstruction.enabled=true optim.name=sgd",
-        "model=em_capsnet budget.width=0.1 loss=spread",  # a buffer is infinite
+        "model=capsnet loss=spread",  # a buffer is infinite
         "model=huang_cnn",  # with dropout
     ],
 )
@@ -137,7 +137,7 @@ def exhausted(captured: Callable[[], None]) -> Callable[[], None]:
 
 @pytest.mark.parametrize("fault", ["out of memory", "no update", "another input", "not a number"])
 def test_where_a_capture_fails_or_does_otherwise_steps_stay_eager(fault: str, caplog: pytest.LogCaptureFixture) -> None:
-    options = "model=em_capsnet data=mnist_sample budget.width=0.1 loss=spread"
+    options = "model=capsnet data=mnist_sample loss=spread"
     plain, module = module_of(options), module_of(options)
     eager, (step, capture) = step_of(plain), captured_step_of(module)
 
@@ -166,7 +166,7 @@ def test_where_a_capture_fails_or_does_otherwise_steps_stay_eager(fault: str, ca
     assert line.startswith("no CUDA graph")
 
 
-@pytest.mark.parametrize("options", ["model=em_capsnet budget.width=0.1 loss=spread", "model=huang_cnn"])
+@pytest.mark.parametrize("options", ["model=capsnet loss=spread", "model=huang_cnn"])
 def test_an_eager_step_without_memory_is_repeated_without_the_graph(
     options: str, caplog: pytest.LogCaptureFixture
 ) -> None:

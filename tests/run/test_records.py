@@ -191,8 +191,8 @@ def test_what_is_missing_too_large_or_no_file_is_not_read(tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def committed() -> dict[Path, records.Record]:
-    """The committed records, by file."""
-    return {path: records.read(path) for path in committed_records()}
+    """The committed records, by file; skips outside a checkout."""
+    return {path: records.read(path) for path in committed_records()} or pytest.skip("not a checkout")
 
 
 def test_a_committed_record_is_written_as_it_was(committed: dict[Path, records.Record], tmp_path: Path) -> None:
