@@ -11,6 +11,7 @@ from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.style import Drawing
 from capsexp.files import write_file
 from capsexp.study import studies
+from capsexp.study.studies import Study
 
 
 class Entry(NamedTuple):
@@ -22,7 +23,8 @@ class Entry(NamedTuple):
 
 
 def _by_epoch(title: str, study: str, **more: str) -> Entry:
-    return Entry(title, "lines.accuracy_by_epoch", {"study": study, "title": title, **more})
+    what = f"{title}; a line a network, by epoch"
+    return Entry(what, "lines.accuracy_by_epoch", {"study": study, "title": title, **more})
 
 
 def _reconstructed(title: str, study: str, each_epoch: bool = False) -> Entry:
@@ -60,8 +62,12 @@ FIGURES = {
 
 def every() -> dict[str, Entry]:
     """All figures: these, and a strip plot of each other study."""
-    plots = {name: Entry(studies.load(name).title, "strip.of_study", {"study": name}) for name in studies.names()}
-    return plots | FIGURES
+    return {name: strip(studies.load(name)) for name in studies.names()} | FIGURES
+
+
+def strip(study: Study) -> Entry:
+    """The strip plot of a study."""
+    return Entry(f"Published and measured, a row a network: {study.title}", "strip.of_study", {"study": study.name})
 
 
 def find(name: str) -> Entry:

@@ -38,9 +38,7 @@ def document(page: Page, figures: Mapping[str, bool] | None = None) -> str:
     Args:
         figures: of its pictures, those that there are, and whether they have versions for narrow screens.
     """
-    pictures = [
-        _picture(name, narrow, page.title if name == page.name else name) for name, narrow in (figures or {}).items()
-    ]
+    pictures = [_picture(name, narrow, page.figures[name]) for name, narrow in (figures or {}).items()]
     first, *more = page.answer or [""]
     answer = [" ".join(filter(None, [f"**{escaped(first)}**" if first else "", *map(escaped, more)]))]
     parts = [GENERATED, f"# {escaped(page.title)}", escaped(page.about), *answer, *pictures[:1]]

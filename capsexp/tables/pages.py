@@ -9,6 +9,8 @@ from statistics import median
 from capsexp.config import searchpath
 from capsexp.config.compose import portable
 from capsexp.errors import plural
+from capsexp.figures.catalogue import FIGURES, strip
+from capsexp.results import decimals
 from capsexp.results.answer import conjoined
 from capsexp.results.claims import SHOWN, MeasuredClaim
 from capsexp.results.measures import MEASURES
@@ -50,7 +52,7 @@ class Page:
     costs: Table
     selection: list[str]  # how the best of several combinations was selected
     commands: list[str]
-    figures: list[str] = field(default_factory=list)
+    figures: dict[str, str] = field(default_factory=dict)  # by name, what they show
 
 
 def page(results: StudyResults) -> Page:
@@ -71,7 +73,7 @@ def page(results: StudyResults) -> Page:
         Table("", [], "", []) if _is_of_costs(study) else costs(results),
         best_of(results),
         commands(results),
-        [study.name, *study.figures],
+        {name: FIGURES.get(name, strip(study)).what for name in (study.name, *study.figures)},
     )
 
 
@@ -205,12 +207,12 @@ def _repeats(study: Study, column: int) -> bool:
 
 def _printed(line: Line, measure: str) -> str:
     number = line.row.printed.get(measure)
-    return texts.printed(number, measure) if number else "–" if measure in line.row.published else ""
+    return decimals.printed(number, measure) if number else "–" if measure in line.row.published else ""
 
 
 def _mean(line: Line, measure: str) -> str:
     cell = line.cell(measure)
-    return "" if cell is None or cell.mean is None else texts.decimal(cell.mean, MEASURES[measure].digits)
+    return "" if cell is None or cell.mean is None else decimals.decimal(cell.mean, MEASURES[measure].digits)
 
 
 def _measured(line: Line, measure: str, count: bool) -> str:
@@ -239,7 +241,7 @@ def costs(results: StudyResults) -> Table:
     shown = {*study.measures, *(claim.measure for claim in study.claims)} - {*MAIN}
     timed = [one for one in results.claims if one.seconds]
     steps: dict[tuple[str, str], str] = {
-        (one.claim.measure, row): texts.decimal(median(seconds), 2)
+        (one.claim.measure, row): decimals.decimal(median(seconds), 2)
         for one in timed
         for row, seconds in one.seconds.items()
     }
@@ -256,7 +258,7 @@ def costs(results: StudyResults) -> Table:
             _printed(line, "parameters"),
             texts.measured(counted),
             (counted and counted.verdict) or "",
-            texts.decimal(narrowed[0] or 0, 0) if narrowed and "parameters" in shown else "",
+            decimals.decimal(narrowed[0] or 0, 0) if narrowed and "parameters" in shown else "",
             *(steps.get((measure, name), "") for measure in STEPS),
             *(texts.measured(line.cell(measure), False) for measure in of_runs),
         ]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from capsexp.errors import plural
 from capsexp.results.claims import MeasuredClaim
+from capsexp.results.decimals import average, decimal, printed
 from capsexp.results.measures import MEASURES, title_of
 from capsexp.results.study import MeasuredBlock, StudyResults
 from capsexp.tables import pages, texts
@@ -75,9 +76,9 @@ def row_tables(results: StudyResults, block: MeasuredBlock) -> list[Table]:
             said = []
             if (cell := line.cell(measure)) and cell.mean is not None:
                 means.setdefault(name, {})[label] = cell.mean
-                said.append(texts.average(cell))
+                said.append(average(cell))
             if not typed and (number := line.row.printed.get(measure)):
-                said.append(f"({texts.printed(number, measure)})")
+                said.append(f"({printed(number, measure)})")
             rows.setdefault(name, {})[label] = " ".join(said)
         rows |= _differences(results, measure, series, means)
         seeds = {cell.n for line in block.lines if (cell := line.cell(measure)) and cell.n}
@@ -102,8 +103,8 @@ def _differences(
     for a, b in {(series.get(a, ""), series.get(b, "")): None for a, b in pairs}:
         both = means.get(a, {}).keys() & means.get(b, {}).keys()
         if both and a != b and MEASURES[measure].scale == "percent":
-            digits = MEASURES[measure].digits
-            rows[f"{b} − {a}"] = {head: texts.decimal(means[b][head] - means[a][head], digits, True) for head in both}
+            gains = {head: means[b][head] - means[a][head] for head in both}
+            rows[f"{b} − {a}"] = {head: decimal(gain, MEASURES[measure].digits, True) for head, gain in gains.items()}
     return rows
 
 
@@ -118,5 +119,5 @@ def _shown(one: MeasuredClaim) -> str:
 
 def _claimed(one: MeasuredClaim) -> str:
     said = texts.claim_texts(one)
-    printed = f", claimed {said.printed}" if said.printed else ""
-    return f"{said.verdict}: {said.claim}: {said.measured}{printed}"
+    claimed = f", claimed {said.printed}" if said.printed else ""
+    return f"{said.verdict}: {said.claim}: {said.measured}{claimed}"

@@ -6,7 +6,7 @@ import pytest
 from made import CBAM, PLAIN, SHORT, claim, results, row, runs, study
 
 from capsexp.figures import answer
-from capsexp.figures.answer import KINDS, LEGEND, WHOLE, SHORTER
+from capsexp.figures.answer import KINDS, LEGEND, SHORTER, WHOLE
 from capsexp.results.answer import Asked, asked
 
 SVHN, SVHN_CBAM = (words.replace("mnist", "svhn") for words in (PLAIN, CBAM))

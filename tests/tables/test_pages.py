@@ -8,6 +8,7 @@ import pytest
 from made import CBAM, PLAIN, SHORT, SWEPT, claim, results, row, run, runs, study
 
 from capsexp.results.claims import MeasuredClaim
+from capsexp.results.decimals import decimal
 from capsexp.results.runs import run_of
 from capsexp.results.steps import Steps, name_of
 from capsexp.results.study import StudyResults, measure
@@ -17,7 +18,6 @@ from capsexp.study.studies import Claim, Row, Setting, Study
 from capsexp.tables import files, markdown, pages, texts
 from capsexp.tables.pages import commands, page
 from capsexp.tables.table import Table
-from capsexp.tables.texts import decimal
 
 NEAR = [98.9, 99.0, 99.1]  # s = 0.1
 GAIN = [*runs(PLAIN, NEAR), *runs(CBAM, [99.4, 99.5, 99.6])]  # 0.5 points, half a width 3.012 · 0.1 · sqrt(2 / 3)
@@ -37,16 +37,16 @@ def _row(table: Table, name: str) -> dict[str, str]:
 
 
 def test_a_page_answers_first() -> None:
-    made = study(claims=[UNTESTED, claim()], title="Does it help?", across=None)
+    made = study(claims=[UNTESTED, claim()], title="Does it help?", figures=["huang_fig11"])
     shown = page(results(made, [*GAIN, *SHORTER]))
-    text = markdown.document(shown, {"a": False, "b": False})
+    text = markdown.document(shown, {"made_table1": False, "huang_fig11": False})
     assert "| +0.50 points (+0.25\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}+0.75) |" in text
     text = text.replace("\N{NO-BREAK SPACE}", " ")
     order = [
         "# Does it help?\n",
         "made, Table 1. 12 runs, 12 minutes.\n",
         "**Yes: B is better (+0.50 points).** 2 claims: 1 supported, 1 not tested.\n",
-        'src="../figures/a_light.svg"',
+        'made_table1_light.svg" width="100%" alt="Published and measured, a row a network: Does it help?">',
         "## The paper's training, 250 epochs of all images\n",
         "Best %: ",
         "## Shorter, 2 epochs of all images\n",
@@ -55,6 +55,7 @@ def test_a_page_answers_first() -> None:
         "<details><summary>1 claim without an answer</summary>",
         "| ○ untested | Nobody knows |",
         "<details><summary>More pictures</summary>",
+        'huang_fig11_light.svg" width="100%" alt="huang, Fig. 11: accuracy on CIFAR-10; a line a network, by epoch">',
         "<details><summary>Protocol and deviations</summary>",
         "- The batch size is not in the paper.\n",
         "<details><summary>Runs and commands</summary>",
