@@ -2,10 +2,10 @@
 
 A procedure is a subclass of `Routing`, one instance a layer. Its constructor names what it needs of `children`,
 `parents`, `child_pose` and `pose`, the layer's I, J, C and D, and `squash_constant`, the network's k of the squash
-function; networks make it by `make_routing`. Options are keyword-only arguments with defaults, set by
-`functools.partial`, or under `routing` in a configuration. It gives `presence`, `iterations` and `forward`: the paper's
-procedure, from the votes of a layer to its parents, with `self.softmax` for the routing coefficients. If it is
-`concurrent`, it gives `iteration` as well.
+function; with `**keys` it is given what the class that it is derived from names, too. Networks make it by
+`make_routing`. Options are keyword-only arguments with defaults, set by `functools.partial`, or under `routing` in a
+configuration. It gives `presence`, `iterations` and `forward`: the paper's procedure, from the votes of a layer to its
+parents, with `self.softmax` for the routing coefficients. If it is `concurrent`, it gives `iteration` as well.
 """
 
 import inspect
@@ -83,10 +83,21 @@ def make_routing(
         children: I, all that vote for one parent: in a convolutional layer those of all K positions.
         squash_constant: k, where the network has one; None: the factory's default, 1 where it has none.
     """
-    takes = inspect.signature(factory).parameters
+    takes = _parameters(factory)
     given: dict[str, float] = {"children": children, "parents": parents, "child_pose": child_pose, "pose": pose}
     if squash_constant is not None:
         given["squash_constant"] = squash_constant
     elif "squash_constant" in takes and takes["squash_constant"].default is inspect.Parameter.empty:
         given["squash_constant"] = 1.0
     return factory(**{name: value for name, value in given.items() if name in takes})
+
+
+def _parameters(factory: RoutingFactory) -> dict[str, inspect.Parameter]:
+    """Those of a class or a partial of one; where it takes **keys, those of the class it is derived from, too."""
+    found: dict[str, inspect.Parameter] = {}
+    for made in (factory, *getattr(getattr(factory, "func", factory), "__mro__", ())[1:]):
+        own = inspect.signature(made).parameters
+        found = {**own, **found}
+        if all(p.kind is not p.VAR_KEYWORD for p in own.values()):
+            break
+    return found

@@ -55,6 +55,13 @@ class SquashingRouting(MeanRouting):
         return Capsules(squash(super().forward(votes).poses, self.squash_constant))
 
 
+class DerivedRouting(SquashingRouting):
+    """Takes its parent's arguments by **keys."""
+
+    def __init__(self, *given: Any, **keys: Any) -> None:
+        super().__init__(*given, **keys)
+
+
 def network(model: str, procedure: type[Routing], **options: Any) -> nn.Module:
     """A small network with the procedure in all layers."""
     config = composed_config(f"model={model}", "data=mnist_sample", "model.width=0.1", "data.classes=2")
@@ -109,7 +116,7 @@ def test_a_procedure_is_given_the_numbers_that_it_names(model: str) -> None:
 
 @pytest.mark.parametrize("kind", [CapsNet, DACapsNet])
 def test_networks_give_their_squash_constant_to_routing_and_primary_capsules(kind: type[nn.Module]) -> None:
-    made = kind((1, 28, 28), 2, SquashingRouting, width=0.1, squash_constant=0.25)
+    made = kind((1, 28, 28), 2, DerivedRouting, width=0.1, squash_constant=0.25)
     assert made.classes.routing.squash_constant == 0.25
     if kind is CapsNet:
         assert made.primary.squash_constant == 0.25
