@@ -2,11 +2,11 @@
 
 A network with capsules is made as `Network(image_shape, classes, routing, attention, *, …)`, one without as
 `Network(image_shape, classes, attention, *, …)`: (channels, height, width); J; what makes a layer's routing procedure,
-a class of capsexp.routing for example; and its attention modules. `capsexp.nn.routing.Routing` defines the primary
-capsules and the scores of each procedure; where capsules have no activations of their own, EM routing takes their
-lengths. The keyword-only arguments are the keys under `model` of a configuration. Its forward pass takes images [B,
-channels, H, W] and returns a `Prediction`, scores [B, J] and poses [B, J, D]. Arguments that make no network, such as a
-kernel that doesn't fit, raise ValueError with one line.
+a class of capsexp.routing for example; and its attention modules. `capsexp.nn.routing.Routing` defines the scores of
+each procedure, and the primary capsules of EMCapsNet and InvertedCapsNet; where capsules have no activations of their
+own, EM routing takes their lengths. The keyword-only arguments are the keys under `model` of a configuration. Its
+forward pass takes images [B, channels, H, W] and returns a `Prediction`, scores [B, J] and poses [B, J, D]. Arguments
+that make no network, such as a kernel that doesn't fit, raise ValueError with one line.
 """
 
 from capsexp.models.capsnet import CapsNet

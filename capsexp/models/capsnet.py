@@ -26,7 +26,7 @@ class CapsNet(CapsuleNetwork):
     """CapsNet for images of any size that its two kernels fit on.
 
     Args:
-        routing: makes the class capsules' procedure; see `capsexp.nn.routing.Routing` for primary poses and scores.
+        routing: makes the class capsules' procedure, see `capsexp.nn.Routing`; the primary poses are always squashed.
         attention: `cbam` after the first convolution, `conv` on the primary capsules' convolution, `caps` on the votes.
         width: fraction of the channels and of the primary capsule types.
         channels: of the first convolution.

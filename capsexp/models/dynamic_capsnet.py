@@ -28,7 +28,7 @@ class DynamicCapsNet(CapsuleNetwork):
     """For images of any size that its kernels fit on.
 
     Args:
-        routing: makes the class capsules' procedure; see `capsexp.nn.routing.Routing` for primary poses and scores.
+        routing: makes the class capsules' procedure, see `capsexp.nn.Routing`; the primary poses are always squashed.
         attention: `cbam` after the backbone, `conv` on the primary capsules' convolution, `caps` on the votes.
         width: fraction of the channels and of the primary capsule types.
         backbone: one convolution, or residual blocks.

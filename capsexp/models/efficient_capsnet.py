@@ -37,7 +37,7 @@ class EfficientCapsNet(CapsuleNetwork):
     """For images of 12×12 pixels and more; the depthwise kernel is as large as the feature map.
 
     Args:
-        routing: makes the class capsules' procedure; see `capsexp.nn.routing.Routing` for primary poses and scores.
+        routing: makes the class capsules' procedure, see `capsexp.nn.Routing`; the primary poses are always squashed.
         attention: `cbam` after the first batch norm, `conv` on the last feature map, `caps` on the votes.
         width: fraction of the channels and of the primary capsules.
         capsule_types, primary_pose: number and size of the primary capsules.

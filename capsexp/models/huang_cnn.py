@@ -57,7 +57,7 @@ class HuangCNN(ConvolutionalNetwork):
         self.layers = nn.Sequential(
             nn.Conv2d(inputs, first, 5, padding=zeros),
             nn.ReLU(),
-            first_attention(attention, first),
+            first_attention(first, attention),
             nn.MaxPool2d(2),
             nn.Conv2d(first, second, 5, padding=zeros),
             nn.ReLU(),

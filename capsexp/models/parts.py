@@ -104,7 +104,7 @@ class ConvolutionalNetwork(nn.Module):
         return Prediction(self.layers(images), None)
 
 
-def first_attention(attention: AttentionOptions, channels: int) -> nn.Module:
+def first_attention(channels: int, attention: AttentionOptions) -> nn.Module:
     """CBAM for the output of the first convolution, or the identity.
 
     Raises ValueError for the attention flags of capsule networks.

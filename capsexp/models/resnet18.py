@@ -46,7 +46,7 @@ class ResNet18(ConvolutionalNetwork):
             nn.Conv2d(image_shape[0], stages[0], 3, padding=1, bias=False),
             nn.BatchNorm2d(stages[0]),
             nn.ReLU(),
-            first_attention(attention, stages[0]),
+            first_attention(stages[0], attention),
         ]
         before = stages[0]
         for stage, outputs in enumerate(stages):

@@ -48,7 +48,7 @@ class SabourCNN(ConvolutionalNetwork):
         self.layers = nn.Sequential(
             nn.Conv2d(inputs, wide, 5, padding=2),
             nn.ReLU(),
-            first_attention(attention, wide),
+            first_attention(wide, attention),
             nn.Conv2d(wide, wide, 5, padding=2),
             nn.ReLU(),
             nn.Conv2d(wide, narrow, 5, padding=2),

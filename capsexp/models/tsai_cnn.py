@@ -55,7 +55,7 @@ class TsaiCNN(ConvolutionalNetwork):
         self.layers = nn.Sequential(
             nn.Conv2d(inputs, channels, 3, stride=2, padding=1),
             nn.ReLU(),
-            first_attention(attention, channels),
+            first_attention(channels, attention),
             *_normed(channels, stride=2, padding=1),
             nn.AvgPool2d(2),
             *_normed(channels, stride=2, padding=1),
@@ -98,7 +98,7 @@ class TsaiMultiCNN(ConvolutionalNetwork):
         self.layers = nn.Sequential(
             nn.Conv2d(inputs, channels, 3, stride=2, padding=1),
             nn.ReLU(),
-            first_attention(attention, channels),
+            first_attention(channels, attention),
             *_normed(channels, stride=2, padding=0),
             *_normed(channels, stride=1, padding=0),
             nn.Conv2d(channels, hidden, kernel),
