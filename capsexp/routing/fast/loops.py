@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Self
 
@@ -143,13 +142,6 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads)
 
 
-def compiled_path(device: torch.device) -> str:
-    """What routes by compiled code, with the version of the compiler."""
-    if device.type == "cuda":
-        return f"Triton {import_module('triton').__version__}"  # the name of its distribution differs by platform
-    return f"C loops, {_compiler()[1]}"
-
-
 def library_for(children: Tensor, weight: Tensor, kernel: int, stride: int) -> ctypes.CDLL | None:
     """votes.c compiled for a layer, or None; arguments as of `Loops`."""
     height, width = output_size(children.shape[1:3], kernel, stride)
@@ -170,9 +162,9 @@ def _library(dtype: torch.dtype, parents: int, rows: int, columns: int, inner: i
     sizes = {"J": parents, "Z": rows, "Y": columns, "X": inner, "FLOOR": f"(NUMBER){WEIGHT_FLOOR}", "PLACES": PLACES}
     defined = [f"-D{name}={value}" for name, value in sizes.items()] + ["-DDOUBLE"] * (dtype == torch.float64)
     try:
-        command, compiler = _compiler()
+        command, version = compiler()
         command = [*command, *FLAGS.split(), *defined, str(SOURCE), "-lm", "-o"]
-        content = repr((command, compiler, instructions())).encode() + SOURCE.read_bytes()
+        content = repr((command, version, instructions())).encode() + SOURCE.read_bytes()
         name = f"votes-{hashlib.sha256(content).hexdigest()[:32]}.so"
         try:
             return _loaded(_cache() / name, command)
@@ -222,7 +214,7 @@ def _cache() -> Path:
 
 
 @cache
-def _compiler() -> tuple[list[str], str]:
+def compiler() -> tuple[list[str], str]:
     """The compiler's command and version; raises OSError, ValueError, SubprocessError."""
     command = shlex.split(os.environ.get("CC") or "cc")
     if not command or shutil.which(command[0]) is None:

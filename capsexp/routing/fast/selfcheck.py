@@ -63,11 +63,6 @@ def agrees(layer: CapsuleLayer, votes: VoteInputs) -> bool:
     return _found[key] is None
 
 
-def failures() -> list[str]:
-    """A line for each shape without a fast path, so far in this process."""
-    return [*filter(None, _found.values())]
-
-
 def _failure(layer: CapsuleLayer, votes: VoteInputs, images: int, factors: torch.dtype) -> str | None:
     """Why the fast path can't be used, in words, or None. Raises RunError where the device can't go on.
 

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable
+from importlib import import_module
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from capsexp.nn.routing import Routing
-from capsexp.routing.fast.loops import compiled_path, library_for
+from capsexp.routing.fast.loops import compiler, library_for
 
 
 class VoteInputs(NamedTuple):
@@ -45,7 +46,9 @@ class FastRouting(Routing):
 
     def path(self, device: torch.device) -> str:
         """What routes these, with the version of its compiler."""
-        return compiled_path(device)
+        if device.type == "cuda":
+            return f"Triton {import_module('triton').__version__}"  # the name of its distribution differs by platform
+        return f"C loops, {compiler()[1]}"
 
 
 def is_plain(tensor: Tensor) -> bool:
