@@ -1,21 +1,10 @@
-"""CapsNet: scores, layers, the place of CBAM."""
+"""CapsNet: what reads the first convolution's output."""
 
 import pytest
 import torch
 from support import composed_config
 
 from capsexp.run.build import build
-
-
-def test_scores_are_lengths_and_the_decoder_draws_images() -> None:
-    config = composed_config("data=cifar10", "budget=demo", "attention.cbam=true", "reconstruction.enabled=true")
-    built = build(config)
-    assert built.decoder is not None
-    pixels = torch.rand(2, config.data.channels, config.data.size, config.data.size)
-    scores, poses = built.network(pixels)
-    assert poses.shape == (2, config.data.classes, 16)
-    torch.testing.assert_close(scores, poses.norm(dim=-1))
-    assert built.decoder(poses, scores.argmax(1)).shape == pixels.shape
 
 
 @pytest.mark.parametrize(

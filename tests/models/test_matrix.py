@@ -1,7 +1,6 @@
-"""Every network on every data set, and every kind of routing in a network: shapes, steps, fast = reference."""
+"""Every network on every data set, and every kind of routing in a network: shapes, steps."""
 
 import re
-import shutil
 from copy import deepcopy
 from functools import cache
 from itertools import cycle
@@ -9,13 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from support import composed_config, differentiated
+from support import composed_config
 
 from capsexp.config import compose
 from capsexp.config.schema import Config, check
 from capsexp.config.searchpath import CONF
-from capsexp.routing import fast
-from capsexp.routing.fast import loops
 from capsexp.run.build import build, make_loss
 
 MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
@@ -112,19 +109,3 @@ def test_two_steps_are_finite_and_reach_every_parameter(options: str) -> None:
     assert len(unreached) <= 1
     assert all(re.fullmatch(unread, name) for name in unreached)
     assert all(parameter.isfinite().all() for parameter in network.parameters())
-
-
-@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-@pytest.mark.parametrize(
-    "options", ["model=capsnet", "model=dynamic_capsnet", "model=inverted_capsnet routing.iterations=3"]
-)
-def test_fast_equals_reference_in_value_and_gradient(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "MIN_VOTES", 0)
-    words = ("data=mnist_sample", "budget.width=0.1", *options.split())
-    network, found = differentiated(*words, "trainer.routing=fast")
-    _, expected = differentiated(*words, "trainer.routing=reference")
-    assert fast.paths(network).startswith("C loops")
-    for one, reference in zip(found, expected, strict=True):
-        # Absolutely for gradients that are exactly 0, such as that of a bias before a batch norm.
-        tolerance = 1e-9 * reference.detach().abs().max().item() + 1e-12
-        torch.testing.assert_close(one, reference, rtol=0, atol=tolerance)
