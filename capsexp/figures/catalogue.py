@@ -67,7 +67,7 @@ def every() -> dict[str, Entry]:
 
 def strip(study: Study) -> Entry:
     """The strip plot of a study."""
-    return Entry(f"Published and measured, a row a network: {study.title}", "strip.of_study", {"study": study.name})
+    return Entry(f"The numbers of the table, a row a network: {study.title}", "strip.of_study", {"study": study.name})
 
 
 def find(name: str) -> Entry:

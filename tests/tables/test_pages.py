@@ -46,7 +46,7 @@ def test_a_page_answers_first() -> None:
         "# Does it help?\n",
         "made, Table 1. 12 runs, 12 minutes.\n",
         "**Yes: B is better (+0.50 points).** 2 claims: 1 supported, 1 not tested.\n",
-        'made_table1_light.svg" width="100%" alt="Published and measured, a row a network: Does it help?">',
+        'made_table1_light.svg" width="100%" alt="The numbers of the table, a row a network: Does it help?">',
         "## The paper's training, 250 epochs of all images\n",
         "Best %: ",
         "## Shorter, 2 epochs of all images\n",
