@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from capsexp.config.checks import OWN_FILES, check_dataclass, check_value
-from capsexp.config.compose import composed
+from capsexp.config.compose import composed, described
 from capsexp.config.schema import Config, Data, check, is_multilabel
 from capsexp.config.searchpath import choices
 from capsexp.errors import DamagedError, InputError, printable
@@ -121,7 +121,7 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
                 "eval_batch_size, routing, threads"
             )
     local = composed([*([] if "data" in keys else [f"data={header.config['data']['name']}"]), *overrides])
-    if "data" not in keys and "path" in local["data"]:
+    if "data" not in keys and "path" in described(name):
         with _in_errors(unusable):
             local["data"] = _own_images(header.config["data"], local["data"])
     checked = check(local)

@@ -122,6 +122,7 @@ def test_another_data_set_is_taken_whole(trained: Trained, tmp_path: Path) -> No
         ("trainer.deterministic=true", "trainer.deterministic: is set by the checkpoint"),
         ("hydra.verbose=true", "hydra.verbose: is set by the checkpoint"),
         ("data=mnits", "data=mnits: no such choice; did you mean mnist?"),
+        ("+data.path=photos", "data.path=photos: no such key of data=mnist_sample; data=folder has it"),
         ("trainer.precision=half", "trainer.precision=half: must be one of auto, bf16, float32"),
         ("budget.test_images=0", "budget.test_images=0: must be a whole number at least 1 or null"),
         (
