@@ -23,6 +23,8 @@ from capsexp.data.loader import (
     warped,
 )
 from capsexp.data.module import heldout_split
+from capsexp.data.module import test_split as split_of
+from capsexp.data.source import ImageSet
 
 PLAIN = Preprocess(normalize=False, shift=0.0, crop_padding=0, flip=False)
 MOVING = Preprocess(normalize=False, shift=0.1, crop_padding=2, flip=True)
@@ -232,3 +234,16 @@ def test_the_heldout_tenth() -> None:
     assert sorted([*kept.tolist(), *held.tolist()]) == list(range(5000))
     assert torch.equal(heldout_split(5000, 3)[1], held)
     assert not torch.equal(heldout_split(5000, 4)[1], held)
+    assert [len(part) for part in heldout_split(3, 0)] == [2, 1]
+
+
+@pytest.mark.parametrize(("repeated", "listed"), [(1, False), (2, False), (20, True)])
+def test_a_part_is_the_first_images_or_a_random_one_where_they_are_listed_by_class(repeated: int, listed: bool) -> None:
+    pixels, labels = torch.arange(40, dtype=torch.uint8).view(40, 1, 1, 1), torch.arange(40) // repeated % 2
+    images = ImageSet(None, "", None, pixels, labels, pixels, labels)
+    chosen, of_chosen = split_of(images, composed_config("data=mnist_sample", "budget.test_images=20"))
+    found = chosen.flatten().tolist()
+    assert found == sorted(found)
+    assert (found == [*range(20)]) != listed
+    assert torch.equal(of_chosen, labels[found])
+    assert of_chosen.unique().tolist() == [0, 1]
