@@ -83,11 +83,9 @@ class CapsuleData(pl.LightningDataModule):
         return self._grouped(loader)
 
     def val_dataloader(self) -> BatchGroups:
-        """The batches that are evaluated after each epoch."""
         return self._evaluation(self.evaluated)
 
     def test_dataloader(self) -> BatchGroups:
-        """The test set."""
         return self._evaluation(self.test)
 
     def _evaluation(self, split: Split) -> BatchGroups:

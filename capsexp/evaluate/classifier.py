@@ -41,7 +41,6 @@ class Classifier(nn.Module):
         self.eval()
 
     def forward(self, pixels: Tensor) -> Prediction:
-        """Scores and class capsules of a batch."""
         prediction: Prediction = self.network((pixels - self.mean) / self.std)
         return prediction
 

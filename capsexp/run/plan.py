@@ -58,7 +58,6 @@ class Plan:
 
     @property
     def epochs(self) -> int:
-        """The number of epochs."""
         return self.config.budget.epochs or self.config.optim.epochs
 
     @property
