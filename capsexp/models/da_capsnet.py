@@ -105,8 +105,8 @@ class DACapsNet(CapsuleNetwork):
         initialise_as_keras(self)
 
     def forward_features(self, images: Tensor) -> Capsules:
-        """[B, channels, H, W] -> the children of the class capsules: poses [B, I, C], activations [B, I]."""
-        features = self.trunk(self.cbam(self.convolution(images).relu()))
-        children = self.attention(features).flatten(2).mT  # [B, C, H, W] -> [B, I, C], a child at each position
+        """[B, channels, H, W] -> the children of the class capsules: poses [B, H', W', 1, C], activations likewise."""
+        features = self.attention(self.trunk(self.cbam(self.convolution(images).relu())))
+        children, grid = features.flatten(2).mT, (*features.shape[2:], 1)  # a child at each position
         lengths = torch.linalg.vector_norm(squash(at_least_float32(children), self.squash_constant), dim=-1)
-        return Capsules(children, lengths)
+        return Capsules(children.unflatten(1, grid), lengths.unflatten(1, grid))

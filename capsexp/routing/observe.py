@@ -5,7 +5,6 @@ The network runs the reference routing during the pass: the fast paths store nei
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from math import isqrt
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -192,7 +191,7 @@ class _LayerRecorder:
         bias = routing.bias if isinstance(routing, SelfAttentionRouting) else 0
         coefficients = [self._placed(each + bias) for each in self.coefficients]
         if poses.ndim == 3:
-            poses, presence = (_on_grid(part, *self._sides()) for part in (poses, presence))
+            poses, presence = poses[:, None, None], presence[:, None, None]
         return ObservedLayer(self.name, coefficients, [*map(entropy, self.coefficients)], poses, presence, window)
 
     def attention_map(self) -> AttentionMap:
@@ -211,24 +210,9 @@ class _LayerRecorder:
         """In a linear layer [B, all children, ...] -> [B, H, W, I, ...]; in a convolutional one as it is."""
         if not isinstance(self.layer, LinearCapsules):
             return numbered
-        sides = self._sides()
-        if self.layer.types_first and self.children[-1].poses.ndim == 5:
-            height, width, types = sides
-            return _on_grid(numbered, types, height, width).movedim(1, 3)
-        return _on_grid(numbered, *sides)
-
-    def _sides(self) -> tuple[int, int, int]:
-        """H, W and I of the children."""
-        poses = self.children[-1].poses
-        if poses.ndim == 5:
-            height, width, types = poses.shape[1:4]
-            return height, width, types
-        # Matrices that are shared over positions are as many as the types; images are square.
-        types = self.layer.group if isinstance(self.layer, LinearCapsules) else poses.shape[1]
-        side = isqrt(poses.shape[1] // types)
-        return side, side, types
-
-
-def _on_grid(numbered: Tensor, height: int, width: int, types: int) -> Tensor:
-    """[B, all children, ...] -> [B, H, W, I, ...]."""
-    return numbered.reshape(len(numbered), height, width, types, *numbered.shape[2:])
+        *grid, types, _ = self.children[-1].poses.shape[1:]
+        height, width = grid or (1, 1)
+        batch, _, *rest = numbered.shape
+        if self.layer.types_first:
+            return numbered.reshape(batch, types, height, width, *rest).movedim(1, 3)
+        return numbered.reshape(batch, height, width, types, *rest)
