@@ -49,11 +49,15 @@ class FastInvertedRouting(FastRouting, InvertedRouting):
             return super().iteration(votes, activations, parents)
         if self.activation is not None:
             return self._with_activations(votes, parents, self.activation)
-        total = votes.sum() if parents is None else weighted_votes(votes, parents)
-        with full_precision(total):
-            if parents is None:
-                total = at_least_float32(total) / total.shape[-2]
-            return Capsules(self.norm(total))
+        if parents is None:
+            total = votes.sum()
+            with full_precision(total):
+                return Capsules(self.norm(at_least_float32(total) / total.shape[-2]))
+        weight = in_autocast_dtype(votes.weight)  # under autocast only the factors of products, no sums, have its type
+        with full_precision(weight):
+            inputs = at_least_float32(votes.poses), weight, _on_grid(parents)
+            total = Iteration.apply(votes.kernel, votes.stride, *inputs)  # type: ignore[no-untyped-call]
+            return Capsules(self.norm(votes.of_places(total)))
 
     def _with_activations(self, votes: VoteInputs, parents: Tensor | None, activation: Activation) -> Capsules:
         """One iteration with activations; the module's docstring has the formula."""
@@ -65,19 +69,6 @@ class FastInvertedRouting(FastRouting, InvertedRouting):
             poses = self.norm(gaussians.mean * divisor[..., None])
             present = activation(gaussians, self.inverse_temperature).sigmoid()
             return Capsules(votes.of_places(poses), votes.of_places(present))
-
-
-def weighted_votes(votes: VoteInputs, parents: Tensor) -> Tensor:
-    """s, [..., J, D], from the parents' poses of the iteration before, [..., J, D].
-
-    Under autocast the factors of a vote's products are in its type; all sums are in float32.
-    """
-    weight = in_autocast_dtype(votes.weight)
-    with full_precision(parents):
-        poses = at_least_float32(votes.poses)
-        inputs = poses, weight, _on_grid(parents)
-        total: Tensor = Iteration.apply(votes.kernel, votes.stride, *inputs)  # type: ignore[no-untyped-call]
-    return votes.of_places(total)
 
 
 def _on_grid(parents: Tensor) -> Tensor:
