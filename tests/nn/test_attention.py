@@ -20,6 +20,7 @@ def count(module: nn.Module) -> int:
 def test_cbam_has_the_parameters_of_the_authors_release() -> None:
     assert count(CBAM(256, 16)) == 8_564
     assert count(CBAM(256, 16).channel) == 2 * 256 * 16 + 256 + 16
+    assert count(CBAM(8, 16).channel) == 2 * 8 * 1 + 8 + 1
     assert count(CBAM(256, 16).spatial) == 2 * 49 + 2  # a convolution without bias, and a batch norm
     assert count(CBAM(256, 16, kernel=3).spatial) == 2 * 9 + 2
 
@@ -43,6 +44,7 @@ def test_squeeze_and_excitation_scales_channels_by_their_means() -> None:
 def test_spatial_attention_pools_over_channels() -> None:
     features = torch.randn(2, 8, 9, 9)
     attention = SpatialAttention().eval()
+    nn.init.ones_(attention.norm.bias)
     maps = torch.stack((features.mean(1), features.max(1).values), dim=1)
     torch.testing.assert_close(attention(features), torch.sigmoid(attention.norm(attention.convolution(maps))))
 

@@ -10,7 +10,7 @@ from capsexp.nn.squash import exponential_squash, squash
 
 
 def test_the_formulas_as_the_papers_print_them() -> None:
-    s = torch.randn(7, 5, 16, dtype=torch.float64)
+    s = torch.randn(7, 5, 16, dtype=torch.float64) * torch.logspace(-5, 1, 7)[:, None, None]
     length = s.norm(dim=-1, keepdim=True)
     for constant in (1.0, 0.5):
         torch.testing.assert_close(squash(s, constant), length**2 / (constant + length**2) * (s / length))

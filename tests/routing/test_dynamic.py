@@ -38,7 +38,7 @@ def test_the_procedure_by_hand(iterations: int, logits: str, constant: float) ->
         torch.testing.assert_close(dynamic_routing(u, iterations, constant), expected)
 
 
-@pytest.mark.parametrize("gradient", ["all", "last"])
+@pytest.mark.parametrize("gradient", ["all", "last", "none"])
 @pytest.mark.parametrize("iterations", [1, 3])
 def test_gradient(gradient: str, iterations: int) -> None:
     u = votes(2, 4, 3, 4).requires_grad_()

@@ -43,11 +43,15 @@ def test_norm_is_over_the_components_and_can_be_left_out():
 
 def test_activations_weigh_the_votes():
     votes, present = drawn(1), torch.rand(1, 5, dtype=torch.float64)
-    routing = made(iterations=1, activations=True, norm=False)
+    routing = made(iterations=1, activations=True, norm=False, inverse_temperature=0.3)
     poses, activations = routing(votes, present)
-    torch.testing.assert_close(poses, (present[..., None, None] * votes).sum(dim=1) / 3)
-    assert activations is not None
-    assert bool(((activations > 0) & (activations < 1)).all())
+    weights = present[..., None, None] / 3
+    total = weights.sum(dim=1)
+    torch.testing.assert_close(poses, (weights * votes).sum(dim=1))
+    variance = (weights * (votes - (poses / total)[:, None]).square()).sum(dim=1) / total + 1e-4
+    beta_u, beta_a = routing.activation.beta_u, routing.activation.beta_a
+    cost = (beta_u[:, None] + variance.log() / 2).sum(dim=-1) * total[..., 0] * 3 / 5  # J / I
+    torch.testing.assert_close(activations, (0.3 * (beta_a - cost)).sigmoid())
 
 
 @pytest.mark.parametrize("structure", ["vector", "matrix"])
