@@ -202,7 +202,7 @@ def judge_printed(predicted: Estimate, printed: Interval, margin: float) -> tupl
         return "below", p_value
     if low > printed[1] + slack:
         return "above", p_value
-    return ("within" if (high - low) / 2 <= margin + ZERO else "around"), p_value
+    return ("within" if (high - low) / 2 <= margin else "around"), p_value
 
 
 def judge_direction(estimate: Estimate, direction: Direction, *, ceiling: bool = False) -> tuple[Answer, float]:

@@ -120,6 +120,10 @@ def test_the_ceiling_is_above_the_first_row_of_a_pair() -> None:
     assert measured(study(claims=[claim()]), all_right).verdict == "ceiling"  # of a direction: not one image is left
     found = [*runs(PLAIN, SPREAD), *runs(CBAM, [99.4, 99.5, 99.6])]
     assert measured(study(claims=[claim(claimed="+0.8")]), found).verdict == "supported"
+    found = [*runs(PLAIN, [97.5, 98.5, 99.5]), *runs(CBAM, [99.4, 99.5, 99.6])]  # the second row has no room
+    assert measured(study(claims=[claim(claimed="+1")]), found).verdict == "open"
+    exactly = [*runs(PLAIN, [99.7, 99.7, 99.8]), *runs(CBAM, [99.7, 99.7, 99.8])]  # 0.8/3, which binary numbers miss
+    assert measured(study(claims=[claim(claimed=f"+{0.8 / 3:.16f}")]), exactly).verdict == "open"
 
 
 def test_whole_trainings_of_another_length_are_another_setting() -> None:
@@ -259,6 +263,7 @@ def test_a_claim_is_judged_in_the_papers_training_if_all_its_rows_have_two_seeds
     assert (value(whole), setting(whole), whole.so_far) == (pytest.approx(0.5), "paper", False)
     alone = measured(made, part)
     assert (setting(alone), alone.so_far, alone.reason) == ("paper", True, "1 of 2 comparisons, one run of C")
+    assert setting(measured(made, [*short[:6], *part])) == "laptop"  # of two parts
 
 
 def test_what_the_study_says_differs_is_so_far() -> None:
@@ -299,6 +304,17 @@ def test_costs_are_compared_on_one_device_and_times_on_quiet_machines() -> None:
     assert (busy.verdict, busy.reason) == ("open", "times were measured on a busy machine only")
     quiet = [*runs(PLAIN, SPREAD, load=1.0, threads=2), *runs(CBAM, SPREAD, load=2.0, threads=2)]
     assert measured(study(claims=[claim(measure="seconds")]), quiet).runs == 6
+
+
+@pytest.mark.parametrize(("compared", "count"), [(PAIRS, 6), (PAIRS[:1], 8)])
+def test_costs_are_those_of_the_machine_with_most_rows_and_then_runs(compared: list[list[str]], count: int) -> None:
+    found = [
+        run(words, seed, peak_memory_mb={"device": 10.0, "host": 1.0}, device=device)
+        for device, networks, seeds in (("a", (PLAIN, CBAM, OTHER), (0, 1)), ("b", (PLAIN, CBAM), (2, 3, 4, 5)))
+        for words in networks
+        for seed in seeds
+    ]
+    assert measured(study(*ROWS, claims=[claim(measure="memory", pairs=compared)]), found).runs == count
 
 
 def test_time_is_compared_by_alternate_steps(tmp_path: Path) -> None:
@@ -425,6 +441,9 @@ def test_printed_numbers_are_compared_without_a_run() -> None:
     assert measured_too.interval is not None
     half = stats.t.ppf(0.975, 10 / 3) * 0.1 * sqrt(2)
     assert measured_too.interval == pytest.approx((1.62 - half, 1.62 + half))
+    means = measured(study(*rows, claims=[claim(claimed="+1.16")], printed_runs=4), found).printed
+    assert means is not None
+    assert means.interval == pytest.approx((1.62 - half / 2, 1.62 + half / 2))
     epochs = [row("A", PLAIN, first_epoch="133"), row("B", CBAM, first_epoch="100")]
     saved = measured(study(*epochs, claims=[claim("relative", "-50", measure="first_epoch")]), []).printed
     assert saved is not None

@@ -101,6 +101,12 @@ def test_an_effect_without_an_error_has_no_interval() -> None:
     assert (counted.p_value(2.0), counted.p_value(1.0)) == (1.0, 0.0)
 
 
+def test_what_double_precision_leaves_of_0_is_0() -> None:
+    for left in (-1e-11, 1e-11):  # 0.3 − 0.1 · 3, of numbers up to 10⁵
+        nothing = Estimate(left, 0.0, INF)
+        assert judge_direction(nothing, "increase") == ("open", 1.0)
+
+
 def test_a_slope_is_least_squares() -> None:
     assert slope_weights([1, 2, 3]) == pytest.approx([-0.5, 0, 0.5])
     ys, xs = np.random.default_rng(5).normal(size=6).tolist(), [1, 2, 4, 5, 7, 8]

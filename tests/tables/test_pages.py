@@ -189,6 +189,7 @@ def test_of_a_study_of_costs_the_table_is_of_costs_with_the_times_of_steps() -> 
     assert table.columns == ["row", "s a batch, inference"]
     assert table.rows == [["A", "2.00"], ["B", "4.00"]]
     assert table.notes == ["Time: median processor time of 3 rounds on a processor."]
+    assert shown.answer == ["Yes, so far: B is better (+100.0 %)."]
     assert shown.costs.rows == []
 
 
@@ -342,6 +343,7 @@ def test_a_claim_without_a_measurement_has_its_reason() -> None:
             [*GAIN, *runs(f"{PLAIN} routing.iterations=1", NEAR)],
             "In part: B is better (+0.50 points); “Unsure” is open, 0.00 points (−0.23 to +0.23).",
         ),
+        ([dataclasses.replace(WRONG, counted=False)], GAIN, "No: “Wrong” is contradicted, +0.50 points."),  # a reading
         ([UNTESTED], GAIN, "Not known: the runs test no claim."),
         ([claim()], [], "Not known: no runs in these settings yet."),
     ],
