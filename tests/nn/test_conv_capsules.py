@@ -71,6 +71,12 @@ def test_matrix_poses_must_be_square_and_keep_their_size(child: int, parent: int
         TransformationMatrices(3, 2, child, parent, "matrix")
 
 
+@pytest.mark.parametrize(("structure", "fan"), [("vector", 16), ("matrix", 4)])
+def test_the_initial_scale_is_that_of_tsais_release(structure: str, fan: int):
+    weight = TransformationMatrices(50, 10, 16, 16, structure).weight  # type: ignore[arg-type]
+    assert weight.std().item() == pytest.approx((10 / (fan * 50)) ** 0.5, rel=0.05)
+
+
 def test_shared_matrices_are_the_same_at_every_position():
     poses = torch.randn(2, 3, 3, 4, 5, dtype=torch.float64)
     layer = LinearCapsules(4, 2, 5, 6, routing(DynamicRouting, 2, 6), shared=True).double()

@@ -6,14 +6,6 @@ import torch
 from capsexp.nn.losses import BinaryCrossEntropyLoss, CrossEntropyLoss, MarginLoss, SpreadLoss, reconstruction_loss
 
 
-def test_margin_loss_by_hand() -> None:
-    lengths = torch.tensor([[0.7, 0.3, 0.05], [0.95, 0.2, 0.6]])
-    # (0.9 − 0.7)² + 0.5 (0.3 − 0.1)²;  0.5 (0.95 − 0.1)² + 0.5 (0.2 − 0.1)² + (0.9 − 0.6)²
-    expected = ((0.04 + 0.5 * 0.04) + (0.5 * 0.7225 + 0.5 * 0.01 + 0.09)) / 2
-    assert MarginLoss()(lengths, torch.tensor([0, 2])).item() == pytest.approx(expected)
-    assert MarginLoss(logits=True)(lengths.logit(), torch.tensor([0, 2])).item() == pytest.approx(expected)
-
-
 def test_margin_loss_is_zero_outside_the_margins_and_uses_its_options() -> None:
     lengths = torch.tensor([[0.95, 0.05]])
     assert MarginLoss()(lengths, torch.tensor([0])).item() == 0

@@ -34,11 +34,12 @@ def test_a_label_equals_its_multi_hot_label(loss: BinaryCrossEntropyLoss | Margi
             loss(scores[: len(labels)], labels)
 
 
-def test_margin_loss_of_multi_hot_labels_by_hand() -> None:
+def test_margin_loss_by_hand() -> None:
     lengths = torch.tensor([[0.7, 0.8, 0.3], [0.95, 0.05, 0.9]])
     # (0.9 − 0.7)² + (0.9 − 0.8)² + 0.5 (0.3 − 0.1)²;  0.5 (0.95 − 0.1)²
     expected = ((0.04 + 0.01 + 0.5 * 0.04) + 0.5 * 0.7225) / 2
     assert MarginLoss()(lengths, SETS).item() == pytest.approx(expected)
+    assert MarginLoss(logits=True)(lengths.logit(), SETS).item() == pytest.approx(expected)
 
 
 def test_the_loss_is_finite_for_large_logits_and_for_probabilities_of_0_and_1_and_a_rounding_error_above() -> None:
