@@ -1,6 +1,7 @@
 """A table of texts."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import compress
 
 
 @dataclass(frozen=True)
@@ -16,11 +17,6 @@ class Table:
     @property
     def filled(self) -> "Table":
         """The table without columns that have no text."""
-        kept = [at for at in range(len(self.columns)) if any(row[at] for row in self.rows)]
-        return Table(
-            self.title,
-            [self.columns[at] for at in kept],
-            "".join(self.alignment[at] for at in kept),
-            [[row[at] for at in kept] for row in self.rows],
-            self.notes,
-        )
+        kept = [any(column) for column in zip(*self.rows, strict=True)]
+        columns, *rows = ([*compress(row, kept)] for row in [self.columns, *self.rows])
+        return replace(self, columns=columns, alignment="".join(compress(self.alignment, kept)), rows=rows)

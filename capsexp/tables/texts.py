@@ -55,15 +55,11 @@ def part_of(what: str, number: int, whole: int) -> str:
     return f"{what} ({number} of {whole})" if number else ""
 
 
-def hours(number: float) -> str:
-    """3.4 hours, 22 minutes."""
-    return f"{number:,.1f} hours" if number >= 1 else plural(round(60 * number), "minute")
-
-
 def spent(runs: Iterable[Run]) -> str:
-    """12 runs, 3.4 hours; nothing without runs."""
-    every = [*runs]
-    return f"{plural(len(every), 'run')}, {hours(sum(run.hours for run in every))}" if every else ""
+    """12 runs, 3.4 hours; 1 run, 22 minutes; nothing without runs."""
+    each = [run.hours for run in runs]
+    time = f"{sum(each):,.1f} hours" if sum(each) >= 1 else plural(round(60 * sum(each)), "minute")
+    return f"{plural(len(each), 'run')}, {time}" if each else ""
 
 
 def one_line(text: str) -> str:
