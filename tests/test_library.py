@@ -162,8 +162,7 @@ def test_onnx_has_every_network_for_any_batch(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", NETWORKS)
 def test_images_need_not_be_square(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Turned images have as many positions, and a network for them as many parameters."""
-    for module in (loops, selfcheck):
-        monkeypatch.setattr(module, "MIN_VOTES", 0)
+    monkeypatch.setattr(loops, "MIN_VOTES", 0)
     made = getattr(models, name)
     network, turned = (made((3, *size), 10, width=0.1).eval() for size in ((40, 52), (52, 40)))
     images = torch.rand(2, 3, 40, 52)
@@ -179,8 +178,8 @@ def test_images_need_not_be_square(name: str, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("name", ["CapsNet", "EMCapsNet", "InvertedCapsNet"])
 def test_a_network_that_is_traced_has_no_fast_paths(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled, exported, traced and transformed by torch.func; before and after, the paths are used."""
-    for module, least in ((loops, "MIN_VOTES"), (selfcheck, "MIN_VOTES"), (convolution, "MIN_GAIN")):
-        monkeypatch.setattr(module, least, 0)
+    monkeypatch.setattr(loops, "MIN_VOTES", 0)
+    monkeypatch.setattr(convolution, "MIN_GAIN", 0)
     monkeypatch.setattr(selfcheck, "_found", {})
     convolution._transform.cache_clear()
     network, images = small(name)

@@ -20,7 +20,8 @@ from capsexp.errors import RunError, first_line
 from capsexp.nn.capsules import CapsuleLayer
 from capsexp.nn.routing import Capsules
 from capsexp.routing import fast
-from capsexp.routing.fast.loops import LANES, MIN_VOTES
+from capsexp.routing.fast import loops
+from capsexp.routing.fast.loops import LANES
 from capsexp.routing.fast.votes import VoteInputs, in_autocast_dtype
 
 log = logging.getLogger("capsexp")
@@ -45,7 +46,7 @@ def agrees(layer: CapsuleLayer, votes: VoteInputs) -> bool:
     # All on a GPU, whose kernels are launched by their number; on a CPU as many as the loops need, and for each thread
     # the places of a whole vector and of a part of one.
     vectors = torch.get_num_threads() * LANES // math.prod(votes.places)
-    needed = max(2, vectors + 1, -(-MIN_VOTES // votes.elements))
+    needed = max(2, vectors + 1, -(-loops.MIN_VOTES // votes.elements))
     images = len(poses) if poses.is_cuda else min(len(poses), needed)
     factors = in_autocast_dtype(weight[:0]).dtype
     shapes = images, poses.shape[1:], activations is None, weight.shape, *window

@@ -31,7 +31,6 @@ OPERATIONS = {
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "MIN_VOTES", 0)
-    monkeypatch.setattr(selfcheck, "MIN_VOTES", 0)
     monkeypatch.setattr(selfcheck, "_found", {})
 
 
