@@ -8,7 +8,7 @@ from support import differentiated
 from torch import Tensor, nn
 
 from capsexp.models import CapsNet, InvertedCapsNet
-from capsexp.nn import Capsules, ConvCapsules, LinearCapsules
+from capsexp.nn import Capsules, ConvCapsules, Hierarchy, LinearCapsules
 from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
 from capsexp.routing.fast import layers, loops
 from capsexp.routing.fast.votes import VoteInputs
@@ -43,19 +43,21 @@ def test_chunks_equal_the_whole_batch_and_votes_above_the_limit_are_not_kept_for
 
 
 @pytest.mark.parametrize("attention", [nn.Dropout(0.5), nn.BatchNorm3d(1)])
+@pytest.mark.parametrize("routing", [EMRouting, InvertedRouting])  # by layers, and by a whole hierarchy
 def test_an_attention_of_ones_own_sees_the_whole_batch_once(
-    attention: nn.Module, monkeypatch: pytest.MonkeyPatch
+    routing: type[EMRouting | InvertedRouting], attention: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layers, "MAX_CHUNK", 1)
     monkeypatch.setattr(layers, "MAX_KEPT", 1)
-    layer = LinearCapsules(20, 5, 4, 8, EMRouting(5, 8), attention=attention)
-    children = Capsules(torch.randn(6, 20, 4), torch.rand(6, 20))
+    upper = LinearCapsules(5, 3, 8, 8, routing(3, 8), attention)
+    network = Hierarchy([LinearCapsules(20, 5, 4, 8, routing(5, 8)), upper]).double()
+    children = Capsules(torch.randn(6, 20, 4).double(), torch.rand(6, 20).double())
     found = []
     for switch in (fast.disable, fast.enable):
-        switch(layer)
+        switch(network)
         torch.manual_seed(3)
-        parents = layer(children).poses
-        found.append([parents, *torch.autograd.grad(parents.square().sum(), layer.matrices.weight)])
+        parents = network(children).poses
+        found.append([parents, *torch.autograd.grad(parents.sin().sum(), upper.matrices.weight)])
     torch.testing.assert_close(*found)
 
 
