@@ -93,12 +93,9 @@ def of_study(inputs: Inputs, study: str) -> Drawing:
             if row.published is not None or row.values:
                 panels.setdefault(name, []).append(row)
     axis = measure.title[0].upper() + measure.title[1:]
+    best, chosen = "Best test accuracy over the epochs, %", "Test accuracy, epoch chosen on held-out images, %"
     if measure.name == "accuracy":
-        axis = (
-            "Test accuracy, epoch chosen on held-out images, %"
-            if rows.block.is_heldout
-            else "Best test accuracy over the epochs, %"
-        )
+        axis = chosen if rows.block.is_heldout else best
     return Strip(panels, f"{axis}; {rows.training}.", digits=measure.digits).drawing(rows.missing)
 
 
