@@ -5,6 +5,7 @@ import torch
 
 from capsexp.models.da_capsnet import DACapsNet
 from capsexp.nn.attention import AxisAttention
+from capsexp.nn.squash import squash
 
 
 def test_the_layers_below_the_votes_and_keras_initialisation():
@@ -14,6 +15,11 @@ def test_the_layers_below_the_votes_and_keras_initialisation():
     last = network.trunk[-2]  # a convolution of 128 · 9 inputs and outputs a position
     assert (last.bias == 0).all()
     assert last.weight.abs().max().item() == pytest.approx((6 / (2 * 128 * 9)) ** 0.5, rel=1e-3)
+
+
+def test_a_childs_activation_is_the_length_of_its_squashed_pose():
+    poses, activations = DACapsNet((3, 32, 32), 10).forward_features(torch.rand(2, 3, 32, 32))
+    torch.testing.assert_close(activations, squash(poses, 0.5).norm(dim=-1))
 
 
 @pytest.mark.parametrize("axis", ["pose", "parents", "children", "votes"])

@@ -1,10 +1,11 @@
-"""tsai's networks: precision, independent images."""
+"""tsai's networks: precision, independent images, the place of Caps-Attention."""
 
 import pytest
 import torch
 from support import composed_config
 
-from capsexp.models.inverted_capsnet import InvertedCapsNet
+from capsexp.models import EMCapsNet, InvertedCapsNet
+from capsexp.nn import AttentionOptions
 from capsexp.run import build
 
 
@@ -22,3 +23,10 @@ def test_images_of_a_batch_are_independent():
     network = InvertedCapsNet((1, 12, 12), 3, channels=8, capsule_types=2, pose=4, strides=[1], hidden=[4]).eval()
     images = torch.rand(3, 1, 12, 12)
     torch.testing.assert_close(network(images).scores[1:2], network(images[1:2]).scores)
+
+
+@pytest.mark.parametrize("kind", [EMCapsNet, InvertedCapsNet])
+def test_caps_attention_is_on_the_votes_for_the_classes(kind: type[EMCapsNet | InvertedCapsNet]):
+    network = kind((1, 28, 28), 5, attention=AttentionOptions(caps=True), width=0.1)
+    attention = [type(layer.attention).__name__ for layer in network.capsules.layers]
+    assert attention == ["Identity", "Identity", "CapsAttention"]
