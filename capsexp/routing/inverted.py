@@ -71,15 +71,14 @@ class InvertedRouting(Routing):
     def iteration(self, votes: Tensor, activations: Tensor | None, parents: Tensor | None) -> Capsules:
         """One iteration, from the parents' poses [..., J, D] of the one before; None in the first."""
         with full_precision(votes):
-            votes = at_least_float32(votes)
+            votes, present = at_least_float32(votes), None
             weights = self.coefficients(votes, parents)
-            if self.activation is None:
-                return Capsules(self.norm(_weighted(votes, weights)))
-            if activations is None:
-                raise ValueError("routing.activations=true: the children of this network have no activations")
-            weights = weights * at_least_float32(activations)[..., None]
-            logits = self.activation(fitted(votes, weights), self.inverse_temperature)
-            return Capsules(self.norm(_weighted(votes, weights)), logits.sigmoid())
+            if self.activation is not None:
+                if activations is None:
+                    raise ValueError("routing.activations=true: the children of this network have no activations")
+                weights = weights * at_least_float32(activations)[..., None]
+                present = self.activation(fitted(votes, weights), self.inverse_temperature).sigmoid()
+            return Capsules(self.norm(torch.einsum("...ij,...ijd->...jd", weights, votes)), present)
 
     def coefficients(self, votes: Tensor, parents: Tensor | None) -> Tensor:
         """The routing coefficients r, [..., I, J]; they sum to 1 over the parents J."""
@@ -87,7 +86,3 @@ class InvertedRouting(Routing):
             return self.softmax(votes.new_zeros(votes.shape[:-1]))
         agreement = torch.einsum("...ijd,...jd->...ij", votes, at_least_float32(parents)) / votes.shape[-1] ** 0.5
         return self.softmax(agreement)
-
-
-def _weighted(votes: Tensor, weights: Tensor) -> Tensor:
-    return torch.einsum("...ij,...ijd->...jd", weights, votes)

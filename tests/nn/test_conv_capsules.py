@@ -24,10 +24,6 @@ from capsexp.routing.inverted import InvertedRouting
 PROCEDURES = [DynamicRouting, EMRouting, InvertedRouting]
 
 
-def routing(kind: type[Routing], parents: int, pose: int) -> Routing:
-    return kind(parents, pose).double()
-
-
 def primary(kind: type[Routing], channels: int) -> PrimaryCapsules:
     """Two types with a pose of four numbers, as a procedure needs them."""
     return PrimaryCapsules(
@@ -46,7 +42,7 @@ def test_the_centre_of_a_patch_is_the_input_there(stride: int):
 
 def test_activations_go_with_their_poses():
     poses = torch.randn(2, 5, 5, 3, 4, dtype=torch.float64)
-    layer = ConvCapsules(3, 2, 4, 4, 3, 1, routing(EMRouting, 2, 4)).double()
+    layer = ConvCapsules(3, 2, 4, 4, 3, 1, EMRouting(2, 4)).double()
     votes = layer.votes(Capsules(poses, poses[..., 0]))
     found = patches(poses, 3, 1).flatten(3, 4)
     assert votes.activations is not None
@@ -79,7 +75,7 @@ def test_the_initial_scale_is_that_of_tsais_release(structure: str, fan: int):
 
 def test_shared_matrices_are_the_same_at_every_position():
     poses = torch.randn(2, 3, 3, 4, 5, dtype=torch.float64)
-    layer = LinearCapsules(4, 2, 5, 6, routing(DynamicRouting, 2, 6), shared=True).double()
+    layer = LinearCapsules(4, 2, 5, 6, DynamicRouting(2, 6), shared=True).double()
     votes = layer.votes(Capsules(poses)).poses
     assert votes.shape == (2, 3 * 3 * 4, 2, 6)
     torch.testing.assert_close(votes.view(2, 3, 3, 4, 2, 6)[1, 2, 0], layer.matrices(poses[1, 2, 0]))

@@ -8,10 +8,6 @@ from capsexp.nn.squash import squash
 from capsexp.routing.dynamic import DynamicRouting, dynamic_routing
 
 
-def votes(*shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-
-
 def by_hand(u: Tensor, iterations: int, constant: float = 1.0, accumulate: bool = True) -> Tensor:
     """The procedure for one image, with loops over capsules: [I, J, D] -> [J, D]."""
     children, parents, _ = u.shape
@@ -30,7 +26,7 @@ def by_hand(u: Tensor, iterations: int, constant: float = 1.0, accumulate: bool 
 @pytest.mark.parametrize("logits", ["accumulate", "replace"])
 @pytest.mark.parametrize("constant", [1.0, 0.5])
 def test_the_procedure_by_hand(iterations: int, logits: str, constant: float) -> None:
-    u = votes(2, 6, 3, 4)
+    u = torch.randn(2, 6, 3, 4, dtype=torch.float64)
     routing = DynamicRouting(3, 4, constant, iterations=iterations, logits=logits)  # type: ignore[arg-type]
     expected = torch.stack([by_hand(image, iterations, constant, logits == "accumulate") for image in u])
     torch.testing.assert_close(routing(u).poses, expected)
@@ -41,7 +37,7 @@ def test_the_procedure_by_hand(iterations: int, logits: str, constant: float) ->
 @pytest.mark.parametrize("gradient", ["all", "last", "none"])
 @pytest.mark.parametrize("iterations", [1, 3])
 def test_gradient(gradient: str, iterations: int) -> None:
-    u = votes(2, 4, 3, 4).requires_grad_()
+    u = torch.randn(2, 4, 3, 4, dtype=torch.float64, requires_grad=True)
     routing = DynamicRouting(3, 4, iterations=iterations, gradient=gradient)  # type: ignore[arg-type]
     (through,) = torch.autograd.grad(routing(u).poses.square().sum(), u)
     c = routing.coefficients(u) if gradient == "all" else routing.coefficients(u).detach()

@@ -10,8 +10,6 @@ from torch import Tensor
 from capsexp.routing.em import Activation, EMRouting, Gaussians
 from capsexp.run.build import build
 
-MEAN_OF_THREE = ("routing.iterations=3", "routing.density=mean")
-
 
 def test_a_child_with_activation_0_changes_nothing():
     votes, activations = torch.randn(1, 5, 3, 4, dtype=torch.float64), torch.rand(1, 5, dtype=torch.float64)
@@ -85,9 +83,7 @@ def by_hand(votes: Tensor, activations: Tensor, iterations: int, root: int) -> t
 @pytest.mark.parametrize(("density", "root"), [("sum", 1), ("mean", 4)])
 @pytest.mark.parametrize("iterations", [1, 2, 3])
 def test_the_procedure_by_hand(iterations: int, density: str, root: int) -> None:
-    generator = torch.Generator().manual_seed(0)
-    votes = torch.randn(2, 6, 3, 4, generator=generator, dtype=torch.float64)
-    activations = torch.rand(2, 6, generator=generator, dtype=torch.float64)
+    votes, activations = torch.randn(2, 6, 3, 4, dtype=torch.float64), torch.rand(2, 6, dtype=torch.float64)
     made = EMRouting(3, 4, iterations=iterations, density=density, inverse_temperature=0.3, growth=0.5)
     parents = made(votes, activations)
     assert parents.activations is not None
@@ -100,7 +96,8 @@ def test_the_procedure_by_hand(iterations: int, density: str, root: int) -> None
 def test_the_gradient_through_three_iterations_is_no_rounding_error_with_the_mean() -> None:
     gradients = []
     for bf16 in (False, True):
-        config = composed_config("model=em_capsnet", "data=mnist_sample", "budget=demo", *MEAN_OF_THREE)
+        three = "routing.iterations=3", "routing.density=mean"
+        config = composed_config("model=em_capsnet", "data=mnist_sample", "budget=demo", *three)
         torch.manual_seed(0)
         network = build(config).network
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):

@@ -199,15 +199,12 @@ def test_huangs_maps_are_the_factors_of_features_and_votes(axis: str) -> None:
 def test_attention_on_the_votes_of_primary_capsules_and_of_a_convolutional_layer() -> None:
     network, pixels = made(NETWORKS["capsnet, em"][0])
     caps = observe(network, pixels).attention[-1]
-    votes = torch.einsum("bhwic,ihwjdc->bhwijd", observe(network, pixels).layers[0].poses, _six(network))
+    matrices = network.classes.matrices.weight.view(3, 6, 6, 10, 16, 8)
+    votes = torch.einsum("bhwic,ihwjdc->bhwijd", observe(network, pixels).layers[0].poses, matrices)
     torch.testing.assert_close(caps.values, 1 + network.classes.attention.gate(votes), atol=1e-5, rtol=1e-4)
     layer = ConvCapsules(2, 3, 4, 4, 2, 1, DynamicRouting(3, 4), CapsAttention(4), structure="vector")
     observed = observe(_OneLayer(layer), torch.rand(1, 3, 3, 2, 4))
     assert observed.attention[0].values.shape == (1, 2, 2, 8, 3, 4)
-
-
-def _six(network: nn.Module) -> Tensor:
-    return network.classes.matrices.weight.view(3, 6, 6, 10, 16, 8)
 
 
 class _OneLayer(nn.Module):
