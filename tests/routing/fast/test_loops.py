@@ -1,9 +1,9 @@
 """The loops of votes.c equal the procedures in value and gradient, and routing without them is the same."""
 
-import multiprocessing
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support import composed_config, differentiated
+from support import ROOT, composed_config, differentiated
 from torch import Tensor
 
 from capsexp.nn.capsules import ConvCapsules, LinearCapsules
@@ -210,15 +210,9 @@ def test_a_library_that_may_not_be_the_compilers_is_compiled_anew_over_it(fault:
 
 
 def test_two_processes_compile_at_the_same_time(compiling: Path) -> None:
-    def compiled() -> None:
-        assert loops._library(torch.float32, 3, 4, 5, 6)
-
-    several = [multiprocessing.get_context("fork").Process(target=compiled) for _ in range(2)]
-    for each in several:
-        each.start()
-    for each in several:
-        each.join(60)
-    assert [each.exitcode for each in several] == [0, 0]
+    code = "import torch; from capsexp.routing.fast import loops; assert loops._library(torch.float32, 3, 4, 5, 6)"
+    several = [subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) for _ in range(2)]
+    assert [process.wait(60) for process in several] == [0, 0]
     assert sorted(path.suffix for path in compiling.iterdir()) == [".sha256", ".so"]
 
 
