@@ -17,12 +17,12 @@ from capsexp.run import keys
 from capsexp.study import studies
 from capsexp.study.identity import Trained, trained_by
 from capsexp.study.selection import PAPER, Block, key
-from capsexp.study.studies import Claim, Measure, Row, Setting, Study
+from capsexp.study.studies import Claim, MeasureName, Row, Setting, Study
 from capsexp.tables import texts
 from capsexp.tables.table import Table
 
 #: What is compared.
-COMPARED: tuple[Measure, ...] = ("accuracy", "first_five", "first_epoch", "reconstruction", "seconds", "memory")
+COMPARED: tuple[MeasureName, ...] = ("accuracy", "first_five", "first_epoch", "reconstruction", "seconds", "memory")
 
 _LISTED = 3  # kinds of runs in an error message
 

@@ -52,8 +52,8 @@ _ROLES = {
     "test": r"(seg[ _-]?)?te?st(ing)?([ _-]?(set|data|images))?",
 }
 
-Split = Sequence[tuple[Any, Picture]]  # a class, and an image of it
-Splits = Mapping[str, Split]  # by role
+ClassImages = Sequence[tuple[Any, Picture]]  # a class, and an image of it
+Listed = Mapping[str, ClassImages]  # by role
 
 
 @dataclass(kw_only=True)
@@ -190,12 +190,12 @@ def _check_memory(images: Sequence[Picture], data: Data) -> None:
         raise InputError(f"data.size={data.size}: {len(images):,} images take {sizes}; smaller ones take less")
 
 
-def _listed(path: Path, pixels: bool = True) -> Splits:
+def _listed(path: Path, pixels: bool = True) -> Listed:
     """The images of each split; no test images where they are to be drawn.
 
     Without `pixels`, black images stand in place of those of an array, which are not read.
     """
-    splits: Splits = _arrays(path, pixels) if path.is_file() else _folders(path)
+    splits: Listed = _arrays(path, pixels) if path.is_file() else _folders(path)
     if not splits["test"]:
         splits = {**splits, "test": splits["val"], "val": []}
     for role, what in {"test": "test", "val": "validation"}.items():
@@ -252,9 +252,9 @@ def _subfolders(path: Path) -> list[str]:
     return sorted(each.name for each in path.iterdir() if each.is_dir() and is_visible(each.name))
 
 
-def _arrays(path: Path, pixels: bool) -> Splits:
+def _arrays(path: Path, pixels: bool) -> Listed:
     """As in `_listed`, of an .npz file; raises InputError for damaged ones, and for other arrays."""
-    splits: dict[str, Split] = {role: [] for role in _ROLES}
+    splits: dict[str, ClassImages] = {role: [] for role in _ROLES}
     try:
         with np.load(path, allow_pickle=False) as arrays, zipfile.ZipFile(path) as archive:
             for role, prefix in {"train": "", "val": "val_", "test": "test_"}.items():
@@ -268,7 +268,7 @@ def _arrays(path: Path, pixels: bool) -> Splits:
     return splits
 
 
-def _split(arrays: Any, archive: zipfile.ZipFile, names: Sequence[str], pixels: bool) -> Split:
+def _split(arrays: Any, archive: zipfile.ZipFile, names: Sequence[str], pixels: bool) -> ClassImages:
     """The labels and images of two arrays; raises ValueError for others than `Folder` takes."""
     if missing := [name for name in names if name not in arrays]:
         raise ValueError(f"has {', '.join(arrays.files)}, not {' and '.join(missing)}; must have images and labels")

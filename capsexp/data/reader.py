@@ -24,7 +24,7 @@ from capsexp.config.schema import Data
 from capsexp.errors import InputError, first_line
 
 MAX_BYTES = 1 << 30  # of a file's unpacked contents; the largest published ones have 448 million
-REMEDY = "; delete it and download it again"
+RENEW = "; delete it and download it again"
 
 _CHUNK = 1 << 20  # bytes
 _AVERAGED_AT_ONCE = 512  # images; limits the memory for sums
@@ -50,7 +50,7 @@ class Reader(ABC):
     #: A file may be packed instead, with this suffix; its md5 is that of the unpacked contents.
     packed_suffix: str = ""
     #: What helps against damaged files; nothing where they are the user's own.
-    remedy: str = REMEDY
+    remedy: str = RENEW
     #: The class of torchvision.datasets that downloads the files.
     torchvision_class: str = ""
     #: The files are part of the package: they are not searched for, downloaded or cached.
@@ -152,7 +152,7 @@ def host_memory() -> int:
 
 
 @contextmanager
-def decoding(path: Path, remedy: str = REMEDY) -> Iterator[None]:
+def decoding(path: Path, remedy: str = RENEW) -> Iterator[None]:
     """A context that turns any exception of a decoder into an InputError of one line with file's name and remedy."""
     try:
         yield
@@ -167,11 +167,11 @@ def decoding(path: Path, remedy: str = REMEDY) -> Iterator[None]:
 def labelled(images: NDArray[Any], labels: NDArray[Any], classes: int, path: Path) -> Images:
     """The checked images and labels; raises InputError with `path` for wrong types, shapes or labels."""
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] != 3):
-        raise InputError(f"{path}: holds {images.dtype} {list(images.shape)}, not grey or colour uint8 images{REMEDY}")
+        raise InputError(f"{path}: holds {images.dtype} {list(images.shape)}, not grey or colour uint8 images{RENEW}")
     if labels.ndim != 1 or len(labels) != len(images) or len(images) == 0:
-        raise InputError(f"{path}: {len(images)} images, but labels of shape {list(labels.shape)}{REMEDY}")
+        raise InputError(f"{path}: {len(images)} images, but labels of shape {list(labels.shape)}{RENEW}")
     if labels.dtype.kind not in "iu":
-        raise InputError(f"{path}: labels are {labels.dtype}, not whole numbers{REMEDY}")
+        raise InputError(f"{path}: labels are {labels.dtype}, not whole numbers{RENEW}")
     if len(wrong := labels[(labels < 0) | (labels >= classes)]):
         raise InputError(f"{path}: label {wrong[0]} is outside 0..{classes - 1} (data.classes={classes})")
     return Images(images, labels.astype(np.int64))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capsexp.config.schema import Data
-from capsexp.data.reader import REMEDY, Images, Reader, contents, decoding, labelled
+from capsexp.data.reader import RENEW, Images, Reader, contents, decoding, labelled
 from capsexp.errors import InputError
 
 _URL = "https://cs.nyu.edu/~ylclab/data/norb-v1.0-small/"
@@ -53,7 +53,7 @@ class SmallNORB(Reader):
         images, labels = files[f"{name}-dat.mat"], files[f"{name}-cat.mat"]
         pairs, categories = _matrix(images), _matrix(labels)
         if pairs.ndim != 4:
-            raise InputError(f"{images}: holds {list(pairs.shape)}, not [images, cameras, height, width]{REMEDY}")
+            raise InputError(f"{images}: holds {list(pairs.shape)}, not [images, cameras, height, width]{RENEW}")
         index = ("left", "right").index(self.camera)
         if index >= pairs.shape[1]:
             raise InputError(f"data.reader.camera={self.camera}: must be left, since {images} holds no other camera")

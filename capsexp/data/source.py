@@ -35,10 +35,10 @@ _NAMED = 20  # classes in a line; of more, that with the fewest and that with th
 _ROUNDING = 0.001  # of a typed mean or standard deviation
 
 #: Name, size and time of each file.
-State = tuple[tuple[str, int, int], ...]
+FileStates = tuple[tuple[str, int, int], ...]
 
 #: (path, state of its files) → md5, of what this process has read.
-_known: dict[tuple[str, State], str] = {}
+_known: dict[tuple[str, FileStates], str] = {}
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str
     return reader, paths, _identity(data, version, md5s)
 
 
-def _state(path: Path, reader: Reader) -> State:
+def _state(path: Path, reader: Reader) -> FileStates:
     """What changes when a file is added, removed, renamed, resized or written again.
 
     Size and time of a file stay as they are when a disk loses bits, or `cp -p` replaces it.

@@ -11,12 +11,10 @@ from capsexp.errors import CapsexpError, InputError, first_line, printable
 from capsexp.results.measures import MEASURES
 from capsexp.run import keys, records
 from capsexp.run.keys import Json
-from capsexp.run.records import REMEDY, Record
+from capsexp.run.records import RUN_AGAIN, Record
 from capsexp.study.identity import Trained, has_official_test_set, tested_images, trained, trained_images
 
 BATCH = 128  # images, of the inference time
-
-Status = Literal["finished", "failed", "trial"]  # trial: a few steps
 
 ATTENTION = {"cbam": "CBAM", "conv": "Conv", "caps": "Caps"}
 
@@ -30,7 +28,7 @@ class Run:
     trained: Trained
     protocol: str
     seed: int
-    status: Status
+    status: Literal["finished", "failed", "trial"]  # trial: a few steps
     learned: bool | None = None  # records.has_learned
     measures: Mapping[str, float]  # those that it has; of protocol heldout `accuracy` only, of the one test
     selected_by: float | None  # the accuracy by which the best of several runs is selected; None if it failed
@@ -107,7 +105,7 @@ def read_run(path: Path) -> Run:
     except CapsexpError as error:
         raise InputError(str(error)) from None
     except (OSError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: not a record ({type(error).__name__}: {first_line(error)}){REMEDY}") from None
+        raise InputError(f"{path}: not a record ({type(error).__name__}: {first_line(error)}){RUN_AGAIN}") from None
     if path.stem != run.name:
         raise InputError(f"{path}: is the record of {run.name}; rename or remove it")
     return run

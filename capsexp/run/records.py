@@ -36,7 +36,7 @@ _Amount = Annotated[float, Ge(0), Le(10**12)]
 _Count = Annotated[int, Ge(0), Le(10**12)]
 _Percent = Annotated[float, Ge(0), Le(100)]
 
-REMEDY = "; rerun=true on its run makes it again"
+RUN_AGAIN = "; rerun=true on its run makes it again"
 
 Status = Literal["finished", "failed"]
 
@@ -177,9 +177,9 @@ def read(path: Path) -> Record:
     except (ValueError, LookupError, ArithmeticError, AttributeError, TypeError, RecursionError, CapsexpError) as error:
         if intact and "no such key" in str(error):
             raise InputError(f"{path}: of a newer capsexp ({str(error).partition(': ')[0]} isn't known here)") from None
-        raise InputError(f"{path}: not a record ({first_line(error)}){REMEDY}") from None
+        raise InputError(f"{path}: not a record ({first_line(error)}){RUN_AGAIN}") from None
     if problem:
-        raise InputError(f"{path}: damaged or edited: {problem}{REMEDY}")
+        raise InputError(f"{path}: damaged or edited: {problem}{RUN_AGAIN}")
     return record
 
 

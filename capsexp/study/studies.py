@@ -24,7 +24,7 @@ from capsexp.config.searchpath import choices
 from capsexp.errors import InputError, first_line
 
 #: Quantities that sources print and records hold.
-Measure = Literal[
+MeasureName = Literal[
     "accuracy",
     "first_epoch",
     "first_five",
@@ -68,7 +68,7 @@ class Setting:
     short: str = ""  # beside pictures: 2,000 images
     words: str = ""  # that each row's command begins with
     data: dict[str, Training] = field(default_factory=dict)  # by the name of a data set
-    complete: list[Measure] = field(default_factory=list)  # of which it tells as much as the source's training
+    complete: list[MeasureName] = field(default_factory=list)  # of which it tells as much as the source's training
 
     def brief(self, data: str) -> str:
         """Its short form for a data set."""
@@ -124,7 +124,7 @@ class Claim:
 
     text: str
     place: str = ""  # where the source says it, in which words
-    measure: Measure = "accuracy"
+    measure: MeasureName = "accuracy"
     estimate: Literal["difference", "relative", "factor", "spread", "slope"] = "difference"
     claimed: str = ""  # the size as printed, with its sign; or one of EFFECTS
     margin: str | None = None  # where no effect is claimed, the smallest that would matter, in its unit
@@ -160,7 +160,7 @@ class Study:
     table: str  # which of its tables or figures
     protocol: str  # the source's own words on how the numbers came about
     columns: list[str]  # of the rows' labels
-    measures: list[Measure]  # that the source prints
+    measures: list[MeasureName]  # that the source prints
     rows: list[Row]
     remark: str = ""  # on the table
     paper: Setting = field(default_factory=lambda: Setting("the training of the rows' commands"))

@@ -12,10 +12,10 @@ from capsexp.tables.table import Table
 from capsexp.tables.texts import part_of
 
 Returned = Record | CapsexpError  # by a run
-Job = tuple[Sequence[str], Returned]  # the KEY=VALUE of a run, and what it returned
+Outcome = tuple[Sequence[str], Returned]  # the KEY=VALUE of a run, and what it returned
 
 
-def table(jobs: Sequence[Job]) -> Table:
+def table(jobs: Sequence[Outcome]) -> Table:
     """The accuracies on the test images in percent, and the epochs in which they are reached."""
     columns_of, _ = varied([words for words, _ in jobs])
     keys = [key for key in columns_of if key != "seed"]

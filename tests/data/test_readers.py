@@ -32,7 +32,7 @@ from support import refused
 from capsexp.config.schema import Data
 from capsexp.data import reader
 from capsexp.data.cifar import CIFAR as CIFARReader
-from capsexp.data.reader import REMEDY, fit
+from capsexp.data.reader import RENEW, fit
 from capsexp.data.source import ImageSet, load
 
 
@@ -244,7 +244,7 @@ def test_smallnorb_damaged(tmp_path: Path, contents: bytes):
     data = norb_set(tmp_path, norb_files() | {f"{NORB_TRAIN}-dat.mat": contents})
     message = refusal(data)
     assert NORB_TRAIN in message
-    assert message.endswith(REMEDY)
+    assert message.endswith(RENEW)
 
 
 OBJECTS, VIEWS = 3, 20
