@@ -10,6 +10,7 @@ parents, with `self.softmax` for the routing coefficients. If it is `concurrent`
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
@@ -95,7 +96,9 @@ def make_routing(
 def _parameters(factory: RoutingFactory) -> dict[str, inspect.Parameter]:
     """Those of a class or a partial of one; where it takes **keys, those of the class it is derived from, too."""
     found: dict[str, inspect.Parameter] = {}
-    for made in (factory, *getattr(getattr(factory, "func", factory), "__mro__", ())[1:]):
+    target = factory.func if isinstance(factory, partial) else factory
+    bases: tuple[RoutingFactory, ...] = target.__mro__[1:] if isinstance(target, type) else ()
+    for made in (factory, *bases):
         own = inspect.signature(made).parameters
         found = {**own, **found}
         if all(p.kind is not p.VAR_KEYWORD for p in own.values()):

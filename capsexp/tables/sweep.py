@@ -15,18 +15,18 @@ Returned = Record | CapsexpError  # by a run
 Outcome = tuple[Sequence[str], Returned]  # the KEY=VALUE of a run, and what it returned
 
 
-def table(jobs: Sequence[Outcome]) -> Table:
+def table(outcomes: Sequence[Outcome]) -> Table:
     """The accuracies on the test images in percent, and the epochs in which they are reached."""
-    columns_of, _ = varied([words for words, _ in jobs])
+    columns_of, _ = varied([words for words, _ in outcomes])
     keys = [key for key in columns_of if key != "seed"]
     groups: dict[tuple[str, ...], list[Returned]] = {}
-    for at, (_, returned) in enumerate(jobs):
+    for at, (_, returned) in enumerate(outcomes):
         groups.setdefault(tuple(columns_of[key][at] for key in keys), []).append(returned)
-    paper = all(one.heldout_accuracy is None for _, one in jobs if isinstance(one, Record))
+    paper = all(one.heldout_accuracy is None for _, one in outcomes if isinstance(one, Record))
     columns = [*keys, "maximum test accuracy, %" if paper else "test accuracy, %", "first epoch" if paper else "epoch"]
     rows = [[*values, *_results(returned)] for values, returned in groups.items()]
     notes = ["Mean ± standard deviation over seeds (number of seeds)."] if "seed" in columns_of else []
-    return Table(f"{len(jobs)} runs", columns, "l" * len(keys) + "rr", rows, notes)
+    return Table(f"{len(outcomes)} runs", columns, "l" * len(keys) + "rr", rows, notes)
 
 
 def _results(returned: Sequence[Returned]) -> tuple[str, str]:
