@@ -57,7 +57,7 @@ def task(composed: DictConfig) -> "Record | CapsexpError":
     try:
         os.chdir(hydra_config.runtime.cwd)  # a launcher's process may have started elsewhere
         searchpath.import_from(hydra_config.runtime.cwd)
-        config = check(compose.plain(composed), overrides)
+        config = check(compose.plain(composed))
         for line in without_effect(config, overrides):
             print_line(line)
         from capsexp.run.execute import run, wait_until_free  # torch takes seconds to import: only for what is valid

@@ -80,7 +80,7 @@ def at(config: Config, place: Path) -> Config:
 
 def composed_config(*overrides: str) -> Config:
     """The checked configuration of a command line."""
-    return check(compose.composed(list(overrides)), overrides)
+    return check(compose.composed(list(overrides)))
 
 
 def differentiated(*overrides: str) -> tuple[nn.Module, list[Tensor]]:

@@ -6,7 +6,7 @@ signature of their class, so that a new one needs no change here.
 """
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -192,11 +192,10 @@ class Config:
     logger: dict[str, dict[str, Any]] = field(default_factory=dict)  # class and options; logger=[] disables all
 
 
-def check(node: dict[str, Any], typed: Collection[str] | None = None) -> Config:
+def check(node: dict[str, Any]) -> Config:
     """The configuration that a plain mapping describes; raises InputError with one line.
 
-    Cheap checks come first: a wrong number is an error before torch is imported. Numbers of images that none of the
-    `typed` words, KEY=VALUE, sets, and that are more than somebody's own images are, become these.
+    Cheap checks come first: a wrong number is an error before torch is imported.
     """
     if "study" in node:
         raise InputError("study: its file must begin with the line # @package hydra")
@@ -205,8 +204,8 @@ def check(node: dict[str, Any], typed: Collection[str] | None = None) -> Config:
     if "protocol" in node and node["protocol"] is None:
         node["protocol"] = "heldout" if own else "paper"
     config: Config = check_dataclass(Config, node)
-    if own and typed is not None:
-        config = _lowered(config, {word.lstrip("+").partition("=")[0] for word in typed})
+    if own and config.data.images:
+        config = _lowered(config, *config.data.images)
     for name, values in (("mean", config.data.mean), ("std", config.data.std)):
         if values is not None and len(values) != config.data.channels:
             raise InputError(f"data.{name}={values}: must have one number for each of {config.data.channels} channels")
@@ -229,15 +228,15 @@ def check(node: dict[str, Any], typed: Collection[str] | None = None) -> Config:
     return config
 
 
-def _lowered(config: Config, typed: set[str]) -> Config:
-    """The configuration; each number of images that isn't typed is at most that of the images that there are."""
-    train, test = config.data.images or (0, 0)
-    for key, most in (("optim.batch_size", train), ("budget.train_images", train), ("budget.test_images", test)):
-        group, name = key.split(".")
-        section = getattr(config, group)
-        if (getattr(section, name) or 0) > most > 0 and key not in typed:
-            config = replace(config, **{group: replace(section, **{name: most})})
-    return config
+def _lowered(config: Config, train: int, test: int) -> Config:
+    """The configuration for so many images of one's own: a larger batch or budget is all of them."""
+    budget, optim = config.budget, config.optim
+    trained, tested = (
+        None if asked is None or asked >= there else asked
+        for asked, there in ((budget.train_images, train), (budget.test_images, test))
+    )
+    optim = replace(optim, batch_size=min(optim.batch_size, train))
+    return replace(config, optim=optim, budget=replace(budget, train_images=trained, test_images=tested))
 
 
 def _completed(data: Any) -> Any:

@@ -148,7 +148,8 @@ def _check_counts(images: ImageSet, config: Config) -> None:
     trained = train - (images.validation if heldout else 0)
     _check_count("budget.train_images", config.budget.train_images, trained, "training images", config)
     _check_count("budget.test_images", config.budget.test_images, test, "test images", config)
-    _check_count("optim.batch_size", config.optim.batch_size, train + images.skipped, "training images", config)
+    if config.data.path is None:  # of one's own images, the batch has at most all, before damaged ones are left out
+        _check_count("optim.batch_size", config.optim.batch_size, train, "training images", config)
     _check_count("data.classes", config.data.classes, classes, "classes", config)
     if heldout and not images.validation and min(train, config.budget.train_images or train) < 2:
         raise InputError("protocol=heldout: needs two training images at least, one to train and one held out")

@@ -59,7 +59,6 @@ class ImageSet(Identity):
     test_images: "Tensor"
     test_labels: "Tensor"
     validation: int = 0  # how many of the training images, the last ones, are meant to be held out
-    skipped: int = 0  # how many files are left out
 
 
 def class_names(data: Data) -> list[str]:
@@ -100,15 +99,12 @@ def load(data: Data, log: Log = print) -> ImageSet:
         raise
     except Exception as error:  # the reader may be the user's
         raise InputError(f"{data.name}: {data.reader.target}: {located(error)}") from error
-    skipped = getattr(reader, "skipped", [])
-    for problem in skipped:
+    for problem in getattr(reader, "skipped", []):
         log(f"left out: {problem}")
     held = sum(len(labels) for _, labels in validation)
     if held:
         train = (torch.cat([train[0], validation[0][0]]), torch.cat([train[1], validation[0][1]]))
-    return ImageSet(
-        identity.note, identity.checksum, identity.unlisted, *train, *test, validation=held, skipped=len(skipped)
-    )
+    return ImageSet(identity.note, identity.checksum, identity.unlisted, *train, *test, validation=held)
 
 
 def summary(data: Data, images: ImageSet) -> list[str]:

@@ -242,7 +242,7 @@ def expand(words: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
 @cache
 def config_of(overrides: tuple[str, ...]) -> Config:
     """The configuration that a command line makes; raises InputError."""
-    return check(composed(list(overrides)), overrides)
+    return check(composed(list(overrides)))
 
 
 def published_number(text: str | None) -> Published | None:

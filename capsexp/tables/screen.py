@@ -90,7 +90,7 @@ def row_tables(results: StudyResults, block: MeasuredBlock) -> list[Table]:
         made.append(Table(title, [study.across, *heads], "l" + "r" * len(heads), lines))
         if len(lines) > _ROWS:  # another measure stands on the page
             break
-    return [table for table in made if table.rows]
+    return [table for table in made if any(any(row[1:]) for row in table.rows)]
 
 
 def _differences(

@@ -28,7 +28,6 @@ from capsexp.run.execute import run
 from capsexp.run.plan import plan
 from capsexp.run.restore import restore
 from capsexp.study.identity import trained, trained_by
-from capsexp.study.studies import config_of
 
 
 @pytest.fixture
@@ -57,6 +56,18 @@ def test_a_tenth_is_drawn_for_the_test_by_a_constant_seed(photos: Path) -> None:
     assert len(values(load(data(photos, "data.reader.test_fraction=0.5")))[1]) == 10
 
 
+def test_more_images_than_there_are_means_all_of_them(photos: Path) -> None:
+    words = "data=folder", f"data.path={photos}"
+    config = composed_config(*words)
+    assert (config.optim.batch_size, config.protocol) == (18, "heldout")
+    for batch, train, test in ((18, 18, 2), (19, 19, 2000)):
+        more = f"optim.batch_size={batch}", f"budget.train_images={train}", f"budget.test_images={test}"
+        assert composed_config(*words, *more) == config
+    part = composed_config(*words, "optim.batch_size=17", "budget.train_images=17", "budget.test_images=1")
+    assert (part.optim.batch_size, part.budget.train_images, part.budget.test_images) == (17, 17, 1)
+    assert composed_config("data=mnist").protocol == "paper"
+
+
 def test_a_part_of_the_images_is_of_all_classes(photos: Path) -> None:
     config = composed_config(
         "data=folder", f"data.path={photos}", "data.size=8", "budget.train_images=8", "protocol=paper"
@@ -77,19 +88,6 @@ def test_a_set_is_described_by_its_classes_and_what_is_equal_in_it(photos: Path)
     first, second = summary(data(fresh), load(data(fresh)))
     assert first.startswith("folder: 3 classes: ant 9 + 1, bee 9 + 1, cow 5 + 1 (training")
     assert second == "folder: all training images of class cow are equal"
-
-
-def test_numbers_that_nobody_typed_become_those_of_the_images(photos: Path) -> None:
-    words = ["data=folder", f"data.path={photos}", "data.size=28", "budget=smoke"]
-    config = composed_config(*words)
-    assert (config.optim.batch_size, config.budget.test_images, config.protocol) == (18, 2, "heldout")
-    assert config == config_of(tuple(words))
-    typed = composed_config(*words, "optim.batch_size=19")
-    with pytest.raises(InputError, match=r"^optim.batch_size=19: folder has 18 training images$"):
-        CapsuleData(load(typed.data), typed)
-    with pytest.raises(InputError, match=r"^budget.test_images=3: folder has 2 test images$"):
-        CapsuleData(load(config.data), composed_config(*words, "budget.test_images=3"))
-    assert composed_config("data=mnist").protocol == "paper"
 
 
 def test_a_name_in_two_unicode_forms_is_one_class(tmp_path: Path) -> None:

@@ -76,11 +76,13 @@ def test_a_study_of_many_rows_ends_on_one_screen_with_its_verdicts(screen: Scree
 
 
 def test_another_training_shows_and_does_not_test(screen: Screen) -> None:
-    made = results(ITERATED, RUNS, SHORT.replace("epochs", "name=any budget.epochs").split()[1:])
-    lines = screen(made, TYPED, 100)
+    typed = SHORT.replace("epochs", "name=any budget.epochs").split()[1:]
+    lines = screen(results(ITERATED, RUNS, typed), TYPED, 100)
     text = " ".join(lines)
     assert "They don't test the source, which trains 250 epochs of all images." in text
     assert not re.search("supported|contradicted|open|99.80|All numbers", text)
+    without = results(ITERATED, [], typed)
+    assert row_tables(without, without.blocks[0]) == []
 
 
 def test_without_such_a_column_it_is_the_page_s_table() -> None:
