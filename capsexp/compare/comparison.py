@@ -97,6 +97,8 @@ def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
             words = tuple(shlex.split(text))
         except ValueError as error:
             raise InputError(f"{text}: {first_line(error)}") from None
+        if named := [word for word in words if key(word) == "study"]:
+            raise InputError(f"{named[0]}: a study is many runs; a side is the command line of one of them")
         expanded = studies.expand(words)
         wanted = [trained_by(one) for one in expanded]
         protocols = [word.partition("=")[2] for word in words if key(word) == "protocol"]

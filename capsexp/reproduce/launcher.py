@@ -24,11 +24,10 @@ from capsexp.reproduce.monitor import Monitor
 from capsexp.reproduce.planning import Job, Progress
 from capsexp.run import records
 from capsexp.run.environment import is_out_of_memory
-from capsexp.run.execute import execute, is_locked
+from capsexp.run.execute import RECHECK, execute, is_locked
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import OUTPUT, Plan
 
-_LOCKED = 2.0  # seconds until a run that another process trains is checked again
 _GRACE = 10.0  # seconds that runs get to end by themselves
 _INTERVAL = 0.5  # seconds between two checks of deadline and locks
 _BUSY, _FULL = 75, 76  # exit codes of a run that another process trains, and of one that found too little memory
@@ -78,7 +77,7 @@ def _start(job: Job, running: Sequence[Job], options: Options) -> None:
         job.read_record()
         return
     if is_locked(job.planned.folder):
-        job.not_before = time.monotonic() + _LOCKED
+        job.not_before = time.monotonic() + RECHECK
         return
     job.slot = min(set(range(options.at_a_time)) - {each.slot for each in running})
     device = job.slot % options.devices if options.devices else None
@@ -109,7 +108,7 @@ def _ensure_server() -> None:
 def _finish(job: Job, code: int, options: Options) -> None:
     job.process = None  # closes its pipes
     if code == _BUSY:
-        job.state, job.not_before = "waiting", time.monotonic() + _LOCKED
+        job.state, job.not_before = "waiting", time.monotonic() + RECHECK
     elif code == _FULL and job.planned.device.type == "cuda" and options.at_a_time > 1 and not job.alone:
         job.state, job.alone = "waiting", True  # beside others it found too little GPU memory
     elif code == DONE and job.planned.path.exists():

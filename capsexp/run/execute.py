@@ -18,7 +18,7 @@ from capsexp.run.plan import Plan, check_precision, is_first, plan
 if TYPE_CHECKING:
     from pytorch_lightning.callbacks import Callback
 
-_LOCKED = 2.0  # seconds until a lock is checked again
+RECHECK = 2.0  # seconds until the lock of a run that another process trains is checked again
 _INSTANT = 0.1  # seconds, longer than a check holds a lock
 
 
@@ -86,7 +86,7 @@ def wait_until_free(config: Config) -> None:
     if is_locked(planned.folder):
         print_line(f"{planned.name}: another process trains it; waits")
     while is_locked(planned.folder):
-        time.sleep(_LOCKED)
+        time.sleep(RECHECK)
 
 
 def is_locked(folder: Path) -> bool:

@@ -173,6 +173,7 @@ def test_runs_are_not_compared_with_themselves(b: str, recorded: Path) -> None:
         ("model=capsnet data=svhn", "no finished run; there are capsnet mnist, dynamic 3.*; a side is a command line"),
         ("capsnet-mnist", "6 runs begin like that"),
         ("nothing", "no finished run"),
+        ("+study=jiao_table2", r"^\+study=jiao_table2: a study is many runs"),
         ("model=capsnet data.path=John's", "data.path=John's: No closing quotation"),
     ],
 )

@@ -156,7 +156,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[plann
     monkeypatch.setattr(launcher, "get_context", lambda name: context)
     monkeypatch.setattr(launcher, "_ensure_server", lambda: None)
     monkeypatch.setattr(launcher, "wait", lambda sentinels, timeout: time.sleep(0))
-    monkeypatch.setattr(launcher, "_LOCKED", 0)
+    monkeypatch.setattr(launcher, "RECHECK", 0)
     FakeProcess.started.clear()
     made = planned(tmp_path)
     for job in made:  # what is trained without a process's record
