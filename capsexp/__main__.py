@@ -66,7 +66,7 @@ def task(composed: DictConfig) -> "Record | CapsexpError":
             if hydra_config.mode is RunMode.MULTIRUN:
                 wait_until_free(config)
             try:
-                return run(config, compose.command(overrides))
+                return run(config, overrides)
             except BusyError:  # another sweep that waited was faster
                 if hydra_config.mode is not RunMode.MULTIRUN:
                     raise

@@ -45,7 +45,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     `trained.folder` holds best.ckpt and last.ckpt.
     """
     words = ("attention=cbam", "reconstruction.enabled=true", "routing.iterations=2")
-    return train(tmp_path_factory.mktemp("trained"), *words, command="the command")
+    return train(tmp_path_factory.mktemp("trained"), *words)
 
 
 @pytest.fixture(scope="session")

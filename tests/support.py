@@ -48,10 +48,10 @@ class Trained(NamedTuple):
     folder: Path  # best.ckpt, last.ckpt
 
 
-def train(place: Path, *overrides: str, command: str | None = None) -> Trained:
+def train(place: Path, *overrides: str) -> Trained:
     """Trains TINY with these overrides; its record goes to `place`/results/runs, its folder to `place`/logs."""
     config = composed_config(*TINY, *folders(place), *overrides)
-    record = run(config, command)
+    record = run(config, [*TINY, *overrides])
     return Trained(config, record, plan(config).folder)
 
 

@@ -90,7 +90,7 @@ def test_the_record_has_the_command_without_folders(first: First) -> None:
     )
     typed = ["data=svhn", "data.root=/home/me", "paths.logs=/scratch", "seed=3", "trainer.progress=none", "+a={b: 1}"]
     typed += ["trainer=gpu", "trainer.accelerator=gpu"]  # it repeats the run on a machine without one, too
-    assert command(typed) == "python -m capsexp data=svhn seed=3 '+a={b: 1}'"
+    assert command(typed, "bf16") == "python -m capsexp data=svhn seed=3 '+a={b: 1}' trainer.precision=bf16"
 
 
 def test_a_finished_run_is_skipped_without_importing_what_trains(first: First) -> None:

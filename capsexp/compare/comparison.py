@@ -5,10 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from capsexp.config.compose import portable
+from capsexp.config.checks import typed_key
+from capsexp.config.compose import command_here, for_hydra, portable
 from capsexp.errors import InputError, first_line, plural
 from capsexp.results import runs
-from capsexp.results.cells import Best, Group, Index, cells_of
+from capsexp.results.cells import Group, Index, best_of_seeds, cells_of
 from capsexp.results.claims import MeasuredClaim, measure_claim
 from capsexp.results.measures import MEASURES, title_of
 from capsexp.results.pools import Pools
@@ -16,7 +17,7 @@ from capsexp.results.runs import Run, distinct
 from capsexp.run import keys
 from capsexp.study import studies
 from capsexp.study.identity import Trained, trained_by
-from capsexp.study.selection import PAPER, Block, key
+from capsexp.study.selection import PAPER, Block
 from capsexp.study.studies import Claim, MeasureName, Row, Setting, Study
 from capsexp.tables import texts
 from capsexp.tables.table import Table
@@ -51,7 +52,7 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
     rows = [Row([side], None) for side in sides]
     block = Block(PAPER, Setting(", ".join(filter(None, training))), {side: [] for side in sides})
     study = _study(rows, sides)
-    groups = [_group(row, block, pairs[row.name]) for row in rows]
+    groups = [Group(row, block, "paper", pairs[row.name], best_of_seeds(pairs[row.name])) for row in rows]
     pools, indexed = Pools(recorded), Index.of(recorded)
     cells = [cells_of(study, group, pools, indexed) for group in groups]
     lines, intervals = [], []
@@ -60,7 +61,7 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
         if one.verdict != "not run":
             title = title_of(claim.measure, protocol == "heldout")
             sizes = [texts.measured(of_side[claim.measure], False) for of_side in cells]
-            lines.append([title, *sizes, texts.effect(claim, one.effect and one.effect.alone), _verdict(one)])
+            lines.append([title, *sizes, texts.effect(claim, one.effect, interval=False), _verdict(one)])
             intervals += [f"{title}: {texts.effect(claim, one.effect)}"] if one.effect and one.effect.interval else []
     common_words, *heads = _heads(*sides)
     a_runs, b_runs = (f"{plural(len(one.best), 'run')} of {one.best[0].run.words}" for one in groups)
@@ -77,7 +78,7 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
 
 def of_sweep(commands: Sequence[Sequence[str]], results: Path) -> list[str]:
     """Of a sweep over two networks with several seeds: the difference with its interval, and the command for it."""
-    kept = [[word for word in portable(words) if key(word) != "seed"] for words in commands]
+    kept = [[word for word in portable(words) if typed_key(word) != "seed"] for words in commands]
     sides = [*dict.fromkeys(map(" ".join, kept))]
     if len(sides) != 2 or len(commands) < 4:
         return []
@@ -86,7 +87,7 @@ def of_sweep(commands: Sequence[Sequence[str]], results: Path) -> list[str]:
     except InputError:  # of trials of a few steps, and of failed runs
         return []
     place = [] if results == Path("results") else [f"--results={results}"]
-    return [*table.notes[1:2], f"again: {shlex.join(['capsexp', 'compare', *sides, *place])}"]
+    return [*table.notes[1:2], f"again: {command_here('compare', *sides, *place)}"]
 
 
 def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
@@ -94,14 +95,14 @@ def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
     path, protocols = Path(text), list[str]()
     if "=" in text and "/" not in text.partition("=")[0]:
         try:
-            words = tuple(shlex.split(text))
+            words = tuple(map(for_hydra, shlex.split(text)))
         except ValueError as error:
             raise InputError(f"{text}: {first_line(error)}") from None
-        if named := [word for word in words if key(word) == "study"]:
+        if named := [word for word in words if typed_key(word) == "study"]:
             raise InputError(f"{named[0]}: a study is many runs; a side is the command line of one of them")
         expanded = studies.expand(words)
         wanted = [trained_by(one) for one in expanded]
-        protocols = [word.partition("=")[2] for word in words if key(word) == "protocol"]
+        protocols = [word.partition("=")[2] for word in words if typed_key(word) == "protocol"]
         budget = any(word.startswith("budget") for word in words)
         found = [run for run in recorded if any(_is_like(run.trained, one, budget) for one in wanted)]
         if any(studies.config_of(one).budget.steps for one in expanded):
@@ -161,18 +162,6 @@ def _common(sides: tuple[str, str], a: Sequence[Run], b: Sequence[Run]) -> tuple
 def _alike(run: Run) -> tuple[str, ...]:
     """What two runs must have in common to be compared: training, files, precision and protocol."""
     return (*run.trained[1:], run.protocol)
-
-
-def _group(row: Row, block: Block, of_side: Sequence[Run]) -> Group:
-    """A side's runs; of several with one seed the best."""
-    by_seed: dict[int, list[Run]] = {}
-    for run in of_side:
-        by_seed.setdefault(run.seed, []).append(run)
-    best = [
-        Best(max(of_seed, key=lambda run: run.selected_by or 0.0), len(of_seed), len(of_seed))
-        for _, of_seed in sorted(by_seed.items())
-    ]
-    return Group(row, block, "paper", of_side, best)
 
 
 def _study(rows: list[Row], sides: tuple[str, str]) -> Study:

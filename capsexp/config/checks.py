@@ -87,6 +87,11 @@ Name = Annotated[str, Matches(r"[A-Za-z0-9][\w-]{0,63}", "a name of at most 64 l
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
+def typed_key(word: str) -> str:
+    """The key of an override."""
+    return word.partition("=")[0].lstrip("+~")
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """`; did you mean NAME?` with the most similar name in small letters, else one that begins so, or nothing."""
     written = {one.lower(): one for one in names}

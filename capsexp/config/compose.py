@@ -207,9 +207,17 @@ def plain(config: DictConfig) -> dict[str, Any]:
     return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
 
 
-def command(overrides: Sequence[str]) -> str:
-    """The command that repeats a run anywhere."""
-    return shlex.join(["python", "-m", "capsexp", *searchpath.as_portable_option(), *portable(overrides)])
+def command_here(*words: str, program: str = "capsexp") -> str:
+    """A command line with these words, to be typed in the working folder."""
+    return shlex.join([program, *searchpath.as_option(), *words])
+
+
+def command(overrides: Sequence[str], precision: str) -> str:
+    """The command that repeats a run anywhere, in its precision: `auto` may be another one there."""
+    words = [word for word in portable(overrides) if word != "trainer.precision=auto"]
+    if not any(word.startswith("trainer.precision=") for word in words):
+        words.append(f"trainer.precision={precision}")
+    return shlex.join(["python", "-m", "capsexp", *searchpath.as_portable_option(), *words])
 
 
 def portable(overrides: Sequence[str]) -> list[str]:

@@ -24,6 +24,7 @@ from capsexp.config.checks import (
     check_dataclass,
     check_target,
     check_value,
+    typed_key,
 )
 from capsexp.errors import InputError
 
@@ -313,7 +314,7 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
 def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:
     """Options that have no effect without another: whether it is missing, what it is, their keys.
 
-    Routings without a number of iterations count as with several.
+    A routing without a number of iterations counts as having several.
     """
     preprocess, schedule = config.preprocess, config.optim.schedule
     moves = any(getattr(preprocess, name) for name in ("shift", "crop_padding", "margins", "rotate", "squeeze"))
@@ -336,6 +337,5 @@ def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:
 
 def without_effect(config: Config, overrides: Sequence[str]) -> list[str]:
     """A line for each typed option that changes no number of the run."""
-    idle = {key: needed for missing, needed, keys in _idle(config) if missing for key in keys}
-    keys = {word: word.lstrip("+").partition("=")[0] for word in overrides}
-    return [f"{word}: no effect without {idle[key]}" for word, key in keys.items() if key in idle]
+    idle = {option: needed for missing, needed, options in _idle(config) if missing for option in options}
+    return [f"{word}: no effect without {idle[typed_key(word)]}" for word in overrides if typed_key(word) in idle]

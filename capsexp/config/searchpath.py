@@ -97,13 +97,18 @@ def as_overrides() -> list[str]:
     return [*search, *(f"++hydra.job.env_set.{_VARIABLE}={_quoted(folder)}" for folder in _typed())]
 
 
+def as_option() -> list[str]:
+    """What was typed, for a command in the working folder."""
+    return [f"--config-dir={os.path.relpath(folder)}" for folder in _typed()]
+
+
 def as_portable_option() -> list[str]:
     """What was typed, for the command in a record."""
     return [f"--config-dir={portable_path(folder)}" for folder in _typed()]
 
 
 def portable_path(path: str) -> str:
-    """A path for a record: from the working folder on; of what isn't below it only the name."""
+    """A path for a record: relative to the working folder; outside of it only its last part."""
     whole, here = Path(os.path.abspath(os.path.expanduser(path))), Path.cwd()
     return str(whole.relative_to(here)) if whole.is_relative_to(here) else whole.name
 

@@ -21,7 +21,7 @@ class Batch(NamedTuple):
 
     pixels: Tensor  # between 0 and 1, [B, channels, H, W] float32
     labels: Tensor  # [B] int64, or multi-hot [B, J]
-    weight: float = 1.0  # of the loss's gradient: a process's images over an equal part of the batch's
+    weight: float = 1.0  # of the loss's gradient: the process's share of the batch times the number of processes
 
 
 def derived_seed(*parts: int) -> int:

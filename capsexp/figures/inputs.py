@@ -1,11 +1,11 @@
 """What figures are drawn from: the runs of each study's rows, all of one setting, and their logs."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from capsexp.config.compose import command_here
 from capsexp.results.runs import Run
 from capsexp.results.steps import Steps
 from capsexp.results.study import Line, MeasuredBlock, StudyResults, measure
@@ -79,4 +79,4 @@ class Inputs:
 
     def command(self, *words: str) -> str:
         """A command line with the paths as typed."""
-        return shlex.join(["capsexp", *words, *self.typed])
+        return command_here(*words, *self.typed)

@@ -44,11 +44,11 @@ class Decoder(nn.Module):
         channels, height, width = image_shape
         sizes = [capsules * pose, *hidden, channels * height * width]
         layers: list[nn.Module] = []
-        for inputs, outputs in pairwise(sizes):
+        for inputs, outputs in pairwise(sizes[:-1]):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
         if last_activation == "tanh" and hidden:
-            layers[-3] = nn.Tanh()  # before the output layer, and its ReLU that is left out
-        self.layers = nn.Sequential(*layers[:-1])
+            layers[-1] = nn.Tanh()
+        self.layers = nn.Sequential(*layers, nn.Linear(sizes[-2], sizes[-1]))
 
     def forward(self, poses: Tensor, labels: Tensor) -> Tensor:
         """Poses [B, J, D], labels [B] or multi-hot [B, J] -> pixels between 0 and 1, [B, channels, H, W]."""

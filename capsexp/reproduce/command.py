@@ -6,7 +6,6 @@ the same command again, whatever ended it, does the rest. Then the tables, as `c
 
 import argparse
 import os
-import shlex
 import shutil
 import sys
 import time
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from capsexp.cli import Parser
 from capsexp.config import searchpath
-from capsexp.config.checks import nearest
+from capsexp.config.checks import nearest, typed_key
+from capsexp.config.compose import command_here
 from capsexp.errors import DONE, FAILED, InputError, duration
 from capsexp.study import studies
 from capsexp.study.selection import LAPTOP, PAPER, TYPED
@@ -93,12 +93,14 @@ def _next(results: "StudyResults", logs: str) -> list[tuple[str, str]]:
     """What to type after a study's runs, and what for; the program as this shell finds it."""
     here = Path(sys.executable).parent
     tools = {tool: tool if shutil.which(tool) else os.path.relpath(here / tool) for tool in ("capsexp", "tensorboard")}
-    own = shlex.join([tools["capsexp"], *searchpath.as_portable_option()])
     photos = [(f"{tools['capsexp']} data=folder data.path=photos", "your own images")]
     return [
         (f"{tools['tensorboard']} --logdir {logs}/tensorboard", "the curves"),
         (f"{tools['capsexp']} inspect sample 7", "what a trained network does"),
-        (f"{own} reproduce {results.study.name} --dry-run", "the whole table: runs and time"),
+        (
+            command_here("reproduce", results.study.name, "--dry-run", program=tools["capsexp"]),
+            "the whole table: runs and time",
+        ),
         *(photos if all(run.data != "folder" for run in results.runs) else []),
     ]
 
@@ -114,9 +116,9 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--dry-run", action="store_true", help="list the runs and their state; run nothing")
     options = parser.parse_words(arguments)
     for word in options.overrides:
-        if word.lstrip("+").startswith("seed="):
+        if typed_key(word) == "seed":
             raise InputError("seed: --seeds N runs the seeds 0 to N-1")
-        if word.lstrip("+").startswith("rerun="):
+        if typed_key(word) == "rerun":
             raise InputError("rerun: not used here; capsexp … rerun=true repeats one run")
     if not options.names:
         raise InputError(f"no study named; all, or some of {', '.join(studies.names())}")

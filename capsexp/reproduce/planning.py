@@ -16,7 +16,7 @@ from capsexp.data import source
 from capsexp.errors import InputError, printable
 from capsexp.results import runs
 from capsexp.run import records
-from capsexp.run.plan import Plan, plan, with_precision
+from capsexp.run.plan import Plan, plan
 from capsexp.study.identity import trained, trained_images
 from capsexp.study.selection import TYPED, select
 from capsexp.study.studies import Study, config_of
@@ -46,7 +46,7 @@ class Job:
     planned: Plan
     words: tuple[str, ...] = ()  # its overrides, without those of this machine; the seed is the last
     name: str = ""  # in a few words: the overrides that not all runs have
-    published: str = ""  # accuracy of its row, if it is the paper's experiment
+    published: str = ""  # accuracy that is printed for its row; none where other words are typed
     state: State = "waiting"
     outcome: str = ""  # of a finished run its accuracies, else the error of the last attempt
     progress: Progress = field(default_factory=Progress)
@@ -72,7 +72,9 @@ class Job:
             self.state, self.outcome = "failed", printable(str(error))
             return
         self.state = record.status
-        self.progress = Progress(len(record.epochs), record.max_accuracy or 0.0, record.seconds_per_epoch or 0.0)
+        here = (record.peak_memory_mb["device"] is not None) == (self.planned.device.type == "cuda")
+        seconds = record.seconds_per_epoch if here else None
+        self.progress = Progress(len(record.epochs), record.max_accuracy or 0.0, seconds or 0.0)
         self.outcome = records.result_line(record) if record.error is None else printable(record.error)
 
 
@@ -110,7 +112,7 @@ def plan_all(
                 continue
             for seed in seeds:
                 words = (*overrides, f"seed={seed}")
-                repeated = with_precision(command(words), first.precision)
+                repeated = command(words, first.precision)
                 planned = replace(first, config=replace(config, seed=seed), command=repeated)
                 jobs.setdefault(planned.name, Job(planned, tuple(portable(words)), published=published))
     every = [*jobs.values()]

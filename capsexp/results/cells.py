@@ -32,7 +32,7 @@ class Index:
 
     @classmethod
     def of(cls, runs: Iterable[Run]) -> "Index":
-        """The order cannot depend on the result, so that the selection of the first cannot."""
+        """Ordered by start time, so that the selection of the first cannot depend on the result."""
         indexed: dict[tuple[str, str], list[Run]] = {}
         parameters: dict[str, int] = {}
         for run in sorted(runs, key=lambda run: (run.status != "finished", run.started, run.key)):
@@ -165,17 +165,21 @@ def _group(row: Row, block: Block, protocol: str, found: Sequence[tuple[int, Run
     for option, run in found:
         if run.protocol == protocol:
             first.setdefault((option, run.seed), run)
-    tried: dict[int, list[Run]] = {}
-    for (_, seed), run in first.items():
-        if run.status == "finished":
-            tried.setdefault(seed, []).append(run)
     typed = block.name == TYPED  # else typed words may have selected some of the row's combinations
     options = len(block.runs[row.name] if typed else row.combinations(block.setting))
-    best = [
-        Best(max(of_seed, key=lambda run: run.selected_by or 0.0), len(of_seed), options)
-        for _, of_seed in sorted(tried.items())
+    finished = [run for run in first.values() if run.status == "finished"]
+    return Group(row, block, protocol, [*first.values()], best_of_seeds(finished, options))
+
+
+def best_of_seeds(finished: Iterable[Run], options: int | None = None) -> list[Best]:
+    """The best run of each seed; without a number of options all of them were tried."""
+    by_seed: dict[int, list[Run]] = {}
+    for run in finished:
+        by_seed.setdefault(run.seed, []).append(run)
+    return [
+        Best(max(of_seed, key=lambda run: run.selected_by or 0.0), len(of_seed), options or len(of_seed))
+        for _, of_seed in sorted(by_seed.items())
     ]
-    return Group(row, block, protocol, [*first.values()], best)
 
 
 def cells_of(study: Study, group: Group, pools: Pools, indexed: Index) -> dict[str, Cell]:

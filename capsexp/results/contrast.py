@@ -20,11 +20,6 @@ class Effect:
     interval: Interval | None = None  # None where no spread is known
     pairs: tuple[float, ...] = ()  # the effect in each pair
 
-    @property
-    def alone(self) -> "Effect":
-        """Without its interval."""
-        return Effect(self.value)
-
 
 @dataclass(frozen=True)
 class Contrast:

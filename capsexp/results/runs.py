@@ -49,7 +49,7 @@ class Run:
     started: str = ""
     device: str
     cores: int | None = None
-    load: float | None = None  # of the machine, at its start
+    load: float | None = None  # of the machine, at its end
     threads: int | None = None
 
     @property

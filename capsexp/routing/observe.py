@@ -129,8 +129,9 @@ def observe(network: nn.Module, pixels: Tensor) -> Observed:
         stack.enter_context(torch.no_grad())
         for _, module in modules:
             stack.callback(setattr, module, "training", module.training)
+            stack.callback(setattr, module, "__class__", type(module))
         network.eval()
-        stack.enter_context(fast.disabled(network))
+        fast.disable(network)
         recorders = [
             _LayerRecorder(name, module, stack) for name, module in modules if isinstance(module, CapsuleLayer)
         ]

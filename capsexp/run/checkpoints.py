@@ -106,7 +106,7 @@ def load(path: Path) -> dict[str, Any]:
     """
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: not a file; move it away")
-    try:  # What torch warns of, it also refuses.
+    try:  # torch warns of some files before it refuses them
         with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
             _check_crcs(stream, path.stat().st_size)
             stream.seek(0)

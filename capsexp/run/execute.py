@@ -22,9 +22,9 @@ RECHECK = 2.0  # seconds until the lock of a run that another process trains is 
 _INSTANT = 0.1  # seconds, longer than a check holds a lock
 
 
-def run(config: Config, command: str | None = None) -> records.Record:
-    """The record of a run: see `execute`. `command` repeats it, for the record."""
-    return execute(plan(config, command))
+def run(config: Config, overrides: Sequence[str] | None = None) -> records.Record:
+    """The record of a run: see `execute`. The overrides that make the configuration are for the record's command."""
+    return execute(plan(config, overrides))
 
 
 def execute(planned: Plan, callbacks: "Sequence[Callback]" = ()) -> records.Record:

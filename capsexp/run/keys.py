@@ -15,7 +15,7 @@ from capsexp.config.checks import NAME, TARGET, Component, parameters
 from capsexp.config.schema import Config, training_preprocess
 from capsexp.config.searchpath import named_classes
 
-#: Defaults that keys leave out where the class has another one since.
+#: Former defaults, which keys leave out as those of older records do.
 _FORMER_DEFAULTS = {"capsexp.nn.losses.SpreadLoss": {"steps": 136_850}}  # all of tsai's training
 
 Json = dict[str, Any]

@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import torch
 
 from capsexp.config.checks import Component
+from capsexp.config.compose import command
 from capsexp.config.schema import Config
 from capsexp.data import source
 from capsexp.errors import InputError
@@ -71,7 +73,7 @@ class Plan:
         return "heldout" if self.config.protocol == "heldout" else "test"
 
 
-def plan(config: Config, command: str | None = None) -> Plan:
+def plan(config: Config, overrides: Sequence[str] | None = None) -> Plan:
     """The run of a configuration on this machine, with the published data files where they will be downloaded.
 
     Raises InputError for wrong arguments of the optimiser, for a missing device, and for files that are missing
@@ -79,7 +81,7 @@ def plan(config: Config, command: str | None = None) -> Plan:
     """
     optimizer_arguments(config.optim)
     device, precision = find_device(config)
-    repeating = None if command is None else with_precision(command, precision)
+    repeating = None if overrides is None else command(overrides, precision)
     files = source.identify(config.data, download=False)
     return Plan(config, device, precision, files.note, repeating, files.unlisted)
 
@@ -100,12 +102,6 @@ def from_environment(variable: str, least: int) -> int:
 def is_first() -> bool:
     """Whether this process is the run's only one, or the first of torchrun's."""
     return torchrun("RANK", 0) == 0
-
-
-def with_precision(command: str, precision: str) -> str:
-    """A run's command that gives the same key on every machine: `auto` may be another precision there."""
-    command = command.replace(" trainer.precision=auto", "")
-    return command if " trainer.precision=" in command else f"{command} trainer.precision={precision}"
 
 
 def find_device(config: Config) -> tuple[torch.device, str]:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from capsexp.config.checks import OWN_FILES, check_dataclass, check_value
+from capsexp.config.checks import OWN_FILES, check_dataclass, check_value, typed_key
 from capsexp.config.compose import composed, described
 from capsexp.config.schema import Config, Data, check, is_multilabel
 from capsexp.config.searchpath import choices
@@ -112,11 +112,11 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
         if (name := _at(header.config, "data.name")) not in list(choices("data")):
             raise InputError(f"data.name={name}: no such data set here; {OWN_FILES}")
         _check_sizes(header.config)
-    keys = [override.lstrip("+~").partition("=")[0] for override in overrides]
-    for key in keys:
-        if not (_OVERRIDABLE.fullmatch(key) or ("data" in keys and key.startswith("data."))):
+    keys = [*map(typed_key, overrides)]
+    for typed in keys:
+        if not (_OVERRIDABLE.fullmatch(typed) or ("data" in keys and typed.startswith("data."))):
             raise InputError(
-                f"{key}: is set by the checkpoint; what can be given is data=NAME, data.root, data.path, "
+                f"{typed}: is set by the checkpoint; what can be given is data=NAME, data.root, data.path, "
                 "data.download, data.versions, budget.test_images, trainer=NAME and its accelerator, precision, "
                 "eval_batch_size, routing, threads"
             )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
 
+from capsexp.config.checks import typed_key
 from capsexp.config.compose import portable
 from capsexp.config.schema import Config
 from capsexp.errors import InputError
@@ -61,8 +62,8 @@ def select(study: Study, typed: Sequence[str] = (), setting: str | None = None) 
 
     Raises InputError if no row has what is typed, if no run can be composed so, and if two rows become the same.
     """
-    words = [word for word in typed if key(word) != "seed"]
-    selecting = [word for word in words if _rows_differ(study, key(word))]
+    words = [word for word in typed if typed_key(word) != "seed"]
+    selecting = [word for word in words if _rows_differ(study, typed_key(word))]
     replacing = tuple(word for word in words if word not in selecting)
     options = [[word for (word,) in studies.expand((typed_word,))] for typed_word in selecting]
     rows = [row for row in study.rows if not selecting or _selected(row, study.paper, options)]
@@ -83,17 +84,12 @@ def select(study: Study, typed: Sequence[str] = (), setting: str | None = None) 
         elif not blocks:
             for a, b in combinations(now, 2):
                 if now[a] == now[b] != [] and before[a] != before[b]:
-                    raise InputError(f"{' '.join(replacing)}: makes {a} and {b} the same")
+                    raise InputError(f"{' '.join(portable(replacing))}: makes {a} and {b} the same")
             title = " ".join([f"--budget={name}"] * (name != PAPER) + portable(replacing))
             blocks = [Block(TYPED, replace(made.setting, title=title, short=title, data={}), made.runs)]
             break
         # else words that are the paper's, as budget=paper, and another training than the laptop's
     return Selection(chosen, blocks, " ".join(selecting), setting or PAPER)
-
-
-def key(word: str) -> str:
-    """The key of an override."""
-    return word.partition("=")[0].lstrip("+~")
 
 
 def _selected(row: Row, setting: Setting, options: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
@@ -127,7 +123,7 @@ def _rows_differ(study: Study, name: str) -> bool:
     if name.startswith(("budget", "trainer")):
         return False
     values = [
-        {word for words in studies.expand(tuple(row.words)) for word in words if key(word) == name}
+        {word for words in studies.expand(tuple(row.words)) for word in words if typed_key(word) == name}
         for row in study.rows
         if row.run
     ]

@@ -105,12 +105,14 @@ class Row:
         """The name of its data set, as its command has it; nothing without one."""
         return next((value for key, _, value in (word.partition("=") for word in self.words) if key == "data"), "")
 
+    def words_in(self, setting: Setting) -> tuple[str, ...]:
+        """The words of its command in a setting, without seeds; later ones replace earlier ones of their key."""
+        of_data = setting.data.get(self.data, Training()).words.split()
+        return (*setting.words.split(), *of_data, *self.words)
+
     def combinations(self, setting: Setting) -> tuple[tuple[str, ...], ...]:
         """The overrides of its runs in a setting, without seeds."""
-        if self.run is None:
-            return ()
-        of_data = setting.data.get(self.data, Training()).words.split()
-        return expand((*setting.words.split(), *of_data, *self.words))
+        return () if self.run is None else expand(self.words_in(setting))
 
 
 @dataclass(frozen=True)

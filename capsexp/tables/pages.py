@@ -7,6 +7,7 @@ from itertools import groupby
 from statistics import median
 
 from capsexp.config import searchpath
+from capsexp.config.checks import typed_key
 from capsexp.config.compose import portable
 from capsexp.errors import plural
 from capsexp.figures.catalogue import FIGURES, strip
@@ -15,7 +16,7 @@ from capsexp.results.answer import conjoined
 from capsexp.results.claims import SHOWN, MeasuredClaim
 from capsexp.results.measures import MEASURES
 from capsexp.results.study import Line, MeasuredBlock, StudyResults
-from capsexp.study.selection import LAPTOP, PAPER, key
+from capsexp.study.selection import LAPTOP, PAPER
 from capsexp.study.studies import Study
 from capsexp.tables import texts
 from capsexp.tables.table import Table
@@ -133,7 +134,7 @@ def _counted(one: MeasuredClaim) -> bool:
 def _said(one: MeasuredClaim, so_far: bool = True) -> str:
     """What is known of a claim, with the measured number; `so_far`: a verdict that is so far says it."""
     text, shown = texts.one_line(one.claim.text), one.decided in SHOWN
-    found = texts.effect(one.claim, one.effect and (one.effect.alone if shown else one.effect))
+    found = texts.effect(one.claim, one.effect, interval=not shown)
     claimed = f"claimed {texts.claimed(one.claim)}" if one.claim.size else ""
     later = so_far and shown and one.so_far
     known = ", ".join(filter(None, [found, claimed, texts.share(one), texts.unlearned(one)]))
@@ -212,7 +213,7 @@ def _printed(line: Line, measure: str) -> str:
 
 def _mean(line: Line, measure: str) -> str:
     cell = line.cell(measure)
-    return "" if cell is None or cell.mean is None else decimals.decimal(cell.mean, MEASURES[measure].digits)
+    return decimals.average(cell) if cell and cell.n else ""
 
 
 def _measured(line: Line, measure: str, count: bool) -> str:
@@ -286,13 +287,12 @@ def commands(results: StudyResults) -> list[str]:
     """The commands that repeat the runs: of all rows in each setting, and of the first row alone."""
     study = results.study
     own = ["capsexp", *searchpath.as_portable_option()]
-    typed = portable(results.typed_words)
-    setting = results.selection.setting
+    typed, setting = portable(results.typed_words), results.selection.setting
     lines = [shlex.join([*own, "reproduce", study.name, *[f"--budget={setting}"] * (setting != PAPER), *typed])]
     if study.laptop and not results.typed:
-        lines.append(f"{shlex.join([*own, 'reproduce', study.name])} --budget=laptop")
+        lines.append(shlex.join([*own, "reproduce", study.name, "--budget=laptop"]))
     row = next((row for row in study.rows if row.run), None)
     if row is None:
         return lines
-    words = {key(word): word for word in [*study.settings[setting].words.split(), *row.words, *typed, "seed=0,1,2"]}
+    words = {typed_key(word): word for word in [*row.words_in(study.settings[setting]), *typed, "seed=0,1,2"]}
     return [*lines, shlex.join([*own, "-m", *words.values()])]

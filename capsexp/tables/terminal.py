@@ -26,7 +26,9 @@ def print_page(page: Page) -> None:
 def print_table(table: Table) -> None:
     """Draws a table and what stands below it, as wide as the terminal; elsewhere as wide as it is."""
     console = _console()
-    for part in _table(table, console.width):
+    title = [Text(one_line(table.title), style="bold")] if table.title else []
+    notes = [Text(" ".join(map(one_line, table.notes)))] if table.notes else []
+    for part in [*title, *_rows(table, console.width), *notes]:
         console.print(part, highlight=False)
 
 
@@ -42,15 +44,6 @@ def _console() -> Console:
     if not console.is_terminal:
         console.width = 10_000
     return console
-
-
-def _table(table: Table, width: int) -> Iterator[RenderableType]:
-    """A table and what stands below it."""
-    if table.title:
-        yield Text(one_line(table.title), style="bold")
-    yield from _rows(table, width)
-    if table.notes:
-        yield Text(" ".join(map(one_line, table.notes)))
 
 
 def _rows(table: Table, width: int) -> Iterator[RenderableType]:

@@ -98,12 +98,12 @@ def claimed(claim: Claim) -> str:
     return claim.claimed.replace("-", "−") + ("" if unit == " points" else unit)
 
 
-def effect(claim: Claim, one: Effect | None, unit: bool = True) -> str:
+def effect(claim: Claim, one: Effect | None, unit: bool = True, interval: bool = True) -> str:
     """+1.00 points, and its interval: (−0.82 to +2.82)."""
     if one is None:
         return ""
-    text = _size(claim, one.value) + (_unit(claim) if unit else "")
-    return f"{text} ({_size(claim, one.interval[0])} to {_size(claim, one.interval[1])})" if one.interval else text
+    text, ends = _size(claim, one.value) + (_unit(claim) if unit else ""), one.interval if interval else None
+    return f"{text} ({_size(claim, ends[0])} to {_size(claim, ends[1])})" if ends else text
 
 
 def share(one: MeasuredClaim) -> str:

@@ -174,6 +174,7 @@ def test_runs_are_not_compared_with_themselves(b: str, recorded: Path) -> None:
         ("capsnet-mnist", "6 runs begin like that"),
         ("nothing", "no finished run"),
         ("+study=jiao_table2", r"^\+study=jiao_table2: a study is many runs"),
+        ("data=folder 'data.path=ph (1)'", r"^data.path=ph \(1\): isn't there; must be a folder"),
         ("model=capsnet data.path=John's", "data.path=John's: No closing quotation"),
     ],
 )

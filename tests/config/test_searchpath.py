@@ -18,8 +18,9 @@ from support import ROOT, Program, composed_config, folders, refused, train
 
 import capsexp
 from capsexp.config import searchpath
-from capsexp.config.compose import by_hydra, composed, plain
+from capsexp.config.compose import by_hydra, command_here, composed, plain
 from capsexp.errors import InputError
+from capsexp.figures.inputs import Inputs
 from capsexp.run import keys, records
 from capsexp.run.execute import run
 from capsexp.run.restore import restore
@@ -92,6 +93,14 @@ def test_the_documentation_from_a_folder(package: Path, program: Program) -> Non
     assert "Rows: mine_table1.yaml. All" in page  # without a link into conf/
     assert "| Averaging is better |" in page
     assert "| mean | 97.1 |" in page
+
+
+def test_a_command_to_type_names_the_folder_from_where_it_is_typed(used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (used / "work").mkdir()
+    monkeypatch.chdir(used / "work")
+    option = "--config-dir=../mine/conf"
+    assert Inputs([], used, ["paths.logs=l"]).command("figures") == f"capsexp {option} figures paths.logs=l"
+    assert command_here("reproduce", program="bin/capsexp") == f"bin/capsexp {option} reproduce"
 
 
 def test_a_models_own_file_sets_keys_of_other_groups_as_hydra_does(used: Path) -> None:

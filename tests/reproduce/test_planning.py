@@ -155,3 +155,10 @@ def test_the_time_of_a_run_is_guessed_from_records_of_the_same_network(tmp_path:
     jobs = [planning.Job(planned), planning.Job(dataclasses.replace(planned, device=torch.device("cuda")))]
     planning._look_up(jobs)
     assert [job.guess for job in jobs] == pytest.approx([30.0, 60.0])
+
+
+@pytest.mark.parametrize(("device", "known"), [("cpu", True), ("cuda", False)])
+def test_seconds_of_a_run_on_another_kind_of_device_say_nothing(trained: Trained, device: str, known: bool) -> None:
+    job = planning.Job(dataclasses.replace(plan(trained.config), device=torch.device(device)))
+    job.read_record()
+    assert (job.progress.epoch, job.progress.seconds > 0) == (3, known)

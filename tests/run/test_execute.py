@@ -57,7 +57,6 @@ def test_the_record_has_what_was_run_and_its_results(trained: Trained) -> None:
     assert finished.epochs[2]["train_loss"] < finished.epochs[0]["train_loss"]
     assert finished.data["note"] == "sample of 5,000 training and 1,000 test images"
     assert finished.data["test_images"] == 200
-    assert finished.provenance["command"] == "the command trainer.precision=float32"  # the same key on every machine
     assert finished.provenance["libraries"]["torch"] == torch.__version__
     assert finished.provenance["started"] <= finished.provenance["ended"]
     assert finished.provenance["routing_path"] == "stored votes"  # of batches too small for compiled loops

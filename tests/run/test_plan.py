@@ -8,6 +8,7 @@ import pytest
 import torch
 from support import composed_config, process, refused
 
+from capsexp.config.compose import command
 from capsexp.data.svhn import SVHN
 from capsexp.routing.fast import bfloat16
 from capsexp.run import environment, plan
@@ -113,10 +114,10 @@ def test_a_gpu_is_used_where_torch_has_kernels_for_it(
 
 @pytest.mark.parametrize(
     ("typed", "precision"),
-    [("", "float32"), (" trainer.precision=auto", "float32"), (" trainer.precision=bf16", "bf16")],
+    [([], "float32"), (["trainer.precision=auto"], "float32"), (["trainer.precision=bf16"], "bf16")],
 )
-def test_a_command_gives_the_same_key_on_every_machine(typed: str, precision: str) -> None:
-    found = plan.with_precision(f"python -m capsexp{typed} seed=1", "float32")
+def test_a_command_gives_the_same_key_on_every_machine(typed: list[str], precision: str) -> None:
+    found = command([*typed, "seed=1"], "float32")
     assert sorted(found.split()[3:]) == ["seed=1", f"trainer.precision={precision}"]
 
 

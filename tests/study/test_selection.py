@@ -12,6 +12,7 @@ from hydra.utils import instantiate
 from made import CBAM, PLAIN, row, study
 from support import Program, refused
 
+from capsexp.config.compose import portable
 from capsexp.config.schema import Config
 from capsexp.config.searchpath import CONF
 from capsexp.run import execute
@@ -205,15 +206,15 @@ class Loader:
 def test_a_study_is_a_sweep_without_m_and_its_runs_are_as_if_typed_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
 ) -> None:
-    ran: list[tuple[Config, str]] = []
+    ran: list[tuple[Config, list[str]]] = []
     monkeypatch.setattr(execute, "run", lambda *given: ran.append(given) or made.run("model=capsnet data=mnist", 0))
     typed = ["data=mnist_sample", "budget=smoke", "routing.iterations=1", f"paths.logs={tmp_path}"]
     assert program("capsexp", "+study=jiao_table2", *typed)[0] == 0
-    assert [command for _, command in ran] == [
-        "python -m capsexp trainer.precision=float32 model=capsnet data=mnist_sample routing.iterations=1 "
-        f"attention={attention} budget=smoke"
+    assert [" ".join(portable(words)) for _, words in ran] == [
+        f"trainer.precision=float32 model=capsnet data=mnist_sample routing.iterations=1 attention={attention} "
+        "budget=smoke"
         for attention in ("none", "cbam")
     ]
-    for config, command in ran:
-        alone = studies.config_of((*command.split()[3:], typed[-1]))
+    for config, words in ran:
+        alone = studies.config_of((*portable(words), typed[-1]))
         assert config == alone

@@ -16,9 +16,6 @@ Layers with attention on their votes, and routings of other classes, run as they
 it is used, see `selfcheck`.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from torch import nn
 
 from capsexp.routing.fast.bfloat16 import FastLinear, FastMatrices
@@ -63,15 +60,3 @@ def paths(network: nn.Module) -> str:
     kinds = FastLayer | FastConv2d | FastLinear | FastMatrices
     found = {path for module in network.modules() if isinstance(module, kinds) for path in module.path.split("; ")}
     return "; ".join(sorted(found - {""})) or "reference"
-
-
-@contextmanager
-def disabled(network: nn.Module) -> Iterator[None]:
-    """The network with the reference, within a block."""
-    before = [(module, type(module)) for module in network.modules()]
-    disable(network)
-    try:
-        yield
-    finally:
-        for module, kind in before:
-            module.__class__ = kind
