@@ -12,10 +12,11 @@ from unittest.mock import patch
 
 from capsexp.cli import Parser, end_with
 from capsexp.errors import plural
-from capsexp.results import runs, statistics
+from capsexp.results import runs, statistics, steps
 from capsexp.results.answer import distinct
 from capsexp.results.claims import MeasuredClaim
 from capsexp.results.runs import Run
+from capsexp.results.steps import Steps
 from capsexp.results.study import measure
 from capsexp.study import studies
 from capsexp.study.studies import Study
@@ -42,20 +43,20 @@ def _with(run: Run, accuracy: float) -> Run:
     return replace(run, measures={**run.measures, "accuracy": accuracy})
 
 
-def judged(chosen: Sequence[Study], found: Sequence[Run]) -> dict[tuple[object, ...], MeasuredClaim]:
+def judged(chosen: Sequence[Study], found: Sequence[Run], timed: Steps) -> dict[tuple[object, ...], MeasuredClaim]:
     """The claims that runs test, each once."""
-    return {one.key: one for one in distinct(measure(chosen, found)) if one.effect and one.runs}
+    return {one.key: one for one in distinct(measure(chosen, found, steps=timed)) if one.effect and one.runs}
 
 
-def changes(chosen: Sequence[Study], found: Sequence[Run]) -> dict[str, list[str]]:
+def changes(chosen: Sequence[Study], found: Sequence[Run], timed: Steps) -> dict[str, list[str]]:
     """By what is changed, each claim whose verdict becomes another."""
-    before = judged(chosen, found)
+    before = judged(chosen, found, timed)
     after = {}
     for name, constants in CONSTANTS.items():
         with patch.multiple(statistics, **constants):
-            after[name] = judged(chosen, found)
+            after[name] = judged(chosen, found, timed)
     for name, change in RUNS.items():
-        after[name] = judged(chosen, [change(run) if "last" in run.measures else run for run in found])
+        after[name] = judged(chosen, [change(run) if "last" in run.measures else run for run in found], timed)
     return {
         name: [
             _line(old, claims[key])
@@ -75,10 +76,12 @@ def main(words: Sequence[str]) -> int:
     """Prints the table; the exit code."""
     parser = Parser(__doc__, "python benchmarks/sensitivity.py")
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of runs/")
-    found, _ = runs.read(parser.parse_args(words).results)
+    results = parser.parse_args(words).results
+    found, _ = runs.read(results)
+    timed = steps.read(results)
     chosen = [studies.load(name) for name in studies.names()]
-    print(f"{plural(len(judged(chosen, found)), 'claim')} tested by runs, on {plural(len(found), 'record')}")
-    for name, lines in changes(chosen, found).items():
+    print(f"{plural(len(judged(chosen, found, timed)), 'claim')} tested by runs, on {plural(len(found), 'record')}")
+    for name, lines in changes(chosen, found, timed).items():
         print(f"\n{name}:", *(lines or ["none"]), sep="\n  ")
     return 0
 

@@ -49,10 +49,15 @@ def first_line(error: BaseException) -> str:
 
 
 def located(error: BaseException) -> str:
-    """An error with the last line outside of this package and of libraries: NameError: … (mine/networks.py, line 3)."""
+    """An error with its type and `place`: NameError: … (mine/networks.py, line 3)."""
+    return f"{type(error).__name__}: {first_line(error)}{place(error)}"
+
+
+def place(error: BaseException) -> str:
+    """The last line of an error that is outside of this package and of libraries, in brackets; else nothing."""
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
     own = [f" ({file}, line {line})" for file, line in frames if not re.search(_LIBRARIES, file)]
-    return f"{type(error).__name__}: {first_line(error)}{''.join(own[-1:])}"
+    return "".join(own[-1:])
 
 
 def printable(text: str) -> str:

@@ -42,14 +42,13 @@ class StudySweeper(BasicSweeper):  # type: ignore[misc]
         if self.study is None:
             (jobs,) = super().split_arguments(overrides, None)
             return [tuple(job) for job in jobs]
-        from capsexp.study import selection, studies  # not needed by other runs
+        from capsexp.config.checks import typed_key  # these aren't needed by other runs
+        from capsexp.study import selection, studies
 
         study = studies.checked(self.config.hydra.runtime.choices.study, self.study)
         typed = [_written_out(override) for override in overrides if override.key_or_group != "study"]
-        seeds = studies.expand(tuple(word for word in typed if selection.key(word) == "seed"))
-        runs = (
-            selection.select(study, typed).blocks[0].configs
-        )  # raises what is wrong with one, before any of them begins
+        seeds = studies.expand(tuple(word for word in typed if typed_key(word) == "seed"))
+        runs = selection.select(study, typed).blocks[0].configs  # raises what is wrong with one, before any begins
         return [(*run, *seed) for run in runs for seed in seeds]
 
 

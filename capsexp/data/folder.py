@@ -85,10 +85,11 @@ class Folder(Reader):
             raise InputError(f"{path}: must have images of two classes at least")
         if (typed := data.get("classes") or len(names)) != len(names):
             raise InputError(f"data.classes={typed}: {path} has {len(names)}")
-        if not (test := len(labels["test"]) or len(self._drawn(labels["train"]))):
+        test = len(labels["test"]) or len(self._drawn(labels["train"]))
+        if not test and not data.get("class_names"):
             raise InputError(f"{path}: must have a class with two images at least, one to train and one to test")
         train = sum(map(len, labels.values())) - test
-        counts = [train, test] if train else None  # test images alone, to evaluate
+        counts = [train, test] if train and test else None  # images to evaluate
         channels = data.get("channels") or _channels(path)
         return {**data, "classes": len(names), "class_names": names, "channels": channels, "images": counts}
 

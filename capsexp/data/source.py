@@ -117,6 +117,7 @@ def summary(data: Data, images: ImageSet) -> list[str]:
     if len(classes) > _NAMED:
         least, most = (pick(counts, key=lambda count: count[1] + count[2]) for pick in (min, max))
         classes = [f"{train:,} + {test:,} in {name}" for name, train, test in (least, most)]
+        classes = classes if least[1:] != most[1:] else ["{:,} + {:,} in each".format(*least[1:])]
     held = f"; {images.validation:,} of the training images are for validation" if images.validation else ""
     lines = [f"{data.name}: {len(names)} classes: {', '.join(classes)} (training + test images){held}"]
     if _all_equal(images.train_images, torch.arange(len(labels[0]))):

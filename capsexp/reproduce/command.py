@@ -33,6 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Plans, runs, prints the tables; the exit code."""
     options = _parsed(arguments)
     chosen = [studies.load(name) for name in options.names]
+    for name in studies.names():  # the tables need all studies: a faulty one is told before the runs
+        studies.load(name)
     from capsexp.reproduce import monitor, planning  # torch takes seconds to import: names are checked first
 
     jobs, barred = planning.plan_all(

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from capsexp.config.checks import Component, parameters
 from capsexp.config.compose import described
 from capsexp.config.schema import Config
-from capsexp.errors import InputError, first_line, located
+from capsexp.errors import InputError, first_line, located, place
 from capsexp.nn.attention import AttentionOptions
 from capsexp.nn.decoder import Decoder
 from capsexp.nn.losses import ProbabilityLoss
@@ -54,7 +54,8 @@ def build(config: Config, tried: bool = True) -> Built:
             fast.enable(network)
     except Exception as error:  # of networks here ValueError or RuntimeError, of the user's any
         name, data = config.model.name, config.data
-        reason = first_line(error) if isinstance(error, ValueError | RuntimeError) else located(error)
+        known = isinstance(error, ValueError | RuntimeError)
+        reason = f"{first_line(error)}{place(error)}" if known else located(error)
         raise InputError(f"model={name} on {data.name} ({data.size}×{data.size}): {reason}") from error
     if not config.reconstruction.enabled or prediction is None:
         return Built(network, None)

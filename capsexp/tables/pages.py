@@ -100,7 +100,8 @@ def answer(results: StudyResults) -> list[str]:
 
     What is counted answers nothing alone, nor does time, except where the table is of costs.
     """
-    claims = [one for one in results.claims if one.claim.counted] or results.claims
+    counted = [one for one in results.claims if one.claim.counted]
+    claims = counted or results.claims
     costs = "inference" in results.study.measures
     tested = [one for one in claims if one.effect and (one.runs or (costs and not _counted(one)))]
     yes = [one for one in tested if one.decided in ("supported", "no difference, shown")]
@@ -115,7 +116,11 @@ def answer(results: StudyResults) -> list[str]:
     unknown = "the runs test no claim" if results.runs else "no runs in these settings yet"
     first = f"{word}{so_far}: {_joined(_said(one, not so_far) for one in named) or unknown}."
     more = _joined(map(_said, beside[:2]))
-    number = f"{texts.summary(claims)}." if len(claims) > 1 and any(one.effect for one in claims) else ""
+    number = (
+        f"{texts.summary(claims, '' if counted else ', none counted')}."
+        if len(claims) > 1 and any(one.effect for one in claims)
+        else ""
+    )
     return [*filter(None, [first, f"{more[:1].upper()}{more[1:]}." if more else "", number])]
 
 

@@ -77,10 +77,10 @@ def by_verdict(claims: Sequence[MeasuredClaim], said: bool = False) -> dict[str,
     }
 
 
-def summary(claims: Sequence[MeasuredClaim]) -> str:
-    """7 claims: 2 supported (1 so far), 1 contradicted, 2 open, 2 not tested."""
+def summary(claims: Sequence[MeasuredClaim], note: str = "") -> str:
+    """7 claims: 2 supported (1 so far), 1 contradicted, 2 open, 2 not tested; the note follows their number."""
     every, *parts = by_verdict(claims, said=True).values()
-    return ": ".join(filter(None, [every, ", ".join(parts)]))
+    return ": ".join(filter(None, [every + note, ", ".join(parts)]))
 
 
 def verdict(one: MeasuredClaim) -> str:

@@ -155,6 +155,10 @@ def test_costs_of_one_quiet_machine_are_compared_by_their_ratio(tmp_path: Path) 
     assert found["seconds an epoch"][:2] == ["60.0 ± 0.0", "120.0 ± 0.0"]
     assert found["seconds an epoch"][2].startswith("+100.0 %")
     assert found["MB on the device"][2].startswith("−50.0 %")
+    write(tmp_path, [run(PLAIN, 2, [90.0], seconds_per_epoch=90.0, load=1.0, threads=1)])
+    more = lines(compared(tmp_path, PLAIN, CBAM))["seconds an epoch"]
+    assert more[0].startswith("70.0 ±")
+    assert more[2] == ""  # would be of the two runs of the first machine
 
 
 # What is refused

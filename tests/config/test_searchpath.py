@@ -156,6 +156,7 @@ def test_a_routing_a_loss_and_a_reader_of_ones_own(used: Path) -> None:
         ("networks.py", "types: Count", "types", "its argument types must have an annotation, such as types: int"),
         ("networks.py", "attention, *", "*", "TypeError: SmallCapsNet.__init__() got an unexpected keyword argument"),
         ("networks.py", "return Prediction", "return len", "(28×28): TypeError: len() takes exactly one argument (2"),
+        ("networks.py", "return Prediction", "return nn.Linear(5, 1)(classes.poses) or Prediction", "and 5x1) ("),
         ("networks.py", "classes.poses)", "classes.poses).scores", "must return a capsexp.nn.Prediction"),
         (
             "digits.py",
@@ -441,3 +442,11 @@ def test_the_documentation_with_an_installed_wheel(tmp_path: Path) -> None:
     for command in ("reproduce", "tables", "figures", "report", "compare", "evaluate", "inspect", "data"):
         assert command in help_page
         assert shell(package, environment, f"capsexp {command} --help")
+
+
+def test_a_faulty_study_is_told_before_the_runs_of_others(used: Path, program: Program) -> None:
+    study = used / "mine" / "conf" / "study" / "mine_table1.yaml"
+    study.with_name("faulty.yaml").write_text(study.read_text().replace("columns:", "column:"))
+    code, lines, errors = program("capsexp", MINE, "reproduce", "mine_table1", "--dry-run")
+    assert (code, lines) == (2, [])
+    assert "faulty.yaml: column: no such key; did you mean columns?" in errors[0]

@@ -88,6 +88,11 @@ def test_a_set_is_described_by_its_classes_and_what_is_equal_in_it(photos: Path)
     first, second = summary(data(fresh), load(data(fresh)))
     assert first.startswith("folder: 3 classes: ant 9 + 1, bee 9 + 1, cow 5 + 1 (training")
     assert second == "folder: all training images of class cow are equal"
+    for number in range(21):
+        numbered(fresh / "many" / "train" / f"c{number}", number, 2)
+        numbered(fresh / "many" / "test" / f"c{number}", number, 1)
+    (line,) = summary(data(fresh / "many"), load(data(fresh / "many")))
+    assert line == "folder: 21 classes: 2 + 1 in each (training + test images)"
 
 
 def test_a_name_in_two_unicode_forms_is_one_class(tmp_path: Path) -> None:
@@ -378,7 +383,8 @@ def test_the_command_in_a_record_names_images_without_the_folders_of_the_machine
     ):
         for plus in ("", "++"):
             words = ["data=folder", compose.for_hydra(f"{plus}data.path={typed}")]
-            assert compose.command(words).endswith(kept if "=" in kept else f" data.path={kept}")
+            command = compose.command(words, "bf16").removesuffix(" trainer.precision=bf16")
+            assert command.endswith(kept if "=" in kept else f" data.path={kept}")
 
 
 def of_photos(place: Path) -> list[str]:
@@ -435,5 +441,8 @@ def test_of_other_images_all_are_evaluated_but_those_that_were_trained_on(photos
     assert evaluated(tmp_path / "only").images == 12
     (tmp_path / "only" / "test" / "bee").rename(tmp_path / "bee")
     assert evaluated(tmp_path / "only").images == 6  # of one class
+    for name in ("ant", "bee"):
+        numbered(tmp_path / "few" / name, 70, 1)
+    assert evaluated(tmp_path / "few").images == 2
     line = refused(run, composed_config(*words, f"data.path={tmp_path}/only"))
     assert line.endswith("no training images; capsexp evaluate RUN takes test images")

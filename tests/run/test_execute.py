@@ -309,6 +309,8 @@ def test_heldout_chooses_the_epoch_without_the_test_set(trained_heldout: Trained
     held_out = 26  # a tenth of 256
     assert all(abs(accuracy * held_out / 100 - round(accuracy * held_out / 100)) < 1e-4 for accuracy in chosen)
     assert records.read(plan(trained_heldout.config).path) == record
+    line = records.result_line(dataclasses.replace(record, chance_accuracy=99.0))
+    assert line.endswith(f"on held-out images; didn't learn: {max(chosen):.2f} % of them, a constant guess has 99.00 %")
 
 
 @pytest.mark.parametrize(("protocol", "part"), [("paper", "test"), ("heldout", "heldout")])

@@ -393,6 +393,8 @@ def test_the_answer_names_at_most_three_supported_and_two_contradicted_claims() 
     named = "In part: yes 0; both: yes 1, yes 2; “no 0” is contradicted, +9.40 points, claimed −0.50; “no 1” is "
     assert re.sub(r" \([^)]*\)", "", first).startswith(named)  # what a colon follows stands once
     assert number == "7 claims: 4 supported, 3 contradicted."
+    readings = [dataclasses.replace(one, counted=False) for one in claims]
+    assert pages.answer(results(study(claims=readings), strong))[1].startswith("7 claims, none counted: ")
 
 
 def made_claim(verdict: str, setting: str = PAPER, *, claimed: str = "increase", so_far: bool = False) -> MeasuredClaim:
