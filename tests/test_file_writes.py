@@ -1,13 +1,14 @@
 """What is written where the user says."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
-from support import refused
+from support import raising, refused
 
 from capsexp.cli import check_new
-from capsexp.files import write_output
+from capsexp.files import check_writable, naming, write_file, write_output
 
 
 def test_an_output_that_is_a_device_or_a_pipe_stays_one(tmp_path: Path) -> None:
@@ -42,3 +43,38 @@ def test_a_file_is_overwritten_only_by_the_command_that_wrote_it(tmp_path: Path)
     for own in ("", "{"):
         assert refused(lambda own=own: check_new(file, own=own)).startswith(f"{file}: exists already")
     assert refused(check_new, tmp_path).startswith(f"{tmp_path}: exists already")
+
+
+def test_a_pipe_gets_all_of_what_does_not_fit_into_it_at_once(tmp_path: Path) -> None:
+    content, read = bytes(1 << 20), list[bytes]()
+    os.mkfifo(tmp_path / "pipe")
+    with open(os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
+        os.set_blocking(stream.fileno(), True)
+        reader = threading.Timer(0.1, lambda: read.append(stream.read()))
+        reader.start()
+        write_output(tmp_path / "pipe", content)
+        reader.join()
+    assert read == [content]
+
+
+def test_a_folder_that_takes_no_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_writable(tmp_path / "new" / "folder")
+    assert [*tmp_path.rglob("*")] == [tmp_path / "new", tmp_path / "new" / "folder"]
+    with pytest.raises(OSError, match=": '/proc'"):
+        check_writable(Path("/proc"))
+    monkeypatch.setattr(os, "fsync", raising(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}'"):
+        check_writable(tmp_path)
+
+
+@pytest.mark.parametrize(("own", "named"), [(None, "folder"), ("file", "file")])
+def test_an_error_of_a_library_gets_the_name_of_the_place(own: str | None, named: str) -> None:
+    with pytest.raises(OSError, match="No space") as raised, naming(Path("folder")):
+        raise OSError(28, "No space left on device", own)
+    assert raised.value.filename == named
+
+
+def test_a_written_file_is_closed_and_so_is_its_folder(tmp_path: Path) -> None:
+    before = os.listdir("/dev/fd")
+    write_file(tmp_path / "a" / "b", "content")
+    assert os.listdir("/dev/fd") == before

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support import Trained, composed_config, process
+from support import Trained, composed_config, process, refused
 from torch import nn
 
 import capsexp
@@ -226,3 +226,6 @@ def test_a_loaded_network_makes_its_images_of_any_picture(trained: Trained, tmp_
     Image.fromarray(grey).save(tmp_path / "a.png")
     for image in (str(tmp_path / "a.png"), tmp_path / "a.png", grey, Image.fromarray(grey).convert("RGB")):
         torch.testing.assert_close(network.preprocess(image), torch.full((1, 28, 28), 0.2))
+    for pixels, kind in ((torch.rand(1, 28, 28), "float32 [1, 28, 28]"), (grey[..., None], "uint8 [20, 30, 1]")):
+        line = refused(network.preprocess, pixels)
+        assert line == f"pixels must be uint8 [H, W] or [H, W, 3]; they are {kind}"

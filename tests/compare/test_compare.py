@@ -166,7 +166,7 @@ def test_costs_of_one_quiet_machine_are_compared_by_their_ratio(tmp_path: Path) 
 
 @pytest.mark.parametrize("b", [PLAIN, f"{PLAIN} budget=paper", SWEPT])
 def test_runs_are_not_compared_with_themselves(b: str, recorded: Path) -> None:
-    with pytest.raises(InputError, match="have runs in common, "):
+    with pytest.raises(InputError, match=f"^{re.escape(f'{PLAIN} and {b}')}: have runs in common, "):
         compare((PLAIN, b), recorded)
 
 
@@ -178,6 +178,7 @@ def test_runs_are_not_compared_with_themselves(b: str, recorded: Path) -> None:
         ("capsnet-mnist", "6 runs begin like that"),
         ("nothing", "no finished run"),
         ("+study=jiao_table2", r"^\+study=jiao_table2: a study is many runs"),
+        ("jiao_table2", r"^jiao_table2: a study is many runs"),
         ("data=folder 'data.path=ph (1)'", r"^data.path=ph \(1\): isn't there; must be a folder"),
         ("model=capsnet data.path=John's", "data.path=John's: No closing quotation"),
     ],
@@ -229,3 +230,28 @@ def test_the_command_prints_the_table_and_fails_for_damaged_records(
     with pytest.raises(RunError, match="1 record can't be used"):
         main([PLAIN, CBAM, f"--results={recorded}"])
     assert "broken.json: not a record" in capsys.readouterr().err
+
+
+def test_the_records_of_the_present_folder_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "results", FOUND)
+    monkeypatch.chdir(tmp_path)
+    main([PLAIN, CBAM])
+    assert "+0.50 points" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("data", "listed"),
+    [
+        ("fashion_mnist", "there are capsnet fashion_mnist, dynamic 3 (2 runs); a side"),
+        ("svhn", "(3 runs); capsnet fashion_mnist, dynamic 3 (2 runs); a side"),
+    ],
+)
+def test_finished_runs_are_listed_and_those_of_the_same_data_alone_where_there_are_some(
+    data: str, listed: str, tmp_path: Path
+) -> None:
+    words = "model=capsnet data=fashion_mnist"
+    write(tmp_path, [*FOUND, *runs(words, [90.0, 91.0]), run(words, 5, failed=True)])
+    with pytest.raises(InputError, match=re.escape(listed)):
+        compare((f"model=sabour_cnn data={data}", CBAM), tmp_path)

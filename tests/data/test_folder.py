@@ -85,13 +85,14 @@ def test_a_set_is_described_by_its_classes_and_what_is_equal_in_it(photos: Path)
     for number in range(5):
         shutil.copy(photos / "cow" / "003.png", photos / "cow" / f"{number}.png")
     fresh = photos.rename(photos.with_name("fresh"))
-    first, second = summary(data(fresh), load(data(fresh)))
+    first, known, equal = summary(data(fresh), load(data(fresh)))
     assert first.startswith("folder: 3 classes: ant 9 + 1, bee 9 + 1, cow 5 + 1 (training")
-    assert second == "folder: all training images of class cow are equal"
+    assert known == "folder: 1 of the 3 test images are among the training images, too"
+    assert equal == "folder: all training images of class cow are equal"
     for number in range(21):
         numbered(fresh / "many" / "train" / f"c{number}", number, 2)
         numbered(fresh / "many" / "test" / f"c{number}", number, 1)
-    (line,) = summary(data(fresh / "many"), load(data(fresh / "many")))
+    line, *_ = summary(data(fresh / "many"), load(data(fresh / "many")))
     assert line == "folder: 21 classes: 2 + 1 in each (training + test images)"
 
 
@@ -235,6 +236,14 @@ def test_channels_are_those_of_the_files(photos: Path) -> None:
     assert load(data(fresh, "data.channels=1")).train_images.shape[1] == 1  # made grey
 
 
+def test_pictures_of_sixteen_bits_are_grey(tmp_path: Path) -> None:
+    for name in ("ant", "bee"):
+        for number in range(2):
+            save(tmp_path / "photos" / name / f"{number}.png", np.full(GREY, 257 * number, np.uint16))
+    found = data(tmp_path / "photos", "data.reader.sixteen_bits=true")
+    assert (found.channels, load(found).train_images.shape[1]) == (1, 1)
+
+
 def test_what_does_not_fit_into_memory_is_not_decoded(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (photos / "ant" / "000.png").write_text("no image")
     monkeypatch.setattr(os, "sysconf", lambda name: 3 * 20 * 8 * 8 - 1 if "PAGES" in name else 1)
@@ -266,6 +275,15 @@ def test_the_identity_is_of_contents_and_classes_not_of_names_and_places(photos:
     (swapped / "ant" / "000.png").rename(swapped / "ant" / "010.png")
     found = [identify(data(path)).unlisted for path in (renamed, other, regrouped, swapped)]
     assert len({checksum, *found}) == 5
+
+
+def test_the_identity_of_arrays_is_of_their_contents(tmp_path: Path) -> None:
+    found = []
+    for name, first in (("a", 0), ("b", 1), ("c", 0)):
+        np.savez(tmp_path / f"{name}.npz", images=pixels(8, 8, 8) + np.uint8(first), labels=[0, 1] * 4)
+        found.append(identify(data(tmp_path / f"{name}.npz")).unlisted)
+    assert found[0] is not None
+    assert found[0] == found[2] != found[1]
 
 
 def test_all_files_that_are_no_images_are_named_in_one_line(photos: Path) -> None:

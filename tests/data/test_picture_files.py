@@ -1,14 +1,18 @@
 """From a picture's file to pixels of one size and number of channels."""
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 from data_formats import pixels
 from photos import save
 from PIL import Image
 from support import refused
 
-from capsexp.data.pictures import Conversion, pictures
+from capsexp.data.pictures import Conversion, files_below, listed, pictures
 
 
 def test_transparent_pixels_show_the_background(tmp_path: Path) -> None:
@@ -72,3 +76,22 @@ def test_the_orientation_that_a_camera_notes_is_applied(tmp_path: Path) -> None:
     image = pixels(8, 8)
     save(tmp_path / "a.png", image, exif=exif)
     assert (pictures([tmp_path / "a.png"], Conversion(8, 1))[0] == np.rot90(image, -1)).all()
+
+
+def test_the_order_of_files_is_that_of_their_names_on_any_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walk, names = os.walk, ["1.png", "2.png", "a/1.png", "b/1.png"]
+
+    def backwards(*args: Any, **options: Any) -> Iterator[Any]:
+        for place, folders, files in walk(*args, **options):
+            folders.sort(reverse=True)
+            yield place, folders, sorted(files, reverse=True)
+
+    for name in names:
+        save(tmp_path / name, pixels(2, 2))
+    monkeypatch.setattr(os, "walk", backwards)
+    assert [str(file.relative_to(tmp_path)) for file in files_below(tmp_path)] == names
+
+
+@pytest.mark.parametrize(("count", "end"), [(100, "99"), (101, "99; and 1 more file"), (102, "99; and 2 more files")])
+def test_of_many_problems_a_hundred_are_listed(count: int, end: str) -> None:
+    assert listed(map(str, range(count))) == "; ".join([*map(str, range(99)), end])

@@ -146,3 +146,17 @@ def test_a_scale_has_two_ticks_at_least() -> None:
 def test_without_published_numbers_neither_legend_nor_column_names_them() -> None:
     texts, _ = drawn(Strip({"": ROWS[:1]}, "accuracy, %"))
     assert "published" not in [text for text, _ in texts]
+
+
+def test_an_arrow_points_to_where_a_number_lies_and_a_long_legend_goes_on_below() -> None:
+    legend = {"published": "as its authors have it", "dot": "one pair of seeds", "open": "the mean of all of the pairs"}
+    rows = [StripRow("A", None, [-9.0], measured=0.0), StripRow("B", None, [9.0], measured=0.0)]
+    strip = Strip({"": rows}, "points", legend, (-5, 5))
+    for suffix in ("_light.svg", "_narrow_light.svg"):
+        texts, marks = drawn(strip, suffix)
+        _, left, right = (re.findall(r"-?[\d.]+", mark["d"]) for mark in marks if mark["name"] == "path")
+        assert float(left[0]) < float(right[0])
+        assert float(left[2]) > 0 > float(right[2])  # from the tip back to the axis
+        heights = [float(at["y"]) for text, at in texts if text in [*legend.values(), "beyond the axis"]]
+        assert heights == sorted(heights)
+        assert (heights[-1] > heights[0]) == (suffix == "_narrow_light.svg")

@@ -4,6 +4,7 @@ import io
 import re
 from pathlib import Path
 
+import pytest
 from launching import planned
 from rich.console import Console
 
@@ -65,3 +66,16 @@ def test_before_any_epoch_the_time_left_is_guessed(tmp_path: Path) -> None:
     assert time_left(jobs, 1) == ["about 2 min left"]  # 12 epochs
     jobs[0].state, jobs[0].progress = "running", Progress(1, 90.0, 40.0)
     assert time_left(jobs, 1) == ["4 min left"]  # 5 · 40 + 6 · 10 s
+
+
+@pytest.mark.parametrize(
+    ("keys", "heads"),
+    [(["model.width"], ["width"]), (["model.width", "budget.width"], ["model.width", "budget.width"])],
+)
+def test_heads_are_short_where_that_tells_them_apart_and_none_is_of_nothing(
+    keys: list[str], heads: list[str], tmp_path: Path
+) -> None:
+    jobs = planned(tmp_path)
+    for number, job in enumerate(jobs):
+        job.words, job.published = tuple(f"{key}={number}" for key in keys), ""
+    assert Monitor(jobs, 2).head.split() == [*heads, "epoch", "best", "%", "s", "an", "epoch"]

@@ -162,3 +162,11 @@ def test_seconds_of_a_run_on_another_kind_of_device_say_nothing(trained: Trained
     job = planning.Job(dataclasses.replace(plan(trained.config), device=torch.device(device)))
     job.read_record()
     assert (job.progress.epoch, job.progress.seconds > 0) == (3, known)
+
+
+def test_what_a_terminal_takes_as_commands_in_a_records_error_is_shown(tmp_path: Path) -> None:
+    words = f"{PLAIN} trainer.precision=float32"
+    write(tmp_path / "results", [run(words, 0, [], precision="float32", failed=True, error="\x1b[31mred")])
+    job = planning.Job(plan(composed_config(*words.split(), *folders(tmp_path))))
+    job.read_record()
+    assert (job.state, job.outcome, job.progress.seconds) == ("failed", r"\x1b[31mred", 0.0)

@@ -12,6 +12,7 @@ from scipy import stats
 from capsexp.errors import InputError
 from capsexp.results import steps
 from capsexp.results.claims import MeasuredClaim
+from capsexp.results.contrast import Contrast
 from capsexp.results.runs import run_of
 from capsexp.results.statistics import Interval, effect
 from capsexp.results.study import measure
@@ -211,6 +212,24 @@ def test_a_slope_is_over_the_rows_in_their_order() -> None:
     means = [1.0, 2.0, 6.0]
     found = [each for one, mean in zip(rows, means, strict=True) for each in runs(one.run or "", moved(SPREAD, mean))]
     assert value(measured(study(*rows, claims=[claim("slope", rows=["A", "B", "C"])]), found)) == pytest.approx(2.5)
+
+
+def test_a_slope_over_a_part_of_the_rows_is_so_far_and_over_one_none() -> None:
+    made = study(*ROWS, claims=[claim("slope", rows=["A", "B", "C"])])
+    found = [*runs(PLAIN, SPREAD), *runs(OTHER, moved(SPREAD, 1))]
+    one = measured(made, found)
+    assert (value(one), one.so_far, one.reason) == (pytest.approx(0.5), True, "2 of 3 rows")
+    assert measured(made, found[:3]).effect is None
+
+
+@pytest.mark.parametrize(
+    ("estimate", "size", "expected"),
+    [("difference", 10.0, 10.0), ("relative", 10.0, log(1.1)), ("factor", 10.0, log(10)), ("spread", -50.0, log(0.5))],
+)
+def test_a_size_is_the_same_on_the_scale_and_back(estimate: str, size: float, expected: float) -> None:
+    contrast = Contrast(claim(estimate), ["A", "B"])
+    assert contrast.on_scale(size) == pytest.approx(expected)
+    assert contrast.in_unit(contrast.on_scale(size)) == pytest.approx(size)
 
 
 def test_a_spread_is_that_over_seeds() -> None:

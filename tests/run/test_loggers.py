@@ -5,12 +5,14 @@ import dataclasses
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from support import TINY, Trained, composed_config, folders, interrupt_after, numbers, refused, train
+from pytorch_lightning import loggers
+from support import TINY, Trained, composed_config, folders, interrupt_after, numbers, raising, refused, train
 
 from capsexp.run import execute, keys
-from capsexp.run.loggers import display_name, final_scalars, make_loggers, scalars
+from capsexp.run.loggers import display_name, final_scalars, hyperparameters, make_loggers, scalars
 from capsexp.run.plan import plan
 from capsexp.run.records import Record
 from capsexp.run.tensorboard import folder_of
@@ -53,7 +55,9 @@ def test_csv_holds_the_records_numbers_and_options_and_nothing_else_is_written(
     logged: Trained, trained: Trained
 ) -> None:
     assert in_csv(logged.folder) == curves_of(logged.record)
-    assert {"loss/train", "accuracy/heldout", "accuracy/test"} <= curves_of(logged.record).keys()
+    of_epochs = {f"{what}/{part}" for what in ("loss", "accuracy", "seconds") for part in ("train", "heldout")}
+    others = {"seconds/epoch", "optimizer/learning_rate", "accuracy/test"}
+    assert curves_of(logged.record).keys() == of_epochs | others | {"maximum/first_epoch_to_max"}
     assert "protocol: heldout" in (logged.folder / "version_0" / "hparams.yaml").read_text()
     assert not folder_of(plan(logged.config)).exists()
     assert not [*trained.folder.glob("version_*")]
@@ -67,6 +71,7 @@ def test_csv_holds_the_records_numbers_and_options_and_nothing_else_is_written(
         ("model=em_capsnet data=mnist_sample data.size=32 routing.iterations=2", "r2 s0 · em_capsnet mnist_sample"),
         ("model=sabour_cnn data=mnist_sample protocol=heldout", "heldout s0 · sabour_cnn mnist_sample"),
         ("model=capsnet data=mnist_sample budget.epochs=4", "r3 s0 · capsnet mnist_sample 4 epochs"),
+        ("model=capsnet data=mnist_sample model.width=0.5", "r3 s0 · capsnet mnist_sample width=0.5"),
         ("model=inverted_capsnet data=cifar10", "r2 s0 · inverted_capsnet cifar10"),
     ],
 )
@@ -138,3 +143,33 @@ def test_wandb_and_mlflow_have_a_run_for_each_run(tmp_path: Path, monkeypatch: p
         assert one.data.params["seed"] == str(run.config.seed)
         history = client.get_metric_history(one.info.run_id, "loss/train")
         assert {point.step: point.value for point in history} == curves_of(run.record)["loss/train"]
+
+
+def test_runs_are_compared_by_the_names_of_choices_and_the_numbers_of_sweeps() -> None:
+    words = "model=capsnet data=mnist_sample attention=cbam budget.epochs=3 optim.lr=0.01 routing.iterations=2 seed=7"
+    planned = plan(composed_config(*words.split(), "trainer=cpu", "trainer.precision=float32"))
+    shown = {
+        **{"data": "mnist_sample", "model": "capsnet", "attention": "cbam", "loss": "margin", "reconstruction": False},
+        **{"routing": "dynamic", "routing.iterations": 2, "model.width": 1.0, "model.kernel": 9},
+        **{"optim.name": "adam", "optim.lr": 0.01, "optim.batch_size": 128, "epochs": 3, "budget": "paper"},
+        **{"precision": "float32", "protocol": "paper", "seed": 7},
+    }
+    assert hyperparameters(planned).items() >= shown.items()
+
+
+@pytest.mark.parametrize("rerun", [False, True])
+def test_a_logger_gets_the_name_and_the_key_of_a_run_but_of_a_repeated_one(
+    rerun: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def logger(name: str, run_name: str, version: str | None, save_dir: Path) -> SimpleNamespace:
+        return SimpleNamespace(given=(name, run_name, version, save_dir), log_hyperparams=lambda shown: None)
+
+    planned = plan(composed_config(*TINY, *folders(tmp_path), "logger=mlflow", f"rerun={rerun}"))
+    planned.config.logger["mlflow"] = {"_target_": planned.config.logger["mlflow"]["_target_"]}
+    monkeypatch.setattr(loggers, "MLFlowLogger", logger)
+    (made,) = make_loggers(planned)
+    shown, key = display_name(planned), keys.key_of(planned.identity)
+    assert made.logger.given == (shown, shown, None if rerun else key, planned.folder)
+    monkeypatch.setattr(loggers, "MLFlowLogger", raising(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):  # which is no wrong input
+        make_loggers(planned)

@@ -134,7 +134,7 @@ NONE = "No gain of attention is shown."
             ["+1.00"],
             GAIN,
             "On MNIST yes, by about half of what is published. "
-            "Elsewhere no gain is shown by our reading of the papers.",
+            "Elsewhere no gain is shown, with the networks as we read the papers.",
         ),
         (["+1.00", "+0.95"], BOTH, "On MNIST and Fashion-MNIST yes, by about half of what is published. Elsewhere no "),
         (["+1.00", "+0.50"], BOTH, "On MNIST and Fashion-MNIST yes, by 50 to 100 % of what is published. Elsewhere no"),
@@ -171,7 +171,7 @@ def test_the_sentence_tells_the_papers_training_from_another() -> None:
     )
     assert (
         gains("+1.00", "+0.60", found=shorter)
-        == "So far on Fashion-MNIST yes. Elsewhere no gain is shown by our reading of the papers."
+        == "So far on Fashion-MNIST yes. Elsewhere no gain is shown, with the networks as we read the papers."
     )
 
 

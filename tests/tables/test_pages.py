@@ -339,7 +339,7 @@ def test_a_claim_without_a_measurement_has_its_reason() -> None:
         ([claim(), WRONG], GAIN, "In part: B is better (+0.50 points); “Wrong” is contradicted, +0.50 points."),
         ([WRONG], GAIN, "No: “Wrong” is contradicted, +0.50 points."),
         ([claim()], SHORTER, "Yes, so far: B is better (+0.50 points)."),
-        ([claim(), ASKED], [GAIN[0], GAIN[3]], "Not known: “The question” is open, +0.50 points."),
+        ([claim(), ASKED], [GAIN[0], GAIN[3]], "Not known: “The question” is open, +0.50 points, one run of A, B."),
         (
             [claim(), claim(text="Unsure", pairs=[["A", "C"]])],
             [*GAIN, *runs(f"{PLAIN} routing.iterations=1", NEAR)],
@@ -409,7 +409,7 @@ def made_claim(verdict: str, setting: str = PAPER, *, claimed: str = "increase",
         (made_claim("supported", LAPTOP, so_far=True), "✓ supported so far", "so far yes"),
         (made_claim("contradicted"), "✗ contradicted", "no, worse"),
         (made_claim("contradicted", claimed="decrease"), "✗ contradicted", "no"),
-        (made_claim("open", LAPTOP, so_far=True), "○ open", "open: 2 epochs"),
+        (made_claim("open", LAPTOP, so_far=True), "○ open", "open (2 epochs)"),
         (made_claim("open", so_far=True), "○ open", "open"),  # one seed of the paper's training
         (made_claim("ceiling"), "○ ceiling", "no room below 100 %"),
         (made_claim("untested"), "○ untested", "not tested"),

@@ -8,10 +8,12 @@ import pytest
 from made import CBAM, PLAIN, SHORT, claim, results, row, runs, study
 
 from capsexp.results.study import StudyResults
-from capsexp.study.selection import LAPTOP, TYPED
-from capsexp.study.studies import Row
+from capsexp.run.records import Record
+from capsexp.study.selection import LAPTOP, PAPER, TYPED
+from capsexp.study.studies import MeasureName, Row
 from capsexp.tables.screen import _series, print_screen, print_studies, row_tables
 
+MEASURED: list[MeasureName] = ["accuracy", "first_epoch"]
 NEXT = [("capsexp inspect sample 7", "what a trained network does")]
 ITERATED = study(
     *(
@@ -79,6 +81,7 @@ def test_another_training_shows_and_does_not_test(screen: Screen) -> None:
     typed = SHORT.replace("epochs", "name=any budget.epochs").split()[1:]
     lines = screen(results(ITERATED, RUNS, typed), TYPED, 100)
     text = " ".join(lines)
+    assert re.search(r"These runs show:\s+B is better\? \+2\.00 points", text)
     assert "They don't test the source, which trains 250 epochs of all images." in text
     assert not re.search("supported|contradicted|open|99.80|All numbers", text)
     without = results(ITERATED, [], typed)
@@ -98,3 +101,43 @@ def test_several_studies_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> 
     assert lines[0] == "16 of 16 runs finished."
     assert lines[-1] == "Their pages: there"
     assert sum("made_table1" in line for line in lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([], [["Net", "(99.80)", "(99.80)"], ["Net_CBAM", "(99.80)", "(99.80)"]]),
+        (RUNS[:2], [["Net", "90.50 (99.80)", "(99.80)"]]),
+        (
+            RUNS[:6],
+            [
+                ["Net", "90.50 (99.80)", "92.50 (99.80)"],
+                ["Net_CBAM", "92.50 (99.80)", "(99.80)"],
+                ["Net_CBAM − Net", "+2.00", ""],
+            ],
+        ),
+    ],
+)
+def test_networks_without_runs_are_left_out_where_others_have_some(
+    found: list[Record], expected: list[list[str]]
+) -> None:
+    made = results(ITERATED, found)
+    (table,) = row_tables(made, made.blocks[1])
+    assert table.rows == expected
+
+
+def test_tables_of_few_rows_are_of_all_measures_and_longer_ones_of_the_first() -> None:
+    kinds = {"": PLAIN, "_CBAM": CBAM} | {f"_{n}": f"{PLAIN} model.width=0.{n}" for n in (5, 6, 7)}
+    rows = [Row([f"Net{kind}1", "1"], words, {"accuracy": "9", "first_epoch": "9"}) for kind, words in kinds.items()]
+    for some, tables in ((rows[:4], 2), (rows, 1)):
+        made = results(study(*some, columns=["network", "iterations"], across="iterations", measures=MEASURED), [])
+        assert len(row_tables(made, made.blocks[0])) == tables
+
+
+def test_decided_claims_come_first_and_the_others_are_counted(screen: Screen) -> None:
+    claims = [claim(text=f"Claim {n}", measure="accuracy" if n else "first_epoch") for n in range(7)]
+    found = [one for words, best in ((PLAIN, 90.0), (CBAM, 99.0)) for one in runs(words, [best, best + 0.1] * 4)]
+    text = "\n".join(screen(results(study(claims=claims), found), PAPER, 80))
+    assert re.findall(r"Claim \d", text) == [f"Claim {n}" for n in (1, 2, 3, 4)]
+    assert "3 more claims on the page." in text
+    assert "90.05" in text  # the table

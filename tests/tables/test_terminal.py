@@ -95,3 +95,16 @@ def test_what_a_terminal_takes_as_commands_is_shown(drawn: Draw) -> None:
 def test_a_piped_table_is_plain_text_and_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(Table("runs", ["claim", "p"], "lr", [["a gain " * 50, "< 0.001"]]))
     assert capsys.readouterr().out.splitlines()[-1].split("  ")[-1].strip() == "< 0.001"
+
+
+@pytest.mark.parametrize(("width", "drawn_as"), [(55, "a table"), (52, "a table"), (51, "lists")])
+def test_a_table_is_drawn_wherever_its_longest_words_fit(width: int, drawn_as: str, drawn: Draw) -> None:
+    lines = drawn(width, replace(PAGE, claims=EMPTY))
+    assert any(line.split() == COLUMNS for line in lines) == (drawn_as == "a table")
+    assert ("  iterations: 5" in map(str.rstrip, lines)) == (drawn_as == "lists")
+
+
+def test_words_begin_and_numbers_end_at_one_column(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(Table("", ["network", "n"], "lr", [["a", "1"], ["b", "1,000"]]))
+    head, _, *rows = capsys.readouterr().out.splitlines()
+    assert (head, rows) == ("network      n", ["a            1", "b        1,000"])
