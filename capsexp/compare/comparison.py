@@ -95,13 +95,13 @@ def of_sweep(commands: Sequence[Sequence[str]], results: Path) -> list[str]:
 def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
     """The finished runs of one side; raises InputError."""
     path, protocols = Path(text), list[str]()
+    if text.lstrip("+").removeprefix("study=") in studies.names():
+        raise InputError(f"{text}: a study is many runs; a side is the command line of one of them")
     if "=" in text and "/" not in text.partition("=")[0]:
         try:
             words = tuple(map(for_hydra, shlex.split(text)))
         except ValueError as error:
             raise InputError(f"{text}: {first_line(error)}") from None
-        if named := [word for word in words if typed_key(word) == "study"]:
-            raise InputError(f"{named[0]}: a study is many runs; a side is the command line of one of them")
         expanded = studies.expand(words)
         wanted = [trained_by(one) for one in expanded]
         protocols = [word.partition("=")[2] for word in words if typed_key(word) == "protocol"]

@@ -1,7 +1,5 @@
 """The LightningDataModule of a run: loaders over splits that are stored on the device."""
 
-import hashlib
-
 import numpy as np
 import pytorch_lightning as pl
 import torch
@@ -108,12 +106,6 @@ def constant_guess(labels: Tensor) -> float:
     """max N(l) / N over the labels l, [N] or [N, J]: the accuracy, in percent, of one guess for all images."""
     _, counts = torch.unique(labels, dim=0, return_counts=True)
     return round(100 * counts.max().item() / len(labels), 5)
-
-
-def digests(images: Tensor) -> Tensor:
-    """64 bits of a hash of each image's pixels: [N, …] uint8 -> [N] int64."""
-    hashes = (hashlib.blake2b(image.tobytes(), digest_size=8).digest() for image in images.numpy())
-    return torch.tensor([int.from_bytes(one, signed=True) for one in hashes], dtype=torch.int64)
 
 
 def test_split(images: ImageSet, config: Config) -> Split:

@@ -120,11 +120,22 @@ def summary(data: Data, images: ImageSet) -> list[str]:
         classes = classes if least[1:] != most[1:] else ["{:,} + {:,} in each".format(*least[1:])]
     held = f"; {images.validation:,} of the training images are for validation" if images.validation else ""
     lines = [f"{data.name}: {len(names)} classes: {', '.join(classes)} (training + test images){held}"]
+    known = torch.isin(digests(images.test_images), digests(images.train_images)).sum() if data.path else 0
+    if known:
+        lines.append(f"{data.name}: {known:,} of the {len(labels[1]):,} test images are among the training images, too")
     if _all_equal(images.train_images, torch.arange(len(labels[0]))):
         return [*lines, f"{data.name}: all {len(labels[0]):,} training images are equal"]
     of_class = [(images.train_labels == label).nonzero()[:, 0] for label in range(len(names))]
     equal = [name for name, chosen in zip(names, of_class, strict=True) if _all_equal(images.train_images, chosen)]
     return [*lines, *(f"{data.name}: all training images of class {name} are equal" for name in equal)]
+
+
+def digests(images: "Tensor") -> "Tensor":
+    """64 bits of a hash of each image's pixels: [N, …] uint8 -> [N] int64."""
+    import torch
+
+    hashes = (hashlib.blake2b(image.tobytes(), digest_size=8).digest() for image in images.numpy())
+    return torch.tensor([int.from_bytes(one, signed=True) for one in hashes], dtype=torch.int64)
 
 
 def _all_equal(images: "Tensor", chosen: "Tensor") -> bool:

@@ -12,6 +12,7 @@ from capsexp.data.folder import conversion_of
 from capsexp.data.pictures import pictures
 from capsexp.data.reader import fit
 from capsexp.data.source import class_names
+from capsexp.errors import InputError
 from capsexp.nn.scores import Prediction
 from capsexp.run.restore import Restored
 
@@ -50,8 +51,13 @@ class Classifier(nn.Module):
         Args:
             image: a file, Pillow's, or pixels uint8 [H, W] or [H, W, 3].
 
-        Raises InputError for a file that is no image.
+        Raises InputError for a file that is no image, and for other pixels.
         """
         source = Path(image) if isinstance(image, str) else image
+        if not isinstance(source, Path | Image.Image):
+            source = np.asarray(source)
+            if source.dtype != np.uint8 or source.ndim not in (2, 3) or source.shape[2:] not in ((), (3,)):
+                shape = f"{source.dtype} {list(source.shape)}"
+                raise InputError(f"pixels must be uint8 [H, W] or [H, W, 3]; they are {shape}")
         pixels = fit(pictures([source], self._conversion), self.size, self.channels, "the network")
         return torch.from_numpy(pixels[0]).to(self.mean.device).float() / 255

@@ -13,7 +13,7 @@ from capsexp import Log
 from capsexp.data import source
 from capsexp.data.folder import conversion_of, has_test, place
 from capsexp.data.loader import DeviceLoader
-from capsexp.data.module import Split, digests, test_split
+from capsexp.data.module import Split, test_split
 from capsexp.data.pictures import converted, files_below, listed
 from capsexp.data.reader import fit
 from capsexp.data.source import ImageSet
@@ -84,7 +84,7 @@ def _without_trained(restored: Restored, images: ImageSet, log: Log) -> ImageSet
         pixels, labels = torch.cat([images.train_images, pixels]), torch.cat([images.train_labels, labels])
     new = torch.ones(len(labels), dtype=torch.bool)
     if module.trained_images is not None:
-        new = ~torch.isin(digests(pixels), module.trained_images)
+        new = ~torch.isin(source.digests(pixels), module.trained_images)
     left = f"{int((~new).sum()):,} of its {len(new):,} images are left out: the run was trained on them"
     left = "the run was trained on none of its images" if new.all() else left
     log(f"data.path={data.path}: isn't the set of the run; {left}")

@@ -74,7 +74,7 @@ def sentence(measured: Sequence[StudyResults]) -> str:
     whole, so_far = ([one for one in yes if one.one.so_far == value] for value in (False, True))
     if not yes:
         return "No gain of attention is shown." if questions else ""
-    elsewhere = "Elsewhere no gain is shown by our reading of the papers."
+    elsewhere = "Elsewhere no gain is shown, with the networks as we read the papers."
     if not whole:
         return f"So far on {conjoined(one.data for one in so_far)} yes. {elsewhere}"
     more = f"; so far on {conjoined(one.data for one in so_far)}, too" if so_far else ""

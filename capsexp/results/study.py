@@ -10,6 +10,7 @@ from capsexp.results.pools import Pools
 from capsexp.results.runs import Run
 from capsexp.results.steps import Steps
 from capsexp.study import studies
+from capsexp.study.identity import title
 from capsexp.study.selection import PAPER, TYPED, Block, Selection, select
 from capsexp.study.studies import Row, Study
 
@@ -53,8 +54,10 @@ class MeasuredBlock:
 
     @property
     def files(self) -> list[str]:
-        """Which versions of data files were used, but for the published ones."""
-        return list(dict.fromkeys(run.trained.files for run in self.runs if run.trained.files))
+        """Which versions of data files were used, but for the published ones; of several data sets, with its title."""
+        several = len({run.data for run in self.runs}) > 1
+        files = {run.trained.files: run.data for run in self.runs if run.trained.files}
+        return [f"{title(data)}: {version}" if several else version for version, data in files.items()]
 
 
 @dataclass(frozen=True, eq=False)

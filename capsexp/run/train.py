@@ -24,7 +24,7 @@ from torch import nn
 
 from capsexp.cli import print_line
 from capsexp.data import source
-from capsexp.data.module import CapsuleData, constant_guess, digests
+from capsexp.data.module import CapsuleData, constant_guess
 from capsexp.data.reader import host_memory
 from capsexp.errors import InputError, RunError, TrainingError, first_line
 from capsexp.files import naming
@@ -72,7 +72,7 @@ def prepare(planned: Plan) -> tuple[CapsuleModule, CapsuleData]:
         print_line(line)
     module, data = CapsuleModule(planned, built), CapsuleData(images, config)
     if config.data.path:
-        module.trained_images = digests(images.train_images)
+        module.trained_images = source.digests(images.train_images)
     if config.preprocess.normalize:
         mean, std = source.normalization(config.data, images.train_images)
         module.mean, module.std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))

@@ -258,7 +258,7 @@ def published_number(text: str | None) -> Published | None:
 def _problems(study: Study) -> Iterator[tuple[bool, str]]:
     """What must hold in a study: whether it doesn't, and the error."""
     rows = {row.name for row in study.rows}
-    yield len(rows) < len(study.rows), "rows: their first labels must differ"
+    yield len(rows) < len(study.rows), "rows: their first labels must differ: claims name a row by it"
     for row in study.rows:
         where = f"rows.{row.name}"
         yield len(row.labels) != len(study.columns), f"{where}: must have {len(study.columns)} labels"

@@ -142,7 +142,8 @@ def _said(one: MeasuredClaim, so_far: bool = True) -> str:
     found = texts.effect(one.claim, one.effect, interval=not shown)
     claimed = f"claimed {texts.claimed(one.claim)}" if one.claim.size else ""
     later = so_far and shown and one.so_far
-    known = ", ".join(filter(None, [found, claimed, texts.share(one), texts.unlearned(one)]))
+    why = texts.one_line(one.reason) if one.effect and not one.effect.interval and not shown else ""
+    known = ", ".join(filter(None, [found, claimed, texts.share(one), why, texts.unlearned(one)]))
     if one.decided == "contradicted" or not shown:
         return f"“{text}” is {one.decided}{' so far' if later else ''}, {known}"
     return f"{'by counting, ' if _counted(one) else ''}{text} ({known}{', so far' if later else ''})"

@@ -149,7 +149,7 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
 
 
 def answer(one: MeasuredClaim, data: str) -> str:
-    """The answer to a claim's question on a data set: yes, half as much; no, worse; open: 10 epochs."""
+    """The answer to a claim's question on a data set: yes, half as much; no, worse; open (10 epochs)."""
     so_far = "so far " if one.so_far else ""
     if one.decided in ("supported", "no difference, shown"):
         size = share(one)
@@ -160,7 +160,7 @@ def answer(one: MeasuredClaim, data: str) -> str:
         return "no room below 100 %"
     shorter = one.block.setting.brief(data) if one.so_far and one.block and one.block.name == LAPTOP else ""
     undecided = {"not run": "not run yet", "untested": "not tested"}.get(one.decided, "open")
-    return f"{undecided}: {shorter}" if shorter else undecided
+    return f"{undecided} ({shorter})" if shorter else undecided
 
 
 def _size(claim: Claim, value: float) -> str:
