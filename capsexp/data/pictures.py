@@ -22,7 +22,7 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 
 _MAX_BYTES = 256_000_000  # of a file
 _GREY = ("1", "L", "LA", "I", "F")  # Pillow's modes; I;16 and its kin begin with I
-_NAMED = 100  # files in an error message
+_NAMED = 20  # files in an error message
 _HIDDEN = ("__MACOSX", "Thumbs.db", "desktop.ini")  # and what begins with a full stop
 
 Background = Literal["white", "black"]
@@ -68,7 +68,7 @@ def converted(sources: Sequence[Picture], conversion: Conversion) -> tuple[NDArr
 
 
 def listed(problems: Iterable[str]) -> str:
-    """The problems in a line; of more than a hundred the first ones."""
+    """The problems in a line; of more than twenty the first ones."""
     every = list(problems)
     more = [f"and {plural(len(every) - _NAMED, 'more file')}"] if len(every) > _NAMED else []
     return "; ".join([*every[:_NAMED], *more])
@@ -151,7 +151,7 @@ def _in_eight_bits(image: Image.Image, conversion: Conversion) -> Image.Image:
     if image.mode[0] not in "IF":
         return image
     if not conversion.sixteen_bits:
-        raise InputError("must have 8 bits a colour; data.reader.sixteen_bits=true scales 16")
+        raise InputError("must have 8 bits a colour; a run with data.reader.sixteen_bits=true takes 16")
     values = np.asarray(image)
     if values.dtype.kind not in "iu" or values.min() < 0 or values.max() > 65_535:
         raise InputError("must have 8 or 16 bits a colour")

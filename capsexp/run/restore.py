@@ -118,7 +118,7 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
             raise InputError(
                 f"{typed}: is set by the checkpoint; what can be given is data=NAME, data.root, data.path, "
                 "data.download, data.versions, budget.test_images, trainer=NAME and its accelerator, precision, "
-                "eval_batch_size, routing, threads"
+                "eval_batch_size, routing, threads, and beside data=NAME its other keys"
             )
     local = composed([*([] if "data" in keys else [f"data={header.config['data']['name']}"]), *overrides])
     if "data" not in keys and "path" in described(name):

@@ -39,7 +39,7 @@ def test_other_shapes_are_stretched_padded_or_cropped(tmp_path: Path) -> None:
 
 def test_sixteen_bits_are_scaled_on_request(tmp_path: Path) -> None:
     save(tmp_path / "deep.png", np.uint16([[0, 65535], [257 * 5, 257 * 100]]))
-    line = "must have 8 bits a colour; data.reader.sixteen_bits=true scales 16"
+    line = "must have 8 bits a colour; a run with data.reader.sixteen_bits=true takes 16"
     assert refused(pictures, [tmp_path / "deep.png"], Conversion(2, 1)) == f"{tmp_path}/deep.png: {line}"
     assert refused(pictures, [np.zeros((2, 2))], Conversion(2, 1)) == f"image 0: {line}"
     assert pictures([tmp_path / "deep.png"], Conversion(2, 1, sixteen_bits=True))[0].tolist() == [[0, 255], [5, 100]]
@@ -92,6 +92,6 @@ def test_the_order_of_files_is_that_of_their_names_on_any_disk(tmp_path: Path, m
     assert [str(file.relative_to(tmp_path)) for file in files_below(tmp_path)] == names
 
 
-@pytest.mark.parametrize(("count", "end"), [(100, "99"), (101, "99; and 1 more file"), (102, "99; and 2 more files")])
-def test_of_many_problems_a_hundred_are_listed(count: int, end: str) -> None:
-    assert listed(map(str, range(count))) == "; ".join([*map(str, range(99)), end])
+@pytest.mark.parametrize(("count", "end"), [(20, "19"), (21, "19; and 1 more file"), (22, "19; and 2 more files")])
+def test_of_many_problems_twenty_are_listed(count: int, end: str) -> None:
+    assert listed(map(str, range(count))) == "; ".join([*map(str, range(19)), end])
