@@ -107,7 +107,7 @@ def effect(claim: Claim, one: Effect | None, unit: bool = True, interval: bool =
 
 
 def share(one: MeasuredClaim) -> str:
-    """How much of the claimed size was measured: half as much, size open; nothing of factors, contraries, so far."""
+    """How much of the claimed size was measured, in words: half as much; nothing of factors, contraries, so far."""
     size, found = one.claim.size, one.effect
     if one.so_far:
         return ""
@@ -117,7 +117,7 @@ def share(one: MeasuredClaim) -> str:
     if part <= 0:
         return ""
     text = "half as much" if 0.45 <= part <= 0.6 else "as much" if 0.9 <= part <= 1.1 else f"{100 * part:.0f} % of it"
-    return text + {"open": ", size open", "compatible": ", compatible"}.get(one.decided_size or "", "")
+    return text + {"open": " measured, size open", "compatible": ", compatible"}.get(one.decided_size or "", "")
 
 
 def unlearned(one: MeasuredClaim) -> str:

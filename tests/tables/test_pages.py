@@ -272,7 +272,8 @@ def test_claims_without_an_answer_are_folded_and_the_others_ordered_by_it() -> N
 
 def test_a_claim_has_its_printed_and_measured_effect_and_p_value() -> None:
     assert told(study(claims=[claim(claimed="+0.52")]), GAIN) == (
-        *("✓ supported", "B is better", "+0.52", "+0.50 points (+0.25 to +0.75)", "as much, size open, p 0.006"),
+        *("✓ supported", "B is better", "+0.52", "+0.50 points (+0.25 to +0.75)"),
+        "as much measured, size open, p 0.006",
     )
 
 
