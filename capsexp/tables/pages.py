@@ -227,7 +227,8 @@ def _measured(line: Line, measure: str, count: bool) -> str:
     if cell is None or (measure != "accuracy" and measure not in line.row.published):
         return ""
     failed = texts.part_of("failed", cell.failed, cell.runs) if measure == "accuracy" else ""
-    unlearned = texts.part_of("didn't learn", cell.unlearned, cell.runs) if measure == "accuracy" else ""
+    tried = "of those tried, " * bool(cell.best_of)  # the number is of the best combination alone
+    unlearned = texts.part_of(f"{tried}didn't learn", cell.unlearned, cell.runs) if measure == "accuracy" else ""
     return ", ".join(filter(None, [texts.measured(cell, count), failed, unlearned]))
 
 

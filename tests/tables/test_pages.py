@@ -125,6 +125,9 @@ def test_failed_runs_and_those_that_did_not_learn_are_counted() -> None:
     assert cells(study(), found, "B")["best %, here"] == "failed (1 of 1)"
     unlearned = runs(PLAIN, [10.0], chance_accuracy=9.8)
     assert cells(study(), unlearned, "A")["best %, here"] == "10.00, didn't learn (1 of 1)"
+    one, *others = (run(SWEPT.replace("1,2,3", str(i)), 0, [99.0 / i], chance_accuracy=40.0) for i in (1, 2, 3))
+    text = "99.00, of those tried, didn't learn (2 of 3)"
+    assert cells(study(row("A", SWEPT)), [one, *others], "A")["best %, here"] == text
     (told,) = page(results(study(claims=[claim()]), [*unlearned, *GAIN[3:], *found[3:4]])).other_claims.rows
     assert "1 of 4 runs didn't learn, 1 failed" in told[-1]
 
