@@ -65,7 +65,7 @@ def distinct(measured: Sequence[StudyResults]) -> list[MeasuredClaim]:
 
 
 def sentence(measured: Sequence[StudyResults]) -> str:
-    """Where attention raises the accuracy, by how much of what is printed; after another training, so far.
+    """Where which attention raises the accuracy, by how much of what is printed; after another training, so far.
 
     Nothing where no study has a question on attention.
     """
@@ -74,12 +74,17 @@ def sentence(measured: Sequence[StudyResults]) -> str:
     whole, so_far = ([one for one in yes if one.one.so_far == value] for value in (False, True))
     if not yes:
         return "No gain of attention is shown." if questions else ""
-    elsewhere = "Elsewhere no gain is shown, with the networks as we read the papers."
+    kinds = [one.attention for one in yes]
+    named, others = (
+        conjoined("dual attention" if kind == "dual" else kind for kind in some)
+        for some in (kinds, [one.attention for one in questions if one.attention not in kinds])
+    )
+    elsewhere = f"Elsewhere{others and f', and of {others},'} no gain is shown; the networks are as we read the papers."
     if not whole:
-        return f"So far on {conjoined(one.data for one in so_far)} yes. {elsewhere}"
+        return f"So far on {conjoined(one.data for one in so_far)} yes ({named}). {elsewhere}"
     more = f"; so far on {conjoined(one.data for one in so_far)}, too" if so_far else ""
     sets = conjoined(one.data for one in whole)
-    return f"On {sets} yes, by {_part(whole)} of what is published{more}. {elsewhere}"
+    return f"On {sets} yes ({named}), by {_part(whole)} of what is published{more}. {elsewhere}"
 
 
 def _part(gains: Sequence[Asked]) -> str:
@@ -91,8 +96,8 @@ def _part(gains: Sequence[Asked]) -> str:
 
 
 def conjoined(names: Iterable[str]) -> str:
-    """A, B and C; each once."""
-    *most, last = dict.fromkeys(names)
+    """A, B and C; each once; nothing of none."""
+    *most, last = dict.fromkeys(names) or [""]
     return f"{', '.join(most)} and {last}" if most else last
 
 

@@ -133,18 +133,32 @@ NONE = "No gain of attention is shown."
         (
             ["+1.00"],
             GAIN,
-            "On MNIST yes, by about half of what is published. "
-            "Elsewhere no gain is shown, with the networks as we read the papers.",
+            "On MNIST yes (CBAM), by about half of what is published. "
+            "Elsewhere no gain is shown; the networks are as we read the papers.",
         ),
-        (["+1.00", "+0.95"], BOTH, "On MNIST and Fashion-MNIST yes, by about half of what is published. Elsewhere no "),
-        (["+1.00", "+0.50"], BOTH, "On MNIST and Fashion-MNIST yes, by 50 to 100 % of what is published. Elsewhere no"),
-        (["+2.00"], GAIN, "On MNIST yes, by 25 % of what is published. "),
+        (["+1.00", "+0.95"], BOTH, "On MNIST and Fashion-MNIST yes (CBAM), by about half of what is published. Elsewh"),
+        (
+            ["+1.00", "+0.50"],
+            BOTH,
+            "On MNIST and Fashion-MNIST yes (CBAM), by 50 to 100 % of what is published. Elsewh",
+        ),
+        (["+2.00"], GAIN, "On MNIST yes (CBAM), by 25 % of what is published. "),
     ],
 )
 def test_the_sentence_names_where_a_gain_is_shown_and_how_much_of_it(
     sizes: list[str], found: list[Record], sentence: str
 ) -> None:
     assert gains(*sizes, found=found).startswith(sentence)
+
+
+def test_the_sentence_names_the_attention_of_which_no_gain_is_shown() -> None:
+    words = "model=da_capsnet data=mnist attention="
+    rows = [row("C", f"{words}none"), row("D", f"{words}dual")]
+    made = study(*study().rows, *rows, claims=[ASKED, dataclasses.replace(ASKED, text="Dual", pairs=[["C", "D"]])])
+    assert answer.sentence(several(made)) == (
+        "On MNIST yes (CBAM), by about half of what is published. "
+        "Elsewhere, and of dual attention, no gain is shown; the networks are as we read the papers."
+    )
 
 
 def test_the_sentence_is_of_accuracies_raised_by_attention() -> None:
@@ -167,17 +181,17 @@ def test_the_sentence_tells_the_papers_training_from_another() -> None:
     """And compares only the first with what is published."""
     shorter = [*runs(f"{FASHION[0]} {SHORT}", LOW), *runs(f"{FASHION[1]} {SHORT}", HIGH)]
     assert gains("+1.00", "+0.60", found=[*GAIN, *shorter]).startswith(
-        "On MNIST yes, by about half of what is published; so far on Fashion-MNIST, too."
+        "On MNIST yes (CBAM), by about half of what is published; so far on Fashion-MNIST, too."
     )
     assert (
         gains("+1.00", "+0.60", found=shorter)
-        == "So far on Fashion-MNIST yes. Elsewhere no gain is shown, with the networks as we read the papers."
+        == "So far on Fashion-MNIST yes (CBAM). Elsewhere no gain is shown; the networks are as we read the papers."
     )
 
 
 def test_a_data_set_of_two_claims_is_named_once() -> None:
     claims = [ASKED, dataclasses.replace(ASKED, text="Again", claimed="+0.99")]
-    assert answer.sentence(several(study(claims=claims))).startswith("On MNIST yes, by about half ")
+    assert answer.sentence(several(study(claims=claims))).startswith("On MNIST yes (CBAM), by about half ")
 
 
 # The README and docs/
