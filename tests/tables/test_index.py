@@ -157,7 +157,7 @@ def test_the_sentence_names_the_attention_of_which_no_gain_is_shown() -> None:
     made = study(*study().rows, *rows, claims=[ASKED, dataclasses.replace(ASKED, text="Dual", pairs=[["C", "D"]])])
     assert answer.sentence(several(made)) == (
         "On MNIST yes (CBAM), by about half of what is published. "
-        "Elsewhere, and of dual attention, no gain is shown; the networks are as we read the papers."
+        "Elsewhere, and with dual attention, no gain is shown; the networks are as we read the papers."
     )
 
 
