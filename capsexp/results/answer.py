@@ -79,7 +79,8 @@ def sentence(measured: Sequence[StudyResults]) -> str:
         conjoined("dual attention" if kind == "dual" else kind for kind in some)
         for some in (kinds, [one.attention for one in questions if one.attention not in kinds])
     )
-    elsewhere = f"Elsewhere{others and f', and with {others},'} no gain is shown; the networks are as we read the papers."
+    where = f"Elsewhere, and with {others}," if others else "Elsewhere"
+    elsewhere = f"{where} no gain is shown; the networks are as we read the papers."
     if not whole:
         return f"So far on {conjoined(one.data for one in so_far)} yes ({named}). {elsewhere}"
     more = f"; so far on {conjoined(one.data for one in so_far)}, too" if so_far else ""
