@@ -95,14 +95,12 @@ def _next(results: "StudyResults", logs: str) -> list[tuple[str, str]]:
     """What to type after a study's runs, and what for; the program as this shell finds it."""
     here = Path(sys.executable).parent
     tools = {tool: tool if shutil.which(tool) else os.path.relpath(here / tool) for tool in ("capsexp", "tensorboard")}
+    whole = command_here("reproduce", results.study.name, "--dry-run", program=tools["capsexp"])
     photos = [(f"{tools['capsexp']} data=folder data.path=photos", "your own images")]
     return [
         (f"{tools['tensorboard']} --logdir {logs}/tensorboard", "the curves"),
         (f"{tools['capsexp']} inspect sample 7", "what a trained network does"),
-        (
-            command_here("reproduce", results.study.name, "--dry-run", program=tools["capsexp"]),
-            "the whole table: runs and time",
-        ),
+        (whole, "the whole table: runs and time"),
         *(photos if all(run.data != "folder" for run in results.runs) else []),
     ]
 

@@ -38,7 +38,8 @@ def _block(measured: Sequence[StudyResults]) -> str:
         claim = one.one.claim
         link = markdown.link(claim.question, f"results/tables/{quote(one.results.study.name)}.md")
         printed = one.one.printed
-        said = texts.claimed(claim) if claim.size or not printed else texts.effect(claim, printed, False, False)
+        of_rows = texts.effect(claim, printed, unit=False, interval=False)
+        said = texts.claimed(claim) if claim.size or not printed else of_rows
         found = texts.effect(claim, one.one.effect)
         shown = Marked(f"**{found}**") if one.one.holds else found
         rows.append([link, said, shown, texts.answer(one.one, one.data_name)])

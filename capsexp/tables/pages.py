@@ -116,11 +116,8 @@ def answer(results: StudyResults) -> list[str]:
     unknown = "the runs test no claim" if results.runs else "no runs in these settings yet"
     first = f"{word}{so_far}: {_joined(_said(one, not so_far) for one in named) or unknown}."
     more = _joined(map(_said, beside[:2]))
-    number = (
-        f"{texts.summary(claims, '' if counted else ', none counted')}."
-        if len(claims) > 1 and any(one.effect for one in claims)
-        else ""
-    )
+    total = texts.summary(claims, "" if counted else ", none counted")
+    number = f"{total}." if len(claims) > 1 and any(one.effect for one in claims) else ""
     return [*filter(None, [first, f"{more[:1].upper()}{more[1:]}." if more else "", number])]
 
 

@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from made import CBAM, PLAIN, runs
+from made import write as write_records
 from support import ROOT, Program, composed_config, folders, refused, train
 
 import capsexp
+from capsexp.compare.comparison import of_sweep
 from capsexp.config import searchpath
 from capsexp.config.compose import by_hydra, command_here, composed, plain
 from capsexp.errors import InputError
@@ -101,6 +104,9 @@ def test_a_command_to_type_names_the_folder_from_where_it_is_typed(used: Path, m
     option = "--config-dir=../mine/conf"
     assert Inputs([], used, ["paths.logs=l"]).command("figures") == f"capsexp {option} figures paths.logs=l"
     assert command_here("reproduce", program="bin/capsexp") == f"bin/capsexp {option} reproduce"
+    write_records(used, [*runs(PLAIN, [90.0, 91.0]), *runs(CBAM, [92.0, 93.0])])
+    swept = [[*words.split(), f"seed={seed}"] for words in (PLAIN, CBAM) for seed in (0, 1)]
+    assert of_sweep(swept, used)[1].startswith(f"again: capsexp {option} compare ")
 
 
 def test_a_models_own_file_sets_keys_of_other_groups_as_hydra_does(used: Path) -> None:
