@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from capsexp.cli import Parser, end_with
+from capsexp.config.schema import Config
 from capsexp.data.loader import Batch
 from capsexp.errors import InputError
 from capsexp.files import write_file
@@ -30,9 +31,8 @@ from capsexp.study.studies import Claim
 FIRST = 2  # rounds that are left out
 
 
-def step_of(overrides: Sequence[str], batch_size: int, measure: str) -> Callable[[], object]:
-    """One step of the network of a command line: of training, or of inference."""
-    config = studies.config_of(tuple(overrides))
+def step_of(config: Config, batch_size: int, measure: str) -> Callable[[], object]:
+    """One step of a configuration's network: of training, or of inference."""
     config = replace(config, trainer=replace(config.trainer, routing="reference"))
     torch.manual_seed(0)
     module = CapsuleModule(Plan(config, torch.device("cpu"), "float32", None, None), build(config))
@@ -54,11 +54,9 @@ def step_of(overrides: Sequence[str], batch_size: int, measure: str) -> Callable
     return lambda: step(batch)
 
 
-def seconds_of(
-    claim: Claim, commands: dict[str, tuple[str, ...]], batch_size: int, rounds: int
-) -> dict[str, list[float]]:
+def seconds_of(claim: Claim, configs: dict[str, Config], batch_size: int, rounds: int) -> dict[str, list[float]]:
     """Processor seconds of each row's step, a round after the other, every second round backwards."""
-    steps = {row: step_of(commands[row], batch_size, claim.measure) for row in claim.compared}
+    steps = {row: step_of(configs[row], batch_size, claim.measure) for row in claim.compared}
     found: dict[str, list[float]] = {row: [] for row in steps}
     for number in range(FIRST + rounds):
         for row in list(steps)[:: -1 if number % 2 else 1]:
@@ -85,8 +83,8 @@ def main(words: Sequence[str]) -> int:
         for claim in study.claims:
             if claim.measure in MEASURES_OF_STEPS and claim.untested is None:
                 print(f"{study.name}: {claim.text}", flush=True)
-                commands = {row: block.runs[row][0] for row in claim.compared}
-                claims[name_of(claim, block)] = seconds_of(claim, commands, options.batch_size, options.rounds)
+                configs = {row: block.runs[row][0].config for row in claim.compared}
+                claims[name_of(claim, block)] = seconds_of(claim, configs, options.batch_size, options.rounds)
     made = {"device": f"{processor()}, one thread", "claims": claims}
     write_file(options.results / "benchmarks" / "claims.json", json.dumps(made, indent=1, ensure_ascii=False) + "\n")
     return 0

@@ -16,8 +16,8 @@ from capsexp.results.pools import Pools
 from capsexp.results.runs import Run, distinct
 from capsexp.run import keys
 from capsexp.study import studies
-from capsexp.study.identity import Trained, trained_by
-from capsexp.study.selection import PAPER, Block
+from capsexp.study.identity import Trained
+from capsexp.study.selection import PAPER, Block, combination
 from capsexp.study.studies import Claim, MeasureName, Row, Setting, Study
 from capsexp.tables import texts
 from capsexp.tables.table import Table
@@ -102,12 +102,11 @@ def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
             words = tuple(map(for_hydra, shlex.split(text)))
         except ValueError as error:
             raise InputError(f"{text}: {first_line(error)}") from None
-        expanded = studies.expand(words)
-        wanted = [trained_by(one) for one in expanded]
+        asked = [combination(overrides) for overrides in studies.expand(words)]
         protocols = [word.partition("=")[2] for word in words if typed_key(word) == "protocol"]
         budget = any(word.startswith("budget") for word in words)
-        found = [run for run in recorded if any(_is_like(run.trained, one, budget) for one in wanted)]
-        if any(studies.config_of(one).budget.steps for one in expanded):
+        found = [run for run in recorded if any(_is_like(run.trained, one.trained, budget) for one in asked)]
+        if any(one.config.budget.steps for one in asked):
             found = [run for run in found if run.status == "trial"]
     elif path.suffix == ".json" and path.is_file():
         found = [runs.read_run(path)]

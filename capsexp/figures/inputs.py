@@ -74,7 +74,7 @@ class Inputs:
         anybody can have written.
         """
         run = line.runs[0]
-        (words, *_) = rows.block.block.runs[line.row.name]
+        words = rows.block.block.runs[line.row.name][0].overrides
         return f"no {what} of {run.name} in {self.logs}: {self.command(*words, f'seed={run.seed}', 'rerun=true')}"
 
     def command(self, *words: str) -> str:

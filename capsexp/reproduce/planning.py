@@ -19,7 +19,7 @@ from capsexp.run import records
 from capsexp.run.plan import Plan, plan
 from capsexp.study.identity import trained, trained_images
 from capsexp.study.selection import TYPED, select
-from capsexp.study.studies import Study, config_of
+from capsexp.study.studies import Study
 
 State = Literal["waiting", "running", "finished", "failed"]
 
@@ -93,9 +93,9 @@ def plan_all(
     lacking: dict[str, InputError] = {}  # data sets, which are tried to be downloaded once
     for study in studies:
         block = select(study, typed, setting).blocks[0]
-        rows = {overrides: row for row in study.rows for overrides in block.runs.get(row.name, ())}
-        for overrides, row in rows.items():
-            config, printed = config_of(overrides), row.printed.get("accuracy")
+        rows = {run: row for row in study.rows for run in block.runs.get(row.name, ())}
+        for combination, row in rows.items():
+            config, printed = combination.config, row.printed.get("accuracy")
             published = f"{printed.value:.2f}" if printed and block.name != TYPED else ""
             try:
                 if config.data.name in lacking:
@@ -108,10 +108,10 @@ def plan_all(
                     raise
                 first = plan(config)
             except InputError as error:
-                barred.setdefault(str(error), []).append(" ".join(overrides))
+                barred.setdefault(str(error), []).append(" ".join(combination.overrides))
                 continue
             for seed in seeds:
-                words = (*overrides, f"seed={seed}")
+                words = (*combination.overrides, f"seed={seed}")
                 repeated = command(words, first.precision)
                 planned = replace(first, config=replace(config, seed=seed), command=repeated)
                 jobs.setdefault(planned.name, Job(planned, tuple(portable(words)), published=published))

@@ -8,7 +8,6 @@ from capsexp.results.measures import MEASURES
 from capsexp.results.runs import ATTENTION
 from capsexp.results.study import StudyResults
 from capsexp.study.identity import title
-from capsexp.study.studies import config_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Asked:
     @property
     def attention(self) -> str:
         """What the second row of a pair adds: dual, CBAM, Conv or Caps; nothing where it adds no attention."""
-        configs = {name: config_of(runs[0]) for name, runs in self.results.blocks[0].block.runs.items() if runs}
+        configs = {name: runs[0].config for name, runs in self.results.blocks[0].block.runs.items() if runs}
         pairs = [(configs[a], configs[b]) for a, b in self.one.claim.pairs if {a, b} <= configs.keys()]
         added = [b.attention.names for a, b in pairs if a.model.name == b.model.name and not a.attention.names]
         kinds = {" + ".join(ATTENTION.get(name, name) for name in names) for names in added}

@@ -15,9 +15,7 @@ from capsexp.results.measures import MEASURES, OF_PROTOCOL
 from capsexp.results.pools import Pools
 from capsexp.results.runs import Run
 from capsexp.results.statistics import Estimate, Term
-from capsexp.study import studies
-from capsexp.study.identity import trained_by
-from capsexp.study.selection import LAPTOP, PAPER, TYPED, Block
+from capsexp.study.selection import LAPTOP, PAPER, Block, Combination
 from capsexp.study.studies import Published, Row, Study
 
 _WORDS = {"within": "compatible", "around": "compatible", "above": "higher", "below": "lower"}
@@ -42,11 +40,11 @@ class Index:
                     parameters[run.trained.condition] = run.parameters
         return cls(indexed, parameters)
 
-    def count(self, overrides: tuple[str, ...], measure: str = "parameters") -> int:
-        """The parameters of the network that a command line makes, or its operations; raises InputError."""
-        wanted = trained_by(overrides)
-        known = measure == "parameters" and not wanted.is_narrowed and self.parameters.get(wanted.condition)
-        return known or _count(overrides, measure)
+    def count(self, combination: Combination, measure: str = "parameters") -> int:
+        """The parameters of a combination's network, or its operations; raises InputError."""
+        trained = combination.trained
+        known = measure == "parameters" and not trained.is_narrowed and self.parameters.get(trained.condition)
+        return known or _count(combination, measure)
 
 
 class Best(NamedTuple):
@@ -127,8 +125,7 @@ def groups_of(study: Study, block: Block, indexed: Index) -> list[Group]:
     """The runs of each row in a setting: of its own protocol always, of the other if there are any."""
     found: dict[str, list[tuple[int, Run]]] = {}
     for name, of_row in block.runs.items():
-        for option, overrides in enumerate(of_row):
-            wanted = trained_by(overrides)
+        for option, wanted in enumerate(combination.trained for combination in of_row):
             found.setdefault(name, []).extend(
                 (option, run)
                 for run in indexed.runs.get(wanted[:2], ())
@@ -165,10 +162,8 @@ def _group(row: Row, block: Block, protocol: str, found: Sequence[tuple[int, Run
     for option, run in found:
         if run.protocol == protocol:
             first.setdefault((option, run.seed), run)
-    typed = block.name == TYPED  # else typed words may have selected some of the row's combinations
-    options = len(block.runs[row.name] if typed else row.combinations(block.setting))
     finished = [run for run in first.values() if run.status == "finished"]
-    return Group(row, block, protocol, [*first.values()], best_of_seeds(finished, options))
+    return Group(row, block, protocol, [*first.values()], best_of_seeds(finished, block.options[row.name]))
 
 
 def best_of_seeds(finished: Iterable[Run], options: int | None = None) -> list[Best]:
@@ -273,8 +268,8 @@ def _counted(cell: Cell, study: Study, group: Group, published: Published | None
 
 
 @cache
-def _count(overrides: tuple[str, ...], measure: str) -> int:
+def _count(combination: Combination, measure: str) -> int:
     from capsexp.run import build
 
     count = {"parameters": build.count_parameters, "operations": build.count_operations}[measure]
-    return count(studies.config_of(overrides))
+    return count(combination.config)

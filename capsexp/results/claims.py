@@ -22,7 +22,6 @@ from capsexp.results.runs import Run
 from capsexp.results.statistics import Answer, Estimate, Term
 from capsexp.results.steps import Steps
 from capsexp.run.records import unpacked
-from capsexp.study.identity import trained_by
 from capsexp.study.selection import TYPED, Block
 from capsexp.study.studies import Claim, Row, Study
 
@@ -394,7 +393,7 @@ def _undecided(block: Block) -> Literal["open", "no verdict"]:
 
 
 def _key(claim: Claim, study: Study, block: Block) -> tuple[object, ...]:
-    trained = {name: tuple(trained_by(words)[:2] for words in block.runs[name]) or name for name in claim.compared}
+    trained = {name: tuple(run.trained[:2] for run in block.runs[name]) or name for name in claim.compared}
     compared = tuple(tuple(trained[name] for name in pair) for pair in [*claim.pairs, claim.rows])
     text = claim.text if not claim.compared or not claim.counted else ""
     return study.source, text, claim.measure, claim.estimate, claim.claimed, compared

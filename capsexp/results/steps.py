@@ -10,7 +10,6 @@ from pathlib import Path
 from capsexp import Positive
 from capsexp.config.checks import check_dataclass
 from capsexp.errors import InputError
-from capsexp.study.identity import trained_by
 from capsexp.study.selection import Block
 from capsexp.study.studies import Claim
 
@@ -44,5 +43,5 @@ def read(results: Path) -> Steps:
 
 def name_of(claim: Claim, block: Block) -> str:
     """The measure and what the networks are: another configuration of a row is another name."""
-    rows = {row: trained_by(block.runs[row][0]).condition for row in claim.compared if block.runs[row]}
+    rows = {row: block.runs[row][0].trained.condition for row in claim.compared if block.runs[row]}
     return f"{claim.measure}: {' '.join(f'{row}={condition}' for row, condition in rows.items())}"

@@ -4,15 +4,12 @@ Two runs train the same if they have the same condition, training, files and pre
 the seed, the protocol and the name of the budget alone.
 """
 
-from functools import cache
 from typing import NamedTuple
 
 from capsexp.config.checks import NAME
 from capsexp.config.compose import described
-from capsexp.data import source
 from capsexp.run import keys
 from capsexp.run.keys import Json
-from capsexp.study.studies import config_of
 
 
 class Trained(NamedTuple):
@@ -30,15 +27,6 @@ class Trained(NamedTuple):
 
     def __str__(self) -> str:
         return ", ".join(filter(None, self[1:]))
-
-
-@cache
-def trained_by(overrides: tuple[str, ...]) -> Trained:
-    """What a command line trains, on the published files; raises InputError."""
-    config = config_of(overrides)
-    found = source.identify(config.data, lambda line: None) if config.data.path else None  # of the user's own images
-    note, unlisted = (found.note, found.unlisted) if found else (None, None)
-    return trained(keys.identity(config, config.trainer.precision, note, unlisted))
 
 
 def trained(identity: Json) -> Trained:

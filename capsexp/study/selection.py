@@ -5,19 +5,40 @@ changes what is trained makes another setting, of this call alone (`data=mnist_s
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import chain, combinations
 
 from capsexp.config.checks import typed_key
-from capsexp.config.compose import portable
-from capsexp.config.schema import Config
+from capsexp.config.compose import composed, portable
+from capsexp.config.schema import Config, check
+from capsexp.data import source
 from capsexp.errors import InputError
+from capsexp.run import keys
 from capsexp.study import studies
-from capsexp.study.identity import Trained, trained_by
+from capsexp.study.identity import Trained, trained
 from capsexp.study.studies import Row, Setting, Study
 
 #: A setting of this name is the paper's training, a declared shorter one, or another experiment.
 PAPER, LAPTOP, TYPED = "paper", "laptop", "typed"
+
+
+@dataclass(frozen=True, eq=False)
+class Combination:
+    """A command line without a seed: composed once, with what it trains."""
+
+    overrides: tuple[str, ...]
+    config: Config
+    trained: Trained
+
+
+@cache
+def combination(overrides: tuple[str, ...]) -> Combination:
+    """A command line composed and checked, which trains on the published files; raises InputError."""
+    config = check(composed(list(overrides)))
+    files = source.identify(config.data, lambda line: None) if config.data.path else None  # the user's own images
+    note, unlisted = (files.note, files.unlisted) if files else (None, None)
+    return Combination(overrides, config, trained(keys.identity(config, config.trainer.precision, note, unlisted)))
 
 
 @dataclass(frozen=True)
@@ -26,21 +47,22 @@ class Block:
 
     name: str  # PAPER, LAPTOP or TYPED
     setting: Setting
-    runs: dict[str, list[tuple[str, ...]]]  # of each row, without seeds: its combinations of options
+    runs: dict[str, list[Combination]]  # of each row: its combinations of options
+    options: dict[str, int] = field(default_factory=dict)  # of each row, how many combinations there are to try
 
     @property
     def configs(self) -> dict[tuple[str, ...], Config]:
         """The configurations of the runs, by their overrides."""
-        return {overrides: studies.config_of(overrides) for of_row in self.runs.values() for overrides in of_row}
+        return {run.overrides: run.config for of_row in self.runs.values() for run in of_row}
 
     def protocol(self, row: str) -> str:
         """The protocol of a row's runs."""
-        return next((studies.config_of(overrides).protocol for overrides in self.runs[row]), "paper")
+        return next((run.config.protocol for run in self.runs[row]), "paper")
 
     @property
     def trained(self) -> dict[str, list[tuple[Trained, str]]]:
         """What the runs of each row train, and by which protocol."""
-        return {row: [(trained_by(one), self.protocol(row)) for one in of_row] for row, of_row in self.runs.items()}
+        return {row: [(run.trained, self.protocol(row)) for run in of_row] for row, of_row in self.runs.items()}
 
 
 @dataclass(frozen=True)
@@ -86,7 +108,8 @@ def select(study: Study, typed: Sequence[str] = (), setting: str | None = None) 
                 if now[a] == now[b] != [] and before[a] != before[b]:
                     raise InputError(f"{' '.join(portable(replacing))}: makes {a} and {b} the same")
             title = " ".join([f"--budget={name}"] * (name != PAPER) + portable(replacing))
-            blocks = [Block(TYPED, replace(made.setting, title=title, short=title, data={}), made.runs)]
+            setting_typed = replace(made.setting, title=title, short=title, data={})
+            blocks = [Block(TYPED, setting_typed, made.runs, {row: len(runs) for row, runs in made.runs.items()})]
             break
         # else words that are the paper's, as budget=paper, and another training than the laptop's
     return Selection(chosen, blocks, " ".join(selecting), setting or PAPER)
@@ -103,19 +126,18 @@ def _block(study: Study, name: str, options: Sequence[Sequence[str]], typed: tup
     Typed words that not every network has leave out the runs that can't be composed with them.
     """
     setting = study.settings[name]
-    runs: dict[str, list[tuple[str, ...]]] = {}
+    runs: dict[str, list[Combination]] = {}
     errors: list[str] = []
     for row in study.rows:
         runs[row.name] = []
         for overrides in chain(*(studies.expand((*one, *typed)) for one in _selected(row, setting, options))):
             try:
-                studies.config_of(overrides)
-                runs[row.name].append(overrides)
+                runs[row.name].append(combination(overrides))
             except InputError as error:
                 errors.append(f"{error}" if typed else f"{study.name}, {row.name}, {name}: {error}")
     if errors and (not typed or not any(runs.values())):
         raise InputError(errors[0])
-    return Block(name, setting, runs)
+    return Block(name, setting, runs, {row.name: len(row.combinations(setting)) for row in study.rows})
 
 
 def _rows_differ(study: Study, name: str) -> bool:

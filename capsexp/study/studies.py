@@ -18,8 +18,7 @@ from typing import Any, Literal
 import yaml
 
 from capsexp.config.checks import check_dataclass, nearest
-from capsexp.config.compose import composed, parsed
-from capsexp.config.schema import Config, check
+from capsexp.config.compose import parsed
 from capsexp.config.searchpath import choices
 from capsexp.errors import InputError, first_line
 
@@ -239,12 +238,6 @@ def expand(words: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
         values = override.sweep_string_iterator() if swept else [override.get_value_element_as_str()]
         choices[key] = [f"{key}={value}" for value in values]
     return tuple(product(*choices.values()))
-
-
-@cache
-def config_of(overrides: tuple[str, ...]) -> Config:
-    """The configuration that a command line makes; raises InputError."""
-    return check(composed(list(overrides)))
 
 
 def published_number(text: str | None) -> Published | None:

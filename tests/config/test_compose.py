@@ -11,7 +11,7 @@ from capsexp.config.schema import check
 from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError
 from capsexp.study import studies
-from capsexp.study.studies import config_of
+from capsexp.study.selection import combination
 
 
 def assert_same(overrides: Sequence[str]) -> None:
@@ -72,7 +72,7 @@ def test_every_run_of_every_study() -> None:
     commands = {words for study, setting in every for row in study.rows for words in row.combinations(setting)}
     assert len(commands) > 200
     for words in commands:
-        assert config_of(words) == check(plain(by_hydra(words)))
+        assert combination(words).config == check(plain(by_hydra(words)))
 
 
 def test_hydra_goes_on_for_a_caller_that_uses_it() -> None:

@@ -27,7 +27,8 @@ from capsexp.run import keys, records
 from capsexp.run.execute import run
 from capsexp.run.plan import plan
 from capsexp.run.restore import restore
-from capsexp.study.identity import trained, trained_by
+from capsexp.study.identity import trained
+from capsexp.study.selection import combination
 
 
 @pytest.fixture
@@ -140,9 +141,9 @@ def test_runs_of_other_images_are_not_taken_for_these(photos: Path) -> None:
     config = composed_config(*words)
     found = identify(config.data)
     before = trained(keys.identity(config, "auto", found.note, found.unlisted))
-    assert trained_by.__wrapped__(words) == before
+    assert combination.__wrapped__(words).trained == before
     (photos / "ant" / "009.png").rename(photos / "bee" / "009.png")
-    assert trained_by.__wrapped__(words) != before
+    assert combination.__wrapped__(words).trained != before
 
 
 @pytest.mark.parametrize(

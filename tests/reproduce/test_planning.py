@@ -18,7 +18,7 @@ from capsexp.reproduce import planning
 from capsexp.reproduce.monitor import print_plan
 from capsexp.run.execute import locked
 from capsexp.run.plan import LAST, plan
-from capsexp.study import studies
+from capsexp.study import selection, studies
 from capsexp.study.selection import LAPTOP, PAPER
 
 
@@ -26,7 +26,7 @@ from capsexp.study.selection import LAPTOP, PAPER
 def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often a data set was looked for, by name, and how often a configuration was composed. SVHN is missing."""
     counted: Counter[str] = Counter()
-    composed = studies.composed
+    composed = selection.composed
 
     def identify(data: Data, log: Log = print, download: bool = True) -> Identity:
         counted[data.name] += 1
@@ -39,8 +39,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return composed(overrides)
 
     monkeypatch.setattr(source, "identify", identify)
-    monkeypatch.setattr(studies, "composed", compose)
-    studies.config_of.cache_clear()
+    monkeypatch.setattr(selection, "composed", compose)
+    selection.combination.cache_clear()
     return counted
 
 

@@ -4,7 +4,8 @@ import pytest
 from made import PLAIN, SHORT, run
 
 from capsexp.study import identity as identities
-from capsexp.study.identity import has_official_test_set, title, trained, trained_by
+from capsexp.study.identity import has_official_test_set, title, trained
+from capsexp.study.selection import combination
 
 PART = "first 4,434 of 73,257 training and 1,952 of 26,032 test digits"
 
@@ -23,8 +24,8 @@ def test_what_is_trained_in_words() -> None:
 
 def test_a_command_line_trains_what_its_records_say() -> None:
     typed = f"{PLAIN} {SHORT} budget.width=0.25 trainer.precision=bf16"
-    assert trained_by(tuple(typed.split())) == trained(run(typed, 7).identity)
-    assert trained_by(tuple(PLAIN.split())).precision == "auto"
+    assert combination(tuple(typed.split())).trained == trained(run(typed, 7).identity)
+    assert combination(tuple(PLAIN.split())).trained.precision == "auto"
 
 
 def test_unlisted_files_of_one_note_are_different() -> None:
@@ -98,7 +99,7 @@ def test_a_data_set_that_says_nothing_of_its_split_is_not_official() -> None:
 
 
 def condition(typed: str) -> str:
-    return trained_by(tuple(typed.split())).condition
+    return combination(tuple(typed.split())).trained.condition
 
 
 def test_a_condition_is_what_is_trained_not_how_much() -> None:

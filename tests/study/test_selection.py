@@ -17,14 +17,13 @@ from capsexp.config.schema import Config
 from capsexp.config.searchpath import CONF
 from capsexp.run import execute
 from capsexp.study import studies
-from capsexp.study.identity import trained_by
-from capsexp.study.selection import Selection, select
+from capsexp.study.selection import Selection, combination, select
 from capsexp.study.studies import Setting
 
 
 def selected(selection: Selection) -> list[str]:
     """The commands of the runs in the first setting."""
-    return [" ".join(words) for of_row in selection.blocks[0].runs.values() for words in of_row]
+    return [" ".join(run.overrides) for of_row in selection.blocks[0].runs.values() for run in of_row]
 
 
 def names(selection: Selection) -> list[str]:
@@ -92,7 +91,7 @@ def test_only_selected_rows_and_claims_about_them_are_left() -> None:
 )
 def test_how_many_different_runs_are_left_of_a_study(name: str, typed: str, count: int) -> None:
     (block, *_) = select(studies.load(name), typed.split()).blocks
-    assert len(block.configs) == len(set(map(trained_by, block.configs))) == count
+    assert len(block.configs) == len({run.trained for of_row in block.runs.values() for run in of_row}) == count
 
 
 @pytest.mark.parametrize(
@@ -216,5 +215,5 @@ def test_a_study_is_a_sweep_without_m_and_its_runs_are_as_if_typed_alone(
         for attention in ("none", "cbam")
     ]
     for config, words in ran:
-        alone = studies.config_of((*portable(words), typed[-1]))
+        alone = combination((*portable(words), typed[-1])).config
         assert config == alone

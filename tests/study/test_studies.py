@@ -9,8 +9,9 @@ from capsexp.config.searchpath import CONF
 from capsexp.run import records
 from capsexp.run.build import count_parameters
 from capsexp.study import studies
-from capsexp.study.identity import trained, trained_by
-from capsexp.study.studies import Published, config_of
+from capsexp.study.identity import trained
+from capsexp.study.selection import combination
+from capsexp.study.studies import Published
 
 #: Numbers that the sources print, typed a second time, in their own layout: study -> row -> measures.
 NUMBERS: dict[str, dict[str, dict[str, str]]] = {
@@ -147,12 +148,12 @@ def test_every_run_can_be_built_and_has_one_command_in_a_study() -> None:
     networks = {}
     for study in map(studies.load, studies.names()):
         commands = {words for row in study.rows for words in row.combinations(study.paper)}
-        assert len({trained_by(words).condition for words in commands}) == len(commands)
+        assert len({combination(words).trained.condition for words in commands}) == len(commands)
         for words in commands:
             without_iterations = frozenset(word for word in words if not word.startswith("routing.iterations="))
             networks[without_iterations] = words
     for words in networks.values():
-        assert count_parameters(config_of(words)) > 0
+        assert count_parameters(combination(words).config) > 0
 
 
 @pytest.mark.parametrize("name", studies.names())
@@ -170,7 +171,7 @@ def test_the_networks_have_the_printed_millions_of_parameters() -> None:
     for study in map(studies.load, studies.names()):
         for row in study.rows:
             if (printed := row.printed.get("parameters")) and row.run:
-                counted = count_parameters(config_of(row.combinations(study.paper)[0])) / 1e6
+                counted = count_parameters(combination(row.combinations(study.paper)[0]).config) / 1e6
                 unlike |= {(study.name, row.name)} if abs(counted - printed.value) > printed.resolution else set()
     # 34.4 is a slip of 35.4; 161 thousand are 161,824, cut off
     assert unlike == {("alberti_mnist", "CNN"), ("mazzia_table2", "Efficient-CapsNet unreconstructed")}
@@ -187,7 +188,7 @@ def test_a_row_may_be_the_best_of_several_runs() -> None:
 def test_committed_records_are_found_by_what_they_trained() -> None:
     study = studies.load("huang_table4")
     rows = [row for row in study.rows if row.name in ("CNN COIL-20", "CapsNet COIL-20", "DA-CapsNet COIL-20")]
-    expected = {trained_by(row.combinations(study.paper)[0]).condition: row.name for row in rows}
+    expected = {combination(row.combinations(study.paper)[0]).trained.condition: row.name for row in rows}
     identities = [records.read(path).identity for path in committed_records() if "-coil20-" in path.name]
     if not identities:
         pytest.skip("not a checkout")
