@@ -17,7 +17,7 @@ from capsexp.errors import InputError, printable
 from capsexp.results import runs
 from capsexp.run import records
 from capsexp.run.plan import Plan, plan
-from capsexp.study.identity import trained, trained_images
+from capsexp.study.identity import describe
 from capsexp.study.selection import TYPED, select
 from capsexp.study.studies import Study
 
@@ -137,11 +137,11 @@ def _look_up(jobs: Sequence[Job]) -> None:
             per_image[alike].append(run.measures["seconds"] / run.trained_images)
     for job in jobs:
         identity = job.planned.identity
-        own = trained(identity)
+        own, train_images, *_ = describe(identity)
         if name := done.get((own, identity["protocol"], identity["seed"])):
             job.state, job.outcome = "finished", f"as {name}"
         elif times := per_image.get((own.condition, own.precision, job.planned.device.type == "cuda")):
-            job.guess = median(times) * (trained_images(identity) or 0) * job.planned.config.budget.width
+            job.guess = median(times) * (train_images or 0) * job.planned.config.budget.width
 
 
 def concurrency(jobs: Iterable[Job], at_a_time: int | None) -> tuple[int, int]:

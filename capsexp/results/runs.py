@@ -12,7 +12,7 @@ from capsexp.results.measures import MEASURES
 from capsexp.run import keys, records
 from capsexp.run.keys import Json
 from capsexp.run.records import RUN_AGAIN, Record
-from capsexp.study.identity import Trained, has_official_test_set, tested_images, trained, trained_images
+from capsexp.study.identity import Trained, describe
 
 BATCH = 128  # images, of the inference time
 
@@ -117,15 +117,16 @@ def run_of(record: Record) -> Run:
     paper = identity["protocol"] == "paper"
     columns = {name: [epoch[name] for epoch in record.epochs] for name in (record.epochs or [{}])[0]}
     evaluated = columns.get("test_accuracy" if paper else "heldout_accuracy", [])
-    images = record.data.get("test_images") or tested_images(identity)  # of older records as far as known
-    official = has_official_test_set(identity) and record.config["data"].get("official", True)
+    description = describe(identity)
+    images = record.data.get("test_images") or description.test_images  # of older records as far as known
+    official = description.official and record.config["data"].get("official", True)
     measures = Json()
     if finished:
         measures = _paper_measures(record, columns, images) if paper else {"accuracy": record.heldout_accuracy}
     return Run(
         name=keys.name_of(identity),
         key=record.key,
-        trained=trained(identity),
+        trained=description.trained,
         protocol=identity["protocol"],
         seed=identity["seed"],
         status="trial" if identity["budget"]["steps"] is not None else record.status,
@@ -137,7 +138,7 @@ def run_of(record: Record) -> Run:
         correct=None if official else record.correct,
         dataset=keys.key_of({name: part for name, part in identity["data"].items() if name != "note"}),
         images=images,
-        trained_images=trained_images(identity),
+        trained_images=description.train_images,
         official=official,
         data=identity["data"][NAME],
         network=identity["model"][NAME],

@@ -29,6 +29,24 @@ class Trained(NamedTuple):
         return ", ".join(filter(None, self[1:]))
 
 
+class Description(NamedTuple):
+    """What a run's identity says."""
+
+    trained: Trained
+    train_images: int | None  # of an epoch; None where only the files could tell
+    test_images: int | None
+    official: bool  # everybody tests on the same images; otherwise another experimenter's would be others
+
+
+def describe(identity: Json) -> Description:
+    """What a run of this identity trains, and on how many images; raises KeyError for what isn't an identity."""
+    data, conf = identity["data"], described(identity["data"][NAME])
+    own = data["note"] or data.get("checksum") or identity["budget"]["test_images"] is not None
+    first, images = _first_images(identity)[0], conf.get("images")
+    official = not own and conf.get("official") is True
+    return Description(trained(identity), first or (images[0] if images else None), _test_images(identity), official)
+
+
 def trained(identity: Json) -> Trained:
     """What a run of this identity trains; raises KeyError for what isn't an identity."""
     without = ("budget", "precision", "protocol", "seed")
@@ -67,8 +85,7 @@ def _files(identity: Json) -> str:
     return ", ".join(filter(None, parts))
 
 
-def tested_images(identity: Json) -> int | None:
-    """The number of images that a run was tested on; None where only the files could tell."""
+def _test_images(identity: Json) -> int | None:
     data, count = identity["data"], identity["budget"]["test_images"]
     if count is not None or data.get("checksum"):
         return count
@@ -77,20 +94,6 @@ def tested_images(identity: Json) -> int | None:
     version = _version(data)
     images = version.get("images") or described(data[NAME]).get("images") if version else None
     return images[1] if images else None
-
-
-def trained_images(identity: Json) -> int | None:
-    """The number of training images of an epoch; None where only the files could tell."""
-    first, _ = _first_images(identity)
-    images = described(identity["data"][NAME]).get("images")
-    return first or (images[0] if images else None)
-
-
-def has_official_test_set(identity: Json) -> bool:
-    """Whether everybody tests on the same images; otherwise another experimenter's would be others."""
-    data = identity["data"]
-    own = data["note"] or data.get("checksum") or identity["budget"]["test_images"] is not None
-    return not own and described(data[NAME]).get("official") is True
 
 
 def title(name: str) -> str:

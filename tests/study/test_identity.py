@@ -3,8 +3,7 @@
 import pytest
 from made import PLAIN, SHORT, run
 
-from capsexp.study import identity as identities
-from capsexp.study.identity import has_official_test_set, title, trained
+from capsexp.study.identity import describe, title, trained
 from capsexp.study.selection import combination
 
 PART = "first 4,434 of 73,257 training and 1,952 of 26,032 test digits"
@@ -67,9 +66,9 @@ def test_files_that_are_the_first_images_count_as_so_many_of_all(of_part: str, o
 )
 def test_the_number_of_test_images(typed: str, note: str | None, images: int | None) -> None:
     identity = run(typed, 0, note=note).identity
-    assert identities.tested_images(identity) == images
+    assert describe(identity).test_images == images
     if "budget.test_images" not in typed:
-        assert identities.tested_images({**identity, "data": {**identity["data"], "checksum": "0" * 32}}) is None
+        assert describe({**identity, "data": {**identity["data"], "checksum": "0" * 32}}).test_images is None
 
 
 @pytest.mark.parametrize(
@@ -86,12 +85,12 @@ def test_the_number_of_test_images(typed: str, note: str | None, images: int | N
     ],
 )
 def test_an_official_test_set_is_one_that_everybody_has(typed: str, note: str | None, official: bool) -> None:
-    assert has_official_test_set(run(f"{typed} attention=none", 0, note=note).identity) == official
+    assert describe(run(f"{typed} attention=none", 0, note=note).identity).official == official
 
 
 def test_a_data_set_that_says_nothing_of_its_split_is_not_official() -> None:
     identity = run("data=mnist", 0).identity
-    assert not has_official_test_set({**identity, "data": {**identity["data"], "name": "mine"}})
+    assert not describe({**identity, "data": {**identity["data"], "name": "mine"}}).official
     assert (title("svhn"), title("mine")) == ("SVHN", "mine")
 
 
