@@ -11,63 +11,45 @@ from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.style import Drawing
 from capsexp.files import write_file
 from capsexp.study import studies
-from capsexp.study.studies import Study
 
 
 class Entry(NamedTuple):
-    """What a figure shows; the function here that draws it from `Inputs`, whose import takes seconds; its arguments."""
+    """What a figure shows; the function that draws it from `Inputs`, whose import takes seconds; its arguments."""
 
     what: str
     function: str
     arguments: Mapping[str, str | bool] = {}
 
 
-def _by_epoch(title: str, study: str, **more: str) -> Entry:
-    what = f"{title}; a line a network, by epoch"
-    return Entry(what, "lines.accuracy_by_epoch", {"study": study, "title": title, **more})
-
-
-def _reconstructed(title: str, study: str, each_epoch: bool = False) -> Entry:
-    return Entry(title, "reconstructions.reconstructions", {"study": study, "title": title, "each_epoch": each_epoch})
-
-
-def _traversal(label: str) -> Entry:
-    title = f"ou, after Sabour et al. 2017, Fig. 4: each dimension of the winning capsule, {label}"
-    return Entry(title, "traversal.traversals", {"study": "ou_traversal", "title": title, "label": label})
-
-
-FIGURES = {
-    "answer": Entry("what attention adds, published and measured", "answer.answer"),
-    "jiao_epochs": _by_epoch(
-        "jiao: CapsNet on MNIST, without and with CBAM, by routing iterations", "jiao_table2", panel="iterations"
+#: The functions of the figures that studies name under `figures`, with a title.
+FUNCTIONS: dict[str, tuple[str, Mapping[str, str | bool]]] = {
+    "jiao_epochs": ("figures.lines.accuracy_by_epoch", {"study": "jiao_table2", "panel": "iterations"}),
+    "huang_fig8": ("figures.reconstructions.reconstructions", {"study": "huang_fig8", "each_epoch": True}),
+    "huang_fig11": ("figures.lines.accuracy_by_epoch", {"study": "huang_table2", "label": "CIFAR-10"}),
+    "huang_fig12": ("figures.lines.accuracy_by_epoch", {"study": "huang_table2", "label": "Fashion-MNIST"}),
+    "huang_gains": ("figures.lines.gain_by_epoch", {}),
+    "huang_fig14": ("figures.reconstructions.reconstructions", {"study": "huang_fig14"}),
+    "tsai_fig4": ("figures.iterations.routing_iterations", {}),
+    "ou_backprop": ("figures.lines.accuracy_by_epoch", {"study": "ou_backprop"}),
+    "ou_traversal": ("inspect.traversal.traversals", {"study": "ou_traversal", "label": "MNIST"}),
+    "ou_traversal_fashion_mnist": (
+        "inspect.traversal.traversals",
+        {"study": "ou_traversal", "label": "Fashion-MNIST"},
     ),
-    "huang_fig8": _reconstructed("huang, Figs. 8 and 9: Fashion-MNIST reconstructed", "huang_fig8", each_epoch=True),
-    "huang_fig11": _by_epoch("huang, Fig. 11: accuracy on CIFAR-10", "huang_table2", label="CIFAR-10"),
-    "huang_fig12": _by_epoch("huang, Fig. 12: accuracy on Fashion-MNIST", "huang_table2", label="Fashion-MNIST"),
-    "huang_gains": Entry(
-        "huang: what dual attention adds, by epoch",
-        "lines.gain_by_epoch",
-        {"title": "What dual attention adds, by epoch"},
-    ),
-    "huang_fig14": _reconstructed("huang, Fig. 14: COIL-20 reconstructed", "huang_fig14"),
-    "tsai_fig4": Entry(
-        "tsai, Fig. 4: accuracy by routing iterations, ablations; of GPUs memory and time",
-        "iterations.routing_iterations",
-    ),
-    "ou_backprop": _by_epoch("ou: routing against back-propagation, CapsNet on Fashion-MNIST", "ou_backprop"),
-    "ou_traversal": _traversal("MNIST"),
-    "ou_traversal_fashion_mnist": _traversal("Fashion-MNIST"),
 }
 
 
 def every() -> dict[str, Entry]:
-    """All figures: these, and a strip plot of each other study."""
-    return {name: strip(studies.load(name)) for name in studies.names()} | FIGURES
-
-
-def strip(study: Study) -> Entry:
-    """The strip plot of a study."""
-    return Entry(f"The numbers of the table, a row a network: {study.title}", "strip.of_study", {"study": study.name})
+    """All figures: the README's, those that studies name, and a strip plot of each other study."""
+    figures = {"answer": Entry("what attention adds, published and measured", "figures.answer.answer")}
+    for study in map(studies.load, studies.names()):
+        for name, title in study.pictures.items():
+            if name in FUNCTIONS:
+                function, arguments = FUNCTIONS[name]
+                figures[name] = Entry(title, function, {"title": title, **arguments})
+            elif name == study.name:
+                figures[name] = Entry(title, "figures.strip.of_study", {"study": name})
+    return figures
 
 
 def find(name: str) -> Entry:
@@ -81,7 +63,7 @@ def find(name: str) -> Entry:
 def drawing(name: str, inputs: Inputs) -> Drawing:
     """A figure; raises UndrawnError where nothing of it can be drawn, InputError for unusable files."""
     _, function, arguments = find(name)
-    drawn: Drawing = resolve_name(f"capsexp.figures.{function}")(inputs, **arguments)
+    drawn: Drawing = resolve_name(f"capsexp.{function}")(inputs, **arguments)
     return drawn
 
 

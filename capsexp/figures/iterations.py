@@ -13,7 +13,7 @@ VARIANTS = {"no LayerNorm": "A, no LayerNorm", "sequential": "B, sequential", "a
 ALONG = "routing iterations"
 
 
-def routing_iterations(inputs: Inputs) -> Drawing:
+def routing_iterations(inputs: Inputs, title: str) -> Drawing:
     """A plot per routing by epoch; then accuracy, of ablations too, and, on a GPU, memory and time by iterations."""
     found, missing = dict[str, Rows](), list[str]()
     for study in (ROUTINGS, ABLATION, COST):
@@ -34,11 +34,11 @@ def routing_iterations(inputs: Inputs) -> Drawing:
         Panel(f"{kind} routing", {f"{line.row.labels[-1]} it.": curve(line) for line in lines})
         for kind, lines in by_routing.items()
     ]
-    for title, of, shown in (
+    for head, of, shown in (
         ("accuracy", "maximum accuracy, %", series),
         ("ablations", "maximum accuracy of inverted routing, %", ablated),
     ):
-        panels.append(Panel(title, {name: one for name, one in shown.items() if one}, ALONG, of))
+        panels.append(Panel(head, {name: one for name, one in shown.items() if one}, ALONG, of))
     if memory := _by_iterations(cost, "memory"):
         time = _by_iterations(cost, "inference")
         of = "inference, ms per batch of 128 images"
@@ -47,7 +47,7 @@ def routing_iterations(inputs: Inputs) -> Drawing:
             Panel("time", {"inverted routing": time}, ALONG, of, from_zero=True),
         ]
     trained = dict.fromkeys(rows.training for rows in found.values())
-    return drawing("tsai, Fig. 4: routing iterations on CIFAR-10, simple backbone", panels, "; ".join(trained), missing)
+    return drawing(title, panels, "; ".join(trained), missing)
 
 
 def _by_iterations(lines: Iterable[Line], measure: str) -> Series:

@@ -20,7 +20,7 @@ BELOW = "Test images, one of each class; below, what the decoder makes of the ca
 Pixels = NDArray[np.uint8]  # [H, W] or [H, W, channels]
 
 
-def reconstructions(inputs: Inputs, study: str, title: str, each_epoch: bool) -> Drawing:
+def reconstructions(inputs: Inputs, study: str, title: str, each_epoch: bool = False) -> Drawing:
     """A column a network: test images, and below them their reconstructions, after each epoch or the last one.
 
     They are those of the first seed that has logged any. Raises UndrawnError where no row has images.

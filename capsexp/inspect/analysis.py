@@ -14,7 +14,7 @@ from capsexp.data.module import test_split
 from capsexp.data.pictures import pictures
 from capsexp.data.reader import fit
 from capsexp.errors import InputError, RunError
-from capsexp.figures.traversal import MIDDLE, OFFSETS, traverse
+from capsexp.inspect.traversal import MIDDLE, OFFSETS, traverse
 from capsexp.nn.losses import reconstruction_loss
 from capsexp.nn.scores import ClassScores
 from capsexp.routing.observe import AttentionMap, Observed, ObservedLayer, observe

@@ -169,7 +169,7 @@ class Study:
     deviations: list[str] = field(default_factory=list)  # of our runs from the source's, as far as known
     differs: str | None = None  # in what all runs differ from the source's, so that no verdict is on its own experiment
     claims: list[Claim] = field(default_factory=list)
-    figures: list[str] = field(default_factory=list)  # in capsexp.figures, beside the one of the study's name
+    figures: dict[str, str] = field(default_factory=dict)  # in capsexp.figures.catalogue, by name: their titles
     across: str | None = None  # the column whose labels stand along the top of `capsexp reproduce`'s table
     printed_runs: int = 1  # whose mean a printed number is
 
@@ -177,6 +177,11 @@ class Study:
     def settings(self) -> dict[str, Setting]:
         """The paper's training and, if declared, the laptop's."""
         return {"paper": self.paper, **({"laptop": self.laptop} if self.laptop else {})}
+
+    @property
+    def pictures(self) -> dict[str, str]:
+        """By name what each picture of its page shows; that of its own name is a strip plot, if no other is named."""
+        return {self.name: f"The numbers of the table, a row a network: {self.title}"} | self.figures
 
 
 @dataclass(frozen=True)

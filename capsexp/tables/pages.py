@@ -10,7 +10,6 @@ from capsexp.config import searchpath
 from capsexp.config.checks import typed_key
 from capsexp.config.compose import portable
 from capsexp.errors import plural
-from capsexp.figures.catalogue import FIGURES, strip
 from capsexp.results import decimals
 from capsexp.results.answer import conjoined
 from capsexp.results.claims import SHOWN, MeasuredClaim
@@ -74,7 +73,7 @@ def page(results: StudyResults) -> Page:
         Table("", [], "", []) if _is_of_costs(study) else costs(results),
         best_of(results),
         commands(results),
-        {name: FIGURES.get(name, strip(study)).what for name in (study.name, *study.figures)},
+        study.pictures,
     )
 
 

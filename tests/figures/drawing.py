@@ -8,9 +8,10 @@ import pytest
 from made import run, write
 from matplotlib.figure import Figure
 
-from capsexp.figures import catalogue, lines, reconstructions, traversal
+from capsexp.figures import catalogue, lines, reconstructions
 from capsexp.figures.inputs import Inputs
 from capsexp.figures.style import default_style
+from capsexp.inspect import traversal
 from capsexp.results import runs
 from capsexp.run.keys import name_of
 from capsexp.run.records import Record

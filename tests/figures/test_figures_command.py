@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def few_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """A catalogue of three figures."""
-    some = {name: catalogue.FIGURES[name] for name in ("huang_fig11", "huang_fig8", "ou_traversal")}
+    some = {name: catalogue.every()[name] for name in ("huang_fig11", "huang_fig8", "ou_traversal")}
     monkeypatch.setattr(catalogue, "every", lambda: some)
 
 

@@ -37,7 +37,7 @@ def _row(table: Table, name: str) -> dict[str, str]:
 
 
 def test_a_page_answers_first() -> None:
-    made = study(claims=[UNTESTED, claim()], title="Does it help?", figures=["huang_fig11"])
+    made = study(claims=[UNTESTED, claim()], title="Does it help?", figures={"huang_fig11": "Its figure"})
     shown = page(results(made, [*GAIN, *SHORTER]))
     text = markdown.document(shown, {"made_table1": False, "huang_fig11": False})
     assert "| +0.50 points (+0.25\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}+0.75) |" in text
@@ -55,7 +55,7 @@ def test_a_page_answers_first() -> None:
         "<details><summary>1 claim without an answer</summary>",
         "| ○ untested | Nobody knows |",
         "<details><summary>More pictures</summary>",
-        'huang_fig11_light.svg" width="100%" alt="huang, Fig. 11: accuracy on CIFAR-10; a line a network, by epoch">',
+        'huang_fig11_light.svg" width="100%" alt="Its figure">',
         "<details><summary>Protocol and deviations</summary>",
         "- The batch size is not in the paper.\n",
         "<details><summary>Runs and commands</summary>",
