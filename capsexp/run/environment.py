@@ -31,7 +31,7 @@ def start() -> dict[str, Any]:
 def provenance(
     started: dict[str, Any], device: torch.device, processes: int, resumed: list[int], command: str | None
 ) -> dict[str, Any]:
-    """Versions, commit, machine and times, without names or paths of the machine: see records.Provenance.
+    """Versions, commit, machine and times, without names or paths of the machine.
 
     `started` is from `start`, with the commits of all parts of a run that was resumed.
     """

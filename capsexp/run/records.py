@@ -6,11 +6,9 @@ A record is found by its run's key, see capsexp.run.keys.
 import base64
 import hashlib
 import json
-import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -18,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy
 from annotated_types import Ge, Le
 
-from capsexp.config.checks import check_dataclass, check_value
-from capsexp.config.schema import Attention, Budget, Optim, Preprocess
+from capsexp.config.checks import check_dataclass
 from capsexp.errors import CapsexpError, InputError, first_line
 from capsexp.files import write_file
 from capsexp.run.keys import Json, canonical, key_of
@@ -28,55 +25,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MAX_BYTES = 1 << 26  # of a record's file: 64 MiB, those of 500,000 epochs
-_MOST_DIGITS = 18  # of a whole number: more than the largest seed has, and far from what a float can't hold
-_SECONDS = 1e9  # an epoch, at most
-_UNBOUNDED = ("_loss", "_reconstruction")  # null where a training diverged
 
-_Amount = Annotated[float, Ge(0), Le(10**12)]
 _Count = Annotated[int, Ge(0), Le(10**12)]
 _Percent = Annotated[float, Ge(0), Le(100)]
 
 RUN_AGAIN = "; rerun=true on its run makes it again"
 
 Status = Literal["finished", "failed"]
-
-
-@dataclass(frozen=True)
-class DataFiles:
-    """The form of a record's `data`. Older records lack the fields with a default, here and below."""
-
-    note: str | None
-    checksum: str
-    test_images: Annotated[int, Ge(1), Le(10**9)] | None = None
-
-
-@dataclass(frozen=True)
-class PeakMemory:
-    """The form of `peak_memory_mb`."""
-
-    device: _Amount | None  # null on a CPU
-    host: _Amount | None
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """The form of `provenance`."""
-
-    command: str | None  # that repeats the run
-    started: str
-    device: str
-    ended: str | None = None
-    commit: str | None = None
-    commits: list[str | None] | None = None  # of all parts of a run that was resumed
-    clean_tree: bool | None = None
-    resumed_after_epochs: list[int] | None = None
-    python: str | None = None
-    libraries: dict[str, str] | None = None
-    processes: _Count | None = None
-    threads: _Count | None = None
-    cores: _Count | None = None
-    load: _Amount | None = None
-    routing_path: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,9 +51,9 @@ class Record:
     epochs: list[Json]
     heldout_accuracy: _Percent | None
     parameters: _Count
-    peak_memory_mb: Json  # PeakMemory
-    data: Json  # DataFiles
-    provenance: Json  # Provenance
+    peak_memory_mb: Json  # of `device`, null on a CPU, and of `host`
+    data: Json  # `note`, `checksum`, and the number of `test_images`, which older records lack
+    provenance: Json  # see environment.provenance
     chance_accuracy: _Percent | None = None  # of guessing the most frequent of the evaluated labels each time
     correct: dict[str, str] | None = None  # a bit a test image, packed, by the accuracy's field
 
@@ -135,10 +90,7 @@ class Record:
         return has_learned(max(self.accuracies), self.chance_accuracy) if judged and self.chance_accuracy else None
 
 
-_FORMS: dict[str, type] = {"data": DataFiles, "peak_memory_mb": PeakMemory, "provenance": Provenance}
-_SECTIONS: dict[str, type] = {"attention": Attention, "budget": Budget, "optim": Optim, "preprocess": Preprocess}
-
-#: The fields of a file, in their order. The properties among them are written for other readers, and not read.
+#: The fields of a file, in their order. Derived ones are written for other tools and ignored on reading.
 _FIELDS = (
     *("key", "status", "error", "identity", "config", "epochs", "max_accuracy", "first_epoch_to_max", "last_accuracy"),
     *("heldout_accuracy", "parameters", "seconds_per_epoch", "peak_memory_mb", "data", "provenance"),
@@ -164,7 +116,7 @@ def read(path: Path) -> Record:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise ValueError(f"more than {_MAX_BYTES:,} bytes")
-        content = json.loads(path.read_bytes().decode(), parse_int=_whole_number)
+        content = json.loads(path.read_bytes().decode())
         intact = content.pop("digest") == _digest(content)
         record: Record = check_dataclass(
             Record, {name: value for name, value in content.items() if name not in _DERIVED}
@@ -260,7 +212,6 @@ def epoch_seconds(epoch: Json) -> float:
 
 def _contradiction(record: Record) -> str | None:
     """What in a record contradicts the rest of it; raises for a part that is missing or of another type."""
-    _check_types(record)
     identity, config, epochs = record.identity, record.config, record.epochs
     if record.key != key_of(identity):
         return f"its identity doesn't match its key {record.key}"
@@ -276,42 +227,6 @@ def _contradiction(record: Record) -> str | None:
         if percent(int(unpacked(bits, images).sum()), images) != getattr(record, name):
             return f"its correct test images aren't those of its {name}"
     return None
-
-
-def _check_types(record: Record) -> None:
-    """Raises CapsexpError, LookupError, TypeError or ValueError for what nobody could show or compute with."""
-    for name, form in _FORMS.items():
-        check_dataclass(form, getattr(record, name), name)
-    for name, form in _SECTIONS.items():
-        _check_section(form, json.dumps(record.config[name]), f"config.{name}")
-        _check_section(form, json.dumps(record.identity[name]), f"identity.{name}")
-    check_value(record.config["routing"].get("iterations"), _Count | None, "config.routing.iterations")
-    check_value(record.identity["protocol"], Literal["paper", "heldout"], "identity.protocol")
-    split = "test" if record.identity["protocol"] == "paper" else "heldout"
-    needed = {"epoch", "train_loss", "train_seconds", f"{split}_accuracy", f"{split}_seconds"}
-    for epoch in record.epochs:
-        if missing := needed - epoch.keys():
-            raise ValueError(f"epochs: {min(missing)}: missing")
-        for name, value in epoch.items():  # check_value takes a second for all
-            if type(value) not in (int, float) and (value is not None or not name.endswith(_UNBOUNDED)):
-                raise ValueError(f"epochs: {name}={value}: must be a number")
-            for end, most in (("_seconds", _SECONDS), ("_accuracy", 100)):
-                if name.endswith(end) and not 0 <= value <= most:
-                    raise ValueError(f"epochs: {name}={value}: must be at least 0 and at most {most:g}")
-    shlex.split(record.provenance["command"] or "")
-
-
-@lru_cache(1024)
-def _check_section(form: type, text: str, name: str) -> None:
-    """`check_dataclass` of a section in JSON, once: thousands of records have the same few."""
-    check_dataclass(form, json.loads(text), name)
-
-
-def _whole_number(digits: str) -> int:
-    """An int of a record; raises ValueError for one that computing with could overflow."""
-    if len(digits) > _MOST_DIGITS:
-        raise ValueError(f"a whole number of {len(digits):,} digits")
-    return int(digits)
 
 
 def _digest(content: Json) -> str:

@@ -135,28 +135,20 @@ CONTRADICTIONS = [
     (put("identity/seed", 7), "its identity doesn't match its key"),
     (put("heldout_accuracy", 99.0), "its results aren't those of a finished run of protocol paper"),
     (put("error", "none"), "its results aren't those of a finished run"),
-    (put("epochs/1/test_accuracy", 101.0), "not a record (epochs: test_accuracy=101.0: must be"),
     (put("epochs/0/epoch", 2), "its epochs aren't the 2 of its configuration"),
     (lambda node: node["epochs"].pop(), "its epochs aren't the 2 of its configuration"),
-    (put("provenance/command", "python 'x"), "not a record (No closing quotation)"),
-    (put("provenance/commits", [5]), "not a record (provenance.commits[0]=5: must be text or null)"),
-    (put("provenance/other", 1), "of a newer capsexp (provenance.other isn't known here)"),
     (put("other", 1), "of a newer capsexp (other isn't known here)"),
-    (put("epochs/0/train_loss", "x"), "not a record (epochs: train_loss=x: must be a number)"),
-    (put("peak_memory_mb/device", "x"), "not a record (peak_memory_mb.device=x: must be"),
-    (put("config/budget/epochs", [1]), "not a record (config.budget.epochs=[1]: must be"),
-    (put("config/routing/iterations", "x"), "not a record (config.routing.iterations=x: must be"),
-    (put("identity/optim", {}), "not a record (identity.optim.name: missing"),
-    (put("identity/protocol", ["paper"]), "not a record (identity.protocol=['paper']: must be"),
-    (put("data/test_images", 0), "not a record (data.test_images=0: must be"),
-    (put("epochs/0/train_seconds", 10**400), "not a record (a whole number of 401 digits)"),
-    (put("epochs/0/train_seconds", 1e300), "not a record (epochs: train_seconds=1e+300: must be"),
-    (lambda node: node["epochs"][1].pop("train_loss"), "not a record (epochs: train_loss: missing)"),
     (put("parameters", -1), "not a record (parameters=-1: must be"),
     (lambda node: node.update(ALL_CORRECT), "its correct test images aren't those of its max_accuracy"),
     (lambda node: node.update(ALL_CORRECT, correct={"max_accuracy": "+AA="}), "2 bytes for a bit each of 5 images"),
     (lambda node: node.update(ALL_CORRECT, correct={"seed": "+A=="}), "not a record ("),
 ]
+
+
+def test_parts_of_a_newer_capsexp_are_read_as_they_are(record: records.Record, tmp_path: Path) -> None:
+    newer = dataclasses.replace(record, provenance=record.provenance | {"other": [1]})
+    records.write(newer, tmp_path / "a.json")
+    assert records.read(tmp_path / "a.json") == newer
 
 
 @pytest.mark.parametrize("images", [1, 7, 8, 9, 10_000])
