@@ -1,4 +1,4 @@
-"""A run's TensorBoard pages: curves, reconstructions, routing coefficients, what the HParams page compares.
+"""A run's TensorBoard pages: curves, reconstructions, what the HParams page compares.
 
 All of it is written between two epochs, into a folder beside those of the runs' checkpoints, tensorboard/NAME, since
 TensorBoard calls a run by its folder: `make tensorboard` shows them all. Nothing of it changes the run's numbers. Steps
@@ -8,8 +8,7 @@ are epochs, counted from 1. TensorBoard sorts by name and opens the first two gr
 |---------|---------------------------------------------------------------------------------------------------|
 | scalars | accuracies in percent, losses, reconstruction error, learning rate, peak memory in MB, seconds;   |
 |         | at the end the maximum                                                                            |
-| images  | one evaluated image of each class: `reconstructions`, above the image, below its reconstruction;  |
-|         | `routing`, below it the coefficients to its class, by position of the child, layer by layer       |
+| images  | `reconstructions`: an evaluated image of each class, and below it its reconstruction              |
 | hparams | the configuration, and the accuracies                                                             |
 """
 
@@ -17,21 +16,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import summary_v2 as hparams
 from tensorboard.summary.writer.record_writer import RecordWriter
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.tensorboard.summary import hparams as hparams_summaries
 from torch.utils.tensorboard.summary import image as image_summary
 
 from capsexp.data.loader import BatchGroups, DeviceLoader
 from capsexp.errors import DONE
+from capsexp.nn.decoder import Decoder
 from capsexp.nn.losses import multi_hot
 from capsexp.routing.observe import observe
 from capsexp.run.loggers import RunLogger, display_name, hyperparameters
@@ -39,8 +36,7 @@ from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
 
 FOLDER = "tensorboard"  # below paths.logs
-EXAMPLES = 10  # images of which reconstructions and routing coefficients are shown, each of another class
-MARGIN = 56  # pixels at the left of routing's images, above and below them
+EXAMPLES = 10  # images of which reconstructions are shown, each of another class
 
 
 class TensorBoard(RunLogger):
@@ -54,7 +50,8 @@ class TensorBoard(RunLogger):
 
     def __init__(self, planned: Plan) -> None:
         super().__init__(planned)
-        self.file = folder_of(planned) / f"events.out.tfevents.{time.time_ns()}"  # TensorBoard reads them in this order
+        # TensorBoard reads the files of a folder in the order of their names.
+        self.file = folder_of(planned) / f"events.out.tfevents.{time.time_ns()}"
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Begins the event file, with the hyperparameters if it is the run's first."""
@@ -74,13 +71,12 @@ class TensorBoard(RunLogger):
         super().on_train_epoch_end(trainer, module)
         assert isinstance(module, CapsuleModule)
         epoch = len(module.history)
-        if has_pictures(epoch, self.planned.epochs):
+        if module.decoder is not None and has_pictures(epoch, self.planned.epochs):
             assert isinstance(trainer.val_dataloaders, BatchGroups)
-            shown = examples(trainer.val_dataloaders.loader, self.planned.config.data.classes)
+            images = examples(trainer.val_dataloaders.loader, self.planned.config.data.classes)
             with torch.no_grad(), trainer.precision_plugin.forward_context():
-                drawn = pictures(module, *shown)
-            for tag, picture in drawn.items():
-                self._append(epoch, summary=image_summary(tag, picture, dataformats="CHW"))  # type: ignore[no-untyped-call]
+                picture = reconstructions(module, module.decoder, *images)
+            self._append(epoch, summary=image_summary("reconstructions", picture, dataformats="CHW"))  # type: ignore[no-untyped-call]
 
     def write(self, numbers: dict[str, float], epoch: int) -> None:
         self._append(epoch, summary=Summary(value=[Summary.Value(tag=t, simple_value=v) for t, v in numbers.items()]))
@@ -120,44 +116,10 @@ def examples(loader: DeviceLoader, classes: int) -> tuple[Tensor, Tensor]:
     return loader.images[first].float() / 255, loader.labels[first]
 
 
-def pictures(module: CapsuleModule, pixels: Tensor, labels: Tensor) -> dict[str, Any]:
-    """The images `routing` and `reconstructions`, [channels, H, W], as far as the network has them."""
-    classes = multi_hot(labels, module.planned.config.data.classes).argmax(dim=1)  # of several the first
-    maps, drawn = list[Tensor](), list[Tensor]()
-    for image, label, shown in zip(pixels[:, None], labels[:, None], classes[:, None], strict=True):  # for the memory
-        observed = observe(module, image)
-        layers = observed.coefficients_to(shown) if observed.layers else []
-        if placed := [_map(each, image.shape[-1]) for each in layers if each.shape[2] > 1]:
-            maps.append(torch.cat([image.mean(dim=1), *placed], dim=1))
-        if module.decoder is not None:  # each image above its reconstruction
-            drawn.append(torch.cat([image, module.decoder(observed.prediction.poses, label).float()], dim=2)[0])
-    routing = {"routing": _titled(torch.cat(maps, dim=2)[0], classes.tolist())} if maps else {}
-    return routing | ({"reconstructions": torch.cat(drawn, dim=2)} if drawn else {})
-
-
-def _map(coefficients: Tensor, size: int) -> Tensor:
-    """Coefficients to the class, [1, H, W, I] -> [1, size, size]: their mean over the types of children, scaled so that
-    the least is 0, black, and the greatest 1, white.
-    """
-    heat = coefficients.float().mean(dim=-1)[:, None]
-    heat = (heat - heat.amin()) / (heat.amax() - heat.amin()).clamp(min=1e-12)
-    return nn.functional.interpolate(heat, size=(size, size), mode="nearest")[0]
-
-
-def _titled(picture: Tensor, classes: list[int]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """A picture [rows · size, columns · size] of images and, below them, maps, with its axes; each pixel twice."""
-    columns = len(classes)
-    rows = columns * picture.shape[0] // picture.shape[1]
-    width, height = MARGIN + 2 * picture.shape[1], 2 * MARGIN + 2 * picture.shape[0]
-    figure = Figure(figsize=(width / 100, height / 100), dpi=100)
-    axis = figure.add_axes((MARGIN / width, MARGIN / height, 1 - MARGIN / width, 1 - 2 * MARGIN / height))
-    extent = (0, columns, rows, 0)
-    axis.imshow(picture.cpu(), cmap="gray", vmin=0, vmax=1, interpolation="nearest", aspect="auto", extent=extent)
-    names = ["image", *(f"layer {layer}" if rows > 2 else "children" for layer in range(1, rows))]
-    axis.set_xticks(np.arange(columns) + 0.5, [str(one) for one in classes], fontsize=8)
-    axis.set_yticks(np.arange(rows) + 0.5, names, fontsize=8)
-    axis.set_xlabel("class", fontsize=8)
-    axis.set_title("coefficients to the class, mean over types of children, black: least, white: greatest", fontsize=7)
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()  # type: ignore[no-untyped-call]
-    return np.asarray(canvas.buffer_rgba())[:, :, :3].transpose(2, 0, 1)  # type: ignore[no-untyped-call]
+def reconstructions(module: CapsuleModule, decoder: Decoder, pixels: Tensor, labels: Tensor) -> Tensor:
+    """Images [B, channels, H, W] side by side, each above its reconstruction: [channels, 2 H, B W]."""
+    columns = []
+    for image, label in zip(pixels[:, None], labels[:, None], strict=True):  # one at a time, for the memory
+        drawn = decoder(observe(module, image).prediction.poses, label).float()
+        columns.append(torch.cat([image, drawn], dim=2)[0])
+    return torch.cat(columns, dim=2)

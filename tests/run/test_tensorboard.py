@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from support import TINY, Trained, composed_config, copy_of, raising, train
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
@@ -20,6 +19,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from capsexp.config.schema import Config
 from capsexp.data import source
+from capsexp.nn.decoder import Decoder
 from capsexp.routing.observe import observe
 from capsexp.run import checkpoints, tensorboard
 from capsexp.run.build import build
@@ -27,7 +27,7 @@ from capsexp.run.checkpoints import EpochCheckpoint
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import LAST, Plan, plan
-from capsexp.run.tensorboard import MARGIN, event_folders, folder_of, has_pictures
+from capsexp.run.tensorboard import event_folders, folder_of, has_pictures
 
 OPTIONS = ("attention=cbam", "reconstruction.enabled=true", "routing.iterations=2")
 TINY_RUN = (*TINY, *OPTIONS)
@@ -95,25 +95,6 @@ def test_reconstructions_are_below_one_test_image_of_each_class(trained: Trained
         assert picture.shape == (2 * 28, 10 * 28)
         assert (picture[:28] == (255 * torch.cat(list(pixels), dim=2)[0]).round().numpy()).all()
     assert np.abs(picture / 255 - wanted.numpy()).max() < 0.005
-
-
-def routing_maps(trained: Trained) -> NDArray[np.uint8]:
-    """The last picture of routing coefficients, without its margins; each pixel is there twice."""
-    (*_, last) = read(folder_of(plan(trained.config))).Images("routing")
-    return np.asarray(Image.open(io.BytesIO(last.encoded_image_string)))[MARGIN:-MARGIN:2, MARGIN::2, 0]
-
-
-def test_routing_maps_are_below_one_test_image_of_each_class(trained: Trained) -> None:
-    module, pixels, labels = last_network(trained.config)
-    found = routing_maps(trained)
-    assert found.shape == (2 * 28, 10 * 28)
-    image = pixels[labels.tolist().index(7)]
-    above, below = found[:28, 7 * 28 : 8 * 28], found[28:, 7 * 28 : 8 * 28]
-    np.testing.assert_allclose(above, 255 * image[0].numpy(), atol=1)
-    coefficients = observe(module, image[None]).coefficients_to(torch.tensor([7]))[0][0].mean(dim=-1)
-    heat = (coefficients - coefficients.min()) / (coefficients.max() - coefficients.min())
-    at = [int(28 * (place + 0.5) / 6) for place in range(6)]  # the middle of each of 6 × 6 positions
-    np.testing.assert_allclose(below[at][:, at] / 255, heat.numpy(), atol=0.01)
 
 
 def test_event_files_are_found_by_the_key(trained: Trained) -> None:
@@ -194,7 +175,7 @@ def test_an_interrupted_run_has_no_epoch_twice_and_none_missing(
     record = run(config)
     events = read(folder)
     found = steps(events)
-    assert set(found) == CURVES | SINGLES | {"routing", "reconstructions"}
+    assert set(found) == CURVES | SINGLES | {"reconstructions"}
     assert all(each == [1, 2, 3] for tag, each in found.items() if tag not in SINGLES)
     assert [event.value for event in events.Scalars("accuracy/test")] == pytest.approx(
         [row["test_accuracy"] for row in record.epochs]
@@ -203,7 +184,7 @@ def test_an_interrupted_run_has_no_epoch_twice_and_none_missing(
     assert len(events.Tensors("_hparams_/session_start_info")) == 1
 
 
-def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch_and_routing_needs_no_decoder(
+def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch(
     trained_heldout: Trained,
 ) -> None:
     config, record, _ = trained_heldout
@@ -213,15 +194,20 @@ def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch_and_routing_
     assert (tested.step, tested.value) == (record.first_epoch_to_max, pytest.approx(record.heldout_accuracy))
     assert [event.value for event in events.Scalars("maximum/first_epoch_to_max")] == [record.first_epoch_to_max]
     assert "maximum/accuracy" not in events.Tags()["scalars"]
-    assert "reconstructions" not in events.Tags()["images"]
-    assert len(routing_maps(trained_heldout)) == 2 * 28
+    assert events.Tags()["images"] == []
 
 
-def noise(*words: str) -> tuple[CapsuleModule, torch.Tensor, torch.Tensor]:
+def noise(*words: str) -> tuple[CapsuleModule, Decoder, torch.Tensor, torch.Tensor]:
     """A network with a decoder, and ten images of noise, which no image format can make smaller, with their labels."""
     config = composed_config(*words, "reconstruction.enabled=true")
     module = CapsuleModule(Plan(config, torch.device("cpu"), "float32", None, None), build(config))
-    return module, torch.rand(10, config.data.channels, config.data.size, config.data.size), torch.arange(10)
+    assert module.decoder is not None
+    return (
+        module,
+        module.decoder,
+        torch.rand(10, config.data.channels, config.data.size, config.data.size),
+        torch.arange(10),
+    )
 
 
 def test_pictures_leave_the_modes_and_cost_single_images(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,21 +217,18 @@ def test_pictures_leave_the_modes_and_cost_single_images(monkeypatch: pytest.Mon
 
     images: list[int] = []
     monkeypatch.setattr(tensorboard, "observe", counting)
-    module, pixels, labels = noise(*TINY_RUN)
+    module, decoder, pixels, labels = noise(*TINY_RUN)
     module.train()
-    tensorboard.pictures(module, pixels, labels)
+    tensorboard.reconstructions(module, decoder, pixels, labels)
     assert images == [1] * 10
     assert all(part.training for part in module.modules())
     assert not module.network._forward_hooks
 
 
 def test_files_of_350_epochs_stay_small_and_the_last_epoch_has_pictures() -> None:
-    """With the most layers and iterations of any study."""
-    words = ("model=inverted_capsnet_cifar100", "data=cifar10", "data.classes=100", "routing.iterations=5")
-    drawn = tensorboard.pictures(*noise(*words, "budget.width=0.07"))
-    sizes = [len(tensorboard.image_summary(*one, dataformats="CHW").SerializeToString()) for one in drawn.items()]
-    assert len(sizes) == 2
-    assert sum(sizes) * sum(has_pictures(number, 350) for number in range(1, 351)) < 5_000_000
+    drawn = tensorboard.reconstructions(*noise("model=capsnet", "data=cifar10", "budget.width=0.07"))
+    size = len(tensorboard.image_summary("reconstructions", drawn, dataformats="CHW").SerializeToString())
+    assert size * sum(has_pictures(number, 350) for number in range(1, 351)) < 5_000_000
     assert all(has_pictures(number, 250) for number in range(1, 11))
     assert [number for number in range(11, 64) if has_pictures(number, 63)] == [20, 30, 40, 50, 60, 63]
 
