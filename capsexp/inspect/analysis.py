@@ -14,11 +14,9 @@ from capsexp.data.module import test_split
 from capsexp.data.pictures import pictures
 from capsexp.data.reader import fit
 from capsexp.errors import InputError, RunError
-from capsexp.inspect.traversal import MIDDLE, OFFSETS, traverse
-from capsexp.nn.losses import reconstruction_loss
+from capsexp.inspect.traversal import MIDDLE, traverse
 from capsexp.nn.scores import ClassScores
 from capsexp.routing.observe import AttentionMap, Observed, ObservedLayer, observe
-from capsexp.run.keys import Json
 from capsexp.run.restore import Restored
 
 STRONGEST = 6  # child capsules that are listed one by one
@@ -153,50 +151,3 @@ def _layers(captured: Observed, predicted: Tensor) -> list[LayerAnalysis]:
         LayerAnalysis(layer, [each[0] for each in to_predicted])
         for layer, to_predicted in zip(captured.layers, coefficients, strict=True)
     ]
-
-
-def to_json(analysis: Analysis) -> Json:
-    """All numbers of an analysis."""
-    restored, image, names = analysis.restored, analysis.image, analysis.class_names
-    poses = analysis.captured.prediction.poses
-    lengths = None if poses is None else torch.linalg.vector_norm(poses[0].float(), dim=-1)
-    return {
-        "checkpoint": str(restored.path),
-        "run": restored.name,
-        "epoch": restored.epoch,
-        "image": image.name,
-        "classes": None if image.labels is None else [names[label] for label in image.labels],
-        "prediction": names[analysis.predicted],
-        "score_kind": analysis.score_kind,
-        "scores": dict(zip(names, analysis.scores.tolist(), strict=True)),
-        "lengths": None if lengths is None else dict(zip(names, lengths.tolist(), strict=True)),
-        "routing": [_routing(layer) for layer in analysis.layers],
-        "attention": [
-            {"kind": each.kind, "name": each.name, "factors": analysis.factors(each).tolist()}
-            for each in analysis.captured.attention
-        ],
-        "reconstruction": _reconstruction(analysis),
-    }
-
-
-def _routing(layer: LayerAnalysis) -> Json:
-    (rows, columns, types), lengths = layer.presence.shape, layer.captured.lengths[0]
-    return {
-        "layer": layer.captured.name,
-        "children": {"rows": rows, "columns": columns, "types": types, "lengths": lengths.tolist()},
-        "entropies": layer.captured.entropies,
-        "contributions": [layer.contribution(iteration).tolist() for iteration in range(len(layer.coefficients))],
-        "strongest": [child._asdict() for child in layer.strongest()],
-    }
-
-
-def _reconstruction(analysis: Analysis) -> Json | None:
-    if analysis.reconstruction is None or analysis.traversal is None:
-        return None
-    changes = (analysis.traversal - analysis.reconstruction).abs().mean(dim=(2, 3, 4))
-    return {
-        "squared_error": float(reconstruction_loss(analysis.reconstruction[None], analysis.image.pixels[None])),
-        "pixels": analysis.reconstruction.tolist(),
-        "offsets": OFFSETS,
-        "mean_change": changes.tolist(),
-    }

@@ -4,14 +4,14 @@ RUN is a run's folder below paths.logs (its best.ckpt, else its last.ckpt), a fi
 the beginning of its key, or a network in the package, such as `sample`. IMAGE is the number of a test image, from 0,
 or an image file, which is brought to the network's size and channels. data=NAME takes IMAGE and the class names from
 another data set; data.root=DIR is the data folder, data.path that of your own images. The picture goes to
-inspect/IMAGE.png beside the checkpoint (of the sample: in the working folder), the numbers beside it, as .json.
+inspect/IMAGE.png beside the checkpoint (of the sample: in the working folder). `capsexp.inspect.analysis.analyse` gives
+its numbers.
 
 The picture shows the class scores; the contribution of the child capsules to the predicted class, by position, by layer
 and routing iteration; the attention maps; and, for a network with a decoder, the reconstruction, and what changes in it
 with each dimension of the predicted capsule.
 """
 
-import json
 from pathlib import Path
 
 from capsexp.cli import Parser, check_new, folder
@@ -32,19 +32,16 @@ def main(arguments: list[str] | None = None) -> None:
             raise InputError(f"{typed_key(word)}: not used here; data=NAME and data.root, data.path are")
     if options.output and options.output.suffix != ".png":
         raise InputError(f"--output={options.output}: must be the name of a .png file")
-    from capsexp.inspect.analysis import analyse, input_image, to_json  # torch takes seconds to import
+    from capsexp.inspect.analysis import analyse, input_image  # torch takes seconds to import
     from capsexp.inspect.picture import picture
     from capsexp.run.restore import restore
 
     restored = restore(Path(run), "cpu", options.overrides)
     path = options.output or restored.folder / "inspect" / f"{Path(image).stem}.png"
-    numbers = path.with_suffix(".json")
-    if options.output or path.resolve() == Path(image).resolve():  # else both are in its own folder
-        check_new(path, numbers)
+    if options.output or path.resolve() == Path(image).resolve():  # else it is in its own folder
+        check_new(path)
     analysis = analyse(restored, input_image(restored, image))
     write_output(path, picture(analysis))
-    write_output(numbers, json.dumps(to_json(analysis), ensure_ascii=False) + "\n")
     score = f"{analysis.score_kind} {analysis.scores[analysis.predicted]:.3f}"
     print(f"{analysis.image.name}: {analysis.title} ({score})")
     print(f"picture {path}")
-    print(f"numbers {numbers}")

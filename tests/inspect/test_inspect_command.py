@@ -1,10 +1,8 @@
-"""python -m capsexp inspect: the picture, the numbers, and one line for whatever is wrong."""
+"""python -m capsexp inspect: the numbers, the picture, and one line for whatever is wrong."""
 
 import dataclasses
-import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +15,8 @@ from support import Program, Trained, composed_config, train
 
 from capsexp.data import source
 from capsexp.inspect import command as inspect
-from capsexp.inspect.analysis import InputImage, analyse, input_image
+from capsexp.inspect.analysis import Analysis, InputImage, analyse, input_image
 from capsexp.inspect.picture import draw_scores, picture
-from capsexp.routing.observe import observe
 from capsexp.run.build import build
 from capsexp.run.checkpoints import load
 from capsexp.run.module import CapsuleModule
@@ -55,108 +52,97 @@ def packaged() -> tuple[NDArray[np.uint8], list[int]]:
     return images.test_images[:, 0].numpy(), images.test_labels.tolist()
 
 
-def numbers(path: Path) -> dict[str, Any]:
-    """The JSON file beside a picture."""
-    return json.loads(path.with_suffix(".json").read_text())
+@pytest.fixture(scope="module")
+def analyses(folders: dict[str, Path]) -> dict[str, Analysis]:
+    """What each network does with test image 11."""
+    restored = {name: restore(folder) for name, folder in folders.items()}
+    return {name: analyse(each, input_image(each, "11")) for name, each in restored.items()}
 
 
-def test_the_prediction_is_the_networks(folders: dict[str, Path], pictures: dict[str, Path]) -> None:
+def test_the_prediction_is_the_networks(folders: dict[str, Path], analyses: dict[str, Analysis]) -> None:
     images, labels = packaged()
-    for name, path in pictures.items():
-        restored = restore(folders[name])
-        scores = restored(torch.from_numpy(images[11])[None, None] / 255).scores[0]
-        found = numbers(path)
-        assert found["scores"] == pytest.approx(dict(zip("0123456789", scores.tolist(), strict=True)), abs=1e-4)
-        assert found["prediction"] == str(int(scores.argmax()))
-        assert found["classes"] == [str(labels[11])]
-        assert (found["run"], found["epoch"]) == (folders[name].name, restored.epoch)
+    for name, analysis in analyses.items():
+        scores = restore(folders[name])(torch.from_numpy(images[11])[None, None] / 255).scores[0]
+        torch.testing.assert_close(analysis.scores, scores, atol=1e-4, rtol=1e-4)
+        assert analysis.title == f"predicted {int(scores.argmax())}, it is {labels[11]}"
+    kinds = {name: analysis.score_kind for name, analysis in analyses.items()}
+    assert kinds == {"capsnet": "length", "inverted": "logit", "cnn": "logit"}
+
+
+def test_the_picture_is_as_wide_as_a_page(pictures: dict[str, Path]) -> None:
+    for path in pictures.values():
         with Image.open(path) as image:
-            assert image.format == "PNG"
-            assert image.width == 1210
-    assert numbers(pictures["capsnet"])["score_kind"] == "length"
-    assert numbers(pictures["capsnet"])["lengths"] == pytest.approx(numbers(pictures["capsnet"])["scores"])
-    assert numbers(pictures["inverted"])["score_kind"] == numbers(pictures["cnn"])["score_kind"] == "logit"
-    assert numbers(pictures["cnn"])["lengths"] is None
+            assert (image.format, image.width) == ("PNG", 1210)
 
 
-def test_the_routing_of_a_linear_layer(pictures: dict[str, Path]) -> None:
-    (layer,) = numbers(pictures["capsnet"])["routing"]
-    children, contributions = layer["children"], np.array(layer["contributions"])
-    lengths = np.array(children["lengths"])
-    assert lengths.shape == (children["rows"], children["columns"], children["types"]) == (6, 6, 1)
-    assert contributions.shape == (2, 6, 6)
-    np.testing.assert_allclose(contributions[0], lengths.sum(axis=2) / 10, rtol=1e-5)
-    assert layer["entropies"][0] == pytest.approx(math.log(10), abs=1e-5)
-    strongest = [child["presence"] * child["coefficients"][-1] for child in layer["strongest"]]
-    assert len(strongest) == 6
-    assert strongest == sorted(strongest, reverse=True)
-    assert strongest[0] == pytest.approx(contributions[-1].max(), rel=1e-5)
-    for child in layer["strongest"]:
-        assert child["presence"] == pytest.approx(lengths[child["row"], child["column"], child["type"]], rel=1e-5)
+def test_the_routing_of_a_linear_layer(analyses: dict[str, Analysis]) -> None:
+    (layer,) = analyses["capsnet"].layers
+    assert layer.presence.shape == (6, 6, 1)
+    assert len(layer.coefficients) == 2
+    torch.testing.assert_close(layer.presence, layer.captured.lengths[0])
+    torch.testing.assert_close(layer.contribution(0), layer.presence.sum(dim=2) / 10)
+    assert layer.captured.entropies[0] == pytest.approx(math.log(10), abs=1e-5)
+    strongest = layer.strongest()[0]
+    assert strongest.presence * strongest.coefficients[-1] == pytest.approx(float(layer.contribution(-1).max()))
 
 
-def test_the_routing_through_several_layers(pictures: dict[str, Path]) -> None:
-    layers = numbers(pictures["inverted"])["routing"]
-    assert [layer["children"]["rows"] for layer in layers] == [14, 6, 4]
-    assert [len(layer["entropies"]) for layer in layers] == [1, 1, 2]
+def test_the_routing_through_several_layers(analyses: dict[str, Analysis]) -> None:
+    layers = analyses["inverted"].layers
+    assert [layer.presence.shape[0] for layer in layers] == [14, 6, 4]
+    assert [len(layer.captured.entropies) for layer in layers] == [1, 1, 2]
     for layer in layers:
-        contributions, types = np.array(layer["contributions"]), layer["children"]["types"]
-        assert contributions.shape[0] == 2
-        with_parents = slice(13 if contributions.shape[1] == 14 else None)  # 3×3 with stride 2 leaves out the last
-        np.testing.assert_allclose(contributions[0, with_parents, with_parents], types / 10, rtol=1e-5)
+        assert len(layer.coefficients) == 2
+        height, _, types = layer.presence.shape
+        with_parents = slice(13 if height == 14 else None)  # 3×3 with stride 2 leaves out the last
+        contributions = layer.contribution(0)[with_parents, with_parents]
+        torch.testing.assert_close(contributions, torch.full_like(contributions, types / 10))
 
 
-def test_reconstruction_and_traversal(folders: dict[str, Path], pictures: dict[str, Path]) -> None:
-    restored, (images, _) = restore(folders["capsnet"]), packaged()
-    pixels = torch.from_numpy(images[11])[None, None] / 255
-    found = numbers(pictures["capsnet"])["reconstruction"]
-    prediction = restored(pixels)
+def test_reconstruction_and_traversal(analyses: dict[str, Analysis]) -> None:
+    analysis = analyses["capsnet"]
+    restored, traversal = analysis.restored, analysis.traversal
     assert restored.module.decoder is not None
+    assert traversal is not None
+    prediction = restored(analysis.image.pixels[None])
     with torch.no_grad():
         drawn = restored.module.decoder(prediction.poses, prediction.scores.argmax(dim=1))
-    torch.testing.assert_close(torch.tensor(found["pixels"])[None], drawn, atol=1e-4, rtol=1e-3)
-    assert found["squared_error"] == pytest.approx(float((drawn - pixels).square().sum()), rel=1e-3)
-    changes = np.array(found["mean_change"])
+    torch.testing.assert_close(analysis.reconstruction, drawn[0], atol=1e-4, rtol=1e-3)
+    changes = (traversal - drawn[0]).abs().mean(dim=(2, 3, 4))
     assert changes.shape == (16, 11)
-    assert found["offsets"][5] == 0
-    np.testing.assert_allclose(changes[:, 5], 0, atol=1e-6)
+    torch.testing.assert_close(changes[:, 5], torch.zeros(16))
     assert changes[:, [0, 10]].max() > 0
-    assert numbers(pictures["inverted"])["reconstruction"] is None
+    assert analyses["inverted"].reconstruction is None
 
 
-def test_the_attention_maps(folders: dict[str, Path], pictures: dict[str, Path]) -> None:
+def test_the_attention_maps(analyses: dict[str, Analysis]) -> None:
     maps = {
-        name: {m["kind"]: np.array(m["factors"]) for m in numbers(pictures[name])["attention"]} for name in pictures
+        name: {each.kind: analysis.factors(each) for each in analysis.captured.attention}
+        for name, analysis in analyses.items()
     }
     assert maps["capsnet"]["spatial"].shape == (20, 20)
     assert maps["capsnet"].keys() == maps["cnn"].keys() == {"channel", "spatial"}
     assert maps["inverted"].keys() == {"conv", "caps"}
-    assert maps["inverted"]["caps"].shape == (4, 4, numbers(pictures["inverted"])["routing"][-1]["children"]["types"])
-    values = observe(
-        restore(folders["inverted"]).module, torch.from_numpy(packaged()[0][11])[None, None] / 255
-    ).attention
-    predicted = int(numbers(pictures["inverted"])["prediction"])
-    expected = values[-1].values[0, :, :, :, predicted].mean(dim=-1)
-    np.testing.assert_allclose(maps["inverted"]["caps"], expected, rtol=1e-4)
+    inverted = analyses["inverted"]
+    assert maps["inverted"]["caps"].shape == (4, 4, inverted.layers[-1].presence.shape[2])
+    values = inverted.captured.attention[-1].values[0, :, :, :, inverted.predicted]
+    torch.testing.assert_close(maps["inverted"]["caps"], values.mean(dim=-1))
     assert all((factors > 0).all() and (factors < 1).all() for factors in maps["capsnet"].values())
 
 
 def test_an_image_file_is_averaged_down_and_made_grey(
-    folders: dict[str, Path], pictures: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folders: dict[str, Path], analyses: dict[str, Analysis], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The test image, enlarged four times and in colour, gives the scores of the test image."""
     large = np.kron(packaged()[0][11], np.ones((4, 4), np.uint8))
     Image.fromarray(np.stack([large] * 3, axis=-1)).save(tmp_path / "a digit.png")
-    folder = folders["cnn"]
+    folder, expected = folders["cnn"], analyses["cnn"]
+    image = input_image(expected.restored, f"{tmp_path}/a digit.png")
+    assert image.labels is None
+    torch.testing.assert_close(analyse(expected.restored, image).scores, expected.scores)
     inspect.main([f"{folder}/last.ckpt", f"{tmp_path}/a digit.png"])
-    written, printed = folder / "inspect" / "a digit.png", capsys.readouterr().out.splitlines()
-    expected = numbers(pictures["cnn"])
-    found = numbers(written)
-    assert found["image"] == "a digit.png"
-    assert found["classes"] is None
-    assert found["scores"] == pytest.approx(expected["scores"], abs=1e-6)
-    assert printed[0].startswith(f"a digit.png: predicted {expected['prediction']} (logit ")
-    assert printed[1:] == [f"picture {written}", f"numbers {written.with_suffix('.json')}"]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith(f"a digit.png: predicted {expected.predicted} (logit ")
+    assert printed[1:] == [f"picture {folder / 'inspect' / 'a digit.png'}"]
 
 
 def test_a_grey_file_for_a_network_on_colour_images(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -193,7 +179,6 @@ BAD_WORDS = [
     ("FOLDER text.png", "text.png: not a PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM image"),
     ("FOLDER deep.png", "deep.png: must have 8 bits a colour"),
     ("FOLDER whole.png --output=./whole.png", "whole.png: exists already; --output=FILE must be a new file"),
-    ("FOLDER 3 --output=record.png", "record.json: exists already; --output=FILE must be a new file"),
     ("sample inspect/own.png", "inspect/own.png: exists already; --output=FILE must be a new file"),
 ]
 
@@ -203,7 +188,6 @@ def bad_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with unfitting files."""
     folder = tmp_path_factory.mktemp("bad")
     (folder / "text.png").write_text("a text")
-    (folder / "record.json").write_text("{}")
     (folder / "inspect").mkdir()
     Image.fromarray(np.zeros((28, 28), np.uint8)).save(folder / "inspect" / "own.png")
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64), np.uint8)).save(folder / "whole.png")

@@ -306,6 +306,6 @@ def test_the_package_has_a_trained_network(
     monkeypatch.chdir(tmp_path)
     inspect.main(["sample", "7"])
     assert "predicted 9, it is 9" in capsys.readouterr().out
-    assert sorted(path.name for path in (tmp_path / "inspect").iterdir()) == ["7.json", "7.png"]
+    assert sorted(path.name for path in (tmp_path / "inspect").iterdir()) == ["7.png"]
     (tmp_path / "sample").mkdir()  # a folder of that name comes first
     assert refusal(Path("sample")).startswith("a folder without")
