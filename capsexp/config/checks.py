@@ -51,6 +51,11 @@ class Component:
         return getattr(importlib.import_module(module), name)
 
     @property
+    def iterations(self) -> int | None:
+        """A routing's number of iterations; None of a component without."""
+        return self.arguments.get("iterations")
+
+    @property
     def node(self) -> dict[str, Any]:
         """As in a configuration."""
         return {NAME: self.name, TARGET: self.target, **self.arguments}
@@ -94,9 +99,9 @@ def typed_key(word: str) -> str:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """`; did you mean NAME?` with the most similar name in small letters, else one that begins so, or nothing."""
-    written = {one.lower(): one for one in names}
+    written = {name.lower(): name for name in names}
     similar = difflib.get_close_matches(name.lower(), list(written), n=1, cutoff=0.6)
-    similar += [one for one in written if name and one.startswith(f"{name.lower()}_")]
+    similar += [other for other in written if name and other.startswith(f"{name.lower()}_")]
     return f"; did you mean {written[similar[0]]}?" if similar else ""
 
 
@@ -212,7 +217,8 @@ def _fitted(value: Any, annotation: Any, key: str) -> Any:
     elif origin is dict and isinstance(value, dict):
         free = arguments[1] is Any  # nothing to check: records hold thousands of epochs
         return {
-            str(name): one if free else check_value(one, arguments[1], f"{key}.{name}") for name, one in value.items()
+            str(name): item if free else check_value(item, arguments[1], f"{key}.{name}")
+            for name, item in value.items()
         }
     elif annotation is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
@@ -253,14 +259,14 @@ def parameters(target: Any) -> dict[str, inspect.Parameter]:
 
     Annotations are evaluated; raises what that raises, NameError for example.
     """
-    found: dict[str, inspect.Parameter] = {}
-    for cls in (one for one in target.__mro__ if "__init__" in vars(one)):
+    by_name: dict[str, inspect.Parameter] = {}
+    for cls in (base for base in target.__mro__ if "__init__" in vars(base)):
         own = inspect.signature(cls).parameters.values()
         hints = get_type_hints(cls.__init__, include_extras=True)
-        found = {p.name: p.replace(annotation=hints.get(p.name, p.empty)) for p in own} | found
+        by_name = {p.name: p.replace(annotation=hints.get(p.name, p.empty)) for p in own} | by_name
         if all(p.kind is not p.VAR_KEYWORD for p in own):
             break
-    return found
+    return by_name
 
 
 def _component(value: object, key: str) -> Component:

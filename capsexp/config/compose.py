@@ -77,7 +77,7 @@ def _is_several(typed: str, parsed: Override) -> bool:
     swept = parsed.value()
     if not isinstance(swept, ChoiceSweep) or os.path.exists(typed):
         return False
-    paths = [one.text if isinstance(one, QuotedString) else str(one) for one in swept.list]
+    paths = [path.text if isinstance(path, QuotedString) else str(path) for path in swept.list]
     return not swept.simple_form or all(map(os.path.exists, paths))
 
 
@@ -114,12 +114,12 @@ def parsed(word: str) -> Override:
 def composed(overrides: list[str]) -> dict[str, Any]:
     """The configuration of a command line, resolved, as plain containers; raises InputError with one line.
 
-    Hydra composes each set of choices that can change other groups once, in a fifth of a second; other choices and
-    values are set on top: studies have hundreds of command lines.
+    Hydra composes each set of choices that can change other groups once; other choices and values are set on top. The
+    430 rows of all studies need 16 compositions, of 0.11 s each.
     """
     try:
         read = filter(None, map(_parsed, overrides))
-        values = [one for one in read if _is_single(one) and not (CONF / one.key_or_group).is_dir()]
+        values = [word for word in read if _is_single(word) and not (CONF / word.key_or_group).is_dir()]
         groups = {word: re.split(r"[.=@]", word.lstrip("+~"))[0] for word in overrides if _parsed(word) not in values}
         # A group that several words speak of is composed by Hydra.
         alone = [word for word, group in groups.items() if [*groups.values()].count(group) == 1]
@@ -150,8 +150,8 @@ def _node_of(word: Override | None) -> bytes | None:
 
 def _is_from_outside(word: str) -> bool:
     """Whether a word chooses a file that isn't this package's."""
-    one = _parsed(word)
-    path = searchpath.choices(one.key_or_group).get(str(one.value())) if one else None
+    override = _parsed(word)
+    path = searchpath.choices(override.key_or_group).get(str(override.value())) if override else None
     return path is not None and CONF not in path.parents
 
 
@@ -238,8 +238,8 @@ def distinguishing(commands: Sequence[Sequence[str]]) -> list[str]:
 def varied(commands: Sequence[Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
     """Of several command lines: the keys in which they differ, each with its value in each; and the words of all."""
     typed = [{key: value for key, _, value in (word.partition("=") for word in words)} for words in commands]
-    keys = dict.fromkeys(key for one in typed for key in one)
-    values = {key: [one.get(key, "") for one in typed] for key in keys}
+    keys = dict.fromkeys(key for pairs in typed for key in pairs)
+    values = {key: [pairs.get(key, "") for pairs in typed] for key in keys}
     columns = {key: of_key for key, of_key in values.items() if len(set(of_key)) > 1}
     return columns, [f"{key}={of_key[0]}" for key, of_key in values.items() if key not in columns]
 
@@ -296,7 +296,7 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
     text = f"{error} {error.__cause__ or ''}"
     matched = re.search(r"Could not (?:override|delete|append)[^']*'([^']+)'", text)
     if not matched:
-        return InputError(": ".join(first_line(one) for one in (error, error.__cause__) if one and str(one)))
+        return InputError(": ".join(first_line(part) for part in (error, error.__cause__) if part and str(part)))
     key, _, package = matched[1].partition("@")
     if package and (file := re.search(r"In '([^']+)'", text)):
         return InputError(f"{file[1]}.yaml: overrides {key}; must begin with the line # @package _global_")

@@ -305,7 +305,7 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
     yield preprocess.crop_padding >= size, f"{padding}: must be below {side}"
     yield preprocess.erase > size, f"preprocess.erase={preprocess.erase}: must be at most {side}"
     for name, typed in (("results", config.paths.results), ("logs", config.paths.logs)):
-        existing = next((str(one) for one in (Path(typed), *Path(typed).parents) if os.path.exists(one)), ".")
+        existing = next((str(path) for path in (Path(typed), *Path(typed).parents) if os.path.exists(path)), ".")
         yield not os.path.isdir(existing), f"paths.{name}={typed}: must be a folder, and {existing} is a file"
     positive, negative = config.loss.arguments.get("positive", 1), config.loss.arguments.get("negative", 0)
     yield negative >= positive, f"loss.positive={positive}: must be above loss.negative={negative}"
@@ -318,7 +318,7 @@ def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:
     """
     preprocess, schedule = config.preprocess, config.optim.schedule
     moves = any(getattr(preprocess, name) for name in ("shift", "crop_padding", "margins", "rotate", "squeeze"))
-    iterates = config.routing.arguments.get("iterations", 2) > 1
+    iterates = config.routing.iterations != 1
     freezes = config.routing.arguments.get("gradient") == "none"  # the transformation matrices, in one iteration, too
     of_cbam = ("attention.cbam_reduction", "attention.cbam_momentum", "attention.cbam_kernel")
     yield not config.attention.cbam, "attention.cbam=true", of_cbam

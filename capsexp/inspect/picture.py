@@ -65,16 +65,16 @@ def _prediction(analysis: Analysis, part: SubFigure) -> None:
 def draw_scores(axis: Axes, analysis: Analysis) -> None:
     """A bar per class; of many classes those with the highest scores, in the order of the labels."""
     scores, true = analysis.scores, analysis.image.labels or []
-    shown = scores.topk(min(MAX_CLASSES, len(scores))).indices.sort().values.tolist()
-    colors = [STYLES[2]["color"] if label == analysis.predicted else "0.8" for label in shown]
-    bars = axis.barh(range(len(shown)), scores[shown].tolist(), color=colors, edgecolor="black", linewidth=0.6)
+    labels = scores.topk(min(MAX_CLASSES, len(scores))).indices.sort().values.tolist()
+    colors = [STYLES[2]["color"] if label == analysis.predicted else "0.8" for label in labels]
+    bars = axis.barh(range(len(labels)), scores[labels].tolist(), color=colors, edgecolor="black", linewidth=0.6)
     axis.bar_label(bars, fmt="%.3f", fontsize=TINY, padding=3)
-    names = [analysis.class_names[label] + (" (true)" if label in true else "") for label in shown]
-    axis.set_yticks(range(len(shown)), names, fontsize=TINY)
+    names = [analysis.class_names[label] + (" (true)" if label in true else "") for label in labels]
+    axis.set_yticks(range(len(labels)), names, fontsize=TINY)
     axis.invert_yaxis()
     axis.margins(x=0.2)
     axis.spines[["top", "right"]].set_visible(False)
-    rest = "" if len(shown) == len(scores) else f", the {len(shown)} highest of {len(scores)}"
+    rest = "" if len(labels) == len(scores) else f", the {len(labels)} highest of {len(scores)}"
     axis.set_title(f"{analysis.score_kind} of each class{rest}", fontsize=SMALL)
 
 
@@ -87,13 +87,13 @@ def _routing(analysis: Analysis, layer: LayerAnalysis, part: SubFigure) -> None:
         f"positions) to {analysis.class_names[analysis.predicted]}: Σ coefficient × presence",
     )
     count = len(layer.coefficients)
-    shown = np.linspace(0, count - 1, min(count, MAX_ITERATIONS)).round().astype(int).tolist()
-    maps = torch.stack([layer.contribution(iteration) for iteration in shown])
-    axes = part.subplots(1, max(len(shown), 3) + 1)
-    for axis, iteration, heat in zip(axes, shown, maps, strict=False):
+    iterations = np.linspace(0, count - 1, min(count, MAX_ITERATIONS)).round().astype(int).tolist()
+    maps = torch.stack([layer.contribution(iteration) for iteration in iterations])
+    axes = part.subplots(1, max(len(iterations), 3) + 1)
+    for axis, iteration, heat in zip(axes, iterations, maps, strict=False):
         drawn = _positions(axis, heat, f"iteration {iteration + 1}", maps)
-    part.colorbar(drawn, ax=list(axes[: len(shown)]), shrink=0.8)
-    for axis in axes[len(shown) : -1]:
+    part.colorbar(drawn, ax=list(axes[: len(iterations)]), shrink=0.8)
+    for axis in axes[len(iterations) : -1]:
         axis.axis("off")
     draw_entropies(axes[-1], layer)
 

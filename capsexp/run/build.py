@@ -78,8 +78,8 @@ def count_parameters(config: Config) -> int:
         except InputError as error:
             size = config.data.size
             most = size + 64 if config.data.path else described(config.data.name).get("size", size)
-            larger = (replace(config, data=replace(config.data, size=one)) for one in range(size + 1, most + 1))
-            if smallest := next((one.data.size for one in larger if _is_possible(one)), None):
+            larger = (replace(config, data=replace(config.data, size=size)) for size in range(size + 1, most + 1))
+            if smallest := next((other.data.size for other in larger if _is_possible(other)), None):
                 raise InputError(f"{error}; data.size={smallest} is the smallest that fits") from error
             raise
 

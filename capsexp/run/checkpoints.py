@@ -43,7 +43,8 @@ class PendingCheckpointIO(TorchCheckpointIO):
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
         """Keeps a copy, in the host's memory."""
-        self.pending[Path(path)] = apply_to_collection(checkpoint, torch.Tensor, lambda one: one.to("cpu", copy=True))
+        copied = apply_to_collection(checkpoint, torch.Tensor, lambda tensor: tensor.to("cpu", copy=True))
+        self.pending[Path(path)] = copied
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         return load(Path(path))
@@ -131,7 +132,8 @@ def load(path: Path) -> dict[str, Any]:
 def resumable(planned: Plan) -> tuple[Path, dict[str, Any]] | None:
     """The checkpoint that the run continues from: the last, or where that is damaged the one before it, or None.
 
-    Under protocol heldout, BEST is needed beside it: it is tested at the end. Raises as `load`, but for damaged files.
+    Under protocol heldout, BEST is needed beside it: it is tested at the end. Raises as `load`, but renames
+    damaged files.
     """
     last, before, best = (planned.folder / name for name in (LAST, BEFORE, BEST))
     if not (last.exists() or before.exists()):

@@ -95,7 +95,7 @@ def canonical(content: Json) -> bytes:
 def _section(section: Any) -> Json:
     """A dataclass's values, without those at a default; of a component also the class, which reading needs."""
     fields, none = dataclasses.fields(section), dataclasses.MISSING
-    defaults = {one.name: one.default if one.default_factory is none else one.default_factory() for one in fields}
+    defaults = {f.name: f.default if f.default_factory is none else f.default_factory() for f in fields}
     values = {name: value for name, default in defaults.items() if (value := getattr(section, name)) != default}
     return {
         name: {TARGET: value.target, **_component(value)} if isinstance(value, Component) else value
@@ -104,9 +104,7 @@ def _section(section: Any) -> Json:
 
 
 def _component(component: Component) -> Json:
-    """A component's name and arguments, without those at a default; and its class's path, unless the name stands for
-    this class in capsexp's own files: others can give one name to two classes.
-    """
+    """A component's name and arguments, without those at a default; with the path of a class from outside."""
     defaults = {key: parameter.default for key, parameter in parameters(component.cls).items()}
     defaults |= _FORMER_DEFAULTS.get(component.target, {})
     path = {} if (component.name, component.target) in named_classes() else {TARGET: component.target}

@@ -73,22 +73,22 @@ def make_loggers(planned: Plan) -> list[RunLogger]:
     Raises InputError for a package that isn't installed, for options that the class doesn't take, and for a server that
     refuses.
     """
-    shown, made = display_name(planned), list[RunLogger]()
+    name, loggers = display_name(planned), list[RunLogger]()
     # The key is a run's id at W&B, where a repeated run is another one.
     version = None if planned.config.rerun else keys.key_of(planned.identity)
-    given = {"planned": planned, "save_dir": planned.folder, "name": shown, "run_name": shown, "version": version}
-    for name, node in planned.config.logger.items():
+    given = {"planned": planned, "save_dir": planned.folder, "name": name, "run_name": name, "version": version}
+    for choice, node in planned.config.logger.items():
         options = {key: value for key, value in node.items() if key != TARGET}
         try:
-            cls = Component(name, node[TARGET], {}).cls
+            cls = Component(choice, node[TARGET], {}).cls
             taken = inspect.signature(cls).parameters
             logger = cls(**{key: value for key, value in given.items() if key in taken} | options)
-            made.append(logger if isinstance(logger, RunLogger) else LightningLogger(planned, logger))
+            loggers.append(logger if isinstance(logger, RunLogger) else LightningLogger(planned, logger))
         except OSError:
             raise
         except Exception as error:  # a missing package, another option, of W&B or MLflow: no account, no such server
-            raise InputError(f"logger={name}: {first_line(error)}") from error
-    return made
+            raise InputError(f"logger={choice}: {first_line(error)}") from error
+    return loggers
 
 
 def scalars(row: keys.Json, memory: Mapping[str, float | None]) -> dict[str, float]:
@@ -118,7 +118,7 @@ def display_name(planned: Plan) -> str:
     conf/; how much is trained stands behind the data set. Names of runs that differ only in loss, optimiser,
     preprocessing or precision differ in the key alone.
     """
-    identity, iterations = planned.identity, planned.config.routing.arguments.get("iterations")
+    identity, iterations = planned.identity, planned.config.routing.iterations
     model, routing, budget = identity["model"], identity["routing"], identity["budget"]
     plain = composed([f"model={model[NAME]}"] if model[NAME] in choices("model") else [])
     words = planned.config.attention.names + ([f"r{iterations}"] if iterations is not None else [])
@@ -141,7 +141,7 @@ def display_name(planned: Plan) -> str:
 def hyperparameters(planned: Plan) -> dict[str, bool | float | str]:
     """What runs are compared by: the names of choices, and the numbers that sweeps change."""
     config = planned.config
-    shown: dict[str, Any] = {
+    compared: dict[str, Any] = {
         "data": config.data.name,
         "loss": config.loss.name,
         "reconstruction": config.reconstruction.enabled,
@@ -154,5 +154,7 @@ def hyperparameters(planned: Plan) -> dict[str, bool | float | str]:
         "seed": config.seed,
     }
     for group, component in (("model", config.model), ("routing", config.routing)):
-        shown |= {group: component.name} | {f"{group}.{key}": value for key, value in component.arguments.items()}
-    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in shown.items()}
+        compared |= {group: component.name} | {f"{group}.{key}": value for key, value in component.arguments.items()}
+    return {
+        key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in compared.items()
+    }

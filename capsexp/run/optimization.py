@@ -285,8 +285,10 @@ def optimizer_arguments(optim: Optim) -> tuple[Callable[..., torch.optim.Optimiz
 
     Raises InputError for what it doesn't take, and for a value of another type or length than its own default's.
     """
-    kind = next(one for name, one in vars(torch.optim).items() if name.lower() == optim.name and isinstance(one, type))
-    defaults = {name: one.default for name, one in [*inspect.signature(kind).parameters.items()][2:]}  # without lr
+    classes = {name.lower(): cls for name, cls in vars(torch.optim).items() if isinstance(cls, type)}
+    kind = classes[optim.name]
+    taken = [*inspect.signature(kind).parameters.items()][2:]  # without the parameters to train and lr
+    defaults = {name: parameter.default for name, parameter in taken}
     takes = [name for name in defaults if name not in NOT_OPTIONS]
     given = {"momentum": optim.momentum, "weight_decay": optim.weight_decay}
     arguments = {name: value for name, value in given.items() if value or name in takes} | optim.options
@@ -311,7 +313,7 @@ def make_schedule(optimizer: torch.optim.Optimizer, optim: Optim, epochs: int) -
             mode: Literal["min", "max"] = "min" if optim.plateau_of == "train_loss" else "max"
             return lr_scheduler.ReduceLROnPlateau(optimizer, mode, optim.factor, optim.patience)
         case "steps":
-            later = lr_scheduler.MultiStepLR(optimizer, [max(1, one - warmup) for one in milestones], optim.factor)
+            later = lr_scheduler.MultiStepLR(optimizer, [max(1, epoch - warmup) for epoch in milestones], optim.factor)
         case "cosine":
             later = lr_scheduler.CosineAnnealingLR(optimizer, max(1, epochs - warmup))
         case "exponential":

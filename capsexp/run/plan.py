@@ -134,8 +134,8 @@ def _has_kernels(device: torch.device, accelerator: str) -> bool:
         major, minor = torch.cuda.get_device_capability(device)
     built = torch.cuda.get_arch_list()
     # Kernels of sm_80 run on 8.6, but not on 9.0; compute_80 is compiled for any later GPU when it is loaded.
-    found = [(kind, int(x), int(y)) for kind, x, y in re.findall(r"\b(sm|compute)_(\d+)(\d)", " ".join(built))]
-    if not found or any((x, y) <= (major, minor) and (x == major or kind == "compute") for kind, x, y in found):
+    kernels = [(kind, int(x), int(y)) for kind, x, y in re.findall(r"\b(sm|compute)_(\d+)(\d)", " ".join(built))]
+    if not kernels or any((x, y) <= (major, minor) and (x == major or kind == "compute") for kind, x, y in kernels):
         return True
     line = (
         f"torch {torch.__version__} has kernels for {', '.join(built)}, and {torch.cuda.get_device_name(device)} is "
@@ -149,7 +149,7 @@ def _has_kernels(device: torch.device, accelerator: str) -> bool:
 
 def check_precision(config: Config) -> None:
     """Raises InputError for bf16 where the routing can't be trained in it. Checkpoints of such runs can be restored."""
-    iterations = config.routing.arguments.get("iterations", 2)
+    iterations = config.routing.iterations or 0
     if config.trainer.precision == "bf16" and iterations > 2 and _is_em_with_sum(config.routing):
         raise InputError(
             f"trainer.precision=bf16: with routing.iterations={iterations} and routing.density=sum the gradient of EM "

@@ -150,18 +150,19 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
 def _find(path: Path) -> Path:
     """A checkpoint's path: its own, of a run's folder, of its record or curves, or of the beginning of its key."""
     path = Path(os.path.expanduser(path))  # unchanged where there is no such user
-    packaged = {Path(one.stem): one for one in sorted(WEIGHTS.glob("*.ckpt"))}
+    packaged = {Path(file.stem): file for file in sorted(WEIGHTS.glob("*.ckpt"))}
     if path in packaged and not path.exists():
         return packaged[path]
     if path.is_file() and path.suffix != ".json":
         return path
     folders = [path] if path.is_dir() else []
     if key := key_in(path):
-        places = [path.parent.parent, LOGS, *(one for one in LOGS.glob("*") if one.is_dir())]
-        folders += dict.fromkeys(one for place in places for one in sorted(place.glob(f"*-{key}*")) if one.is_dir())
-    found = [next(filter(Path.exists, (one / BEST, one / LAST)), None) for one in folders]
-    checkpoints = [one for one in found if one]
-    if (runs := len({one.resolve() for one in checkpoints})) > 1 and checkpoints[0].parent != path:
+        places = [path.parent.parent, LOGS, *filter(Path.is_dir, LOGS.glob("*"))]
+        named = (folder for place in places for folder in sorted(place.glob(f"*-{key}*")))
+        folders += dict.fromkeys(filter(Path.is_dir, named))
+    firsts = [next(filter(Path.exists, (folder / BEST, folder / LAST)), None) for folder in folders]
+    checkpoints = [first for first in firsts if first]
+    if (runs := len({*map(Path.resolve, checkpoints)})) > 1 and checkpoints[0].parent != path:
         raise InputError(f"{path}: {runs} runs in {LOGS} have such a key; name the folder")
     if checkpoints:
         return checkpoints[0]

@@ -63,8 +63,9 @@ class TensorBoard(RunLogger):
         self._append(0, file_version="brain.Event:2")
         self._append(done + 1, session_log=SessionLog(status=SessionLog.START))
         if not done:
-            shown = {key: str(one) if type(one) is int else one for key, one in hyperparameters(self.planned).items()}
-            session = hparams.hparams_pb(shown, trial_id=display_name(self.planned))  # whole numbers as 3, not 3.0000
+            values = hyperparameters(self.planned).items()
+            texts = {key: str(value) if type(value) is int else value for key, value in values}  # 3, not 3.0000
+            session = hparams.hparams_pb(texts, trial_id=display_name(self.planned))
             self._append(0, summary=session)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
