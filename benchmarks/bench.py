@@ -32,10 +32,11 @@ from capsexp.config import compose
 from capsexp.config.schema import Config, check
 from capsexp.data.loader import Batch
 from capsexp.run.build import build
-from capsexp.run.environment import forbid_tf32, host_peak, is_out_of_memory, keep_freed_memory, processor
+from capsexp.run.memory import host_peak, is_out_of_memory, keep_freed_memory
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import WARM_UP, make_optimizer, make_step
-from capsexp.run.plan import Plan, find_device
+from capsexp.run.plan import Plan, find_device, forbid_tf32
+from capsexp.run.provenance import processor
 
 WAYS = ("fast", "reference")
 CAPSNET = "model=capsnet data=mnist reconstruction.enabled=true"

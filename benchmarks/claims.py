@@ -20,10 +20,11 @@ from capsexp.errors import InputError
 from capsexp.files import write_file
 from capsexp.results.steps import MEASURES_OF_STEPS, name_of
 from capsexp.run.build import build
-from capsexp.run.environment import keep_freed_memory, processor
+from capsexp.run.memory import keep_freed_memory
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import make_optimizer, make_step
 from capsexp.run.plan import Plan
+from capsexp.run.provenance import processor
 from capsexp.study import studies
 from capsexp.study.selection import select
 from capsexp.study.studies import Claim

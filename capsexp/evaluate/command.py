@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     check_new(options.output)
     from capsexp.evaluate.evaluation import evaluate  # torch takes seconds to import: after the checks
     from capsexp.evaluate.output import print_evaluation, to_json
-    from capsexp.run.environment import forbid_tf32
+    from capsexp.run.plan import forbid_tf32
     from capsexp.run.restore import restore
 
     forbid_tf32()

@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     check_new(options.output)
     from capsexp.evaluate.evaluation import predictions  # torch takes seconds to import
-    from capsexp.run.environment import forbid_tf32
+    from capsexp.run.plan import forbid_tf32
     from capsexp.run.restore import restore
     from capsexp.tables.files import csv_text
 

@@ -23,8 +23,8 @@ from capsexp.errors import DONE, INTERRUPTED, BusyError, first_line
 from capsexp.reproduce.monitor import Monitor
 from capsexp.reproduce.planning import Job, Progress
 from capsexp.run import records
-from capsexp.run.environment import is_out_of_memory
 from capsexp.run.execute import RECHECK, execute, is_locked
+from capsexp.run.memory import is_out_of_memory
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import OUTPUT, Plan
 

@@ -20,7 +20,7 @@ from capsexp.cli import print_line
 from capsexp.errors import DamagedError, InputError, RunError, first_line, printable
 from capsexp.files import write_file
 from capsexp.run import records
-from capsexp.run.environment import is_out_of_memory
+from capsexp.run.memory import is_out_of_memory
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import BEFORE, BEST, LAST, Plan
 

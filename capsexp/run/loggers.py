@@ -18,7 +18,7 @@ from capsexp.config.compose import composed
 from capsexp.config.searchpath import choices
 from capsexp.errors import DONE, FAILED, InputError, first_line
 from capsexp.run import keys, records
-from capsexp.run.environment import peak_memory_mb
+from capsexp.run.memory import peak_memory_mb
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
 

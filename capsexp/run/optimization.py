@@ -21,7 +21,7 @@ from capsexp.config.schema import Optim
 from capsexp.data.loader import Batch
 from capsexp.errors import InputError, first_line
 from capsexp.nn.precision import full_precision
-from capsexp.run.environment import is_out_of_memory
+from capsexp.run.memory import is_out_of_memory
 
 log = logging.getLogger("capsexp")
 

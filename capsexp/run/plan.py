@@ -147,6 +147,12 @@ def _has_kernels(device: torch.device, accelerator: str) -> bool:
     return False
 
 
+def forbid_tf32() -> None:
+    """Makes float32 on a GPU float32: by default torch convolves in TF32 there, with the mantissa of float16."""
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
 def check_precision(config: Config) -> None:
     """Raises InputError for bf16 where the routing can't be trained in it. Checkpoints of such runs can be restored."""
     iterations = config.routing.iterations or 0

@@ -22,13 +22,12 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import summary_v2 as hparams
 from tensorboard.summary.writer.record_writer import RecordWriter
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.tensorboard.summary import hparams as hparams_summaries
 from torch.utils.tensorboard.summary import image as image_summary
 
 from capsexp.data.loader import BatchGroups, DeviceLoader
 from capsexp.errors import DONE
-from capsexp.nn.decoder import Decoder
 from capsexp.nn.losses import multi_hot
 from capsexp.routing.observe import observe
 from capsexp.run.loggers import RunLogger, display_name, hyperparameters
@@ -117,7 +116,7 @@ def examples(loader: DeviceLoader, classes: int) -> tuple[Tensor, Tensor]:
     return loader.images[first].float() / 255, loader.labels[first]
 
 
-def reconstructions(module: CapsuleModule, decoder: Decoder, pixels: Tensor, labels: Tensor) -> Tensor:
+def reconstructions(module: CapsuleModule, decoder: nn.Module, pixels: Tensor, labels: Tensor) -> Tensor:
     """Images [B, channels, H, W] side by side, each above its reconstruction: [channels, 2 H, B W]."""
     columns = []
     for image, label in zip(pixels[:, None], labels[:, None], strict=True):  # one at a time, for the memory

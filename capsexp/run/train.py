@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from subprocess import CalledProcessError
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -28,13 +29,13 @@ from capsexp.data.module import CapsuleData, constant_guess
 from capsexp.data.reader import host_memory
 from capsexp.errors import InputError, RunError, TrainingError, first_line
 from capsexp.files import naming
-from capsexp.run import environment, keys, records
+from capsexp.run import keys, memory, provenance, records
 from capsexp.run.build import build, count_parameters
 from capsexp.run.checkpoints import EpochCheckpoint, drop_optimizer, load, resumable
 from capsexp.run.loggers import make_loggers
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import make_optimizer
-from capsexp.run.plan import BEST, Plan, from_environment, is_first, torchrun
+from capsexp.run.plan import BEST, Plan, forbid_tf32, from_environment, is_first, torchrun
 from capsexp.run.progress import make_progress
 from capsexp.run.tensorboard import TensorBoard, folder_of
 
@@ -46,11 +47,11 @@ def prepare(planned: Plan) -> tuple[CapsuleModule, CapsuleData]:
     """
     config = planned.config
     _check_parameters(planned)
-    environment.reset_peak_memory(planned.device)
-    environment.keep_freed_memory()
+    memory.reset_peak_memory(planned.device)
+    memory.keep_freed_memory()
     if planned.device.type == "cpu":
-        environment.limit_memory()
-    environment.forbid_tf32()
+        memory.limit_memory()
+    forbid_tf32()
     threads = config.trainer.threads
     if threads is None and os.environ.get("SLURM_CPUS_PER_TASK"):
         threads = min(from_environment("SLURM_CPUS_PER_TASK", 1), os.cpu_count() or 1)
@@ -82,9 +83,9 @@ def prepare(planned: Plan) -> tuple[CapsuleModule, CapsuleData]:
 def _check_parameters(planned: Plan) -> None:
     """Raises InputError for a network whose weights and gradients, in float32, are more than the device's memory."""
     parameters, device = count_parameters(planned.config), planned.device
-    memory = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else host_memory()
-    if (needed := 8 * parameters) > memory:
-        sizes = f"take {needed / 1e9:,.0f} GB in training at least; this device has {memory / 1e9:,.0f}"
+    available = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else host_memory()
+    if (needed := 8 * parameters) > available:
+        sizes = f"take {needed / 1e9:,.0f} GB in training at least; this device has {available / 1e9:,.0f}"
         raise InputError(f"{parameters:,} parameters {sizes}; a smaller data.size or budget.width needs less")
 
 
@@ -95,50 +96,22 @@ def train(
 
     Raises RunError for a training that fails, with a record of that, and KeyboardInterrupt.
     """
-    config, started, first_process = planned.config, environment.start(), is_first()
+    started, first_process = provenance.start(), is_first()
     module.commits = [started["commit"]]
     loggers = make_loggers(planned) if first_process else []
-    callbacks = [*make_progress(config.trainer.progress), *loggers, *callbacks]
-    heldout_accuracy, chance, tested, error = None, None, None, None
+    callbacks = [*make_progress(planned.config.trainer.progress), *loggers, *callbacks]
+    heldout_accuracy, error, reason = None, None, None
     try:
         heldout_accuracy = _fit_and_test(planned, module, data, callbacks)
-        chance, tested = constant_guess(data.evaluated[1]), len(data.test[1])
         if first_process:
             with naming(planned.folder):
                 drop_optimizer(planned.folder)  # before the record, after which nothing looks here again
     except SystemExit:  # Lightning's answer to Ctrl-C
         raise KeyboardInterrupt from None
     except Exception as failure:
-        of_device = isinstance(failure, RunError | RuntimeError | MemoryError | CalledProcessError)
-        if not of_device and type(failure).__module__.partition(".")[0] != "triton":  # its errors have no common base
-            raise
-        error = failure
-    reason = first_line(error) if error else ""
-    if error and environment.is_out_of_memory(error):
-        error.__traceback__ = None  # whose frames hold the tensors of the step
-        reason = f"out of memory ({reason.partition('. GPU ')[0]}); {_remedy(module, data)}"  # torch's has 400 letters
-    record = records.Record(
-        key=keys.key_of(planned.identity),
-        status="failed" if error else "finished",
-        error=reason or None,
-        identity=planned.identity,
-        config=keys.stored_config(config),
-        epochs=[
-            {name: value if math.isfinite(value) else None for name, value in row.items()}  # JSON has no NaN
-            for row in module.history
-        ],
-        heldout_accuracy=heldout_accuracy,
-        parameters=module.trained_parameters,
-        peak_memory_mb=environment.peak_memory_mb(planned.device),
-        data={"note": data.images.note, "checksum": data.images.checksum, "test_images": tested},
-        provenance={"routing_path": module.routing_path or None}
-        | environment.provenance(
-            started | {"commits": module.commits}, planned.device, planned.processes, module.resumed, planned.command
-        ),
-        chance_accuracy=chance,
-        correct=None if error else module.correct,
-    )
-    if first_process and not (error and config.rerun and records.is_finished(planned.path)):  # which stays then
+        error, reason = failure, _reason(failure, module, data)
+    record = _record(planned, module, data, started, reason, heldout_accuracy)
+    if first_process and not (error and planned.config.rerun and records.is_finished(planned.path)):  # which stays then
         records.write(record, planned.path)
     if error:
         raise TrainingError(planned.name, reason) from error
@@ -153,6 +126,55 @@ def train(
     if any(isinstance(logger, TensorBoard) for logger in loggers):
         print_line(f"TensorBoard logs {folder_of(planned)}")
     return record
+
+
+def _record(
+    planned: Plan,
+    module: CapsuleModule,
+    data: CapsuleData,
+    started: dict[str, Any],
+    error: str | None,
+    heldout_accuracy: float | None,
+) -> records.Record:
+    """The record of a run as it ended: of a failed one, `error` says why."""
+    done = error is None
+    software = provenance.of_run(
+        started | {"commits": module.commits}, planned.device, planned.processes, module.resumed, planned.command
+    )
+    return records.Record(
+        key=keys.key_of(planned.identity),
+        status="finished" if done else "failed",
+        error=error,
+        identity=planned.identity,
+        config=keys.stored_config(planned.config),
+        epochs=[
+            {name: value if math.isfinite(value) else None for name, value in row.items()}  # JSON has no NaN
+            for row in module.history
+        ],
+        heldout_accuracy=heldout_accuracy,
+        parameters=module.trained_parameters,
+        peak_memory_mb=memory.peak_memory_mb(planned.device),
+        data={
+            "note": data.images.note,
+            "checksum": data.images.checksum,
+            "test_images": len(data.test[1]) if done else None,
+        },
+        provenance={"routing_path": module.routing_path or None} | software,
+        chance_accuracy=constant_guess(data.evaluated[1]) if done else None,
+        correct=module.correct if done else None,
+    )
+
+
+def _reason(error: Exception, module: CapsuleModule, data: CapsuleData) -> str:
+    """Why a training failed, in one line; raises the error itself where it isn't the training's."""
+    of_training = isinstance(error, RunError | RuntimeError | MemoryError | CalledProcessError)
+    if not of_training and type(error).__module__.partition(".")[0] != "triton":  # its errors have no common base
+        raise error
+    if not memory.is_out_of_memory(error):
+        return first_line(error)
+    error.__traceback__ = None  # whose frames hold the tensors of the step
+    cause = first_line(error).partition(". GPU ")[0]  # torch's whole line has 400 letters
+    return f"out of memory ({cause}); {_remedy(module, data)}"
 
 
 def _remedy(module: CapsuleModule, data: CapsuleData) -> str:
@@ -170,7 +192,7 @@ def _remedy(module: CapsuleModule, data: CapsuleData) -> str:
                 loss = module.loss_and_scores(first).loss
             torch.autograd.backward(loss)
         except Exception as error:
-            if environment.is_out_of_memory(error):
+            if memory.is_out_of_memory(error):
                 continue
             return "a smaller optim.batch_size needs less"
         return f"optim.batch_size={batch} fits"

@@ -27,7 +27,7 @@ from support import (
 from torch._subclasses import FakeTensorMode
 
 from capsexp.errors import InputError, RunError
-from capsexp.run import checkpoints, environment, records
+from capsexp.run import checkpoints, provenance, records
 from capsexp.run.checkpoints import EpochCheckpoint, PendingCheckpointIO
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule
@@ -71,7 +71,7 @@ def test_an_interrupted_run_ends_in_the_same_numbers(
     config = composed_config(*tiny, *SCHEDULES[schedule], "preprocess.shift=0.1")
     for epochs in interruptions:
         with monkeypatch.context() as patched:
-            patched.setattr(environment, "_commit", lambda at=epochs: (f"before {at}", True))
+            patched.setattr(provenance, "_commit", lambda at=epochs: (f"before {at}", True))
             interrupt_after(epochs, config, patched)
     assert not list(tmp_path.glob("results/runs/*"))
     continued, whole = run(config), uninterrupted(schedule)
@@ -299,10 +299,10 @@ def test_a_repetition_continues_after_its_own_interruption_only(
     interrupt_after(1, again, monkeypatch)
     assert len(checkpoints.load(plan(config).folder / LAST)["history"]) == 1
     with monkeypatch.context() as patched:
-        patched.setattr(environment, "_commit", lambda: ("of another code", True))
+        patched.setattr(provenance, "_commit", lambda: ("of another code", True))
         interrupt_after(2, again, patched)
     with monkeypatch.context() as patched:
-        patched.setattr(environment, "_commit", lambda: ("of another code", True))
+        patched.setattr(provenance, "_commit", lambda: ("of another code", True))
         record = run(again)
     assert record.provenance["resumed_after_epochs"] == [2]
     assert record.provenance["commits"] == ["of another code"] * 2

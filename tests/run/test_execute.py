@@ -31,7 +31,7 @@ from capsexp.data.module import constant_guess
 from capsexp.data.source import load
 from capsexp.errors import InputError, RunError
 from capsexp.evaluate.evaluation import evaluate_split
-from capsexp.run import checkpoints, environment, execute, records
+from capsexp.run import checkpoints, execute, memory, records
 from capsexp.run import train as trainings
 from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.module import CapsuleModule, Metrics
@@ -205,9 +205,9 @@ def test_of_drawn_images_those_are_tried_that_a_smaller_batch_has(
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the system keeps a process's peak")
 def test_a_run_does_not_have_the_peak_of_one_before_it_in_its_process() -> None:
     words = (
-        "import torch; from capsexp.run import environment; cpu = torch.device('cpu'); "
-        "environment.keep_freed_memory(); torch.ones(10**8); before = environment.host_peak(); "
-        "environment.reset_peak_memory(cpu); print(before - environment.host_peak() > 3e8)"
+        "import torch; from capsexp.run import memory; cpu = torch.device('cpu'); "
+        "memory.keep_freed_memory(); torch.ones(10**8); before = memory.host_peak(); "
+        "memory.reset_peak_memory(cpu); print(before - memory.host_peak() > 3e8)"
     )
     assert process("-c", words).stdout == "True\n"
 
@@ -237,13 +237,13 @@ def test_an_evaluation_without_memory_names_its_own_batch_size(
     ],
 )
 def test_a_shortage_of_memory_on_a_gpu_is_recognised(text: str) -> None:
-    assert environment.is_out_of_memory(RuntimeError(text))
-    assert not environment.is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    assert memory.is_out_of_memory(RuntimeError(text))
+    assert not memory.is_out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
 
 
 def test_on_the_cpu_more_than_the_free_memory_is_refused_and_not_granted() -> None:
     words = (
-        "import torch; from capsexp.run.environment import limit_memory; limit_memory(); "
+        "import torch; from capsexp.run.memory import limit_memory; limit_memory(); "
         "kept = [torch.empty(1 << 30, dtype=torch.uint8) for _ in range(1024)]"  # a terabyte that is never touched
     )
     assert "can't allocate memory" in process("-c", words).stderr

@@ -15,11 +15,10 @@ from capsexp.nn import BinaryCrossEntropyLoss, MarginLoss, SpreadLoss
 from capsexp.routing.fast import selfcheck
 from capsexp.run import records
 from capsexp.run.build import build
-from capsexp.run.environment import forbid_tf32
 from capsexp.run.execute import run
 from capsexp.run.module import CapsuleModule, Metrics
 from capsexp.run.optimization import make_optimizer, make_step
-from capsexp.run.plan import Plan, plan
+from capsexp.run.plan import Plan, forbid_tf32, plan
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,7 +11,7 @@ from support import composed_config, process, refused
 from capsexp.config.compose import command
 from capsexp.data.svhn import SVHN
 from capsexp.routing.fast import bfloat16
-from capsexp.run import environment, plan
+from capsexp.run import plan, provenance
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_commit_is_that_of_the_code_and_of_no_repository_around_it(
     package = tmp_path / ".venv" / "capsexp"
     (package / "run").mkdir(parents=True)
     (package / "errors.py").touch()
-    monkeypatch.setattr(environment, "__file__", str(package / "run" / "environment.py"))
+    monkeypatch.setattr(provenance, "__file__", str(package / "run" / "provenance.py"))
 
     def git(*words: str) -> None:
         who = ["-c", "user.name=a", "-c", "user.email=a@b"]
@@ -135,13 +135,13 @@ def test_the_commit_is_that_of_the_code_and_of_no_repository_around_it(
 
     git("init")
     git("commit", "--allow-empty", "-m", "another project")
-    assert environment.start()["commit"] is None
+    assert provenance.start()["commit"] is None
     git("add", "-f", ".")
     git("commit", "-m", "the code")
-    assert len(environment.start()["commit"]) == 40
-    assert environment.start()["clean_tree"]
+    assert len(provenance.start()["commit"]) == 40
+    assert provenance.start()["clean_tree"]
     (package / "errors.py").write_text("changed")
-    assert not environment.start()["clean_tree"]
+    assert not provenance.start()["clean_tree"]
 
 
 def test_a_plan_downloads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

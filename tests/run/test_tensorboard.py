@@ -16,10 +16,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.context import RequestContext
 from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
 from tensorboard.summary.writer.record_writer import RecordWriter
+from torch import nn
 
 from capsexp.config.schema import Config
 from capsexp.data import source
-from capsexp.nn.decoder import Decoder
 from capsexp.routing.observe import observe
 from capsexp.run import checkpoints, tensorboard
 from capsexp.run.build import build
@@ -197,7 +197,7 @@ def test_under_heldout_the_test_accuracy_stands_at_the_chosen_epoch(
     assert events.Tags()["images"] == []
 
 
-def noise(*words: str) -> tuple[CapsuleModule, Decoder, torch.Tensor, torch.Tensor]:
+def noise(*words: str) -> tuple[CapsuleModule, nn.Module, torch.Tensor, torch.Tensor]:
     """A network with a decoder, and ten images of noise, which no image format can make smaller, with their labels."""
     config = composed_config(*words, "reconstruction.enabled=true")
     module = CapsuleModule(Plan(config, torch.device("cpu"), "float32", None, None), build(config))

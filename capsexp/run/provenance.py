@@ -1,0 +1,73 @@
+"""A record's provenance: when, by which code and libraries, and on which machine a run was trained."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from capsexp.run.memory import proc_value
+
+LIBRARIES = ("torch", "torchvision", "pytorch-lightning", "torchmetrics", "hydra-core", "omegaconf", "numpy")
+
+
+def start() -> dict[str, Any]:
+    """The part of the provenance that is known when a run starts: time, commit of the code that was just imported."""
+    commit, clean = _commit()
+    return {"started": _now(), "commit": commit, "clean_tree": clean}
+
+
+def of_run(
+    started: dict[str, Any], device: torch.device, processes: int, resumed: list[int], command: str | None
+) -> dict[str, Any]:
+    """Versions, commit, machine and times, without names or paths of the machine.
+
+    `started` is from `start`, with the commits of all parts of a run that was resumed.
+    """
+    return {
+        "command": command,
+        **started,
+        "ended": _now(),
+        "resumed_after_epochs": resumed,
+        "python": platform.python_version(),
+        # torch's own version names its build, 2.14.1+cu130; its wheel's may not.
+        "libraries": {name: version(name) for name in LIBRARIES} | {"torch": str(torch.__version__)},
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
+        "processes": processes,
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def processor() -> str:
+    """The name of the processor, where the system has it."""
+    return proc_value("cpuinfo", "model name") or platform.processor() or platform.machine()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _commit() -> tuple[str | None, bool | None]:
+    """The commit of the code that runs, and whether its tracked files are unchanged; None outside a checkout."""
+    folder = Path(__file__).parents[1]
+    if not _git(folder, "ls-files", "errors.py"):  # installed in an environment that is inside another repository
+        return None, None
+    commit = _git(folder, "rev-parse", "HEAD")
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".", "../conf")
+    return commit, None if changes is None else not changes
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
