@@ -9,10 +9,10 @@ from statistics import mean, median
 
 from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.style import Drawing, Theme
-from capsexp.results.decimals import average, decimal, printed
 from capsexp.results.measures import MEASURES
 from capsexp.results.study import StudyResults
 from capsexp.study.identity import title as title_of
+from capsexp.tables.texts import average, decimal, printed
 
 WIDE, NARROW, GAP = 830, 360, 28  # px: of the picture, and between its panels
 NUMBER, NOTE = 64, 240  # px, columns of numbers and of notes

@@ -10,7 +10,6 @@ from capsexp.config import searchpath
 from capsexp.config.checks import typed_key
 from capsexp.config.compose import portable
 from capsexp.errors import plural
-from capsexp.results import decimals
 from capsexp.results.answer import conjoined
 from capsexp.results.claims import SHOWN, MeasuredClaim
 from capsexp.results.measures import MEASURES
@@ -210,12 +209,12 @@ def _repeats(study: Study, column: int) -> bool:
 
 def _printed(line: Line, measure: str) -> str:
     number = line.row.printed.get(measure)
-    return decimals.printed(number, measure) if number else "–" if measure in line.row.published else ""
+    return texts.printed(number, measure) if number else "–" if measure in line.row.published else ""
 
 
 def _mean(line: Line, measure: str) -> str:
     cell = line.cell(measure)
-    return decimals.average(cell) if cell and cell.n else ""
+    return texts.average(cell) if cell and cell.n else ""
 
 
 def _measured(line: Line, measure: str, count: bool) -> str:
@@ -245,7 +244,7 @@ def costs(results: StudyResults) -> Table:
     shown = {*study.measures, *(claim.measure for claim in study.claims)} - {*MAIN}
     timed = [one for one in results.claims if one.seconds]
     steps: dict[tuple[str, str], str] = {
-        (one.claim.measure, row): decimals.decimal(median(seconds), 2)
+        (one.claim.measure, row): texts.decimal(median(seconds), 2)
         for one in timed
         for row, seconds in one.seconds.items()
     }
@@ -262,7 +261,7 @@ def costs(results: StudyResults) -> Table:
             _printed(line, "parameters"),
             texts.measured(counted),
             (counted and counted.verdict) or "",
-            decimals.decimal(narrowed[0] or 0, 0) if narrowed and "parameters" in shown else "",
+            texts.decimal(narrowed[0] or 0, 0) if narrowed and "parameters" in shown else "",
             *(steps.get((measure, name), "") for measure in STEPS),
             *(texts.measured(line.cell(measure), False) for measure in of_runs),
         ]

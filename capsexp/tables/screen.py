@@ -6,7 +6,6 @@ from pathlib import Path
 
 from capsexp.errors import plural
 from capsexp.results.claims import MeasuredClaim
-from capsexp.results.decimals import average, decimal, printed
 from capsexp.results.measures import MEASURES, title_of
 from capsexp.results.study import MeasuredBlock, StudyResults
 from capsexp.tables import pages, texts
@@ -76,9 +75,9 @@ def row_tables(results: StudyResults, block: MeasuredBlock) -> list[Table]:
             said = []
             if (cell := line.cell(measure)) and cell.mean is not None:
                 means.setdefault(name, {})[label] = cell.mean
-                said.append(average(cell))
+                said.append(texts.average(cell))
             if not typed and (number := line.row.printed.get(measure)):
-                said.append(f"({printed(number, measure)})")
+                said.append(f"({texts.printed(number, measure)})")
             rows.setdefault(name, {})[label] = " ".join(said)
         rows |= _differences(results, measure, series, means)
         seeds = {cell.n for line in block.lines if (cell := line.cell(measure)) and cell.n}
@@ -104,7 +103,9 @@ def _differences(
         both = means.get(a, {}).keys() & means.get(b, {}).keys()
         if both and a != b and MEASURES[measure].scale == "percent":
             gains = {head: means[b][head] - means[a][head] for head in both}
-            rows[f"{b} − {a}"] = {head: decimal(gain, MEASURES[measure].digits, True) for head, gain in gains.items()}
+            rows[f"{b} − {a}"] = {
+                head: texts.decimal(gain, MEASURES[measure].digits, True) for head, gain in gains.items()
+            }
     return rows
 
 

@@ -5,11 +5,10 @@ from statistics import mean, stdev
 
 from capsexp.config.compose import varied
 from capsexp.errors import CapsexpError
-from capsexp.results.decimals import number
 from capsexp.results.measures import MEASURES
 from capsexp.run.records import Record
 from capsexp.tables.table import Table
-from capsexp.tables.texts import part_of
+from capsexp.tables.texts import number, part_of
 
 Returned = Record | CapsexpError  # by a run
 Outcome = tuple[Sequence[str], Returned]  # the KEY=VALUE of a run, and what it returned

@@ -8,7 +8,6 @@ import pytest
 from made import CBAM, PLAIN, SHORT, SWEPT, claim, results, row, run, runs, study
 
 from capsexp.results.claims import MeasuredClaim
-from capsexp.results.decimals import decimal
 from capsexp.results.runs import run_of
 from capsexp.results.steps import Steps, name_of
 from capsexp.results.study import StudyResults, measure
@@ -18,6 +17,7 @@ from capsexp.study.studies import Claim, Row, Setting, Study, Training
 from capsexp.tables import files, markdown, pages, texts
 from capsexp.tables.pages import commands, page
 from capsexp.tables.table import Table
+from capsexp.tables.texts import decimal
 
 NEAR = [98.9, 99.0, 99.1]  # s = 0.1
 GAIN = [*runs(PLAIN, NEAR), *runs(CBAM, [99.4, 99.5, 99.6])]  # 0.5 points, half a width 3.012 · 0.1 · sqrt(2 / 3)
