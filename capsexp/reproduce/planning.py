@@ -84,9 +84,9 @@ def plan_all(
     """All runs of the studies, each once, with their states; and why some can't be run: reason → commands.
 
     Typed words select among a study's runs or replace words of theirs: see `capsexp.study.selection`. The seeds of a
-    configuration follow each other, so that rows of a table are complete early. A run that was trained under another
-    name of its budget is finished. Missing data sets are downloaded, or without `download` taken for what a download
-    brings. Raises InputError for typed words that no run can have, or that leave nothing to compare.
+    configuration follow each other, so that rows of a table are complete early. Missing data sets are downloaded;
+    without `download` a missing set is assumed to be the published one. Raises InputError for typed words that no run
+    can have, or that leave nothing to compare.
     """
     jobs: dict[str, Job] = {}
     barred: dict[str, list[str]] = {}
@@ -119,28 +119,22 @@ def plan_all(
     for job, own in zip(every, distinguishing([job.words for job in every]), strict=True):
         job.name = own or job.planned.name
         job.read_record()
-    _look_up([job for job in every if job.state == "waiting"])
+    _guess_times([job for job in every if job.state == "waiting"])
     return every, barred
 
 
-def _look_up(jobs: Sequence[Job]) -> None:
-    """Takes runs for finished whose training is finished under another name of its budget; guesses others' times, on a
-    GPU from runs on GPUs.
-    """
+def _guess_times(jobs: Sequence[Job]) -> None:
+    """Guesses the times of runs from records of the same network, on a GPU from runs on GPUs."""
     results = Path(jobs[0].planned.config.paths.results) if jobs else Path()  # the same for all: typed, or the default
-    every = runs.distinct(runs.read(results)[0]) if jobs and results.is_dir() else []
-    done = {(run.trained, run.protocol, run.seed): run.name for run in every}
+    every = runs.read(results)[0] if jobs and results.is_dir() else []
     per_image: dict[tuple[str, str, bool], list[float]] = defaultdict(list)
     for run in every:
         if "seconds" in run.measures and run.trained_images and not run.trained.is_narrowed:
             alike = run.trained.condition, run.trained.precision, "memory" in run.measures  # which is a GPU's
             per_image[alike].append(run.measures["seconds"] / run.trained_images)
     for job in jobs:
-        identity = job.planned.identity
-        own, train_images, *_ = describe(identity)
-        if name := done.get((own, identity["protocol"], identity["seed"])):
-            job.state, job.outcome = "finished", f"as {name}"
-        elif times := per_image.get((own.condition, own.precision, job.planned.device.type == "cuda")):
+        own, train_images, *_ = describe(job.planned.identity)
+        if times := per_image.get((own.condition, own.precision, job.planned.device.type == "cuda")):
             job.guess = median(times) * (train_images or 0) * job.planned.config.budget.width
 
 

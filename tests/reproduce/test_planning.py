@@ -75,17 +75,6 @@ def test_the_laptop_setting_is_trained_by_exactly_the_declared_words(calls: Coun
     assert line == "made_table1: declares no laptop setting"
 
 
-def test_what_is_finished_under_another_name_of_its_budget_is_not_trained_again(tmp_path: Path) -> None:
-    row, *_ = studies.load("jiao_table2").rows
-    same = "budget=short budget.epochs=250 budget.train_images=2000 budget.test_images=2000 trainer.precision=float32"
-    (path,) = write(tmp_path, [run(f"{row.run} {same}", 1, precision="float32")])
-    first, second, *others = planning.plan_all(
-        [studies.load("jiao_table2")], [f"paths.results={tmp_path}"], LAPTOP, range(2), download=False
-    )[0]
-    assert (second.state, second.outcome) == ("finished", f"as {path.stem}")
-    assert {job.state for job in (first, *others)} == {"waiting"}
-
-
 def test_a_run_repeats_by_its_command(calls: Counter[str]) -> None:
     typed = ["trainer.precision=auto", "paths.logs=x"]
     job = planning.plan_all([studies.load("huang_table1")], typed, PAPER, [7])[0][0]
@@ -153,7 +142,7 @@ def test_the_time_of_a_run_is_guessed_from_records_of_the_same_network(tmp_path:
     config = composed_config(*words.split(), "budget.train_images=6000", "seed=7", *folders(tmp_path))
     planned = plan(config)
     jobs = [planning.Job(planned), planning.Job(dataclasses.replace(planned, device=torch.device("cuda")))]
-    planning._look_up(jobs)
+    planning._guess_times(jobs)
     assert [job.guess for job in jobs] == pytest.approx([30.0, 60.0])
 
 
