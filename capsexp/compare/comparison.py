@@ -12,8 +12,8 @@ from capsexp.results import runs
 from capsexp.results.cells import Group, Index, best_of_seeds, cells_of
 from capsexp.results.claims import MeasuredClaim, measure_claim
 from capsexp.results.measures import MEASURES, title_of
-from capsexp.results.pools import Pools
-from capsexp.results.runs import Run, distinct
+from capsexp.results.runs import Run
+from capsexp.results.statistics import Pools
 from capsexp.run import keys
 from capsexp.study import studies
 from capsexp.study.identity import Trained
@@ -115,9 +115,7 @@ def _side(text: str, recorded: Sequence[Run]) -> list[Run]:
         found = [run for run in recorded if run.name.startswith(text) or (begun and run.key.startswith(begun))]
         if len(found) > 1:
             raise InputError(f"{text}: {len(found)} runs begin like that")
-    finished = distinct(
-        run for run in found if run.status == "finished" and run.protocol in (protocols or [run.protocol])
-    )
+    finished = [run for run in found if run.status == "finished" and run.protocol in (protocols or [run.protocol])]
     if not finished:
         raise InputError(f"{text}: no finished run; {_there(text, found, recorded)}")
     return finished

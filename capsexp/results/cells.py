@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from capsexp.results import statistics
 from capsexp.results.measures import MEASURES, OF_PROTOCOL
-from capsexp.results.pools import Pools
 from capsexp.results.runs import Run
-from capsexp.results.statistics import Estimate, Term
+from capsexp.results.statistics import Estimate, Pools, Term
 from capsexp.study.selection import LAPTOP, PAPER, Block, Combination
 from capsexp.study.studies import Published, Row, Study
 

@@ -14,14 +14,11 @@ from typing import Literal
 import numpy as np
 
 from capsexp.results import statistics
-from capsexp.results.cells import Best, Group, Index, is_whole
-from capsexp.results.contrast import Contrast, Effect
+from capsexp.results.cells import Group, Index, is_whole
+from capsexp.results.contrast import ComparedRuns, Contrast, Effect
 from capsexp.results.measures import MEASURES
-from capsexp.results.pools import Pools, key_of
-from capsexp.results.runs import Run
-from capsexp.results.statistics import Answer, Estimate, Term
+from capsexp.results.statistics import Answer, Estimate, Pools, Term
 from capsexp.results.steps import Steps
-from capsexp.run.records import unpacked
 from capsexp.study.selection import TYPED, Block
 from capsexp.study.studies import Claim, Row, Study
 
@@ -95,173 +92,81 @@ def measure_claim(
         return _counted(result, groups[0][0].block, indexed)
     if steps and (seconds := steps.of(claim, groups[0][0].block)):
         return _timed(result, groups[0][0].block, seconds, steps.device)
-    trials = [trial for trial in (_Trial.of(claim, of_setting) for of_setting in groups) if trial]
-    if not trials:
+    of_settings = [runs for runs in (ComparedRuns.of(claim, of_setting) for of_setting in groups) if runs]
+    if not of_settings:
         return _without_runs(result, groups)
-    trial = next((one for one in trials if one.is_complete), trials[-1])
-    result = trial.measured(result, study)
-    terms = None if trial.single else trial.terms(pools)
-    return _judged(result, trial, study, terms) if terms else result
+    compared = next((runs for runs in of_settings if runs.is_complete), of_settings[-1])
+    result = _measured(result, compared, study)
+    terms = None if compared.single else compared.terms(pools)
+    return _judged(result, compared, study, terms) if terms else result
 
 
-@dataclass(frozen=True)
-class _Trial:
-    """The runs of a claim's rows in one setting, those of them that can be compared."""
+def corrected(claims: Sequence[MeasuredClaim], of_source: Sequence[MeasuredClaim]) -> list[MeasuredClaim]:
+    """The claims after Holm's correction, with the seeds that would decide an open one.
 
-    contrast: Contrast
-    block: Block
-    machine: str
-    best: Mapping[str, Sequence[Best]]  # of the rows with a weight
-    failed: int
-    left_out: Sequence[str]  # rows with one run, where others have more
-
-    @classmethod
-    def of(cls, claim: Claim, groups: Sequence[Group]) -> "_Trial | None":
-        """None where nothing can be compared."""
-        own = [one for one in groups if one.is_own and one.row.name in claim.compared]
-        on: dict[str, dict[str, list[Best]]] = {}
-        for group in own:
-            for one in group.best:
-                machine = one.run.machine(claim.measure)
-                if machine is not None and claim.measure in one.run.measures:
-                    on.setdefault(machine, {}).setdefault(group.row.name, []).append(one)
-        made = [cls._on(claim, own, machine, of_rows) for machine, of_rows in sorted(on.items())]
-        return max(filter(None, made), key=lambda one: (len(one.best), sum(map(len, one.best.values()))), default=None)
-
-    @classmethod
-    def _on(
-        cls, claim: Claim, groups: Sequence[Group], machine: str, best: Mapping[str, list[Best]]
-    ) -> "_Trial | None":
-        several = {name for name, of_row in best.items() if len(of_row) > 1}
-        contrast = Contrast(claim, several)
-        left_out = sorted(best.keys() - several)
-        if not contrast.weights:
-            contrast, left_out = Contrast(claim, best), []
-        weights = contrast.weights
-        bounded = MEASURES[claim.measure].scale == "epochs" and any(
-            one.run.censored for name in weights for one in best[name]
-        )
-        if not weights or bounded:  # to leave runs out would select by what is measured
-            return None
-        failed = sum(run.status == "failed" for one in groups if one.row.name in weights for run in one.runs)
-        used = {name: best[name] for name in weights}
-        return cls(contrast, groups[0].block, machine, used, failed, left_out)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all of the claim's rows have two seeds and all of their combinations were run."""
-        whole = not (self.contrast.part or self.left_out or self.single)
-        return whole and all(one.tried == one.options for of_row in self.best.values() for one in of_row)
-
-    @property
-    def single(self) -> list[str]:
-        """The rows with one run."""
-        return [name for name, of_row in self.best.items() if len(of_row) == 1]
-
-    @property
-    def runs(self) -> dict[str, list[Run]]:
-        return {name: [one.run for one in of_row] for name, of_row in self.best.items()}
-
-    @property
-    def values(self) -> dict[str, list[float]]:
-        """On the scale on which effects are added."""
-        return self._of(self.contrast.claim.measure)
-
-    def _of(self, measure: str) -> dict[str, list[float]]:
-        """The values of a measure on this scale, NaN where a run hasn't it; of a spread its logarithm alone."""
-        values = {
-            name: [self.contrast.scaled(run.measures.get(measure, math.nan)) for run in runs]
-            for name, runs in self.runs.items()
-        }
-        spread = self.contrast.claim.estimate == "spread"
-        return {name: [statistics.log_spread(of_row)] for name, of_row in values.items()} if spread else values
-
-    @property
-    def is_mixed(self) -> bool:
-        """Whether the rows differ in data set, files, training or precision."""
-        return len({key_of(run) for of_row in self.runs.values() for run in of_row}) > 1
-
-    def terms(self, pools: Pools) -> dict[str, Term] | None:
-        """The term of each row; None where a spread isn't known, or `is_mixed`."""
-        claim, values = self.contrast.claim, self.values
-        if self.is_mixed:
-            return None
-        if claim.estimate == "spread":
-            return {
-                name: statistics.spread_term(weight, values[name], len(self.best[name]))
-                for name, weight in self.contrast.weights.items()
-            }
-        terms = {}
-        for name, weight in self.contrast.weights.items():
-            of_row = self.runs[name], claim.measure, values[name]
-            if not (spread := pools.spread(*of_row, self.machine, self.contrast.ratio)):
-                return None
-            terms[name] = Term(weight, values[name], spread)
-        return terms
-
-    def measured(self, result: MeasuredClaim, study: Study) -> MeasuredClaim:
-        """The claim with the effect, which is open."""
-        claim, contrast = self.contrast.claim, self.contrast
-        runs = [run for of_row in self.runs.values() for run in of_row]
-        effect, last = (
-            contrast.effect({name: mean(of_row) for name, of_row in self._of(measure).items()})
-            for measure in (claim.measure, "last")
-        )
-        few = self.left_out or self.single
-        mixed = "the rows differ in data, training or precision" if self.is_mixed else ""
-        return replace(
-            result,
-            verdict=_undecided(self.block),
-            reason=", ".join(filter(None, [contrast.part, f"one run of {_listed(few)}" if few else "", mixed])),
-            block=self.block,
-            so_far=not (is_whole(study, self.block, claim.measure) and self.is_complete),
-            effect=None if math.isnan(effect.value) else effect,  # a spread isn't known of one run
-            last=None if claim.measure != "accuracy" or math.isnan(last.value) else last,  # not of held-out runs
-            runs=len(runs),
-            unlearned=sum(run.learned is False for run in runs),
-            failed=self.failed,
-        )
-
-    def sampling(self, terms: Sequence[Term]) -> float | None:
-        """The variance that the test images add, where others would test on others: paired, where each run's record has
-        a bit per image. None where their number isn't known.
-        """
-        runs = [*self.runs.values()]
-        points = MEASURES[self.contrast.claim.measure].scale == "percent" and self.contrast.claim.estimate != "spread"
-        if not points or all(run.official for of_row in runs for run in of_row):
-            return 0.0
-        if (images := runs[0][0].images) is None:
-            return None
-        of_protocol = {"paper": "max_accuracy", "heldout": "heldout_accuracy"}[runs[0][0].protocol]
-        bits = of_protocol if self.contrast.claim.measure == "accuracy" else ""
-        known = [[(run.correct or {}).get(bits) for run in of_row] for of_row in runs]
-        if not all(map(all, known)):
-            return statistics.independent_images(terms, images)
-        right = [np.mean([unpacked(text or "", images) for text in of_row], axis=0) for of_row in known]  # of the seeds
-        weights = [term.weight for term in terms]
-        return statistics.paired_images(np.dot(weights, right).tolist(), weights)
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the baseline leaves room below 100 % for the claimed effect, or for one test image."""
-        pairs, values = self.contrast.pairs, self.values
-        if MEASURES[self.contrast.claim.measure].scale != "percent" or not pairs:
-            return True
-        size, images = self.contrast.claim.size, next(iter(self.runs.values()))[0].images
-        least = size.value if size else 100 / (images or math.inf)
-        return 100 - mean(mean(values[a]) for a, _ in pairs) >= least - statistics.ZERO
+    It is over the distinct claims of the source that are judged "so far", or over the others: running more short
+    experiments doesn't weaken what is known of long ones. Those that are no claims of the source stay as they are.
+    """
+    distinct = {one.key: one for one in [*reversed(of_source), *claims] if one.claim.counted}
+    families = [[one for one in distinct.values() if one.so_far == so_far] for so_far in (False, True)]
+    effects, sizes = dict[object, float](), dict[object, float]()
+    undecided: list[int] = []
+    for family in families:
+        by_holm = statistics.holm({one.key: one.p_value for one in family if one.p_value is not None})
+        undecided.append(max(1, sum(p_value >= statistics.ALPHA for p_value in by_holm.values())))
+        effects |= by_holm
+        sizes |= statistics.holm({one.key: one.size_p for one in family if one.size_p is not None})
+    known = [
+        replace(one, adjusted=effects.get(one.key), size_adjusted=sizes.get(one.key)) if one.claim.counted else one
+        for one in claims
+    ]
+    return [replace(one, seeds=_seeds(one, statistics.ALPHA / undecided[one.so_far])) for one in known]
 
 
-def _judged(result: MeasuredClaim, trial: _Trial, study: Study, terms: Mapping[str, Term]) -> MeasuredClaim:
+def _seeds(one: MeasuredClaim, level: float) -> int | None:
+    """How many seeds per network would decide an open claim at the claimed, else printed size; None for over 100."""
+    effect = one.claim.size.value if one.claim.size else one.printed.value if one.printed else None
+    if one.decided != "open" or one.claim.margin or not one.terms or effect is None:
+        return None
+    size = Contrast(one.claim, one.claim.compared).on_scale(effect)
+    seeds = statistics.seeds_to_decide(size, one.terms, one.sampling, level) if size else None
+    return seeds if seeds and seeds > min(len(term.values) for term in one.terms) else None  # more than there are
+
+
+def _measured(result: MeasuredClaim, compared: ComparedRuns, study: Study) -> MeasuredClaim:
+    """The claim with the effect, which is open."""
+    claim, contrast = compared.contrast.claim, compared.contrast
+    runs = [run for of_row in compared.runs.values() for run in of_row]
+    effect, last = (
+        contrast.effect({name: mean(of_row) for name, of_row in compared.values_of(measure).items()})
+        for measure in (claim.measure, "last")
+    )
+    few = compared.left_out or compared.single
+    mixed = "the rows differ in data, training or precision" if compared.is_mixed else ""
+    return replace(
+        result,
+        verdict=_undecided(compared.block),
+        reason=", ".join(filter(None, [contrast.part, f"one run of {_listed(few)}" if few else "", mixed])),
+        block=compared.block,
+        so_far=not (is_whole(study, compared.block, claim.measure) and compared.is_complete),
+        effect=None if math.isnan(effect.value) else effect,  # a spread isn't known of one run
+        last=None if claim.measure != "accuracy" or math.isnan(last.value) else last,  # not of held-out runs
+        runs=len(runs),
+        unlearned=sum(run.learned is False for run in runs),
+        failed=compared.failed,
+    )
+
+
+def _judged(result: MeasuredClaim, compared: ComparedRuns, study: Study, terms: Mapping[str, Term]) -> MeasuredClaim:
     """The claim with both answers and intervals; of another experiment than the source's with the interval alone."""
-    of_rows, contrast = [*terms.values()], trial.contrast
-    if (sampling := trial.sampling(of_rows)) is None or result.effect is None:
+    of_rows, contrast = [*terms.values()], compared.contrast
+    if (sampling := compared.sampling(of_rows)) is None or result.effect is None:
         return result
     estimate = statistics.effect(of_rows, sampling=sampling)
     result = replace(result, effect=replace(result.effect, interval=contrast.interval(estimate)))
-    if trial.block.name == TYPED:
+    if compared.block.name == TYPED:
         return result
-    verdict, p_value = _verdict(contrast, estimate, trial.has_room)
+    verdict, p_value = _verdict(contrast, estimate, compared.has_room)
     ceiling = verdict == "ceiling"  # nothing is tested
     printed = _printed_interval(contrast, result.printed, terms, sampling, study)
     size, size_p = _size(contrast, statistics.effect(of_rows, study.printed_runs, 2 * sampling))

@@ -1,14 +1,22 @@
-"""The contrast Σ_k w_k y_k that a claim is about: its weights, its scale and its unit.
+"""The contrast Σ_k w_k y_k that a claim is about, and the runs that it is measured on.
 
 Effects are added on a scale: of `relative`, `factor` and `spread`, and of first epochs, that of logarithms.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import mean
 
+import numpy as np
+
+from capsexp.results import statistics
+from capsexp.results.cells import Best, Group
 from capsexp.results.measures import MEASURES
-from capsexp.results.statistics import Estimate, Interval, slope_weights
+from capsexp.results.runs import Run
+from capsexp.results.statistics import Estimate, Interval, Pools, Term, key_of, slope_weights
+from capsexp.run.records import unpacked
+from capsexp.study.selection import Block
 from capsexp.study.studies import Claim
 
 
@@ -89,3 +97,128 @@ class Contrast:
     @property
     def _sign(self) -> int:
         return -1 if self.claim.estimate == "factor" else 1
+
+
+@dataclass(frozen=True)
+class ComparedRuns:
+    """The runs of a claim's rows in one setting, those of them that can be compared."""
+
+    contrast: Contrast
+    block: Block
+    machine: str
+    best: Mapping[str, Sequence[Best]]  # of the rows with a weight
+    failed: int
+    left_out: Sequence[str]  # rows with one run, where others have more
+
+    @classmethod
+    def of(cls, claim: Claim, groups: Sequence[Group]) -> "ComparedRuns | None":
+        """None where nothing can be compared."""
+        own = [one for one in groups if one.is_own and one.row.name in claim.compared]
+        on: dict[str, dict[str, list[Best]]] = {}
+        for group in own:
+            for one in group.best:
+                machine = one.run.machine(claim.measure)
+                if machine is not None and claim.measure in one.run.measures:
+                    on.setdefault(machine, {}).setdefault(group.row.name, []).append(one)
+        made = [cls._on(claim, own, machine, of_rows) for machine, of_rows in sorted(on.items())]
+        return max(filter(None, made), key=lambda one: (len(one.best), sum(map(len, one.best.values()))), default=None)
+
+    @classmethod
+    def _on(
+        cls, claim: Claim, groups: Sequence[Group], machine: str, best: Mapping[str, list[Best]]
+    ) -> "ComparedRuns | None":
+        several = {name for name, of_row in best.items() if len(of_row) > 1}
+        contrast = Contrast(claim, several)
+        left_out = sorted(best.keys() - several)
+        if not contrast.weights:
+            contrast, left_out = Contrast(claim, best), []
+        weights = contrast.weights
+        bounded = MEASURES[claim.measure].scale == "epochs" and any(
+            one.run.censored for name in weights for one in best[name]
+        )
+        if not weights or bounded:  # to leave runs out would select by what is measured
+            return None
+        failed = sum(run.status == "failed" for one in groups if one.row.name in weights for run in one.runs)
+        used = {name: best[name] for name in weights}
+        return cls(contrast, groups[0].block, machine, used, failed, left_out)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of the claim's rows have two seeds and all of their combinations were run."""
+        whole = not (self.contrast.part or self.left_out or self.single)
+        return whole and all(one.tried == one.options for of_row in self.best.values() for one in of_row)
+
+    @property
+    def single(self) -> list[str]:
+        """The rows with one run."""
+        return [name for name, of_row in self.best.items() if len(of_row) == 1]
+
+    @property
+    def runs(self) -> dict[str, list[Run]]:
+        return {name: [one.run for one in of_row] for name, of_row in self.best.items()}
+
+    @property
+    def values(self) -> dict[str, list[float]]:
+        """On the scale on which effects are added."""
+        return self.values_of(self.contrast.claim.measure)
+
+    def values_of(self, measure: str) -> dict[str, list[float]]:
+        """The values of a measure on this scale, NaN where a run hasn't it; of a spread its logarithm alone."""
+        values = {
+            name: [self.contrast.scaled(run.measures.get(measure, math.nan)) for run in runs]
+            for name, runs in self.runs.items()
+        }
+        spread = self.contrast.claim.estimate == "spread"
+        return {name: [statistics.log_spread(of_row)] for name, of_row in values.items()} if spread else values
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the rows differ in data set, files, training or precision."""
+        return len({key_of(run) for of_row in self.runs.values() for run in of_row}) > 1
+
+    def terms(self, pools: Pools) -> dict[str, Term] | None:
+        """The term of each row; None where a spread isn't known, or `is_mixed`."""
+        claim, values = self.contrast.claim, self.values
+        if self.is_mixed:
+            return None
+        if claim.estimate == "spread":
+            return {
+                name: statistics.spread_term(weight, values[name], len(self.best[name]))
+                for name, weight in self.contrast.weights.items()
+            }
+        terms = {}
+        for name, weight in self.contrast.weights.items():
+            of_row = self.runs[name], claim.measure, values[name]
+            if not (spread := pools.spread(*of_row, self.machine, self.contrast.ratio)):
+                return None
+            terms[name] = Term(weight, values[name], spread)
+        return terms
+
+    def sampling(self, terms: Sequence[Term]) -> float | None:
+        """The variance that the test images add, where others would test on others: paired, where each run's record has
+        a bit per image. None where their number isn't known.
+        """
+        runs = [*self.runs.values()]
+        points = MEASURES[self.contrast.claim.measure].scale == "percent" and self.contrast.claim.estimate != "spread"
+        if not points or all(run.official for of_row in runs for run in of_row):
+            return 0.0
+        if (images := runs[0][0].images) is None:
+            return None
+        of_protocol = {"paper": "max_accuracy", "heldout": "heldout_accuracy"}[runs[0][0].protocol]
+        bits = of_protocol if self.contrast.claim.measure == "accuracy" else ""
+        known = [[(run.correct or {}).get(bits) for run in of_row] for of_row in runs]
+        if not all(map(all, known)):
+            return statistics.independent_images(terms, images)
+        right = [np.mean([unpacked(text or "", images) for text in of_row], axis=0) for of_row in known]  # of the seeds
+        weights = [term.weight for term in terms]
+        return statistics.paired_images(np.dot(weights, right).tolist(), weights)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the baseline leaves room below 100 % for the claimed effect, or for one test image."""
+        pairs, values = self.contrast.pairs, self.values
+        if MEASURES[self.contrast.claim.measure].scale != "percent" or not pairs:
+            return True
+        size, images = self.contrast.claim.size, next(iter(self.runs.values()))[0].images
+        least = size.value if size else 100 / (images or math.inf)
+        return 100 - mean(mean(values[a]) for a, _ in pairs) >= least - statistics.ZERO

@@ -1,6 +1,6 @@
 """Records as runs: what was trained, where, and each measure of the result."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
@@ -87,15 +87,6 @@ def read(results: Path) -> tuple[list[Run], list[str]]:
         except InputError as error:
             problems.append(printable(str(error)))
     return runs, problems
-
-
-def distinct(runs: Iterable[Run]) -> list[Run]:
-    """The finished ones; of the same training under two names of its budget, the one started first."""
-    first: dict[tuple[Trained, str, int], Run] = {}
-    for run in sorted(runs, key=lambda run: (run.started, run.key)):
-        if run.status == "finished":
-            first.setdefault((run.trained, run.protocol, run.seed), run)
-    return [*first.values()]
 
 
 def read_run(path: Path) -> Run:

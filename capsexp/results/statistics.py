@@ -46,12 +46,15 @@ The p-values of all claims of a source are corrected by Holm 1979, those of clai
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
 from statistics import mean, stdev
 from typing import Literal, get_args
+
+from capsexp.results.measures import MEASURES
+from capsexp.results.runs import Run
 
 LEVEL = 0.95
 ALPHA = 1 - LEVEL
@@ -64,6 +67,7 @@ MAX_SEEDS = 100
 SINGLE_PRECISION = 2.0**-23
 ZERO = 1e-10  # what double precision leaves of a difference of 0 between numbers up to 10⁵
 
+PoolKey = tuple[str, ...]
 Interval = tuple[float, float]
 Direction = Literal["increase", "decrease"]
 Answer = Literal["supported", "no difference, shown", "contradicted", "ceiling", "open"]
@@ -130,6 +134,59 @@ class Pool:
 def pool(cells: Mapping[str, Sequence[float]], floors: Mapping[str, float]) -> Pool:
     """The pool of networks with these values and least variances."""
     return Pool({name: one for name, values in cells.items() if (one := _variance(values, floors[name]))})
+
+
+def key_of(run: Run) -> PoolKey:
+    """Key of a pool: the data set and its split, training, files, precision and protocol."""
+    return (run.dataset, *run.trained[1:], run.protocol)
+
+
+class Pools:
+    """The pools of all runs, whatever study they belong to, each calculated once.
+
+    Accuracies are pooled in percent, first epochs as natural logarithms, costs per machine, as logarithms where they
+    are compared by ratio. A network is what was trained; a seed counts once.
+    """
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self._runs: dict[PoolKey, list[Run]] = {}
+        finished = sorted((run for run in runs if run.status == "finished"), key=lambda run: (run.started, run.key))
+        once = {(run.trained, run.protocol, run.seed): run for run in finished}
+        for run in once.values():
+            self._runs.setdefault(key_of(run), []).append(run)
+        self._made: dict[tuple[PoolKey, str, str, bool], Pool] = {}
+
+    def spread(
+        self, runs: Sequence[Run], measure: str, values: Sequence[float], machine: str = "", ratio: bool = False
+    ) -> Spread | None:
+        """The spread of a row's runs, with these values on the scale of `Measure.scaled`; None if nothing is known.
+
+        Args:
+            machine: of costs; see `Run.machine`.
+            ratio: of logarithms, as those of first epochs always are.
+        """
+        key, networks = key_of(runs[0]), {run.trained.condition for run in runs}
+        return self._pool(key, measure, machine, ratio).spread(values, self._least(key, measure, values), networks)
+
+    def _pool(self, key: PoolKey, measure: str, machine: str, ratio: bool) -> Pool:
+        """The pool of a measure, without lower bounds of epochs."""
+        asked = key, measure, machine, ratio
+        if asked not in self._made:
+            values: dict[str, list[float]] = {}
+            for run in self._runs.get(key, ()):
+                bound = MEASURES[measure].scale == "epochs" and run.censored
+                if measure in run.measures and not bound and run.machine(measure) == machine:
+                    scaled = MEASURES[measure].scaled(run.measures[measure], ratio)
+                    values.setdefault(run.trained.condition, []).append(scaled)
+            self._made[asked] = pool(values, {name: self._least(key, measure, own) for name, own in values.items()})
+        return self._made[asked]
+
+    def _least(self, key: PoolKey, measure: str, values: Sequence[float]) -> float:
+        """The least variance of scaled values: of accuracies by the test images, of epochs that of rounding to one."""
+        images = self._runs[key][0].images if key in self._runs else None
+        if MEASURES[measure].scale == "percent" and images:
+            return least_variance(mean(values), images)
+        return math.exp(-2 * mean(values)) / 12 if MEASURES[measure].scale == "epochs" else 0.0
 
 
 def least_variance(accuracy: float, images: int) -> float:

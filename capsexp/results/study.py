@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from capsexp.results.cells import Best, Cell, Group, Index, cells_of, groups_of
-from capsexp.results.claims import MeasuredClaim, measure_claim
-from capsexp.results.correction import corrected
-from capsexp.results.pools import Pools
+from capsexp.results.claims import MeasuredClaim, corrected, measure_claim
 from capsexp.results.runs import Run
+from capsexp.results.statistics import Pools
 from capsexp.results.steps import Steps
 from capsexp.study import studies
 from capsexp.study.identity import title

@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made import PLAIN, SHORT, run, runs, write
+from made import PLAIN, run, runs, write
 
-from capsexp.results.runs import distinct, read, run_of
+from capsexp.results.runs import read, run_of
 from capsexp.run import keys, records
 
 
@@ -65,19 +65,3 @@ def test_files_that_are_no_records_are_named_and_the_others_are_read(tmp_path: P
     assert [one.name for one in found] == [good.stem]
     assert [Path(problem.partition(":")[0]) for problem in problems] == sorted(folder.glob("?-*"))
     assert not any("\n" in problem for problem in problems)
-
-
-def test_of_the_same_training_under_two_names_of_its_budget_the_one_started_first_counts() -> None:
-    again = f"{PLAIN} budget.name=mine budget.epochs=250"
-    found = [
-        run(again, 0, started="2026-01-02"),
-        run(PLAIN, 0, started="2026-01-01"),
-        run(again, 1, started="2026-01-01"),
-        run(PLAIN, 1, started="2026-01-02"),
-        run(PLAIN, 2, started="2026-01-01", failed=True),
-        run(again, 2, started="2026-01-02"),
-        run(f"{PLAIN} {SHORT}", 0, started="2026-01-03"),
-        run(f"{PLAIN} protocol=heldout", 0, started="2026-01-04"),
-    ]
-    kept = [found[number].key for number in (1, 2, 5, 6, 7)]
-    assert [one.key for one in distinct(map(run_of, found))] == kept
