@@ -21,7 +21,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from capsexp.cli import end_with, handle_signals, is_interruption, print_line, report, wrong_option
-from capsexp.config import compose, searchpath
+from capsexp.config import by_hydra, compose, searchpath
 from capsexp.config.checks import nearest
 from capsexp.config.schema import check, without_effect
 from capsexp.errors import DONE, FAILED, BusyError, CapsexpError, InputError
@@ -57,7 +57,7 @@ def task(composed: DictConfig) -> "Record | CapsexpError":
     try:
         os.chdir(hydra_config.runtime.cwd)  # a launcher's process may have started elsewhere
         searchpath.import_from(hydra_config.runtime.cwd)
-        config = check(compose.plain(composed))
+        config = check(by_hydra.plain(composed))
         for line in without_effect(config, overrides):
             print_line(line)
         from capsexp.run.execute import run, wait_until_free  # torch takes seconds to import: only for what is valid

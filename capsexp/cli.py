@@ -15,7 +15,8 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from capsexp.config import searchpath
-from capsexp.config.compose import explained, for_hydra
+from capsexp.config.compose import for_hydra
+from capsexp.config.errors import explained
 from capsexp.errors import DONE, INTERRUPTED, CapsexpError, InputError, RunError, first_line, printable
 
 

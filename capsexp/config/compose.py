@@ -1,6 +1,5 @@
-"""Configurations from command lines, and the errors of Hydra, OmegaConf and launchers as ours, in one line."""
+"""Configurations from command lines, and the commands that repeat them."""
 
-import errno
 import os
 import pickle
 import re
@@ -8,25 +7,19 @@ import shlex
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from traceback import walk_tb
-from typing import Any, cast
+from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, OverrideType, Quote, QuotedString
-from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import MarkedYAMLError
 
 from capsexp.config import searchpath
-from capsexp.config.checks import nearest, unknown_key
+from capsexp.config.by_hydra import by_hydra, plain
+from capsexp.config.errors import explained
 from capsexp.config.searchpath import CONF
-from capsexp.errors import InputError, RunError, first_line
-
-#: Launchers that come with the extra cluster.
-_EXTRAS = ("submitit_local", "submitit_slurm", "ray", "ray_aws")
+from capsexp.errors import InputError
 
 #: Beginnings of words that a run's command does without: where and how it computes, and where it writes.
 _LOCAL = (
@@ -191,22 +184,6 @@ def _chosen(folders: tuple[Path, ...], choices: tuple[str, ...]) -> bytes:
     return pickle.dumps(by_hydra(choices))
 
 
-def by_hydra(overrides: Sequence[str], own_part: bool = False) -> DictConfig:
-    """The configuration of any command line, composed by Hydra, slowly, with its own part or not; raises its errors."""
-    instance = GlobalHydra.instance()
-    running, instance.hydra = instance.hydra, None  # while Hydra runs a command line, it refuses to compose another
-    try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            return compose("config", [*overrides, *searchpath.as_overrides()], return_hydra_config=own_part)
-    finally:
-        GlobalHydra.instance().hydra = running  # Hydra's context has put another instance in place of the first
-
-
-def plain(config: DictConfig) -> dict[str, Any]:
-    """A configuration, resolved, as dictionaries and lists."""
-    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
-
-
 def command_here(*words: str, program: str = "capsexp") -> str:
     """A command line with these words, to be typed in the working folder."""
     return shlex.join([program, *searchpath.as_option(), *words])
@@ -242,82 +219,3 @@ def varied(commands: Sequence[Sequence[str]]) -> tuple[dict[str, list[str]], lis
     values = {key: [pairs.get(key, "") for pairs in typed] for key in keys}
     columns = {key: of_key for key, of_key in values.items() if len(set(of_key)) > 1}
     return columns, [f"{key}={of_key[0]}" for key, of_key in values.items() if key not in columns]
-
-
-def explained(error: Exception, overrides: list[str]) -> Exception:
-    """An error of Hydra, OmegaConf, a launcher or the system as one of ours, with one line; any other unchanged."""
-    if isinstance(error, MissingConfigException):
-        group, _, choice = (error.missing_cfg_file or "").rpartition("/")
-        if not group:  # of --config-path or --config-name
-            return InputError(" ".join(str(error).split()))
-        if group == "hydra/launcher" and choice in _EXTRAS:
-            return InputError(f"{group}={choice}: not installed; pip install 'capsexp[cluster]' brings it")
-        names = sorted(error.options or searchpath.choices(group))
-        return InputError(f"{group}={choice}: no such choice{nearest(choice, names)} ({group} has {', '.join(names)})")
-    if isinstance(error, OverrideParseException):
-        return InputError(f"{error.override}: not of the form key=value")
-    if several := re.match(r"Ambiguous value for argument '(.*)'\n", str(error)):
-        return InputError(f"{several[1]}: several values; python -m capsexp -m runs each (a list has brackets)")
-    if isinstance(error, ConfigCompositionException):
-        return _explained_of_composition(error, overrides)
-    if isinstance(error, OmegaConfBaseException):
-        return InputError(f"{error.full_key or 'configuration'}: {first_line(error)}")
-    if isinstance(error, HydraException) or (
-        isinstance(error, ValueError) and re.match("Config group override|Only one of", str(error))
-    ):
-        return InputError(first_line(error))
-    if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark):
-        return InputError(f"{mark.name}: line {mark.line + 1}: {error.problem}")
-    if isinstance(error, OSError) and error.filename is not None:
-        return RunError(f"{error.filename}: {error.strerror}")
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return RunError(f"output: {error.strerror}")  # files are named
-    return _explained_of_launcher(error)
-
-
-def _explained_of_launcher(error: Exception) -> Exception:
-    """A launcher's error as one of ours: a queue that doesn't exist, a job that was killed."""
-    packages = [frame.f_globals["__name__"].partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
-    if packages[-1:] not in (["submitit"], ["ray"]):
-        return error
-    if cause := getattr(error, "cause", None):  # what Ray's job raised
-        return RunError(f"{type(cause).__name__}: {first_line(cause)}")
-    lines = str(error).splitlines()
-    raised = [line for line in lines if re.match(r"[\w.]+Error: ", line)]  # by submitit's job, in a traceback
-    if raised and "with trace:" in lines[0]:
-        return RunError(raised[-1])
-    line = " ".join(lines[:2])
-    killed = "; the same command continues what was killed and does the rest" if "any output" in line else ""
-    return RunError(line + killed)
-
-
-def _explained_of_composition(error: ConfigCompositionException, overrides: list[str]) -> InputError:
-    """The error for a key that doesn't exist, or for a value where there can be none."""
-    text = f"{error} {error.__cause__ or ''}"
-    matched = re.search(r"Could not (?:override|delete|append)[^']*'([^']+)'", text)
-    if not matched:
-        return InputError(": ".join(first_line(part) for part in (error, error.__cause__) if part and str(part)))
-    key, _, package = matched[1].partition("@")
-    if package and (file := re.search(r"In '([^']+)'", text)):
-        return InputError(f"{file[1]}.yaml: overrides {key}; must begin with the line # @package _global_")
-    if key == "study":
-        return InputError("study: say +study=NAME")
-    if "reference_type=Dict" in text:
-        return InputError(f"{key}: no such key; +{key}=… adds it")
-    if key.startswith("hydra/"):
-        return InputError(f"{key}: no such group{nearest(key, ('hydra/launcher', 'hydra/sweeper'))}")
-    # Which keys there are depends on the choices of data set, model and others.
-    chosen = [word for word in overrides if re.fullmatch(r"[\w/]+=([\w-]+|\[[\w,-]*\])", word)]
-    chosen = [word for word in chosen if word.startswith("hydra/") or (CONF / word.partition("=")[0]).is_dir()]
-    parts = key.split(".")
-    node: Any = OmegaConf.to_container(by_hydra(chosen, own_part=parts[0] == "hydra"))
-    for depth, part in enumerate(parts):
-        if not isinstance(node, dict):
-            return InputError(f"{key}: {'.'.join(parts[:depth])} holds a value, not a group of keys")
-        if part not in node:
-            inside = [f"{name}.{key}" for name, group in node.items() if isinstance(group, dict) and part in group]
-            if depth == 0 and inside:
-                return InputError(f"{key}: no such key; did you mean {' or '.join(inside)}?")
-            return unknown_key(part, node, ".".join(parts[:depth]))
-        node = node[part]
-    return InputError(f"{key}: {first_line(error)}")

@@ -262,8 +262,18 @@ def is_multilabel(data: Data) -> bool:
 
 def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
     """Settings that contradict each other or can mean nothing: whether they do, and the error."""
-    optim, preprocess, size = config.optim, config.preprocess, config.data.size
-    milestones, schedule = f"optim.milestones={optim.milestones}", f"optim.schedule={optim.schedule}"
+    yield from _of_data(config)
+    yield from _of_optim(config.optim)
+    yield from _of_preprocess(config)
+    for name, typed in (("results", config.paths.results), ("logs", config.paths.logs)):
+        existing = next((str(path) for path in (Path(typed), *Path(typed).parents) if os.path.exists(path)), ".")
+        yield not os.path.isdir(existing), f"paths.{name}={typed}: must be a folder, and {existing} is a file"
+    positive, negative = config.loss.arguments.get("positive", 1), config.loss.arguments.get("negative", 0)
+    yield negative >= positive, f"loss.positive={positive}: must be above loss.negative={negative}"
+
+
+def _of_data(config: Config) -> Iterator[tuple[bool, str]]:
+    """As `_contradictions`: the numbers of images, and labels that the loss can't take."""
     counts = {f"versions.{name}.images": version.images for name, version in config.data.versions.items()}
     for key, images in {"images": config.data.images, **counts}.items():
         wrong = images is not None and len(images) != 2
@@ -273,10 +283,11 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
         f"loss={config.loss.name}: takes one label an image, but data={config.data.name} has sets of labels; "
         "loss=binary_cross_entropy and loss=margin take them",
     )
-    yield (
-        preprocess.balance and config.data.synthesis is not None,
-        f"preprocess.balance=true: not with data={config.data.name}, whose images are drawn anew in each epoch",
-    )
+
+
+def _of_optim(optim: Optim) -> Iterator[tuple[bool, str]]:
+    """As `_contradictions`: the schedule, its milestones and the warm-up."""
+    milestones, schedule = f"optim.milestones={optim.milestones}", f"optim.schedule={optim.schedule}"
     yield optim.milestones != sorted(set(optim.milestones)), f"{milestones}: must grow"
     yield (
         bool(optim.milestones) and optim.schedule != "steps",
@@ -296,19 +307,24 @@ def _contradictions(config: Config) -> Iterator[tuple[bool, str]]:
         optim.warmup >= first,
         f"optim.warmup={optim.warmup}: must be below {first}, the first milestone or optim.epochs",
     )
+
+
+def _of_preprocess(config: Config) -> Iterator[tuple[bool, str]]:
+    """As `_contradictions`: what images of this size, or drawn anew in each epoch, can't have."""
+    data, preprocess, drawn = config.data, config.preprocess, config.data.synthesis is not None
     yield (
-        preprocess.normalize and config.data.synthesis is not None and not (config.data.mean and config.data.std),
-        f"data={config.data.name}: needs data.mean and data.std, since its images are drawn anew in each epoch; "
+        preprocess.balance and drawn,
+        f"preprocess.balance=true: not with data={data.name}, whose images are drawn anew in each epoch",
+    )
+    yield (
+        preprocess.normalize and drawn and not (data.mean and data.std),
+        f"data={data.name}: needs data.mean and data.std, since its images are drawn anew in each epoch; "
         "preprocess.normalize=false doesn't",
     )
-    padding, side = f"preprocess.crop_padding={preprocess.crop_padding}", f"the image's side, data.size={size}"
-    yield preprocess.crop_padding >= size, f"{padding}: must be below {side}"
-    yield preprocess.erase > size, f"preprocess.erase={preprocess.erase}: must be at most {side}"
-    for name, typed in (("results", config.paths.results), ("logs", config.paths.logs)):
-        existing = next((str(path) for path in (Path(typed), *Path(typed).parents) if os.path.exists(path)), ".")
-        yield not os.path.isdir(existing), f"paths.{name}={typed}: must be a folder, and {existing} is a file"
-    positive, negative = config.loss.arguments.get("positive", 1), config.loss.arguments.get("negative", 0)
-    yield negative >= positive, f"loss.positive={positive}: must be above loss.negative={negative}"
+    side = f"the image's side, data.size={data.size}"
+    padding = f"preprocess.crop_padding={preprocess.crop_padding}"
+    yield preprocess.crop_padding >= data.size, f"{padding}: must be below {side}"
+    yield preprocess.erase > data.size, f"preprocess.erase={preprocess.erase}: must be at most {side}"
 
 
 def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:

@@ -107,7 +107,25 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
         checkpoint = load(path)
     except DamagedError as error:
         raise InputError(f"{error}{_REMEDY if path.exists() else ''}") from None
-    header, unusable = _header(path, checkpoint), f"{path}: its configuration can't be used here: "
+    header = _header(path, checkpoint)
+    trained, config = _configurations(path, header, overrides)
+    if config.trainer.threads is not None:
+        torch.set_num_threads(config.trainer.threads)
+    configured, precision = find_device(config)
+    module = _module(path, Plan(trained, configured, precision, header.note, None, header.unlisted), checkpoint)
+    return Restored(
+        path=path,
+        name=printable(header.name),
+        epoch=header.epoch,
+        config=config,
+        precision=precision,
+        module=module.to(configured if device is None else device).eval(),
+    )
+
+
+def _configurations(path: Path, header: Header, overrides: Sequence[str]) -> tuple[Config, Config]:
+    """The configuration of the training, with this machine's paths, and the one to evaluate with; raises InputError."""
+    unusable = f"{path}: its configuration can't be used here: "
     with _in_errors(unusable):
         if (name := _at(header.config, "data.name")) not in list(choices("data")):
             raise InputError(f"data.name={name}: no such data set here; {OWN_FILES}")
@@ -133,18 +151,7 @@ def restore(path: Path, device: torch.device | str | None = "cpu", overrides: Se
         if names != others:
             listed = f"{', '.join(others)}; the network was trained on {', '.join(names)}"
             raise InputError(f"data.path={config.data.path}: has the classes {listed}")
-    if config.trainer.threads is not None:
-        torch.set_num_threads(config.trainer.threads)
-    configured, precision = find_device(config)
-    module = _module(path, Plan(trained, configured, precision, header.note, None, header.unlisted), checkpoint)
-    return Restored(
-        path=path,
-        name=printable(header.name),
-        epoch=header.epoch,
-        config=config,
-        precision=precision,
-        module=module.to(configured if device is None else device).eval(),
-    )
+    return trained, config
 
 
 def _find(path: Path) -> Path:

@@ -1,0 +1,99 @@
+"""Errors of Hydra, OmegaConf, launchers and the system as ours, in one line."""
+
+import errno
+import re
+from traceback import walk_tb
+from typing import Any
+
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError
+
+from capsexp.config import searchpath
+from capsexp.config.by_hydra import by_hydra
+from capsexp.config.checks import nearest, unknown_key
+from capsexp.config.searchpath import CONF
+from capsexp.errors import InputError, RunError, first_line
+
+#: Launchers that come with the extra cluster.
+_EXTRAS = ("submitit_local", "submitit_slurm", "ray", "ray_aws")
+
+
+def explained(error: Exception, overrides: list[str]) -> Exception:
+    """An error of Hydra, OmegaConf, a launcher or the system as one of ours, with one line; any other unchanged."""
+    if isinstance(error, MissingConfigException):
+        group, _, choice = (error.missing_cfg_file or "").rpartition("/")
+        if not group:  # of --config-path or --config-name
+            return InputError(" ".join(str(error).split()))
+        if group == "hydra/launcher" and choice in _EXTRAS:
+            return InputError(f"{group}={choice}: not installed; pip install 'capsexp[cluster]' brings it")
+        names = sorted(error.options or searchpath.choices(group))
+        return InputError(f"{group}={choice}: no such choice{nearest(choice, names)} ({group} has {', '.join(names)})")
+    if isinstance(error, OverrideParseException):
+        return InputError(f"{error.override}: not of the form key=value")
+    if several := re.match(r"Ambiguous value for argument '(.*)'\n", str(error)):
+        return InputError(f"{several[1]}: several values; python -m capsexp -m runs each (a list has brackets)")
+    if isinstance(error, ConfigCompositionException):
+        return _explained_of_composition(error, overrides)
+    if isinstance(error, OmegaConfBaseException):
+        return InputError(f"{error.full_key or 'configuration'}: {first_line(error)}")
+    if isinstance(error, HydraException) or (
+        isinstance(error, ValueError) and re.match("Config group override|Only one of", str(error))
+    ):
+        return InputError(first_line(error))
+    if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark):
+        return InputError(f"{mark.name}: line {mark.line + 1}: {error.problem}")
+    if isinstance(error, OSError) and error.filename is not None:
+        return RunError(f"{error.filename}: {error.strerror}")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return RunError(f"output: {error.strerror}")  # files are named
+    return _explained_of_launcher(error)
+
+
+def _explained_of_launcher(error: Exception) -> Exception:
+    """A launcher's error as one of ours: a queue that doesn't exist, a job that was killed."""
+    packages = [frame.f_globals["__name__"].partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
+    if packages[-1:] not in (["submitit"], ["ray"]):
+        return error
+    if cause := getattr(error, "cause", None):  # what Ray's job raised
+        return RunError(f"{type(cause).__name__}: {first_line(cause)}")
+    lines = str(error).splitlines()
+    raised = [line for line in lines if re.match(r"[\w.]+Error: ", line)]  # by submitit's job, in a traceback
+    if raised and "with trace:" in lines[0]:
+        return RunError(raised[-1])
+    line = " ".join(lines[:2])
+    killed = "; the same command continues what was killed and does the rest" if "any output" in line else ""
+    return RunError(line + killed)
+
+
+def _explained_of_composition(error: ConfigCompositionException, overrides: list[str]) -> InputError:
+    """The error for a key that doesn't exist, or for a value where there can be none."""
+    text = f"{error} {error.__cause__ or ''}"
+    matched = re.search(r"Could not (?:override|delete|append)[^']*'([^']+)'", text)
+    if not matched:
+        return InputError(": ".join(first_line(part) for part in (error, error.__cause__) if part and str(part)))
+    key, _, package = matched[1].partition("@")
+    if package and (file := re.search(r"In '([^']+)'", text)):
+        return InputError(f"{file[1]}.yaml: overrides {key}; must begin with the line # @package _global_")
+    if key == "study":
+        return InputError("study: say +study=NAME")
+    if "reference_type=Dict" in text:
+        return InputError(f"{key}: no such key; +{key}=… adds it")
+    if key.startswith("hydra/"):
+        return InputError(f"{key}: no such group{nearest(key, ('hydra/launcher', 'hydra/sweeper'))}")
+    # Which keys there are depends on the choices of data set, model and others.
+    chosen = [word for word in overrides if re.fullmatch(r"[\w/]+=([\w-]+|\[[\w,-]*\])", word)]
+    chosen = [word for word in chosen if word.startswith("hydra/") or (CONF / word.partition("=")[0]).is_dir()]
+    parts = key.split(".")
+    node: Any = OmegaConf.to_container(by_hydra(chosen, own_part=parts[0] == "hydra"))
+    for depth, part in enumerate(parts):
+        if not isinstance(node, dict):
+            return InputError(f"{key}: {'.'.join(parts[:depth])} holds a value, not a group of keys")
+        if part not in node:
+            inside = [f"{name}.{key}" for name, group in node.items() if isinstance(group, dict) and part in group]
+            if depth == 0 and inside:
+                return InputError(f"{key}: no such key; did you mean {' or '.join(inside)}?")
+            return unknown_key(part, node, ".".join(parts[:depth]))
+        node = node[part]
+    return InputError(f"{key}: {first_line(error)}")
