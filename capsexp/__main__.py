@@ -20,11 +20,11 @@ from hydra.core.utils import JobReturn
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from capsexp.cli import end_with, handle_signals, is_interruption, print_line, report, wrong_option
+from capsexp.cli import end_with, handle_signals, print_line, report, wrong_option
 from capsexp.config import by_hydra, compose, searchpath
 from capsexp.config.checks import nearest
 from capsexp.config.schema import check, without_effect
-from capsexp.errors import DONE, FAILED, BusyError, CapsexpError, InputError
+from capsexp.errors import DONE, FAILED, BusyError, CapsexpError, InputError, raise_interruption
 
 if TYPE_CHECKING:
     from capsexp.run.records import Record
@@ -73,8 +73,7 @@ def task(composed: DictConfig) -> "Record | CapsexpError":
     except BrokenPipeError as error:  # ends a sweep, too: its other runs couldn't print anything either
         raise SystemExit(FAILED) from error
     except Exception as error:
-        if is_interruption(error):
-            raise KeyboardInterrupt from error
+        raise_interruption(error)
         return report(error, overrides)
 
 

@@ -17,7 +17,16 @@ from typing import Any, NoReturn, TextIO
 from capsexp.config import searchpath
 from capsexp.config.compose import for_hydra
 from capsexp.config.errors import explained
-from capsexp.errors import DONE, INTERRUPTED, CapsexpError, InputError, RunError, first_line, printable
+from capsexp.errors import (
+    DONE,
+    INTERRUPTED,
+    CapsexpError,
+    InputError,
+    RunError,
+    first_line,
+    is_interruption,
+    printable,
+)
 
 
 def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoReturn:
@@ -54,13 +63,6 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
     if code == INTERRUPTED:
         print(": ".join(filter(None, ["interrupted", resume])), file=sys.stderr)
     sys.exit(code)
-
-
-def is_interruption(error: BaseException | None) -> bool:
-    """Whether it is a KeyboardInterrupt, or an error that one left behind in a library, as in OmegaConf."""
-    if error is None or isinstance(error, OSError | CapsexpError):  # of writing a checkpoint at the end, for example
-        return False
-    return isinstance(error, KeyboardInterrupt) or is_interruption(error.__context__)
 
 
 def _without_search_path(words: list[str]) -> list[str]:

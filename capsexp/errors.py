@@ -42,6 +42,19 @@ class BusyError(RunError):
     """Another process trains the run."""
 
 
+def is_interruption(error: BaseException | None) -> bool:
+    """Whether it is a KeyboardInterrupt, or an error that one left behind in a library, as OmegaConf's `finally` do."""
+    if error is None or isinstance(error, OSError | CapsexpError):  # of writing a checkpoint at the end, for example
+        return False
+    return isinstance(error, KeyboardInterrupt) or is_interruption(error.__context__)
+
+
+def raise_interruption(error: BaseException) -> None:
+    """Raises KeyboardInterrupt for an interruption: before an error is taken for something else."""
+    if is_interruption(error):
+        raise KeyboardInterrupt from error
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its type where it has none."""
     lines = str(error).strip().splitlines()

@@ -7,11 +7,13 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from support import Program, raising
 
 from capsexp.cli import Parser, end_with, print_line
+from capsexp.config.compose import composed
 from capsexp.errors import InputError, RunError, TrainingError
 
 Main = Callable[[list[str]], int | None]
@@ -85,6 +87,34 @@ def test_exit_codes(
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, under which the tests may run, has it ignored
     assert end(main, monkeypatch, capsys) == (code, lines)
     signal.signal(signal.SIGHUP, before)
+
+
+def test_an_interruption_at_any_call_of_omegaconf_is_one() -> None:
+    """Its own `finally` make another error of some."""
+    words = ["data=mnist_sample", "optim.milestones=[3,4]"]
+    composed(words)
+
+    def interrupted_at(call: int) -> int:
+        """The number of calls; KeyboardInterrupt at one."""
+        calls = 0
+
+        def count(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += event == "call" and "omegaconf" in frame.f_code.co_filename
+            if calls == call and event == "call":
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        sys.setprofile(count)
+        try:
+            composed(words)
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    for call in range(1, interrupted_at(-1), 41):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted_at(call)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from functools import cache, cached_property
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from capsexp.config import searchpath
-from capsexp.errors import InputError, first_line, located
+from capsexp.errors import InputError, first_line, located, raise_interruption
 
 TARGET, NAME = "_target_", "name"
 
@@ -130,6 +130,7 @@ def check_component(component: Component, key: str) -> Component:
     try:
         cls = component.cls
     except Exception as error:  # the module may be the user's
+        raise_interruption(error)
         raise InputError(f"{where}: can't be imported: {located(error)}") from error
     if not (isinstance(cls, type) and issubclass(cls, Component("", BASES[key], {}).cls)):
         raise InputError(f"{where}: must be a class derived from {BASES[key]}")

@@ -19,7 +19,7 @@ from capsexp.config import searchpath
 from capsexp.config.by_hydra import by_hydra, plain
 from capsexp.config.errors import explained
 from capsexp.config.searchpath import CONF
-from capsexp.errors import InputError
+from capsexp.errors import InputError, raise_interruption
 
 #: Beginnings of words that a run's command does without: where and how it computes, and where it writes.
 _LOCAL = (
@@ -125,10 +125,12 @@ def composed(overrides: list[str]) -> dict[str, Any]:
         try:
             for value in values:
                 OmegaConf.update(config, value.key_or_group, value.value(), merge=True)
-        except OmegaConfBaseException:
+        except OmegaConfBaseException as error:
+            raise_interruption(error)
             config = by_hydra(overrides)  # raises an error that names the key
         return plain(config)
     except Exception as error:
+        raise_interruption(error)
         raise explained(error, overrides) from error
 
 

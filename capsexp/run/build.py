@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from capsexp.config.checks import Component, parameters
 from capsexp.config.compose import described
 from capsexp.config.schema import Config
-from capsexp.errors import InputError, first_line, located, place
+from capsexp.errors import InputError, first_line, located, place, raise_interruption
 from capsexp.nn.attention import AttentionOptions
 from capsexp.nn.decoder import Decoder
 from capsexp.nn.losses import ProbabilityLoss
@@ -53,6 +53,7 @@ def build(config: Config, tried: bool = True) -> Built:
         if config.trainer.routing == "fast":  # after the zeros, for which nothing need be compiled
             fast.enable(network)
     except Exception as error:  # of networks here ValueError or RuntimeError, of the user's any
+        raise_interruption(error)
         name, data = config.model.name, config.data
         known = isinstance(error, ValueError | RuntimeError)
         reason = f"{first_line(error)}{place(error)}" if known else located(error)

@@ -16,7 +16,7 @@ from pytorch_lightning.loggers import Logger, WandbLogger
 from capsexp.config.checks import NAME, TARGET, Component
 from capsexp.config.compose import composed
 from capsexp.config.searchpath import choices
-from capsexp.errors import DONE, FAILED, InputError, first_line
+from capsexp.errors import DONE, FAILED, InputError, first_line, raise_interruption
 from capsexp.run import keys, records
 from capsexp.run.memory import peak_memory_mb
 from capsexp.run.module import CapsuleModule
@@ -87,6 +87,7 @@ def make_loggers(planned: Plan) -> list[RunLogger]:
         except OSError:
             raise
         except Exception as error:  # a missing package, another option, of W&B or MLflow: no account, no such server
+            raise_interruption(error)
             raise InputError(f"logger={choice}: {first_line(error)}") from error
     return loggers
 

@@ -27,7 +27,7 @@ from capsexp.cli import print_line
 from capsexp.data import source
 from capsexp.data.module import CapsuleData, constant_guess
 from capsexp.data.reader import host_memory
-from capsexp.errors import InputError, RunError, TrainingError, first_line
+from capsexp.errors import InputError, RunError, TrainingError, first_line, raise_interruption
 from capsexp.files import naming
 from capsexp.run import keys, memory, provenance, records
 from capsexp.run.build import build, count_parameters
@@ -170,6 +170,7 @@ def _reason(error: Exception, module: CapsuleModule, data: CapsuleData) -> str:
     of_training = isinstance(error, RunError | RuntimeError | MemoryError | CalledProcessError)
     if not of_training and type(error).__module__.partition(".")[0] != "triton":  # its errors have no common base
         raise error
+    raise_interruption(error)
     if not memory.is_out_of_memory(error):
         return first_line(error)
     error.__traceback__ = None  # whose frames hold the tensors of the step
