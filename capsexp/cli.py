@@ -8,8 +8,10 @@ import shutil
 import signal
 import sys
 import textwrap
+import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
@@ -48,7 +50,7 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for terminals of other encodings than UTF-8
     try:
-        handle_signals(_interrupt)
+        handle_signals(interrupt)
         try:
             code = main(_without_search_path(words)) or DONE
         except SystemExit as ended:  # of argparse and Hydra after --help
@@ -111,7 +113,7 @@ class Parser(argparse.ArgumentParser):
             required: what the names are, where their number is fixed.
         """
         options = self.parse_intermixed_args(arguments)
-        words = [word for word in options.words if "=" in word and "/" not in word.partition("=")[0]]
+        words = [word for word in options.words if re.match(r"(hydra/)?[^/=]*=", word)]
         options.names = [word for word in options.words if word not in words]
         for word in words:
             key, _, value = word.partition("=")
@@ -178,6 +180,38 @@ def check_new(*files: Path | None, own: str = "") -> None:
             raise InputError(f"{path}: exists already; --output=FILE must be a new file")
 
 
+def integer(least: int) -> Callable[[str], int]:
+    """Reads the value of an option as an integer; raises argparse's error."""
+
+    def parsed(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text}: must be an integer of at least {least}")
+        return int(text)
+
+    return parsed
+
+
+def minutes(text: str) -> float:
+    """Reads the value of an option as a number of minutes; raises argparse's error."""
+    with suppress(ValueError):
+        if (number := float(text)) > 0:
+            return number
+    raise argparse.ArgumentTypeError(f"{text}: must be a number above 0")
+
+
+def add_launcher_options(parser: argparse.ArgumentParser) -> None:
+    """How many runs are launched: keys of hydra/launcher=local as options."""
+    parser.add_argument("--jobs", type=integer(1), metavar="N", help="runs at a time (default: one a GPU, or one)")
+    parser.add_argument("--time-limit", type=minutes, metavar="MINUTES", help="then stop")
+    parser.add_argument("--retry", type=integer(0), metavar="N", help="more attempts at a failed run")
+
+
+def launcher_words(options: argparse.Namespace) -> list[str]:
+    """These options as overrides of Hydra's."""
+    values = {name: getattr(options, name) for name in ("jobs", "retry", "time_limit")}
+    return [f"hydra.launcher.{name}={value}" for name, value in values.items() if value is not None]
+
+
 def wrong_option(message: str) -> NoReturn:
     """Raises InputError for argparse's message; an unknown option may be meant as a key of the configuration."""
     typed = re.match(r"unrecognized arguments: -+([\w.]+)(=\S*)?", message)
@@ -188,9 +222,26 @@ def handle_signals(handler: Callable[[int, FrameType | None], object]) -> None:
     """Handles SIGTERM; what a lost connection or a cluster sends, too, unless nohup or submitit handle it."""
     signal.signal(signal.SIGTERM, handler)
     for number in (signal.SIGHUP, signal.SIGUSR1):
-        if signal.getsignal(number) in (signal.SIG_DFL, _interrupt):
+        if signal.getsignal(number) in (signal.SIG_DFL, interrupt, interrupt_all):
             signal.signal(number, handler)
 
 
-def _interrupt(*_: object) -> None:
+def interrupt(*_: object) -> None:
+    """Handles a signal as Ctrl-C."""
     raise KeyboardInterrupt
+
+
+def interrupt_all(signal_number: int, frame: FrameType | None) -> None:
+    """The same for the processes that one of Hydra's launchers has started here."""
+    signal.signal(signal_number, signal.SIG_IGN)  # a second one would disturb the end
+    for patience in (1, 0):  # a job of submitit's ignores the first one while it starts
+        for child in _children():
+            os.kill(child, signal_number)
+        time.sleep(patience if _children() else 0)
+    raise KeyboardInterrupt
+
+
+def _children() -> list[int]:
+    """The processes that this one has started, where the system lists them."""
+    listed = Path(f"/proc/self/task/{os.getpid()}/children")
+    return [int(child) for child in listed.read_text().split()] if listed.exists() else []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from capsexp.config.checks import typed_key
-from capsexp.config.compose import command_here, for_hydra, portable
+from capsexp.config.compose import for_hydra
 from capsexp.errors import InputError, first_line, plural
 from capsexp.results import runs
 from capsexp.results.cells import Group, Index, best_of_seeds, cells_of
@@ -76,20 +76,6 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
     ]
     notes = [note for note in notes if note]
     return Table(common_words, ["measure", *heads, "B − A", "verdict"], "lrrrl", lines, notes), problems
-
-
-def of_sweep(commands: Sequence[Sequence[str]], results: Path) -> list[str]:
-    """Of a sweep over two networks with several seeds: the difference with its interval, and the command for it."""
-    kept = [[word for word in portable(words) if typed_key(word) != "seed"] for words in commands]
-    sides = [*dict.fromkeys(map(" ".join, kept))]
-    if len(sides) != 2 or len(commands) < 4:
-        return []
-    try:
-        table, _ = compare((sides[0], sides[1]), results)
-    except InputError:  # of trials of a few steps, and of failed runs
-        return []
-    place = [] if results == Path("results") else [f"--results={results}"]
-    return [*table.notes[1:2], f"again: {command_here('compare', *sides, *place)}"]
 
 
 def _side(text: str, recorded: Sequence[Run]) -> list[Run]:

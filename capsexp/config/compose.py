@@ -24,7 +24,7 @@ from capsexp.errors import InputError, raise_interruption
 #: Beginnings of words that a run's command does without: where and how it computes, and where it writes.
 _LOCAL = (
     *("trainer=", "trainer.accelerator=", "trainer.progress=", "trainer.threads=", "hydra", "logger", "rerun="),
-    *("paths.", "data.root=", "data.download=", "study="),
+    *("paths.", "data.root=", "data.download="),
 )
 
 #: Groups of which several can be chosen, or none: logger=[tensorboard,csv].
@@ -61,6 +61,8 @@ def for_hydra(word: str) -> str:
         raise InputError(f"{word}: a name belongs to its file; choose one with data=NAME")
     if (group, rest) == ("model", "width"):
         raise InputError(f"{word}: budget.width={value} sets it")
+    if group == "study":
+        raise InputError(f"{word}: capsexp reproduce {value} runs a study")
     _check_choice(parsed, word)
     return f"{key}={value}"
 
@@ -75,14 +77,13 @@ def _is_several(typed: str, parsed: Override) -> bool:
 
 
 def _check_choice(parsed: Override, word: str) -> None:
-    """Raises InputError for a group with no choice or several, and for several studies, which are no sweep."""
+    """Raises InputError for a group with no choice."""
     group, value = parsed.key_or_group, parsed.value()
     if parsed.is_delete() or not ((CONF / group).is_dir() or group.startswith("hydra/")):
         return
     if group in SEVERAL and isinstance(value, list) and all(isinstance(choice, str) for choice in value):
         return
-    swept = parsed.is_sweep_override() and group != "study"
-    choices = [value] if not swept else value.list if isinstance(value, ChoiceSweep) else []
+    choices = [value] if not parsed.is_sweep_override() else value.list if isinstance(value, ChoiceSweep) else []
     if not all(isinstance(choice, str) and "/" not in choice for choice in choices):
         names = searchpath.choices(group)
         raise InputError(f"{word}: must be one of {', '.join(names)}" if names else f"{word}: must be one name")

@@ -9,16 +9,15 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capsexp.cli import Parser
+from capsexp.cli import Parser, add_launcher_options, integer, launcher_words
 from capsexp.config import searchpath
 from capsexp.config.checks import nearest, typed_key
 from capsexp.config.compose import command_here
 from capsexp.errors import DONE, FAILED, InputError, duration
+from capsexp.reproduce import sweep
 from capsexp.study import studies
 from capsexp.study.selection import LAPTOP, PAPER, TYPED
 
@@ -35,32 +34,31 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [studies.load(name) for name in options.names]
     for name in studies.names():  # the tables need all studies: a faulty one is told before the runs
         studies.load(name)
-    from capsexp.reproduce import monitor, planning  # torch takes seconds to import: names are checked first
+    from capsexp.reproduce import launcher, monitor, planning  # torch takes seconds to import: names are checked first
 
-    jobs, barred = planning.plan_all(
-        chosen, options.overrides, options.setting, range(options.seeds), not options.dry_run
-    )
-    at_a_time, devices = planning.concurrency(jobs, options.jobs)
-    monitor.print_plan(jobs, barred, at_a_time, listed=options.dry_run)
-    begun = time.monotonic()
-    if options.dry_run:
-        return FAILED if barred else DONE
-    from capsexp.reproduce import launcher  # Lightning takes seconds to import
-
-    deadline = time.monotonic() + 60 * options.time_limit
-    how = launcher.Options(at_a_time, devices, options.retry, deadline)
-    problems: list[str] = []
-    try:
-        launcher.launch(jobs, how)
-        if jobs:
-            ended = f"{monitor.ended(jobs)} in {duration(time.monotonic() - begun)}"
-            problems = _print_tables(options, jobs[0].planned.config.paths, ended)
-    except KeyboardInterrupt:
-        print(monitor.ended(jobs))
-        raise
-    finally:
-        monitor.print_errors(jobs, [*problems, *barred])
-    return FAILED if barred or problems or planning.count(jobs, "failed") else DONE
+    with sweep.application(options.for_launcher) as (app, _, config):
+        here = sweep.options_of(config)
+        jobs, barred = planning.plan_all(
+            chosen, options.overrides, options.setting, range(options.seeds), not options.dry_run
+        )
+        at_a_time = planning.concurrency(jobs, here.jobs)[0] if here else max(1, len(jobs))
+        monitor.print_plan(jobs, barred, at_a_time, listed=options.dry_run)
+        if options.dry_run:
+            return FAILED if barred else DONE
+        begun = time.monotonic()
+        problems: list[str] = []
+        try:
+            if here:
+                launcher.launch(jobs, here)
+            else:
+                sweep.train_by(config, app, jobs)
+            if jobs:
+                ended = f"{monitor.ended(jobs)} in {duration(time.monotonic() - begun)}"
+                problems = _print_tables(options, jobs[0].planned.config.paths, ended)
+        finally:
+            failed = [job for job in jobs if job.state == "failed"]
+            monitor.print_errors([*problems, *barred, *(f"{job.name}: {monitor.failure(job)}" for job in failed)])
+    return FAILED if barred or problems or failed else DONE
 
 
 def _print_tables(options: argparse.Namespace, paths: "Paths", ended: str) -> list[str]:
@@ -109,10 +107,8 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = Parser(__doc__, "capsexp reproduce")
     parser.add_argument("words", nargs="*", metavar="STUDY | KEY=VALUE", help="all: all studies")
     parser.add_argument("--budget", default="paper", help="paper, laptop, short, demo or smoke (default: paper)")
-    parser.add_argument("--seeds", type=_integer(1), default=3, metavar="N", help="seeds 0 to N-1 (default: 3)")
-    parser.add_argument("--jobs", type=_integer(1), metavar="N", help="runs at a time (default: one a GPU, or one)")
-    parser.add_argument("--time-limit", type=_minutes, default=float("inf"), metavar="MINUTES", help="then stop")
-    parser.add_argument("--retry", type=_integer(0), default=0, metavar="N", help="more attempts at a failed run")
+    parser.add_argument("--seeds", type=integer(1), default=3, metavar="N", help="seeds 0 to N-1 (default: 3)")
+    add_launcher_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="list the runs and their state; run nothing")
     options = parser.parse_words(arguments)
     for word in options.overrides:
@@ -129,21 +125,9 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
         raise InputError(f"--budget={options.budget}: no such budget{found}")
     declared = options.budget in (PAPER, LAPTOP)  # any other budget is typed, on top of the paper's training
     options.setting = options.budget if declared else PAPER
-    options.overrides = [*([] if declared else [f"budget={options.budget}"]), *options.overrides]
+    hydra = [word for word in options.overrides if word.startswith("hydra")]
+    paths = [word for word in options.overrides if word.startswith("paths.")]
+    options.for_launcher = [*hydra, *launcher_words(options), *paths]
+    typed = [word for word in options.overrides if word not in hydra]
+    options.overrides = [*([] if declared else [f"budget={options.budget}"]), *typed]
     return options
-
-
-def _minutes(text: str) -> float:
-    with suppress(ValueError):
-        if (minutes := float(text)) > 0:
-            return minutes
-    raise argparse.ArgumentTypeError(f"{text}: must be a number above 0")
-
-
-def _integer(least: int) -> Callable[[str], int]:
-    def parsed(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text}: must be an integer of at least {least}")
-        return int(text)
-
-    return parsed

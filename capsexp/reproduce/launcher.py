@@ -1,10 +1,11 @@
-"""The launcher: trains the runs of studies, several at a time, each in a process of its own.
+"""The launcher: trains the runs of studies and sweeps, several at a time, each in a process of its own.
 
 The processes are forked from a server that has imported torch and Lightning: fresh, and fast to start. How a run ended
 is in its process's exit code and in its record. Finished runs are skipped, for runs that another process trains it
 waits, interrupted ones are resumed after their last completed epoch.
 """
 
+import math
 import os
 import signal
 import threading
@@ -13,15 +14,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver, get_context, parent_process, resource_tracker
 from multiprocessing.connection import wait
+from typing import Annotated
 
 import pytorch_lightning as pl
 import torch
+from annotated_types import Ge
 from pytorch_lightning.callbacks import Callback
 
-from capsexp.cli import report
+from capsexp import Count, Positive
+from capsexp.cli import handle_signals, interrupt, print_line, report
 from capsexp.errors import DONE, INTERRUPTED, BusyError, first_line
-from capsexp.reproduce.monitor import Monitor
-from capsexp.reproduce.planning import Job, Progress
+from capsexp.reproduce.monitor import Monitor, ended
+from capsexp.reproduce.planning import Job, Progress, concurrency
 from capsexp.run import records
 from capsexp.run.execute import RECHECK, execute, is_locked
 from capsexp.run.memory import is_out_of_memory
@@ -35,32 +39,38 @@ _BUSY, _FULL = 75, 76  # exit codes of a run that another process trains, and of
 
 @dataclass(frozen=True)
 class Options:
-    """How runs are launched."""
+    """How runs are launched: the keys of conf/hydra/launcher/local.yaml."""
 
-    at_a_time: int = 1
-    devices: int = 0  # GPUs among which runs are distributed; 0: the CPU
-    retries: int = 0  # of a failed run
-    deadline: float = float("inf")  # on time.monotonic's clock
+    jobs: Count | None = None  # runs at a time; None: one a GPU, or one on the CPU
+    retry: Annotated[int, Ge(0)] = 0  # more attempts at a failed run
+    time_limit: Positive | None = None  # minutes
 
 
 def launch(jobs: Sequence[Job], options: Options) -> None:
     """Trains what is waiting, and what failed if there are retries; however it ends, none of its processes remain."""
+    handle_signals(interrupt)
     for job in jobs:
-        if job.state == "failed" and options.retries:
+        if job.state == "failed" and options.retry:
             job.state, job.progress = "waiting", Progress()
-    monitor = Monitor(jobs, options.at_a_time)
+    at_a_time, devices = concurrency(jobs, options.jobs)
+    deadline = time.monotonic() + 60 * (options.time_limit or math.inf)
+    monitor = Monitor(jobs, at_a_time)
     try:
         with monitor.live:
-            while time.monotonic() < options.deadline and any(job.state in ("waiting", "running") for job in jobs):
+            while time.monotonic() < deadline and any(job.state in ("waiting", "running") for job in jobs):
                 for job in jobs:
                     if job.state == "waiting" and job.not_before <= time.monotonic():
-                        _start(job, _running(jobs), options)
+                        _start(job, _running(jobs), at_a_time, devices, options.retry)
                 monitor.update()
                 wait([job.process.sentinel for job in _running(jobs) if job.process], timeout=_INTERVAL)
                 for job in _running(jobs):
                     if job.process and (code := job.process.exitcode) is not None:
-                        _finish(job, code, options)
+                        _finish(job, code, at_a_time, options.retry)
                 monitor.update()
+    except KeyboardInterrupt:
+        _end(_running(jobs))
+        print_line(ended(jobs))
+        raise
     finally:
         _end(_running(jobs))
 
@@ -69,19 +79,19 @@ def _running(jobs: Sequence[Job]) -> list[Job]:
     return [job for job in jobs if job.state == "running"]
 
 
-def _start(job: Job, running: Sequence[Job], options: Options) -> None:
+def _start(job: Job, running: Sequence[Job], at_a_time: int, devices: int, retry: int) -> None:
     """Starts a job's process, if there is room beside the running ones and no other process trains it."""
-    if len(running) == options.at_a_time or (running and any(each.alone for each in (job, *running))):
+    if len(running) == at_a_time or (running and any(each.alone for each in (job, *running))):
         return
-    if records.is_finished(job.planned.path):  # by another launcher, meanwhile
+    if not job.planned.config.rerun and records.is_finished(job.planned.path):  # by another launcher, meanwhile
         job.read_record()
         return
     if is_locked(job.planned.folder):
         job.not_before = time.monotonic() + RECHECK
         return
-    job.slot = min(set(range(options.at_a_time)) - {each.slot for each in running})
-    device = job.slot % options.devices if options.devices else None
-    threads = job.planned.config.trainer.threads or max(1, torch.get_num_threads() // options.at_a_time)
+    job.slot = min(set(range(at_a_time)) - {each.slot for each in running})
+    device = job.slot % devices if devices else None
+    threads = job.planned.config.trainer.threads or max(1, torch.get_num_threads() // at_a_time)
     context = get_context("forkserver")
     job.progress = context.RawValue(Progress)  # in memory that both processes share
     process = context.Process(target=_train, args=(job.planned, device, threads, job.progress), name=job.planned.name)
@@ -89,7 +99,7 @@ def _start(job: Job, running: Sequence[Job], options: Options) -> None:
         _ensure_server()
         process.start()
     except (OSError, EOFError) as error:  # the server has been killed; the next start makes another one
-        _fail(job, f"no process can be started: {first_line(error)}", max(1, options.retries))
+        _fail(job, f"no process can be started: {first_line(error)}", max(1, retry))
     else:
         job.state, job.process = "running", process
 
@@ -105,25 +115,25 @@ def _ensure_server() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _finish(job: Job, code: int, options: Options) -> None:
+def _finish(job: Job, code: int, at_a_time: int, retry: int) -> None:
     job.process = None  # closes its pipes
     if code == _BUSY:
         job.state, job.not_before = "waiting", time.monotonic() + RECHECK
-    elif code == _FULL and job.planned.device.type == "cuda" and options.at_a_time > 1 and not job.alone:
+    elif code == _FULL and job.planned.device.type == "cuda" and at_a_time > 1 and not job.alone:
         job.state, job.alone = "waiting", True  # beside others it found too little GPU memory
     elif code == DONE and job.planned.path.exists():
         job.read_record()
     elif job.progress.error:
-        _fail(job, job.progress.error.decode(errors="ignore"), options.retries)
+        _fail(job, job.progress.error.decode(errors="ignore"), retry)
     else:  # by a signal, or with 255: the fork server was, which its runs follow
         memory = " (by the system, for lack of memory?)" if code == -signal.SIGKILL else ""
         text = f"killed by signal {-code}{memory}" if code < 0 else f"its process ended with code {code}"
-        _fail(job, text, max(1, options.retries))
+        _fail(job, text, max(1, retry))
 
 
-def _fail(job: Job, text: str, retries: int) -> None:
+def _fail(job: Job, text: str, retry: int) -> None:
     job.outcome, job.failures = text, job.failures + 1
-    job.state = "waiting" if job.failures <= retries else "failed"
+    job.state = "waiting" if job.failures <= retry else "failed"
 
 
 def _end(running: Sequence[Job]) -> None:
@@ -138,7 +148,8 @@ def _end(running: Sequence[Job]) -> None:
         process.join()
     for job in running:
         job.state = "waiting"
-        job.read_record()
+        if not job.planned.config.rerun:
+            job.read_record()
 
 
 class _Reporter(Callback):

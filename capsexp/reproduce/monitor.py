@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import mean
 
 from rich.console import Console, Group
@@ -131,20 +131,26 @@ def _in_words(job: Job) -> str:
 
 def ended(jobs: Sequence[Job]) -> str:
     """20 of 22 runs finished, 2 left: run the same command again to continue."""
-    left = count(jobs, "waiting", "running")
+    return ended_of(count(jobs, "finished"), len(jobs), count(jobs, "waiting", "running"))
+
+
+def ended_of(finished: int, runs: int, left: int) -> str:
+    """The same, from the numbers."""
     more = f", {left} left: run the same command again to continue" if left else ""
-    return f"{count(jobs, 'finished')} of {plural(len(jobs), 'run')} finished{more}"
+    return f"{finished} of {plural(runs, 'run')} finished{more}"
 
 
-def print_errors(jobs: Sequence[Job], problems: Sequence[str]) -> None:
+def failure(job: Job) -> str:
+    """Why a job failed, and where its output is."""
+    output = job.planned.folder / OUTPUT
+    return job.outcome + (f" (its output: {output})" if output.exists() else "")
+
+
+def print_errors(errors: Iterable[str]) -> None:
+    """Prints a line an error, below what has been printed."""
     sys.stdout.flush()
-    for problem in problems:
-        print_line(f"error: {problem}", sys.stderr)
-    for job in jobs:
-        if job.state == "failed":
-            output = job.planned.folder / OUTPUT
-            where = f" (its output: {output})" if output.exists() else ""
-            print_line(f"error: {job.name}: {job.outcome}{where}", sys.stderr)
+    for error in errors:
+        print_line(f"error: {error}", sys.stderr)
 
 
 def time_left(jobs: Sequence[Job], at_a_time: int) -> list[str]:

@@ -4,6 +4,7 @@ import ctypes
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from statistics import median
@@ -11,14 +12,16 @@ from typing import Literal
 
 import torch
 
+from capsexp.config.checks import typed_key
 from capsexp.config.compose import command, distinguishing, portable
+from capsexp.config.schema import Config
 from capsexp.data import source
 from capsexp.errors import InputError, printable
 from capsexp.results import runs
 from capsexp.run import records
 from capsexp.run.plan import Plan, plan
 from capsexp.study.identity import describe
-from capsexp.study.selection import TYPED, select
+from capsexp.study.selection import TYPED, combination, select
 from capsexp.study.studies import Study
 
 State = Literal["waiting", "running", "finished", "failed"]
@@ -44,7 +47,7 @@ class Job:
     """One run among many, and how far it is."""
 
     planned: Plan
-    words: tuple[str, ...] = ()  # its overrides, without those of this machine; the seed is the last
+    overrides: tuple[str, ...] = ()
     name: str = ""  # in a few words: the overrides that not all runs have
     published: str = ""  # accuracy that is printed for its row; none where other words are typed
     state: State = "waiting"
@@ -56,6 +59,12 @@ class Job:
     failures: int = 0  # of this launcher's attempts
     not_before: float = 0.0  # of the next attempt, on time.monotonic's clock
     alone: bool = False  # beside others it found too little GPU memory
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """Its overrides, without those of this machine; the seed is the last."""
+        words = portable(self.overrides)
+        return tuple(sorted(words, key=lambda word: typed_key(word) == "seed"))
 
     @property
     def left(self) -> int:
@@ -90,49 +99,70 @@ def plan_all(
     """
     jobs: dict[str, Job] = {}
     barred: dict[str, list[str]] = {}
-    lacking: dict[str, InputError] = {}  # data sets, which are tried to be downloaded once
+    lacking: dict[str, InputError] = {}
     for study in studies:
         block = select(study, typed, setting).blocks[0]
         rows = {run: row for row in study.rows for run in block.runs.get(row.name, ())}
-        for combination, row in rows.items():
-            config, printed = combination.config, row.printed.get("accuracy")
+        for run, row in rows.items():
+            printed = row.printed.get("accuracy")
             published = f"{printed.value:.2f}" if printed and block.name != TYPED else ""
             try:
-                if config.data.name in lacking:
-                    raise lacking[config.data.name]
-                try:
-                    if download:
-                        source.identify(config.data)
-                except InputError as error:
-                    lacking[config.data.name] = error
-                    raise
-                first = plan(config)
+                first = _planned(run.config, lacking, download)
             except InputError as error:
-                barred.setdefault(str(error), []).append(" ".join(combination.overrides))
+                barred.setdefault(str(error), []).append(" ".join(run.overrides))
                 continue
             for seed in seeds:
-                words = (*combination.overrides, f"seed={seed}")
+                words = (*run.overrides, f"seed={seed}")
                 repeated = command(words, first.precision)
-                planned = replace(first, config=replace(config, seed=seed), command=repeated)
-                jobs.setdefault(planned.name, Job(planned, tuple(portable(words)), published=published))
-    every = [*jobs.values()]
-    for job, own in zip(every, distinguishing([job.words for job in every]), strict=True):
-        job.name = own or job.planned.name
-        job.read_record()
-    _guess_times([job for job in every if job.state == "waiting"])
-    return every, barred
+                planned = replace(first, config=replace(first.config, seed=seed), command=repeated)
+                jobs.setdefault(planned.name, Job(planned, words, published=published))
+    _look_up([*jobs.values()])
+    return [*jobs.values()], barred
 
 
-def _guess_times(jobs: Sequence[Job]) -> None:
-    """Guesses the times of runs from records of the same network, on a GPU from runs on GPUs."""
+def plan_each(commands: Iterable[Sequence[str]]) -> list[Job | InputError]:
+    """The run of each command line of a sweep, with its state, or why it can't be run; equal ones are one run."""
+    jobs: dict[str, Job] = {}
+    lacking: dict[str, InputError] = {}
+    planned: list[Job | InputError] = []
+    for overrides in commands:
+        try:
+            first = _planned(combination(tuple(overrides)).config, lacking)
+            first = replace(first, command=command(overrides, first.precision))
+            planned.append(jobs.setdefault(first.name, Job(first, tuple(overrides))))
+        except InputError as error:
+            planned.append(error)
+    _look_up([*jobs.values()])
+    return planned
+
+
+def _planned(config: Config, lacking: dict[str, InputError], download: bool = True) -> Plan:
+    """The plan of a run, after its data set has been downloaded; one that is `lacking` is tried once."""
+    if config.data.name in lacking:
+        raise lacking[config.data.name]
+    try:
+        if download:
+            source.identify(config.data)
+    except InputError as error:
+        lacking[config.data.name] = error
+        raise
+    return plan(config)
+
+
+def _look_up(jobs: Sequence[Job]) -> None:
+    """Names the jobs, reads their records, and guesses the others' times, on a GPU from runs on GPUs."""
+    for job, name in zip(jobs, distinguishing([job.words for job in jobs]), strict=True):
+        job.name = name or job.planned.name
+        if not job.planned.config.rerun:
+            job.read_record()
+    waiting = [job for job in jobs if job.state == "waiting"]
     results = Path(jobs[0].planned.config.paths.results) if jobs else Path()  # the same for all: typed, or the default
-    every = runs.read(results)[0] if jobs and results.is_dir() else []
     per_image: dict[tuple[str, str, bool], list[float]] = defaultdict(list)
-    for run in every:
+    for run in runs.read(results)[0] if waiting and results.is_dir() else ():
         if "seconds" in run.measures and run.trained_images and not run.trained.is_narrowed:
             alike = run.trained.condition, run.trained.precision, "memory" in run.measures  # which is a GPU's
             per_image[alike].append(run.measures["seconds"] / run.trained_images)
-    for job in jobs:
+    for job in waiting:
         own, train_images, *_ = describe(job.planned.identity)
         if times := per_image.get((own.condition, own.precision, job.planned.device.type == "cuda")):
             job.guess = median(times) * (train_images or 0) * job.planned.config.budget.width

@@ -102,17 +102,17 @@ def measure(
         selection = select(study, typed)
         if selection.blocks[0].name == TYPED:
             selection = select(study, typed, setting)
-        measured.append(replace(_measured(selection, pools, indexed, steps), typed_words=typed))
+        measured.append(replace(measure_selection(selection, pools, indexed, steps), typed_words=typed))
     sources = {one.study.source for one in measured if not one.typed}
     there = {study.name for study in chosen} if not typed else set()
     others = [
         study for name in studies.names() if name not in there and (study := studies.load(name)).source in sources
     ]
-    every = [*measured, *(_measured(select(study), pools, indexed, steps) for study in others)]
+    every = [*measured, *(measure_selection(select(study), pools, indexed, steps) for study in others)]
     return [replace(one, claims=corrected(one.claims, _of_source(one, every))) for one in measured]
 
 
-def _measured(selection: Selection, pools: Pools, indexed: Index, steps: Steps) -> StudyResults:
+def measure_selection(selection: Selection, pools: Pools, indexed: Index, steps: Steps) -> StudyResults:
     """A study without Holm's correction."""
     study = selection.study
     groups = [groups_of(study, block, indexed) for block in selection.blocks]

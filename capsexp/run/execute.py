@@ -1,14 +1,17 @@
 """One run: skipped when it is finished, locked against other processes, trained."""
 
 import fcntl
+import io
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
 from capsexp.cli import print_line
+from capsexp.config.compose import portable
 from capsexp.config.schema import Config
 from capsexp.errors import BusyError, InputError
 from capsexp.files import check_writable, naming, remove_parts
@@ -22,31 +25,57 @@ RECHECK = 2.0  # seconds until the lock of a run that another process trains is 
 _INSTANT = 0.1  # seconds, longer than a check holds a lock
 
 
-def run(config: Config, overrides: Sequence[str] | None = None) -> records.Record:
-    """The record of a run: see `execute`. The overrides that make the configuration are for the record's command."""
-    return execute(plan(config, overrides))
+def run(config: Config, overrides: Sequence[str] | None = None, beside: bool = False) -> records.Record:
+    """The record of a run: see `execute`.
+
+    Args:
+        overrides: that make the configuration, for the record's command.
+        beside: whether it is one of several, so that its lines begin with its name.
+    """
+    planned = plan(config, overrides)
+    if not beside:
+        return execute(planned)
+    with redirect_stdout(_Named(sys.stdout, planned.name)):
+        print_line(" ".join(portable(overrides or [])))
+        return execute(planned, wait=True)
 
 
-def execute(planned: Plan, callbacks: "Sequence[Callback]" = ()) -> records.Record:
+class _Named(io.TextIOBase):
+    """Whole lines for a stream, each with a name before it: other processes write there, too."""
+
+    def __init__(self, stream: TextIO, name: str) -> None:
+        self.stream, self.name, self.part = stream, name, ""
+
+    def write(self, text: str) -> int:
+        *lines, self.part = (self.part + text).split("\n")
+        for line in lines:
+            self.stream.write(f"{self.name}: {line.removeprefix(f'{self.name}: ')}\n")
+        return len(text)
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+
+def execute(planned: Plan, callbacks: "Sequence[Callback]" = (), wait: bool = False) -> records.Record:
     """The record of a planned run, which is trained, resumed, or finished already.
 
-    Raises InputError for what the user can correct before the training, BusyError when another process trains the run,
-    RunError for a training that failed, and KeyboardInterrupt. The next call resumes an interrupted run after its last
-    completed epoch.
+    Raises InputError for what the user can correct before the training, BusyError when another process trains the run
+    and it isn't to `wait`, RunError for a training that failed, and KeyboardInterrupt. The next call resumes an
+    interrupted run after its last completed epoch.
     """
     if record := _finished(planned):
         return record
     check_precision(planned.config)
-    note = f"; {planned.note}" if planned.note else ""
-    print_line(f"{planned.name}: on {planned.device.type} in {planned.precision}{note}")
     from capsexp.run.train import prepare, train  # Lightning takes seconds to import, which a finished run doesn't need
 
     prepared = prepare(planned)
     if not is_first():
         return train(planned, *prepared, callbacks)
-    with locked(planned.folder):
+    with locked(planned.folder, wait):
         if record := _finished(planned):  # by another process meanwhile
             return record
+        note = f"; {planned.note}" if planned.note else ""
+        print_line(f"{planned.name}: on {planned.device.type} in {planned.precision}{note}")
         check_writable(planned.path.parent)  # now, and not after hours of training
         remove_parts(planned.path.parent, planned.name)
         remove_parts(planned.folder)
@@ -65,28 +94,26 @@ def _finished(planned: Plan) -> records.Record | None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Locks a run's folder; raises BusyError when another process has. The system unlocks it when a process dies."""
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Locks a run's folder, which waits or raises BusyError when another process has locked it.
+
+    The system unlocks it when a process dies.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with _opened(folder, "a+") as stream:
         if not _flock(stream, fcntl.LOCK_EX):
             time.sleep(_INSTANT)  # `is_locked` in another process holds it for an instant
             if not _flock(stream, fcntl.LOCK_EX):
                 stream.seek(0)
-                raise BusyError(f"{folder.name}: already running, in process {stream.read() or 'unknown'}")
+                process = stream.read() or "unknown"
+                if not wait:
+                    raise BusyError(f"{folder.name}: already running, in process {process}")
+                print_line(f"{folder.name}: already running, in process {process}; waits")
+                fcntl.flock(stream, fcntl.LOCK_EX)
         with naming(folder / "lock"):
             stream.truncate(0)
             os.write(stream.fileno(), str(os.getpid()).encode())
         yield
-
-
-def wait_until_free(config: Config) -> None:
-    """Waits while another process trains the run."""
-    planned = plan(config)
-    if is_locked(planned.folder):
-        print_line(f"{planned.name}: another process trains it; waits")
-    while is_locked(planned.folder):
-        time.sleep(RECHECK)
 
 
 def is_locked(folder: Path) -> bool:

@@ -1,7 +1,8 @@
-"""The last screen of `capsexp reproduce`: what the runs gave, what they show and don't, and what to type next."""
+"""The last screen of `capsexp reproduce` and `capsexp -m`: what the runs gave, what they show, what to type next."""
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from capsexp.errors import plural
@@ -13,12 +14,15 @@ from capsexp.tables.table import Table
 from capsexp.tables.terminal import print_lines, print_table
 
 _CLAIMS, _ROWS = 4, 4  # on the screen
+_WIDE = 100  # letters of a command, beside which stands what it is for
 
 Commands = Sequence[tuple[str, str]]  # what to type, and what for
 
 
 def print_screen(results: StudyResults, setting: str, runs: str, written: Path | None, commands: Commands) -> None:
     """Prints a study's rows as the source has them, what the claims come to, and commands.
+
+    A sweep is a study without a source.
 
     Args:
         setting: of the runs: the name of a block.
@@ -28,23 +32,27 @@ def print_screen(results: StudyResults, setting: str, runs: str, written: Path |
     study = results.study
     block = next((one for one in results.blocks if one.block.name == setting), results.blocks[0])
     trained = texts.one_line(block.block.setting.title)
+    cited, how = (f"{pages.cited(study)}. ", f"; trained: {trained}") if study.source else ("", "")
     only = f", only {results.selection.only}" if results.selection.only else ""
-    print_lines([(f"{study.title}{only}", "bold"), (f"{pages.cited(study)}. {runs}; trained: {trained}.", "")])
+    print_lines([(f"{study.title}{only}", "bold"), (f"{cited}{runs}{how}.", "")])
     for table in row_tables(results, block):
         print_table(table)
     tested = sorted((one for one in results.claims if one.effect and one.runs), key=lambda one: not one.claim.counted)
     if results.typed:
-        lines = [("These runs show:", "bold"), *((_shown(one), "") for one in tested[:_CLAIMS])] if tested else []
-        lines.append((f"They don't test the source, which trains {texts.one_line(study.paper.title)}.", "bold"))
+        ask = "?" if study.source else ":"
+        shown = [f"  {texts.one_line(one.claim.text)}{ask} {texts.effect(one.claim, one.effect)}" for one in tested]
+        lines = [("These runs show:", "bold"), *((line, "") for line in shown[:_CLAIMS])] if shown else []
+        if study.source:
+            lines.append((f"They don't test the source, which trains {texts.one_line(study.paper.title)}.", "bold"))
     else:
-        shown = [one for one in tested if pages.is_decided(one)][:_CLAIMS] or tested[:2]
-        lines = [(_claimed(one), "") for one in shown]
-        if more := len(results.claims) - len(shown):
+        told = [one for one in tested if pages.is_decided(one)][:_CLAIMS] or tested[:2]
+        lines = [(_claimed(one), "") for one in told]
+        if more := len(results.claims) - len(told):
             lines.append((f"{plural(more, 'more claim')} on the page.", ""))
     if written:
         lines.append((f"All numbers: {written}", ""))
     print_lines([*lines, *([("", ""), ("Next", "bold")] if commands else [])])
-    wide = max((len(command) for command, _ in commands), default=0)
+    wide = max((len(command) for command, _ in commands if len(command) < _WIDE), default=0)
     print_lines([(f"  {command.ljust(wide)}  {what}", "") for command, what in commands])
 
 
@@ -62,7 +70,11 @@ def row_tables(results: StudyResults, block: MeasuredBlock) -> list[Table]:
     """
     study, typed = results.study, results.typed
     if study.across is None:
-        return [pages.block_table(results, block)]
+        table = pages.block_table(results, block)
+        if study.source:
+            return [table]
+        heads = [head.removesuffix(", here") for head in table.columns]  # where nothing is printed
+        return [replace(table, columns=heads, notes=["Mean ± standard deviation over seeds.", *table.notes])]
     at = study.columns.index(study.across)
     heads = list(dict.fromkeys(line.row.labels[at] for line in block.lines))
     made = []
@@ -112,10 +124,6 @@ def _differences(
 def _series(row: str, label: str) -> str:
     """A row's name without the label of its column: CapsNet_CBAM of CapsNet3_CBAM."""
     return " ".join(re.sub(rf"(?<!\d){re.escape(label)}(?!\d)", "", row, count=1).split()) or row
-
-
-def _shown(one: MeasuredClaim) -> str:
-    return f"  {texts.one_line(one.claim.text)}? {texts.effect(one.claim, one.effect)}"
 
 
 def _claimed(one: MeasuredClaim) -> str:

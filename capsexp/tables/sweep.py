@@ -1,44 +1,82 @@
-"""The results of a sweep: a line for each combination of what it varies, with its seeds together."""
+"""The runs of a sweep as a study of their own: a row for each combination of what it varies, and the differences."""
 
-from collections.abc import Sequence
-from statistics import mean, stdev
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
 
-from capsexp.config.compose import varied
-from capsexp.errors import CapsexpError
-from capsexp.results.measures import MEASURES
-from capsexp.run.records import Record
-from capsexp.tables.table import Table
-from capsexp.tables.texts import number, part_of
+from capsexp.config.checks import typed_key
+from capsexp.config.compose import command_here, portable, varied
+from capsexp.results import runs
+from capsexp.results.cells import Index
+from capsexp.results.statistics import Pools
+from capsexp.results.steps import Steps
+from capsexp.results.study import StudyResults, measure_selection
+from capsexp.run.plan import plan
+from capsexp.study.selection import TYPED, Block, Selection, combination
+from capsexp.study.studies import Claim, Row, Setting, Study
+from capsexp.tables import screen
 
-Returned = Record | CapsexpError  # by a run
-Outcome = tuple[Sequence[str], Returned]  # the KEY=VALUE of a run, and what it returned
-
-
-def table(outcomes: Sequence[Outcome]) -> Table:
-    """The accuracies on the test images in percent, and the epochs in which they are reached."""
-    columns_of, _ = varied([words for words, _ in outcomes])
-    keys = [key for key in columns_of if key != "seed"]
-    groups: dict[tuple[str, ...], list[Returned]] = {}
-    for at, (_, returned) in enumerate(outcomes):
-        groups.setdefault(tuple(columns_of[key][at] for key in keys), []).append(returned)
-    paper = all(one.heldout_accuracy is None for _, one in outcomes if isinstance(one, Record))
-    columns = [*keys, "maximum test accuracy, %" if paper else "test accuracy, %", "first epoch" if paper else "epoch"]
-    rows = [[*values, *_results(returned)] for values, returned in groups.items()]
-    notes = ["Mean ± standard deviation over seeds (number of seeds)."] if "seed" in columns_of else []
-    return Table(f"{len(outcomes)} runs", columns, "l" * len(keys) + "rr", rows, notes)
+Words = tuple[str, ...]  # the KEY=VALUE of a run, without its seed
 
 
-def _results(returned: Sequence[Returned]) -> tuple[str, str]:
-    """98.21 ± 0.07 (3), and 4.3 ± 0.6 (3)."""
-    finished = [one for one in returned if isinstance(one, Record)]
-    accuracies = [value for one in finished for value in (one.max_accuracy, one.heldout_accuracy) if value is not None]
-    epochs = [one.first_epoch_to_max for one in finished if one.first_epoch_to_max is not None]
-    bounds = [one.first_epoch_to_max == len(one.epochs) for one in finished]
-    failed = part_of("failed", len(returned) - len(finished), len(returned))
-    unlearned = part_of("didn't learn", sum(one.learned is False for one in finished), len(returned))
-    if not finished:
-        return failed, ""
-    sds = [stdev(values) if len(values) > 1 else None for values in (accuracies, epochs)]
-    accuracy = f"{number(mean(accuracies), sds[0], accuracies, MEASURES['accuracy'].digits)} ({len(accuracies)})"
-    epoch = f"{number(mean(epochs), sds[1], epochs, 1 if len(epochs) > 1 else 0, bounds)} ({len(epochs)})"
-    return ", ".join(filter(None, [accuracy, failed, unlearned])), epoch
+def print_sweep(commands: Sequence[Sequence[str]], results: Path, ended: str) -> None:
+    """Prints what the runs of a sweep gave.
+
+    Args:
+        commands: the KEY=VALUE of each.
+        results: the folder with the records.
+        ended: how many have finished, and in which time.
+    """
+    measured = measure_sweep(commands, results)
+    place = [] if results == Path("results") else [f"--results={results}"]
+    pairs = [pair for claim in measured.study.claims for pair in claim.pairs][:1]
+    sides = [[row.run or "" for row in measured.study.rows if row.name in pair] for pair in pairs]
+    again = [(command_here("compare", *two, *place), "two of them, with costs") for two in sides]
+    logs = combination(tuple(commands[0])).config.paths.logs
+    screen.print_screen(
+        measured, TYPED, ended, None, [*again, (f"tensorboard --logdir {logs}/tensorboard", "the curves")]
+    )
+
+
+def measure_sweep(commands: Sequence[Sequence[str]], results: Path) -> StudyResults:
+    """The runs of a sweep, measured by the rule of the tables; a trial of a few steps counts as a run."""
+    overrides = {words: tuple(one for one in words if typed_key(one) != "seed") for words in map(tuple, commands)}
+    columns, _ = varied([portable(words) for words in dict.fromkeys(overrides.values())])
+    recorded, _ = runs.read(results)
+    names = {plan(combination(words).config).name for words in overrides}
+    found = [run for run in recorded if run.name in names]
+    own = [replace(run, status="finished") if run.status == "trial" else run for run in found]
+    trained = {f"{run.trained.training}, {run.trained.precision}" for run in own}
+    rows = {_name(words, [*columns]): words for words in dict.fromkeys(overrides.values())}
+    study = Study(
+        name="sweep",
+        title=f"Sweep over {', '.join(columns) or 'seeds'}",
+        source="",
+        table="",
+        protocol="",
+        columns=["runs"],
+        measures=["accuracy", "first_epoch"],
+        rows=[Row([name], shlex.join(portable(words)), {"first_epoch": ""}) for name, words in rows.items()],
+        claims=[*_claims(rows)],
+    )
+    setting = Setting(trained.pop() if len(trained) == 1 else "")
+    selection = Selection(study, [Block(TYPED, setting, {name: [combination(words)] for name, words in rows.items()})])
+    return measure_selection(selection, Pools(recorded), Index.of(own), Steps())
+
+
+def _name(words: Words, keys: Sequence[str]) -> str:
+    """The words of a row that not all rows have."""
+    return " ".join(word for word in words if typed_key(word) in keys) or "all"
+
+
+def _claims(rows: dict[str, Words]) -> Iterator[Claim]:
+    """For each key and two of its values the difference between the rows that have nothing else apart."""
+    pairs: dict[tuple[str, str], list[list[str]]] = {}
+    for (a, one), (b, other) in combinations(rows.items(), 2):
+        only_a, only_b = ([word for word in x if word not in y] for x, y in ((one, other), (other, one)))
+        if len(only_a) == len(only_b) == 1 or len(rows) == 2:
+            pairs.setdefault((" ".join(only_a) or "as is", " ".join(only_b) or "as is"), []).append([a, b])
+    for (a, b), of_words in pairs.items():
+        yield Claim(f"B − A, with A: {a}, B: {b}", claimed="increase", pairs=of_words)

@@ -180,7 +180,7 @@ def test_a_run_without_memory_beside_others_is_repeated_alone_on_a_gpu(
     for job in jobs:
         job.planned = dataclasses.replace(job.planned, device=torch.device(device))
     monkeypatch.setattr(FakeProcess, "error", b"full")
-    launcher.launch(jobs, launcher.Options(at_a_time=2))
+    launcher.launch(jobs, launcher.Options(jobs=2))
     assert [job.state for job in jobs] == states
     assert len(FakeProcess.started) == (4 if device == "cpu" else 6)
 
@@ -197,7 +197,7 @@ def test_a_run_that_was_killed_is_tried_again_at_least_once(
     code: int, retries: int, attempts: int, outcome: str, jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end_with(code, monkeypatch)
-    launcher.launch(jobs, launcher.Options(at_a_time=3, retries=retries))
+    launcher.launch(jobs, launcher.Options(jobs=3, retry=retries))
     assert [(job.state, job.outcome) for job in jobs] == [("failed", outcome)] * 4
     assert len(FakeProcess.started) == 4 * attempts
 
@@ -219,9 +219,18 @@ def test_a_process_that_cannot_be_started_is_tried_again_once(
     assert jobs[0].outcome == "no process can be started: EOFError"
 
 
-def test_runs_are_distributed_over_gpus(jobs: list[planning.Job]) -> None:
-    launcher.launch(jobs, launcher.Options(at_a_time=4, devices=2))
-    assert [process.device for process in FakeProcess.started] == [0, 1, 0, 1]
+@pytest.mark.parametrize(("at_a_time", "slots"), [(None, [0, 1]), (4, [0, 1, 0, 1])])
+def test_runs_are_distributed_over_gpus(
+    at_a_time: int | None, slots: list[int], jobs: list[planning.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run a GPU, or as many as are asked for."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    ended = iter([*[None] * len(slots), *[0] * 9])  # the first ones are looked at when so many run
+    end_with(lambda running: next(ended), monkeypatch)
+    for job in jobs:
+        job.planned = dataclasses.replace(job.planned, device=torch.device("cuda"))
+    launcher.launch(jobs, launcher.Options(jobs=at_a_time))
+    assert [process.device for process in FakeProcess.started][: len(slots)] == slots
 
 
 @pytest.mark.parametrize("hip", [None, "7.0"])
@@ -243,7 +252,7 @@ def test_the_time_limit_ends_the_processes(jobs: list[planning.Job], monkeypatch
     end_with(None, monkeypatch)
     for job in jobs:
         monkeypatch.setattr(job, "read_record", lambda: None)
-    launcher.launch(jobs, launcher.Options(at_a_time=3, deadline=time.monotonic() + 0.1))
+    launcher.launch(jobs, launcher.Options(jobs=3, time_limit=0.002))
     assert len(FakeProcess.started) == 3
     assert [job.state for job in jobs] == ["waiting"] * 4
 

@@ -75,6 +75,19 @@ def test_the_laptop_setting_is_trained_by_exactly_the_declared_words(calls: Coun
     assert line == "made_table1: declares no laptop setting"
 
 
+def test_each_command_of_a_sweep_is_planned_and_equal_ones_are_one_run(trained: Trained) -> None:
+    words = trained.record.provenance["command"].split()[3:]
+    here = (*words, f"paths.results={trained.config.paths.results}")
+    finished, same, wrong = planning.plan_each([here, here, (*here, "optim.lr=0")])
+    (again,) = planning.plan_each([(*here, "rerun=true")])
+    assert isinstance(finished, planning.Job)
+    assert isinstance(again, planning.Job)
+    assert same is finished
+    assert (finished.state, again.state) == ("finished", "waiting")
+    assert str(wrong) == "optim.lr=0: must be a number above 0"
+    assert finished.planned.command == trained.record.provenance["command"]
+
+
 def test_a_run_repeats_by_its_command(calls: Counter[str]) -> None:
     typed = ["trainer.precision=auto", "paths.logs=x"]
     job = planning.plan_all([studies.load("huang_table1")], typed, PAPER, [7])[0][0]

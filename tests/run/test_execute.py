@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import CalledProcessError
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 import torch
@@ -120,7 +120,7 @@ def test_a_run_that_another_process_has_just_finished_is_not_trained(
     trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
-    def finished_meanwhile(folder: Path) -> Iterator[None]:
+    def finished_meanwhile(folder: Path, wait: bool) -> Iterator[None]:
         records.write(trained.record, plan(config).path)
         yield
 
@@ -398,15 +398,26 @@ def test_a_lock_that_is_only_checked_refuses_no_run(tmp_path: Path, monkeypatch:
             assert is_locked(tmp_path)
 
 
-def test_a_run_of_a_sweep_waits_for_another_process(
-    trained: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_run_beside_others_waits_for_another_process_and_its_lines_begin_with_its_name(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(execute.time, "sleep", lambda seconds: other.close())
+    def flock(stream: TextIO, kind: int) -> None:
+        if kind == fcntl.LOCK_EX:  # and waits
+            other.close()
+        unpatched(stream, kind)
+
+    unpatched = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", flock)
+    config = copy_of(trained, tmp_path, recorded=False)
+    name = plan(config).name
     with ExitStack() as other:
-        other.enter_context(locked(trained.folder))
-        execute.wait_until_free(trained.config)
-        assert not is_locked(trained.folder)
-    assert capsys.readouterr().out == f"{trained.folder.name}: another process trains it; waits\n"
+        other.enter_context(locked(plan(config).folder))
+        assert run(config, ["attention=cbam", "seed=0"], beside=True).status == "finished"
+    words, *lines = capsys.readouterr().out.splitlines()
+    assert words == f"{name}: attention=cbam seed=0"
+    assert f"{name}: already running, in process {os.getpid()}; waits" in lines
+    assert sum(line.startswith(f"{name}: on cpu in float32") for line in lines) == 1
+    assert all(line.startswith(f"{name}: ") for line in lines)
 
 
 def test_a_run_of_slurm_takes_the_cores_of_its_job_and_no_more_than_there_are(

@@ -1,23 +1,11 @@
 """Settings, and words typed behind a study's name: they select among its runs or replace words of them."""
 
-import os
-from pathlib import Path
-from typing import Any
-
-import made
 import pytest
-from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.utils import instantiate
 from made import CBAM, PLAIN, row, study
-from support import Program, refused
+from support import refused
 
-from capsexp.config.compose import portable
-from capsexp.config.schema import Config
-from capsexp.config.searchpath import CONF
-from capsexp.run import execute
 from capsexp.study import studies
-from capsexp.study.selection import Selection, combination, select
+from capsexp.study.selection import Selection, select
 from capsexp.study.studies import Setting
 
 
@@ -157,63 +145,3 @@ def test_an_unknown_word_of_a_setting_is_an_error_that_names_it() -> None:
     assert refused(lambda: select(study(laptop=wrong))).startswith(line)
     assert refused(lambda: select(study(paper=wrong))).startswith(line.replace("laptop", "paper"))
     assert refused(lambda: select(study(laptop=wrong), ["optim.lr=0.5"], "laptop")).startswith(line)
-
-
-# Sweeps
-
-
-def sweeper_of(words: list[str]) -> Any:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("config", words, return_hydra_config=True)
-    sweeper = instantiate(config.hydra.sweeper)
-    sweeper.config = config
-    return sweeper
-
-
-@pytest.mark.parametrize("name", ["tsai_fig4_ablation", "tsai_table1"])
-def test_hydra_sweeps_over_the_selected_runs_and_seeds(name: str) -> None:
-    typed = [f"+study={name}", "routing.iterations=1,2", "seed=0,1", "budget=glob(*mo*)"]
-    sweeper = sweeper_of(typed[:1])
-    overrides = OverridesParser.create(config_loader=Loader()).parse_overrides(typed)  # type: ignore[arg-type]
-    batches = sweeper.split_arguments(overrides, 4)
-    assert {len(batch) for batch in batches[:-1]} == {4}
-    found = [" ".join(words) for batch in batches for words in batch]
-    runs = selected(select(studies.load(name), ["routing.iterations=1,2", "budget=demo,smoke"]))
-    assert found == list(dict.fromkeys(f"{run} seed={seed}" for run in runs for seed in (0, 1)))
-
-
-def test_runs_that_a_launcher_starts_here_at_once_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(9)), raising=False)
-    sweeper = sweeper_of([])
-    parsed = OverridesParser.create().parse_overrides(["seed=0,1,2"])
-    given = OverridesParser.create().parse_overrides(["seed=0,1", "trainer.threads=5"])
-    for target, threads in (("x.LocalLauncher", ["trainer.threads=4"]), ("x.SlurmLauncher", [])):
-        sweeper.config.hydra.launcher = {"_target_": target}
-        both, last = sweeper.split_arguments(parsed, 2)
-        assert both == [["seed=0", *threads], ["seed=1", *threads]]
-        assert last == [["seed=2"]]
-        assert sweeper.split_arguments(given, None) == [[[f"seed={seed}", "trainer.threads=5"] for seed in (0, 1)]]
-
-
-class Loader:
-    """Finds the budgets, as Hydra's own in a sweep."""
-
-    def get_group_options(self, group: str, results_filter: object) -> list[str]:
-        return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
-
-
-def test_a_study_is_a_sweep_without_m_and_its_runs_are_as_if_typed_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
-) -> None:
-    ran: list[tuple[Config, list[str]]] = []
-    monkeypatch.setattr(execute, "run", lambda *given: ran.append(given) or made.run("model=capsnet data=mnist", 0))
-    typed = ["data=mnist_sample", "budget=smoke", "routing.iterations=1", f"paths.logs={tmp_path}"]
-    assert program("capsexp", "+study=jiao_table2", *typed)[0] == 0
-    assert [" ".join(portable(words)) for _, words in ran] == [
-        f"trainer.precision=float32 model=capsnet data=mnist_sample routing.iterations=1 attention={attention} "
-        "budget=smoke"
-        for attention in ("none", "cbam")
-    ]
-    for config, words in ran:
-        alone = combination((*portable(words), typed[-1])).config
-        assert config == alone
