@@ -77,7 +77,7 @@ def _explained_of_composition(error: ConfigCompositionException, overrides: list
     if package and (file := re.search(r"In '([^']+)'", text)):
         return InputError(f"{file[1]}.yaml: overrides {key}; must begin with the line # @package _global_")
     if key == "study":
-        return InputError("study: say +study=NAME")
+        return InputError("study: capsexp reproduce NAME runs a study")
     if "reference_type=Dict" in text:
         return InputError(f"{key}: no such key; +{key}=… adds it")
     if key.startswith("hydra/"):
