@@ -4,7 +4,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo reproduce-tables test test-all test-gpu check-results bench bench-claims lint format tensorboard data tables figures report clean
+.PHONY: help setup demo reproduce-tables test test-all test-gpu check-results bench bench-claims lint format tensorboard data tables figures clean
 
 help: ## What there is.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,9 +31,6 @@ tables: $(STAMP) ## The papers' tables, measured, out of the records: results/ta
 
 figures: $(STAMP) ## Draw the papers' figures, out of records and logs: results/figures.
 	$(PY) -m capsexp figures
-
-report: $(STAMP) ## The pages of results as one HTML file that needs no network: results/report.html.
-	$(PY) scripts/report.py
 
 test: $(STAMP) ## The fast tests.
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n auto --dist worksteal

@@ -23,7 +23,6 @@ COMMANDS = {
     "reproduce": "capsexp.reproduce.command",
     "tables": "capsexp.tables.command",
     "figures": "capsexp.figures.command",
-    "report": "capsexp.tables.html",
     "compare": "capsexp.compare.command",
     "evaluate": "capsexp.evaluate.command",
     "predict": "capsexp.evaluate.predict",

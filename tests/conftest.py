@@ -56,7 +56,7 @@ def trained_heldout(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Program]:
-    """Runs a module (capsexp) or a script (scripts/report.py) as a program, in this process."""
+    """Runs a module (capsexp) or a script (scripts/aggregate.py) as a program, in this process."""
     handler = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(logging, "raiseExceptions", logging.raiseExceptions)
     monkeypatch.setattr(sys, "stdout", sys.stdout)

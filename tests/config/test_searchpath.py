@@ -441,7 +441,7 @@ def test_the_documentation_with_an_installed_wheel(tmp_path: Path) -> None:
     assert question == "# Does averaging beat routing?"
     assert "82.45" in shell(package, environment, "capsexp tables huang_table1")  # as published
     help_page = shell(package, environment, "capsexp --help")
-    for command in ("reproduce", "tables", "figures", "report", "compare", "evaluate", "inspect", "data"):
+    for command in ("reproduce", "tables", "figures", "compare", "evaluate", "inspect", "data"):
         assert command in help_page
         assert shell(package, environment, f"capsexp {command} --help")
 
