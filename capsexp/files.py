@@ -1,12 +1,17 @@
 """Files that are either complete or absent, also after a power cut."""
 
+import errno
 import glob
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
+
+from capsexp.errors import InputError
 
 PROBE = 1 << 16  # bytes; a record of 250 epochs has 80,000
 ABANDONED = 3600.0  # seconds after which nobody writes a temporary file any more
@@ -63,6 +68,23 @@ def check_writable(folder: Path) -> None:
             os.fsync(stream.fileno())
     except OSError as error:
         raise _named(error, folder) from error
+
+
+def opened(path: Path, mode: str) -> IO[bytes]:
+    """A regular file, open. A FIFO would wait for ever, and a link in a copied folder can lead anywhere.
+
+    Raises InputError for anything else; links are followed in order to read, not to write.
+    """
+    own = os.O_NONBLOCK | (0 if mode == "rb" else os.O_NOFOLLOW)
+    try:
+        stream = open(path, mode, opener=lambda name, flags: os.open(name, flags | own, 0o666))  # noqa: SIM115
+        if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            return stream
+        stream.close()
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise
+    raise InputError(f"{path}: not a file; move it away")
 
 
 @contextmanager

@@ -83,6 +83,8 @@ BASES = {
     "data.synthesis": "capsexp.data.synthesis.Synthesis",
 }
 
+_LARGEST = 10**12  # of whole numbers: no count is so large, and libraries fail at 64 bits
+
 _LISTS: tuple[Any, ...] = (list, Sequence)
 
 #: A name in names of files.
@@ -155,7 +157,9 @@ def check_value(value: object, annotation: Any, key: str) -> Any:
     try:
         return _fitted(value, annotation, key)
     except ValueError:
-        raise InputError(f"{key}={shown(value)}: must be {describe(annotation)}") from None
+        huge = type(value) is int and abs(value) > _LARGEST
+        allowed = f"at most {_LARGEST:,}" if huge else describe(annotation)
+        raise InputError(f"{key}={shown(value)}: must be {allowed}") from None
 
 
 def shown(value: object) -> str:
@@ -223,7 +227,7 @@ def _fitted(value: Any, annotation: Any, key: str) -> Any:
         }
     elif annotation is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
-    elif annotation is not float and type(value) is annotation:
+    elif annotation is not float and type(value) is annotation and (annotation is not int or abs(value) <= _LARGEST):
         return value
     raise ValueError
 

@@ -97,8 +97,6 @@ def read_run(path: Path) -> Run:
         raise InputError(str(error)) from None
     except (OSError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not a record ({type(error).__name__}: {first_line(error)}){RUN_AGAIN}") from None
-    if path.stem != run.name:
-        raise InputError(f"{path}: is the record of {run.name}; rename or remove it")
     return run
 
 

@@ -17,8 +17,8 @@ from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from capsexp.cli import print_line
-from capsexp.errors import DamagedError, InputError, RunError, first_line, printable
-from capsexp.files import write_file
+from capsexp.errors import DamagedError, InputError, RunError, first_line, printable, raise_interruption
+from capsexp.files import opened, write_file
 from capsexp.run import records
 from capsexp.run.memory import is_out_of_memory
 from capsexp.run.module import CapsuleModule
@@ -105,10 +105,8 @@ def load(path: Path) -> dict[str, Any]:
     Raises DamagedError for a file that is missing or whose bits aren't those that were written, InputError for one that
     can't be read or holds more than tensors and plain containers, RunError where memory is short.
     """
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: not a file; move it away")
     try:  # torch warns of some files before it refuses them
-        with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
+        with opened(path, "rb") as stream, warnings.catch_warnings(action="ignore"):
             _check_crcs(stream, path.stat().st_size)
             stream.seek(0)
             checkpoint: dict[str, Any] = torch.load(stream, "cpu", weights_only=True)
@@ -116,7 +114,10 @@ def load(path: Path) -> dict[str, Any]:
         raise DamagedError(f"{path}: no such checkpoint") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
+    except InputError:
+        raise
     except Exception as error:  # torch raises half a dozen kinds for what isn't a checkpoint
+        raise_interruption(error)
         if is_out_of_memory(error):
             raise RunError(f"{path}: can't be loaded: out of memory") from error
         if refused := re.search(r"GLOBAL (\S+)", str(error)):  # torch's own message suggests loading it with its code

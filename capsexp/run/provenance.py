@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -40,13 +41,20 @@ def of_run(
         "processes": processes,
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 2),
+        "load": _load(),
     }
 
 
 def processor() -> str:
     """The name of the processor, where the system has it."""
     return proc_value("cpuinfo", "model name") or platform.processor() or platform.machine()
+
+
+def _load() -> float | None:
+    """The load average of the last minute, where the system has one."""
+    with suppress(OSError):
+        return round(os.getloadavg()[0], 2)
+    return None
 
 
 def _now() -> str:

@@ -18,8 +18,8 @@ from annotated_types import Ge, Le
 
 from capsexp.config.checks import check_dataclass
 from capsexp.errors import CapsexpError, InputError, first_line
-from capsexp.files import write_file
-from capsexp.run.keys import Json, canonical, key_of
+from capsexp.files import opened, write_file
+from capsexp.run.keys import Json, canonical, key_of, name_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,37 +101,57 @@ _DERIVED = {name for name, value in vars(Record).items() if isinstance(value, pr
 
 
 def write(record: Record, path: Path) -> None:
-    """Writes a record whole, with a digest of its contents; raises OSError with the path when the disk refuses."""
+    """Writes a record whole; raises OSError with the path when the disk refuses, and as `text`."""
+    write_file(path, text(record))
+
+
+def text(record: Record) -> str:
+    """A record as its file holds it, with a digest of its contents; raises ValueError for what can't be read again."""
     values = {name: getattr(record, name) for name in _FIELDS}
     content = {name: value for name, value in values.items() if value is not None or name not in _NEWER}
     content["digest"] = _digest(content)
-    write_file(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    whole = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    parsed(whole.encode())
+    return whole
 
 
 def read(path: Path) -> Record:
-    """The record that `write` wrote; raises InputError, with the path and the remedy, for any other file."""
-    if path.exists() and not path.is_file():  # opening a FIFO would wait for ever
-        raise InputError(f"{path}: not a file; move it away")
+    """The record that `write` wrote; raises InputError, with the path and the remedy, for any other file, and for the
+    record of another run.
+    """
+    try:
+        with opened(path, "rb") as stream:
+            content = stream.read(_MAX_BYTES + 1)
+        record = parsed(content)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such record") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
+    if path.stem != (name := name_of(record.identity)):
+        raise InputError(f"{path}: is the record of {name}; rename or remove it")
+    return record
+
+
+def parsed(whole: bytes) -> Record:
+    """The record in a file's bytes; raises ValueError, with the remedy, for any others."""
     intact = False
     try:
-        if path.stat().st_size > _MAX_BYTES:
+        if len(whole) > _MAX_BYTES:
             raise ValueError(f"more than {_MAX_BYTES:,} bytes")
-        content = json.loads(path.read_bytes().decode())
+        content = json.loads(whole.decode())
         intact = content.pop("digest") == _digest(content)
         record: Record = check_dataclass(
             Record, {name: value for name, value in content.items() if name not in _DERIVED}
         )
         problem = _contradiction(record) if intact else "its contents don't match its digest"
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such record") from None
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
     except (ValueError, LookupError, ArithmeticError, AttributeError, TypeError, RecursionError, CapsexpError) as error:
         if intact and "no such key" in str(error):
-            raise InputError(f"{path}: of a newer capsexp ({str(error).partition(': ')[0]} isn't known here)") from None
-        raise InputError(f"{path}: not a record ({first_line(error)}){RUN_AGAIN}") from None
+            raise ValueError(f"of a newer capsexp ({str(error).partition(': ')[0]} isn't known here)") from None
+        raise ValueError(f"not a record ({first_line(error)}){RUN_AGAIN}") from None
     if problem:
-        raise InputError(f"{path}: damaged or edited: {problem}{RUN_AGAIN}")
+        raise ValueError(f"damaged or edited: {problem}{RUN_AGAIN}")
     return record
 
 

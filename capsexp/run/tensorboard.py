@@ -27,7 +27,8 @@ from torch.utils.tensorboard.summary import hparams as hparams_summaries
 from torch.utils.tensorboard.summary import image as image_summary
 
 from capsexp.data.loader import BatchGroups, DeviceLoader
-from capsexp.errors import DONE
+from capsexp.errors import DONE, InputError
+from capsexp.files import opened
 from capsexp.nn.losses import multi_hot
 from capsexp.routing.observe import observe
 from capsexp.run.loggers import RunLogger, display_name, hyperparameters
@@ -49,8 +50,11 @@ class TensorBoard(RunLogger):
 
     def __init__(self, planned: Plan) -> None:
         super().__init__(planned)
+        folder = folder_of(planned)
+        if folder.is_symlink():
+            raise InputError(f"{folder}: a link; move it away")
         # TensorBoard reads the files of a folder in the order of their names.
-        self.file = folder_of(planned) / f"events.out.tfevents.{time.time_ns()}"
+        self.file = folder / f"events.out.tfevents.{time.time_ns()}"
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Begins the event file, with the hyperparameters if it is the run's first."""
@@ -90,7 +94,7 @@ class TensorBoard(RunLogger):
     def _append(self, step: int, **content: Any) -> None:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         event = Event(wall_time=time.time(), step=step, **content)
-        with self.file.open("ab") as stream:
+        with opened(self.file, "ab") as stream:
             RecordWriter(stream).write(event.SerializeToString())
 
 

@@ -27,7 +27,7 @@ from capsexp.cli import print_line
 from capsexp.data import source
 from capsexp.data.module import CapsuleData, constant_guess
 from capsexp.data.reader import host_memory
-from capsexp.errors import InputError, RunError, TrainingError, first_line, raise_interruption
+from capsexp.errors import InputError, RunError, TrainingError, first_line, printable, raise_interruption
 from capsexp.files import naming
 from capsexp.run import keys, memory, provenance, records
 from capsexp.run.build import build, count_parameters
@@ -77,6 +77,10 @@ def prepare(planned: Plan) -> tuple[CapsuleModule, CapsuleData]:
     if config.preprocess.normalize:
         mean, std = source.normalization(config.data, images.train_images)
         module.mean, module.std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
+    try:  # now, and not after hours of training
+        records.text(_record(planned, module, data, provenance.start(), "not trained", None))
+    except ValueError as error:
+        raise InputError(f"{printable(planned.command or planned.name)}: can't be recorded ({error})") from None
     return module, data
 
 

@@ -48,6 +48,7 @@ BAD_INPUTS = [
     # the grammar
     ("optim.lr", "optim.lr: not of the form key=value"),
     # values: one of each kind; all keys below
+    (f"optim.patience={10**20}", f"optim.patience={10**20}: must be at most 1,000,000,000,000"),
     ("optim.lr=", "optim.lr=: must be a number above 0"),
     ("optim.lr=null", "optim.lr=null: must be a number above 0"),
     ("optim.batch_size=1.5", "optim.batch_size=1.5: must be a whole number at least 1"),

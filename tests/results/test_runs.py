@@ -7,7 +7,7 @@ import pytest
 from made import PLAIN, run, runs, write
 
 from capsexp.results.runs import read, run_of
-from capsexp.run import keys, records
+from capsexp.run import keys
 
 
 def test_measures_of_one_run() -> None:
@@ -56,12 +56,13 @@ def test_files_that_are_no_records_are_named_and_the_others_are_read(tmp_path: P
     (folder / "d-nan.json").write_text(text.replace('"train_loss": 0.1', '"train_loss": NaN'))
     (folder / "e-bytes.json").write_bytes(b"\xff\xfe")
     (folder / "f-folder.json").mkdir()
-    records.write(run(PLAIN, 7), folder / "g-misnamed.json")
+    (other,) = write(tmp_path, [run(PLAIN, 7)])
+    other.rename(folder / "g-misnamed.json")
     misshapen = run(PLAIN, 8)
     del misshapen.identity["budget"]
     object.__setattr__(misshapen, "key", keys.key_of(misshapen.identity))
-    records.write(misshapen, folder / "h-misshapen.json")
+    (shapeless,) = write(tmp_path, [misshapen])
     found, problems = read(tmp_path)
     assert [one.name for one in found] == [good.stem]
-    assert [Path(problem.partition(":")[0]) for problem in problems] == sorted(folder.glob("?-*"))
+    assert [Path(problem.partition(":")[0]) for problem in problems] == sorted([shapeless, *folder.glob("?-*")])
     assert not any("\n" in problem for problem in problems)

@@ -324,6 +324,7 @@ def test_the_best_epoch_is_kept_and_under_heldout_tested(
         return found | {f"{part}_accuracy": next(scripted, found[f"{part}_accuracy"])} if split == part else found
 
     monkeypatch.setattr(Metrics, "results", patched)
+    monkeypatch.setattr(records, "_contradiction", lambda record: None)  # of these numbers and the images' bits
     config = composed_config(*tiny, f"protocol={protocol}", "optim.lr=0.01")
     record, folder = run(config), plan(config).folder
     assert len(checkpoints.load(folder / BEST)["history"]) == record.first_epoch_to_max == 2

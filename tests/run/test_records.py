@@ -89,10 +89,20 @@ def record() -> records.Record:
     return made.run("data=mnist budget.epochs=2", 0, [99.1, 99.2])
 
 
+def path_of(record: records.Record, folder: Path) -> Path:
+    """Where a record belongs."""
+    return folder / f"{keys.name_of(record.identity)}.json"
+
+
+def written_and_read(record: records.Record, folder: Path) -> records.Record:
+    """What is read of a record that is written into a folder."""
+    records.write(record, path_of(record, folder))
+    return records.read(path_of(record, folder))
+
+
 def test_a_module_of_the_attention_is_read_as_it_was_written(tmp_path: Path) -> None:
     written = made.run("data=mnist budget.epochs=2 attention=se attention.first.reduction=4", 0, [99.1, 99.2])
-    records.write(written, tmp_path / "record.json")
-    assert records.read(tmp_path / "record.json") == written
+    assert written_and_read(written, tmp_path) == written
     target = "capsexp.nn.attention.SqueezeExcitation"
     assert written.identity["attention"]["first"] == {"_target_": target, "name": "se", "reduction": 4}
     assert written.config["attention"]["first"] == {"_target_": target, "name": "se", "reduction": 4}
@@ -104,13 +114,12 @@ ALL_CORRECT = {"correct": {"max_accuracy": "+A=="}, "data": {"note": None, "chec
 
 def test_a_file_has_what_follows_from_the_epochs_too(record: records.Record, tmp_path: Path) -> None:
     for written in (record, dataclasses.replace(record, chance_accuracy=11.35)):
-        records.write(written, tmp_path / "a.json")
-        content = json.loads((tmp_path / "a.json").read_text())
+        assert written_and_read(written, tmp_path) == written
+        content = json.loads(path_of(record, tmp_path).read_text())
         assert content["max_accuracy"] == content["last_accuracy"] == written.max_accuracy == 99.2
         assert (content["first_epoch_to_max"], content["seconds_per_epoch"]) == (2, 60.0)
         assert content.get("learned") is written.learned is (None if written is record else True)
-        assert records.read(tmp_path / "a.json") == written
-    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    assert [*tmp_path.iterdir()] == [path_of(record, tmp_path)]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +132,7 @@ def test_a_file_has_what_follows_from_the_epochs_too(record: records.Record, tmp
     ],
 )
 def test_damage_is_named(damage: Any, reason: str, record: records.Record, tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
+    path = path_of(record, tmp_path)
     records.write(record, path)
     path.write_text(damage(path.read_text()))
     line = refused(records.read, path)
@@ -147,8 +156,26 @@ CONTRADICTIONS = [
 
 def test_parts_of_a_newer_capsexp_are_read_as_they_are(record: records.Record, tmp_path: Path) -> None:
     newer = dataclasses.replace(record, provenance=record.provenance | {"other": [1]})
-    records.write(newer, tmp_path / "a.json")
-    assert records.read(tmp_path / "a.json") == newer
+    assert written_and_read(newer, tmp_path) == newer
+
+
+def test_the_record_of_another_run_is_not_this_runs(record: records.Record, tmp_path: Path) -> None:
+    other = made.run("data=mnist budget.epochs=2", 1, [98.0, 98.1])
+    records.write(other, path_of(record, tmp_path))
+    line = f"is the record of {keys.name_of(other.identity)}; rename or remove it"
+    assert line in refused(records.read, path_of(record, tmp_path))
+    assert not records.is_finished(path_of(record, tmp_path))
+
+
+@pytest.mark.parametrize("changed", [{"parameters": -1}, {"error": "none"}, {"provenance": {"command": "\ud800"}}])
+def test_what_could_not_be_read_again_is_not_written(
+    changed: dict[str, Any], record: records.Record, tmp_path: Path
+) -> None:
+    path = path_of(record, tmp_path)
+    records.write(record, path)
+    with pytest.raises(ValueError, match=r"not a record|damaged or edited|surrogates"):
+        records.write(dataclasses.replace(record, **changed), path)
+    assert records.read(path) == record
 
 
 @pytest.mark.parametrize("images", [1, 7, 8, 9, 10_000])
@@ -161,7 +188,7 @@ def test_packed_bits_are_those_that_were_packed(images: int) -> None:
 def test_a_record_that_contradicts_itself_is_refused(
     change: Callable[[dict[str, Any]], None], reason: str, record: records.Record, tmp_path: Path
 ) -> None:
-    path = tmp_path / "a.json"
+    path = path_of(record, tmp_path)
     records.write(record, path)
     content = json.loads(path.read_text())
     del content["digest"]

@@ -187,7 +187,7 @@ def test_a_path_without_a_checkpoint_is_one_line(tmp_path: Path, monkeypatch: py
     assert refusal(tmp_path / "pipe.ckpt") == "not a file; move it away"
     (tmp_path / "closed.ckpt").touch(0o000)
     if os.geteuid() == 0:  # root may read every file
-        monkeypatch.setattr(Path, "open", raising(PermissionError(13, "Permission denied")))
+        monkeypatch.setattr(os, "open", raising(PermissionError(13, "Permission denied")))
     assert refusal(tmp_path / "closed.ckpt") == "Permission denied"
 
 
@@ -286,7 +286,10 @@ def test_paths_accepted_files_and_class_names_in_a_checkpoint_are_ignored_and_it
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in WEIGHTS.glob("*.ckpt")))
 def test_the_networks_of_the_package_are_those_of_their_records(name: str) -> None:
-    record, restored = records.read(WEIGHTS / f"{name}.json"), restore(Path(name), overrides=["data=mnist_sample"])
+    record, restored = (
+        records.parsed((WEIGHTS / f"{name}.json").read_bytes()),
+        restore(Path(name), overrides=["data=mnist_sample"]),
+    )
     assert (WEIGHTS / f"{name}.ckpt").stat().st_size < 2e6
     assert keys.key_of(restored.module.planned.identity) == record.key
     assert restored.epoch == record.first_epoch_to_max
