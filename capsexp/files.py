@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO, cast
 
 from capsexp.errors import InputError
 
@@ -70,7 +70,7 @@ def check_writable(folder: Path) -> None:
         raise _named(error, folder) from error
 
 
-def opened(path: Path, mode: str) -> IO[bytes]:
+def opened(path: Path, mode: str) -> BinaryIO:
     """A regular file, open. A FIFO would wait for ever, and a link in a copied folder can lead anywhere.
 
     Raises InputError for anything else; links are followed in order to read, not to write.
@@ -79,7 +79,7 @@ def opened(path: Path, mode: str) -> IO[bytes]:
     try:
         stream = open(path, mode, opener=lambda name, flags: os.open(name, flags | own, 0o666))  # noqa: SIM115
         if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            return stream
+            return cast(BinaryIO, stream)
         stream.close()
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):

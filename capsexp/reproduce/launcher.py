@@ -24,6 +24,7 @@ from pytorch_lightning.callbacks import Callback
 from capsexp import Count, Positive
 from capsexp.cli import handle_signals, interrupt, print_line, report
 from capsexp.errors import DONE, INTERRUPTED, BusyError, first_line
+from capsexp.files import opened
 from capsexp.reproduce.monitor import Monitor, ended
 from capsexp.reproduce.planning import Job, Progress, concurrency
 from capsexp.run import records
@@ -178,7 +179,7 @@ def _train(planned: Plan, device: int | None, threads: int, progress: Progress) 
     trainer = replace(planned.config.trainer, threads=threads, progress="lines")
     try:
         planned.folder.mkdir(parents=True, exist_ok=True)
-        with (planned.folder / OUTPUT).open("ab") as output:
+        with opened(planned.folder / OUTPUT, "ab") as output:
             for stream in (1, 2):
                 os.dup2(output.fileno(), stream)
         execute(replace(planned, config=replace(planned.config, trainer=trainer)), callbacks=[_Reporter(progress)])

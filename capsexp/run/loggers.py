@@ -22,6 +22,8 @@ from capsexp.run.memory import peak_memory_mb
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
 
+_LOGGER = f"{Logger.__module__}.{Logger.__name__}"
+
 
 class RunLogger(Callback):
     """Logs a run: its epochs as Lightning's callback, its end when the record is written."""
@@ -81,6 +83,8 @@ def make_loggers(planned: Plan) -> list[RunLogger]:
         options = {key: value for key, value in node.items() if key != TARGET}
         try:
             cls = Component(choice, node[TARGET], {}).cls
+            if not {Logger, RunLogger} & {*getattr(cls, "__mro__", ())}:
+                raise ValueError(f"{TARGET}={node[TARGET]}: must be a class derived from {_LOGGER}")
             taken = inspect.signature(cls).parameters
             logger = cls(**{key: value for key, value in given.items() if key in taken} | options)
             loggers.append(logger if isinstance(logger, RunLogger) else LightningLogger(planned, logger))

@@ -37,6 +37,10 @@ LAPTOP = "budget.epochs=2 budget.train_images=1000"
 SMALL = ("budget.epochs=1", "budget.train_images=128", "budget.test_images=100", "trainer=cpu", "logger=[]")
 
 
+#: A text of 400 letters that stands for 10 ** 8 values.
+LAUGHS = "a0: &a0 [" + "x," * 10 + "]\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1},' * 10}]\n" for n in range(1, 8))
+
+
 def write(folder: Path) -> None:
     """Writes the documentation's files."""
     for name, text in FILES.items():
@@ -215,13 +219,32 @@ def test_a_mistake_is_one_line(typed: str, line: str, package: Path, program: Pr
             "name: x\n",
             "model._target_: missing; must be its class, dotted",
         ),
+        ("model/other.yaml", LAUGHS, "conf/model/other.yaml: has more than 100,000 values, by aliases of aliases"),
+        ("model/other.yaml", "a: &a [*a]", "conf/model/other.yaml: has more than 100,000 values, by aliases"),
     ],
 )
 def test_a_wrong_file_is_one_line(name: str, content: str, line: str, package: Path, program: Program) -> None:
+    (package / "mine" / "conf" / name).parent.mkdir(exist_ok=True)
     (package / "mine" / "conf" / name).write_bytes(content.encode("latin-1"))
     code, _, (error,) = program("capsexp", MINE, *RUN)
     assert code == 2
     assert line in error
+
+
+def test_a_logger_that_is_no_class_of_a_logger_is_not_called(package: Path, program: Program) -> None:
+    (package / "mine" / "conf" / "logger").mkdir()
+    file = package / "mine" / "conf" / "logger" / "shell.yaml"
+    file.write_text("shell:\n  _target_: os.system\n  command: touch called\n")
+    code, _, (error,) = program("capsexp", MINE, *RUN, *SMALL[:-1], "logger=shell")
+    assert code == 2
+    assert error.startswith("error: logger=shell: _target_=os.system: must be a class derived from")
+    assert not (package / "called").exists()
+
+
+def test_a_pipe_among_ones_own_files_is_one_line(package: Path, program: Program) -> None:
+    os.mkfifo(package / "mine" / "conf" / "model" / "pipe.yaml")
+    code, _, (error,) = program("capsexp", MINE, *RUN)
+    assert (code, error) == (2, f"error: {package}/mine/conf/model/pipe.yaml: not a file; move it away")
 
 
 @pytest.mark.parametrize("typed", ["--config-dir=none", "--config-dir=", "-cd none"])

@@ -5,10 +5,10 @@ import dataclasses
 import json
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from pytorch_lightning import loggers
+from pytorch_lightning.loggers.logger import DummyLogger
 from support import TINY, Trained, composed_config, folders, interrupt_after, numbers, raising, refused, train
 
 from capsexp.run import execute, keys
@@ -161,15 +161,19 @@ def test_runs_are_compared_by_the_names_of_choices_and_the_numbers_of_sweeps() -
 def test_a_logger_gets_the_name_and_the_key_of_a_run_but_of_a_repeated_one(
     rerun: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def logger(name: str, run_name: str, version: str | None, save_dir: Path) -> SimpleNamespace:
-        return SimpleNamespace(given=(name, run_name, version, save_dir), log_hyperparams=lambda shown: None)
+    class Given(DummyLogger):
+        def __init__(self, name: str, run_name: str, version: str | None, save_dir: Path) -> None:
+            self.given = (name, run_name, version, save_dir)
+
+    class Full(DummyLogger):
+        __init__ = raising(OSError(28, "No space left on device"))
 
     planned = plan(composed_config(*TINY, *folders(tmp_path), "logger=mlflow", f"rerun={rerun}"))
     planned.config.logger["mlflow"] = {"_target_": planned.config.logger["mlflow"]["_target_"]}
-    monkeypatch.setattr(loggers, "MLFlowLogger", logger)
+    monkeypatch.setattr(loggers, "MLFlowLogger", Given)
     (made,) = make_loggers(planned)
     shown, key = display_name(planned), keys.key_of(planned.identity)
     assert made.logger.given == (shown, shown, None if rerun else key, planned.folder)
-    monkeypatch.setattr(loggers, "MLFlowLogger", raising(OSError(28, "No space left on device")))
+    monkeypatch.setattr(loggers, "MLFlowLogger", Full)
     with pytest.raises(OSError, match="No space left"):  # which is no wrong input
         make_loggers(planned)

@@ -1,17 +1,19 @@
 """The device and the precision of a run, its command and its commit."""
 
+import os
 import platform
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from support import composed_config, process, refused
+from support import TINY, composed_config, folders, process, raising, refused
 
 from capsexp.config.compose import command
 from capsexp.data.svhn import SVHN
 from capsexp.routing.fast import bfloat16
-from capsexp.run import plan, provenance
+from capsexp.run import plan, provenance, train
 
 
 @pytest.mark.parametrize(
@@ -150,6 +152,18 @@ def test_a_plan_downloads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (planned.note, planned.unlisted) == (None, None)  # as the published files, which a download brings
     config = composed_config("data=svhn", f"data.root={tmp_path}", "data.download=false")
     assert refused(plan.plan, config).startswith("svhn: put train_32x32.mat")
+
+
+def test_what_cannot_be_recorded_is_refused_before_the_training(tmp_path: Path) -> None:
+    planned = plan.plan(composed_config(*TINY, *folders(tmp_path)))
+    line = refused(train.prepare, replace(planned, command="data.path=im\udce4ges"))
+    assert "data.path=im\\udce4ges" in line
+    assert "surrogates not allowed" in line
+
+
+def test_a_system_without_a_load_average_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", raising(OSError("no /proc")))
+    assert provenance.of_run({}, torch.device("cpu"), 1, [], None)["load"] is None
 
 
 def test_counting_parameters_imports_no_compiler() -> None:
