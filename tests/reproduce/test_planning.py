@@ -155,7 +155,7 @@ def test_the_time_of_a_run_is_guessed_from_records_of_the_same_network(tmp_path:
     config = composed_config(*words.split(), "budget.train_images=6000", "seed=7", *folders(tmp_path))
     planned = plan(config)
     jobs = [planning.Job(planned), planning.Job(dataclasses.replace(planned, device=torch.device("cuda")))]
-    planning._guess_times(jobs)
+    planning._look_up(jobs)
     assert [job.guess for job in jobs] == pytest.approx([30.0, 60.0])
 
 
