@@ -152,10 +152,7 @@ def project(folder: Path, monkeypatch: pytest.MonkeyPatch, **commands: str) -> P
     for name, words in commands.items():
         made = {"title": "A table", "source": "made", "table": "Table 1", "protocol": "Their words"}
         rows = [{"labels": ["A"], "run": words, "published": {"accuracy": "99.80"}}]
-        content = {
-            "mode": "MULTIRUN",
-            "sweeper": {"study": {**made, "columns": ["network"], "measures": ["accuracy"], "rows": rows}},
-        }
+        content = {**made, "columns": ["network"], "measures": ["accuracy"], "rows": rows}
         (folder / "conf" / "study" / f"{name}.yaml").write_text(yaml.safe_dump(content))
     files = folder / "conf" / "study"
     monkeypatch.setattr(studies, "choices", lambda group: {path.stem: path for path in sorted(files.glob("*.yaml"))})

@@ -1,7 +1,7 @@
 """A study: one published table or figure, with the rows that the source prints and their commands.
 
-`conf/study/NAME.yaml` is the whole study, and a Hydra sweep over the rows' commands (`+study=NAME`). A row finds its
-records by what they trained, not by a name: see `capsexp.study.identity`.
+`conf/study/NAME.yaml` is the whole study. A row finds its records by what they trained, not by a name: see
+`capsexp.study.identity`.
 """
 
 import math
@@ -184,19 +184,6 @@ class Study:
         return {self.name: f"The numbers of the table, a row a network: {self.title}"} | self.figures
 
 
-@dataclass(frozen=True)
-class _Sweeper:
-    study: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class _File:
-    """A study's file: a part of Hydra's own configuration."""
-
-    mode: Literal["MULTIRUN"]
-    sweeper: _Sweeper
-
-
 def names() -> list[str]:
     """All studies, by name."""
     return list(choices("study"))
@@ -208,7 +195,7 @@ def load(name: str) -> Study:
         raise InputError(f"{name}: no such study{nearest(name, names())} (there are {', '.join(names())})")
     path = choices("study")[name]
     try:
-        return checked(name, check_dataclass(_File, _content(path)).sweeper.study)
+        return _checked(name, _content(path))
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise InputError(f"{path}: {line}{error.problem}") from None
@@ -221,9 +208,9 @@ def _content(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-def checked(name: str, content: dict[str, Any]) -> Study:
-    """The study that a plain mapping describes; raises InputError."""
-    study: Study = check_dataclass(Study, {"name": name} | content)
+def _checked(name: str, content: object) -> Study:
+    """The study that a file's content describes; raises InputError."""
+    study: Study = check_dataclass(Study, {"name": name} | content if isinstance(content, dict) else content)
     for wrong, message in _problems(study):
         if wrong:
             raise InputError(message)

@@ -150,7 +150,7 @@ def test_a_selection_of_rows_is_never_written(folder: Path, program: Program) ->
     rows = [{"labels": [name], "run": words, "published": {"accuracy": "99.80"}} for name, words in ROWS.items()]
     path = folder / "conf" / "study" / "two.yaml"
     content = yaml.safe_load(path.read_text())
-    content["sweeper"]["study"]["rows"] = rows
+    content["rows"] = rows
     path.write_text(yaml.safe_dump(content))
     code, printed, _ = program(SCRIPT, "two", "attention=none", "--output", "there")
     assert (code, printed[0]) == (0, "A table – only attention=none")
