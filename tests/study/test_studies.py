@@ -302,7 +302,7 @@ def test_no_file_and_no_mapping_are_one_line(path: Path) -> None:
     for name in ("huang_table", "huang"):
         assert error(name) == f"{name}: no such study; did you mean huang_table1? (there are huang_table1)"
     path.write_text("- 1")
-    assert error() == f"{path}: [1]: must be a group of keys (across, claims, columns, "
+    assert error() == f"{path}: [1]: must be a group of keys (across, "
     studies._content.cache_clear()
     path.write_bytes(b"\xff\xfe")
     assert error().startswith(f"{path}: 'utf-8' codec can't decode byte 0xff")
