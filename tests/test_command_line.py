@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 import pytest
 import yaml
+from launching import records_in, running, wait_until
 from support import ROOT, TINY, Program, begun, folders, imports, numbers, process
 
 from capsexp.__main__ import COMMANDS
 from capsexp.config.compose import command
-from capsexp.run import records
+from capsexp.run import checkpoints, records
+from capsexp.run.plan import LAST
 
 #: Libraries that take seconds to import, or are not needed to find a record.
 HEAVY = {"pytorch_lightning", "torchmetrics", "torchvision", "tensorboard", "matplotlib", "pandas", "scipy"}
@@ -104,7 +106,7 @@ def test_a_finished_run_is_skipped_without_importing_what_trains(first: First) -
 def test_a_sweep_runs_every_combination_and_each_as_if_alone(
     first: First, tiny: tuple[str, ...], tmp_path: Path, program: Program
 ) -> None:
-    code, _, errors = program("capsexp", "-m", *tiny, "routing.iterations=1,3")
+    code, _, errors = program("capsexp", "-m", "hydra/launcher=basic", *tiny, "routing.iterations=1,3")
     assert (code, errors) == (0, [])
     found = [records.read(path) for path in (tmp_path / "results" / "runs").iterdir()]
     swept = {record.config["routing"]["iterations"]: record for record in found}
@@ -115,22 +117,23 @@ def test_a_sweep_runs_every_combination_and_each_as_if_alone(
 def test_a_killed_sweep_ends_in_one_line_and_the_same_command_continues(
     tiny: tuple[str, ...], tmp_path: Path, program: Program
 ) -> None:
-    sweep = ("-m", *tiny, "budget.epochs=9", "seed=0,1")
+    sweep = ("-m", *tiny, "budget.epochs=60", "seed=0,1", "--jobs=2", "trainer.threads=1")
     started = begun("-m", "capsexp", *sweep)
-    assert started.stdout is not None
-    while "epoch 2/9" not in (line := started.stdout.readline()):
-        assert line, "the sweep ended before its second epoch"
+    outputs = "logs/*/output.txt"
+    wait_until(lambda: sum("epoch  2/60" in path.read_text() for path in tmp_path.glob(outputs)) == 2, 110)
     started.terminate()
-    _, errors = started.communicate(timeout=60)
+    printed, errors = started.communicate(timeout=60)
     assert started.returncode == 130
     assert errors.splitlines() == [
         "interrupted: the same command continues after the last whole epoch, if there is one"
     ]
-    assert not list((tmp_path / "results" / "runs").iterdir())
-    code, lines, _ = program("capsexp", *sweep)
-    assert code == 0
-    assert sum("continues after epoch" in line for line in lines) == 1
-    assert len(list((tmp_path / "results" / "runs").iterdir())) == 2
+    assert printed.splitlines()[-1] == "0 of 2 runs finished, 2 left: run the same command again to continue"
+    assert not running(tmp_path)
+    for path in tmp_path.glob(outputs):  # no whole epoch is lost, though checkpoints are written each 30 seconds
+        assert len(checkpoints.load(path.parent / LAST)["history"]) >= path.read_text().count("\nepoch ")
+    assert program("capsexp", *sweep)[::2] == (0, [])
+    found = records_in(tmp_path).values()
+    assert [record.provenance["resumed_after_epochs"][0] > 0 for record in found] == [True, True]
 
 
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&- <&-"])

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import assert_same, records_in, running, wait_until
+from launching import SCRIPT, arguments, assert_same, records_in, running, wait_until
 from support import TINY, begun, composed_config, folders
 
 from capsexp.run import records
@@ -15,10 +15,12 @@ from capsexp.run.execute import run
 
 pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
 pytest.importorskip("hydra_plugins.hydra_ray_launcher")
+pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
 pytestmark = pytest.mark.slow
 
 #: Launchers and their options. Ray starts a small cluster of its own, whose processes do one run each.
 LAUNCHERS = {
+    "joblib": ("hydra.launcher.n_jobs=2",),
     "submitit_local": (),
     "submitit_slurm": ("hydra.launcher.partition=short", "hydra.launcher.gpus_per_node=1"),
     "ray": (
@@ -92,9 +94,14 @@ def test_every_run_has_the_record_of_a_run_alone(
     launcher: str, alone: dict[str, records.Record], tmp_path: Path, environment: dict[str, str]
 ) -> None:
     ended = sweep(launcher, tmp_path / "work", environment, "routing.iterations=1,0,2")
-    wrong = "error: routing.iterations=0: must be a whole number at least 1 and at most 100 (routing.iterations=0)"
+    wrong = "error: routing.iterations=0: routing.iterations=0: must be a whole number at least 1 and at most 100"
     assert ended.returncode == 2, ended.stderr
-    assert ended.stderr.splitlines()[-2:] == ["error: 1 of 3 runs failed", wrong]
+    assert ended.stderr.splitlines()[-1] == wrong
+    assert "2 of 3 runs finished" in ended.stdout
+    lines = [line for line in ended.stdout.splitlines() if "epoch 1/" in line]  # submitit's are in files
+    assert [line.count("capsnet-mnist_sample-") for line in lines] == [1] * 2 * ("submitit" not in launcher)
+    assert ("output of the runs: logs/multirun/.submitit" in ended.stdout) == ("submitit" in launcher)
+    assert not list((tmp_path / "work").rglob("%j"))
     assert "Traceback" not in ended.stdout + ended.stderr
     assert {path.name for path in (tmp_path / "work").iterdir()} == {"results", "logs"}
     results = tmp_path / "work" / "results"
@@ -106,6 +113,7 @@ def test_every_run_has_the_record_of_a_run_alone(
     paths = (f"paths.results={results}", f"paths.logs={tmp_path}/logs")
     again = sweep(launcher, tmp_path / "elsewhere", environment, "routing.iterations=1,2", *paths)
     assert again.returncode == 0, again.stderr
+    assert "B − A, with A: routing.iterations=1, B: routing.iterations=2: " in again.stdout
     assert {path: path.stat().st_mtime_ns for path in (results / "runs").iterdir()} == written
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["multirun"]
     assert list((tmp_path / "elsewhere").iterdir()) == []
@@ -136,10 +144,22 @@ def test_an_interrupted_sweep_stops_its_runs_and_continues_later(
         assert record.provenance["resumed_after_epochs"][0] > 0
 
 
+def test_a_study_by_a_launcher_of_hydras_ends_as_by_the_one_here(
+    whole: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    typed = [word for word in arguments(tmp_path, "trainer.threads=1") if not word.startswith("--jobs")]
+    words = [sys.executable, SCRIPT, *typed, "hydra/launcher=submitit_local"]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=250, check=False, env=environment)
+    assert ended.returncode == 0, ended.stderr
+    assert "4 of 4 runs finished in " in ended.stdout
+    assert "CapsNet_CBAM" in ended.stdout
+    assert records_in(tmp_path).keys() == records_in(whole).keys()
+
+
 def test_options_reach_slurm(tmp_path: Path, environment: dict[str, str]) -> None:
     ended = sweep("submitit_slurm", tmp_path, environment, "seed=0,1", "optim.lr=0")
     assert ended.returncode == 2
-    (script,) = tmp_path.glob("logs/multirun/.submitit/*/*.sh")
+    (script,) = tmp_path.glob("logs/multirun/.submitit/*.sh")
     lines = script.read_text().splitlines()
     assert {"#SBATCH --partition=short", "#SBATCH --gpus-per-node=1", "#SBATCH --array=0-1%2"} <= set(lines)
 

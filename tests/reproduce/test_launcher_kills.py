@@ -14,8 +14,7 @@ from threading import Thread
 import pytest
 from launching import assert_same, records_in, reproduce, running, start, wait_until
 
-from capsexp.run import checkpoints, records
-from capsexp.run.plan import LAST
+from capsexp.run import records
 
 
 def test_a_killed_run_is_tried_again_and_ctrl_c_leaves_no_process(
@@ -84,7 +83,7 @@ def kill_at_random(folder: Path, runs: int, launchers: int, servers: int, whole:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("runs", "launchers", "servers"), [(2, 1, 1), (200, 40, 20)])
+@pytest.mark.parametrize(("runs", "launchers", "servers"), [(2, 1, 1), (20, 5, 2)])
 def test_whatever_is_killed_the_records_are_those_of_an_undisturbed_study(
     runs: int, launchers: int, servers: int, tmp_path: Path, whole: Path
 ) -> None:
@@ -103,14 +102,14 @@ def test_two_launchers_at_once_train_each_run_once(tmp_path: Path, whole: Path) 
     assert first.returncode == 0
     outputs = [path.read_text() for path in tmp_path.glob("logs/*/output.txt")]
     assert [output.count(": on cpu in") for output in outputs] == [1] * 4
+    assert [output.count("\nepoch ") for output in outputs] == [3] * 4  # as the records have
     assert_same(records_in(tmp_path), records_in(whole))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("early", [True, False])
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("early", "sent"), [(True, signal.SIGINT), (False, signal.SIGINT), (False, signal.SIGTERM)])
 def test_an_interrupted_launcher_leaves_no_process_and_can_be_resumed(
-    sent: signal.Signals, early: bool, tmp_path: Path, whole: Path
+    early: bool, sent: signal.Signals, tmp_path: Path, whole: Path
 ) -> None:
     """As by a terminal's Ctrl-C, which all processes get; early: while the fork server imports torch."""
     process = start(tmp_path, start_new_session=True)
@@ -124,16 +123,3 @@ def test_an_interrupted_launcher_leaves_no_process_and_can_be_resumed(
     assert not running(tmp_path)
     assert reproduce(tmp_path) == 0
     assert_same(records_in(tmp_path), records_in(whole))
-
-
-@pytest.mark.slow
-def test_the_runs_of_an_interrupted_launcher_lose_no_whole_epoch(tmp_path: Path) -> None:
-    def outputs() -> list[Path]:
-        return [path for path in tmp_path.glob("logs/*/output.txt") if "epoch   4/300" in path.read_text()]
-
-    process = start(tmp_path, "budget.epochs=300")
-    wait_until(lambda: len(outputs()) == 2)
-    process.terminate()
-    process.communicate(timeout=120)
-    for path in outputs():
-        assert len(checkpoints.load(path.parent / LAST)["history"]) >= 3  # they are written each 30 seconds

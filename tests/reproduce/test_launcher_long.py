@@ -11,8 +11,8 @@ from launching import SCRIPT, records_in
 from support import TINY, begun, folders
 from test_launcher_kills import fork_servers
 
-MANY = int(os.environ.get("CAPSEXP_MANY", "40"))
-WARM = 10  # runs, after which everything has been imported and allocated
+MANY = int(os.environ.get("CAPSEXP_MANY", "24"))
+WARM = 8  # runs, after which everything has been imported and allocated
 
 
 def use(pid: int) -> tuple[float, int]:
