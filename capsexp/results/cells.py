@@ -162,7 +162,13 @@ def _group(row: Row, block: Block, protocol: str, found: Sequence[tuple[int, Run
         if run.protocol == protocol:
             first.setdefault((option, run.seed), run)
     finished = [run for run in first.values() if run.status == "finished"]
-    return Group(row, block, protocol, [*first.values()], best_of_seeds(finished, block.options[row.name]))
+    return Group(
+        row,
+        block,
+        protocol,
+        [*first.values()],
+        best_of_seeds(finished, block.options.get(row.name, len(block.runs[row.name]))),
+    )
 
 
 def best_of_seeds(finished: Iterable[Run], options: int | None = None) -> list[Best]:

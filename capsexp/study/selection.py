@@ -48,7 +48,9 @@ class Block:
     name: str  # PAPER, LAPTOP or TYPED
     setting: Setting
     runs: dict[str, list[Combination]]  # of each row: its combinations of options
-    options: dict[str, int] = field(default_factory=dict)  # of each row, how many combinations there are to try
+    options: dict[str, int] = field(
+        default_factory=dict
+    )  # of each row, how many there are to try, if others than these
 
     @property
     def configs(self) -> dict[tuple[str, ...], Config]:
@@ -109,7 +111,7 @@ def select(study: Study, typed: Sequence[str] = (), setting: str | None = None) 
                     raise InputError(f"{' '.join(portable(replacing))}: makes {a} and {b} the same")
             title = " ".join([f"--budget={name}"] * (name != PAPER) + portable(replacing))
             setting_typed = replace(made.setting, title=title, short=title, data={})
-            blocks = [Block(TYPED, setting_typed, made.runs, {row: len(runs) for row, runs in made.runs.items()})]
+            blocks = [Block(TYPED, setting_typed, made.runs)]
             break
         # else words that are the paper's, as budget=paper, and another training than the laptop's
     return Selection(chosen, blocks, " ".join(selecting), setting or PAPER)
