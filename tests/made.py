@@ -126,13 +126,9 @@ def line(made: StudyResults, name: str, setting: str = "") -> Line:
     return found
 
 
-def cell(
-    made: StudyResults, name: str, measure: str = "accuracy", protocol: str = "paper", *, setting: str = ""
-) -> Cell:
+def cell(made: StudyResults, name: str, measure: str = "accuracy", *, setting: str = "") -> Cell:
     """A row's cell in a setting, as of `line`."""
-    found = line(made, name, setting).cell(measure, protocol)
-    assert found is not None
-    return found
+    return line(made, name, setting).cells[measure]
 
 
 def write(results: Path, found: Sequence[Record]) -> list[Path]:

@@ -52,5 +52,5 @@ def routing_iterations(inputs: Inputs, title: str) -> Drawing:
 
 def _by_iterations(lines: Iterable[Line], measure: str) -> Series:
     """A measure of each row by its number of iterations."""
-    cells = {int(line.row.labels[-1]): line.cell(measure) for line in lines}
-    return {number: cell.values for number, cell in cells.items() if cell and cell.n}
+    cells = {int(line.row.labels[-1]): line.cells[measure] for line in lines}
+    return {number: cell.values for number, cell in cells.items() if cell.n}

@@ -85,10 +85,10 @@ def of_study(inputs: Inputs, study: str) -> Drawing:
     panels: dict[str, list[StripRow]] = {}
     for line in rows.block.lines:
         if line.row.data in trained:
-            cell, name, number = line.cell(measure.name), title_of(line.row.data), line.row.printed.get(measure.name)
-            label, values = line.row.name.removesuffix(name).strip() or line.row.name, cell.values if cell else ()
+            cell, name, number = line.cells[measure.name], title_of(line.row.data), line.row.printed.get(measure.name)
+            label, values = line.row.name.removesuffix(name).strip() or line.row.name, cell.values
             text = printed(number, measure.name) if number else ""
-            bound = average(cell) if cell and any(cell.bounds) else ""
+            bound = average(cell) if any(cell.bounds) else ""
             row = StripRow(label, number.value if number else None, values, published_text=text, measured_text=bound)
             if row.published is not None or row.values:
                 panels.setdefault(name, []).append(row)

@@ -1,4 +1,4 @@
-"""The cells of a study: the runs of each row in each setting and protocol, and of each measure a number.
+"""The cells of a study: the runs of each row in each setting, and of each measure a number.
 
 Numbers of two settings or two protocols never meet in one cell.
 """
@@ -11,7 +11,7 @@ from statistics import mean, stdev
 from typing import NamedTuple
 
 from capsexp.results import statistics
-from capsexp.results.measures import MEASURES, OF_PROTOCOL
+from capsexp.results.measures import MEASURES, OF_CELLS
 from capsexp.results.runs import Run
 from capsexp.results.statistics import Estimate, Pools, Term
 from capsexp.study.selection import LAPTOP, PAPER, Block, Combination
@@ -56,18 +56,12 @@ class Best(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of a row in one setting and protocol."""
+    """The runs of a row in one setting."""
 
     row: Row
     block: Block
-    protocol: str
     runs: Sequence[Run] = ()  # all of them, failed ones too
     best: Sequence[Best] = ()  # finished ones, one per seed, in their order
-
-    @property
-    def is_own(self) -> bool:
-        """Whether the protocol is the row's own."""
-        return self.protocol == self.block.protocol(self.row.name)
 
     @property
     def device(self) -> str | None:
@@ -86,7 +80,7 @@ class Group:
         """How the best of a row's combinations was selected; nothing for a single one, or without finished runs."""
         if not self.best or self.best[0].options == 1:
             return ""
-        images = "test set" if self.protocol == "paper" else "held-out images"
+        images = "test set" if self.block.protocol(self.row.name) == "paper" else "held-out images"
         return f"best of {self.untried or f'{self.best[0].options} combinations'}, selected on the {images}"
 
 
@@ -121,23 +115,19 @@ class Cell:
 
 
 def groups_of(study: Study, block: Block, indexed: Index) -> list[Group]:
-    """The runs of each row in a setting: of its own protocol always, of the other if there are any."""
+    """The runs of each row in a setting, of its protocol."""
     found: dict[str, list[tuple[int, Run]]] = {}
     for name, of_row in block.runs.items():
         for option, wanted in enumerate(combination.trained for combination in of_row):
             found.setdefault(name, []).extend(
                 (option, run)
                 for run in indexed.runs.get(wanted[:2], ())
-                if wanted.precision in ("auto", run.trained.precision)
+                if run.protocol == block.protocol(name)
+                and wanted.precision in ("auto", run.trained.precision)
                 and (run.trained.files == wanted.files or not (wanted.files or block.name == PAPER))
             )
     files = _files(run for of_row in found.values() for _, run in of_row)
-    return [
-        _group(row, block, protocol, _alike(found.get(row.name, ()), files))
-        for row in study.rows
-        for protocol in OF_PROTOCOL
-        if protocol == block.protocol(row.name) or any(run.protocol == protocol for _, run in found.get(row.name, ()))
-    ]
+    return [_group(row, block, _alike(found.get(row.name, ()), files)) for row in study.rows]
 
 
 def _files(runs: Iterable[Run]) -> dict[str, str]:
@@ -155,20 +145,14 @@ def _alike(of_row: Sequence[tuple[int, Run]], files: Mapping[str, str]) -> list[
     return [one for one in kept if one[1].trained.precision == precisions.most_common(1)[0][0]]
 
 
-def _group(row: Row, block: Block, protocol: str, found: Sequence[tuple[int, Run]]) -> Group:
-    """The runs of a protocol, each combination and seed once: the first that finished."""
+def _group(row: Row, block: Block, of_row: Sequence[tuple[int, Run]]) -> Group:
+    """A row's runs, each combination and seed once: the first that finished."""
     first: dict[tuple[int, int], Run] = {}
-    for option, run in found:
-        if run.protocol == protocol:
-            first.setdefault((option, run.seed), run)
+    for option, run in of_row:
+        first.setdefault((option, run.seed), run)
     finished = [run for run in first.values() if run.status == "finished"]
-    return Group(
-        row,
-        block,
-        protocol,
-        [*first.values()],
-        best_of_seeds(finished, block.options.get(row.name, len(block.runs[row.name]))),
-    )
+    options = block.options.get(row.name, len(block.runs[row.name]))
+    return Group(row, block, [*first.values()], best_of_seeds(finished, options))
 
 
 def best_of_seeds(finished: Iterable[Run], options: int | None = None) -> list[Best]:
@@ -184,7 +168,7 @@ def best_of_seeds(finished: Iterable[Run], options: int | None = None) -> list[B
 
 def cells_of(study: Study, group: Group, pools: Pools, indexed: Index) -> dict[str, Cell]:
     """The cells of a group, by measure."""
-    return {measure: _cell(study, group, measure, pools, indexed) for measure in OF_PROTOCOL[group.protocol]}
+    return {measure: _cell(study, group, measure, pools, indexed) for measure in OF_CELLS}
 
 
 def is_whole(study: Study, block: Block, measure: str) -> bool:
@@ -195,7 +179,6 @@ def is_whole(study: Study, block: Block, measure: str) -> bool:
 
 def _cell(study: Study, group: Group, measure: str, pools: Pools, indexed: Index) -> Cell:
     row, device, cost = group.row, group.device, MEASURES[measure].machine
-    paper = group.protocol == "paper"
     used = [one.run for one in group.best if measure in one.run.measures]
     used = [run for run in used if not cost or run.device == device]
     cell = Cell(
@@ -203,9 +186,9 @@ def _cell(study: Study, group: Group, measure: str, pools: Pools, indexed: Index
         row=row.name,
         setting=group.block.name,
         training="; ".join(dict.fromkeys(str(run.trained) for run in group.runs)),
-        protocol=group.protocol,
+        protocol=group.block.protocol(row.name),
         measure=measure,
-        published=row.published.get(measure) if paper else None,
+        published=row.published.get(measure),
         runs=len(group.runs),
         failed=sum(run.status == "failed" for run in group.runs),
         unlearned=sum(run.learned is False for run in group.runs),
@@ -216,7 +199,7 @@ def _cell(study: Study, group: Group, measure: str, pools: Pools, indexed: Index
         values=[float(run.measures[measure]) for run in used],
         bounds=[run.censored and MEASURES[measure].scale == "epochs" for run in used],
     )
-    published = row.printed.get(measure) if paper else None
+    published = row.printed.get(measure)
     if measure == "parameters":
         return _counted(cell, study, group, published, indexed)
     if not used:

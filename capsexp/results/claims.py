@@ -272,7 +272,7 @@ def _without_runs(result: MeasuredClaim, groups: Sequence[Sequence[Group]]) -> M
         {
             group.row.name: [one.run for one in group.best if claim.measure in one.run.measures]
             for group in of_setting
-            if group.is_own and group.best
+            if group.best
         }
         for of_setting in groups
     ]

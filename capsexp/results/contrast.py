@@ -113,7 +113,7 @@ class ComparedRuns:
     @classmethod
     def of(cls, claim: Claim, groups: Sequence[Group]) -> "ComparedRuns | None":
         """None where nothing can be compared."""
-        own = [one for one in groups if one.is_own and one.row.name in claim.compared]
+        own = [one for one in groups if one.row.name in claim.compared]
         on: dict[str, dict[str, list[Best]]] = {}
         for group in own:
             for one in group.best:

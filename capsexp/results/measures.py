@@ -53,5 +53,5 @@ def title_of(measure: str, heldout: bool) -> str:
     return "test accuracy, %" if heldout and measure == "accuracy" else MEASURES[measure].title
 
 
-#: The measures of each protocol; operations are in claims only.
-OF_PROTOCOL = {"paper": tuple(name for name in MEASURES if name != "operations"), "heldout": ("accuracy",)}
+#: The measures of cells; operations are in claims only.
+OF_CELLS = tuple(name for name in MEASURES if name != "operations")

@@ -19,18 +19,13 @@ class Line:
     """A row of a study in one setting."""
 
     row: Row
-    cells: Mapping[tuple[str, str], Cell]  # by protocol and measure
-    best: Sequence[Best]  # of its own protocol
-    protocol: str = "paper"
+    cells: Mapping[str, Cell]  # by measure
+    best: Sequence[Best]
 
     @property
     def runs(self) -> list[Run]:
-        """Finished runs of its own protocol, one per seed."""
+        """Finished runs, one per seed."""
         return [one.run for one in self.best]
-
-    def cell(self, measure: str, protocol: str = "") -> Cell | None:
-        """The number of one measure, by its own protocol if none is named; None where there is none."""
-        return self.cells.get((protocol or self.protocol, measure))
 
 
 @dataclass(frozen=True)
@@ -49,7 +44,7 @@ class MeasuredBlock:
     @property
     def is_heldout(self) -> bool:
         """Whether the epochs of all its runs are chosen on held-out images."""
-        return {line.protocol for line in self.lines if line.row.run} == {"heldout"}
+        return {self.block.protocol(line.row.name) for line in self.lines if line.row.run} == {"heldout"}
 
     @property
     def files(self) -> list[str]:
@@ -128,12 +123,7 @@ def _block(selection: Selection, block: Block, groups: Sequence[Group], pools: P
     study, first = selection.study, selection.blocks[0]
     now, before = block.trained, {} if block is first else first.trained
     shown = [one for one in groups if not now[one.row.name] or now[one.row.name] != before.get(one.row.name)]
-    lines = []
-    for row in study.rows:
-        of_row = [one for one in shown if one.row.name == row.name]
-        measured = {one.protocol: cells_of(study, one, pools, indexed) for one in of_row}
-        cells = {(protocol, name): cell for protocol, of_group in measured.items() for name, cell in of_group.items()}
-        lines += [Line(row, cells, one.best, one.protocol) for one in of_row if one.is_own]
+    lines = [Line(one.row, cells_of(study, one, pools, indexed), one.best) for one in shown]
     return MeasuredBlock(block, shown, lines)
 
 

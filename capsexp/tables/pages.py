@@ -167,7 +167,7 @@ def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
     study = results.study
     if _is_of_costs(study):
         return costs(results)
-    seeds = {cell.n for line in block.lines if (cell := line.cell("accuracy")) and cell.n}
+    seeds = {cell.n for line in block.lines if (cell := line.cells["accuracy"]).n}
     one_count, notes = len(seeds) == 1, list[str]()
     labels = [at for at in range(len(study.columns)) if at == 0 or not _repeats(study, at)]
     columns, alignment = [study.columns[at] for at in labels], "l" * len(labels)
@@ -177,14 +177,12 @@ def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
         printed = {f"{head}, printed": [_printed(line, name) for line in block.lines]}
         added = printed if any(name in row.printed for row in study.rows) else {}
         added[f"{head}, here"] = [_measured(line, name, not one_count) for line in block.lines]
-        added["verdict"] = [(cell and cell.verdict) or "" for line in block.lines for cell in [line.cell(name)]]
+        added["verdict"] = [line.cells[name].verdict or "" for line in block.lines]
         if name == "accuracy":
             last, best = ([_mean(line, name) for line in block.lines] for name in ("last", "accuracy"))
             first = block is results.blocks[0] or not results.blocks[0].runs
             added["last epoch %"] = last if first and last != best else [""] * len(last)
             notes = ["In each row the last epoch is as good as the best."] * (last == best and any(last))
-            if not block.is_heldout:
-                added["held-out %"] = [texts.measured(line.cell("accuracy", "heldout")) for line in block.lines]
         columns += added
         alignment += "".join("l" if head == "verdict" else "r" for head in added)
         rows = [[*row, *more] for row, more in zip(rows, zip(*added.values(), strict=True), strict=True)]
@@ -213,13 +211,13 @@ def _printed(line: Line, measure: str) -> str:
 
 
 def _mean(line: Line, measure: str) -> str:
-    cell = line.cell(measure)
-    return texts.average(cell) if cell and cell.n else ""
+    cell = line.cells[measure]
+    return texts.average(cell) if cell.n else ""
 
 
 def _measured(line: Line, measure: str, count: bool) -> str:
-    cell = line.cell(measure)
-    if cell is None or (measure != "accuracy" and measure not in line.row.published):
+    cell = line.cells[measure]
+    if measure != "accuracy" and measure not in line.row.published:
         return ""
     failed = texts.part_of("failed", cell.failed, cell.runs) if measure == "accuracy" else ""
     tried = "of those tried, " * bool(cell.best_of)  # the number is of the best combination alone
@@ -254,16 +252,16 @@ def costs(results: StudyResults) -> Table:
     of_runs += ["host"] if "memory" in shown else []
     rows: dict[str, list[str]] = {}
     for line in [line for block in results.blocks for line in block.lines] if shown else ():
-        name, counted = line.row.name, line.cell("parameters")
+        name, counted = line.row.name, line.cells["parameters"]
         narrowed = [run.parameters for run in line.runs[:1] if run.trained.is_narrowed]
         new = [
             name,
             _printed(line, "parameters"),
             texts.measured(counted),
-            (counted and counted.verdict) or "",
+            counted.verdict or "",
             texts.decimal(narrowed[0] or 0, 0) if narrowed and "parameters" in shown else "",
             *(steps.get((measure, name), "") for measure in STEPS),
-            *(texts.measured(line.cell(measure), False) for measure in of_runs),
+            *(texts.measured(line.cells[measure], False) for measure in of_runs),
         ]
         rows[name] = [a or b for a, b in zip(rows.get(name, new), new, strict=True)]
     heads = ["row", "parameters, printed", "parameters", "verdict", "as trained here", *STEPS.values()]

@@ -85,14 +85,14 @@ def row_tables(results: StudyResults, block: MeasuredBlock) -> list[Table]:
         for line in block.lines:
             label, name = line.row.labels[at], series[line.row.name]
             said = []
-            if (cell := line.cell(measure)) and cell.mean is not None:
+            if (cell := line.cells[measure]).mean is not None:
                 means.setdefault(name, {})[label] = cell.mean
                 said.append(texts.average(cell))
             if not typed and (number := line.row.printed.get(measure)):
                 said.append(f"({texts.printed(number, measure)})")
             rows.setdefault(name, {})[label] = " ".join(said)
         rows |= _differences(results, measure, series, means)
-        seeds = {cell.n for line in block.lines if (cell := line.cell(measure)) and cell.n}
+        seeds = {cell.n for line in block.lines if (cell := line.cells[measure]).n}
         title = title_of(measure, block.is_heldout) + ("" if typed else " (printed)")
         title += f", mean of {'up to ' * (len(seeds) > 1)}{plural(max(seeds), 'seed')}" if seeds else ""
         trained = means.keys() or rows.keys()

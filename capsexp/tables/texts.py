@@ -66,9 +66,9 @@ def number(mean: float, sd: float | None, values: Sequence[float], digits: int, 
     return decimal(mean, digits) + ("" if sd is None else f" ± {decimal(sd, digits)}")
 
 
-def measured(cell: Cell | None, count: bool = True) -> str:
+def measured(cell: Cell, count: bool = True) -> str:
     """99.71 ± 0.03 (5), 99.71 (1), ≥ 40 (3), or nothing; `count`: with the number of seeds."""
-    if cell is None or cell.mean is None:
+    if cell.mean is None:
         return ""
     if cell.measure == "parameters":
         return decimal(cell.mean, 0)

@@ -183,15 +183,13 @@ def test_parameters_are_counted_without_a_run(printed: str, verdict: str | None)
     assert cell(known, "A", "parameters", setting="laptop").n == 0  # which may be of a narrower network
 
 
-def test_there_is_a_cell_for_each_row_setting_protocol_and_measure() -> None:
-    found = [*runs(PLAIN, [99.0, 98.0]), *runs(f"{PLAIN} {SHORT}", [1.0]), run(f"{CBAM} protocol=heldout", 0)]
-    made = results(study(), found).cells
-    places = [(one.row, one.setting, one.protocol, one.measure) for one in made]
-    assert len(set(places)) == len(places) == 4 * 10 + 1  # ten measures of protocol paper, one of protocol heldout
-    assert Counter((one.row, one.setting, one.protocol) for one in made if one.n) == {
-        ("A", "paper", "paper"): 7,  # all but the mean of the first five epochs, a reconstruction and the parameters
-        ("A", "laptop", "paper"): 7,
-        ("B", "paper", "heldout"): 1,
+def test_there_is_a_cell_for_each_row_setting_and_measure() -> None:
+    made = results(study(), [*runs(PLAIN, [99.0, 98.0]), *runs(f"{PLAIN} {SHORT}", [1.0])]).cells
+    places = [(one.row, one.setting, one.measure) for one in made]
+    assert len(set(places)) == len(places) == 4 * 10
+    assert Counter((one.row, one.setting) for one in made if one.n) == {
+        ("A", "paper"): 7,  # all but the mean of the first five epochs, a reconstruction and the parameters
+        ("A", "laptop"): 7,
     }
 
 
@@ -254,14 +252,13 @@ def test_only_the_papers_training_is_judged() -> None:
     assert cell(results(study(reading), whole), "A").verdict is None
 
 
-def test_protocols_have_their_own_cells() -> None:
+def test_a_cell_has_the_runs_of_its_settings_protocol() -> None:
     heldout = [run(f"{PLAIN} protocol=heldout", seed, [50.0], tested=51.0 + seed) for seed in range(2)]
-    made = results(study(), [*runs(PLAIN, [99.7, 99.8, 99.9]), *heldout])
-    paper, tested = cell(made, "A"), cell(made, "A", protocol="heldout")
-    assert (paper.n, paper.mean) == (3, pytest.approx(99.8))
-    assert (tested.n, tested.mean, tested.seeds) == (2, 51.5, [0, 1])
-    only = results(study(), heldout)
-    assert [cell(only, "A", measure).mean for measure in ("accuracy", "last", "first_epoch")] == [None, None, None]
+    found = [*runs(PLAIN, [99.7, 99.8, 99.9]), *heldout]
+    assert cell(results(study(), found), "A").values == [99.7, 99.8, 99.9]
+    tested = results(study(paper=Setting("", words="protocol=heldout")), found)
+    assert (cell(tested, "A").protocol, cell(tested, "A").values) == ("heldout", [51.0, 52.0])
+    assert [cell(tested, "A", measure).mean for measure in ("last", "first_epoch")] == [None, None]
 
 
 # Rows with several combinations of options
@@ -297,7 +294,7 @@ def test_the_best_of_fewer_combinations_is_not_judged() -> None:
 def test_under_heldout_the_combination_is_selected_on_the_held_out_images() -> None:
     found = [run(f"{JOBS[1]} protocol=heldout", 0, [80.0], tested=70.0)]
     found += [run(f"{JOBS[2]} protocol=heldout", 0, [79.0], tested=99.0)]
-    tested = cell(results(study(row("A", SWEPT)), found), "A", protocol="heldout")
+    tested = cell(results(study(row("A", SWEPT), paper=Setting("", words="protocol=heldout")), found), "A")
     assert tested.mean == 70.0
     assert tested.best_of.endswith(", selected on the held-out images")
 

@@ -395,7 +395,7 @@ def test_precisions_are_not_mixed() -> None:
                      for name in ("bf16", "float32"))  # fmt: skip
     more = [run(words, seed, [90.0 + seed], precision="float32") for words in (PLAIN, CBAM) for seed in (1, 2)]
     made = results(study(claims=[claim()]), [*bf16, *float32, *more])
-    assert [line(made, name).cells["paper", "accuracy"].n for name in "AB"] == [3, 3]
+    assert [line(made, name).cells["accuracy"].n for name in "AB"] == [3, 3]
     alone = [*runs(PLAIN, [90.0, 91.0], precision="bf16"), *runs(CBAM, [92.0, 93.0], precision="float32")]
     assert measured(study(claims=[claim()]), alone).reason == "the rows differ in data, training or precision"
 

@@ -132,13 +132,6 @@ def test_failed_runs_and_those_that_did_not_learn_are_counted() -> None:
     assert "1 of 4 runs didn't learn, 1 failed" in told[-1]
 
 
-def test_held_out_accuracies_have_a_column_where_there_are_any() -> None:
-    heldout = [run(f"{PLAIN} protocol=heldout", seed, [98.0], tested=97.0 + seed) for seed in (0, 1)]
-    one = cells(study(), [*runs(PLAIN, [99.0]), *heldout], "A")
-    assert (one["best %, here"], one["held-out %"]) == ("99.00", "97.50 ± 0.71 (2)")
-    assert "held-out %" not in cells(study(), runs(PLAIN, [99.0]), "A")
-
-
 def test_a_setting_of_held_out_images_has_their_accuracies_and_effects() -> None:
     found = [
         run(f"{words} protocol=heldout", seed, [90.0], tested=tested + seed / 10)
@@ -382,7 +375,7 @@ def test_in_the_answer_a_claim_of_a_shorter_training_says_so_beside_others() -> 
 def test_typed_words_change_the_setting_of_the_runs() -> None:
     found = runs(f"{PLAIN} {SHORT} optim.lr=0.5", [90.0, 91.0])
     (made,) = measure([study()], [*map(run_of, found)], ["optim.lr=0.5"], setting="laptop")
-    assert [line.cell("accuracy").n for line in made.blocks[0].lines] == [2, 0]
+    assert [line.cells["accuracy"].n for line in made.blocks[0].lines] == [2, 0]
     assert page(made).title == "A table – --budget=laptop optim.lr=0.5"
     repeat, first = commands(made)
     assert repeat == "capsexp reproduce made_table1 --budget=laptop optim.lr=0.5"
