@@ -17,8 +17,6 @@ from capsexp.results.statistics import Estimate, Pools, Term
 from capsexp.study.selection import LAPTOP, PAPER, Block, Combination
 from capsexp.study.studies import Published, Row, Study
 
-_WORDS = {"within": "compatible", "around": "compatible", "above": "higher", "below": "lower"}
-
 
 @dataclass(frozen=True)
 class Index:
@@ -235,9 +233,9 @@ def _compared(cell: Cell, predicted: Estimate, published: Published) -> Cell:
     # 100 % of the images are all of them, and not 99.5 % rounded.
     resolution = 0.0 if measure.scale == "percent" and published.value == 100 else published.resolution
     low, high = (measure.scaled(published.value + sign * resolution) for sign in (-1, 1))
-    position, _ = statistics.judge_printed(predicted, (low, high), 0.0)
+    verdict, _ = statistics.judge_printed(predicted, (low, high))
     difference = 100 * (average / published.value - 1) if epochs else average - published.value
-    return replace(cell, difference=difference, verdict=_WORDS[position])
+    return replace(cell, difference=difference, verdict=verdict)
 
 
 def _counted(cell: Cell, study: Study, group: Group, published: Published | None, indexed: Index) -> Cell:

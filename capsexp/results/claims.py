@@ -204,10 +204,11 @@ def _size(contrast: Contrast, predicted: Estimate) -> tuple[Size | None, float |
         return None, None
     ends = sorted(contrast.on_scale(size.value + sign * size.resolution) for sign in (-1, 1))
     effect = contrast.on_scale(size.value)
-    position, p_value = statistics.judge_printed(predicted, (ends[0], ends[1]), abs(effect) / 2)
-    if position in ("within", "around"):
-        return "compatible" if position == "within" else "open", p_value
-    return "smaller" if (position == "below") == (effect > 0) else "larger", p_value
+    agreement, p_value = statistics.judge_printed(predicted, (ends[0], ends[1]))
+    if agreement == "compatible":
+        low, high = predicted.interval()
+        return "compatible" if high - low <= abs(effect) else "open", p_value
+    return "smaller" if (agreement == "lower") == (effect > 0) else "larger", p_value
 
 
 def _timed(result: MeasuredClaim, block: Block, seconds: Mapping[str, Sequence[float]], device: str) -> MeasuredClaim:

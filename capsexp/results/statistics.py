@@ -71,8 +71,8 @@ PoolKey = tuple[str, ...]
 Interval = tuple[float, float]
 Direction = Literal["increase", "decrease"]
 Answer = Literal["supported", "no difference, shown", "contradicted", "ceiling", "open"]
-#: Of our interval beside what is printed; the first two contain it: at most the margin wide, wider.
-Position = Literal["within", "around", "below", "above"]
+#: What our prediction interval says of a printed number: it contains it, lies below or above it.
+Agreement = Literal["compatible", "lower", "higher"]
 
 
 @dataclass(frozen=True)
@@ -244,22 +244,19 @@ def slope_weights(xs: Sequence[float]) -> list[float]:
     return [(x - centre) / total for x in xs]
 
 
-def judge_printed(predicted: Estimate, printed: Interval, margin: float) -> tuple[Position, float]:
-    """Where ours is beside a printed number, which was rounded to this interval; and the p-value of their difference.
+def judge_printed(predicted: Estimate, printed: Interval) -> tuple[Agreement, float]:
+    """How ours compares with a printed number, which was rounded to this interval; and the p-value of their difference.
 
     Args:
         predicted: with the variance of a printed number.
-        margin: of half the interval's width.
     """
     low, high = predicted.interval()
     slack = SINGLE_PRECISION * max(map(abs, (low, high, *printed)))
     nearest = min(max(predicted.value, printed[0]), printed[1])
     p_value = predicted.p_value(nearest)
     if high < printed[0] - slack:
-        return "below", p_value
-    if low > printed[1] + slack:
-        return "above", p_value
-    return ("within" if (high - low) / 2 <= margin else "around"), p_value
+        return "lower", p_value
+    return ("higher" if low > printed[1] + slack else "compatible"), p_value
 
 
 def judge_direction(estimate: Estimate, direction: Direction, *, ceiling: bool = False) -> tuple[Answer, float]:
