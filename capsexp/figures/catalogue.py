@@ -79,10 +79,10 @@ def draw(name: str, inputs: Inputs, folder: Path) -> tuple[bool, list[str]]:
     return True, [f"wrote {' '.join(map(str, files))}", *drawn.missing]
 
 
-def matches(name: str, inputs: Inputs, folder: Path) -> bool:
-    """Whether the files are what the records give.
+def matches(name: str, inputs: Inputs, folder: Path) -> bool | None:
+    """Whether the files are what the records give; None where the logs and data here don't give the figure.
 
-    Not compared: figures that the logs and data here don't give, and files of another version of matplotlib.
+    Files of another version of matplotlib are taken for equal.
     """
     import matplotlib
 
@@ -90,7 +90,7 @@ def matches(name: str, inputs: Inputs, folder: Path) -> bool:
     try:
         files = drawing(name, inputs).files()
     except (UndrawnError, InputError):
-        return True
+        return None
     for suffix, content in files.items():
         path = folder / f"{name}{suffix}"
         there = path.read_bytes() if path.exists() else b""

@@ -39,8 +39,10 @@ def main(arguments: list[str]) -> None:
     every, problems = runs.read(folder.parent)
     inputs = Inputs(every, Path(paths.logs), options.overrides, steps.read(Path(paths.results)))
     if options.check:
-        different = [name for name in names if not catalogue.matches(name, inputs, folder)]
-        if different:
+        equal = {name: catalogue.matches(name, inputs, folder) for name in names}
+        if unchecked := [name for name in names if equal[name] is None]:
+            print(f"not checked: {', '.join(unchecked)}: their logs or data are not here")
+        if different := [name for name in names if equal[name] is False]:
             raise RunError(f"not what the records give: {', '.join(different)}; make figures")
     failed = []
     for name in names if not options.check else []:

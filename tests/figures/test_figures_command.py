@@ -79,6 +79,14 @@ def test_a_check_compares_and_writes_nothing(folder: Path, monkeypatch: pytest.M
     main(words)
 
 
+def test_a_check_names_the_figures_that_it_cannot_draw(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["huang_fig11", *folders(folder)])
+    capsys.readouterr()
+    main(["--check", "huang_fig11", "huang_fig8", "ou_traversal", *folders(folder)])
+    line = "not checked: huang_fig8, ou_traversal: their logs or data are not here\n"
+    assert capsys.readouterr() == (line, "")
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [

@@ -159,7 +159,7 @@ def test_a_run_without_checkpoint_or_with_a_damaged_one_is_a_line(tmp_path: Path
     drawn, (line,) = catalogue.draw("ou_traversal", made, tmp_path)
     assert not drawn
     assert line.startswith(f"not drawn: {folder(made, record)}/last.ckpt: not a checkpoint, or damaged")
-    assert catalogue.matches("ou_traversal", made, tmp_path)  # is not compared
+    assert catalogue.matches("ou_traversal", made, tmp_path) is None
 
 
 def test_each_dimension_is_changed_alone(trained: Trained) -> None:
