@@ -24,6 +24,8 @@ from capsexp.config.checks import (
     check_dataclass,
     check_target,
     check_value,
+    parameters,
+    shown,
     typed_key,
 )
 from capsexp.errors import InputError
@@ -347,8 +349,15 @@ def _idle(config: Config) -> Iterator[tuple[bool, str, tuple[str, ...]]]:
     yield not moves, "preprocess.shift, crop_padding, margins, rotate or squeeze", ("preprocess.fill",)
     of_decoder = tuple(f"reconstruction.{key}" for key in ("weight", "hidden", "reduction", "last_activation"))
     yield not config.reconstruction.enabled, "reconstruction.enabled=true", of_decoder
-    yield not iterates, "several routing.iterations", ("routing.logits",)
+    yield not iterates, "several routing.iterations", ("routing.logits", "routing.order")
     yield not iterates and not freezes, "several routing.iterations", ("routing.gradient",)
+    yield not config.attention.caps, "attention.caps=true", ("model.caps_axis",)
+    for group, component in (("model", config.model), ("routing", config.routing)):
+        taken = parameters(component.cls)
+        for name, (other, value) in getattr(component.cls, "only_with", {}).items():
+            if other in taken:
+                chosen = component.arguments.get(other, taken[other].default)
+                yield chosen != value, f"{group}.{other}={shown(value)}", (f"{group}.{name}",)
 
 
 def without_effect(config: Config, overrides: Sequence[str]) -> list[str]:

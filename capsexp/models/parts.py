@@ -1,6 +1,6 @@
 """What several networks share: sizes, CBAM, the backbone, initialisation, the forward pass."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -77,6 +77,12 @@ class CapsuleNetwork(nn.Module):
     A subclass sets these parts; one without a backbone writes its own `forward_features`.
     """
 
+    #: Arguments that mean something only beside a value of another: (its name, the value).
+    only_with: ClassVar = {
+        "channels": ("backbone", "simple"),
+        "resnet_channels": ("backbone", "resnet"),
+        "resnet_stem": ("backbone", "resnet"),
+    }
     backbone: nn.Module
     cbam: nn.Module
     primary: nn.Module

@@ -9,7 +9,7 @@ over iterations is procedure 2, see `capsexp.nn.hierarchy`: in each iteration af
 concurrently, from the poses that the layers had before it.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,7 @@ class InvertedRouting(Routing):
     """
 
     presence = "pose"
+    only_with: ClassVar = {"inverse_temperature": ("activations", True)}
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
+from capsexp.cli import print_line
 from capsexp.config.schema import is_multilabel
 from capsexp.data.loader import Batch, BatchGroups, derived_seed
 from capsexp.errors import RunError
@@ -117,6 +118,8 @@ class CapsuleModule(pl.LightningModule):
         self.routing_path = ""  # how the first batch was computed, see fast.paths
         self.resumed: list[int] = []  # the epochs after which the run was interrupted
         self.commits: list[str | None] = []  # of the code that trained before, between and after them
+        self._first_scores: Tensor | None = None  # of the first epoch's first image, and whether all others' equal them
+        self._constant: list[Tensor] = []
         self._started = self._trained = 0.0  # when the epoch and its evaluation began
 
     @property
@@ -160,6 +163,9 @@ class CapsuleModule(pl.LightningModule):
 
     def add_evaluated(self, output: StepOutput, labels: Tensor) -> None:
         """Adds a batch to the metrics; the reconstruction's error is what its loss has beside that of the classes."""
+        if not self.history:
+            self._first_scores = output.scores[:1].clone() if self._first_scores is None else self._first_scores
+            self._constant.append((output.scores == self._first_scores).all())
         error = None
         if self.eval_metrics.reconstructs:
             error = (output.loss - self._class_loss(output.scores, labels)) / self.planned.config.reconstruction.weight
@@ -213,6 +219,9 @@ class CapsuleModule(pl.LightningModule):
             f"{split}_seconds": time.perf_counter() - self._trained,
         }
         self.history.append(row)
+        if self._constant and torch.stack(self._constant).all():
+            print_line(f"{self.planned.name}: all images have the same scores: the output doesn't depend on its input")
+        self._constant = []
         if split == "test":
             self._keep_correct("last_accuracy", self.trainer.val_dataloaders)
             if row["test_accuracy"] > max(self.accuracies[:-1], default=-1):

@@ -292,13 +292,14 @@ def optimizer_arguments(optim: Optim) -> tuple[Callable[..., torch.optim.Optimiz
     takes = [name for name in defaults if name not in NOT_OPTIONS]
     given = {"momentum": optim.momentum, "weight_decay": optim.weight_decay}
     arguments = {name: value for name, value in given.items() if value or name in takes} | optim.options
-    for name, value in arguments.items():
+    for name, value in [*arguments.items()]:
         key = f"optim.options.{name}" if name in optim.options else f"optim.{name}"
         if name not in takes:
             raise InputError(f"{key}={value}: optim.name={optim.name} takes {', '.join(takes)}")
         default = defaults[name]
         listed = isinstance(default, tuple)
-        check_value(value, bool if isinstance(default, bool) else list[float] if listed else float, key)
+        kind_of = bool if isinstance(default, bool) else list[float] if listed else float
+        arguments[name] = check_value(value, kind_of, key)
         if listed and len(value) != len(default):
             raise InputError(f"{key}={value}: must be {len(default)} numbers, such as {[*default]}")
     return kind, arguments

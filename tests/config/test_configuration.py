@@ -1,16 +1,18 @@
 """Every file of every group makes a valid configuration, of which network, loss and optimiser can be built."""
 
 import dataclasses
-from typing import Any
+from contextlib import suppress
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import torch
-from support import composed_config, refused
+from support import composed_config, differentiated, refused
 
 from capsexp.config import checks
 from capsexp.config.checks import Component
 from capsexp.config.schema import without_effect
 from capsexp.config.searchpath import CONF
+from capsexp.errors import InputError
 from capsexp.models import CapsNet
 from capsexp.run import keys
 from capsexp.run.build import build, make_loss
@@ -105,6 +107,45 @@ def test_options_without_effect_are_named(idle: str, needed: str) -> None:
     (line,) = without_effect(composed_config(*plain), plain)
     assert line.startswith(f"{idle}: no effect without ")
     assert without_effect(composed_config(*plain, *needed.split()), [*plain, *needed.split()]) == []
+
+
+def others(annotation: Any, value: Any) -> list[Any]:
+    """Other values that an argument may have."""
+    kinds = [annotation, *get_args(annotation)]
+    if type(value) is bool:
+        return [not value]
+    if Literal in map(get_origin, kinds):
+        return [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind) if choice != value]
+    return [2 * value or 0.5] if type(value) in (int, float) else []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "model=capsnet",
+        "model=da_capsnet",
+        "model=dynamic_capsnet",
+        "model=em_capsnet",
+        "model=inverted_capsnet routing.iterations=1",
+        "model=inverted_capsnet model.backbone=resnet",
+    ],
+)
+def test_an_option_has_an_effect_or_a_line_says_that_it_has_none(words: str) -> None:
+    plain = ["data=mnist_sample", "budget.width=0.05", *words.split()]
+    config = composed_config(*plain)
+    _, expected = differentiated(*plain)
+    for group, component in (("model", config.model), ("routing", config.routing)):
+        for name, parameter in checks.parameters(component.cls).items():
+            value = component.arguments.get(name, parameter.default)
+            for other in others(parameter.annotation, value) if parameter.kind is parameter.KEYWORD_ONLY else []:
+                typed = f"++{group}.{name}={checks.shown(other)}"
+                changed = [*(word for word in plain if checks.typed_key(word) != f"{group}.{name}"), typed]
+                with suppress(InputError):
+                    _, results = differentiated(*changed)
+                    equal = len(results) == len(expected) and all(
+                        a.shape == b.shape and torch.equal(a, b) for a, b in zip(results, expected, strict=True)
+                    )
+                    assert bool(without_effect(composed_config(*changed), [typed])) == equal, typed
 
 
 def test_no_gradient_through_the_routing_has_an_effect_in_one_iteration() -> None:

@@ -335,6 +335,16 @@ def test_the_best_epoch_is_kept_and_under_heldout_tested(
         assert record.heldout_accuracy == best
 
 
+@pytest.mark.parametrize("constant", [True, False])
+def test_an_output_that_does_not_depend_on_its_input_is_said_once(
+    constant: bool, tiny: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("model=inverted_capsnet_cifar100", "routing=em", "loss=binary_cross_entropy", "budget.width=0.06")
+    run(composed_config(*tiny, *(words if constant else ()), "budget.epochs=2", "budget.train_images=128"))
+    lines = [line for line in capsys.readouterr().out.splitlines() if "all images have the same scores" in line]
+    assert len(lines) == constant
+
+
 def test_the_spread_losss_margin_grows_over_the_run(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     config = composed_config(*tiny, "loss=spread", "budget.steps=2", "budget.epochs=4")
     interrupt_after(1, config, monkeypatch)
