@@ -71,6 +71,11 @@ def end(main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         ),  # launchers do
         (raising(NotADirectoryError(20, "Not a directory", "a/b")), 1, ["error: a/b: Not a directory"]),
         (raising(OSError(28, "No space left on device")), 1, ["error: output: No space left on device"]),
+        (
+            raising(FileNotFoundError(2, "No such file or directory")),
+            1,
+            ["error: the working folder doesn't exist any more"],
+        ),
         (raising(BrokenPipeError()), 1, ["error: output pipe closed; try again"]),
         (buffering, 1, ["error: output pipe closed; try again"]),
         (raising(KeyboardInterrupt()), 130, ["interrupted: try again"]),

@@ -44,18 +44,38 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
         return InputError(first_line(error))
     if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark):
         return InputError(f"{mark.name}: line {mark.line + 1}: {error.problem}")
-    if isinstance(error, OSError) and error.filename is not None:
+    if isinstance(error, OSError):
+        return _explained_of_system(error)
+    if isinstance(error, ValueError) and "integer string conversion" in str(error):
+        return InputError(f"configuration: a number of too many digits ({first_line(error).partition(';')[0]})")
+    return _explained_of_modules(error, overrides)
+
+
+def _explained_of_system(error: OSError) -> Exception:
+    """The system's error as one of ours, where it has a file's name or needs none."""
+    if error.filename is not None:
         return RunError(f"{error.filename}: {error.strerror}")
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return RunError(f"output: {error.strerror}")  # files are named
-    return _explained_of_launcher(error)
+    if error.errno == errno.ENOENT:  # of os.getcwd
+        return RunError("the working folder doesn't exist any more")
+    return error
+
+
+def _explained_of_modules(error: Exception, overrides: list[str]) -> Exception:
+    """An error as one of ours by where it was raised: in Hydra, in a launcher."""
+    modules = [str(frame.f_globals["__name__"]) for frame, _ in walk_tb(error.__traceback__)]
+    package = "".join(modules[-1:]).partition(".")[0]
+    if isinstance(error, RecursionError) and "hydra._internal.defaults_list" in modules:
+        return InputError("defaults: files that name each other, or one that names itself")
+    if isinstance(error, AssertionError) and package == "hydra":
+        words = " ".join(word for word in overrides if word.startswith("hydra."))
+        return InputError(f"{words or 'configuration'}: Hydra takes no such value")
+    return _explained_of_launcher(error) if package in ("submitit", "ray") else error
 
 
 def _explained_of_launcher(error: Exception) -> Exception:
     """A launcher's error as one of ours: a queue that doesn't exist, a job that was killed."""
-    packages = [frame.f_globals["__name__"].partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
-    if packages[-1:] not in (["submitit"], ["ray"]):
-        return error
     if cause := getattr(error, "cause", None):  # what Ray's job raised
         return RunError(f"{type(cause).__name__}: {first_line(cause)}")
     lines = str(error).splitlines()

@@ -227,7 +227,9 @@ class CapsuleModule(pl.LightningModule):
             if row["test_accuracy"] > max(self.accuracies[:-1], default=-1):
                 self.correct["max_accuracy"] = self.correct["last_accuracy"]
         if not math.isfinite(row["train_loss"]):
-            raise RunError(f"the training loss is {row['train_loss']} in epoch {row['epoch']}: the training diverged")
+            rate = f"optim.lr={self.planned.config.optim.lr:g}"
+            where = f"the training loss is {row['train_loss']} in epoch {row['epoch']}"
+            raise RunError(f"{where}: the training diverged with {rate}")
 
     def on_train_epoch_end(self) -> None:
         """Steps the schedule; what the plateau is of is an option, since jiao doesn't say it."""

@@ -88,7 +88,8 @@ def plan(config: Config, overrides: Sequence[str] | None = None) -> Plan:
 
 def torchrun(variable: str, default: int) -> int:
     """A number that torchrun gives its processes, such as RANK; `default` in a process that it didn't start."""
-    return from_environment(variable, 0) if "TORCHELASTIC_RUN_ID" in os.environ else default
+    least = 1 if variable.endswith("SIZE") else 0
+    return from_environment(variable, least) if "TORCHELASTIC_RUN_ID" in os.environ else default
 
 
 def from_environment(variable: str, least: int) -> int:
@@ -110,6 +111,9 @@ def find_device(config: Config) -> tuple[torch.device, str]:
     if accelerator == "gpu" and not torch.cuda.is_available():
         raise InputError("trainer.accelerator=gpu: torch sees no CUDA device here (auto or cpu run on the CPU)")
     device, processes = torch.device("cpu"), torchrun("LOCAL_WORLD_SIZE", 1)
+    if (world := torchrun("WORLD_SIZE", 1)) % processes:
+        raise InputError(f"WORLD_SIZE={world}: must be a multiple of LOCAL_WORLD_SIZE={processes}")
+    torchrun("MASTER_PORT", 0)  # for its error
     if accelerator != "cpu" and torch.cuda.is_available():
         if processes > torch.cuda.device_count():
             raise InputError(

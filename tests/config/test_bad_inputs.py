@@ -315,6 +315,7 @@ BAD_COMMANDS = [
     ("capsexp hydra/foo=bar seed=1", "hydra/foo: no such group"),
     ("capsexp logger=[wandb] logger.wandb.projct=x", "logger.wandb.projct: no such key; did you mean project?"),
     ("capsexp -m seed=0,1 --cfg=job", "Only one of --run, --multirun, --cfg, --info and"),
+    ("capsexp hydra.verbose=nan", "hydra.verbose=nan: Hydra takes no such value"),
     ("capsexp -m tables", "tables: a command stands first: capsexp tables …"),
     ("scripts/reproduce_tables.py --seed=3", "unrecognized arguments: --seed=3; keys are written seed=3"),
     ("scripts/reproduce_tables.py --seeds=0", "argument --seeds: 0: must be an integer of at least 1"),
@@ -336,6 +337,7 @@ BAD_COMMANDS = [
 
 
 TINY_WORDS = " ".join(TINY)
+ELASTIC, SAMPLE = "TORCHELASTIC_RUN_ID=x RANK=0 LOCAL_RANK=0", "capsexp data=mnist_sample"
 REPRODUCE = "scripts/reproduce_tables.py"
 
 #: Commands in which {files} is the fixture's folder and {run} a finished run's, and what their error has.
@@ -376,6 +378,9 @@ MORE_COMMANDS = [
     ("COLUMNS=x LINES=-1 TERM=nonsense capsexp seed=x", "seed=x: must be a whole number"),
     ("HOME= capsexp modle=x", "modle: no such key"),
     ("TMPDIR=/nowhere capsexp modle=x", "modle: no such key"),
+    (f"{ELASTIC} WORLD_SIZE=0 LOCAL_WORLD_SIZE=1 MASTER_PORT=1 {SAMPLE}", "WORLD_SIZE=0: must be a whole number at"),
+    (f"{ELASTIC} WORLD_SIZE=2 LOCAL_WORLD_SIZE=3 MASTER_PORT=1 {SAMPLE}", "must be a multiple of LOCAL_WORLD_SIZE=3"),
+    (f"{ELASTIC} WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_PORT=x {SAMPLE}", "MASTER_PORT=x: must be a whole number at"),
 ]
 
 

@@ -219,6 +219,8 @@ def test_a_mistake_is_one_line(typed: str, line: str, package: Path, program: Pr
             "name: x\n",
             "model._target_: missing; must be its class, dotted",
         ),
+        ("model/small_capsnet.yaml", "defaults: [small_capsnet]\nx: 1\n", "defaults: files that name each other"),
+        ("model/small_capsnet.yaml", f"defaults: [capsnet]\nx: {5000 * '9'}\n", "a number of too many digits"),
         ("model/other.yaml", LAUGHS, "conf/model/other.yaml: has more than 100,000 values, by aliases of aliases"),
         ("model/other.yaml", "a: &a [*a]", "conf/model/other.yaml: has more than 100,000 values, by aliases"),
     ],
