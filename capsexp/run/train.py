@@ -5,7 +5,6 @@ GPUs of one machine or of several, or on a CPU, by Lightning's DDP. Each process
 locks the run, writes all files and prints; torchrun ends the others when one has died.
 """
 
-import dataclasses
 import logging
 import math
 import os
@@ -183,25 +182,12 @@ def _reason(error: Exception, module: CapsuleModule, data: CapsuleData) -> str:
 
 
 def _remedy(module: CapsuleModule, data: CapsuleData) -> str:
-    """What needs less memory, of a run that hadn't enough: the largest half, quarter, … of the batch, tried."""
+    """What needs less memory, by what a run did that hadn't enough."""
     if not module.training:
         return "a smaller trainer.eval_batch_size needs less"
     if not hasattr(data, "train"):  # it was when the images were moved to the device
         return "a smaller budget.train_images or data.size needs less"
-    batch, precision = data.config.optim.batch_size, module.trainer.precision_plugin
-    while batch := batch // 2:
-        module.zero_grad(set_to_none=True)
-        try:
-            first = next(iter(dataclasses.replace(data.train_dataloader().loader, batch_size=batch)))
-            with precision.forward_context():
-                loss = module.loss_and_scores(first).loss
-            torch.autograd.backward(loss)
-        except Exception as error:
-            if memory.is_out_of_memory(error):
-                continue
-            return "a smaller optim.batch_size needs less"
-        return f"optim.batch_size={batch} fits"
-    return "smaller images (data.size) or a narrower network (budget.width) need less"
+    return "a smaller optim.batch_size, data.size or budget.width needs less"
 
 
 class OwnSignals(Callback):
