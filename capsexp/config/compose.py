@@ -31,7 +31,7 @@ _LOCAL = (
 SEVERAL = ("logger",)
 
 #: Keys whose value is one path, whatever characters it has.
-_PATHS = ("data.root", "data.path", "paths.results", "paths.logs")
+_PATHS = ("data.root", "data.path", "data.labels", "data.group", "paths.results", "paths.logs")
 
 
 def for_hydra(word: str) -> str:

@@ -71,7 +71,10 @@ class Data:
     title: str | None = None  # for tables; the name by default
     images: list[Count] | None = None  # training and test images of the published set; of a synthesis, of an epoch
     official: bool = False  # whether everybody tests on the same images: no random split, no part of a set
-    path: str | None = None  # of somebody's own images; see capsexp.data.folder
+    path: str | None = None  # of somebody's own images, as the next three; see capsexp.data.folder
+    labels: str | None = None
+    columns: list[str] | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True)

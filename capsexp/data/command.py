@@ -14,6 +14,8 @@ from capsexp.config.searchpath import choices
 from capsexp.data.source import ImageSet, load, summary
 from capsexp.errors import DONE, WRONG_INPUT, InputError
 
+OWN = ("folder", "idx")  # are nothing without data.path
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Checks the data sets; the exit code."""
@@ -36,8 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def configuration(name: str, root: str | None = None, download: bool = True) -> Data:
     """The checked configuration conf/data/`name`.yaml, on request with another root or without download."""
-    if name == "folder":
-        raise InputError("folder: is checked when a run reads it: capsexp data=folder data.path=DIR")
+    if name in OWN:
+        raise InputError(f"{name}: is checked when a run reads it: capsexp data={name} data.path=DIR")
     if name not in _names():
         raise InputError(f"{name}: no such data set{nearest(name, _names())} (there are {', '.join(_names())})")
     node = composed([f"data={name}"])
@@ -53,4 +55,4 @@ def _described(name: str, images: ImageSet) -> str:
 
 
 def _names() -> list[str]:
-    return [name for name in choices("data") if name != "folder"]  # which is nothing without data.path
+    return [name for name in choices("data") if name not in OWN]

@@ -32,10 +32,10 @@ class MNIST(Reader):
     @staticmethod
     def _split(files: Mapping[str, Path], data: Data, name: str) -> Images:
         images, labels = files[f"{name}-images-idx3-ubyte"], files[f"{name}-labels-idx1-ubyte"]
-        return labelled(_array(images), _array(labels), data.classes, labels)
+        return labelled(idx_array(images), idx_array(labels), data.classes, labels)
 
 
-def _array(path: Path) -> NDArray[np.uint8]:
+def idx_array(path: Path) -> NDArray[np.uint8]:
     """The array in an idx file: 0, 0, 8 for uint8, the number of dimensions, the dimensions, the values."""
     with decoding(path):
         raw = contents(path)

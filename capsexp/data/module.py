@@ -3,6 +3,7 @@
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from capsexp.config.schema import Config, training_preprocess
@@ -46,11 +47,14 @@ class CapsuleData(pl.LightningDataModule):
         if self.config.protocol == "heldout" and validation:
             heldout = train[0][-validation:], train[1][-validation:]
             train = train[0][:-validation], train[1][:-validation]
-        train = _first(train, budget.train_images, own)
+        first, groups = _first(train[1], budget.train_images, own), self.images.groups
+        train = train[0][first], train[1][first]
         if self.config.protocol == "heldout" and not heldout:
-            kept, held = heldout_split(len(train[1]), self.config.seed, train[1] if own else None)
+            groups = None if groups is None else groups[first]
+            kept, held = heldout_split(len(train[1]), self.config.seed, train[1] if own else None, groups)
             if not (len(kept) and len(held)):
-                raise InputError("protocol=heldout: some class must have two training images, one of them held out")
+                what = "images" if groups is None else "groups"
+                raise InputError(f"protocol=heldout: some class must have two training {what}, one of them held out")
             train, heldout = (train[0][kept], train[1][kept]), (train[0][held], train[1][held])
         if self.synthesis is not None:
             # The digits were split before, so that no image contains a digit of another split.
@@ -114,19 +118,22 @@ def test_split(images: ImageSet, config: Config) -> Split:
     split, synthesis = (images.test_images, images.test_labels), config.data.synthesis
     if synthesis is not None:
         split = synthesis.make().test(Digits(*split, config.data.classes), config.data.size)
-    return _first(split, config.budget.test_images, config.data.path is not None)
+    first = _first(split[1], config.budget.test_images, config.data.path is not None)
+    return split[0][first], split[1][first]
 
 
-def heldout_split(count: int, seed: int, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def heldout_split(
+    count: int, seed: int, labels: Tensor | None = None, groups: NDArray[np.int64] | None = None
+) -> tuple[Tensor, Tensor]:
     """The indices of nine tenths of `count` images, and of the held-out tenth; both follow from the seed.
 
-    With labels [count], a tenth of each class is held out.
+    With labels [count], a tenth of each class is held out; with groups [count], whole ones.
     """
     order = torch.randperm(count, generator=torch.Generator().manual_seed(derived_seed(seed, count)))
     held = max(1, round(HELDOUT_FRACTION * count))
     if labels is None:
         return order[held:].sort().values, order[:held].sort().values
-    drawn = torch.from_numpy(part_of_each(labels.numpy(), order.numpy(), held))
+    drawn = torch.from_numpy(part_of_each(labels.numpy(), order.numpy(), held, groups))
     return torch.from_numpy(np.setdiff1d(order.numpy(), drawn.numpy())), drawn
 
 
@@ -152,18 +159,17 @@ def _check_count(key: str, asked: int | None, count: int, what: str, config: Con
         raise InputError(f"{key}={asked}: {config.data.name} has {count:,} {what}")
 
 
-def _first(split: Split, count: int | None, own: bool) -> Split:
-    """The first images, or so many at random where images are listed class by class; the same in every run.
+def _first(labels: Tensor, count: int | None, own: bool) -> Tensor | slice:
+    """The indices of the first images, or of so many at random where they are listed class by class; always the same.
 
     Of somebody's own images, as many of each class as its part of all.
     """
-    images, labels = split
     followers = int((labels[1:] == labels[:-1]).sum())  # of an image of the same class
-    if count is not None and count < len(labels) and labels.ndim == 1 and (own or followers > 0.75 * len(labels)):
-        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-        kept = torch.from_numpy(first_of_each(labels.numpy(), order.numpy(), count)) if own else order[:count]
-        return images[kept.sort().values], labels[kept.sort().values]
-    return images[:count], labels[:count]
+    if count is None or count >= len(labels) or labels.ndim > 1 or not (own or followers > 0.75 * len(labels)):
+        return slice(count)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    kept = torch.from_numpy(first_of_each(labels.numpy(), order.numpy(), count)) if own else order[:count]
+    return kept.sort().values
 
 
 def _on(device: torch.device, split: Split) -> Split:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capsexp.config.schema import Data
-from capsexp.errors import InputError, first_line
+from capsexp.errors import CapsexpError, InputError, RunError, first_line
 
 MAX_BYTES = 1 << 30  # of a file's unpacked contents; the largest published ones have 448 million
 RENEW = "; delete it and download it again"
@@ -71,6 +71,10 @@ class Reader(ABC):
 
         getattr(torchvision.datasets, self.torchvision_class)(root, download=True)
 
+    def root(self, data: Data) -> Path:
+        """The folder below which the files are."""
+        return Path(data.root).expanduser().absolute()
+
     def locate(self, root: Path) -> dict[str, Path]:
         """The existing files by key, from the first place that has all of them, else from the one that has most."""
         found = [
@@ -96,15 +100,39 @@ class Reader(ABC):
         return md5.hexdigest()
 
 
-def part_of_each(labels: NDArray[np.int64], order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+def part_of_each(
+    labels: NDArray[np.int64], order: NDArray[np.int64], count: int, groups: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
     """The first `count` indices in `order`, but as many of each class as its part of all, and never all of a class.
 
     At least one of each class that has two: with more such classes than `count`, more indices. [N], [N] -> ascending.
+    With `groups`, [N], about as many: all of a group or none.
     """
+    if groups is not None:
+        return _whole_groups(labels, order, count, groups)
     first = _in_proportion(labels, order)
     _, last = np.unique(labels[first[::-1]], return_index=True)  # of each class, counted from the end
     first = np.delete(first, len(first) - 1 - last)
     return np.sort(first[: max(count, len(np.unique(labels[first])))])
+
+
+def _whole_groups(
+    labels: NDArray[np.int64], order: NDArray[np.int64], count: int, groups: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The indices of groups in `order` of which no class gets more than its part; then of the smallest for the rest."""
+    sizes = np.zeros((groups.max(initial=-1) + 1, labels.max(initial=-1) + 1), np.int64)  # images by group and class
+    np.add.at(sizes, (groups, labels), 1)
+    of_class, taken, chosen = sizes.sum(axis=0), np.zeros(sizes.shape[1], np.int64), set[int]()
+    most = np.maximum(1, np.round(of_class * count / max(1, len(labels))))
+    drawn = list(dict.fromkeys(groups[order].tolist()))
+    for rest in (False, True):
+        for group in sorted(drawn, key=lambda group: rest * int(sizes[group].sum())):
+            more, own = taken + sizes[group], sizes[group] > 0
+            needed = (taken == 0)[own].any() if rest else (more <= most)[own].all()
+            if group not in chosen and needed and (more < of_class)[own].all():
+                chosen.add(group)
+                taken = more
+    return np.flatnonzero(np.isin(groups, list(chosen)))
 
 
 def first_of_each(labels: NDArray[np.int64], order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
@@ -156,12 +184,18 @@ def decoding(path: Path, remedy: str = RENEW) -> Iterator[None]:
     """A context that turns any exception of a decoder into an InputError of one line with file's name and remedy."""
     try:
         yield
-    except (InputError, MemoryError):
+    except (CapsexpError, MemoryError):
         raise
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        raise InputError(f"{error.filename or path}: can't be read ({error.strerror})") from error
     except Exception as error:
+        if isinstance(error, OSError) and error.errno:  # of the system, not of a decoder
+            raise unreadable(path, error) from error
         raise InputError(f"{path}: can't be read, truncated or damaged: {first_line(error)}{remedy}") from error
+
+
+def unreadable(path: Path, error: OSError) -> CapsexpError:
+    """The error for a file that the system doesn't give: the user's where it is the wrong file, else the machine's."""
+    wrong = isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError)
+    return (InputError if wrong else RunError)(f"{error.filename or path}: can't be read ({error.strerror})")
 
 
 def labelled(images: NDArray[Any], labels: NDArray[Any], classes: int, path: Path) -> Images:

@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING
 from capsexp import Log
 from capsexp.config.compose import described
 from capsexp.config.schema import Data, Version
-from capsexp.data.folder import Folder, place
+from capsexp.data.folder import Folder
 from capsexp.data.reader import Reader, decoding, fit
 from capsexp.errors import CapsexpError, InputError, located
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
 _TIMEOUT = 20.0  # seconds without an answer
@@ -37,7 +39,7 @@ _ROUNDING = 0.001  # of a typed mean or standard deviation
 #: Name, size and time of each file.
 FileStates = tuple[tuple[str, int, int], ...]
 
-#: (path, state of its files) → md5, of what this process has read.
+#: (path and how its classes are named, state of its files) → md5, of what this process has read.
 _known: dict[tuple[str, FileStates], str] = {}
 
 
@@ -59,6 +61,7 @@ class ImageSet(Identity):
     test_images: "Tensor"
     test_labels: "Tensor"
     validation: int = 0  # how many of the training images, the last ones, are meant to be held out
+    groups: "NDArray[np.int64] | None" = None  # [N], of the other training images: of equal ones all are held out
 
 
 def class_names(data: Data) -> list[str]:
@@ -75,9 +78,12 @@ def identify(data: Data, log: Log = print, download: bool = True) -> Identity:
     published = next((version for version in data.versions.values() if version.note is None), None)
     if data.download and published and not download:
         reader: Reader = data.reader.make()
-        if reader.locate(Path(data.root).expanduser().absolute()).keys() != set(reader.keys):
+        if reader.locate(reader.root(data)).keys() != set(reader.keys):
             return _identity(data, published, published.files)
-    return _checked(data, log)[2]
+    reader, _, identity = _checked(data, log)
+    if isinstance(reader, Folder):
+        reader.check_order(data.class_names)
+    return identity
 
 
 def load(data: Data, log: Log = print) -> ImageSet:
@@ -95,7 +101,7 @@ def load(data: Data, log: Log = print) -> ImageSet:
             (torch.from_numpy(fit(split.images, size, data.channels, data.name)), torch.from_numpy(split.labels))
             for split in reader.read(files, data)
         )
-    except (CapsexpError, MemoryError):
+    except (CapsexpError, MemoryError, OSError):
         raise
     except Exception as error:  # the reader may be the user's
         raise InputError(f"{data.name}: {data.reader.target}: {located(error)}") from error
@@ -104,7 +110,8 @@ def load(data: Data, log: Log = print) -> ImageSet:
     held = sum(len(labels) for _, labels in validation)
     if held:
         train = (torch.cat([train[0], validation[0][0]]), torch.cat([train[1], validation[0][1]]))
-    return ImageSet(identity.note, identity.checksum, identity.unlisted, *train, *test, validation=held)
+    groups = reader.groups if isinstance(reader, Folder) else None
+    return ImageSet(identity.note, identity.checksum, identity.unlisted, *train, *test, held, groups)
 
 
 def summary(data: Data, images: ImageSet) -> list[str]:
@@ -169,9 +176,9 @@ def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str
     Files that are to be `read` have their md5s computed even if this process has read them.
     """
     reader: Reader = data.reader.make()
-    root = Path(data.root).expanduser().absolute()
-    paths = _located(data, reader, place(data.path) if isinstance(reader, Folder) else root, log)
-    states = {key: (str(path), _state(path, reader)) for key, path in paths.items()}
+    paths = _located(data, reader, reader.root(data), log)
+    named = f"{data.labels} {data.columns} {data.group}"  # the same files can have other classes
+    states = {key: (f"{path} {named}", _state(path, reader)) for key, path in paths.items()}
     unknown = [key for key, state in states.items() if state not in _known]
     if unknown and not reader.packaged:
         path = paths[unknown[0]]
@@ -182,7 +189,7 @@ def _checked(data: Data, log: Log, read: bool = False) -> tuple[Reader, dict[str
     md5s = {key: _known[state] for key, state in states.items()}
     if reader.packaged and md5s not in [version.files for version in data.versions.values()]:
         raise InputError(f"{next(iter(paths.values()))}: damaged or edited; install capsexp again")
-    version = Version(reader.note(*paths.values()), md5s) if isinstance(reader, Folder) else match(data, paths, md5s)
+    version = Version(reader.note(), md5s) if isinstance(reader, Folder) else match(data, paths, md5s)
     return reader, paths, _identity(data, version, md5s)
 
 

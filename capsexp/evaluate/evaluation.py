@@ -11,7 +11,7 @@ from torch import Tensor
 
 from capsexp import Log
 from capsexp.data import source
-from capsexp.data.folder import conversion_of, has_test, place
+from capsexp.data.folder import conversion_of, has_test, source_of
 from capsexp.data.loader import DeviceLoader
 from capsexp.data.module import Split, test_split
 from capsexp.data.pictures import converted, files_below, listed
@@ -80,7 +80,7 @@ def _without_trained(restored: Restored, images: ImageSet, log: Log) -> ImageSet
     if data.path is None or images.unlisted == module.planned.unlisted:
         return images
     pixels, labels = images.test_images, images.test_labels
-    if not has_test(place(data.path)):
+    if not has_test(source_of(vars(data))):
         pixels, labels = torch.cat([images.train_images, pixels]), torch.cat([images.train_labels, labels])
     new = torch.ones(len(labels), dtype=torch.bool)
     if module.trained_images is not None:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from capsexp.config.checks import OWN_FILES, check_dataclass, check_value, typed_key
-from capsexp.config.compose import composed, described
+from capsexp.config.compose import composed
 from capsexp.config.schema import Config, Data, check, is_multilabel
 from capsexp.config.searchpath import choices
 from capsexp.errors import DamagedError, InputError, printable
@@ -35,12 +35,16 @@ WEIGHTS = Path(__file__).parents[1] / "weights"  # trained networks that come wi
 #: Keys of `data` that are never read from a checkpoint.
 _LOCAL_DATA = ("root", "download", "versions", "path", "class_names")
 
+#: Those that are as trained with, but where others are typed.
+_OF_OWN = ("labels", "columns", "group", "reader")
+
 #: Keys of `trainer` that stay as in the training unless they are overridden; so does `precision`.
 _TRAINED_WITH = ("eval_batch_size", "routing")
 
 #: Keys that can be overridden beside a checkpoint; with data=…, also all that begin with data.
 _OVERRIDABLE = re.compile(
-    r"data(\.root|\.path|\.download|\.versions(\..+)?)?|budget\.test_images|"
+    r"data(\.root|\.path|\.labels|\.columns|\.group|\.reader\.(invert|max_pixels)|\.download|\.versions(\..+)?)?|"
+    r"budget\.test_images|"
     r"trainer(\.accelerator|\.precision|\.eval_batch_size|\.routing|\.threads)?"
 )
 
@@ -135,22 +139,18 @@ def _configurations(path: Path, header: Header, overrides: Sequence[str]) -> tup
         if not (_OVERRIDABLE.fullmatch(typed) or ("data" in keys and typed.startswith("data."))):
             raise InputError(
                 f"{typed}: is set by the checkpoint; what can be given is data=NAME, data.root, data.path, "
-                "data.download, data.versions, budget.test_images, trainer=NAME and its accelerator, precision, "
-                "eval_batch_size, routing, threads, and beside data=NAME its other keys"
+                "data.labels, data.columns, data.group, data.reader.invert, data.reader.max_pixels, data.download, "
+                "data.versions, budget.test_images, trainer=NAME and its accelerator, precision, eval_batch_size, "
+                "routing, threads, and beside data=NAME its other keys"
             )
     local = composed([*([] if "data" in keys else [f"data={header.config['data']['name']}"]), *overrides])
-    if "data" not in keys and "path" in described(name):
+    if "path" in local["data"] and header.config["data"].get("class_names"):
         with _in_errors(unusable):
-            local["data"] = _own_images(header.config["data"], local["data"])
+            local["data"] = _own_images(header.config["data"], local["data"], keys)
     checked = check(local)
     with _in_errors(unusable):
         trained = _trained(header, local, keys)
     config = _evaluated(trained, checked, keys)
-    if "data" in keys and config.data.path and header.config["data"].get("class_names"):
-        names, others = _own_images(header.config["data"], {})["class_names"], config.data.class_names
-        if names != others:
-            listed = f"{', '.join(others)}; the network was trained on {', '.join(names)}"
-            raise InputError(f"data.path={config.data.path}: has the classes {listed}")
     return trained, config
 
 
@@ -213,18 +213,23 @@ def _trained(header: Header, local: dict[str, Any], keys: Sequence[str]) -> Conf
     kept = {key: _at(node, f"trainer.{key}") for key in _TRAINED_WITH} | {"precision": header.precision}
     kept = {key: value for key, value in kept.items() if f"trainer.{key}" not in keys}
     data = {key: value for key, value in node["data"].items() if key not in _LOCAL_DATA}
-    data |= {key: value for key, value in local["data"].items() if key in _LOCAL_DATA}
+    of_own = _OF_OWN if "path" in local["data"] and "data" not in keys else ()
+    data |= {key: value for key, value in local["data"].items() if key in _LOCAL_DATA or key in of_own}
     if "data" in keys:
         data.pop("path", None)  # of other images
     own: dict[str, Any] = {key: local[key] for key in ("paths", "rerun", "logger") if key in local}
     return check({**node, **own, "data": data, "trainer": local["trainer"] | kept})
 
 
-def _own_images(trained: Json, local: Json) -> Json:
+def _own_images(trained: Json, local: Json, keys: Sequence[str]) -> Json:
     """The data of a run on somebody's own images, as trained; without `path`, where these are not given."""
     names = check_value(trained.get("class_names"), list[str], "data.class_names")
-    data = local | {key: trained.get(key) for key in ("size", "channels", "classes")}
-    data["class_names"] = [printable(name) for name in names]
+    data = local | {"class_names": [printable(name) for name in names], "classes": trained.get("classes")}
+    if "data" not in keys:
+        data |= {key: trained.get(key) for key in ("size", "channels")}
+        data |= {key: trained.get(key) for key in ("labels", "columns", "group") if f"data.{key}" not in keys}
+        typed = {key: value for key, value in local["reader"].items() if f"data.reader.{key}" in keys}
+        data["reader"] = trained["reader"] | typed if isinstance(trained.get("reader"), dict) else None
     return {key: value for key, value in data.items() if key != "path" or value is not None}
 
 

@@ -8,7 +8,7 @@ from data_formats import Svhn
 from capsexp.config.searchpath import choices
 from capsexp.data import command as prepare_data
 
-NAMES = [name for name in choices("data") if name != "folder"]
+NAMES = [name for name in choices("data") if name not in prepare_data.OWN]
 
 
 @pytest.mark.parametrize("name", NAMES)

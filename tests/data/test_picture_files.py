@@ -41,7 +41,12 @@ def test_sixteen_bits_are_scaled_on_request(tmp_path: Path) -> None:
     save(tmp_path / "deep.png", np.uint16([[0, 65535], [257 * 5, 257 * 100]]))
     line = "must have 8 bits a colour; a run with data.reader.sixteen_bits=true takes 16"
     assert refused(pictures, [tmp_path / "deep.png"], Conversion(2, 1)) == f"{tmp_path}/deep.png: {line}"
-    assert refused(pictures, [np.zeros((2, 2))], Conversion(2, 1)) == f"image 0: {line}"
+    floats = [np.float32([[0, 1], [0.2, 0.4]])]
+    line = "image 0: has floats; a run with data.reader.float_range=[0,1] takes those from 0 to 1"
+    assert refused(pictures, floats, Conversion(2, 1)) == line
+    assert pictures(floats, Conversion(2, 1, float_range=[0, 1]))[0].tolist() == [[0, 255], [51, 102]]
+    line = "image 0: has values from 0 to 1; must be from 0 to 0.5"
+    assert refused(pictures, floats, Conversion(2, 1, float_range=[0, 0.5])) == line
     assert pictures([tmp_path / "deep.png"], Conversion(2, 1, sixteen_bits=True))[0].tolist() == [[0, 255], [5, 100]]
 
 

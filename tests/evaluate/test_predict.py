@@ -81,10 +81,10 @@ def test_the_images_of_a_folder_are_classified_and_other_files_named(
 ) -> None:
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "0.png").hardlink_to(digits[0])
-    (tmp_path / "new" / "notes.txt").write_text("some text")
+    (tmp_path / "new" / "notes.doc").write_text("some text")
     code, lines, errors = program("capsexp", "predict", str(trained.folder), str(tmp_path / "new"))
     assert (code, len(lines)) == (0, 2)
-    assert errors == [f"left out: {tmp_path}/new/notes.txt: not a PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM image"]
+    assert errors == [f"left out: {tmp_path}/new/notes.doc: not a PNG, JPEG, BMP, GIF, TIFF, WEBP or PPM image"]
 
 
 def test_names_are_harmless_in_the_csv(

@@ -13,10 +13,11 @@ from support import composed_config
 from capsexp.config import compose
 from capsexp.config.schema import Config, check
 from capsexp.config.searchpath import CONF
+from capsexp.data.command import OWN
 from capsexp.run.build import build, make_loss
 
 MODELS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
-DATA = sorted(path.stem for path in (CONF / "data").glob("*.yaml") if path.stem != "folder")  # which needs images
+DATA = sorted(path.stem for path in (CONF / "data").glob("*.yaml") if path.stem not in OWN)
 MULTILABEL = "diverse_multimnist"
 
 

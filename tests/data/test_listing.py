@@ -1,0 +1,223 @@
+"""Classes, splits and groups from a table or from names of files; folders that are no classes."""
+
+import os
+import shutil
+import struct
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from data_formats import pixels
+from photos import data, numbered, save, values
+from support import composed_config, refused
+
+from capsexp.config import compose
+from capsexp.data.module import CapsuleData
+from capsexp.data.reader import part_of_each
+from capsexp.data.source import identify, load
+
+ROWS = [(f"{number:03}.png", ["even", "odd"][number % 2], f"p{number // 4}") for number in range(40)]
+
+
+def table(place: Path, *rows: tuple[str, ...], header: str = "file,label,patient", name: str = "labels.csv") -> Path:
+    """The folder of 40 pictures of one value each, ten patients with four each, with a table."""
+    numbered(place / "images", 0, 40)
+    (place / name).write_text("\n".join([header, *(",".join(row) for row in rows or ROWS)]) + "\n")
+    return place
+
+
+@pytest.mark.parametrize(
+    "header", ["file,label,patient", "Image Name,CLASS,patient", "id;species;x", "label\tpatient\tpath"]
+)
+def test_the_classes_of_a_table_are_those_of_folders(header: str, tmp_path: Path) -> None:
+    rows = [(name.removesuffix(".png") if "id" in header else name, label, patient) for name, label, patient in ROWS]
+    if "\t" in header:
+        rows = [(label, patient, f"./images/{name}") for name, label, patient in rows]
+    place = table(tmp_path / "flat", *rows, header=header.replace(";", ",").replace("\t", ","))
+    text = (place / "labels.csv").read_text()
+    (place / "labels.csv").write_text(text.replace(",", ";" if ";" in header else "\t" if "\t" in header else ","))
+    for name, label, _ in ROWS:
+        (tmp_path / "sorted" / label).mkdir(parents=True, exist_ok=True)
+        shutil.copy(place / "images" / name, tmp_path / "sorted" / label)
+    found, sorted_ones = data(place, "data.labels=labels.csv"), data(tmp_path / "sorted")
+    assert found.class_names == ["even", "odd"]
+    assert identify(found) == identify(sorted_ones)
+    assert values(load(found)) == values(load(sorted_ones))
+    assert identify(data(place / "images", f"data.labels={place}/labels.csv")) == identify(found)
+
+
+def test_a_split_in_a_table_is_kept(tmp_path: Path) -> None:
+    rows = [(name, label, "Test" if int(name[:3]) < 10 else "train") for name, label, _ in ROWS]
+    images = load(data(table(tmp_path, *rows, header="file,label,split"), "data.labels=labels.csv"))
+    assert sorted(value for value, _ in values(images)[1]) == [*range(10)]
+    assert images.note == "own images"
+
+
+def test_pictures_without_a_class_are_left_out_and_said(tmp_path: Path) -> None:
+    lines: list[str] = []
+    rows = [(name, label if number > 2 else "", group) for number, (name, label, group) in enumerate(ROWS[:30])]
+    images = load(data(table(tmp_path, *rows), "data.labels=labels.csv"), lines.append)
+    assert len(images.train_labels) + len(images.test_labels) == 27
+    assert lines[1:] == [
+        "left out: 3 rows of labels.csv without a class",
+        "left out: 10 pictures that labels.csv doesn't name",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "line"),
+    [
+        ([("x.png", "a", "")], ["data.labels=labels.csv"], "labels.csv: names pictures in .*: x.png is not there"),
+        (ROWS, ["data.labels=none.csv"], "data.labels=none.csv: no such file in "),
+        (ROWS, ["data.labels=labels.csv", "data.columns=[file,kind]"], "has no column kind; has file, label, patient"),
+        (ROWS, ["data.labels=labels.csv", "data.group=scan"], "labels.csv: has no column scan; has file"),
+        ([*ROWS, ("000.png", "odd", "")], ["data.labels=labels.csv"], "has 000.png twice, differently"),
+        (ROWS, ["data.labels='(x'"], r"\(x: no pattern with one pair of brackets"),
+        (ROWS, ["data.labels='(x)'"], r"\(x\): nothing in .*/images/000.png matches this pattern"),
+        (ROWS, ["data.group=patient"], "data.group=patient: needs a table, data.labels=FILE, or is a pattern"),
+        (ROWS, [], "must have images of two classes at least; data.labels=labels.csv takes the classes from a table"),
+    ],
+)
+def test_other_tables_are_one_line(rows: list[Any], words: list[str], line: str, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=line):
+        data(table(tmp_path / "flat", *rows), *map(compose.for_hydra, words))
+
+
+def test_unknown_columns_are_typed(tmp_path: Path) -> None:
+    place = table(tmp_path, *ROWS, header="scan_file,finding,patient")
+    assert "has the columns scan_file, finding, patient; data.columns=[FILE,CLASS] says" in refused(
+        data, place, "data.labels=labels.csv"
+    )
+    assert data(place, "data.labels=labels.csv", "data.columns=[scan_file,finding]").class_names == ["even", "odd"]
+
+
+def test_the_class_and_the_group_of_a_name_are_matched_by_patterns(tmp_path: Path) -> None:
+    for number in range(24):
+        save(tmp_path / "named" / f"{'cat' if number % 2 else 'dog'}.p{number // 4}.{number}.png", pixels(2, 2))
+    words = [compose.for_hydra(word) for word in ("data.labels=^([a-z]+)", r"data.group=(p\d+)")]
+    found = data(tmp_path / "named", *words)
+    assert found.class_names == ["cat", "dog"]
+    assert load(found).note.endswith(r"drawn for the test with seed 0, (p\d+) kept together")
+
+
+def test_a_group_is_on_one_side_of_each_split(tmp_path: Path) -> None:
+    place = table(tmp_path, *ROWS)
+    drawn = set()
+    for seed in range(5):
+        words = ("data.labels=labels.csv", "data.group=patient", f"data.reader.split_seed={seed}", f"seed={seed}")
+        config = composed_config("data=folder", f"data.path={place}", "data.size=8", *words)
+        splits = CapsuleData(load(config.data), config)
+        splits.place(torch.device("cpu"))
+        assert splits.heldout is not None
+        parts = [
+            {int(value) // 4 for value in part[0][:, 0, 0, 0]} for part in (splits.train, splits.heldout, splits.test)
+        ]
+        assert sum(map(len, parts)) == 10 == len(set.union(*parts))
+        drawn.add(tuple(parts[2]))
+    assert len(drawn) > 1
+    assert identify(config.data).checksum != identify(data(place, "data.labels=labels.csv")).checksum
+
+
+def test_a_group_in_two_given_splits_is_refused(tmp_path: Path) -> None:
+    rows = [(name, label, group, "test" if name < "002" else "train") for name, label, group in ROWS]
+    place = table(tmp_path, *rows, header="file,label,patient,split")
+    assert refused(data, place, "data.labels=labels.csv", "data.group=patient").endswith(
+        "p0 of data.group has training and test images"
+    )
+
+
+def test_groups_are_drawn_whole_and_no_class_is_left_without_images() -> None:
+    random = np.random.RandomState(0)
+    for _ in range(50):
+        groups = random.randint(0, 12, 60)
+        labels = (groups + random.randint(0, 2, 60)) % 3
+        chosen = np.isin(np.arange(60), part_of_each(labels, random.permutation(60), 12, groups))
+        assert not set(groups[chosen]) & set(groups[~chosen])
+        assert set(labels[chosen]) == set(labels[~chosen]) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("files", "line"),
+    [
+        (["no/1", "yes/1", "brain/no/1", "brain/yes/1"], "brain has the folders no and yes, as .* has: move one"),
+        (["no/1", "yes/1", "old/brain/no/1", "old/brain/yes/1"], "old/brain has the folders no and yes"),
+        (["cat/1", "dog/1", "train/cat/1", "train/dog/1"], "train has the folders cat and dog"),
+        (["x_train/a/1", "x_train/b/1", "x_test/a"], "x_test: has no class folders"),
+        (
+            ["x_train/a/1", "x_test/a/1", "x_more/a/1"],
+            "must have train, test and val, each .*; x_more is none: move it",
+        ),
+        (["images/1", "masks/1"], "photos: must have images of two classes at least; data.labels="),
+    ],
+)
+def test_folders_that_are_no_classes_are_refused(files: list[str], line: str, tmp_path: Path) -> None:
+    for name in files:
+        save(tmp_path / "photos" / f"{name}.png", pixels(4, 4))
+    with pytest.raises(Exception, match=line):
+        data(tmp_path / "photos")
+
+
+@pytest.mark.parametrize(
+    ("files", "classes", "train"),
+    [
+        (["Final_Training/Images/a/1", "Final_Training/Images/b/1", "Final_Test/Images/a/1"], ["a", "b"], 2),
+        (["x_train/x_train/a/1", "x_train/x_train/b/1", "x_test/a/1"], ["a", "b"], 2),
+        (["covid/images/1", "covid/masks/1", "well/images/1"], ["covid", "well"], 2),
+        (["images/a/1", "images/b/1", "masks/a/1", "masks/b/1"], ["a", "b"], 2),
+        (["train station/1", "bus station/1"], ["bus station", "train station"], 2),
+        (["test_high/1", "test_low/1"], ["test_high", "test_low"], 2),
+        (["photo/1", "label/1", "poster/1"], ["label", "photo", "poster"], 3),
+        (["left/near/1", "right/far/1", "right/left/1"], ["left", "right"], 3),
+        ([f"{number}/1" for number in range(12)], [str(number) for number in range(12)], 12),
+    ],
+)
+def test_splits_and_classes_are_read_right(files: list[str], classes: list[str], train: int, tmp_path: Path) -> None:
+    for name in files:
+        for copy in ("", "x"):
+            save(tmp_path / "photos" / f"{name}{copy}.png", pixels(4, 4))
+    found = data(tmp_path / "photos")
+    assert found.class_names == classes
+    assert found.images is not None
+    assert sum(found.images) == 2 * (train + (len(files) > train and "est" in files[-1]))
+
+
+def test_idx_files_are_read_with_the_title_of_their_folder(tmp_path: Path) -> None:
+    for name, count in (("train", 20), ("test", 10)):
+        for kind, array in (
+            ("images-idx3", pixels(count, 28, 28)),
+            ("labels-idx1", np.arange(count, dtype=np.uint8) % 5),
+        ):
+            head = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+            (tmp_path / "KMNIST" / "raw").mkdir(parents=True, exist_ok=True)
+            (tmp_path / "KMNIST" / "raw" / f"emnist-x-{name}-{kind}-ubyte").write_bytes(head + array.tobytes())
+    found = composed_config("data=idx", f"data.path={tmp_path}/KMNIST/raw").data
+    assert (found.title, found.size, found.classes, found.images) == ("KMNIST", 28, 5, [20, 10])
+    assert torch.equal(load(found).train_images[:, 0], torch.from_numpy(pixels(20, 28, 28)))
+    checksum = identify(found).checksum
+    moved = shutil.copytree(tmp_path / "KMNIST", tmp_path / "moved")
+    (moved / "raw" / "emnist-x-test-labels-idx1-ubyte").write_bytes(head + bytes(10))
+    assert identify(composed_config("data=idx", f"data.path={moved}/raw").data).checksum != checksum
+
+
+def test_a_folder_is_walked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbered(tmp_path / "photos" / "ant", 0, 10)
+    numbered(tmp_path / "photos" / "bee", 0, 10)
+    looks: Counter[str] = Counter()
+
+    def counted(kept: Callable[..., Any], path: Any, *rest: Any, **options: Any) -> Any:
+        looks[f"{kept.__name__} {path}"] += 1
+        return kept(path, *rest, **options)
+
+    monkeypatch.setattr(os, "walk", partial(counted, os.walk))
+    stat = Path.stat
+    monkeypatch.setattr(Path, "stat", lambda path, **options: counted(stat, path, **options))
+    config = composed_config("data=folder", f"data.path={tmp_path}/photos", "data.size=8")
+    identify(config.data)
+    load(config.data)
+    assert looks[f"walk {tmp_path}/photos/ant"] == 1
+    assert looks[f"stat {tmp_path}/photos/ant/000.png"] <= 7
