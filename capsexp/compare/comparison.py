@@ -74,7 +74,8 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
         "A and B: mean ± standard deviation over seeds; the interval is from the spread over seeds of all runs of the "
         "data set trained like these; of epochs, errors and costs, B − A is the change from A to B.",
     ]
-    notes = [note for note in notes if note]
+    leaks = sorted({f"In {run.name} {run.leak}." for run in (*pairs[sides[0]], *pairs[sides[1]]) if run.leak})
+    notes = [*(note for note in notes if note), *leaks]
     return Table(common_words, ["measure", *heads, "B − A", "verdict"], "lrrrl", lines, notes), problems
 
 

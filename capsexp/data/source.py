@@ -127,9 +127,10 @@ def summary(data: Data, images: ImageSet) -> list[str]:
         classes = classes if least[1:] != most[1:] else ["{:,} + {:,} in each".format(*least[1:])]
     held = f"; {images.validation:,} of the training images are for validation" if images.validation else ""
     lines = [f"{data.name}: {len(names)} classes: {', '.join(classes)} (training + test images){held}"]
-    known = torch.isin(digests(images.test_images), digests(images.train_images)).sum() if data.path else 0
-    if known:
+    if data.path and (known := repeated(images.test_images, digests(images.train_images))):
         lines.append(f"{data.name}: {known:,} of the {len(labels[1]):,} test images are among the training images, too")
+    if data.path and (twice := ambiguous(images)):
+        lines.append(f"{data.name}: {twice:,} images are equal to one of another class")
     if _all_equal(images.train_images, torch.arange(len(labels[0]))):
         return [*lines, f"{data.name}: all {len(labels[0]):,} training images are equal"]
     of_class = [(images.train_labels == label).nonzero()[:, 0] for label in range(len(names))]
@@ -143,6 +144,23 @@ def digests(images: "Tensor") -> "Tensor":
 
     hashes = (hashlib.blake2b(image.tobytes(), digest_size=8).digest() for image in images.numpy())
     return torch.tensor([int.from_bytes(one, signed=True) for one in hashes], dtype=torch.int64)
+
+
+def repeated(tested: "Tensor", trained: "Tensor") -> int:
+    """How many images, [N, …] uint8, are among those with these `digests`."""
+    import torch
+
+    return int(torch.isin(digests(tested.cpu()), trained).sum())
+
+
+def ambiguous(images: ImageSet) -> int:
+    """How many images of a set are equal to one with another label."""
+    import torch
+
+    hashes = torch.cat([digests(images.train_images), digests(images.test_images)])
+    pairs = torch.stack([hashes, torch.cat([images.train_labels, images.test_labels])], dim=1)
+    known, labels = torch.unique(torch.unique(pairs, dim=0)[:, 0], return_counts=True)
+    return int(torch.isin(hashes, known[labels > 1]).sum())
 
 
 def _all_equal(images: "Tensor", chosen: "Tensor") -> bool:

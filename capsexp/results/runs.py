@@ -37,6 +37,7 @@ class Run:
     correct: Json | None = None  # a bit per test image, records.packed, where others would test on other images
     dataset: str  # a digest of the data set and its split
     images: int | None = None  # the test images
+    leak: str = ""  # Record.leak
     trained_images: int | None = None  # the training images of an epoch
     official: bool  # everybody tests on the same images
     data: str = ""
@@ -127,6 +128,7 @@ def run_of(record: Record) -> Run:
         correct=None if official else record.correct,
         dataset=keys.key_of({name: part for name, part in identity["data"].items() if name != "note"}),
         images=images,
+        leak=record.leak,
         trained_images=description.train_images,
         official=official,
         data=identity["data"][NAME],

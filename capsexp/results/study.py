@@ -48,10 +48,11 @@ class MeasuredBlock:
 
     @property
     def files(self) -> list[str]:
-        """Which versions of data files were used, but for published ones; of several sets, each with its title."""
+        """Which versions of data files were used, but for published ones; of several sets with titles; leaks."""
         several = len({run.data for run in self.runs}) > 1
         files = {run.trained.files: run.data for run in self.runs if run.trained.files}
-        return [f"{title(data)}: {version}" if several else version for version, data in files.items()]
+        named = [f"{title(data)}: {version}" if several else version for version, data in files.items()]
+        return [*named, *sorted({run.leak for run in self.runs if run.leak})]
 
 
 @dataclass(frozen=True, eq=False)

@@ -84,6 +84,13 @@ class Record:
         return median(map(epoch_seconds, self.epochs)) if self.epochs else None
 
     @property
+    def leak(self) -> str:
+        """What makes its accuracy on somebody's own images no test; nothing if they are in order."""
+        tested, repeated, twice = (self.data.get(name, 0) for name in ("test_images", "repeated", "ambiguous"))
+        trained = f"{repeated:,} of {tested:,} test images are training images" if repeated else ""
+        return ", ".join(filter(None, [trained, f"{twice:,} images are of two classes" if twice else ""]))
+
+    @property
     def learned(self) -> bool | None:
         """See `has_learned`; None in a failed run, in a trial of a few steps, and in older records."""
         judged = self.status == "finished" and self.config["budget"]["steps"] is None
@@ -211,6 +218,7 @@ def result_line(record: Record) -> str:
         unlearned = f"; didn't learn: {own}a constant guess has {record.chance_accuracy:.2f} %"
         if record.chance_accuracy == 100:
             unlearned = "; all of the evaluated images are of one class, so that this says nothing"
+    unlearned += f"; {record.leak}" if record.leak else ""
     if record.heldout_accuracy is not None:
         tested = of_images(record.heldout_accuracy, record.data.get("test_images"))
         return f"test accuracy {tested} in epoch {epoch}, chosen on held-out images{unlearned}"

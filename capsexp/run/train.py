@@ -140,7 +140,10 @@ def _record(
     heldout_accuracy: float | None,
 ) -> records.Record:
     """The record of a run as it ended: of a failed one, `error` says why."""
-    done = error is None
+    done, leak = error is None, dict[str, int]()
+    if done and module.trained_images is not None:
+        leak["repeated"] = source.repeated(data.test[0], module.trained_images)
+        leak["ambiguous"] = source.ambiguous(data.images)
     software = provenance.of_run(
         started | {"commits": module.commits}, planned.device, planned.processes, module.resumed, planned.command
     )
@@ -161,7 +164,8 @@ def _record(
             "note": data.images.note,
             "checksum": data.images.checksum,
             "test_images": len(data.test[1]) if done else None,
-        },
+        }
+        | leak,
         provenance={"routing_path": module.routing_path or None} | software,
         chance_accuracy=constant_guess(data.evaluated[1]) if done else None,
         correct=module.correct if done else None,

@@ -17,6 +17,7 @@ from data_formats import pixels
 from photos import COLOUR, GREY, data, numbered, save, values
 from support import TINY, composed_config, folders, raising, refused
 
+from capsexp.compare.comparison import compare
 from capsexp.config import compose
 from capsexp.config.schema import Config
 from capsexp.data.module import CapsuleData
@@ -86,15 +87,30 @@ def test_a_set_is_described_by_its_classes_and_what_is_equal_in_it(photos: Path)
     for number in range(5):
         shutil.copy(photos / "cow" / "003.png", photos / "cow" / f"{number}.png")
     fresh = photos.rename(photos.with_name("fresh"))
-    first, known, equal = summary(data(fresh), load(data(fresh)))
+    first, known, twice, equal = summary(data(fresh), load(data(fresh)))
     assert first.startswith("folder: 3 classes: ant 9 + 1, bee 9 + 1, cow 5 + 1 (training")
     assert known == "folder: 1 of the 3 test images are among the training images, too"
+    assert twice == "folder: 7 images are equal to one of another class"
     assert equal == "folder: all training images of class cow are equal"
     for number in range(21):
         numbered(fresh / "many" / "train" / f"c{number}", number, 2)
         numbered(fresh / "many" / "test" / f"c{number}", number, 1)
     line, *_ = summary(data(fresh / "many"), load(data(fresh / "many")))
     assert line == "folder: 21 classes: 2 + 1 in each (training + test images)"
+
+
+def test_a_leak_belongs_to_the_record_and_to_each_number_made_of_it(photos: Path, tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        shutil.copytree(photos, tmp_path / "set" / split)
+    shutil.copy(photos / "ant" / "003.png", tmp_path / "set" / "train" / "bee")
+    words = [*of_photos(tmp_path), f"data.path={tmp_path}/set"]
+    first, second = (run(composed_config(*words, "budget.test_images=10", *more)) for more in ((), ["seed=1"]))
+    leak = "10 of 10 test images are training images, 3 images are of two classes"
+    assert (first.data["repeated"], first.leak) == (10, leak)
+    assert records.result_line(first).endswith(f"; {leak}")
+    assert f"Of one run {leak}." in sweep.table([(["seed=0"], first), (["seed=1"], second)]).notes
+    table, _ = compare((first.key, second.key), tmp_path / "results")
+    assert f"In {keys.name_of(first.identity)} {leak}." in table.notes
 
 
 def test_a_name_in_two_unicode_forms_is_one_class(tmp_path: Path) -> None:
