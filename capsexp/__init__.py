@@ -26,7 +26,9 @@ WidthFraction = Annotated[float, Gt(0), Le(1)]  # of a network's channels, never
 Log = Callable[[str], None]
 
 
-def load(path: Path | str, device: str = "cpu", config_dir: Path | str | None = None) -> "Classifier":
+def load(
+    path: Path | str, device: str = "cpu", config_dir: Path | str | None = None, invert: bool = False
+) -> "Classifier":
     """A trained network in evaluation mode: pixels between 0 and 1, [B, channels, H, W] -> scores and class capsules.
 
     It knows its `classes`, the `size` of its images, and makes them of any picture: `preprocess`.
@@ -36,6 +38,7 @@ def load(path: Path | str, device: str = "cpu", config_dir: Path | str | None = 
             network that comes with the package, such as "sample": `capsexp/weights/README.md` lists them.
         device: of the network.
         config_dir: the folder of configuration files of one's own with which it was trained (--config-dir).
+        invert: `preprocess` makes negatives, of ink on paper for a network that was trained on white digits on black.
 
     Raises InputError for a file that isn't a checkpoint of this capsexp, or a damaged one, and for a name of none.
     """
@@ -45,4 +48,4 @@ def load(path: Path | str, device: str = "cpu", config_dir: Path | str | None = 
 
     if config_dir is not None:
         searchpath.use(str(config_dir))
-    return Classifier(restore(Path(path), device))
+    return Classifier(restore(Path(path), device), invert)

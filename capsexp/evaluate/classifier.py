@@ -1,5 +1,7 @@
 """A trained network as a plain module, which knows its classes and how pictures become what it takes."""
 
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from capsexp.data.pictures import pictures
 from capsexp.data.reader import fit
 from capsexp.data.source import class_names
 from capsexp.errors import InputError
+from capsexp.evaluate.evaluation import unlike
 from capsexp.nn.scores import Prediction
 from capsexp.run.restore import Restored
 
@@ -30,7 +33,7 @@ class Classifier(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, restored: Restored) -> None:
+    def __init__(self, restored: Restored, invert: bool = False) -> None:
         super().__init__()
         data, module = restored.config.data, restored.module
         self.network, self.decoder = module.network, module.decoder
@@ -38,7 +41,9 @@ class Classifier(nn.Module):
         self.register_buffer("std", module.std)
         self.classes = tuple(class_names(data))
         self.size, self.channels = data.size, data.channels
-        self._conversion = conversion_of(data)
+        conversion = conversion_of(data)
+        self._conversion = replace(conversion, invert=conversion.invert != invert)
+        self._trained_on = module.pixels
         self.eval()
 
     def forward(self, pixels: Tensor) -> Prediction:
@@ -51,7 +56,7 @@ class Classifier(nn.Module):
         Args:
             image: a file, Pillow's, or pixels uint8 [H, W] or [H, W, 3].
 
-        Raises InputError for a file that is no image, and for other pixels.
+        Raises InputError for a file that is no image, and for other pixels. Warns of an image that seems inverted.
         """
         source = Path(image) if isinstance(image, str) else image
         if not isinstance(source, Path | Image.Image):
@@ -59,5 +64,7 @@ class Classifier(nn.Module):
             if source.dtype != np.uint8 or source.ndim not in (2, 3) or source.shape[2:] not in ((), (3,)):
                 shape = f"{source.dtype} {list(source.shape)}"
                 raise InputError(f"pixels must be uint8 [H, W] or [H, W, 3]; they are {shape}")
-        pixels = fit(pictures([source], self._conversion), self.size, self.channels, "the network")
-        return torch.from_numpy(pixels[0]).to(self.mean.device).float() / 255
+        pixels = torch.from_numpy(fit(pictures([source], self._conversion), self.size, self.channels, "the network"))
+        for line in unlike(self._trained_on, pixels, "capsexp.load(…, invert=True) takes their negatives"):
+            warnings.warn(line, stacklevel=2)
+        return pixels[0].to(self.mean.device).float() / 255

@@ -19,7 +19,7 @@ from capsexp.data.reader import fit
 from capsexp.data.source import ImageSet
 from capsexp.errors import InputError
 from capsexp.nn.losses import multi_hot
-from capsexp.run.module import EpochMetrics
+from capsexp.run.module import EpochMetrics, Pixels
 from capsexp.run.restore import Restored
 
 
@@ -57,6 +57,8 @@ def evaluate(restored: Restored, log: Log = print) -> Evaluation:
     images = source.load(restored.config.data, log)
     images = _without_trained(restored, images, log)
     split = test_split(images, restored.config)
+    for line in unlike(restored.module.pixels, split[0], "data.reader.invert=true inverts somebody's own"):
+        log(line)
     results, scores, labels = evaluate_split(restored, split)
     names = source.class_names(restored.config.data)
     true = multi_hot(labels, len(names)).bool()
@@ -109,14 +111,17 @@ def evaluate_split(restored: Restored, split: Split) -> tuple[EpochMetrics, Tens
     return module.eval_metrics.results("test"), torch.cat(scores).cpu(), labels.cpu()
 
 
-def predictions(restored: Restored, places: Sequence[Path], log: Log = print) -> pd.DataFrame:
+def predictions(restored: Restored, places: Sequence[Path], log: Log = print, invert: bool = False) -> pd.DataFrame:
     """A row per file, and per image in a folder: file, class, score, next (the next best class), next_score.
+
+    With `invert`, the negatives of what the network is trained on.
 
     Raises InputError that names the files which are no images; those in a folder are left out, with a line for each.
     """
     data, names = restored.config.data, source.class_names(restored.config.data)
     files = [file for one in places for file in (files_below(one) if one.is_dir() else [one])]
-    images, problems = converted(files, conversion_of(data))
+    conversion = conversion_of(data)
+    images, problems = converted(files, replace(conversion, invert=conversion.invert != invert))
     if refused := [problem for number, problem in problems.items() if files[number] in places]:
         raise InputError(listed(refused))
     for problem in problems.values():
@@ -125,6 +130,8 @@ def predictions(restored: Restored, places: Sequence[Path], log: Log = print) ->
     if not files:
         raise InputError(f"{places[0]}: has no images")
     pixels = fit(np.delete(images, list(problems), axis=0), data.size, data.channels, data.name)
+    for line in unlike(restored.module.pixels, torch.from_numpy(pixels), "--invert takes their negatives"):
+        log(line)
     batches = torch.split(torch.from_numpy(pixels), restored.config.trainer.eval_batch_size)
     scores = torch.cat([restored(batch.to(restored.module.device).float() / 255).scores.float() for batch in batches])
     best, classes = scores.cpu().topk(2)  # [files, 2]
@@ -132,6 +139,19 @@ def predictions(restored: Restored, places: Sequence[Path], log: Log = print) ->
     for at, (name, score) in enumerate((("class", "score"), ("next", "next_score"))):
         table |= {name: [names[label] for label in classes[:, at].tolist()], score: best[:, at].numpy()}
     return pd.DataFrame(table)
+
+
+def unlike(trained_on: Pixels, pixels: Tensor, remedy: str) -> list[str]:
+    """A line on images, uint8 [N, C, H, W], whose negatives are more like those that a network was trained on."""
+    mean, std = trained_on
+    if not (mean and std):
+        return []
+    trained, deviation, here = sum(mean) / len(mean), sum(std) / len(std), pixels.double().mean().item() / 255
+    if abs(here - trained) < max(deviation, abs(1 - here - trained)):
+        return []
+    than = "lighter" if here > trained else "darker"
+    means = f"a mean of {here:.2f}, there {trained:.2f}"
+    return [f"images {than} than those that the network was trained on ({means}): inverted? {remedy}"]
 
 
 def confusion_matrix(true: Tensor, predicted: Tensor, names: list[str]) -> pd.DataFrame:

@@ -20,6 +20,7 @@ def main(arguments: list[str]) -> None:
     parser = Parser(__doc__, "capsexp predict")
     parser.add_argument("run", type=folder, metavar="RUN", help="a run's folder or a checkpoint in it")
     parser.add_argument("files", type=folder, nargs="+", metavar="FILE", help="images, and folders of images")
+    parser.add_argument("--invert", action="store_true", help="take the images' negatives: ink on paper, for MNIST")
     parser.add_argument("--output", type=folder, metavar="FILE", help="write the table, with all digits, as CSV")
     options = parser.parse_args(arguments)
     check_new(options.output)
@@ -30,7 +31,7 @@ def main(arguments: list[str]) -> None:
 
     forbid_tf32()
     restored = restore(options.run, None)
-    table = predictions(restored, options.files, lambda line: print(line, file=sys.stderr))
+    table = predictions(restored, options.files, lambda line: print(line, file=sys.stderr), options.invert)
     table["file"] = [printable(str(file)) for file in table["file"]]
     print(table.to_string(index=False, float_format="{:.4f}".format))
     if options.output:

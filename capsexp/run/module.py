@@ -35,6 +35,7 @@ from capsexp.run.plan import Plan
 FORMAT = 1  # of a checkpoint's entry "capsexp"; raised when older ones can't be read any more
 
 EpochMetrics = dict[str, float | int]
+Pixels = tuple[list[float] | None, list[float] | None]  # mean and deviation a channel, between 0 and 1
 
 
 class Metrics(Metric):
@@ -114,6 +115,7 @@ class CapsuleModule(pl.LightningModule):
         self.step: EagerStep | CapturedStep | None = None  # while it trains
         self.history: list[EpochMetrics] = []
         self.trained_images: Tensor | None = None  # the `digests` of somebody's own, of which it is trained
+        self.pixels: Pixels = (config.data.mean, config.data.std)  # of the training images, if known
         self.correct: dict[str, str] = {}  # of a record
         self.routing_path = ""  # how the first batch was computed, see fast.paths
         self.resumed: list[int] = []  # the epochs after which the run was interrupted
@@ -268,7 +270,7 @@ class CapsuleModule(pl.LightningModule):
             "resumed": self.resumed,
             "commits": self.commits,
             "rerun": planned.config.rerun,
-        } | ({} if self.trained_images is None else {"trained_images": self.trained_images})
+        } | ({} if self.trained_images is None else {"trained_images": self.trained_images, "pixels": self.pixels})
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Takes the history back. Checkpoints of earlier versions have no `correct` and no `routing_path`."""

@@ -264,6 +264,9 @@ def _module(path: Path, planned: Plan, checkpoint: Json) -> CapsuleModule:
         module.history = check_value(checkpoint.get("history"), list[dict[str, Any]], "history")
         if isinstance(trained := checkpoint.get("trained_images"), Tensor):
             module.trained_images = trained
+        if stored := checkpoint.get("pixels"):
+            mean, std = check_value(list(stored), list[list[float]], "pixels")
+            module.pixels = mean, std
     return module
 
 

@@ -73,9 +73,10 @@ def prepare(planned: Plan) -> tuple[CapsuleModule, CapsuleData]:
     module, data = CapsuleModule(planned, built), CapsuleData(images, config)
     if config.data.path:
         module.trained_images = source.digests(images.train_images)
+    if config.preprocess.normalize or config.data.path:
+        module.pixels = source.normalization(config.data, images.train_images)
     if config.preprocess.normalize:
-        mean, std = source.normalization(config.data, images.train_images)
-        module.mean, module.std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
+        module.mean, module.std = (torch.tensor(values).view(-1, 1, 1) for values in module.pixels)
     try:  # now, and not after hours of training
         records.text(_record(planned, module, data, provenance.start(), "not trained", None))
     except ValueError as error:

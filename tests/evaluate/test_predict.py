@@ -1,16 +1,18 @@
 """capsexp predict: the classes of images in files."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from support import Program, Trained, composed_config
 
+import capsexp
 from capsexp.data import source
-from capsexp.evaluate.evaluation import predictions
+from capsexp.evaluate.evaluation import evaluate, predictions
 from capsexp.run.restore import restore
 
 
@@ -97,3 +99,46 @@ def test_names_are_harmless_in_the_csv(
     code, _, _ = program("capsexp", "predict", str(trained.folder), *names, "--output=a.csv")
     assert code == 0
     assert pd.read_csv("a.csv").file.tolist() == ["'=cmd().png", "\\udcff.png", "\\x1b[2J.png"]
+
+
+@pytest.mark.parametrize("form", ["paper", "transparent ink", "transparent chalk"])
+def test_ink_on_paper_is_said_and_taken_by_an_option(
+    digits: list[Path], form: str, tmp_path: Path, program: Program
+) -> None:
+    for file in digits:
+        white = Image.open(file).convert("L")
+        image = ImageOps.invert(white)
+        if "transparent" in form:
+            image = Image.new("L", white.size, 0 if "ink" in form else 255)
+            image.putalpha(white)
+        image.save(tmp_path / file.name)
+    inverted = form != "transparent chalk"
+    words = ["--invert"] if inverted else []
+    _, right, _ = program("capsexp", "predict", "sample", *map(str, digits))
+    _, _, said = program("capsexp", "predict", "sample", str(tmp_path))
+    _, taken, unsaid = program("capsexp", "predict", "sample", str(tmp_path), *words)
+    assert ([line.split()[1] for line in taken], unsaid) == ([line.split()[1] for line in right], [])
+    assert [line.partition(" (")[0] for line in said] == [
+        "images lighter than those that the network was trained on"
+    ] * inverted
+    network = capsexp.load("sample")
+    with warnings.catch_warnings(record=True, action="always") as warned:
+        pixels = network.preprocess(tmp_path / "0.png")
+    assert len(warned) == inverted
+    negative = capsexp.load("sample", invert=True).preprocess(tmp_path / "0.png") if inverted else pixels
+    assert torch.allclose(negative, network.preprocess(digits[0]), atol=1 / 255)
+
+
+def test_an_evaluation_of_ink_on_paper_is_said_and_inverted(
+    trained: Trained, digits: list[Path], tmp_path: Path
+) -> None:
+    for number in range(20):
+        file = tmp_path / f"{number % 10}" / f"{number}.png"
+        file.parent.mkdir(exist_ok=True)
+        ImageOps.invert(Image.open(digits[0])).point(lambda value: value - number).save(file)  # noqa: B023
+    words, lines = ["data=folder", f"data.path={tmp_path}", "data.size=28"], list[str]()
+    evaluate(restore(trained.folder, overrides=words), lines.append)
+    assert "inverted? data.reader.invert=true" in lines[-1]
+    lines.clear()
+    evaluate(restore(trained.folder, overrides=[*words, "data.reader.invert=true"]), lines.append)
+    assert "inverted?" not in "".join(lines)
