@@ -62,6 +62,8 @@ def _run(words: list[str]) -> int:
     parser.error = wrong_option  # type: ignore[method-assign]
     add_launcher_options(parser)
     options = parser.parse_intermixed_args(words)
+    if options.experimental_rerun:
+        raise InputError("--experimental-rerun: the command in a record repeats its run")
     if options.resolve and not options.cfg:
         raise InputError("--resolve: only with --cfg")
     if options.overrides and options.overrides[0].isidentifier():

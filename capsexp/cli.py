@@ -38,8 +38,8 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
         main: returns an exit code, or None for 0.
         resume: how to continue after an interruption, for its message.
 
-    Every command takes --config-dir=DIR: see capsexp.config.searchpath. SIGTERM, SIGHUP and SIGUSR1 have the effect of
-    Ctrl-C. HYDRA_FULL_ERROR=1 adds a traceback to an error.
+    Every command takes --config-dir=DIR: see capsexp.config.searchpath. SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 have the
+    effect of Ctrl-C. HYDRA_FULL_ERROR=1 adds a traceback to an error.
     """
     words = sys.argv[1:]
     for name in ("stdout", "stderr"):
@@ -221,7 +221,7 @@ def wrong_option(message: str) -> NoReturn:
 def handle_signals(handler: Callable[[int, FrameType | None], object]) -> None:
     """Handles SIGTERM; what a lost connection or a cluster sends, too, unless nohup or submitit handle it."""
     signal.signal(signal.SIGTERM, handler)
-    for number in (signal.SIGHUP, signal.SIGUSR1):
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         if signal.getsignal(number) in (signal.SIG_DFL, interrupt, interrupt_all):
             signal.signal(number, handler)
 

@@ -40,6 +40,9 @@ def left_behind(error: Exception) -> Main:
     return act
 
 
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
 def killed_by(number: signal.Signals) -> Main:
     return lambda words: os.kill(os.getpid(), number)
 
@@ -48,7 +51,7 @@ def end(main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     """The exit code and the lines of errors."""
     monkeypatch.setattr(sys, "argv", ["command"])
     monkeypatch.setattr(sys, "stdout", sys.stdout)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)}
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     with pytest.raises(SystemExit) as ended:
         end_with(main, resume="try again")
     for number, handler in handlers.items():
@@ -81,9 +84,7 @@ def end(main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         (raising(KeyboardInterrupt()), 130, ["interrupted: try again"]),
         (left_behind(AttributeError("no flags cache")), 130, ["interrupted: try again"]),
         (left_behind(OSError(28, "No space left on device")), 1, ["error: output: No space left on device"]),
-        (killed_by(signal.SIGTERM), 130, ["interrupted: try again"]),
-        (killed_by(signal.SIGHUP), 130, ["interrupted: try again"]),
-        (killed_by(signal.SIGUSR1), 130, ["interrupted: try again"]),
+        *((killed_by(number), 130, ["interrupted: try again"]) for number in SIGNALS),
     ],
 )
 def test_exit_codes(

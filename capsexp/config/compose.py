@@ -19,7 +19,7 @@ from capsexp.config import searchpath
 from capsexp.config.by_hydra import by_hydra, plain
 from capsexp.config.errors import explained
 from capsexp.config.searchpath import CONF
-from capsexp.errors import InputError, raise_interruption
+from capsexp.errors import InputError, printable, raise_interruption
 
 #: Beginnings of words that a run's command does without: where and how it computes, and where it writes.
 _LOCAL = (
@@ -204,8 +204,8 @@ def portable(overrides: Sequence[str]) -> list[str]:
     """The overrides that repeat a run anywhere: without folders, device, progress display and launchers."""
     kept = [word for word in overrides if not word.lstrip("+~").startswith(_LOCAL)]
     for place, word in enumerate(kept):
-        if re.match(r"\+*data\.path=.", word):
-            kept[place] = for_hydra(f"data.path={searchpath.portable_path(str(parsed(word).value()))}")
+        if matched := re.match(r"\+*(data\.(path|labels))=.", word):
+            kept[place] = for_hydra(f"{matched[1]}={printable(searchpath.portable_path(str(parsed(word).value())))}")
     return kept
 
 

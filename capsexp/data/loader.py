@@ -49,6 +49,7 @@ class DeviceLoader:
     _: KW_ONLY
     steps: int | None = None  # the greatest number of batches
     process: ProcessSlice = field(default=ProcessSlice())  # which images of each batch are yielded
+    joined: bool = False  # a last batch of one image is a part of the one before: batch normalisation needs two
 
     def __post_init__(self) -> None:
         smallest, processes = min(self._images(0), self._images(len(self) - 1)), self.process.processes
@@ -58,11 +59,11 @@ class DeviceLoader:
     @property
     def epoch_images(self) -> int:
         """The number of images in an epoch: of a trial, those of its steps."""
-        return min(len(self.labels), len(self) * self.batch_size)
+        return self._end(len(self) - 1)
 
     def _images(self, step: int) -> int:
         """The number of images in a step's batch, of all processes together."""
-        return min(self.batch_size, len(self.labels) - step * self.batch_size)
+        return self._end(step) - step * self.batch_size
 
     def _batch(self, step: int, images: Tensor, labels: Tensor) -> Batch:
         """This process's part of a step's batch."""
@@ -71,7 +72,16 @@ class DeviceLoader:
 
     def _own(self, step: int, rank: int) -> slice:
         """The indices of a process's images in a step, in the order of the epoch."""
-        return slice(step * self.batch_size + rank, (step + 1) * self.batch_size, self.process.processes)
+        return slice(step * self.batch_size + rank, self._end(step), self.process.processes)
+
+    def _end(self, step: int) -> int:
+        """The index after the last image of a step, of all processes together."""
+        end, count = (step + 1) * self.batch_size, len(self.labels)
+        return count if end >= count - self._joins else end
+
+    @property
+    def _joins(self) -> bool:
+        return self.joined and len(self.labels) % self.batch_size == 1 < self.batch_size < len(self.labels)
 
     def in_order(self, values: Tensor) -> Tensor:
         """A value an image, [N], in the order of the images, from those of one process after the other."""
@@ -80,7 +90,7 @@ class DeviceLoader:
         return torch.empty_like(values).index_copy_(0, torch.cat(parts), values)
 
     def __len__(self) -> int:
-        batches = math.ceil(len(self.labels) / self.batch_size)
+        batches = math.ceil((len(self.labels) - self._joins) / self.batch_size)
         return batches if self.steps is None else min(self.steps, batches)
 
     def __iter__(self) -> Iterator[Batch]:

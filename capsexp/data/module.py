@@ -4,7 +4,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from capsexp.config.schema import Config, training_preprocess
 from capsexp.data.loader import BatchGroups, DeviceLoader, ProcessSlice, TrainingLoader, derived_seed
@@ -79,6 +79,7 @@ class CapsuleData(pl.LightningDataModule):
             epoch=lambda: trainer.current_epoch,
             steps=config.budget.steps,
             process=self._process(),
+            joined=has_batch_norm(trainer.lightning_module),
             draw=synthesis.training(self._digits(self.train), config.data.size) if synthesis else None,
             side=config.data.size,
         )
@@ -104,6 +105,10 @@ class CapsuleData(pl.LightningDataModule):
 
     def _digits(self, split: Split) -> Digits:
         return Digits(*split, self.config.data.classes)
+
+
+def has_batch_norm(module: nn.Module) -> bool:
+    return any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules())
 
 
 def constant_guess(labels: Tensor) -> float:

@@ -21,6 +21,7 @@ from capsexp.errors import CapsexpError, InputError, RunError, first_line, plura
 
 #: What is decoded. Pillow knows more formats, and starts a program, Ghostscript, for one of them.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+Image.MAX_IMAGE_PIXELS = None  # Conversion.max_pixels is the limit
 
 _MAX_BYTES = 256_000_000  # of a file
 _GREY = ("1", "L", "LA", "I", "F")  # Pillow's modes; I;16 and its kin begin with I

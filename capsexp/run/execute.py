@@ -1,19 +1,20 @@
 """One run: skipped when it is finished, locked against other processes, trained."""
 
+import errno
 import fcntl
 import io
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
 from capsexp.cli import print_line
 from capsexp.config.compose import portable
 from capsexp.config.schema import Config
-from capsexp.errors import BusyError, InputError
+from capsexp.errors import BusyError, InputError, RunError
 from capsexp.files import check_writable, naming, remove_parts
 from capsexp.run import records
 from capsexp.run.plan import Plan, check_precision, is_first, plan
@@ -71,12 +72,19 @@ def execute(planned: Plan, callbacks: "Sequence[Callback]" = (), wait: bool = Fa
     prepared = prepare(planned)
     if not is_first():
         return train(planned, *prepared, callbacks)
-    with locked(planned.folder, wait):
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(planned.folder, wait))
+            check_writable(planned.path.parent)  # now, and not after hours of training
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            elsewhere = "paths.logs=DIR paths.results=DIR write elsewhere"
+            raise RunError(f"{error.filename}: {error.strerror}; {elsewhere}") from error
         if record := _finished(planned):  # by another process meanwhile
             return record
         note = f"; {planned.note}" if planned.note else ""
         print_line(f"{planned.name}: on {planned.device.type} in {planned.precision}{note}")
-        check_writable(planned.path.parent)  # now, and not after hours of training
         remove_parts(planned.path.parent, planned.name)
         remove_parts(planned.folder)
         return train(planned, *prepared, callbacks)

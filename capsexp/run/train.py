@@ -14,17 +14,17 @@ import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from subprocess import CalledProcessError
+from traceback import walk_tb
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.strategies import DDPStrategy, Strategy
-from torch import nn
 
 from capsexp.cli import print_line
 from capsexp.data import source
-from capsexp.data.module import CapsuleData, constant_guess
+from capsexp.data.module import CapsuleData, constant_guess, has_batch_norm
 from capsexp.data.reader import host_memory
 from capsexp.errors import InputError, RunError, TrainingError, first_line, printable, raise_interruption
 from capsexp.files import naming
@@ -59,8 +59,7 @@ def prepare(planned: Plan) -> tuple[CapsuleModule, CapsuleData]:
     pl.seed_everything(config.seed, verbose=False)
     built = build(config)
     make_optimizer(built.network.parameters(), config.optim)  # for its errors
-    normalized = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in built.network.modules())
-    if planned.processes > 1 and planned.device.type == "cpu" and normalized:
+    if planned.processes > 1 and planned.device.type == "cpu" and has_batch_norm(built.network):
         raise InputError(
             f"torchrun: {planned.processes} processes: this network has batch normalisation, "
             "which torch computes over several processes on GPUs only"
@@ -176,8 +175,10 @@ def _record(
 def _reason(error: Exception, module: CapsuleModule, data: CapsuleData) -> str:
     """Why a training failed, in one line; raises the error itself where it isn't the training's."""
     of_training = isinstance(error, RunError | RuntimeError | MemoryError | CalledProcessError)
-    if not of_training and type(error).__module__.partition(".")[0] != "triton":  # its errors have no common base
-        raise error
+    *_, (raised, _) = walk_tb(error.__traceback__)
+    package = raised.f_globals["__name__"].partition(".")[0]
+    if not of_training and package != "torch" and type(error).__module__.partition(".")[0] != "triton":
+        raise error  # triton's errors have no common base
     raise_interruption(error)
     if not memory.is_out_of_memory(error):
         return first_line(error)

@@ -357,6 +357,7 @@ MORE_COMMANDS = [
     # sweeps
     ("capsexp --multirunn", "unrecognized arguments: --multirunn"),
     ("capsexp --resolve seed=1", "--resolve: only with --cfg"),
+    ("capsexp --experimental-rerun=x.pickle", "--experimental-rerun: the command in a record repeats its run"),
     # damaged and foreign files
     ("capsexp evaluate {files}/cut.ckpt", "cut.ckpt: not a checkpoint, or damaged; delete it if it was one"),
     ("capsexp inspect {files}/junk 3", "junk: not a checkpoint, or damaged; delete it if it was one"),

@@ -427,6 +427,14 @@ def test_the_command_in_a_record_names_images_without_the_folders_of_the_machine
             assert command.endswith(kept if "=" in kept else f" data.path={kept}")
 
 
+def test_a_run_on_a_folder_whose_name_is_not_utf8_has_its_record(photos: Path, tmp_path: Path) -> None:
+    odd = photos.rename(os.fsdecode(os.fsencode(tmp_path) + b"/im\xe4ges"))
+    (odd / "ant").rename(os.fsdecode(os.fsencode(odd) + b"/am\xe4ise"))
+    words = [*of_photos(tmp_path), compose.for_hydra(f"data.path={odd}")]
+    record = run(composed_config(*words), words)
+    assert r"im\udce4ges" in record.provenance["command"]
+
+
 def of_photos(place: Path) -> list[str]:
     """The words of a short run on somebody's own images."""
     words = [word for word in TINY if "images" not in word and not word.startswith("data=")]

@@ -58,6 +58,18 @@ def test_two_processes_have_each_batch_between_them_and_weigh_their_parts() -> N
     assert torch.equal(loaders[0].in_order(every), LABELS)
 
 
+@pytest.mark.parametrize(("count", "sizes"), [(17, [8, 9]), (16, [8, 8]), (18, [8, 8, 2]), (9, [9]), (1, [1])])
+def test_a_last_batch_of_one_image_joins_the_one_before(count: int, sizes: list[int]) -> None:
+    images, labels = torch.arange(count, dtype=torch.uint8).view(-1, 1, 1, 1), torch.arange(count)
+    loader = TrainingLoader(images, labels, 8, PLAIN, seed=0, epoch=lambda: 0, joined=True)
+    batches = list(loader)
+    assert ([len(batch.labels) for batch in batches], len(loader), loader.epoch_images) == (sizes, len(sizes), count)
+    assert sorted(torch.cat([batch.labels for batch in batches]).tolist()) == labels.tolist()
+    if count > 1:
+        two = [list(dataclasses.replace(loader, process=ProcessSlice(rank, 2))) for rank in (0, 1)]
+        assert [len(a.labels) + len(b.labels) for a, b in zip(*two, strict=True)] == sizes
+
+
 def test_an_epoch_has_every_image_once_with_its_label() -> None:
     pixels, labels = epoch(PLAIN)
     assert sorted(labels.tolist()) == list(range(50))

@@ -106,6 +106,32 @@ def test_a_folder_that_cannot_be_written_is_noticed_before_the_training(
     assert raised.value.filename.startswith(f"{tmp_path}/{place}")
 
 
+@pytest.mark.parametrize("place", ["logs", "results"])
+def test_a_folder_of_another_user_names_the_keys_of_others(
+    place: str, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal = raising(PermissionError(errno.EACCES, "Permission denied", place))
+    monkeypatch.setattr(execute, "locked" if place == "logs" else "check_writable", refusal)
+    line = rf"^{place}: Permission denied; paths.logs=DIR paths.results=DIR write elsewhere$"
+    with pytest.raises(RunError, match=line):
+        run(composed_config(*tiny))
+
+
+def test_the_commit_of_a_checkout_that_git_refuses_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit, _ = environment._commit()
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    assert environment._commit() == (commit, None)
+    assert capsys.readouterr().out.startswith("git doesn't read this checkout") == (commit is not None)
+
+
+def test_an_error_of_torch_within_a_step_fails_the_run(tiny: tuple[str, ...]) -> None:
+    words = "model=resnet18", "data.size=8", "optim.batch_size=1", "budget.train_images=2"
+    with pytest.raises(RunError, match="failed: Expected more than 1 value per channel when training"):
+        run(composed_config(*tiny, *words))
+
+
 def test_a_file_system_without_locks_is_one_line(
     tiny: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
