@@ -13,7 +13,7 @@ from typing import Any
 
 from capsexp.config.checks import NAME, TARGET, Component, parameters
 from capsexp.config.schema import Config, training_preprocess
-from capsexp.config.searchpath import named_classes
+from capsexp.config.searchpath import named_classes, portable_path
 
 #: Former defaults, which keys leave out as those of older records do.
 _FORMER_DEFAULTS = {"capsexp.nn.losses.SpreadLoss": {"steps": 136_850}}  # all of tsai's training
@@ -74,6 +74,8 @@ def stored_config(config: Config) -> Json:
         del whole[part]
     for part in ("root", "download", "versions", "path", *([] if config.data.path else ["class_names"])):
         del whole["data"][part]
+    if config.data.labels and Path(config.data.labels).is_absolute():
+        whole["data"]["labels"] = portable_path(config.data.labels)
     whole |= {part: getattr(config, part).node for part in ("model", "routing", "loss")}
     whole["attention"]["first"] = config.attention.first and config.attention.first.node
     synthesis = config.data.synthesis
