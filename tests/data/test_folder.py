@@ -30,6 +30,7 @@ from capsexp.run.plan import plan
 from capsexp.run.restore import restore
 from capsexp.study.identity import trained
 from capsexp.study.selection import combination
+from capsexp.tables.sweep import measure_sweep
 
 
 @pytest.fixture
@@ -108,7 +109,10 @@ def test_a_leak_belongs_to_the_record_and_to_each_number_made_of_it(photos: Path
     leak = "10 of 10 test images are training images, 3 images are of two classes"
     assert (first.data["repeated"], first.leak) == (10, leak)
     assert records.result_line(first).endswith(f"; {leak}")
-    assert f"Of one run {leak}." in sweep.table([(["seed=0"], first), (["seed=1"], second)]).notes
+    (block,) = measure_sweep(
+        [[*words, "budget.test_images=10", f"seed={seed}"] for seed in (0, 1)], tmp_path / "results"
+    ).blocks
+    assert leak in block.files
     table, _ = compare((first.key, second.key), tmp_path / "results")
     assert f"In {keys.name_of(first.identity)} {leak}." in table.notes
 

@@ -31,7 +31,7 @@ from capsexp.data.module import constant_guess
 from capsexp.data.source import load
 from capsexp.errors import InputError, RunError
 from capsexp.evaluate.evaluation import evaluate_split
-from capsexp.run import checkpoints, execute, memory, records
+from capsexp.run import checkpoints, execute, memory, provenance, records
 from capsexp.run import train as trainings
 from capsexp.run.execute import is_locked, locked, run
 from capsexp.run.module import CapsuleModule, Metrics
@@ -120,9 +120,9 @@ def test_a_folder_of_another_user_names_the_keys_of_others(
 def test_the_commit_of_a_checkout_that_git_refuses_is_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commit, _ = environment._commit()
+    commit, _ = provenance._commit()
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    assert environment._commit() == (commit, None)
+    assert provenance._commit() == (commit, None)
     assert capsys.readouterr().out.startswith("git doesn't read this checkout") == (commit is not None)
 
 
