@@ -9,7 +9,14 @@ from capsexp.nn.backbones import ResidualBlock, ResNetBackbone, SimpleBackbone
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules
 from capsexp.nn.decoder import Decoder
 from capsexp.nn.hierarchy import Hierarchy
-from capsexp.nn.losses import BinaryCrossEntropyLoss, CrossEntropyLoss, MarginLoss, SpreadLoss, reconstruction_loss
+from capsexp.nn.losses import (
+    BinaryCrossEntropyLoss,
+    CrossEntropyLoss,
+    LogLikelihoodLoss,
+    MarginLoss,
+    SpreadLoss,
+    reconstruction_loss,
+)
 from capsexp.nn.matrices import TransformationMatrices
 from capsexp.nn.primary import PrimaryCapsules
 from capsexp.nn.routing import Capsules, Routing, RoutingFactory, make_routing
@@ -31,6 +38,7 @@ __all__ = [
     "Decoder",
     "Hierarchy",
     "LinearCapsules",
+    "LogLikelihoodLoss",
     "MarginLoss",
     "Prediction",
     "PrimaryCapsules",

@@ -4,6 +4,7 @@ A `MultilabelLoss` also takes multi-hot labels, [B, J] of 0 and 1: the set of cl
 """
 
 import math
+import warnings
 from typing import Literal
 
 import torch
@@ -12,6 +13,13 @@ from torch import Tensor, nn
 from capsexp import Count, UnitInterval
 from capsexp.errors import check_choice
 from capsexp.nn.precision import at_least_float32, full_precision
+
+
+def _checked(scores: Tensor) -> Tensor:
+    """The scores in float32; raises TypeError for what isn't a tensor."""
+    if not isinstance(scores, Tensor):
+        raise TypeError(f"scores must be a tensor, not {type(scores).__name__}; of a network's output its .scores")
+    return at_least_float32(scores)
 
 
 def multi_hot(labels: Tensor, classes: int) -> Tensor:
@@ -36,7 +44,7 @@ class ProbabilityLoss(nn.Module):
 
     def probabilities(self, scores: Tensor) -> Tensor:
         """p of these scores, [B, J] -> [B, J]."""
-        scores = at_least_float32(scores)
+        scores = _checked(scores)
         return scores.sigmoid() if self.logits else scores
 
 
@@ -68,7 +76,8 @@ class MarginLoss(MultilabelLoss):
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Scores [B, J], labels [B] or multi-hot [B, J] -> scalar."""
-        targets, p = multi_hot(labels, scores.shape[1]).to(scores.dtype), self.probabilities(scores)
+        p = self.probabilities(scores)
+        targets = multi_hot(labels, p.shape[1]).to(p.dtype)
         too_short = (self.positive - p).relu().square()
         too_long = (p - self.negative).relu().square()
         return (targets * too_short + self.down_weight * (1 - targets) * too_long).sum(dim=1).mean()
@@ -97,28 +106,46 @@ class SpreadLoss(ProbabilityLoss):
         steps: Count | None = None,
     ) -> None:
         super().__init__(logits)
-        self.first, self.last, self.steps = first, last, steps
+        self.first, self.last, self.steps, self.endless = first, last, steps, steps is None
         self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
         self.register_buffer("steps_in_all", torch.tensor(float(steps or math.inf)), persistent=steps is None)
 
     def grow_over(self, steps: int) -> None:
         """Sets the number of optimisation steps over which the margin grows, unless `steps` does.
 
-        Before this call the margin stays at `first`.
+        Before this call the margin stays at `first`, and training warns of it.
         """
+        self.endless = False
         if self.steps is None:
             self.steps_in_all.fill_(steps)
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Scores [B, J], labels [B] -> scalar."""
+        active = self.probabilities(scores)
+        if self.training and self.endless:
+            warnings.warn(f"SpreadLoss: its margin stays {self.first} until grow_over(steps) is called", stacklevel=2)
         margin = self.first + (self.last - self.first) * (self.steps_done / self.steps_in_all).clamp(max=1)
         if self.training:
             self.steps_done += 1
-        targets = nn.functional.one_hot(labels.reshape(len(labels)), scores.shape[1]).to(scores.dtype)
-        active = self.probabilities(scores)
+        targets = nn.functional.one_hot(labels.reshape(len(labels)), active.shape[1]).to(active.dtype)
         target = (targets * active).sum(dim=1, keepdim=True)
         others = (margin - (target - active)).relu().square()
         return ((1 - targets) * others).sum(dim=1).mean()
+
+
+class LogLikelihoodLoss(ProbabilityLoss):
+    """−log(p_t / Σ_k p_k), t the label; for probabilities of 0 finite.
+
+    Of activations that sum to 1, those of self-routing, it is the loss of Hahn et al. 2019. `logits`: see
+    ProbabilityLoss.
+    """
+
+    def __init__(self, logits: bool = False) -> None:
+        super().__init__(logits)
+
+    def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Scores [B, J], labels [B] -> scalar."""
+        return nn.functional.cross_entropy(self.probabilities(scores).clamp(min=1e-8).log(), labels.reshape(-1))
 
 
 class CrossEntropyLoss(nn.Module):
@@ -126,7 +153,7 @@ class CrossEntropyLoss(nn.Module):
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Scores [B, J], labels [B] -> scalar."""
-        return nn.functional.cross_entropy(at_least_float32(scores), labels)
+        return nn.functional.cross_entropy(_checked(scores), labels)
 
 
 class BinaryCrossEntropyLoss(MultilabelLoss):
@@ -141,7 +168,7 @@ class BinaryCrossEntropyLoss(MultilabelLoss):
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Scores [B, J], labels [B] or multi-hot [B, J] -> scalar."""
-        scores = at_least_float32(scores)
+        scores = _checked(scores)
         targets = multi_hot(labels, scores.shape[1]).to(scores.dtype)
         if self.logits:
             return nn.functional.binary_cross_entropy_with_logits(scores, targets)

@@ -3,7 +3,15 @@
 import pytest
 import torch
 
-from capsexp.nn.losses import BinaryCrossEntropyLoss, CrossEntropyLoss, MarginLoss, SpreadLoss, reconstruction_loss
+from capsexp.nn import Prediction
+from capsexp.nn.losses import (
+    BinaryCrossEntropyLoss,
+    CrossEntropyLoss,
+    LogLikelihoodLoss,
+    MarginLoss,
+    SpreadLoss,
+    reconstruction_loss,
+)
 
 
 def test_margin_loss_is_zero_outside_the_margins_and_uses_its_options() -> None:
@@ -89,3 +97,25 @@ def test_steps_that_are_set_are_not_those_of_the_run_and_a_checkpoint_has_those_
     assert list(loss.state_dict()) == ["steps_done"]  # as in checkpoints from before
     resumed.load_state_dict(loss.state_dict())
     assert loss(SCORES, LABELS) == resumed(SCORES, LABELS) != SpreadLoss(steps=10)(SCORES, LABELS)
+
+
+# Log-likelihood of the activations (Hahn et al. 2019)
+
+
+def test_log_likelihood_by_hand_and_of_a_zero_finite() -> None:
+    shares = torch.tensor([[0.6, 0.1, 0.3], [0.0, 0.0, 1.0]])
+    expected = -(torch.tensor([0.6, 1.0]).log()).mean()
+    torch.testing.assert_close(LogLikelihoodLoss()(shares, torch.tensor([0, 2])), expected)
+    torch.testing.assert_close(LogLikelihoodLoss()(shares / 2, torch.tensor([[0], [2]])), expected)
+    assert LogLikelihoodLoss()(shares, torch.tensor([0, 1])).isfinite()
+
+
+@pytest.mark.parametrize("loss", [CrossEntropyLoss, BinaryCrossEntropyLoss, LogLikelihoodLoss, MarginLoss, SpreadLoss])
+def test_a_prediction_in_place_of_its_scores_is_an_error_that_says_so(loss: type[torch.nn.Module]) -> None:
+    with pytest.raises(TypeError, match=r"scores must be a tensor, not Prediction; of a network's output its \.scores"):
+        loss()(Prediction(SCORES, None), LABELS)
+
+
+def test_a_spread_loss_of_no_run_warns_that_its_margin_stays() -> None:
+    with pytest.warns(UserWarning, match="stays 0.2 until grow_over"):
+        SpreadLoss()(SCORES, LABELS)
