@@ -117,14 +117,14 @@ def test_a_copy_is_another_network_with_the_same_output(name: str) -> None:
 def test_features_are_the_capsules_that_the_rest_classifies(name: str) -> None:
     network, images = small(name)
     features = network.forward_features(images)
-    rest = network.classes if hasattr(network, "classes") else network.capsules
     assert features.poses.shape[0] == 2
-    assert torch.equal(rest(features).poses, network(images).poses)
+    assert torch.equal(network.classes(features).poses, network(images).poses)
 
 
 @pytest.mark.parametrize("name", FORWARDS)
 def test_torch_compiles_every_network_without_a_graph_break(name: str) -> None:
     network, images = small(name)
+    torch.compiler.reset()  # of the networks before, which share a forward
     compiled = torch.compile(network, backend="aot_eager", fullgraph=True)
     scores, expected = compiled(images).scores, network(images).scores
     torch.testing.assert_close(scores, expected)
@@ -180,12 +180,13 @@ def test_a_network_that_is_traced_has_no_fast_paths(name: str, monkeypatch: pyte
     """Compiled, exported, traced and transformed by torch.func; before and after, the paths are used."""
     monkeypatch.setattr(loops, "MIN_VOTES", 0)
     monkeypatch.setattr(convolution, "MIN_GAIN", 0)
-    monkeypatch.setattr(selfcheck, "_found", {})
+    monkeypatch.setattr(selfcheck, "_failures", {})
     convolution._transform.cache_clear()
     network, images = small(name)
     expected = network(images).scores
     fast.enable(network)
     exported = torch.export.export(network, (images,), dynamic_shapes=({0: torch.export.Dim("batch")},)).module()
+    torch.compiler.reset()
     compiled = torch.compile(network, backend="eager", fullgraph=True)
     traced = torch.jit.trace(network, images, check_trace=False)
     weights = dict(network.named_parameters())
@@ -194,7 +195,7 @@ def test_a_network_that_is_traced_has_no_fast_paths(name: str, monkeypatch: pyte
         torch.testing.assert_close(found, expected)
     network.train()(images)
     assert fast.paths(network) not in ("reference", "stored votes")
-    assert not any(selfcheck._found.values())
+    assert not any(selfcheck._failures.values())
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -54,7 +54,7 @@ def test_a_network_has_a_score_a_class(snippet: str) -> None:
 
 def test_a_capsule_layer_in_a_resnet_learns() -> None:
     network = run("CapsuleResNet")["CapsuleResNet"](5)
-    scores = network(torch.rand(2, 3, 64, 64))
+    scores = network(torch.rand(2, 3, 224, 224))
     assert scores.shape == (2, 5)
     assert ((scores > 0) & (scores < 1)).all()
     scores.square().sum().backward()

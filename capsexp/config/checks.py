@@ -252,7 +252,8 @@ def _check_mapping(node: object, target: Any, where: str) -> dict[str, Any]:
 def _arguments(target: Any) -> tuple[dict[str, Any], set[str]]:
     """The annotations of what a configuration may set, and which of these have a default."""
     schema = "__dataclass_fields__" in vars(target)  # is_dataclass is true for what is derived from one, too
-    settable = [p for p in parameters(target).values() if schema or p.kind is p.KEYWORD_ONLY]
+    given = getattr(target, "of_layer", ())  # a routing's, which imports torch
+    settable = [p for p in parameters(target).values() if schema or (p.kind is p.KEYWORD_ONLY and p.name not in given)]
     if bare := [p.name for p in settable if p.annotation is p.empty]:
         raise TypeError(f"its argument {bare[0]} must have an annotation, such as {bare[0]}: int")
     return {p.name: p.annotation for p in settable}, {p.name for p in settable if p.default is not p.empty}

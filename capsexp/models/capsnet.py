@@ -71,13 +71,15 @@ class CapsNet(CapsuleNetwork):
             attention=ConvAttention(types * primary_pose) if attention.conv else None,
         )
         sizes = types * math.prod(positions), classes, primary_pose, class_pose
+        procedure = make_routing(routing, *sizes, squash_constant, last=True)
         self.classes = LinearCapsules(
             *sizes,
-            make_routing(routing, *sizes, squash_constant),
+            procedure,
             attention=CapsAttention(class_pose) if attention.caps else None,
+            scale=procedure.scale or 0.1,  # that of Sabour et al.'s release
             types_first=True,
         )
-        self.scores = ClassScores(self.classes.routing, class_pose)
+        self.scores = ClassScores(procedure, class_pose)
 
     def forward_features(self, images: Tensor) -> Capsules:
         """[B, channels, H, W] -> the primary capsules: poses [B, H', W', I, C], activations [B, H', W', I]."""

@@ -90,7 +90,7 @@ class DACapsNet(CapsuleNetwork):
         self.attention = ConvAttention(child) if attention.conv else nn.Identity()
         self.squash_constant = squash_constant
         positions = math.prod(size)
-        procedure = make_routing(routing, positions, classes, child, class_pose, squash_constant)
+        procedure = make_routing(routing, positions, classes, child, class_pose, squash_constant, last=True)
         self.classes = LinearCapsules(
             1,  # child at each position; the matrices are shared over positions: "each capsule shares the weight"
             classes,

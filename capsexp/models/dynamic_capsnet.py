@@ -15,7 +15,7 @@ import math
 from typing import Literal
 
 from capsexp import Count, WidthFraction
-from capsexp.models.parts import CapsuleNetwork, at_width, cbam, make_backbone
+from capsexp.models.parts import BackboneNetwork, at_width, cbam, make_backbone
 from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules, output_size
 from capsexp.nn.primary import PrimaryCapsules
@@ -24,7 +24,7 @@ from capsexp.nn.scores import ClassScores
 from capsexp.routing.dynamic import DynamicRouting
 
 
-class DynamicCapsNet(CapsuleNetwork):
+class DynamicCapsNet(BackboneNetwork):
     """For images of any size that its kernels fit on.
 
     Args:
@@ -71,10 +71,12 @@ class DynamicCapsNet(CapsuleNetwork):
             attention=ConvAttention(types * primary_pose) if attention.conv else None,
         )
         sizes = types * math.prod(output_size(size, kernel, stride)), classes, primary_pose, class_pose
+        procedure = make_routing(routing, *sizes, last=True)
         self.classes = LinearCapsules(
             *sizes,
-            make_routing(routing, *sizes),
+            procedure,
             attention=CapsAttention(class_pose) if attention.caps else None,
+            scale=procedure.scale or 0.1,  # that of Sabour et al.'s release
             types_first=True,
         )
-        self.scores = ClassScores(self.classes.routing, class_pose)
+        self.scores = ClassScores(procedure, class_pose)

@@ -13,8 +13,12 @@
 | class capsules, self-attention routing   |                        | J × 16        |
 
 161,824 parameters on MNIST. From the authors' release, not the text: ReLU before batch norm, Glorot's initialisation of
-the depthwise convolution, and He's of the transformation matrices with J · I · C in place of the number of inputs. Its
-batch norms have Keras' momentum, 0.01 in torch's terms; here torch's 0.1, which small data sets need.
+the depthwise convolution, and He's of the transformation matrices with J · I · C in place of the number of inputs.
+
+Not as in the release: its batch norms have Keras' epsilon, 0.001, and momentum, 0.01 in torch's terms; here they have
+torch's, 1e-5 and 0.1, the latter since small data sets need it. It shifts images before it squeezes them, to the left
+and up by amounts rounded up, so that none with a margin stays in its place, and rotates by whole degrees; with
+preprocess=mazzia they are squeezed first, and shifts to all sides are rounded towards 0.
 """
 
 import math
@@ -73,23 +77,22 @@ class EfficientCapsNet(CapsuleNetwork):
         self.depthwise = nn.Conv2d(features, features, size, groups=features)
         nn.init.xavier_uniform_(self.depthwise.weight)
         nn.init.zeros_(self.depthwise.bias)  # type: ignore[arg-type]
-        sizes = children, classes, primary_pose, class_pose
+        layer = children, classes, primary_pose, class_pose
         self.classes = LinearCapsules(
-            *sizes,
-            make_routing(routing, *sizes),
+            *layer,
+            make_routing(routing, *layer, last=True),
             attention=CapsAttention(class_pose) if attention.caps else None,
             scale=math.sqrt(2 / (classes * children * primary_pose)),
         )
-        self.primary = nn.Unflatten(1, (children, primary_pose))
+        self.sizes = children, primary_pose
         self.scores = ClassScores(self.classes.routing, class_pose)
 
     def forward_features(self, images: Tensor) -> Capsules:
-        """[B, channels, H, W] -> the primary capsules: poses [B, I, C], activations [B, I]."""
-        components = at_least_float32(self.depthwise(self.trunk(images)).flatten(1))
+        """[B, channels, H, W] -> the primary capsules: poses [B, 1, 1, I, C], activations [B, 1, 1, I]."""
+        components = at_least_float32(self.depthwise(self.trunk(images)).movedim(1, -1))
         with full_precision(components):
-            children = exponential_squash(self.primary(components))
-            lengths = torch.linalg.vector_norm(children, dim=-1)
-        return Capsules(children, lengths)
+            children = exponential_squash(torch.unflatten(components, -1, self.sizes))
+            return Capsules(children, torch.linalg.vector_norm(children, dim=-1))
 
 
 def _normed(inputs: int, channels: int, kernel: int, stride: int = 1) -> list[nn.Module]:

@@ -16,20 +16,18 @@ is in none of tsai's tables, and left out here.
 import math
 from typing import Literal
 
-from torch import Tensor
-
 from capsexp import Count, Positive, WidthFraction
-from capsexp.models.parts import CapsuleNetwork, at_width, cbam, make_backbone
+from capsexp.models.parts import BackboneNetwork, at_width, cbam, make_backbone
 from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
 from capsexp.nn.capsules import ConvCapsules, LinearCapsules, output_size
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.primary import PrimaryCapsules
 from capsexp.nn.routing import RoutingFactory, make_routing
-from capsexp.nn.scores import ClassScores, Prediction
+from capsexp.nn.scores import ClassScores
 from capsexp.routing.em import EMRouting
 
 
-class EMCapsNet(CapsuleNetwork):
+class EMCapsNet(BackboneNetwork):
     """For images of any size that its kernels fit on.
 
     Args:
@@ -42,8 +40,9 @@ class EMCapsNet(CapsuleNetwork):
         resnet_stem: channels of the ResNet's first half.
         capsule_types: of each layer but the last.
         pose: D of every capsule, a square number.
-        scale: standard deviation of the initial transformation matrices. The papers don't give it. Poses are not
-            normalised in this network; with much smaller matrices they vanish before the class capsules.
+        scale: standard deviation of the initial transformation matrices. The papers don't give it. None: the routing's
+            own; of EM routing 1, since poses are not normalised in this network: with much smaller matrices they vanish
+            before the class capsules.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class EMCapsNet(CapsuleNetwork):
         resnet_stem: Count = 64,
         capsule_types: Count = 32,
         pose: Count = 16,
-        scale: Positive = 1.0,
+        scale: Positive | None = None,
     ) -> None:
         super().__init__()
         features = at_width(channels if backbone == "simple" else resnet_channels, width)
@@ -70,7 +69,7 @@ class EMCapsNet(CapsuleNetwork):
         )
         size = output_size(output_size(size, 3, stride=2), 3)  # of the children of the class capsules
         layers = (9 * types, types), (9 * types, types), (types * math.prod(size), classes)
-        procedures = [make_routing(routing, *layer, pose, pose) for layer in layers]
+        procedures = [make_routing(routing, *layer, pose, pose, last=layer is layers[-1]) for layer in layers]
         self.cbam = cbam(features, attention)
         self.primary = PrimaryCapsules(
             features,
@@ -81,7 +80,7 @@ class EMCapsNet(CapsuleNetwork):
             activations=procedures[0].uses_activations,
             attention=ConvAttention(types * pose) if attention.conv else None,
         )
-        self.capsules = Hierarchy(
+        self.classes = Hierarchy(
             [
                 ConvCapsules(types, types, pose, pose, 3, stride=2, routing=procedures[0], scale=scale),
                 ConvCapsules(types, types, pose, pose, 3, stride=1, routing=procedures[1], scale=scale),
@@ -99,8 +98,3 @@ class EMCapsNet(CapsuleNetwork):
             ]
         )
         self.scores = ClassScores(procedures[-1], pose)
-
-    def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> scores [B, J], with EM routing activations, and poses [B, J, D] of the classes."""
-        classes = self.capsules(self.forward_features(images))
-        return Prediction(self.scores(classes), classes.poses)

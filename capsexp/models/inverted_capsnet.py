@@ -23,20 +23,18 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
-from torch import Tensor
-
 from capsexp import Count, WidthFraction
-from capsexp.models.parts import CapsuleNetwork, at_width, cbam, make_backbone
+from capsexp.models.parts import BackboneNetwork, at_width, cbam, make_backbone
 from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules, output_size
 from capsexp.nn.hierarchy import Hierarchy
 from capsexp.nn.primary import PrimaryCapsules
 from capsexp.nn.routing import RoutingFactory, make_routing
-from capsexp.nn.scores import ClassScores, Prediction
+from capsexp.nn.scores import ClassScores
 from capsexp.routing.inverted import InvertedRouting
 
 
-class InvertedCapsNet(CapsuleNetwork):
+class InvertedCapsNet(BackboneNetwork):
     """For images of any size that its kernels fit on.
 
     Args:
@@ -88,12 +86,11 @@ class InvertedCapsNet(CapsuleNetwork):
             procedure = make_routing(routing, 9 * types, types, pose, pose)
             layers.append(ConvCapsules(types, types, pose, pose, 3, stride, procedure, structure=structure))
         linear = [types * math.prod(size), *(at_width(capsules, width) for capsules in hidden), classes]
-        for children, parents in pairwise(linear):
-            procedure = make_routing(routing, children, parents, pose, pose)
-            layers.append(LinearCapsules(children, parents, pose, pose, procedure, structure=structure, scale=None))
-        if attention.caps:
-            layers[-1].attention = CapsAttention(pose)
         self.cbam = cbam(features, attention)
+        for number, sizes in enumerate(pairwise(linear), 2 - len(linear)):  # 0 is the last
+            procedure = make_routing(routing, *sizes, pose, pose, last=number == 0)
+            on_votes = CapsAttention(pose) if attention.caps and number == 0 else None
+            layers.append(LinearCapsules(*sizes, pose, pose, procedure, on_votes, structure, scale=None))
         self.primary = PrimaryCapsules(
             features,
             types,
@@ -105,10 +102,5 @@ class InvertedCapsNet(CapsuleNetwork):
             bias=False,
             attention=ConvAttention(types * pose) if attention.conv else None,
         )
-        self.capsules = Hierarchy(layers)
+        self.classes = Hierarchy(layers)
         self.scores = ClassScores(layers[-1].routing, pose)
-
-    def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> scores [B, J], with inverted routing logits, and poses [B, J, D] of the classes."""
-        classes = self.capsules(self.forward_features(images))
-        return Prediction(self.scores(classes), classes.poses)

@@ -13,7 +13,9 @@ from capsexp.nn.scores import Prediction
 
 
 def at_width(channels: int, width: float) -> int:
-    """The number of channels at a fraction `width` of the paper's, at least one."""
+    """The number of channels at a fraction `width` of the paper's, at least one; raises ValueError for no fraction."""
+    if not 0 < width <= 1:
+        raise ValueError(f"width={width}: must be above 0 and at most 1")
     return max(1, round(channels * width))
 
 
@@ -22,6 +24,8 @@ def cbam(channels: int, attention: AttentionOptions) -> nn.Module:
 
     Raises ValueError for both.
     """
+    if not isinstance(attention, AttentionOptions):
+        raise TypeError(f"attention={attention}: must be capsexp.nn.AttentionOptions(…)")
     if attention.first:
         if attention.cbam:
             raise ValueError("attention.cbam=true: attention.first is in its place")
@@ -74,7 +78,7 @@ def initialise_as_keras(network: nn.Module) -> None:
 class CapsuleNetwork(nn.Module):
     """Images -> primary capsules -> class capsules -> scores.
 
-    A subclass sets these parts; one without a backbone writes its own `forward_features`.
+    A subclass sets the two layers and writes `forward_features`.
     """
 
     #: Arguments that mean something only beside a value of another: (its name, the value).
@@ -83,21 +87,32 @@ class CapsuleNetwork(nn.Module):
         "resnet_channels": ("backbone", "resnet"),
         "resnet_stem": ("backbone", "resnet"),
     }
-    backbone: nn.Module
-    cbam: nn.Module
-    primary: nn.Module
     classes: nn.Module  # from the primary to the class capsules
     scores: nn.Module
 
     def forward_features(self, images: Tensor) -> Capsules:
         """[B, channels, H, W] -> the primary capsules: poses [B, H', W', I, C], activations [B, H', W', I] or None."""
-        primary: Capsules = self.primary(self.cbam(self.backbone(images)))
-        return primary
+        raise NotImplementedError
 
     def forward(self, images: Tensor) -> Prediction:
-        """[B, channels, H, W] -> scores [B, J] and poses [B, J, D] of the classes."""
+        """[B, channels, H, W] -> scores [B, J], and the classes' poses [B, J, D], None where the routing gives none."""
+        if images.ndim != 4:
+            raise ValueError(f"images must be [B, channels, H, W], not {[*images.shape]}")
         classes = self.classes(self.forward_features(images))
-        return Prediction(self.scores(classes), classes.poses)
+        return Prediction(self.scores(classes), classes.poses if classes.poses.shape[-1] else None)
+
+
+class BackboneNetwork(CapsuleNetwork):
+    """tsai's order of the lower layers."""
+
+    backbone: nn.Module
+    cbam: nn.Module
+    primary: nn.Module
+
+    def forward_features(self, images: Tensor) -> Capsules:
+        """See `CapsuleNetwork`."""
+        primary: Capsules = self.primary(self.cbam(self.backbone(images)))
+        return primary
 
 
 class ConvolutionalNetwork(nn.Module):
@@ -115,9 +130,10 @@ def first_attention(channels: int, attention: AttentionOptions) -> nn.Module:
 
     Raises ValueError for the attention flags of capsule networks.
     """
+    module = cbam(channels, attention)
     flags = [f"attention.{flag}=true" for flag in ("conv", "caps") if getattr(attention, flag)]
     if flags:
         raise ValueError(
             f"{' and '.join(flags)}: this network has no capsules; it takes only attention.cbam and attention.first"
         )
-    return cbam(channels, attention)
+    return module

@@ -15,14 +15,37 @@ class CapsuleLayer(nn.Module):
     """From child capsules to parent capsules.
 
     Args:
-        matrices: of each pair of a child and a parent.
+        children, parents, child_pose, parent_pose: I, J, C and D; children of one parent, or parts of as many.
         routing: from votes to parents.
         attention: applied to the votes, before routing.
+        structure, scale: of the transformation matrices. A scale of None is the routing's own.
+
+    Raises ValueError for a routing that is made for other sizes, and for attention where it gives no poses.
     """
 
-    def __init__(self, matrices: TransformationMatrices, routing: Routing, attention: nn.Module | None) -> None:
+    def __init__(
+        self,
+        children: int,
+        parents: int,
+        child_pose: int,
+        parent_pose: int,
+        routing: Routing,
+        attention: nn.Module | None,
+        structure: Literal["vector", "matrix"],
+        scale: float | None,
+    ) -> None:
         super().__init__()
-        self.matrices = matrices.requires_grad_(routing.trains_matrices)
+        sizes = {"children": children, "parents": parents, "child_pose": child_pose, "pose": parent_pose}
+        for name, size in routing.made_for.items():
+            if size != sizes[name] and (name != "children" or size % children):
+                raise ValueError(f"{type(routing).__name__}: {name}={size}, in a layer of {name}={sizes[name]}")
+        if not routing.gives_poses:  # matrices without rows
+            if attention is not None:
+                raise ValueError("attention.caps=true: with this routing, class capsules have no votes that it acts on")
+            parent_pose, structure = 0, "vector"
+        scale = routing.scale if scale is None else scale
+        matrices = TransformationMatrices(children, parents, child_pose, parent_pose, structure, scale)
+        self.matrices = matrices.requires_grad_(routing.trains_matrices and routing.gives_poses)
         self.routing = routing
         self.attention = attention or nn.Identity()
 
@@ -36,7 +59,10 @@ class CapsuleLayer(nn.Module):
         return Capsules(self.attention(self.matrices(poses)), activations)
 
     def forward(self, children: Capsules) -> Capsules:
-        """The parents of these children, after all iterations."""
+        """Poses [..., I, C], activations [..., I] or None -> those of the parents, after all iterations.
+
+        A linear layer gives [B, J, D], a convolutional one [B, H', W', J, D], activations likewise.
+        """
         poses = [self.flattened(children).poses] if self.routing.uses_poses else []
         parents: Capsules = self.routing(*self.votes(children), *poses)
         return parents
@@ -52,7 +78,7 @@ class LinearCapsules(CapsuleLayer):
         routing: from votes to parents.
         attention: applied to the votes, before routing.
         structure, scale: of the transformation matrices. The papers on dynamic routing don't give the scale; 0.1 is
-            that of Sabour et al.'s release.
+            that of Sabour et al.'s release. None: the routing's own.
         types_first: the children of a grid are numbered type, row, column, as the channels of a feature map are; else
             row, column, type.
         shared: the matrices are the same at every position; children without a grid are numbered position by position.
@@ -73,15 +99,14 @@ class LinearCapsules(CapsuleLayer):
     ) -> None:
         if types_first and shared:
             raise ValueError("types_first=True: not with shared=True, whose children are ordered by position")
-        matrices = TransformationMatrices(children, parents, child_pose, parent_pose, structure, scale)
-        super().__init__(matrices, routing, attention)
-        self.group, self.types_first, self.shared = children, types_first, shared
+        super().__init__(children, parents, child_pose, parent_pose, routing, attention, structure, scale)
+        self.own_matrices, self.types_first, self.shared = children, types_first, shared
 
     def votes(self, children: Capsules) -> Capsules:
         """Poses [B, I, C] or [B, H, W, I, C] -> votes [B, all children, J, D], activations [B, all children]."""
         poses, activations = self.flattened(children)
-        positions = poses.shape[1] // self.group  # with the same matrices
-        grouped = poses.reshape(poses.shape[0], positions, self.group, poses.shape[-1])
+        positions = poses.shape[1] // self.own_matrices  # with the same matrices
+        grouped = poses.reshape(poses.shape[0], positions, self.own_matrices, poses.shape[-1])
         return Capsules(self.attention(self.matrices(grouped)).flatten(1, 2), activations)
 
     def flattened(self, children: Capsules) -> Capsules:
@@ -89,11 +114,13 @@ class LinearCapsules(CapsuleLayer):
 
         Raises ValueError for other than I children, or of shared matrices than I at each position.
         """
-        poses, activations = children
+        poses, activations = _checked(children)
         shape = poses.shape[1:-1]
-        if (shape[-1] % self.group if self.shared else math.prod(shape) - self.group) != 0:
+        if (shape[-1] % self.own_matrices if self.shared else math.prod(shape) - self.own_matrices) != 0:
             reason = "another size of images, or shared=True is missing"
-            raise ValueError(f"has matrices for {self.group} children, not for {'×'.join(map(str, shape))}: {reason}")
+            raise ValueError(
+                f"has matrices for {self.own_matrices} children, not for {'×'.join(map(str, shape))}: {reason}"
+            )
         if poses.ndim == 3:
             return children
         if self.types_first:
@@ -113,8 +140,10 @@ class ConvCapsules(CapsuleLayer):
         kernel, stride: of the positions.
         routing: from votes to parents, at every position separately.
         attention: applied to the votes, before routing.
-        structure, scale: of the transformation matrices.
+        structure, scale: of the transformation matrices. A scale of None is the routing's own.
         padding: rows and columns of children on each side whose poses and activations are zeros.
+
+    Raises ValueError for a negative padding.
     """
 
     def __init__(
@@ -131,8 +160,10 @@ class ConvCapsules(CapsuleLayer):
         scale: float | None = None,
         padding: int = 0,
     ) -> None:
-        matrices = TransformationMatrices(kernel**2 * children, parents, child_pose, parent_pose, structure, scale)
-        super().__init__(matrices, routing, attention)
+        if padding < 0:
+            raise ValueError(f"padding={padding}: must be at least 0")
+        children = kernel**2 * children
+        super().__init__(children, parents, child_pose, parent_pose, routing, attention, structure, scale)
         self.kernel, self.stride, self.padding = kernel, stride, padding
 
     def extra_repr(self) -> str:
@@ -142,8 +173,8 @@ class ConvCapsules(CapsuleLayer):
     def padded(self, children: Capsules) -> Capsules:
         """Poses [B, H, W, I, C] with zeros around them, activations [B, H, W, I] likewise."""
         if not self.padding:
-            return children
-        poses, activations, zeros = *children, [self.padding] * 4
+            return _checked(children)
+        poses, activations, zeros = *_checked(children), [self.padding] * 4
         present = None if activations is None else functional.pad(activations, [0, 0, *zeros])
         return Capsules(functional.pad(poses, [0, 0, 0, 0, *zeros]), present)
 
@@ -155,6 +186,13 @@ class ConvCapsules(CapsuleLayer):
         )
         assert poses is not None
         return Capsules(poses, activations)
+
+
+def _checked(children: Capsules) -> Capsules:
+    """The children; raises TypeError for a tensor, which else would be taken apart into poses and activations."""
+    if not isinstance(children, Capsules):
+        raise TypeError(f"children must be Capsules(poses, activations or None), not {type(children).__name__}")
+    return children
 
 
 def output_size(size: Sequence[int], kernel: int, stride: int = 1, padding: int = 0) -> tuple[int, int]:

@@ -18,14 +18,19 @@ class Hierarchy(nn.Module):
     Args:
         layers: from the lowest to the class capsules, all with the same routing procedure. Where they route
             concurrently, none of them is called as a whole: forward hooks on them don't run.
+
+    Raises ValueError where some route concurrently and others sequentially.
     """
 
     def __init__(self, layers: Iterable[CapsuleLayer]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
+        orders = [layer.routing.concurrent for layer in self.layers]  # type: ignore[union-attr]
+        if len({*orders}) > 1:
+            raise ValueError(f"layers: route concurrently or sequentially, all alike; concurrent={orders}")
 
     def forward(self, primary: Capsules) -> Capsules:
-        """The primary capsules -> the class capsules, poses [B, J, D]."""
+        """Poses [B, H, W, I, C], activations [B, H, W, I] or None -> poses [B, J, D], activations [B, J] or None."""
         layers: list[CapsuleLayer] = list(self.layers)  # type: ignore[arg-type]
         if layers[0].routing.concurrent:
             return _concurrent(layers, primary)

@@ -106,7 +106,7 @@ class SpreadLoss(ProbabilityLoss):
         steps: Count | None = None,
     ) -> None:
         super().__init__(logits)
-        self.first, self.last, self.steps, self.endless = first, last, steps, steps is None
+        self.first, self.last, self.steps, self.endless = first, last, steps, steps is None and first != last
         self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
         self.register_buffer("steps_in_all", torch.tensor(float(steps or math.inf)), persistent=steps is None)
 

@@ -20,7 +20,7 @@ class TransformationMatrices(nn.Module):
         scale: standard deviation of the initial matrices. None is √(J / (fan · I)), where fan is the length of a row of
             W_ij, as in tsai's release; the paper doesn't give it.
 
-    Raises ValueError for matrix poses that are not square, or with C ≠ D.
+    Raises ValueError for less than one child or parent, for matrix poses that are not square, or with C ≠ D.
     """
 
     def __init__(
@@ -34,6 +34,9 @@ class TransformationMatrices(nn.Module):
     ) -> None:
         super().__init__()
         check_choice("structure", structure, "vector", "matrix")
+        for name, size in (("children", children), ("parents", parents)):
+            if size < 1:
+                raise ValueError(f"{name}={size}: must be at least 1")
         self.matrix = structure == "matrix"
         rows, columns = parent_pose, child_pose
         if self.matrix:

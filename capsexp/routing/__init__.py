@@ -1,5 +1,6 @@
 """How votes become parent capsules: one module a procedure, each a page that reads like the paper's."""
 
+from capsexp.nn.routing import Routing
 from capsexp.routing.dynamic import DynamicRouting, dynamic_routing
 from capsexp.routing.em import EMRouting
 from capsexp.routing.inverted import InvertedRouting
@@ -7,7 +8,18 @@ from capsexp.routing.self_attention import SelfAttentionRouting
 from capsexp.routing.self_routing import SelfRouting
 from capsexp.routing.variational_bayes import VariationalBayesRouting
 
+#: The procedures by their names in a configuration.
+NAMES: dict[str, type[Routing]] = {
+    "dynamic": DynamicRouting,
+    "em": EMRouting,
+    "inverted": InvertedRouting,
+    "self": SelfRouting,
+    "self_attention": SelfAttentionRouting,
+    "vb": VariationalBayesRouting,
+}
+
 __all__ = [
+    "NAMES",
     "DynamicRouting",
     "EMRouting",
     "InvertedRouting",

@@ -26,7 +26,6 @@ class DynamicRouting(Routing):
     Raises ValueError for other options than these.
 
     Args:
-        parents, pose: J and D; unused, since the procedure has no parameters.
         squash_constant: k of the squash function; networks that have one give theirs.
         iterations: r, at least 1.
         logits: `accumulate` adds each agreement to b, as the procedure says; `replace` sets b to it, as the
@@ -41,10 +40,8 @@ class DynamicRouting(Routing):
 
     def __init__(
         self,
-        parents: int,
-        pose: int,
-        squash_constant: float = 1.0,
         *,
+        squash_constant: float = 1.0,
         iterations: Iterations = 3,
         logits: Literal["accumulate", "replace"] = "accumulate",
         gradient: Literal["all", "last", "none"] = "all",
@@ -81,6 +78,5 @@ class DynamicRouting(Routing):
 
 def dynamic_routing(votes: Tensor, iterations: int = 3, squash_constant: float = 1.0) -> Tensor:
     """The parents' poses [..., J, D] of votes [..., I, J, D], for layers of one's own; see `DynamicRouting`."""
-    parents, pose = votes.shape[-2:]
-    routed: Capsules = DynamicRouting(parents, pose, squash_constant, iterations=iterations)(votes)
+    routed: Capsules = DynamicRouting(squash_constant=squash_constant, iterations=iterations)(votes)
     return routed.poses

@@ -94,7 +94,7 @@ class EMRouting(Routing):
     """Votes [..., I, J, D] and activations [..., I] -> poses and activations of J parents, in float32 or float64.
 
     Args:
-        parents, pose: J and D.
+        parents: J.
         iterations: t, at least 1.
         inverse_temperature, growth: λ = inverse_temperature · (1 − growth^t) in the t-th iteration; constant with
             growth 0. The papers give no values for λ and its "fixed schedule". With these, a narrow CapsNet classifies
@@ -106,18 +106,18 @@ class EMRouting(Routing):
 
     presence = "activation"
     uses_activations = True
+    scale = 1.0  # R doesn't depend on it, but for VARIANCE_FLOOR: with much smaller votes all are alike
 
     def __init__(
         self,
-        parents: int,
-        pose: int,
         *,
+        parents: int,
         iterations: Iterations = 2,
         inverse_temperature: Positive = 0.1,
         growth: Annotated[float, Ge(0), Lt(1)] = 0.0,
         density: Literal["sum", "mean"] = "sum",
     ) -> None:
-        super().__init__(iterations)
+        super().__init__(iterations, parents=parents)
         check_choice("density", density, "sum", "mean")
         self.density = density
         self.inverse_temperature, self.growth = inverse_temperature, growth

@@ -45,16 +45,16 @@ class InvertedRouting(Routing):
 
     def __init__(
         self,
+        *,
         parents: int,
         pose: int,
-        *,
         iterations: Iterations = 2,
         order: Literal["concurrent", "sequential"] = "concurrent",
         norm: bool = True,
         activations: bool = False,
         inverse_temperature: Positive = 0.1,
     ) -> None:
-        super().__init__(iterations)
+        super().__init__(iterations, parents=parents, pose=pose)
         check_choice("order", order, "concurrent", "sequential")
         self.concurrent = order == "concurrent"
         self.norm = nn.LayerNorm(pose) if norm else nn.Identity()

@@ -25,8 +25,8 @@ class SelfAttentionRouting(Routing):
 
     presence = "length"
 
-    def __init__(self, children: int, parents: int) -> None:
-        super().__init__()
+    def __init__(self, *, children: int, parents: int) -> None:
+        super().__init__(children=children, parents=parents)
         self.bias = nn.Parameter(torch.zeros(children, parents))
 
     def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:

@@ -4,9 +4,8 @@ c_i ← softmax(W_i p_i + b_i)                     over the parents j, from the 
 a_j ← Σ_i c_ij a_i / Σ_i a_i
 p_j ← Σ_i c_ij a_i v_ij / Σ_i c_ij a_i
 
-So the activations of a layer's parents sum to 1, and don't depend on its votes: the class capsules' transformation
-matrices learn only if a decoder reads their poses. As in the authors' release, the W_i are drawn by He's uniform
-initialisation of a [I, J, C] tensor, and b_i is 0 at first; the paper doesn't give it.
+So the activations of a layer's parents sum to 1, and don't depend on its votes. As in the authors' release, the class
+capsules have activations alone, without poses and votes; and W_i and b_i are 0 at first: all c_ij are 1/J.
 """
 
 import torch
@@ -24,6 +23,7 @@ class SelfRouting(Routing):
 
     Args:
         children, parents, child_pose: I, J and C.
+        last: the parents are the class capsules; their poses [..., J, 0] are empty.
 
     Raises ValueError for children without activations.
     """
@@ -32,18 +32,18 @@ class SelfRouting(Routing):
     uses_activations = True
     uses_poses = True
 
-    def __init__(self, children: int, parents: int, child_pose: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(children, parents, child_pose))
+    def __init__(self, *, children: int, parents: int, child_pose: int, last: bool = False) -> None:
+        super().__init__(children=children, parents=parents, child_pose=child_pose)
+        self.gives_poses = not last
+        self.weight = nn.Parameter(torch.zeros(children, parents, child_pose))
         self.bias = nn.Parameter(torch.zeros(children, parents))
-        nn.init.kaiming_uniform_(self.weight)
 
     def forward(self, votes: Tensor, activations: Tensor | None = None, poses: Tensor | None = None) -> Capsules:
         """[..., I, J, D], [..., I], the children's poses [..., I, C] -> poses [..., J, D], activations [..., J]."""
         if activations is None or poses is None:
             raise ValueError("self-routing needs the children's activations and poses, and some are missing")
         with full_precision(votes):
-            votes, activations, poses = (at_least_float32(one) for one in (votes, activations, poses))
+            votes, activations, poses = map(at_least_float32, (votes, activations, poses))
             coefficients = self.softmax(torch.einsum("...ic,ijc->...ij", poses, self.weight) + self.bias)
             weights = coefficients * activations[..., None]
             total = weights.sum(dim=-2)

@@ -16,10 +16,11 @@ for t iterations:
         R_ij ← π_j p_ij / Σ_k π_k p_ik,  π_j = exp E[ln π_j]
 p_j = norm(m_j),  a_j = logistic(norm(β_a − π_j (β_u + H_j))),  H_j = (D ln 2πe − E[ln |Λ_j|]) / 2, the entropy
 
-The priors are those of the authors' release: α_0 = κ_0 = 1, ν_0 = D + 1, mean 0, scale 1. So is `norm`, a batch norm of
-each parent without weights: without it, deep networks' activations are 0 at first. The release has β_u outside of the
-bracket, where it is the same as −β_a, and lacks π_j above the fraction bar. In a convolutional layer the parents that
-compete for a child are those at one position, as in EM routing here.
+The priors are those of the authors' release: α_0 = κ_0 = 1, ν_0 = D + 1, mean 0, scale 1. The last makes 1 the unit of
+votes: with matrices of standard deviation 1, R is one-hot and its gradient chaotic. From the release, too, is `norm`, a
+batch norm of each parent without weights: without it, deep networks' activations are 0 at first. The release has β_u
+outside of the bracket, where it is the same as −β_a, and lacks π_j above the fraction bar. In a convolutional layer the
+parents that compete for a child are those at one position, as in EM routing here.
 """
 
 import math
@@ -32,6 +33,9 @@ from torch.nn import functional
 from capsexp import Iterations
 from capsexp.nn.precision import at_least_float32, full_precision
 from capsexp.nn.routing import Capsules, Routing
+
+#: Of the norms' running mean and variance.
+NORM_MOMENTUM = 0.1
 
 
 class Posteriors(NamedTuple):
@@ -52,11 +56,19 @@ def posteriors(votes: Tensor, weights: Tensor) -> Posteriors:
     mean = torch.einsum("...ij,...ijd->...jd", weights, votes) / (1 + weight)[..., None]
     distances = (votes - mean[..., None, :, :]).square()
     inverse = 1 + mean.square() + torch.einsum("...ij,...ijd->...jd", weights, distances)
-    log_mixing = torch.digamma(1 + weight) - torch.digamma((1 + weight).sum(dim=-1, keepdim=True))
+    log_mixing = digamma(1 + weight) - digamma((1 + weight).sum(dim=-1, keepdim=True))
     steps = torch.arange(size, device=votes.device, dtype=votes.dtype)
-    digammas = torch.digamma((size + 1 + weight[..., None] - steps) / 2).sum(dim=-1)
+    digammas = digamma((size + 1 + weight[..., None] - steps) / 2).sum(dim=-1)
     log_precision = digammas + size * math.log(2) - inverse.log().sum(dim=-1)
     return Posteriors(mean, distances, 1 / inverse, weight, log_mixing, log_precision)
+
+
+def digamma(x: Tensor) -> Tensor:
+    """ψ(x) for x of at least 1, to 1e-12 in float64, in operators that ONNX has (DLMF 5.5.2 and 5.11.2)."""
+    y = x + 8
+    square = y.square().reciprocal()
+    series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square * (1 / 240 - square / 132))))
+    return y.log() - 0.5 / y - series - sum((x + k).reciprocal() for k in range(8))
 
 
 class VariationalBayesRouting(Routing):
@@ -71,13 +83,14 @@ class VariationalBayesRouting(Routing):
 
     presence = "activation"
     uses_activations = True
+    scale = 0.04  # about that of the release, Xavier's
 
-    def __init__(self, parents: int, *, iterations: Iterations = 3) -> None:
-        super().__init__(iterations)
+    def __init__(self, *, parents: int, iterations: Iterations = 3) -> None:
+        super().__init__(iterations, parents=parents)
         self.beta_u = nn.Parameter(torch.zeros(parents))
         self.beta_a = nn.Parameter(torch.zeros(parents))
-        self.pose_norm = nn.BatchNorm1d(parents, affine=False)
-        self.activation_norm = nn.BatchNorm1d(parents, affine=False)
+        self.pose_norm = nn.BatchNorm1d(parents, affine=False, momentum=NORM_MOMENTUM)
+        self.activation_norm = nn.BatchNorm1d(parents, affine=False, momentum=NORM_MOMENTUM)
 
     def forward(self, votes: Tensor, activations: Tensor | None = None) -> Capsules:
         """[..., I, J, D], [..., I] -> the means [..., J, D], the activations [..., J]."""
@@ -85,27 +98,36 @@ class VariationalBayesRouting(Routing):
             raise ValueError("variational Bayes routing weighs votes with activations, and the children have none")
         with full_precision(votes):
             votes, present = at_least_float32(votes), at_least_float32(activations)[..., None]
-            found = posteriors(votes, present * self.softmax(votes.new_zeros(votes.shape[:-1])))
+            known = posteriors(votes, present * self.softmax(votes.new_zeros(votes.shape[:-1])))
             for _ in range(self.iterations - 1):
-                found = posteriors(votes, present * self.softmax(found.log_mixing[..., None, :] + log_density(found)))
-            entropy = (votes.shape[-1] * math.log(2 * math.pi * math.e) - found.log_precision) / 2
-            logits = self.beta_a - found.log_mixing.exp() * (self.beta_u + entropy)
-            return Capsules(
-                _normalised(found.mean, 2, self.pose_norm), _normalised(logits, 1, self.activation_norm).sigmoid()
-            )
+                known = posteriors(votes, present * self.softmax(known.log_mixing[..., None, :] + log_density(known)))
+            entropy = (votes.shape[-1] * math.log(2 * math.pi * math.e) - known.log_precision) / 2
+            logits = self.beta_a - known.log_mixing.exp() * (self.beta_u + entropy)
+            activations = _over_batch(logits, 1, self.activation_norm).sigmoid()
+            return Capsules(_over_batch(known.mean, 2, self.pose_norm), activations)
 
 
-def log_density(found: Posteriors) -> Tensor:
+def log_density(known: Posteriors) -> Tensor:
     """E[ln p_ij] of the votes, [..., I, J], without the constant D/2 · ln 2π, which cancels."""
-    size = found.mean.shape[-1]
-    squares = (
-        torch.einsum("...ijd,...jd->...ij", found.distances, found.scale) * (size + 1 + found.weight)[..., None, :]
-    )
-    return ((found.log_precision - size / (1 + found.weight))[..., None, :] - squares) / 2
+    size = known.mean.shape[-1]
+    squares = torch.einsum("...ijd,...jd->...ij", known.distances, known.scale)
+    squares = squares * (size + 1 + known.weight)[..., None, :]
+    return ((known.log_precision - size / (1 + known.weight))[..., None, :] - squares) / 2
 
 
-def _normalised(values: Tensor, own: int, norm: nn.BatchNorm1d) -> Tensor:
-    """Over all dimensions but J, the first of the last `own`; by the running statistics where there is one value."""
+def _over_batch(values: Tensor, own: int, norm: nn.BatchNorm1d) -> Tensor:
+    """Normalised over all dimensions but J, the first of the last `own`.
+
+    In evaluation, and where a process has one value alone, by the running statistics, corrected as Adam corrects its
+    moments: after n batches 0.9ⁿ of them is still the 0 and 1 that they start with, and the variance is about 1e-4.
+    """
     flat = values.reshape(-1, *values.shape[-own:])
-    several = norm.training and len(flat) > 1
-    return functional.batch_norm(flat, norm.running_mean, norm.running_var, training=several).view_as(values)
+    if norm.training and (len(flat) > 1 or isinstance(norm, nn.SyncBatchNorm)):
+        return norm(flat).view_as(values)
+    assert norm.num_batches_tracked is not None
+    start = (1 - NORM_MOMENTUM) ** norm.num_batches_tracked.to(flat.dtype)
+    seen = (1 - start).clamp(min=NORM_MOMENTUM)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    mean, variance = norm.running_mean / seen, torch.where(start < 1, (norm.running_var - start) / seen, 1)
+    return functional.batch_norm(flat, mean, variance, eps=norm.eps).view_as(values)

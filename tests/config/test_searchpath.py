@@ -24,6 +24,7 @@ from capsexp.config.compose import by_hydra, command_here, composed, plain
 from capsexp.errors import InputError
 from capsexp.figures.inputs import Inputs
 from capsexp.run import keys, records
+from capsexp.run.build import build
 from capsexp.run.execute import run
 from capsexp.run.restore import restore
 
@@ -117,6 +118,15 @@ def test_a_models_own_file_sets_keys_of_other_groups_as_hydra_does(used: Path) -
         typed = ["model=small_capsnet", *words.split()]
         assert composed(typed) == plain(by_hydra(typed))
         assert composed(typed)["optim"]["lr"] == rate
+
+
+@pytest.mark.parametrize("routing", sorted({path.stem for path in (searchpath.CONF / "routing").iterdir()} - {"none"}))
+def test_a_network_of_ones_own_takes_every_routing(routing: str, used: Path) -> None:
+    network = build(composed_config("model=small_capsnet", "data=dark_digits", f"routing={routing}")).network
+    scores = network(torch.rand(3, 1, 28, 28)).scores
+    scores.square().sum().backward()
+    assert scores.shape == (3, 10)
+    assert all(parameter.grad is not None for parameter in network.parameters() if parameter.requires_grad)
 
 
 def test_a_routing_a_loss_and_a_reader_of_ones_own(used: Path) -> None:

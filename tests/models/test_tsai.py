@@ -28,5 +28,5 @@ def test_images_of_a_batch_are_independent():
 @pytest.mark.parametrize("kind", [EMCapsNet, InvertedCapsNet])
 def test_caps_attention_is_on_the_votes_for_the_classes(kind: type[EMCapsNet | InvertedCapsNet]):
     network = kind((1, 28, 28), 5, attention=AttentionOptions(caps=True), width=0.1)
-    attention = [type(layer.attention).__name__ for layer in network.capsules.layers]
+    attention = [type(layer.attention).__name__ for layer in network.classes.layers]
     assert attention == ["Identity", "Identity", "CapsAttention"]

@@ -13,7 +13,7 @@ from capsexp.routing.dynamic import DynamicRouting
 
 def test_children_numbered_by_types_first_have_no_shared_matrices() -> None:
     with pytest.raises(ValueError, match="types_first=True: not with shared=True"):
-        LinearCapsules(4, 5, 6, 7, DynamicRouting(5, 7), types_first=True, shared=True)
+        LinearCapsules(4, 5, 6, 7, DynamicRouting(), types_first=True, shared=True)
 
 
 @pytest.mark.parametrize("squash_constant", [0.5, None])
@@ -25,7 +25,7 @@ def test_a_procedure_keeps_its_squash_constant_in_a_network_without_one(squash_c
 
 @pytest.mark.parametrize("types_first", [True, False])
 def test_the_order_in_which_the_children_of_a_grid_are_numbered(types_first: bool) -> None:
-    layer = LinearCapsules(2 * 3 * 4, 5, 6, 7, DynamicRouting(5, 7), types_first=types_first)
+    layer = LinearCapsules(2 * 3 * 4, 5, 6, 7, DynamicRouting(), types_first=types_first)
     poses, activations = torch.randn(1, 2, 3, 4, 6), torch.rand(1, 2, 3, 4)
     votes, present = layer.votes(Capsules(poses, activations))
     number = 2 * 2 * 3 + 0 * 3 + 1 if types_first else 0 * 3 * 4 + 1 * 4 + 2  # of row 0, column 1, type 2
@@ -40,11 +40,11 @@ def test_the_order_in_which_the_children_of_a_grid_are_numbered(types_first: boo
 def test_matrices_belong_to_places_unless_they_are_said_to_be_shared(
     grid: tuple[int, ...], matrices: int, shared: bool
 ) -> None:
-    layer = LinearCapsules(matrices, 5, 6, 7, DynamicRouting(5, 7), shared=shared)
+    layer = LinearCapsules(matrices, 5, 6, 7, DynamicRouting(), shared=shared)
     message = f"has matrices for {matrices} children, not for {'×'.join(map(str, grid))}: .*shared=True"
     with pytest.raises(ValueError, match=message):
         layer(Capsules(torch.randn(1, *grid, 6)))
-    everywhere = LinearCapsules(4, 5, 6, 7, DynamicRouting(5, 7), shared=True)
+    everywhere = LinearCapsules(4, 5, 6, 7, DynamicRouting(), shared=True)
     assert everywhere(Capsules(torch.randn(1, 4, 6, 4, 6))).poses.shape == (1, 5, 7)
 
 

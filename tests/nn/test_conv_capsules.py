@@ -12,6 +12,7 @@ from capsexp.nn import (
     PrimaryCapsules,
     Routing,
     TransformationMatrices,
+    make_routing,
 )
 from capsexp.nn.capsules import patches
 from capsexp.nn.squash import squash
@@ -42,7 +43,7 @@ def test_the_centre_of_a_patch_is_the_input_there(stride: int):
 
 def test_activations_go_with_their_poses():
     poses = torch.randn(2, 5, 5, 3, 4, dtype=torch.float64)
-    layer = ConvCapsules(3, 2, 4, 4, 3, 1, EMRouting(2, 4)).double()
+    layer = ConvCapsules(3, 2, 4, 4, 3, 1, EMRouting(parents=2)).double()
     votes = layer.votes(Capsules(poses, poses[..., 0]))
     found = patches(poses, 3, 1).flatten(3, 4)
     assert votes.activations is not None
@@ -51,7 +52,7 @@ def test_activations_go_with_their_poses():
 
 
 def test_a_printed_layer_says_what_it_is() -> None:
-    layer = ConvCapsules(3, 2, 4, 4, 3, 1, EMRouting(2, 4, iterations=5))
+    layer = ConvCapsules(3, 2, 4, 4, 3, 1, EMRouting(parents=2, iterations=5))
     assert repr(layer).splitlines()[:5] == [
         "ConvCapsules(",
         "  kernel=3, stride=1, padding=0",
@@ -75,7 +76,7 @@ def test_the_initial_scale_is_that_of_tsais_release(structure: str, fan: int):
 
 def test_shared_matrices_are_the_same_at_every_position():
     poses = torch.randn(2, 3, 3, 4, 5, dtype=torch.float64)
-    layer = LinearCapsules(4, 2, 5, 6, DynamicRouting(2, 6), shared=True).double()
+    layer = LinearCapsules(4, 2, 5, 6, DynamicRouting(), shared=True).double()
     votes = layer.votes(Capsules(poses)).poses
     assert votes.shape == (2, 3 * 3 * 4, 2, 6)
     torch.testing.assert_close(votes.view(2, 3, 3, 4, 2, 6)[1, 2, 0], layer.matrices(poses[1, 2, 0]))
@@ -86,7 +87,7 @@ def test_padding_is_of_zero_poses_and_activations(kind: type[Routing], monkeypat
     """Also on the fast paths."""
     monkeypatch.setattr(loops, "MIN_VOTES", 0)
     poses, activations = torch.randn(2, 4, 5, 3, 4), torch.rand(2, 4, 5, 3)
-    layer = ConvCapsules(3, 2, 4, 4, 3, 2, kind(2, 4), padding=1)
+    layer = ConvCapsules(3, 2, 4, 4, 3, 2, make_routing(kind, 27, 2, 4, 4), padding=1)
     found = layer(Capsules(poses, activations))
     assert found.poses.shape == (2, 2, 3, 2, 4)
     wide, present = torch.zeros(2, 6, 7, 3, 4), torch.zeros(2, 6, 7, 3)
@@ -121,7 +122,7 @@ def test_the_components_of_a_primary_capsule_are_of_one_position(kind: type[Rout
 
 
 def test_frozen_matrices_get_no_gradient_but_pass_it_on():
-    layer = LinearCapsules(5, 3, 4, 4, DynamicRouting(3, 4, gradient="none"))
+    layer = LinearCapsules(5, 3, 4, 4, DynamicRouting(gradient="none"))
     assert not any(p.requires_grad for p in layer.parameters())
     poses = torch.randn(2, 5, 4, requires_grad=True)
     layer(Capsules(poses)).poses.square().sum().backward()
@@ -130,7 +131,7 @@ def test_frozen_matrices_get_no_gradient_but_pass_it_on():
 
 
 def test_one_classifier_reads_every_class_capsule():
-    scores = ClassScores(InvertedRouting(3, 4), 4)
+    scores = ClassScores(InvertedRouting(parents=3, pose=4), 4)
     assert sum(p.numel() for p in scores.parameters()) == 5
     poses = torch.randn(2, 3, 4)
     torch.testing.assert_close(scores(Capsules(poses)).flip(1), scores(Capsules(poses.flip(1))))

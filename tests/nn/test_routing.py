@@ -12,9 +12,21 @@ from support import composed_config
 from torch import Tensor, nn
 
 from capsexp.config.checks import Component
-from capsexp.models import CapsNet, DACapsNet, EMCapsNet, HuangCNN, TsaiMultiCNN
-from capsexp.nn import AxisAttention, CapsuleLayer, Capsules, Routing, TransformationMatrices, squash
-from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting
+from capsexp.config.searchpath import CONF
+from capsexp.models import CapsNet, DACapsNet, EfficientCapsNet, EMCapsNet, HuangCNN, TsaiMultiCNN
+from capsexp.nn import (
+    AttentionOptions,
+    AxisAttention,
+    CapsuleLayer,
+    Capsules,
+    ConvCapsules,
+    Hierarchy,
+    LinearCapsules,
+    Routing,
+    TransformationMatrices,
+    squash,
+)
+from capsexp.routing import NAMES, DynamicRouting, EMRouting, InvertedRouting, SelfAttentionRouting, SelfRouting
 from capsexp.run.build import build
 
 
@@ -83,7 +95,7 @@ def test_every_network_takes_any_procedure(model: str, procedure: type[Routing])
 def test_votes_are_computed_again_only_for_children_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     made = network("inverted_capsnet", ConcurrentMeanRouting, iterations=3)
     calls = []
-    for number, layer in enumerate(made.capsules.layers):
+    for number, layer in enumerate(made.classes.layers):
         votes = layer.votes
         monkeypatch.setattr(
             layer, "votes", lambda children, number=number, votes=votes: calls.append(number) or votes(children)
@@ -122,15 +134,59 @@ def test_networks_give_their_squash_constant_to_routing_and_primary_capsules(kin
         assert made.primary.squash_constant == 0.25
 
 
+CHILDREN, OPTIONS = Capsules(torch.rand(2, 3, 4), torch.rand(2, 3)), AttentionOptions(caps=True)
+
+
+def layer(routing: Routing, *sizes: int, **options: Any) -> LinearCapsules:
+    return LinearCapsules(*(sizes or (3, 2, 4, 4)), routing, **options)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (partial(DynamicRouting, 3, 4, iterations=0), "iterations=0: must be at least 1"),
-        (partial(EMRouting, 3, 4, iterations=-1), "iterations=-1: must be at least 1"),
-        (partial(DynamicRouting, 3, 4, logits="foo"), "logits=foo: must be one of accumulate, replace"),
-        (partial(DynamicRouting, 3, 4, gradient="foo"), "gradient=foo: must be one of all, last, none"),
-        (partial(EMRouting, 3, 4, density="foo"), "density=foo: must be one of sum, mean"),
-        (partial(InvertedRouting, 3, 4, order="foo"), "order=foo: must be one of concurrent, sequential"),
+        (lambda: layer(EMRouting(parents=1)), "EMRouting: parents=1, in a layer of parents=2"),
+        (lambda: layer(SelfAttentionRouting(children=1, parents=2)), "children=1, in a layer of children=3"),
+        (lambda: layer(SelfRouting(children=3, parents=2, child_pose=1)), "child_pose=1, in a layer of child_pose=4"),
+        (lambda: layer(InvertedRouting(parents=2, pose=5)), "pose=5, in a layer of pose=4"),
+        (lambda: layer(DynamicRouting(), 3, 0, 4, 4), "parents=0: must be at least 1"),
+        (lambda: ConvCapsules(3, 2, 4, 4, 3, 1, DynamicRouting(), padding=-1), "padding=-1: must be at least 0"),
+        (lambda: layer(DynamicRouting())(CHILDREN.poses), "children must be Capsules.*, not Tensor"),
+        (lambda: Hierarchy([layer(InvertedRouting(parents=2, pose=4)), layer(DynamicRouting())]), "all alike; concurr"),
+        (lambda: CapsNet((1, 28, 28), 10, width=0), "width=0: must be above 0 and at most 1"),
+        (lambda: HuangCNN((1, 28, 28), 10, width=2.0), "width=2.0: must be above 0 and at most 1"),
+        (lambda: CapsNet((1, 28, 28), 10, "e", width=0.1), "routing=e: must be one of dynamic, em, inverted, self, "),
+        (lambda: CapsNet((1, 28, 28), 10, DynamicRouting(), width=0.1), "must be a class of capsexp.routing"),
+        (lambda: CapsNet((1, 28, 28), 10, attention={"cbam": True}, width=0.1), r"must be capsexp.nn.AttentionOptions"),
+        (lambda: HuangCNN((1, 28, 28), 10, DynamicRouting), "must be capsexp.nn.AttentionOptions"),
+        (lambda: CapsNet((1, 28, 28), 10, "self", OPTIONS, width=0.1), "attention.caps=true: with this routing"),
+        (lambda: CapsNet((1, 28, 28), 10, width=0.1)(torch.rand(1, 28, 28)), r"must be \[B, channels, H, W\]"),
+        (lambda: EfficientCapsNet((1, 28, 28), 10, width=0.1)(torch.rand(1, 1, 36, 36)), "another size of images"),
+        (lambda: MeanRouting(2, 4).iteration(*CHILDREN, None), "has no iteration"),
+        (lambda: DynamicRouting(2, 4), "takes 1 positional argument"),
+    ],
+)
+def test_what_makes_no_layer_or_network_is_one_line(wrong: Callable[[], object], message: str) -> None:
+    with pytest.raises((ValueError, TypeError, NotImplementedError), match=message) as raised:
+        wrong()
+    assert "\n" not in str(raised.value)
+
+
+def test_names_of_procedures_are_those_of_the_configuration() -> None:
+    configured = {path.stem: composed_config(f"routing={path.stem}").routing for path in (CONF / "routing").iterdir()}
+    classes = {name: component.cls for name, component in configured.items() if name != "none"}
+    assert classes == NAMES
+    assert isinstance(CapsNet((1, 28, 28), 10, "em", width=0.1).classes.routing, EMRouting)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (partial(DynamicRouting, iterations=0), "iterations=0: must be at least 1"),
+        (partial(EMRouting, parents=3, iterations=-1), "iterations=-1: must be at least 1"),
+        (partial(DynamicRouting, logits="foo"), "logits=foo: must be one of accumulate, replace"),
+        (partial(DynamicRouting, gradient="foo"), "gradient=foo: must be one of all, last, none"),
+        (partial(EMRouting, parents=3, density="foo"), "density=foo: must be one of sum, mean"),
+        (partial(InvertedRouting, parents=3, pose=4, order="foo"), "order=foo: must be one of concurrent, sequential"),
         (partial(TransformationMatrices, 1, 1, 4, 4, "foo"), "structure=foo: must be one of vector, matrix"),
         (partial(AxisAttention, "foo", 1, 1, 1), "axis=foo: must be one of pose, parents, children, votes, capsules"),
         (partial(EMCapsNet, (3, 32, 32), 10, backbone="foo"), "backbone=foo: must be one of simple, resnet"),

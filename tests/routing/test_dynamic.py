@@ -27,7 +27,7 @@ def by_hand(u: Tensor, iterations: int, constant: float = 1.0, accumulate: bool 
 @pytest.mark.parametrize("constant", [1.0, 0.5])
 def test_the_procedure_by_hand(iterations: int, logits: str, constant: float) -> None:
     u = torch.randn(2, 6, 3, 4, dtype=torch.float64)
-    routing = DynamicRouting(3, 4, constant, iterations=iterations, logits=logits)  # type: ignore[arg-type]
+    routing = DynamicRouting(squash_constant=constant, iterations=iterations, logits=logits)  # type: ignore[arg-type]
     expected = torch.stack([by_hand(image, iterations, constant, logits == "accumulate") for image in u])
     torch.testing.assert_close(routing(u).poses, expected)
     if logits == "accumulate":
@@ -38,7 +38,7 @@ def test_the_procedure_by_hand(iterations: int, logits: str, constant: float) ->
 @pytest.mark.parametrize("iterations", [1, 3])
 def test_gradient(gradient: str, iterations: int) -> None:
     u = torch.randn(2, 4, 3, 4, dtype=torch.float64, requires_grad=True)
-    routing = DynamicRouting(3, 4, iterations=iterations, gradient=gradient)  # type: ignore[arg-type]
+    routing = DynamicRouting(iterations=iterations, gradient=gradient)  # type: ignore[arg-type]
     (through,) = torch.autograd.grad(routing(u).poses.square().sum(), u)
     c = routing.coefficients(u) if gradient == "all" else routing.coefficients(u).detach()
     (expected,) = torch.autograd.grad(squash(torch.einsum("bij,bijd->bjd", c, u)).square().sum(), u)

@@ -16,7 +16,7 @@ def test_a_child_with_activation_0_changes_nothing():
     activations[0, 2] = 0
     moved = votes.clone()
     moved[0, 2] += 7
-    made = EMRouting(3, 4, iterations=3).double()
+    made = EMRouting(parents=3, iterations=3).double()
     torch.testing.assert_close(made(votes, activations), made(moved, activations))
 
 
@@ -34,18 +34,18 @@ def test_it_converges_to_two_clear_clusters():
     centres = torch.tensor([[3.0, 3.0], [-3.0, -3.0]], dtype=torch.float64)
     votes = (centres[children] + 0.1 * torch.randn(20, 2, dtype=torch.float64))[:, None].repeat(1, 2, 1)
     votes[0, 0] += 0.5  # all other votes are the same for both parents, which would stay equal
-    coefficients = EMRouting(2, 2, iterations=30).double().coefficients(votes, torch.ones(20, dtype=torch.float64))
+    coefficients = EMRouting(parents=2, iterations=30).double().coefficients(votes, torch.ones(20, dtype=torch.float64))
     chosen = coefficients.argmax(dim=-1)
     assert bool((coefficients.amax(dim=-1) > 0.99).all())
     assert chosen.tolist() == [int(chosen[0]), int(chosen[1])] * 10
     assert chosen[0] != chosen[1]
-    poses = EMRouting(2, 2, iterations=30).double()(votes, torch.ones(20, dtype=torch.float64)).poses
+    poses = EMRouting(parents=2, iterations=30).double()(votes, torch.ones(20, dtype=torch.float64)).poses
     assert bool((poses[chosen[:2]] - centres).norm(dim=-1).lt(0.2).all())
 
 
 def test_extreme_votes_give_finite_numbers():
     votes = (1e4 * torch.randn(1, 50, 3, 16)).requires_grad_()
-    poses, present = EMRouting(3, 16, iterations=5)(votes, torch.ones(1, 50))
+    poses, present = EMRouting(parents=3, iterations=5)(votes, torch.ones(1, 50))
     (poses.sum() + present.sum()).backward()
     assert bool(poses.isfinite().all())
     assert bool(present.isfinite().all())
@@ -84,7 +84,7 @@ def by_hand(votes: Tensor, activations: Tensor, iterations: int, root: int) -> t
 @pytest.mark.parametrize("iterations", [1, 2, 3])
 def test_the_procedure_by_hand(iterations: int, density: str, root: int) -> None:
     votes, activations = torch.randn(2, 6, 3, 4, dtype=torch.float64), torch.rand(2, 6, dtype=torch.float64)
-    made = EMRouting(3, 4, iterations=iterations, density=density, inverse_temperature=0.3, growth=0.5)
+    made = EMRouting(parents=3, iterations=iterations, density=density, inverse_temperature=0.3, growth=0.5)
     parents = made(votes, activations)
     assert parents.activations is not None
     for image in range(2):

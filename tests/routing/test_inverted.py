@@ -11,7 +11,7 @@ from capsexp.routing.inverted import InvertedRouting
 
 
 def made(parents: int = 3, pose: int = 4, **options: object) -> InvertedRouting:
-    routing = InvertedRouting(parents, pose, **options).double()  # type: ignore[arg-type]
+    routing = InvertedRouting(parents=parents, pose=pose, **options).double()  # type: ignore[arg-type]
     for parameter in routing.parameters():
         nn.init.normal_(parameter)
     return routing
@@ -31,7 +31,7 @@ def test_the_agreement_by_hand():
 
 def test_norm_is_over_the_components_and_can_be_left_out():
     votes = drawn(2)
-    routing, bare = InvertedRouting(3, 4, iterations=1).double(), made(iterations=1, norm=False)
+    routing, bare = InvertedRouting(parents=3, pose=4, iterations=1).double(), made(iterations=1, norm=False)
     assert [p.numel() for p in routing.parameters()] == [4, 4]
     assert not list(bare.parameters())
     torch.testing.assert_close(bare(votes).poses, votes.sum(dim=1) / 3)

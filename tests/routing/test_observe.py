@@ -110,7 +110,7 @@ def test_da_capsnets_classes_from_its_coefficients() -> None:
 def test_the_classes_of_shared_and_of_own_matrices_from_their_coefficients(name: str) -> None:
     network, pixels = made(NETWORKS[name][0])
     observed = observe(network, pixels)
-    layer, linear = observed.layers[-1], network.capsules.layers[-1]
+    layer, linear = observed.layers[-1], network.classes.layers[-1]
     with torch.no_grad():
         votes = linear.votes(Capsules(layer.poses, layer.presence)).poses  # of the children in the last iteration
         weights = (layer.coefficients[-1] * layer.presence[..., None]).flatten(1, 3)
@@ -124,7 +124,7 @@ def test_a_convolutional_layers_parents_from_its_coefficients() -> None:
     lower, upper, _ = observe(network, pixels).layers
     assert lower.window == (3, 2, 0)
     assert lower.presence.min() == lower.presence.max() == 1
-    first = network.capsules.layers[0]
+    first = network.classes.layers[0]
     row, column = 5, 2
     total = torch.zeros(2, 3, 16)
     for place in range(9):
@@ -202,7 +202,7 @@ def test_attention_on_the_votes_of_primary_capsules_and_of_a_convolutional_layer
     matrices = network.classes.matrices.weight.view(3, 6, 6, 10, 16, 8)
     votes = torch.einsum("bhwic,ihwjdc->bhwijd", observe(network, pixels).layers[0].poses, matrices)
     torch.testing.assert_close(caps.values, 1 + network.classes.attention.gate(votes), atol=1e-5, rtol=1e-4)
-    layer = ConvCapsules(2, 3, 4, 4, 2, 1, DynamicRouting(3, 4), CapsAttention(4), structure="vector")
+    layer = ConvCapsules(2, 3, 4, 4, 2, 1, DynamicRouting(), CapsAttention(4), structure="vector")
     observed = observe(_OneLayer(layer), torch.rand(1, 3, 3, 2, 4))
     assert observed.attention[0].values.shape == (1, 2, 2, 8, 3, 4)
 
@@ -259,7 +259,7 @@ def test_self_attentions_coefficients_have_their_biases() -> None:
 
 
 def test_coefficients_of_a_padded_layer_are_those_of_the_children_without_the_zeros() -> None:
-    layer = ConvCapsules(2, 3, 4, 4, 3, 2, DynamicRouting(3, 4), padding=1)
+    layer = ConvCapsules(2, 3, 4, 4, 3, 2, DynamicRouting(), padding=1)
     (found,) = observe(_OneLayer(layer), torch.rand(1, 5, 5, 2, 4)).layers
     torch.testing.assert_close(found.coefficients_to(torch.ones(1, 3, 3, 3)), torch.ones(1, 5, 5, 2))
     corner = found.coefficients_to(functional.one_hot(torch.zeros(1, 3, 3, dtype=torch.int64), 3))[0, 0, 0]

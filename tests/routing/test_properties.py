@@ -17,14 +17,14 @@ from capsexp.routing import (
 )
 
 ROUTINGS = {
-    "dynamic": partial(DynamicRouting, 3, 4),
-    "em": partial(EMRouting, 3, 4, iterations=3, inverse_temperature=0.3, growth=0.0),
-    "inverted": partial(InvertedRouting, 3, 4, iterations=3),
-    "inverted, without norm": partial(InvertedRouting, 3, 4, iterations=3, norm=False),
-    "inverted, with activations": partial(InvertedRouting, 3, 4, iterations=3, activations=True),
-    "self-attention": partial(SelfAttentionRouting, 5, 3),
-    "self": partial(SelfRouting, 5, 3, 6),
-    "variational Bayes": partial(VariationalBayesRouting, 3),
+    "dynamic": partial(DynamicRouting),
+    "em": partial(EMRouting, parents=3, iterations=3, inverse_temperature=0.3, growth=0.0),
+    "inverted": partial(InvertedRouting, parents=3, pose=4, iterations=3),
+    "inverted, without norm": partial(InvertedRouting, parents=3, pose=4, iterations=3, norm=False),
+    "inverted, with activations": partial(InvertedRouting, parents=3, pose=4, iterations=3, activations=True),
+    "self-attention": partial(SelfAttentionRouting, children=5, parents=3),
+    "self": partial(SelfRouting, children=5, parents=3, child_pose=6),
+    "variational Bayes": partial(VariationalBayesRouting, parents=3),
 }
 
 

@@ -8,7 +8,7 @@ from capsexp.routing import SelfAttentionRouting
 
 
 def test_the_formulas_by_hand() -> None:
-    votes, routing = torch.randn(2, 5, 3, 4, dtype=torch.float64), SelfAttentionRouting(5, 3).double()
+    votes, routing = torch.randn(2, 5, 3, 4, dtype=torch.float64), SelfAttentionRouting(children=5, parents=3).double()
     bias = nn.init.normal_(routing.bias).detach().numpy()
     expected = np.empty((2, 3, 4))
     for image, u in enumerate(votes.numpy()):

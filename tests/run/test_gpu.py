@@ -98,7 +98,7 @@ def test_shifted_images_equal_those_of_the_cpu() -> None:
     ],
 )
 def test_fast_routing_equals_the_reference(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selfcheck, "_checking", True)  # else the reference replaces a path that fails its check
+    monkeypatch.setattr(selfcheck, "agrees", lambda *_: True)  # else the reference replaces a path that fails its check
     forbid_tf32()
     results = []
     for way in ("fast", "reference"):

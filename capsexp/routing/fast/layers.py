@@ -41,6 +41,8 @@ class FastLayer(CapsuleLayer):
     def applies(self, votes: VoteInputs) -> bool:
         """Whether the routing takes these in place of votes, with the same result."""
         plain = isinstance(self.attention, nn.Identity) and is_plain(votes.poses)
+        for module in (self.matrices, self.attention):  # whose hooks, a pruned weight's for example, it would leave out
+            plain = plain and not (module._forward_hooks or module._forward_pre_hooks)
         applies = plain and isinstance(self.routing, FastRouting) and self.routing.applies(votes)
         return applies and selfcheck.agrees(self, votes)
 
@@ -90,7 +92,7 @@ class FastLinearCapsules(FastLayer, LinearCapsules):
     def vote_inputs(self, children: Capsules) -> VoteInputs:
         """Matrices that are shared over positions are repeated for each of them."""
         poses, activations = self.flattened(children)
-        positions = poses.shape[1] // self.group
+        positions = poses.shape[1] // self.own_matrices
         weight: Tensor = self.matrices.weight
         if positions > 1:
             weight = weight.repeat(positions, 1, 1, 1)
@@ -100,7 +102,7 @@ class FastLinearCapsules(FastLayer, LinearCapsules):
 
     def vote_sum(self, poses: Tensor, weight: Tensor) -> Tensor:
         """Poses [B, all children, C] and the matrices -> Σ_i v_ij, [B, J, D]."""
-        grouped = poses.reshape(poses.shape[0], poses.shape[1] // self.group, self.group, poses.shape[-1])
+        grouped = poses.reshape(poses.shape[0], poses.shape[1] // self.own_matrices, self.own_matrices, poses.shape[-1])
         if not self.matrices.matrix:
             return torch.einsum("...ic,ijdc->...jd", grouped, weight).sum(dim=1)
         squares = grouped.reshape(*grouped.shape[:-1], *weight.shape[2:])

@@ -1,15 +1,16 @@
 """A fast path is used only where it gives the reference's numbers: on this device, for a layer's own shapes.
 
-Before the first batch of each shape, a copy of the layer routes random children, once by the fast path and once as the
-layer is written, with at most three iterations, a first, a middle and a last one: with more, EM routing amplifies
-rounding beyond any tolerance. Parents and gradients of images on both sides of a vector's end, and of the last one,
-must agree. A fast path that fails, with an exception or with other numbers, isn't used for that shape: a line of the
-log `capsexp` says why.
+Before the first batch of each shape, a copy of the layer with random parameters routes random children, once by the
+fast path and once as the layer is written, with at most three iterations, a first, a middle and a last one: with more,
+EM routing amplifies rounding beyond any tolerance. Parents and gradients of images on both sides of a vector's end, and
+of the last one, must agree. A fast path that fails, with an exception or with other numbers, isn't used for that shape:
+a line of the log `capsexp` says why.
 """
 
 import copy
 import logging
 import math
+import threading
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -31,14 +32,15 @@ TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, to
 
 ITERATIONS = 3
 
-_found: dict[Hashable, str | None] = {}  # why there is no fast path, by shape
-_checking = False
+_failures: dict[Hashable, str | None] = {}  # why there is no fast path, by shape
+_lock = threading.Lock()
+_here = threading.local()  # `checking`: no further check within one, in the same thread
 
 
 def agrees(layer: CapsuleLayer, votes: VoteInputs) -> bool:
-    """Whether the layer's fast path gives the reference's numbers for children of this shape; proved once a process."""
+    """Whether the layer's fast path gives the reference's numbers for such children; checked once a process."""
     device = votes.poses.device
-    if _checking or votes.poses.is_meta:
+    if getattr(_here, "checking", False) or votes.poses.is_meta:
         return True
     if not len(votes.poses):
         return False
@@ -54,14 +56,15 @@ def agrees(layer: CapsuleLayer, votes: VoteInputs) -> bool:
     plain = tuple((name, value) for name, value in options.items() if isinstance(value, int | float | str))
     key = type(layer), type(layer.routing), plain, device, poses.dtype, factors, *shapes
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        return _found.get(key) is None  # as in the eager steps of this shape, which came before
-    if key not in _found:
-        if failure := _failure(layer, votes, images, factors):
-            name, shape = type(layer.routing).__bases__[-1].__name__, "×".join(map(str, votes.poses.shape))
-            failure = f"{name} on children of {shape}: no fast path, {failure}; the reference is used"
-            log.warning(failure)
-        _found[key] = failure
-    return _found[key] is None
+        return _failures.get(key) is None  # as in the eager steps of this shape, which came before
+    with _lock:
+        if key not in _failures:
+            if failure := _failure(layer, votes, images, factors):
+                name, shape = type(layer.routing).__bases__[-1].__name__, "×".join(map(str, votes.poses.shape))
+                failure = f"{name} on children of {shape}: no fast path, {failure}; the reference is used"
+                log.warning(failure)
+            _failures[key] = failure
+    return _failures[key] is None
 
 
 def _failure(layer: CapsuleLayer, votes: VoteInputs, images: int, factors: torch.dtype) -> str | None:
@@ -71,11 +74,10 @@ def _failure(layer: CapsuleLayer, votes: VoteInputs, images: int, factors: torch
         images: that are routed.
         factors: the type of the products' factors.
     """
-    global _checking  # noqa: PLW0603
-    _checking = True  # no further check within this one
+    _here.checking = True
     try:
         with torch.inference_mode(False), torch.enable_grad():
-            quick = copy.deepcopy(layer)
+            quick = copy.deepcopy(layer, _drawn(layer))
             for module in quick.modules():  # a user's hooks see no random children
                 for kind in ("forward", "forward_pre", "backward", "backward_pre"):
                     getattr(module, f"_{kind}_hooks").clear()
@@ -87,8 +89,7 @@ def _failure(layer: CapsuleLayer, votes: VoteInputs, images: int, factors: torch
             poses, activations = (None if part is None else part[places].detach().requires_grad_() for part in children)
             assert poses is not None
             reference = _parents_and_gradients(slow, Capsules(poses, activations), range(len(places)))
-            found = _parents_and_gradients(quick, children, places)
-            return difference(found, reference, TOLERANCES[factors])
+            return difference(_parents_and_gradients(quick, children, places), reference, TOLERANCES[factors])
     except torch.OutOfMemoryError:  # the reference takes more
         raise
     except Exception as error:  # of a compiler, a driver, a device: each raises its own
@@ -96,7 +97,21 @@ def _failure(layer: CapsuleLayer, votes: VoteInputs, images: int, factors: torch
             raise RunError(f"{first_line(error)}: no more can run on this device; trainer.routing=reference") from error
         return f"{type(error).__name__}: {first_line(error)}"
     finally:
-        _checking = False
+        _here.checking = False
+
+
+def _drawn(layer: CapsuleLayer) -> dict[int, Any]:
+    """Random parameters in place of the layer's, for its deep copy: pruned or damaged ones are no fault of its shape.
+
+    Of about the size that makes votes of 1. They are leaves, which a replica's or functional_call's aren't.
+    """
+    source, drawn = torch.Generator().manual_seed(2), dict[int, Any]()
+    for module in layer.modules():
+        for tensor in (*module.parameters(recurse=False), *vars(module).values()):
+            if isinstance(tensor, Tensor):
+                values = torch.randn(tensor.shape, generator=source) / max(1, *tensor.shape[-1:]) ** 0.5
+                drawn[id(tensor)] = torch.nn.Parameter(values.to(tensor), tensor.requires_grad)
+    return drawn
 
 
 def _children(votes: VoteInputs, images: int) -> Capsules:
@@ -120,15 +135,15 @@ def _parents_and_gradients(layer: CapsuleLayer, children: Capsules, places: Sequ
     assert isinstance(total, Tensor)
     gradients: Sequence[Tensor | None] = torch.autograd.grad(total, read, allow_unused=True)
     of_children = sum(part is not None for part in children)
-    return [*parents, *(one if one is None or at >= of_children else one[index] for at, one in enumerate(gradients))]
+    return [*parents, *(g if g is None or at >= of_children else g[index] for at, g in enumerate(gradients))]
 
 
 def difference(found: Sequence[Tensor | None], reference: Sequence[Tensor | None], tolerance: float) -> str | None:
     """The largest relative difference in words, where it is above the tolerance or no number."""
-    for one, other in zip(found, reference, strict=True):
-        if other is None or one is None:
+    for tensor, expected in zip(found, reference, strict=True):
+        if expected is None or tensor is None:
             continue
-        ours, theirs = one.cpu().double(), other.cpu().double()  # some devices have no float64
+        ours, theirs = tensor.cpu().double(), expected.cpu().double()  # some devices have no float64
         error = ((ours - theirs).norm() / theirs.norm().clamp(min=1e-12)).item()
         if not error <= tolerance:
             return f"its numbers differ from the reference's by {error:.1e} of their size"

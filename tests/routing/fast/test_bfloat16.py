@@ -70,7 +70,7 @@ def test_with_fast_instructions_and_in_float64_it_is_torchs_own(
 
 def test_the_sum_of_votes_is_of_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bfloat16, "is_faster_in_bfloat16", lambda device: False)
-    layer = ConvCapsules(2, 3, 16, 16, 3, 2, InvertedRouting(3, 16))
+    layer = ConvCapsules(2, 3, 16, 16, 3, 2, InvertedRouting(parents=3, pose=16))
     children = Capsules(torch.randn(2, 5, 5, 2, 16).bfloat16())
     exact = copy.deepcopy(layer).bfloat16().double().votes(Capsules(children.poses.double())).poses.sum(dim=-3)
     fast.enable(layer)

@@ -51,7 +51,7 @@ def layer_of(shape: tuple[Any, ...], routing: Routing, kind: torch.dtype) -> tup
 def made(name: str, kind: torch.dtype = torch.float64) -> tuple[CapsuleLayer, Tensor, Tensor]:
     """A layer, its children, and its parents' poses after the previous iteration."""
     count, pose = SHAPES[name][6:8]
-    routing = InvertedRouting(count, pose, norm=pose > 1)  # of one number, the norm is its bias
+    routing = InvertedRouting(parents=count, pose=pose, norm=pose > 1)  # of one number, the norm is its bias
     layer, children = layer_of(SHAPES[name], routing, kind)
     return layer, children, torch.randn_like(layer(Capsules(children)).poses).requires_grad_()
 
@@ -93,7 +93,7 @@ def test_float32_which_repeats_and_bfloat16_as_close_to_it_as_the_reference(name
 
 def hierarchy(iterations: int, structure: str = "matrix", **options: Any) -> Hierarchy:
     torch.manual_seed(1)
-    routings = [InvertedRouting(count, 4, iterations=iterations, **options) for count in (3, 5, 2)]
+    routings = [InvertedRouting(parents=count, pose=4, iterations=iterations, **options) for count in (3, 5, 2)]
     conv = [ConvCapsules(2, 3, 4, 4, 3, 2, routings[0], structure=structure)]  # type: ignore[arg-type]
     conv += [ConvCapsules(3, 5, 4, 4, 2, 1, routings[1], structure=structure)]  # type: ignore[arg-type]
     linear = LinearCapsules(5 * 4, 2, 4, 4, routings[2], structure=structure, scale=1.0)  # type: ignore[arg-type]

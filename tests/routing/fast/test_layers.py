@@ -8,7 +8,7 @@ from support import differentiated
 from torch import Tensor, nn
 
 from capsexp.models import CapsNet, InvertedCapsNet
-from capsexp.nn import Capsules, ConvCapsules, Hierarchy, LinearCapsules
+from capsexp.nn import Capsules, ConvCapsules, Hierarchy, LinearCapsules, make_routing
 from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
 from capsexp.routing.fast import layers, loops
 from capsexp.routing.fast.votes import VoteInputs
@@ -49,8 +49,8 @@ def test_an_attention_of_ones_own_sees_the_whole_batch_once(
 ) -> None:
     monkeypatch.setattr(layers, "MAX_CHUNK", 1)
     monkeypatch.setattr(layers, "MAX_KEPT", 1)
-    upper = LinearCapsules(5, 3, 8, 8, routing(3, 8), attention)
-    network = Hierarchy([LinearCapsules(20, 5, 4, 8, routing(5, 8)), upper]).double()
+    upper = LinearCapsules(5, 3, 8, 8, make_routing(routing, 5, 3, 8, 8), attention)
+    network = Hierarchy([LinearCapsules(20, 5, 4, 8, make_routing(routing, 20, 5, 4, 8)), upper]).double()
     children = Capsules(torch.randn(6, 20, 4).double(), torch.rand(6, 20).double())
     found = []
     for switch in (fast.disable, fast.enable):
@@ -90,7 +90,7 @@ def test_dynamic_routing_stores_the_votes_of_children_with_long_poses(
     child_pose: int, lazy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loops, "MIN_VOTES", 0)
-    layer = LinearCapsules(2, 3, child_pose, 4, DynamicRouting(3, 4))
+    layer = LinearCapsules(2, 3, child_pose, 4, DynamicRouting())
     fast.enable(layer)
     assert isinstance(layer.votes(Capsules(torch.randn(5, 2, child_pose))).poses, VoteInputs) is lazy
 
@@ -99,7 +99,7 @@ def test_dynamic_routing_stores_the_votes_of_children_with_long_poses(
 @pytest.mark.parametrize(("parents", "pose"), [(1, 1), (3, 4)])
 def test_the_sum_of_the_votes(structure: str, parents: int, pose: int) -> None:
     options = {"structure": structure, "scale": 1.0}
-    procedure = InvertedRouting(parents, pose)
+    procedure = InvertedRouting(parents=parents, pose=pose)
     convolutional = ConvCapsules(2, parents, pose, pose, 3, 2, procedure, **options)  # type: ignore[arg-type]
     linear = LinearCapsules(2, parents, pose, pose, procedure, shared=True, **options)  # type: ignore[arg-type]
     children = Capsules(torch.randn(2, 5, 5, 2, pose, dtype=torch.float64))

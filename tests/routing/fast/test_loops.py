@@ -74,7 +74,7 @@ def test_em_without_votes_equals_the_procedure(iterations: int, density: str, mo
 
 
 def test_a_gradient_by_activations_may_have_any_strides() -> None:
-    layer = ConvCapsules(4, 3, 4, 4, 3, 1, EMRouting(3, 4, iterations=2)).double()
+    layer = ConvCapsules(4, 3, 4, 4, 3, 1, EMRouting(parents=3, iterations=2)).double()
     children = torch.randn(2, 5, 5, 4, 4, dtype=torch.float64), torch.rand(2, 5, 5, 4, dtype=torch.float64)
     found = []
     for enabled in (False, True):
@@ -90,7 +90,7 @@ def test_a_gradient_by_activations_may_have_any_strides() -> None:
 
 def test_the_path_names_tritons_version_whatever_its_distribution_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(__version__="9.8.7"))
-    assert em.FastEMRouting(1, 1).path(torch.device("cuda")) == "Triton 9.8.7"
+    assert em.FastEMRouting(parents=1).path(torch.device("cuda")) == "Triton 9.8.7"
 
 
 @pytest.mark.parametrize("name", SHAPES)

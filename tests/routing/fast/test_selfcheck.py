@@ -2,6 +2,8 @@
 
 import copy
 import logging
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -17,9 +19,9 @@ from capsexp.routing.fast import dynamic, em, inverted, loops, selfcheck
 from capsexp.routing.fast.votes import VoteInputs
 
 ROUTINGS: dict[str, Callable[[], Routing]] = {
-    "inverted": lambda: InvertedRouting(5, 4),
-    "em": lambda: EMRouting(5, 4),
-    "dynamic": lambda: DynamicRouting(5, 4),
+    "inverted": lambda: InvertedRouting(parents=5, pose=4),
+    "em": lambda: EMRouting(parents=5),
+    "dynamic": DynamicRouting,
 }
 OPERATIONS = {
     "inverted": (inverted, "inverted_forward", "inverted_backward"),
@@ -31,7 +33,7 @@ OPERATIONS = {
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "MIN_VOTES", 0)
-    monkeypatch.setattr(selfcheck, "_found", {})
+    monkeypatch.setattr(selfcheck, "_failures", {})
 
 
 def layer_of(name: str) -> ConvCapsules:
@@ -68,6 +70,44 @@ def wrong(operation: Callable[..., object], which: Callable[..., bool]) -> Calla
     return act
 
 
+def test_a_layer_with_damaged_weights_does_not_switch_off_the_fast_path_of_others() -> None:
+    children = Capsules(torch.randn(3, 5, 5, 3, 4), torch.rand(3, 5, 5, 3))
+    for scale in (float("nan"), 1e6):
+        selfcheck._failures.clear()
+        damaged = layer_of("inverted")
+        damaged.matrices.weight.data[0] *= scale
+        damaged(children)
+        layer = layer_of("inverted")
+        weights = {name: weight * 2 for name, weight in layer.named_parameters()}  # no leaves
+        torch.func.functional_call(layer, weights, (children,))
+        assert [*selfcheck._failures.values()] == [None]
+        assert fast.paths(layer).startswith("C loops, ")
+
+
+@pytest.mark.parametrize("part", ["matrices", "attention"])
+def test_hooks_of_matrices_and_attention_are_not_left_out(part: str) -> None:
+    layer = layer_of("inverted")
+    getattr(layer, part).register_forward_hook(lambda module, inputs, output: 2 * output)
+    assert all(map(torch.equal, routed(layer), reference(layer)))
+    assert fast.paths(layer) == "stored votes"
+
+
+def test_two_threads_check_a_shape_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks, began = [], threading.Barrier(2)
+    monkeypatch.setattr(selfcheck, "_failure", lambda *given: time.sleep(0.1) or checks.append(given))
+
+    def route() -> None:
+        began.wait(10)
+        layer_of("dynamic")(Capsules(torch.randn(3, 5, 5, 3, 4)))
+
+    threads = [threading.Thread(target=route) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(checks) == 1
+
+
 def test_a_capture_takes_the_path_of_the_eager_steps_before(monkeypatch: pytest.MonkeyPatch) -> None:
     class Poses:
         """Stands for children on a GPU."""
@@ -80,7 +120,7 @@ def test_a_capture_takes_the_path_of_the_eager_steps_before(monkeypatch: pytest.
     layer = layer_of("em")
     votes = VoteInputs(Poses(), None, layer.matrices.weight, 3, 2, lambda: torch.zeros(()), (2, 2))  # type: ignore[arg-type]
     for failure in ("it raised", None):
-        selfcheck._found.clear()
+        selfcheck._failures.clear()
         monkeypatch.setattr(selfcheck, "_failure", lambda *_, found=failure: found)
         for capturing in (False, True):
             monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda now=capturing: now)
@@ -88,7 +128,7 @@ def test_a_capture_takes_the_path_of_the_eager_steps_before(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("name", ROUTINGS)
-def test_a_right_path_is_used_and_proved_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_right_path_is_used_and_checked_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layer, checks = layer_of(name), []
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(selfcheck, "_failure", lambda *given: checks.append(given))
@@ -99,11 +139,11 @@ def test_a_right_path_is_used_and_proved_once(name: str, monkeypatch: pytest.Mon
     assert len(checks) == 1  # on a CPU, whatever the number of images
 
 
-def test_a_path_is_proved_for_each_value_of_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_is_checked_for_each_value_of_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
     checks = []
     monkeypatch.setattr(selfcheck, "_failure", lambda *given: checks.append(given))
     for logits in ("accumulate", "replace", "replace"):
-        layer = ConvCapsules(3, 5, 4, 4, 3, 2, DynamicRouting(5, 4, logits=logits))
+        layer = ConvCapsules(3, 5, 4, 4, 3, 2, DynamicRouting(logits=logits))
         fast.enable(layer)
         routed(layer)
     assert len(checks) == 2
@@ -118,13 +158,13 @@ def test_hooks_see_no_random_children() -> None:
     layer.register_full_backward_pre_hook(lambda module, after: seen.append(len(after[0])))
     routed(layer)
     assert seen == [3, 3, 3, 3]
-    assert not any(selfcheck._found.values())
+    assert not any(selfcheck._failures.values())
 
 
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_a_right_path_is_used_for_a_single_image(name: str) -> None:
     routed(layer := layer_of(name), images=1)
-    assert not any(selfcheck._found.values())
+    assert not any(selfcheck._failures.values())
     assert fast.paths(layer).startswith("C loops, ")
 
 
@@ -148,7 +188,7 @@ def test_a_fault_ends_in_the_references_numbers(
     assert all(torch.equal(one, other) for one, other in zip(found, reference(layer), strict=True))
     assert fast.paths(layer) == "stored votes"
     (line,) = caplog.messages
-    assert [*selfcheck._found.values()] == [line]
+    assert [*selfcheck._failures.values()] == [line]
     assert "no fast path" in line
     assert ("out of shared memory" if fault == "raises" else "numbers differ from the reference's by") in line
 
@@ -168,10 +208,10 @@ def test_a_fault_that_begins_late_is_found(fault: str, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(dynamic, "dynamic_forward", planted)
-    layer = LinearCapsules(9, 5, 4, 4, DynamicRouting(5, 4, iterations=5))
+    layer = LinearCapsules(9, 5, 4, 4, DynamicRouting(iterations=5))
     fast.enable(layer)
     layer(Capsules(torch.randn(40, 9, 4)))
-    (why,) = selfcheck._found.values()
+    (why,) = selfcheck._failures.values()
     assert why is not None
 
 
@@ -196,7 +236,7 @@ def test_a_check_changes_no_parameter_no_random_number_and_works_in_evaluation()
     torch.set_rng_state(state)
     with torch.inference_mode():
         layer(children)
-    assert [*selfcheck._found.values()] == [None]
+    assert [*selfcheck._failures.values()] == [None]
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(value, before[key]) for key, value in layer.state_dict().items())
     assert all(parameter.grad is None for parameter in layer.parameters())

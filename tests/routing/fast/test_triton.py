@@ -57,14 +57,14 @@ def results(name: str, procedure: str, dtype: torch.dtype, enabled: bool) -> lis
 
     torch.manual_seed(0)
     batch, height, width, types, (rows, inner), kernel, stride, parents, columns, _ = SHAPES[name]
-    size, (word, *density) = (parents, columns * inner), procedure.split()
+    word, *density = procedure.split()
     routing: EMRouting | InvertedRouting
     if word == "em":
-        routing = EMRouting(*size, iterations=2, inverse_temperature=0.3, density=density[0])  # type: ignore[arg-type]
+        routing = EMRouting(parents=parents, iterations=2, inverse_temperature=0.3, density=density[0])  # type: ignore[arg-type]
         torch.nn.init.normal_(routing.activation.beta_u)
         torch.nn.init.normal_(routing.activation.beta_a)
     else:
-        routing = InvertedRouting(*size, iterations=2, norm=False)
+        routing = InvertedRouting(parents=parents, pose=columns * inner, iterations=2, norm=False)
     structure = "vector" if inner == 1 else "matrix"
     layer = ConvCapsules(types, parents, rows * inner, columns * inner, kernel, stride, routing, structure=structure)  # type: ignore[arg-type]
     for weight in layer.matrices.parameters():
