@@ -104,13 +104,13 @@ class Observed:
         Args:
             iteration: counted from 0, in all layers; the last of a layer that does fewer.
         """
-        assert self.prediction.poses is not None
-        parents = functional.one_hot(classes, self.prediction.poses.shape[1]).to(self.prediction.poses)[:, None, None]
-        found = []
+        scores = self.prediction.scores
+        parents = functional.one_hot(classes, scores.shape[1]).to(scores)[:, None, None]
+        coefficients = []
         for layer in reversed(self.layers):
             parents = layer.coefficients_to(parents, iteration)
-            found.append(parents)
-        return found[::-1]
+            coefficients.append(parents)
+        return coefficients[::-1]
 
 
 def entropy(coefficients: Tensor) -> float:

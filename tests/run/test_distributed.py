@@ -70,6 +70,9 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
         ("protocol=heldout",),
         ("loss=spread", "routing.gradient=last"),
         ("routing.gradient=none",),
+        ("routing=em",),
+        ("routing=self",),
+        ("routing=self_attention",),
         ("model=inverted_capsnet", "routing.iterations=2"),
         ("model=inverted_capsnet", "routing.iterations=1", "optim.schedule=plateau", "optim.milestones=[]"),
     ],
@@ -105,6 +108,7 @@ def processes_of(parent: int) -> list[int]:
     ("option", "error"),
     [
         ("model=resnet18", "torchrun: 2 processes: this network has batch normalisation"),
+        ("routing=vb", "torchrun: 2 processes: this network has batch normalisation"),
         ("optim.batch_size=65", "torchrun: 2 processes: the smallest batch has fewer images (1)"),
     ],
 )

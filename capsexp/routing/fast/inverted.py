@@ -56,7 +56,7 @@ class FastInvertedRouting(FastRouting, InvertedRouting):
         weight = in_autocast_dtype(votes.weight)  # under autocast only the factors of products, no sums, have its type
         with full_precision(weight):
             inputs = at_least_float32(votes.poses), weight, _on_grid(parents)
-            total = Iteration.apply(votes.kernel, votes.stride, *inputs)  # type: ignore[no-untyped-call]
+            total = _Iteration.apply(votes.kernel, votes.stride, *inputs)  # type: ignore[no-untyped-call]
             return Capsules(self.norm(votes.of_places(total)))
 
     def _with_activations(self, votes: VoteInputs, parents: Tensor | None, activation: Activation) -> Capsules:
@@ -76,7 +76,7 @@ def _on_grid(parents: Tensor) -> Tensor:
     return at_least_float32(parents if parents.ndim == 5 else parents[:, None, None])
 
 
-class Iteration(torch.autograd.Function):
+class _Iteration(torch.autograd.Function):
     """`forward` and `backward` of the loops or the kernels as one operation of autograd."""
 
     @staticmethod

@@ -8,7 +8,7 @@ from support import differentiated
 from torch import Tensor, nn
 
 from capsexp.models import CapsNet, InvertedCapsNet
-from capsexp.nn import Capsules, ConvCapsules, Hierarchy, LinearCapsules, make_routing
+from capsexp.nn import Capsules, Hierarchy, LinearCapsules, make_routing
 from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
 from capsexp.routing.fast import layers, loops
 from capsexp.routing.fast.votes import VoteInputs
@@ -93,17 +93,3 @@ def test_dynamic_routing_stores_the_votes_of_children_with_long_poses(
     layer = LinearCapsules(2, 3, child_pose, 4, DynamicRouting())
     fast.enable(layer)
     assert isinstance(layer.votes(Capsules(torch.randn(5, 2, child_pose))).poses, VoteInputs) is lazy
-
-
-@pytest.mark.parametrize("structure", ["vector", "matrix"])
-@pytest.mark.parametrize(("parents", "pose"), [(1, 1), (3, 4)])
-def test_the_sum_of_the_votes(structure: str, parents: int, pose: int) -> None:
-    options = {"structure": structure, "scale": 1.0}
-    procedure = InvertedRouting(parents=parents, pose=pose)
-    convolutional = ConvCapsules(2, parents, pose, pose, 3, 2, procedure, **options)  # type: ignore[arg-type]
-    linear = LinearCapsules(2, parents, pose, pose, procedure, shared=True, **options)  # type: ignore[arg-type]
-    children = Capsules(torch.randn(2, 5, 5, 2, pose, dtype=torch.float64))
-    for layer in (convolutional.double(), linear.double()):
-        expected = layer.votes(children).poses.sum(dim=-3)
-        fast.enable(layer)
-        torch.testing.assert_close(layer.vote_inputs(children).sum(), expected)

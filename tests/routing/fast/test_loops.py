@@ -6,16 +6,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from support import ROOT, composed_config, differentiated
+from support import ROOT, composed_config
 from torch import Tensor
 
-from capsexp.nn.capsules import ConvCapsules, LinearCapsules
+from capsexp.nn.capsules import ConvCapsules
 from capsexp.nn.routing import Capsules
 from capsexp.routing.em import EMRouting
 from capsexp.routing.fast import em, enable, inverted, loops, paths
@@ -45,34 +44,6 @@ def made(name: str) -> tuple[Tensor, Tensor, Tensor, tuple[int, int]]:
     return children, weight, before, (kernel, stride)
 
 
-@pytest.mark.usefixtures("three_threads")
-@pytest.mark.parametrize("name", SHAPES)
-def test_the_gradients_of_an_iteration(name: str) -> None:
-    children, weight, parents, window = made(name)
-    activations, offset = torch.rand(children.shape[:-1]).double(), torch.randn(parents.shape[:-1]).double()
-    given = [children, weight, activations, parents, 0.2 * torch.rand_like(parents), offset]
-    cases = [(inverted.Iteration, [children, weight, parents]), *((em._Iteration, given[:end]) for end in (3, 4, 6))]
-    for kind, inputs in cases:
-        checked = [tensor.clone().requires_grad_() for tensor in inputs]
-        assert torch.autograd.gradcheck(partial(kind.apply, *window), checked, fast_mode=True)
-
-
-@pytest.mark.parametrize("density", ["sum", "mean"])
-@pytest.mark.parametrize("iterations", [1, 3])
-def test_em_without_votes_equals_the_procedure(iterations: int, density: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    results = []
-    for way in ("reference", "fast"):
-        options = f"routing.iterations={iterations}", f"routing.density={density}", "routing.growth=0.5"
-        if way == "fast":
-            monkeypatch.setattr("capsexp.run.build._predict_zeros", lambda *_: None)  # by the reference
-            for dtype in (ConvCapsules, LinearCapsules):
-                monkeypatch.setattr(dtype, "votes", None)
-        small = ("data=mnist_sample", "budget=demo", "budget.width=0.1", f"trainer.routing={way}")
-        results.append(differentiated("model=em_capsnet", *small, *options)[1])
-    for reference, fast in zip(*results, strict=True):
-        torch.testing.assert_close(fast, reference, rtol=1e-6, atol=1e-10)
-
-
 def test_a_gradient_by_activations_may_have_any_strides() -> None:
     layer = ConvCapsules(4, 3, 4, 4, 3, 1, EMRouting(parents=3, iterations=2)).double()
     children = torch.randn(2, 5, 5, 4, 4, dtype=torch.float64), torch.rand(2, 5, 5, 4, dtype=torch.float64)
@@ -96,8 +67,8 @@ def test_the_path_names_tritons_version_whatever_its_distribution_is_called(monk
 @pytest.mark.parametrize("name", SHAPES)
 def test_float32_is_exact_to_its_rounding(name: str) -> None:
     children, weight, parents, window = made(name)
-    exact = inverted.Iteration.apply(*window, children, weight, parents)
-    found = inverted.Iteration.apply(*window, children.float(), weight.float(), parents.float())
+    exact = inverted._Iteration.apply(*window, children, weight, parents)
+    found = inverted._Iteration.apply(*window, children.float(), weight.float(), parents.float())
     assert ((found - exact).norm() / exact.norm()).item() < 5e-7
 
 

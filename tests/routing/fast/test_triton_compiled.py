@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_fast_inverted import Largest
+from test_equality import Largest
 from torch import Tensor
 
 triton = pytest.importorskip("triton")
