@@ -116,6 +116,9 @@ class LinearCapsules(CapsuleLayer):
         """
         poses, activations = _checked(children)
         shape = poses.shape[1:-1]
+        routed = self.routing.made_for.get("children", math.prod(shape))
+        if routed != math.prod(shape):
+            raise ValueError(f"routes {routed} children, not {'×'.join(map(str, shape))}: another size of images")
         if (shape[-1] % self.own_matrices if self.shared else math.prod(shape) - self.own_matrices) != 0:
             reason = "another size of images, or shared=True is missing"
             raise ValueError(

@@ -114,27 +114,22 @@ def test_two_steps_are_finite_and_reach_every_parameter(options: str) -> None:
 CAPSULE_NETWORKS = [CapsNet, DACapsNet, DynamicCapsNet, EMCapsNet, EfficientCapsNet, InvertedCapsNet]
 
 
-@pytest.mark.slow  # half a minute each network, most of it Adam's steps through three layers
+@pytest.mark.slow  # half a minute each network
 @pytest.mark.parametrize("network", CAPSULE_NETWORKS)
 def test_every_pair_of_network_and_routing_leaves_chance(network: type[nn.Module]) -> None:
-    """In 100 steps of 32 digits, in training and on 400 test digits, of which one in ten is right by chance."""
+    """After 100 steps of 32 digits, on 400 test digits, of which one in ten is right by chance."""
     images = source.load(composed_config("data=mnist_sample").data)
     train, test = (part[..., 4:24, 4:24].float() / 255 for part in (images.train_images, images.test_images[:400]))
-    labels, answers = images.train_labels, images.test_labels[:400]
     for name, routing in NAMES.items():
         torch.manual_seed(0)
         made = network((1, 20, 20), 10, routing, AttentionOptions(), width=0.125)
-        loss = {"length": MarginLoss(), "activation": SpreadLoss(steps=100), "pose": CrossEntropyLoss()}[
-            routing.presence
-        ]
+        losses = {"length": MarginLoss(), "activation": SpreadLoss(steps=100), "pose": CrossEntropyLoss()}
         rate = 0.01 if (network, name) == (InvertedCapsNet, "dynamic") else 0.003  # squashes shorten through its layers
-        optimizer, right = torch.optim.Adam(made.parameters(), rate), list[float]()
+        optimizer = torch.optim.Adam(made.parameters(), rate)
         for _ in range(100):
             chosen = torch.randint(len(train), (32,))
-            scores = made(train[chosen]).scores
-            right.append((scores.argmax(1) == labels[chosen]).float().mean().item())
             optimizer.zero_grad()
-            loss(scores, labels[chosen]).backward()
+            losses[routing.presence](made(train[chosen]).scores, images.train_labels[chosen]).backward()
             optimizer.step()
-        tested = (made.eval()(test).scores.argmax(1) == answers).float().mean().item()
-        assert min(sum(right[-25:]) / 25, tested) > 0.15, name
+        right = made.eval()(test).scores.argmax(1) == images.test_labels[:400]
+        assert right.float().mean() > 0.17, name

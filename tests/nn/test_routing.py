@@ -161,6 +161,7 @@ def layer(routing: Routing, *sizes: int, **options: Any) -> LinearCapsules:
         (lambda: CapsNet((1, 28, 28), 10, "self", OPTIONS, width=0.1), "attention.caps=true: with this routing"),
         (lambda: CapsNet((1, 28, 28), 10, width=0.1)(torch.rand(1, 28, 28)), r"must be \[B, channels, H, W\]"),
         (lambda: EfficientCapsNet((1, 28, 28), 10, width=0.1)(torch.rand(1, 1, 36, 36)), "another size of images"),
+        (lambda: layer(SelfAttentionRouting(children=6, parents=2), shared=True)(CHILDREN), "routes 6 children, not 3"),
         (lambda: MeanRouting(2, 4).iteration(*CHILDREN, None), "has no iteration"),
         (lambda: DynamicRouting(2, 4), "takes 1 positional argument"),
     ],
