@@ -39,11 +39,11 @@ NETWORKS = {
 FORWARDS = ("CapsNet", "DACapsNet", "DynamicCapsNet", "EMCapsNet", "EfficientCapsNet", "InvertedCapsNet", "ResNet18")
 
 
-def small(name: str) -> tuple[nn.Module, torch.Tensor]:
+def small(name: str, *routing: str) -> tuple[nn.Module, torch.Tensor]:
     """A narrow network in evaluation mode, and two images for it."""
     torch.manual_seed(0)
     shape, _ = NETWORKS[name]
-    return getattr(models, name)(shape, 10, width=0.05).eval(), torch.rand(2, *shape)
+    return getattr(models, name)(shape, 10, *routing, width=0.05).eval(), torch.rand(2, *shape)
 
 
 def test_imports_load_torch_alone_and_change_nothing() -> None:
@@ -144,11 +144,11 @@ def test_torch_exports_every_network(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [*NETWORKS, "EMCapsNet vb", "CapsNet self"])
 def test_onnx_has_every_network_for_any_batch(name: str, tmp_path: Path) -> None:
     reference = pytest.importorskip("onnx.reference", reason="needs the extra onnx")
     pytest.importorskip("onnxscript", reason="needs the extra onnx")
-    network, images = small(name)
+    network, images = small(*name.split())
     file, batch = tmp_path / "net.onnx", ({0: torch.export.Dim("batch")},)
     fast.enable(network)
     torch.onnx.export(network, (images,), file, dynamo=True, dynamic_shapes=batch, verbose=False)

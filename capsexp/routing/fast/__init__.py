@@ -58,5 +58,5 @@ def disable(network: nn.Module) -> None:
 def paths(network: nn.Module) -> str:
     """How the network computed its last batches in training mode: C loops, cc 12.2.0; or reference."""
     kinds = FastLayer | FastConv2d | FastLinear | FastMatrices
-    found = {path for module in network.modules() if isinstance(module, kinds) for path in module.path.split("; ")}
-    return "; ".join(sorted(found - {""})) or "reference"
+    names = {path for module in network.modules() if isinstance(module, kinds) for path in module.path.split("; ")}
+    return "; ".join(sorted(names - {""})) or "reference"

@@ -55,7 +55,7 @@ class FastConv2d(nn.Conv2d):
         if not is_plain(maps):
             return False
         kernel, stride, padding, sizes = self.kernel_size, self.stride, self.padding, maps.shape[-2:]
-        if isinstance(padding, str) or any(one != other for one, other in (kernel, stride, padding, sizes)):
+        if isinstance(padding, str) or any(rows != columns for rows, columns in (kernel, stride, padding, sizes)):
             return False
         if self.padding_mode != "zeros" or self.dilation != (1, 1) or self.groups != 1 or maps.dim() != 4:
             return False
@@ -78,9 +78,9 @@ def _holds(kernel: int, size: int, stride: int, padding: int) -> bool:
         shapes = (2, 16, size, size), (16, 16, kernel, kernel)
         read = maps, weight = tuple(torch.randn(shape, **options).requires_grad_() for shape in shapes)
         direct = functional.conv2d(maps, weight, stride=stride, padding=padding)
-        found = _Convolution.apply(*read, stride, padding)  # type: ignore[no-untyped-call]
+        transformed = _Convolution.apply(*read, stride, padding)  # type: ignore[no-untyped-call]
         grad_output = torch.randn(direct.shape, **options)
-        wanted, given = ([output, *torch.autograd.grad(output, read, grad_output)] for output in (direct, found))
+        wanted, given = ([output, *torch.autograd.grad(output, read, grad_output)] for output in (direct, transformed))
     failure = selfcheck.difference(given, wanted, selfcheck.TOLERANCES[torch.float32])
     if failure:
         log.warning(f"convolutions of {kernel}×{kernel}: no fast path, {failure}; the reference is used")

@@ -92,15 +92,15 @@ class _Iteration(torch.autograd.Function):
     def forward(ctx: Any, kernel: int, stride: int, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         children, weight, activations, *assignment = tensors
         if loops := Loops.of(children, weight, kernel, stride):
-            found = em_forward(loops, activations, assignment)
+            moments = em_forward(loops, activations, assignment)
         else:
             from capsexp.routing.fast import triton_em
 
             with torch.cuda.device_of(children):  # type: ignore[no-untyped-call]  # Triton launches on the current GPU
-                found = triton_em.forward(children, weight, activations, assignment, kernel, stride)
-        ctx.save_for_backward(*tensors, *found)
+                moments = triton_em.forward(children, weight, activations, assignment, kernel, stride)
+        ctx.save_for_backward(*tensors, *moments)
         ctx.window = kernel, stride
-        return found
+        return moments
 
     @staticmethod
     @once_differentiable

@@ -182,9 +182,11 @@ def _loaded(path: Path, command: Sequence[str]) -> ctypes.CDLL:
     digest = path.with_suffix(".sha256")
     if not _is_intact(path, digest):
         with tempfile.TemporaryDirectory() as folder:
-            made = Path(folder) / path.name
-            subprocess.run([*command, str(made)], capture_output=True, check=True, timeout=COMPILER_TIMEOUT, text=True)
-            content = made.read_bytes()
+            target = Path(folder) / path.name
+            subprocess.run(
+                [*command, str(target)], capture_output=True, check=True, timeout=COMPILER_TIMEOUT, text=True
+            )
+            content = target.read_bytes()
         write_file(digest, hashlib.sha256(content).hexdigest())
         write_file(path, content)
         path.chmod(0o600)  # whatever the umask is

@@ -138,9 +138,9 @@ def _parents_and_gradients(layer: CapsuleLayer, children: Capsules, places: Sequ
     return [*parents, *(g if g is None or at >= of_children else g[index] for at, g in enumerate(gradients))]
 
 
-def difference(found: Sequence[Tensor | None], reference: Sequence[Tensor | None], tolerance: float) -> str | None:
+def difference(computed: Sequence[Tensor | None], reference: Sequence[Tensor | None], tolerance: float) -> str | None:
     """The largest relative difference in words, where it is above the tolerance or no number."""
-    for tensor, expected in zip(found, reference, strict=True):
+    for tensor, expected in zip(computed, reference, strict=True):
         if expected is None or tensor is None:
             continue
         ours, theirs = tensor.cpu().double(), expected.cpu().double()  # some devices have no float64
