@@ -13,6 +13,7 @@ from torch import nn
 from capsexp.config import compose
 from capsexp.config.schema import Config, check
 from capsexp.config.searchpath import CONF
+from capsexp.data import source
 from capsexp.data.command import OWN
 from capsexp.models import CapsNet, DACapsNet, DynamicCapsNet, EfficientCapsNet, EMCapsNet, InvertedCapsNet
 from capsexp.nn import AttentionOptions, CrossEntropyLoss, MarginLoss, SpreadLoss
