@@ -1,5 +1,7 @@
 """The generated files of all studies: results/tables, results/README.md and the README's block."""
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -16,7 +18,7 @@ from capsexp.study.selection import PAPER
 from capsexp.study.studies import published_number
 from capsexp.tables import index, markdown, pages
 from capsexp.tables.pages import Page
-from capsexp.tables.texts import one_line
+from capsexp.tables.texts import one_line, six_digits
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -25,6 +27,9 @@ CELL = [field.name for field in fields(Cell)]
 
 #: What a spreadsheet's formula begins with.
 _FORMULA = ("=", "+", "-", "@")
+
+#: A number that isn't whole, as CSV files have it.
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+(?:e-\d+)?|e-\d+)(?![\w.])")
 
 #: What LaTeX takes as commands, or has in other fonts only.
 _TEX = str.maketrans(
@@ -104,16 +109,24 @@ def regenerate(
 
 def update(files: Mapping[Path, str], check: bool) -> list[Path]:
     """The files whose texts are others, or that are missing; they are written, but for a check."""
-    contents = {path: text.encode() for path, text in files.items()}
-    changed = [path for path, content in contents.items() if not path.exists() or path.read_bytes() != content]
+    changed = [path for path, text in files.items() if not path.exists() or not _is_same(path, text)]
     for path in changed if not check else []:
-        write_file(path, contents[path])
+        write_file(path, files[path])
     return changed
+
+
+def _is_same(path: Path, text: str) -> bool:
+    """Whether a file has this text; in a CSV file, numbers may differ by one in the sixth digit."""
+    old = path.read_bytes().decode(errors="replace")
+    if path.suffix != ".csv" or _NUMBER.sub("", old) != _NUMBER.sub("", text):
+        return old == text
+    pairs = zip(map(float, _NUMBER.findall(old)), map(float, _NUMBER.findall(text)), strict=True)
+    return all(abs(a - b) < 1e-9 + 1.5 * min(0.1, 10 ** (math.floor(math.log10(abs(a) + 1e-9)) - 5)) for a, b in pairs)
 
 
 def csv(results: StudyResults) -> str:
     """A line per row, setting, protocol and measure with a number, ours or a published one, and per accuracy with runs;
-    numbers are unrounded, lists separated by blanks.
+    numbers have six significant digits, lists are separated by blanks.
     """
     import pandas as pd
 
@@ -123,7 +136,8 @@ def csv(results: StudyResults) -> str:
     lines = []
     for cell in results.cells:
         if cell.n or cell.published is not None or (cell.runs and cell.measure == "accuracy"):
-            values = {name: getattr(cell, name) for name in CELL}
+            values = {name: getattr(cell, name) for name in CELL} | {"values": [*map(six_digits, cell.values)]}
+            values |= {name: six_digits(one) for name, one in values.items() if isinstance(one, float)}
             texts = {name: " ".join(map(str, values[name])) for name in ("seeds", "values", "bounds", "keys")}
             lines.append({"study": study.name, "row": cell.row, **rows[cell.row], **values, **texts})
     columns = ["study", "row", *own, *CELL[2:]]

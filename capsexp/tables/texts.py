@@ -1,6 +1,7 @@
 """Numbers, verdicts and claims as texts without markup."""
 
 from collections.abc import Iterable, Sequence
+from decimal import ROUND_HALF_UP, Decimal
 from typing import NamedTuple
 
 from capsexp.errors import plural, printable
@@ -38,9 +39,14 @@ class ClaimTexts(NamedTuple):
     remark: str  # how its size compares with the printed one, or why it isn't decided
 
 
+def six_digits(value: float) -> float:
+    """The value to six significant digits, whole and large ones unchanged: libraries differ in a sum's last digits."""
+    return value if float(value).is_integer() or abs(value) >= 1e5 else float(f"{value:.6g}")
+
+
 def decimal(value: float, digits: int, signed: bool = False) -> str:
-    """−1,234.5, with a real minus; nothing is negative zero."""
-    rounded = round(value, digits) or 0.0
+    """−1,234.5, with a real minus, halves rounded away from zero; nothing is negative zero."""
+    rounded = Decimal(str(six_digits(value))).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP) or Decimal(0)
     sign = "+" if signed and rounded else ""
     return f"{rounded:{sign},.{digits}f}".replace("-", "−")
 

@@ -296,14 +296,14 @@ def test_the_latex_table_is_balanced_and_escaped() -> None:
     assert "$" not in re.sub(r"\$[^$]*\$", "", bare)
 
 
-def test_the_csv_has_unrounded_numbers_of_each_setting() -> None:
+def test_the_csv_has_six_digits_of_each_number_of_each_setting() -> None:
     found = [*runs(PLAIN, [99.70, 99.71, 99.73]), *runs(f"{PLAIN} {SHORT}", [1.0])]
     made = results(study(Row(["A", "MNIST"], PLAIN, {"accuracy": "99.80"}), columns=["network", "data"]), found)
     read = pd.read_csv(io.StringIO(files.csv(made)), keep_default_na=False, dtype=str)
     columns = ["row", "data", "setting", "training", "mean", "seeds", "values", "keys"]
     keys = [" ".join(sorted(one.key for one in found[:3])), found[3].key]
     assert read[read.measure == "accuracy"][columns].to_numpy().tolist() == [
-        ["A", "MNIST", "paper", "250 epochs, bf16", "99.71333333333334", "0 1 2", "99.7 99.71 99.73", keys[0]],
+        ["A", "MNIST", "paper", "250 epochs, bf16", "99.7133", "0 1 2", "99.7 99.71 99.73", keys[0]],
         ["A", "MNIST", "laptop", "2 of 250 epochs, bf16", "1.0", "0", "1.0", keys[1]],
     ]
     assert set(read.measure) <= {*MEASURES}
@@ -311,3 +311,13 @@ def test_the_csv_has_unrounded_numbers_of_each_setting() -> None:
     made = results(study(Row(["A", "a GPU"], PLAIN, {}), columns=["network", "device"]), found)
     read = pd.read_csv(io.StringIO(files.csv(made)))
     assert (set(read["device (label)"]), set(read.device.dropna())) == ({"a GPU"}, {GPU})
+
+
+@pytest.mark.parametrize(
+    ("new", "same"), [("99.7134,121.0", True), ("99.7135,121.0", False), ("99.7133,122.0", False), ("99.7133", False)]
+)
+def test_a_check_compares_the_numbers_of_a_csv_file_as_numbers(new: str, same: bool, tmp_path: Path) -> None:
+    path = tmp_path / "one.csv"
+    path.write_text("99.7133,121.0")
+    assert files.update({path: new}, check=False) == [path] * (not same)
+    assert path.read_text() == ("99.7133,121.0" if same else new)

@@ -422,8 +422,9 @@ def test_a_verdict_and_the_answer_to_a_question(one: MeasuredClaim, verdict: str
 
 def test_decimals() -> None:
     assert [decimal(value, 2, signed=True) for value in (-0.001, 0.126, -1.25)] == ["0.00", "+0.13", "−1.25"]
-    assert [decimal(value, 1) for value in (-0.04, -1.25)] == ["0.0", "−1.2"]
-    assert decimal(1234.5, 0) == "1,234"
+    assert [decimal(value, 1) for value in (-0.04, -1.25)] == ["0.0", "−1.3"]
+    assert decimal(94.925, 2) == decimal(94.92499999999998, 2) == "94.93"  # as the CSV's six digits round
+    assert decimal(1234.5, 0) == "1,235"
 
 
 def test_every_table_of_a_page_has_equal_rows() -> None:
