@@ -107,4 +107,6 @@ def test_a_table_is_drawn_wherever_its_longest_words_fit(width: int, drawn_as: s
 def test_words_begin_and_numbers_end_at_one_column(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(Table("", ["network", "n"], "lr", [["a", "1"], ["b", "1,000"]]))
     head, _, *rows = capsys.readouterr().out.splitlines()
-    assert (head, rows) == ("network      n", ["a            1", "b        1,000"])
+    assert [line.split() for line in (head, *rows)] == [["network", "n"], ["a", "1"], ["b", "1,000"]]
+    assert {len(line) - len(line.strip()) for line in (head, *rows)} == {0}
+    assert len({len(line) for line in (head, *rows)}) == 1
