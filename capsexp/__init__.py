@@ -13,6 +13,8 @@ from annotated_types import Ge, Gt, Le
 if TYPE_CHECKING:
     from capsexp.evaluate.classifier import Classifier
 
+__version__ = "0.2.0"
+
 # Types of configuration fields and of constructors' arguments, checked by capsexp.config.checks.
 Count = Annotated[int, Ge(1)]
 Iterations = Annotated[int, Ge(1), Le(100)]  # of a routing; each costs time, and memory for its gradient

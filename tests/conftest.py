@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from launching import reproduce
-from support import ROOT, TINY, Ended, Program, Trained, folders, train
+from support import ROOT, TINY, Ended, Installed, Program, Trained, folders, install, train
 
 # A shell's background jobs ignore Ctrl-C, and so would the programs that these tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -78,6 +78,12 @@ def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
     yield call
     signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """This package as a wheel, to be used in folders of a test's own."""
+    return install(tmp_path_factory.mktemp("installed"))
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """What several test files share: configurations small enough to train in a second, and interruptions."""
 
 import dataclasses
+import os
 import shutil
 import subprocess
 import sys
@@ -98,6 +99,43 @@ def refused(action: Callable[..., object], *arguments: Any) -> str:
         action(*arguments)
     assert "\n" not in str(raised.value)
     return str(raised.value)
+
+
+class Installed(NamedTuple):
+    """An environment with this package as a wheel, and the libraries of the present one."""
+
+    environment: Path
+    site: Path  # its site-packages
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Of a shell in which it is active."""
+        kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CAPSEXP_DATA")}
+        return kept | {"PATH": f"{self.environment}/bin:{kept['PATH']}", "OMP_NUM_THREADS": "1"}
+
+    def shell(self, folder: Path, *lines: str) -> str:
+        """What a shell prints."""
+        words = ["bash", "-ec", "\n".join(lines)]
+        ended = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, env=self.variables)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+
+def install(folder: Path) -> Installed:
+    """Builds the wheel, of a copy, and installs it in an environment in the folder."""
+    environment, sources, wheels = folder / "environment", folder / "sources", folder / "wheels"
+    names = ("capsexp", "conf", "hydra_plugins", "results/runs", "LICENSES", "docs/package.md", "LICENSE", "setup.py")
+    for name in (*names, "pyproject.toml", "results/benchmarks/claims.json"):
+        (sources / name).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, sources / name)
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    (site,) = environment.glob("lib/python*/site-packages")
+    (site / "libraries.pth").write_text(str(Path(torch.__file__).parents[1]))
+    options = ["--no-deps", "--no-build-isolation", "-q", "-w", wheels]
+    strict = os.environ | {"PYTHONWARNINGS": "error:::setuptools.command.build_py"}  # newer pips print them
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, sources], check=True, env=strict)
+    subprocess.run([environment / "bin" / "pip", "install", "-q", "--no-deps", *wheels.iterdir()], check=True)
+    return Installed(environment, site)
 
 
 def process(*words: str) -> "subprocess.CompletedProcess[str]":

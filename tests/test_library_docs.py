@@ -1,13 +1,9 @@
 """docs/library.md: each of its snippets runs, and does what it says."""
 
-import json
 import re
-from typing import Any
 
-import matplotlib
 import pytest
 import torch
-from matplotlib import pyplot
 from support import ROOT, Trained
 
 from capsexp.models import CapsNet, DACapsNet
@@ -90,23 +86,3 @@ def shape_of(output: object) -> tuple[int, ...]:
     tensor = output[0] if isinstance(output, tuple) else output
     assert isinstance(tensor, torch.Tensor)
     return tuple(side for side in tensor.shape[1:] if side > 1)
-
-
-def test_the_notebook_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    path = ROOT / "docs" / "first_steps.ipynb"
-    assert path.stat().st_size < 300_000
-    variables: dict[str, Any] = {}
-    with matplotlib.rc_context():
-        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-            if cell["cell_type"] == "code":
-                source = "".join(cell["source"])
-                assert ("epochs, count = 3, 5000" in source) == ("optimizer.step" in source)
-                exec(source.replace("epochs, count = 3, 5000", "epochs, count = 1, 2500"), variables)
-                said = [text for output in cell["outputs"] for text in output.get("text", [])]
-                assert cell["execution_count"]
-                if "poses" in "".join(said):
-                    assert capsys.readouterr().out.splitlines() == "".join(said).splitlines()
-    pyplot.close("all")
-    assert variables["coefficients"].sum(-1).allclose(torch.ones(3, 108))
-    assert variables["curves"]["without"][-1] > 20  # it learns: chance is 11 %
-    assert variables["curves"]["Efficient-CapsNet"][-1] > 50

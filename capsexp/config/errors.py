@@ -16,8 +16,8 @@ from capsexp.config.checks import nearest, unknown_key
 from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError, RunError, first_line
 
-#: Launchers that come with the extra cluster.
-_EXTRAS = ("submitit_local", "submitit_slurm", "ray", "ray_aws")
+#: The extras that bring launchers.
+_EXTRAS = {"submitit_local": "slurm", "submitit_slurm": "slurm", "ray": "ray", "ray_aws": "ray"}
 
 
 def explained(error: Exception, overrides: list[str]) -> Exception:
@@ -27,7 +27,7 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
         if not group:  # of --config-path or --config-name
             return InputError(" ".join(str(error).split()))
         if group == "hydra/launcher" and choice in _EXTRAS:
-            return InputError(f"{group}={choice}: not installed; pip install 'capsexp[cluster]' brings it")
+            return InputError(f"{group}={choice}: not installed; pip install 'capsexp[{_EXTRAS[choice]}]' brings it")
         names = sorted(error.options or searchpath.choices(group))
         return InputError(f"{group}={choice}: no such choice{nearest(choice, names)} ({group} has {', '.join(names)})")
     if isinstance(error, OverrideParseException):

@@ -2,7 +2,6 @@
 
 import ctypes
 import re
-import resource
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +32,8 @@ def host_peak() -> int:
     """The peak of this process's memory, in bytes, since it was reset where the system can."""
     if peak := proc_value("self/status", "VmHWM"):  # getrusage's begins with that of the program that started this one
         return 1024 * int(peak.removesuffix(" kB"))
+    import resource  # not on Windows, where networks can be loaded
+
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes on macOS, in KiB elsewhere
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -63,6 +64,8 @@ def limit_memory() -> None:
     available = proc_value("meminfo", "MemAvailable")
     if not available:
         return
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if soft == resource.RLIM_INFINITY:
         used = 1024 * int(proc_value("self/status", "VmData").removesuffix(" kB"))

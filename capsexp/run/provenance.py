@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+import capsexp
 from capsexp.cli import print_line
 from capsexp.run.memory import proc_value
 
@@ -38,7 +39,8 @@ def of_run(
         "resumed_after_epochs": resumed,
         "python": platform.python_version(),
         # torch's own version names its build, 2.14.1+cu130; its wheel's may not.
-        "libraries": {name: version(name) for name in LIBRARIES} | {"torch": str(torch.__version__)},
+        "libraries": {name: version(name) for name in LIBRARIES}
+        | {"torch": str(torch.__version__), "capsexp": capsexp.__version__},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
         "processes": processes,
         "threads": torch.get_num_threads(),

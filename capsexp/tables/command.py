@@ -8,10 +8,13 @@ another machine are copied into results/runs; each is checked when it is read.
 
 import argparse
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
+from capsexp import __version__
 from capsexp.cli import Parser, folder
 from capsexp.errors import DONE, FAILED, InputError, plural, printable
+from capsexp.results.packed import own_or_packed
 
 RESULTS, README = Path("results"), Path("README.md")
 
@@ -22,18 +25,26 @@ def main(arguments: list[str] | None = None) -> int:
     from capsexp.tables.files import latex, regenerate  # pandas and torch take seconds to import: --help needs neither
     from capsexp.tables.terminal import print_page
 
-    generated = regenerate(
-        options.names,
-        options.overrides,
-        results=options.results,
-        output=options.output,
-        readme=options.readme,
-        check=options.check,
-    )
+    with own_or_packed(options.results) if options.results == RESULTS else nullcontext(options.results) as results:
+        packed = results != options.results
+        generated = regenerate(
+            options.names,
+            options.overrides,
+            results=results,
+            output=None if packed and options.output == RESULTS / "tables" else options.output,
+            readme=options.readme,
+            check=options.check,
+        )
     for page in generated.pages if len(options.names) == 1 and not options.check else []:
         print(latex(page), end="") if options.latex else print_page(page)
     if not options.check:
         sys.stdout.writelines(f"wrote {path}\n" for path in generated.changed)
+    if packed:
+        whose = (
+            f"{RESULTS / 'runs'}: no records; the numbers are of the {len(generated.runs)} runs of capsexp's authors"
+        )
+        print(f"{whose}, which version {__version__} comes with", file=sys.stderr)
+        return DONE
     trials = f"{plural(generated.trials, 'trial')} of a few steps" * bool(generated.trials)
     if not options.names:
         outside = f"{plural(generated.unassigned, 'record')} in no table"

@@ -1,6 +1,5 @@
 """docs/extending.md, walked through; which files and classes from outside are used, and which never are."""
 
-import os
 import re
 import shlex
 import shutil
@@ -16,7 +15,7 @@ import pytest
 import torch
 from made import CBAM, PLAIN, runs
 from made import write as write_records
-from support import ROOT, Program, composed_config, folders, refused, train
+from support import ROOT, Installed, Program, composed_config, folders, refused, train
 
 import capsexp
 from capsexp.config import searchpath
@@ -413,26 +412,12 @@ def test_the_working_folder_hides_no_other_module(package: Path, program: Progra
 # A wheel
 
 
-def clean(environment: Path) -> dict[str, str]:
-    """The variables of a shell in which an environment is active."""
-    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CAPSEXP_DATA")}
-    return variables | {"PATH": f"{environment}/bin:{variables['PATH']}", "OMP_NUM_THREADS": "1"}
-
-
-def shell(folder: Path, environment: Path, *lines: str) -> str:
-    """What a shell prints, in which the programs of an environment come first."""
-    words = ["bash", "-ec", "\n".join(lines)]
-    ended = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder, env=clean(environment))
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
-
-
-def killed_after_two_epochs(command: Sequence[str], folder: Path, environment: Path) -> None:
+def killed_after_two_epochs(command: Sequence[str], folder: Path, installed: Installed) -> None:
     """Kills a run after its second epoch; the checkpoint of the first is written then."""
     process = subprocess.Popen(
-        [environment / "bin" / command[0], *command[1:]],
+        [installed.environment / "bin" / command[0], *command[1:]],
         cwd=folder,
-        env=clean(environment),
+        env=installed.variables,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -445,40 +430,26 @@ def killed_after_two_epochs(command: Sequence[str], folder: Path, environment: P
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_documentation_with_an_installed_wheel(tmp_path: Path) -> None:
-    """In an environment that has this package as a wheel, and the libraries of the present one."""
-    environment, sources = tmp_path / "environment", tmp_path / "sources"
-    for name in ("capsexp", "conf", "hydra_plugins", "pyproject.toml", "README.md", "LICENSE"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        sources.mkdir(exist_ok=True)
-        copy(ROOT / name, sources / name)
-    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-    (site,) = environment.glob("lib/python*/site-packages")
-    (site / "libraries.pth").write_text(next(path for path in sys.path if path.endswith("site-packages")) + "\n")
-    offline = ["--no-deps", "--no-build-isolation", "-q", "-w", tmp_path / "wheels"]
-    strict = os.environ | {"PYTHONWARNINGS": "error:::setuptools.command.build_py"}  # newer pips print them
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *offline, sources], check=True, env=strict)
-    wheels = (tmp_path / "wheels").iterdir()
-    subprocess.run([environment / "bin" / "pip", "install", "-q", "--no-deps", *wheels], check=True)
-    assert (site / "capsexp" / "py.typed").exists()  # else its annotations are not used
+def test_the_documentation_with_an_installed_wheel(installed: Installed, tmp_path: Path) -> None:
+    assert (installed.site / "capsexp" / "py.typed").exists()  # else its annotations are not used
     package = tmp_path / "empty"
     package.mkdir()
     write(package)
-    assert str(site) in shell(package, environment, "python -c 'import capsexp; print(capsexp.__file__)'")
+    assert str(installed.site) in installed.shell(package, "python -c 'import capsexp; print(capsexp.__file__)'")
     mine, run, *commands = re.sub("budget=demo", f"budget=demo {' '.join(SHORT)}", COMMANDS).splitlines()
-    killed_after_two_epochs(shlex.split(run.replace("$mine", MINE)), package, environment)
-    assert "continues after epoch" in shell(package, environment, mine, run)
+    killed_after_two_epochs(shlex.split(run.replace("$mine", MINE)), package, installed)
+    assert "continues after epoch" in installed.shell(package, mine, run)
     (name,) = [path.name for path in (package / "logs").iterdir() if (path / "last.ckpt").exists()]
     for command in commands:
-        shell(package, environment, mine, command.replace("RUN", name))
+        installed.shell(package, mine, command.replace("RUN", name))
     assert len(list((package / "results" / "runs").iterdir())) == 2 + 4  # of two seeds; of two rows
     _, question, *_ = filter(None, (package / "results" / "tables" / "mine_table1.md").read_text().splitlines())
     assert question == "# Does averaging beat routing?"
-    assert "82.45" in shell(package, environment, "capsexp tables huang_table1")  # as published
-    help_page = shell(package, environment, "capsexp --help")
+    assert "82.45" in installed.shell(package, "capsexp tables huang_table1")  # as published
+    help_page = installed.shell(package, "capsexp --help")
     for command in ("reproduce", "tables", "figures", "compare", "evaluate", "inspect", "data"):
         assert command in help_page
-        assert shell(package, environment, f"capsexp {command} --help")
+        assert installed.shell(package, f"capsexp {command} --help")
 
 
 def test_a_faulty_study_is_told_before_the_runs_of_others(used: Path, program: Program) -> None:

@@ -195,13 +195,13 @@ def test_a_wrong_word_stops_a_sweep_before_its_first_run(
     assert error.startswith(f"error: {line}")
 
 
-@pytest.mark.parametrize("plugin", ["submitit_slurm", "ray"])
+@pytest.mark.parametrize(("plugin", "extra"), [("submitit_slurm", "slurm"), ("ray", "ray")])
 @pytest.mark.parametrize("command", [["-m", "seed=0,1"], ["reproduce", "jiao_table2"]])
 def test_a_launcher_that_is_not_installed(
-    plugin: str, command: list[str], program: Program, monkeypatch: pytest.MonkeyPatch
+    plugin: str, extra: str, command: list[str], program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Plugins.instance()  # finds those that are, once and for all
     monkeypatch.delitem(ConfigStore.instance().repo["hydra"]["launcher"], f"{plugin}.yaml", raising=False)
     code, _, errors = program("capsexp", *command, f"hydra/launcher={plugin}")
     assert code == 2
-    assert errors == [f"error: hydra/launcher={plugin}: not installed; pip install 'capsexp[cluster]' brings it"]
+    assert errors == [f"error: hydra/launcher={plugin}: not installed; pip install 'capsexp[{extra}]' brings it"]

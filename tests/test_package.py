@@ -1,0 +1,76 @@
+"""The package as pip installs it: a wheel, and what works with it in an empty folder."""
+
+import json
+import re
+import tarfile
+from importlib.metadata import Distribution
+from pathlib import Path
+
+import pytest
+import yaml
+from setuptools import build_meta
+from support import ROOT, TINY, Installed
+
+import capsexp
+
+NOTEBOOK = ROOT / "docs" / "first_steps.ipynb"
+LEARNED = """
+assert coefficients.sum(-1).allclose(torch.ones(3, 108))
+assert curves["without"][-1] > 20  # it learns: chance is 11 %
+assert curves["Efficient-CapsNet"][-1] > 50
+"""
+
+
+def test_the_metadata_say_the_licences_and_the_version(installed: Installed) -> None:
+    (found,) = [Distribution.at(path) for path in installed.site.glob("capsexp-*.dist-info")]
+    assert found.metadata["License-Expression"] == "MIT AND CC-BY-SA-3.0"
+    texts = [Path(str(found.locate_file(path))).read_text() for path in found.files or () if "licenses" in path.parts]
+    assert sorted(text.splitlines()[0] for text in texts) == ["Creative Commons Legal Code", "MIT License"]
+    description = str(found.metadata.get_payload())
+    assert "capsexp tables" in description
+    assert re.findall(r"\]\((?!https://)|src=|href=", description) == []  # nothing relative, dead on a registry's page
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    changes = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert found.version == capsexp.__version__ == cited["version"] == changes[0]
+
+
+def test_published_tables_are_measured_in_an_empty_folder(installed: Installed, tmp_path: Path) -> None:
+    printed = installed.shell(tmp_path, "capsexp tables jiao_table2 2>&1")
+    page = (ROOT / "results" / "tables" / "jiao_table2.md").read_text().replace("|", " ")
+    measured, *_ = [line.split() for line in page.splitlines() if "CapsNet1_CBAM  " in line]
+    assert measured in [line.split() for line in printed.splitlines()]
+    assert printed.splitlines()[-1].startswith("results/runs: no records; the numbers are of the ")
+    assert not any(tmp_path.iterdir())
+    installed.shell(tmp_path, f"capsexp {' '.join([*TINY[:-3], 'trainer=cpu'])}")
+    assert "no records" not in installed.shell(tmp_path, "capsexp tables jiao_table2 2>&1")
+    (record,) = (tmp_path / "results" / "runs").glob("*.json")
+    provenance = json.loads(record.read_text())["provenance"]
+    assert (provenance["commit"], provenance["libraries"]["capsexp"]) == (None, capsexp.__version__)
+
+
+def test_a_network_is_loaded_without_the_modules_that_windows_lacks(installed: Installed, tmp_path: Path) -> None:
+    blocked = "import sys; sys.modules |= dict.fromkeys(['fcntl', 'resource', 'termios'])"
+    code = f"{blocked}; import capsexp; print(len(capsexp.load('sample').classes))"
+    assert installed.shell(tmp_path, f'python -c "{code}"') == "10\n"
+
+
+def test_the_notebook_runs_in_an_empty_folder(installed: Installed, tmp_path: Path) -> None:
+    assert NOTEBOOK.stat().st_size < 300_000
+    cells = [cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["execution_count"] for cell in cells)
+    source = "\n".join("".join(cell["source"]) for cell in cells).replace("%pip install", "raise AssertionError  #")
+    shorter = source.replace("epochs, count = 3, 5000", "epochs, count = 1, 2500")
+    assert shorter != source
+    (tmp_path / "cells.py").write_text(shorter + LEARNED)
+    printed = installed.shell(tmp_path, "MPLBACKEND=agg python cells.py")
+    said = ["".join(output.get("text", ())) for cell in cells for output in cell["outputs"]]
+    assert printed.startswith(next(text for text in said if "poses" in text))
+
+
+@pytest.mark.slow
+def test_the_source_archive_has_what_the_wheel_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    with tarfile.open(tmp_path / build_meta.build_sdist(str(tmp_path))) as archive:
+        names = [name.partition("/")[2] for name in archive.getnames()]
+    assert {"LICENSE", "LICENSES/CC-BY-SA-3.0.txt", "setup.py", "conf/config.yaml"} <= set(names)
+    assert not [name for name in names if name.startswith("tests")]  # which need the whole checkout
