@@ -116,7 +116,7 @@ def print_plan(jobs: Sequence[Job], barred: Mapping[str, Sequence[str]], at_a_ti
     left = f"{count(jobs, 'waiting')} to do, up to {epochs:,} epochs"
     print_line(", ".join([f"{plural(len(jobs), 'run')}: {numbers}", left, *time_left(jobs, at_a_time)]))
     if trials := sum(job.planned.config.budget.steps is not None for job in jobs):
-        print(f"{trials} of them are trials of a few steps (budget.steps), which tables leave out")
+        print(f"{trials} of them are trials of a few steps (budget.steps), which test no number")
     for reason, stopped in barred.items():
         print_line(f"can't run {plural(len(stopped), 'configuration')}: {reason}")
 

@@ -20,7 +20,7 @@ from capsexp.study.studies import Published, Row, Study
 
 @dataclass(frozen=True)
 class Index:
-    """All runs but trials, to be found by what they trained."""
+    """All runs, to be found by what they trained."""
 
     runs: Mapping[tuple[str, str], Sequence[Run]]  # by condition and training; finished ones first, then by start time
     parameters: Mapping[str, int]  # of whole networks, by condition
@@ -31,10 +31,9 @@ class Index:
         indexed: dict[tuple[str, str], list[Run]] = {}
         parameters: dict[str, int] = {}
         for run in sorted(runs, key=lambda run: (run.status != "finished", run.started, run.key)):
-            if run.status != "trial":
-                indexed.setdefault(run.trained[:2], []).append(run)
-                if run.parameters and not run.trained.is_narrowed:
-                    parameters[run.trained.condition] = run.parameters
+            indexed.setdefault(run.trained[:2], []).append(run)
+            if run.parameters and not run.trained.is_narrowed:
+                parameters[run.trained.condition] = run.parameters
         return cls(indexed, parameters)
 
     def count(self, combination: Combination, measure: str = "parameters") -> int:
@@ -148,7 +147,7 @@ def _group(row: Row, block: Block, of_row: Sequence[tuple[int, Run]]) -> Group:
     first: dict[tuple[int, int], Run] = {}
     for option, run in of_row:
         first.setdefault((option, run.seed), run)
-    finished = [run for run in first.values() if run.status == "finished"]
+    finished = [run for run in first.values() if run.selected_by is not None]  # trials too
     options = block.options.get(row.name, len(block.runs[row.name]))
     return Group(row, block, [*first.values()], best_of_seeds(finished, options))
 

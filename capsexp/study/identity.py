@@ -63,6 +63,7 @@ def _training(identity: Json) -> str:
         f"{epochs:,} epochs" if epochs == paper else f"{epochs:,} of {paper:,} epochs",
         f"{100 * width:.3g} % of the channels" if width != 1 else "",
         f"{train:,} training images" if train else "",
+        f"{budget['steps']:,} steps" if budget["steps"] else "",
         f"{test:,} test images" if test else "",
     ]
     return ", ".join(filter(None, parts))

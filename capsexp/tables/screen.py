@@ -38,7 +38,9 @@ def print_screen(results: StudyResults, setting: str, runs: str, written: Path |
     for table in row_tables(results, block):
         print_table(table)
     tested = sorted((one for one in results.claims if one.effect and one.runs), key=lambda one: not one.claim.counted)
-    if results.typed:
+    if any(run.status == "trial" for run in results.runs):
+        lines = [("Trials of a few steps: these numbers show that the runs work, and nothing else.", "bold")]
+    elif results.typed:
         ask = "?" if study.source else ":"
         shown = [f"  {texts.one_line(one.claim.text)}{ask} {texts.effect(one.claim, one.effect)}" for one in tested]
         lines = [("These runs show:", "bold"), *((line, "") for line in shown[:_CLAIMS])] if shown else []

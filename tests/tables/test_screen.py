@@ -88,6 +88,15 @@ def test_another_training_shows_and_does_not_test(screen: Screen) -> None:
     assert row_tables(without, without.blocks[0]) == []
 
 
+def test_trials_are_shown_where_they_are_typed_and_marked(screen: Screen) -> None:
+    found = [*runs(f"{PLAIN} budget=smoke", [12.5]), *runs(PLAIN, [99.0])]
+    text = "\n".join(screen(results(study(), found, ["budget=smoke"]), TYPED, 80))
+    assert "12.50" in text
+    assert "99.00" not in text
+    assert "Trials of a few steps" in text
+    assert "12.50" not in "\n".join(screen(results(study(), found), PAPER, 80))
+
+
 def test_without_such_a_column_it_is_the_page_s_table() -> None:
     made = results(study(row("A", PLAIN, accuracy="99.80")), runs(PLAIN, [90.0]))
     (table,) = row_tables(made, made.blocks[0])
