@@ -8,7 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from annotated_types import Ge, Gt, Le
+NOT_INSTALLED = "error: this Python lacks the libraries of capsexp; `make setup` installs them, for .venv/bin/python"
+
+try:
+    from annotated_types import Ge, Gt, Le
+except ModuleNotFoundError:  # a checkout, and a Python without its libraries
+    raise SystemExit(NOT_INSTALLED) from None
 
 if TYPE_CHECKING:
     from capsexp.evaluate.classifier import Classifier

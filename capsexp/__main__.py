@@ -7,13 +7,16 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import NoReturn
 
+from capsexp.config import searchpath  # before Hydra: says in one line where that is missing
+
+# isort: split
 import hydra
 from hydra._internal import utils as hydra_utils
 from hydra.core.utils import env_override
 from hydra.types import RunMode
 
 from capsexp.cli import add_launcher_options, end_with, handle_signals, interrupt_all, launcher_words, wrong_option
-from capsexp.config import compose, searchpath
+from capsexp.config import compose
 from capsexp.config.checks import nearest
 from capsexp.errors import DONE, CapsexpError, InputError
 from capsexp.reproduce import sweep

@@ -1,5 +1,10 @@
 """The same as `capsexp tables`."""
 
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))  # of a clone whose environment isn't made: capsexp says so
+
 from capsexp.cli import end_with
 from capsexp.tables.command import main
 

@@ -1,5 +1,10 @@
 """The same as `capsexp reproduce`."""
 
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))  # of a clone whose environment isn't made: capsexp says so
+
 from capsexp.cli import end_with
 from capsexp.reproduce.command import RESUME, main
 

@@ -1,7 +1,10 @@
 """The package as pip installs it: a wheel, and what works with it in an empty folder."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import tarfile
 from importlib.metadata import Distribution
 from pathlib import Path
@@ -46,6 +49,19 @@ def test_published_tables_are_measured_in_an_empty_folder(installed: Installed, 
     (record,) = (tmp_path / "results" / "runs").glob("*.json")
     provenance = json.loads(record.read_text())["provenance"]
     assert (provenance["commit"], provenance["libraries"]["capsexp"]) == (None, capsexp.__version__)
+
+
+@pytest.mark.parametrize("missing", ["annotated_types", "hydra"])
+@pytest.mark.parametrize("words", ["-m capsexp data=svhn", "scripts/aggregate.py"])
+def test_a_clone_without_an_environment_says_so_in_one_line(missing: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import importlib.util, sys\nsys.modules['{missing}'] = None\nwhole = importlib.util.find_spec\n"
+        f"importlib.util.find_spec = lambda name: None if name == '{missing}' else whole(name)\n"
+    )
+    command = [sys.executable, *words.split()]
+    alone = os.environ | {"PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=alone)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", f"{capsexp.NOT_INSTALLED}\n")
 
 
 def test_a_network_is_loaded_without_the_modules_that_windows_lacks(installed: Installed, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """docs/extending.md, walked through; which files and classes from outside are used, and which never are."""
 
+import os
 import re
 import shlex
 import shutil
