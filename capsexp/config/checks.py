@@ -30,6 +30,7 @@ _OF_LIGHTNING = {
     "limit_train_batches": "budget.train_images",
     "limit_test_batches": "budget.test_images",
     "devices": "torchrun --nproc-per-node",
+    "gradient_clip_val": "optim.gradient_clip",
     "ckpt_path": "the same command, which continues an interrupted run",
 }
 
@@ -150,6 +151,16 @@ def check_target(target: object, key: str) -> None:
     group = key.partition(".")[0]
     if target not in searchpath.classes(group):
         raise InputError(f"{key}.{TARGET}={target}: no file of conf/{group} names this class; {OWN_FILES}")
+
+
+def check_plain(options: object, key: str) -> None:
+    """Raises InputError where options hold a key of hydra.utils.instantiate, at any depth."""
+    for name, value in options.items() if isinstance(options, dict) else []:
+        if re.fullmatch("_(target|partial|args|recursive|convert)_", str(name)):
+            raise InputError(f"{key}.{name}: no such key here: options are plain values, and nothing in them is made")
+        check_plain(value, f"{key}.{name}")
+    for place, value in enumerate(options if isinstance(options, list) else []):
+        check_plain(value, f"{key}[{place}]")
 
 
 def check_value(value: object, annotation: Any, key: str) -> Any:

@@ -28,7 +28,7 @@ _LOCAL = (
 )
 
 #: Groups of which several can be chosen, or none: logger=[tensorboard,csv].
-SEVERAL = ("logger",)
+SEVERAL = ("logger", "callbacks")
 
 #: Keys whose value is one path, whatever characters it has.
 _PATHS = ("data.root", "data.path", "data.labels", "data.group", "paths.results", "paths.logs")

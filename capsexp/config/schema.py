@@ -22,6 +22,7 @@ from capsexp.config.checks import (
     Name,
     check_component,
     check_dataclass,
+    check_plain,
     check_target,
     check_value,
     parameters,
@@ -139,6 +140,7 @@ class Optim:
     milestones: list[Count]
     plateau_of: Literal["train_loss", "test_accuracy"] = "train_loss"  # under heldout, of the held-out images
     warmup: Natural = 0  # epochs over which the learning rate grows linearly at first
+    gradient_clip: Positive | None = None  # the largest norm of the whole gradient
     options: dict[str, Any] = field(default_factory=dict)  # more arguments of the optimiser
 
 
@@ -196,6 +198,7 @@ class Config:
     seed: Seed
     rerun: bool  # train again in spite of a finished record
     logger: dict[str, dict[str, Any]] = field(default_factory=dict)  # class and options; logger=[] disables all
+    callbacks: dict[str, dict[str, Any]] = field(default_factory=dict)  # the same, of Lightning's callbacks
 
 
 def check(node: dict[str, Any]) -> Config:
@@ -215,8 +218,10 @@ def check(node: dict[str, Any]) -> Config:
     for name, values in (("mean", config.data.mean), ("std", config.data.std)):
         if values is not None and len(values) != config.data.channels:
             raise InputError(f"data.{name}={values}: must have one number for each of {config.data.channels} channels")
-    for name, chosen in config.logger.items():
-        check_target(chosen.get(TARGET), f"logger.{name}")
+    for group in ("logger", "callbacks"):
+        for name, chosen in getattr(config, group).items():
+            check_target(chosen.get(TARGET), f"{group}.{name}")
+            check_plain({key: value for key, value in chosen.items() if key != TARGET}, f"{group}.{name}")
     reader, synthesis = check_component(config.data.reader, "data.reader"), config.data.synthesis
     checked = synthesis and check_component(synthesis, "data.synthesis")
     first = config.attention.first and check_component(config.attention.first, "attention.first")

@@ -46,6 +46,10 @@ class PendingCheckpointIO(TorchCheckpointIO):
         copied = apply_to_collection(checkpoint, torch.Tensor, lambda tensor: tensor.to("cpu", copy=True))
         self.pending[Path(path)] = copied
 
+    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        self.pending.pop(Path(path), None)
+        super().remove_checkpoint(path)
+
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         return load(Path(path))
 
@@ -76,8 +80,7 @@ class EpochCheckpoint(Checkpoint):
     Under protocol paper the best epoch is chosen on the test set, as in the papers; under heldout, on the held-out
     tenth. Lightning calls it after the module's own on_train_epoch_end, so history and schedule are current.
 
-    Lightning's ModelCheckpoint writes nothing unless the trainer has counted optimisation steps, which replays of a
-    CUDA graph bypass, and forgets the best accuracy when a run is resumed in another folder.
+    Lightning's ModelCheckpoint forgets the best accuracy when a run is resumed in another folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -93,6 +96,10 @@ class EpochCheckpoint(Checkpoint):
         if due or len(module.history) >= module.planned.epochs:
             self.files.write()
             self.written = time.monotonic()
+
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Writes what is pending: of a callback that ended the training, or that writes checkpoints of its own."""
+        self.files.write()
 
     def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
         """Writes what is pending: an interrupted run continues after its last whole epoch."""
@@ -174,7 +181,7 @@ def _whole(planned: Plan, path: Path) -> dict[str, Any] | None:
     accuracy, history = f"{planned.eval_split}_accuracy", checkpoint.get("history")
     rows = history if isinstance(history, list) and history else [None]
     whole = all(isinstance(row, dict) and isinstance(row.get(accuracy), float) for row in rows)
-    goes_on = path.name != BEST and len(rows) < planned.epochs
+    goes_on = path.name != BEST and len(rows) < planned.epochs and not checkpoint.get("stopped")
     if not whole or (goes_on and "optimizer_states" not in checkpoint):
         raise InputError(f"{path}: not what a run continues from; rerun=true starts over")
     return checkpoint

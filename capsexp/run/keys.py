@@ -18,6 +18,9 @@ from capsexp.config.searchpath import named_classes, portable_path
 #: Former defaults, which keys leave out as those of older records do.
 _FORMER_DEFAULTS = {"capsexp.nn.losses.SpreadLoss": {"steps": 136_850}}  # all of tsai's training
 
+#: Callbacks that change no training; one's own may.
+_OBSERVING = ("LearningRateMonitor", "DeviceStatsMonitor", "ModelCheckpoint")
+
 Json = dict[str, Any]
 
 
@@ -38,6 +41,8 @@ def identity(config: Config, precision: str, note: str | None, unlisted: str | N
     if config.preprocess.normalize:
         data |= {"mean": config.data.mean, "std": config.data.std}
     reconstruction = _section(config.reconstruction) if config.reconstruction.enabled else None
+    observing = {f"pytorch_lightning.callbacks.{name}" for name in _OBSERVING}
+    changing = [callback for callback in config.callbacks.values() if callback[TARGET] not in observing]
     return {
         "data": data,
         "model": _component(config.model),
@@ -51,6 +56,7 @@ def identity(config: Config, precision: str, note: str | None, unlisted: str | N
         "precision": precision,
         "protocol": config.protocol,
         "seed": config.seed,
+        **({"callbacks": changing} if changing else {}),
     }
 
 
@@ -70,7 +76,7 @@ def stored_config(config: Config) -> Json:
     The names of classes stand in conf/, but for those of somebody's own images.
     """
     whole = dataclasses.asdict(config)
-    for part in ("paths", "rerun", "logger"):
+    for part in ("paths", "rerun", "logger", "callbacks"):
         del whole[part]
     for part in ("root", "download", "versions", "path", *([] if config.data.path else ["class_names"])):
         del whole["data"][part]

@@ -5,24 +5,22 @@ folder, its name for display, and its key. A resumed run logs its later epochs: 
 run elsewhere.
 """
 
-import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger, WandbLogger
 
-from capsexp.config.checks import NAME, TARGET, Component
+from capsexp.config.checks import NAME, TARGET
 from capsexp.config.compose import composed
 from capsexp.config.searchpath import choices
-from capsexp.errors import DONE, FAILED, InputError, first_line, raise_interruption
+from capsexp.errors import DONE, FAILED
 from capsexp.run import keys, records
+from capsexp.run.callbacks import make
 from capsexp.run.memory import peak_memory_mb
 from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
-
-_LOGGER = f"{Logger.__module__}.{Logger.__name__}"
 
 
 class RunLogger(Callback):
@@ -69,6 +67,23 @@ class LightningLogger(RunLogger):
             self.logger.experiment.finish(exit_code)
 
 
+class CallbackLogger(Logger):
+    """What callbacks log, to all loggers of a run, with the present epoch as the step."""
+
+    name = version = None
+
+    def __init__(self, loggers: Sequence[RunLogger], module: CapsuleModule) -> None:
+        super().__init__()
+        self.loggers, self.module = loggers, module
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        for logger in self.loggers:
+            logger.write({**metrics}, len(self.module.history) + 1)
+
+    def log_hyperparams(self, *_: object, **__: object) -> None:
+        """Loggers have them already."""
+
+
 def make_loggers(planned: Plan) -> list[RunLogger]:
     """The loggers that `logger` chooses, with their files or connections open: of the first of a run's processes.
 
@@ -80,19 +95,8 @@ def make_loggers(planned: Plan) -> list[RunLogger]:
     version = None if planned.config.rerun else keys.key_of(planned.identity)
     given = {"planned": planned, "save_dir": planned.folder, "name": name, "run_name": name, "version": version}
     for choice, node in planned.config.logger.items():
-        options = {key: value for key, value in node.items() if key != TARGET}
-        try:
-            cls = Component(choice, node[TARGET], {}).cls
-            if not {Logger, RunLogger} & {*getattr(cls, "__mro__", ())}:
-                raise ValueError(f"{TARGET}={node[TARGET]}: must be a class derived from {_LOGGER}")
-            taken = inspect.signature(cls).parameters
-            logger = cls(**{key: value for key, value in given.items() if key in taken} | options)
-            loggers.append(logger if isinstance(logger, RunLogger) else LightningLogger(planned, logger))
-        except OSError:
-            raise
-        except Exception as error:  # a missing package, another option, of W&B or MLflow: no account, no such server
-            raise_interruption(error)
-            raise InputError(f"logger={choice}: {first_line(error)}") from error
+        logger = make("logger", choice, node, (Logger, RunLogger), given)
+        loggers.append(logger if isinstance(logger, RunLogger) else LightningLogger(planned, logger))
     return loggers
 
 

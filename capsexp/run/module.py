@@ -149,11 +149,19 @@ class CapsuleModule(pl.LightningModule):
             loss: Tensor = self.loss(at_least_float32(scores), labels)
         return loss
 
+    def _backward(self, loss: Tensor) -> None:
+        """Gives the parameters their gradient, clipped to the norm `optim.gradient_clip`."""
+        self.manual_backward(loss)
+        if limit := self.planned.config.optim.gradient_clip:
+            nn.utils.clip_grad_norm_(self.parameters(), limit)
+
     def training_step(self, batches: list[Batch], index: int) -> None:
         """Several optimisation steps: on a GPU, Lightning's work around one call takes as long as a step."""
         assert self.step is not None
         for batch in batches:
             self.train_metrics.update(*self.step(batch), batch.labels)
+        # What Lightning's own optimisers count, and without which its ModelCheckpoint writes nothing.
+        self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total.completed += len(batches)
         self.routing_path = self.routing_path or fast.paths(self.network)
 
     def validation_step(self, batches: list[Batch], index: int) -> None:
@@ -192,7 +200,7 @@ class CapsuleModule(pl.LightningModule):
             self.loss.grow_over(self.planned.epochs * len(groups.loader))
         cuda, optimizer = self.device.type == "cuda", self.trainer.optimizers[0]
         captured = cuda and self.planned.config.trainer.cuda_graphs and self.trainer.world_size == 1
-        self.step = make_step(self.loss_and_scores, self.manual_backward, optimizer, cuda, captured, self.buffers())
+        self.step = make_step(self.loss_and_scores, self._backward, optimizer, cuda, captured, self.buffers())
 
     def on_train_epoch_start(self) -> None:
         """Seeds the epoch, by the run's seed and the epoch alone, so that resumed runs draw the same numbers."""
@@ -224,6 +232,7 @@ class CapsuleModule(pl.LightningModule):
         if self._constant and torch.stack(self._constant).all():
             print_line(f"{self.planned.name}: all images have the same scores: the output doesn't depend on its input")
         self._constant = []
+        self.log_dict({name: value for name, value in row.items() if name != "epoch"}, logger=False)  # for callbacks
         if split == "test":
             self._keep_correct("last_accuracy", self.trainer.val_dataloaders)
             if row["test_accuracy"] > max(self.accuracies[:-1], default=-1):
@@ -270,6 +279,7 @@ class CapsuleModule(pl.LightningModule):
             "resumed": self.resumed,
             "commits": self.commits,
             "rerun": planned.config.rerun,
+            "stopped": self.trainer.should_stop,  # by a callback, before the last epoch
         } | ({} if self.trained_images is None else {"trained_images": self.trained_images, "pixels": self.pixels})
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

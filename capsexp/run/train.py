@@ -21,6 +21,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.strategies import DDPStrategy, Strategy
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from capsexp.cli import print_line
 from capsexp.data import source
@@ -30,13 +31,17 @@ from capsexp.errors import InputError, RunError, TrainingError, first_line, prin
 from capsexp.files import naming
 from capsexp.run import keys, memory, provenance, records
 from capsexp.run.build import build, count_parameters
+from capsexp.run.callbacks import make_callbacks
 from capsexp.run.checkpoints import EpochCheckpoint, drop_optimizer, load, resumable
-from capsexp.run.loggers import make_loggers
+from capsexp.run.loggers import CallbackLogger, make_loggers
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import make_optimizer
 from capsexp.run.plan import BEST, Plan, forbid_tf32, from_environment, is_first, torchrun
 from capsexp.run.progress import make_progress
 from capsexp.run.tensorboard import TensorBoard, folder_of
+
+#: What Lightning's callbacks raise for a setting that they can't have, and for a package that isn't installed.
+_OF_CALLBACKS = MisconfigurationException | ModuleNotFoundError
 
 
 def prepare(planned: Plan) -> tuple[CapsuleModule, CapsuleData]:
@@ -102,10 +107,10 @@ def train(
     started, first_process = provenance.start(), is_first()
     module.commits = [started["commit"]]
     loggers = make_loggers(planned) if first_process else []
-    callbacks = [*make_progress(planned.config.trainer.progress), *loggers, *callbacks]
+    callbacks = [*make_progress(planned.config.trainer.progress), *loggers, *make_callbacks(planned), *callbacks]
     heldout_accuracy, error, reason = None, None, None
     try:
-        heldout_accuracy = _fit_and_test(planned, module, data, callbacks)
+        heldout_accuracy = _fit_and_test(planned, module, data, callbacks, CallbackLogger(loggers, module))
         if first_process:
             with naming(planned.folder):
                 drop_optimizer(planned.folder)  # before the record, after which nothing looks here again
@@ -174,7 +179,7 @@ def _record(
 
 def _reason(error: Exception, module: CapsuleModule, data: CapsuleData) -> str:
     """Why a training failed, in one line; raises the error itself where it isn't the training's."""
-    of_training = isinstance(error, RunError | RuntimeError | MemoryError | CalledProcessError)
+    of_training = isinstance(error, RunError | RuntimeError | MemoryError | CalledProcessError | _OF_CALLBACKS)
     *_, (raised, _) = walk_tb(error.__traceback__)
     package = raised.f_globals["__name__"].partition(".")[0]
     if not of_training and package != "torch" and type(error).__module__.partition(".")[0] != "triton":
@@ -213,7 +218,7 @@ class OwnSignals(Callback):
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def make_trainer(planned: Plan, callbacks: Sequence[Callback] = ()) -> pl.Trainer:
+def make_trainer(planned: Plan, callbacks: Sequence[Callback] = (), logger: CallbackLogger | None = None) -> pl.Trainer:
     """Lightning's trainer of a run, without output of its own."""
     for library in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(library).setLevel(logging.WARNING)
@@ -232,7 +237,7 @@ def make_trainer(planned: Plan, callbacks: Sequence[Callback] = ()) -> pl.Traine
         max_epochs=planned.epochs,
         callbacks=[OwnSignals(), checkpoint, *callbacks],
         plugins=[checkpoint.files],
-        logger=False,
+        logger=logger or False,
         num_sanity_val_steps=0,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -240,12 +245,12 @@ def make_trainer(planned: Plan, callbacks: Sequence[Callback] = ()) -> pl.Traine
 
 
 def _fit_and_test(
-    planned: Plan, module: CapsuleModule, data: CapsuleData, callbacks: Sequence[Callback]
+    planned: Plan, module: CapsuleModule, data: CapsuleData, callbacks: Sequence[Callback], logger: CallbackLogger
 ) -> float | None:
     """Trains; gives, under protocol heldout, the test accuracy of the best epoch in percent."""
     with naming(planned.folder), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="pytorch_lightning")
-        trainer = make_trainer(planned, callbacks)
+        trainer = make_trainer(planned, callbacks, logger)
         _fit(planned, trainer, module, data)
         if planned.config.protocol != "heldout":
             return None
@@ -272,7 +277,7 @@ def _fit(planned: Plan, trainer: pl.Trainer, module: CapsuleModule, data: Capsul
         module.resumed = [*checkpoint["resumed"], done]
         module.commits = [*checkpoint["commits"], *module.commits]
         print_line(f"{planned.name}: continues after epoch {done}")
-        if done >= planned.epochs:  # only the record is missing
+        if done >= planned.epochs or checkpoint.get("stopped"):  # only the record is missing
             module.load_state_dict(checkpoint["state_dict"])
             module.on_load_checkpoint(checkpoint)
             data.place(planned.device)
