@@ -48,7 +48,7 @@ class PendingCheckpointIO(TorchCheckpointIO):
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         self.pending.pop(Path(path), None)
-        super().remove_checkpoint(path)
+        super().remove_checkpoint(Path(path))
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         return load(Path(path))
