@@ -65,7 +65,7 @@ def row(asked: Asked) -> StripRow:
         dots,
         one.effect.interval,
         one.effect.value,
-        decided=one.holds and not one.so_far,
+        decided=one.is_decided and not one.so_far,
         hollow=one.so_far,
         note=", ".join(filter(None, notes)),
     )

@@ -1,9 +1,11 @@
 """The answer to the README's questions: of which claims it asks, and what all claims of the sources say together."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
 
-from capsexp.results.claims import SHOWN, MeasuredClaim
+from capsexp.results.cells import Cell
+from capsexp.results.claims import HOLDS, Evidence, MeasuredClaim
 from capsexp.results.measures import MEASURES
 from capsexp.results.runs import ATTENTION
 from capsexp.results.study import StudyResults
@@ -16,6 +18,11 @@ class Asked:
 
     results: StudyResults
     one: MeasuredClaim
+    readings: Sequence[MeasuredClaim] = ()  # the same question under other readings of the source's text
+
+    @property
+    def question(self) -> str:
+        return self.one.claim.question
 
     @property
     def data_name(self) -> str:
@@ -53,8 +60,13 @@ class Asked:
 
 
 def asked(measured: Sequence[StudyResults]) -> list[Asked]:
-    """The claims that have a question, in the order of the studies."""
-    return [Asked(results, one) for results in measured for one in results.claims if one.claim.question]
+    """The claims that have a question, in the order of the studies; with a counted one, the others are readings."""
+    every = [Asked(results, one) for results in measured for one in results.claims if one.claim.question]
+    counted = [asked for asked in every if asked.one.claim.counted]
+    return [
+        replace(main, readings=[other.one for other in every if other is not main and other.question == main.question])
+        for main in counted or every
+    ]
 
 
 def distinct(measured: Sequence[StudyResults]) -> list[MeasuredClaim]:
@@ -88,11 +100,9 @@ def sentence(measured: Sequence[StudyResults]) -> str:
 
 
 def _part(gains: Sequence[Asked]) -> str:
-    """How much of the claimed sizes was measured: about half, 25 %, 25 to 80 %."""
-    parts = sorted(one.one.effect.value / one.gain for one in gains if one.one.effect)
-    if parts[0] >= 0.45 and parts[-1] <= 0.6:
-        return "about half"
-    return " to ".join(dict.fromkeys(f"{100 * part:.0f}" for part in (parts[0], parts[-1]))) + " %"
+    """How much of the claimed sizes was measured, by the ends of the 95 % intervals: 32 to 75 %."""
+    ends = [end / gain.gain for gain in gains if gain.one.effect for end in gain.one.effect.interval or ()]
+    return f"{100 * min(ends):.0f} to {100 * max(ends):.0f} %"
 
 
 def conjoined(names: Iterable[str]) -> str:
@@ -101,16 +111,32 @@ def conjoined(names: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def counts(claims: Iterable[MeasuredClaim]) -> dict[str, int]:
-    """How many claims there are, and how many supported, contradicted, open and not tested."""
+@dataclass(frozen=True)
+class Counts:
+    """How many claims hold and how many don't, by evidence, which is never added up; and how many aren't decided."""
+
+    claims: int
+    decided: Mapping[Evidence, tuple[int, int]]
+    open: int
+    untested: int
+
+
+def counts(claims: Iterable[MeasuredClaim]) -> Counts:
+    """The counts of these claims."""
     every = [*claims]
-    decided = [one.decided for one in every]
-    yes, no = sum(word in SHOWN[:2] for word in decided), decided.count("contradicted")
-    tested = sum(one.effect is not None for one in every)
-    return {
-        "claims": len(every),
-        "supported": yes,
-        "contradicted": no,
-        "open": tested - yes - no,
-        "not tested": len(every) - tested,
+    decided = {
+        evidence: (
+            sum(claim.decided in HOLDS for claim in of_kind),
+            sum(claim.decided not in HOLDS for claim in of_kind),
+        )
+        for evidence in get_args(Evidence)
+        for of_kind in [[claim for claim in every if claim.is_decided and claim.evidence == evidence]]
     }
+    tested = sum(claim.effect is not None for claim in every)
+    return Counts(len(every), decided, tested - sum(map(sum, decided.values())), len(every) - tested)
+
+
+def printed_accuracies(measured: Sequence[StudyResults]) -> list[Cell]:
+    """The accuracies in the paper's training whose printed number has a verdict; each printed number once."""
+    cells = [cell for results in measured for cell in results.cells if cell.verdict and cell.measure == "accuracy"]
+    return [*{(cell.published, *cell.keys): cell for cell in cells}.values()]

@@ -3,19 +3,24 @@
 Numbers of two settings or two protocols never meet in one cell.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from statistics import mean, stdev
+from statistics import geometric_mean, mean, stdev
 from typing import NamedTuple
 
 from capsexp.results import statistics
 from capsexp.results.measures import MEASURES, OF_CELLS
 from capsexp.results.runs import Run
-from capsexp.results.statistics import Estimate, Pools, Term
+from capsexp.results.statistics import Estimate, PoolKey, Pools, Term, key_of
 from capsexp.study.selection import LAPTOP, PAPER, Block, Combination
 from capsexp.study.studies import Published, Row, Study
+
+#: Of trainings of so many epochs, tables show the first epoch to the maximum, and to the common level: so many points
+#: below the lowest maximum of the source's runs that train alike.
+LONG, LEVEL = 50, 1.0
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ class Cell:
     protocol: str
     measure: str
     n: int = 0
-    mean: float | None = None
+    mean: float | None = None  # of first epochs the geometric one
     sd: float | None = None  # with n − 1
     low: float | None = None  # of the 95 % prediction interval for the mean of as many runs as the source's
     high: float | None = None
@@ -100,6 +105,8 @@ class Cell:
     published: str | None = None  # as printed, or why there is no number
     difference: float | None = None  # mean − published; of first epochs in percent of the published one
     verdict: str | None = None
+    beyond: float | None = None  # by how much the printed number lies beyond this interval
+    if_better_of_two: str | None = None  # the verdict if what is printed is the better of two runs
     bounds: list[bool] = field(default_factory=list)  # one a value: it is a lower bound, the maximum in the last epoch
     runs: int = 0
     failed: int = 0
@@ -140,6 +147,29 @@ def _alike(of_row: Sequence[tuple[int, Run]], files: Mapping[str, str]) -> list[
     kept = [one for one in of_row if files[one[1].data] == one[1].trained.files]
     precisions = Counter(run.trained.precision for _, run in kept)
     return [one for one in kept if one[1].trained.precision == precisions.most_common(1)[0][0]]
+
+
+def common_levels(groups: Iterable[Group]) -> dict[PoolKey, float]:
+    """The common level of the runs that train alike, if long: LEVEL points below the lowest of their maxima."""
+    maxima: dict[PoolKey, list[float]] = {}
+    for run in (run for group in groups for run in group.runs):
+        if run.status == "finished" and run.learned is not False and len(run.curve) >= LONG:
+            maxima.setdefault(key_of(run), []).append(max(run.curve))
+    return {key: min(of_key) - LEVEL for key, of_key in maxima.items()}
+
+
+def with_levels(group: Group, levels: Mapping[PoolKey, float]) -> Group:
+    """The group, whose long runs have the first epoch at their common level."""
+    runs = {run.key: _with_level(run, levels.get(key_of(run), math.inf)) for run in group.runs}
+    best = [best._replace(run=runs[best.run.key]) for best in group.best]
+    return replace(group, runs=[*runs.values()], best=best)
+
+
+def _with_level(run: Run, level: float) -> Run:
+    if len(run.curve) < LONG or max(run.curve) < level:
+        return run
+    first = next(epoch for epoch, accuracy in enumerate(run.curve, start=1) if accuracy >= level)
+    return replace(run, measures={**run.measures, "level_epoch": first})
 
 
 def _group(row: Row, block: Block, of_row: Sequence[tuple[int, Run]]) -> Group:
@@ -194,14 +224,15 @@ def _cell(study: Study, group: Group, measure: str, pools: Pools, indexed: Index
         keys=sorted(run.key for run in group.runs),
         seeds=[run.seed for run in used],
         values=[float(run.measures[measure]) for run in used],
-        bounds=[run.censored and MEASURES[measure].scale == "epochs" for run in used],
+        bounds=[run.censored and measure == "first_epoch" for run in used],
     )
     published = row.printed.get(measure)
     if measure == "parameters":
         return _counted(cell, study, group, published, indexed)
     if not used:
         return cell
-    cell = replace(cell, n=len(used), mean=mean(cell.values), sd=stdev(cell.values) if len(used) > 1 else None)
+    average = geometric_mean if MEASURES[measure].scale == "epochs" else mean
+    cell = replace(cell, n=len(used), mean=average(cell.values), sd=stdev(cell.values) if len(used) > 1 else None)
     if cost or any(cell.bounds) or not (predicted := _predicted(cell, group, pools, study.printed_runs)):
         return cell
     low, high = MEASURES[measure].unscaled(predicted.interval())
@@ -233,8 +264,16 @@ def _compared(cell: Cell, predicted: Estimate, published: Published) -> Cell:
     resolution = 0.0 if measure.scale == "percent" and published.value == 100 else published.resolution
     low, high = (measure.scaled(published.value + sign * resolution) for sign in (-1, 1))
     verdict, _ = statistics.judge_printed(predicted, (low, high))
-    difference = 100 * (average / published.value - 1) if epochs else average - published.value
-    return replace(cell, difference=difference, verdict=verdict)
+    deviation = math.sqrt(predicted.variance / (1 + 1 / cell.n))  # of a run
+    better = replace(predicted, value=predicted.value + statistics.BETTER_OF_TWO * deviation)
+    least, most = predicted.interval()
+    return replace(
+        cell,
+        difference=100 * (average / published.value - 1) if epochs else average - published.value,
+        verdict=verdict,
+        beyond=max(low - most, least - high) if verdict != "compatible" and not epochs else None,
+        if_better_of_two=statistics.judge_printed(better, (low, high))[0],
+    )
 
 
 def _counted(cell: Cell, study: Study, group: Group, published: Published | None, indexed: Index) -> Cell:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import mean, variance
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -22,9 +22,17 @@ from capsexp.results.steps import Steps
 from capsexp.study.selection import TYPED, Block
 from capsexp.study.studies import Claim, Row, Study
 
-SHOWN = ("supported", "no difference, shown", "contradicted")
+HOLDS = ("supported", "no difference, shown")
+DECIDED = (*HOLDS, "contradicted", "none above")
 
-Size = Literal["compatible", "smaller", "larger", "no gain of that size", "open"]
+Size = Literal["compatible", "smaller", "larger", "open"]
+
+#: On what a verdict rests: a training as the source's, another one, or no training. Claims of two kinds are never
+#: counted together, and are corrected apart.
+Evidence = Literal["trained", "so far", "counted"]
+
+#: In points: the smallest gain of accuracy that matters where none is printed, as in tsai's claims on losses.
+LEAST_GAIN = 0.5
 
 
 @dataclass(frozen=True)
@@ -36,37 +44,43 @@ class MeasuredClaim:
     verdict: Answer | Literal["untested", "not run", "no verdict"]  # whether there is the effect
     reason: str = ""  # why it isn't decided, or on which part it is
     block: Block | None = None  # the setting in which it was measured
-    so_far: bool = False  # after another training than the paper's experiment, or on a part of its rows
+    evidence: Evidence = "trained"  # so far: after another training than the source's, or on a part of its rows
     effect: Effect | None = None
     last: Effect | None = None  # of accuracies, the effect in the last epoch
     runs: int = 0
     unlearned: int = 0  # of these
     failed: int = 0  # further ones, without a result
     p_value: float | None = None  # of the test that decides
-    adjusted: float | None = None  # by Holm's method, over the source's claims that are so far, too, or aren't
+    adjusted: float | None = None  # by Holm's method, over the source's claims of the same evidence
     size: Size | None = None  # whether the effect is as large as printed, where a size is claimed
     size_p: float | None = None  # of the difference from the printed size
     size_adjusted: float | None = None
-    seeds: int | None = None  # per network, that would decide an open claim
+    least: float | None = None  # the smallest effect that matters, in its unit: "none above" it can be the verdict
+    seeds: int | None = None  # per network, that would decide an open claim; 0: no number of seeds does
     printed: Effect | None = None  # what the printed numbers of its rows give
     terms: tuple[Term, ...] = ()  # of the effect
     sampling: float = 0.0  # the variance that the test images add to it
     seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)  # of a claim on time, of each row's steps
 
     @property
-    def holds(self) -> bool:
-        """Whether the effect, or its contrary, is shown after Holm's correction too, or by counting."""
-        return self.verdict in SHOWN and (self.adjusted or 0.0) < statistics.ALPHA
+    def is_decided(self) -> bool:
+        """Whether the verdict is one after Holm's correction too, or by counting."""
+        return self.verdict in DECIDED and (self.adjusted or 0.0) < statistics.ALPHA
+
+    @property
+    def so_far(self) -> bool:
+        """Whether it was measured after another training than the source's, or on a part of its rows."""
+        return self.evidence == "so far"
 
     @property
     def decided(self) -> str:
         """The verdict after Holm's correction."""
-        return "open" if self.verdict in SHOWN and not self.holds else self.verdict
+        return "open" if self.verdict in DECIDED and not self.is_decided else self.verdict
 
     @property
     def decided_size(self) -> Size | None:
         """The answer on the size after Holm's correction."""
-        differs = self.size in ("smaller", "larger", "no gain of that size")
+        differs = self.size in ("smaller", "larger")
         return "open" if differs and (self.size_adjusted or 0.0) >= statistics.ALPHA else self.size
 
 
@@ -104,33 +118,36 @@ def measure_claim(
 def corrected(claims: Sequence[MeasuredClaim], of_source: Sequence[MeasuredClaim]) -> list[MeasuredClaim]:
     """The claims after Holm's correction, with the seeds that would decide an open one.
 
-    It is over the distinct claims of the source that are judged "so far", or over the others: running more short
-    experiments doesn't weaken what is known of long ones. Those that are no claims of the source stay as they are.
+    It is over the distinct claims of the source with the same evidence: running more short experiments doesn't weaken
+    what is known of long ones. Those that are no claims of the source stay as they are.
     """
     distinct = {one.key: one for one in [*reversed(of_source), *claims] if one.claim.counted}
-    families = [[one for one in distinct.values() if one.so_far == so_far] for so_far in (False, True)]
     effects, sizes = dict[object, float](), dict[object, float]()
-    undecided: list[int] = []
-    for family in families:
-        by_holm = statistics.holm({one.key: one.p_value for one in family if one.p_value is not None})
-        undecided.append(max(1, sum(p_value >= statistics.ALPHA for p_value in by_holm.values())))
+    undecided: dict[Evidence, int] = {}
+    for evidence in get_args(Evidence):
+        family = [claim for claim in distinct.values() if claim.evidence == evidence]
+        absent = {claim.key for claim in family if claim.verdict == "none above"}
+        by_holm = statistics.holm({one.key: one.p_value for one in family if one.p_value is not None}, absent)
+        undecided[evidence] = max(1, sum(p_value >= statistics.ALPHA for p_value in by_holm.values()))
         effects |= by_holm
         sizes |= statistics.holm({one.key: one.size_p for one in family if one.size_p is not None})
     known = [
         replace(one, adjusted=effects.get(one.key), size_adjusted=sizes.get(one.key)) if one.claim.counted else one
         for one in claims
     ]
-    return [replace(one, seeds=_seeds(one, statistics.ALPHA / undecided[one.so_far])) for one in known]
+    return [replace(one, seeds=_seeds(one, statistics.ALPHA / undecided[one.evidence])) for one in known]
 
 
 def _seeds(one: MeasuredClaim, level: float) -> int | None:
-    """How many seeds per network would decide an open claim at the claimed, else printed size; None for over 100."""
+    """How many seeds per network would decide an open claim at the claimed, else printed size; 0 where no number does,
+    None for over 100.
+    """
     effect = one.claim.size.value if one.claim.size else one.printed.value if one.printed else None
     if one.decided != "open" or one.claim.margin or not one.terms or effect is None:
         return None
     size = Contrast(one.claim, one.claim.compared).on_scale(effect)
     seeds = statistics.seeds_to_decide(size, one.terms, one.sampling, level) if size else None
-    return seeds if seeds and seeds > min(len(term.values) for term in one.terms) else None  # more than there are
+    return seeds if seeds is None or not 0 < seeds <= min(len(term.values) for term in one.terms) else None
 
 
 def _measured(result: MeasuredClaim, compared: ComparedRuns, study: Study) -> MeasuredClaim:
@@ -148,7 +165,7 @@ def _measured(result: MeasuredClaim, compared: ComparedRuns, study: Study) -> Me
         verdict=_undecided(compared.block),
         reason=", ".join(filter(None, [contrast.part, f"one run of {_listed(few)}" if few else "", mixed])),
         block=compared.block,
-        so_far=not (is_whole(study, compared.block, claim.measure) and compared.is_complete),
+        evidence="trained" if is_whole(study, compared.block, claim.measure) and compared.is_complete else "so far",
         effect=None if math.isnan(effect.value) else effect,  # a spread isn't known of one run
         last=None if claim.measure != "accuracy" or math.isnan(last.value) else last,  # not of held-out runs
         runs=len(runs),
@@ -162,20 +179,25 @@ def _judged(result: MeasuredClaim, compared: ComparedRuns, study: Study, terms: 
     of_rows, contrast = [*terms.values()], compared.contrast
     if (sampling := compared.sampling(of_rows)) is None or result.effect is None:
         return result
-    estimate = statistics.effect(of_rows, sampling=sampling)
+    estimate = contrast.less_reference(statistics.effect(of_rows, sampling=sampling))
     result = replace(result, effect=replace(result.effect, interval=contrast.interval(estimate)))
     if compared.block.name == TYPED:
         return result
-    verdict, p_value = _verdict(contrast, estimate, compared.has_room)
+    if unready := compared.unready:
+        return replace(result, reason=", ".join(filter(None, [result.reason, *unready])))
+    least = _least(contrast, result.printed)
+    verdict, p_value = _verdict(contrast, estimate, compared.has_room, least)
     ceiling = verdict == "ceiling"  # nothing is tested
     printed = _printed_interval(contrast, result.printed, terms, sampling, study)
-    size, size_p = _size(contrast, statistics.effect(of_rows, study.printed_runs, 2 * sampling))
-    if size == "smaller" and verdict != "supported":
-        size = "no gain of that size"
+    printed_runs = None if contrast.claim.of_method else study.printed_runs
+    size, size_p = _size(
+        contrast, statistics.effect(of_rows, printed_runs, (1 if printed_runs is None else 2) * sampling)
+    )
     return replace(
         result,
         verdict=verdict,
         p_value=None if ceiling else p_value,
+        least=None if least is None else contrast.in_unit(least),
         printed=printed,
         size=None if ceiling else size,
         size_p=None if ceiling else size_p,
@@ -184,7 +206,24 @@ def _judged(result: MeasuredClaim, compared: ComparedRuns, study: Study, terms: 
     )
 
 
-def _verdict(contrast: Contrast, estimate: Estimate, room: bool) -> tuple[Answer, float]:
+def _least(contrast: Contrast, printed: Effect | None) -> float | None:
+    """The smallest effect that matters, on the scale, with its sign: half of what is claimed, else of what the rows'
+    printed numbers give in the claimed direction, else LEAST_GAIN; None where no increase or decrease is claimed.
+    """
+    claim = contrast.claim
+    if claim.size:
+        return contrast.on_scale(claim.size.value) / 2
+    if claim.claimed not in ("increase", "decrease"):
+        return None
+    sign = 1 if claim.claimed == "increase" else -1
+    size = contrast.on_scale(printed.value) if printed else 0.0
+    points = MEASURES[claim.measure].unit == "points" and claim.estimate == "difference"
+    return size / 2 if sign * size > 0 else sign * LEAST_GAIN if points else None
+
+
+def _verdict(
+    contrast: Contrast, estimate: Estimate, room: bool = True, least: float | None = None
+) -> tuple[Answer, float]:
     """Whether there is the effect, and the p-value."""
     claim = contrast.claim
     margin = float(claim.margin or "nan")
@@ -195,7 +234,12 @@ def _verdict(contrast: Contrast, estimate: Estimate, room: bool) -> tuple[Answer
         case ["no", direction]:
             return statistics.judge_absence(estimate, direction, margin)  # type: ignore[arg-type]
     upwards = contrast.on_scale(claim.size.value) > 0 if claim.size else claim.claimed == "increase"
-    return statistics.judge_direction(estimate, "increase" if upwards else "decrease", ceiling=upwards and not room)
+    return statistics.judge_direction(
+        estimate,
+        "increase" if upwards else "decrease",
+        ceiling=upwards and not room,
+        least=None if least is None else abs(least),
+    )
 
 
 def _size(contrast: Contrast, predicted: Estimate) -> tuple[Size | None, float | None]:
@@ -221,10 +265,10 @@ def _timed(result: MeasuredClaim, block: Block, seconds: Mapping[str, Sequence[f
     means = {name: mean(map(contrast.scaled, seconds[name])) for name in contrast.weights}
     effect = replace(contrast.effect(means), interval=contrast.interval(estimate))
     reason = f"processor time of {len(effects)} rounds on {device}"
-    result = replace(result, effect=effect, block=block, so_far=True, reason=reason, seconds=seconds)
-    if block.name == TYPED:
+    result = replace(result, effect=effect, block=block, evidence="counted", reason=reason, seconds=seconds)
+    if block.name == TYPED or not claim.claimed:
         return replace(result, verdict="no verdict")
-    verdict, p_value = _verdict(contrast, estimate, True)
+    verdict, p_value = _verdict(contrast, estimate)
     return replace(result, verdict=verdict, p_value=p_value)
 
 
@@ -236,16 +280,16 @@ def _counted(result: MeasuredClaim, block: Block, indexed: Index) -> MeasuredCla
         return replace(result, verdict="not run", reason=_listed(missing))
     counts = {name: indexed.count(block.runs[name][0], claim.measure) for name in claim.compared}
     effect = contrast.effect({name: contrast.scaled(count) for name, count in counts.items()})
-    result = replace(result, effect=effect, block=block)
+    result = replace(result, effect=effect, block=block, evidence="counted")
     if block.name == TYPED:
         return replace(result, verdict="no verdict")
     exact = Estimate(contrast.on_scale(effect.value), 0.0, math.inf)
-    return replace(result, verdict=_verdict(contrast, exact, True)[0], size=_size(contrast, exact)[0])
+    return replace(result, verdict=_verdict(contrast, exact)[0], size=_size(contrast, exact)[0])
 
 
 def _printed(claim: Claim, rows: Sequence[Row]) -> Effect | None:
     """What the printed numbers of the claim's rows give; None without such numbers."""
-    known = [row for row in rows if claim.measure in row.printed and claim.estimate != "spread"]
+    known = [row for row in rows if claim.measure in row.printed and not claim.is_spread]
     numbers = {row.name: row.printed[claim.measure].value for row in known}
     contrast = Contrast(claim, numbers)
     scaled = {name: contrast.scaled(number) for name, number in numbers.items()}

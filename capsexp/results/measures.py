@@ -36,6 +36,7 @@ MEASURES = {
         Measure("accuracy", "best test accuracy, %", "points", 2, "percent", judged=True),
         Measure("last", "last epoch, %", "points", 2, "percent"),
         Measure("first_epoch", "first epoch to the maximum", scale="epochs", judged=True),
+        Measure("level_epoch", "first epoch to the common level", scale="epochs"),
         Measure("first_five", "mean of epochs 1–5, %", "points", 2, "percent", judged=True),
         Measure("reconstruction", "squared error of a reconstruction", digits=2),
         Measure("seconds", "seconds an epoch", "s", 1, machine="quiet device"),

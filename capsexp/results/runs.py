@@ -54,6 +54,12 @@ class Run:
     threads: int | None = None
 
     @property
+    def late_gain(self) -> float:
+        """By how many points the best test accuracy rose in the last fifth of the epochs, at least in the last one."""
+        before = self.curve[: len(self.curve) - max(1, round(len(self.curve) / 5))]
+        return max(self.curve) - max(before) if before else 0.0
+
+    @property
     def words(self) -> str:
         """capsnet mnist, dynamic 3, CBAM."""
         routing = f", {self.routing} {self.iterations}" if self.iterations is not None else ""

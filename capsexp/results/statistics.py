@@ -29,7 +29,12 @@ Two answers. Is there an effect? Its 95 % interval in the claimed direction:
     supported      lies above 0
     contradicted   lies below 0
     ceiling        the baseline leaves no room for the effect
+    none above x   otherwise, if its 90 % interval lies below x (one-sided, α = 5 %); x is declared: half of what is
+                   printed, else a margin
     open           otherwise, and where a network has one seed
+
+Where the truth is 0, only "supported" and "contradicted" are wrong, where it is x or more only "none above x": the two
+tests need no correction for each other.
 
 Is it as large as printed? A printed effect, or number, is one run per network (r runs, if the source says so), of the
 same spread: the variance is Σ_k w_k² s_k² (1/n_k + 1/r), and where test images are others, theirs count twice. A
@@ -42,7 +47,8 @@ one-sided tests, Schuirmann 1987), contradicted if the 95 % interval lies outsid
 is no decrease (no increase), with a margin δ: supported if the 90 % interval lies above −δ (below δ), contradicted if
 the 95 % interval lies below −δ (above δ), else open.
 
-The p-values of all claims of a source are corrected by Holm 1979, those of claims judged "so far" by themselves.
+The p-values of all claims of a source with the same evidence are corrected by Holm 1979. A claim that is "none above x"
+stays among those that the others are corrected for: that there is no effect isn't rejected of it.
 """
 
 import math
@@ -63,6 +69,9 @@ PRIOR = 4.0  # D: degrees of freedom by which the networks of a data set share o
 FLOOR = 0.5  # of a seed's standard deviation, in standard errors of a binomial proportion
 POWER = 0.8
 MAX_SEEDS = 100
+BETTER_OF_TWO = 1 / math.sqrt(
+    math.pi
+)  # by how many standard deviations the better of two normal values is expected higher
 #: Published numbers went through single precision (99.71 is printed as 99.70999908), and ours may have.
 SINGLE_PRECISION = 2.0**-23
 ZERO = 1e-10  # what double precision leaves of a difference of 0 between numbers up to 10⁵
@@ -70,7 +79,7 @@ ZERO = 1e-10  # what double precision leaves of a difference of 0 between number
 PoolKey = tuple[str, ...]
 Interval = tuple[float, float]
 Direction = Literal["increase", "decrease"]
-Answer = Literal["supported", "no difference, shown", "contradicted", "ceiling", "open"]
+Answer = Literal["supported", "no difference, shown", "contradicted", "none above", "ceiling", "open"]
 #: What our prediction interval says of a printed number: it contains it, lies below or above it.
 Agreement = Literal["compatible", "lower", "higher"]
 
@@ -174,7 +183,7 @@ class Pools:
         if asked not in self._made:
             values: dict[str, list[float]] = {}
             for run in self._runs.get(key, ()):
-                bound = MEASURES[measure].scale == "epochs" and run.censored
+                bound = measure == "first_epoch" and run.censored
                 if measure in run.measures and not bound and run.machine(measure) == machine:
                     scaled = MEASURES[measure].scaled(run.measures[measure], ratio)
                     values.setdefault(run.trained.condition, []).append(scaled)
@@ -259,11 +268,22 @@ def judge_printed(predicted: Estimate, printed: Interval) -> tuple[Agreement, fl
     return ("higher" if low > printed[1] + slack else "compatible"), p_value
 
 
-def judge_direction(estimate: Estimate, direction: Direction, *, ceiling: bool = False) -> tuple[Answer, float]:
-    """Whether there is the claimed increase or decrease, and the p-value of the test that the effect is 0."""
-    low, high = _towards(estimate, direction).interval()
-    undecided: Answer = "ceiling" if ceiling else "open"
-    return "supported" if low > ZERO else "contradicted" if high < -ZERO else undecided, estimate.p_value(0)
+def judge_direction(
+    estimate: Estimate, direction: Direction, *, ceiling: bool = False, least: float | None = None
+) -> tuple[Answer, float]:
+    """Whether there is the claimed increase or decrease, and the p-value of the test that decides it.
+
+    Args:
+        ceiling: the baseline leaves no room for it.
+        least: the smallest effect that matters; None where none is declared.
+    """
+    towards = _towards(estimate, direction)
+    low, high = towards.interval()
+    if low > ZERO or high < -ZERO or ceiling:
+        return "supported" if low > ZERO else "contradicted" if high < -ZERO else "ceiling", estimate.p_value(0)
+    if least is not None and towards.interval(ONE_SIDED)[1] < least:
+        return "none above", towards.p_value(least) / 2
+    return "open", estimate.p_value(0)
 
 
 def judge_absence(estimate: Estimate, excluded: Direction, margin: float) -> tuple[Answer, float]:
@@ -285,12 +305,15 @@ def judge_sameness(estimate: Estimate, margin: float) -> tuple[Answer, float]:
 
 
 def seeds_to_decide(size: float, terms: Sequence[Term], sampling: float, level: float) -> int | None:
-    """The seeds per network that find an effect of this size with a probability of 80 %; None for over 100.
+    """The seeds per network that find an effect of this size with a probability of 80 %; 0 where no number does, since
+    the test images are too few; None for over 100.
 
     Args:
         sampling: the variance that the test images add, however many the seeds.
         level: α, two-sided.
     """
+    if (_quantile(1 - level, math.inf) + _quantile(2 * POWER - 1, math.inf)) * math.sqrt(sampling) > abs(size):
+        return 0
     for seeds in range(2, MAX_SEEDS + 1):
         grown = [
             replace(term, values=[0.0] * seeds, spread=replace(term.spread, degrees=term.spread.degrees + more))
@@ -304,10 +327,15 @@ def seeds_to_decide(size: float, terms: Sequence[Term], sampling: float, level: 
     return None
 
 
-def holm(p_values: Mapping[object, float]) -> dict[object, float]:
-    """Adjusted p-values: p_(i) times the number of hypotheses from the i-th smallest on, monotone, at most 1."""
+def holm(p_values: Mapping[object, float], staying: Collection[object] = ()) -> dict[object, float]:
+    """Adjusted p-values: p_(i) times the number of hypotheses from the i-th smallest on, monotone, at most 1.
+
+    Args:
+        staying: those that are counted on, since they reject another hypothesis than that there is no effect.
+    """
     ranked = sorted(p_values, key=p_values.__getitem__)
-    products = (min(1.0, (len(ranked) - rank) * p_values[key]) for rank, key in enumerate(ranked))
+    before = accumulate((key not in staying for key in ranked), initial=0)
+    products = (min(1.0, (len(ranked) - passed) * p_values[key]) for key, passed in zip(ranked, before, strict=False))
     return dict(zip(ranked, accumulate(products, max), strict=True))
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
-from capsexp.results.cells import Best, Cell, Group, Index, cells_of, groups_of
+from capsexp.results.cells import Best, Cell, Group, Index, cells_of, common_levels, groups_of, with_levels
 from capsexp.results.claims import MeasuredClaim, corrected, measure_claim
 from capsexp.results.runs import Run
 from capsexp.results.statistics import Pools
@@ -89,29 +90,45 @@ def measure(
 ) -> list[StudyResults]:
     """What all runs, and the steps of claims on time, give for each study, corrected for all claims of its source.
 
+    Spreads are pooled over the runs that the source's studies list: others count nowhere.
+
     `setting` is the one that typed words change, where they make another. Raises InputError for words that make
     no sense.
     """
-    pools, indexed, steps = Pools(runs), Index.of(runs), steps or Steps()
-    measured = []
+    indexed, steps = Index.of(runs), steps or Steps()
+    selections = []
     for study in chosen:
         selection = select(study, typed)
-        if selection.blocks[0].name == TYPED:
-            selection = select(study, typed, setting)
-        measured.append(replace(measure_selection(selection, pools, indexed, steps), typed_words=typed))
-    sources = {one.study.source for one in measured if not one.typed}
+        selections.append(select(study, typed, setting) if selection.blocks[0].name == TYPED else selection)
     there = {study.name for study in chosen} if not typed else set()
-    others = [
-        study for name in studies.names() if name not in there and (study := studies.load(name)).source in sources
+    loaded = (studies.load(name) for name in studies.names() if name not in there)
+    corrected_for = {one.study.source for one in selections if one.blocks[0].name != TYPED}
+    others = [select(study) for study in loaded if study.source in corrected_for]
+    every = [*selections, *others]
+    of_sources = {study.source: [one for one in every if one.study.source == study.source] for study in chosen}
+    measured = {
+        id(one.selection): one for some in of_sources.values() for one in measure_together(some, indexed, steps)
+    }
+    return [
+        replace(one, typed_words=typed, claims=corrected(one.claims, _of_source(one, [*measured.values()])))
+        for one in (measured[id(selection)] for selection in selections)
     ]
-    every = [*measured, *(measure_selection(select(study), pools, indexed, steps) for study in others)]
-    return [replace(one, claims=corrected(one.claims, _of_source(one, every))) for one in measured]
 
 
-def measure_selection(selection: Selection, pools: Pools, indexed: Index, steps: Steps) -> StudyResults:
-    """A study without Holm's correction."""
+def measure_together(selections: Sequence[Selection], indexed: Index, steps: Steps) -> list[StudyResults]:
+    """Studies without Holm's correction; spreads are pooled, and common levels taken, over the runs that they list."""
+    of_studies = [[groups_of(one.study, block, indexed) for block in one.blocks] for one in selections]
+    levels = common_levels(chain(*chain(*of_studies)))
+    of_studies = [[[with_levels(group, levels) for group in of_block] for of_block in own] for own in of_studies]
+    pools = Pools(run for group in chain(*chain(*of_studies)) for run in group.runs)
+    return [_measured(one, own, pools, indexed, steps) for one, own in zip(selections, of_studies, strict=True)]
+
+
+def _measured(
+    selection: Selection, groups: list[list[Group]], pools: Pools, indexed: Index, steps: Steps
+) -> StudyResults:
+    """A study without Holm's correction, from the runs of its rows in each setting."""
     study = selection.study
-    groups = [groups_of(study, block, indexed) for block in selection.blocks]
     blocks = [
         _block(selection, block, of_block, pools, indexed)
         for block, of_block in zip(selection.blocks, groups, strict=True)

@@ -26,6 +26,7 @@ from capsexp.errors import InputError, first_line
 MeasureName = Literal[
     "accuracy",
     "first_epoch",
+    "level_epoch",
     "first_five",
     "reconstruction",
     "parameters",
@@ -37,6 +38,9 @@ MeasureName = Literal[
 
 #: What is claimed of an effect without a size; the last three need a margin.
 EFFECTS = ("increase", "decrease", "same", "no increase", "no decrease")
+
+#: The estimate of a claim on how the means of several rows spread.
+SPREAD_OF_MEANS = "spread of means"
 
 #: Why there is no number: drawn or lost in our copy; left open by the source; of a network that it doesn't describe.
 REASONS = ("not in our copy", "not reported", "not specified")
@@ -120,17 +124,20 @@ class Claim:
 
     The effect is the mean over the pairs [a, b] of b − a (`difference`), of the change from a to b in percent
     (`relative`), of a/b (`factor`), the last two as means of logarithms; the same change of the standard deviation over
-    seeds (`spread`); or the least-squares slope of the measure over the rows, taken as 1, 2, 3, … (`slope`).
+    seeds (`spread`), or of the rows' means, of all a against all b (`spread of means`); or the least-squares slope of
+    the measure over the rows, taken as 1, 2, 3, … (`slope`).
     """
 
     text: str
     place: str = ""  # where the source says it, in which words
     measure: MeasureName = "accuracy"
-    estimate: Literal["difference", "relative", "factor", "spread", "slope"] = "difference"
-    claimed: str = ""  # the size as printed, with its sign; or one of EFFECTS
+    estimate: Literal["difference", "relative", "factor", "spread", "spread of means", "slope"] = "difference"
+    claimed: str = ""  # the size as printed, with its sign; one of EFFECTS; of a time nothing: measured, not judged
     margin: str | None = None  # where no effect is claimed, the smallest that would matter, in its unit
     pairs: list[list[str]] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
+    reference: str | None = None  # a number that the mean of `rows` is compared with, as chance
+    of_method: bool = False  # whether its size is said of the method, and isn't one run's
     untested: str | None = None  # why nothing here tests it; it then has none of the above
     counted: bool = True  # whether it is the source's, on the rows that it prints
     question: str = ""  # in the README's table, which asks only claims that have one
@@ -143,7 +150,12 @@ class Claim:
     @property
     def in_percent(self) -> bool:
         """Whether its effect is a change in percent."""
-        return self.estimate in ("relative", "spread")
+        return self.estimate == "relative" or self.is_spread
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether it is about how values spread."""
+        return self.estimate in ("spread", SPREAD_OF_MEANS)
 
     @property
     def compared(self) -> list[str]:
@@ -271,21 +283,29 @@ def _problems_of_claim(claim: Claim, rows: set[str]) -> Iterator[tuple[bool, str
         yield not alone, "untested, so without measure, claimed, pairs and rows"
         return
     slope, factor = claim.estimate == "slope", claim.estimate == "factor"
-    yield bool(claim.rows) != slope or bool(claim.pairs) == slope, "a slope needs rows, anything else pairs"
+    of_rows = slope or (claim.estimate == "difference" and published_number(claim.reference) is not None)
+    wrong = bool(claim.rows) != of_rows or bool(claim.pairs) == of_rows
+    yield wrong, "a slope, and a difference from a reference, need rows, anything else pairs"
+    yield claim.reference is not None and not of_rows, f"reference={claim.reference}: must be a number, with rows"
     yield any(len(pair) != 2 or len({*pair}) != 2 for pair in claim.pairs), "pairs must be of two rows"
     yield slope and len({*claim.rows}) < 2, "a slope needs two rows at least"
     unknown = sorted(set(claim.compared) - rows)
     yield bool(unknown), f"no row {', '.join(unknown)}"
     size, claimed = claim.size, f"claimed={claim.claimed}"
     allowed = ", ".join(EFFECTS)
-    yield size is None and claim.claimed not in EFFECTS, f"{claimed}: must be a number or one of {allowed}"
-    only = claim.estimate == "spread" and claim.claimed not in EFFECTS[:2]
-    yield only, f"{claimed}: must be {' or '.join(EFFECTS[:2])} with estimate=spread"
+    unjudged = not claim.claimed and claim.measure in ("seconds", "inference") and not claim.question
+    yield (
+        size is None and claim.claimed not in EFFECTS and not unjudged,
+        f"{claimed}: must be a number or one of {allowed}",
+    )
+    only = claim.is_spread and claim.claimed not in EFFECTS[:2]
+    yield only, f"{claimed}: must be {' or '.join(EFFECTS[:2])} with estimate={claim.estimate}"
     least = {"relative": -100.0, "factor": 0.0}.get(claim.estimate, -math.inf)
     effect = size is None or (size.value != (1 if factor else 0) and size.value > least)
     yield not effect, f"{claimed}: must be an effect, by estimate={claim.estimate}"
     relative = claim.estimate == "relative"
-    yield claim.measure == "first_epoch" and not relative, "first epochs are compared by estimate=relative"
+    first = claim.measure in ("first_epoch", "level_epoch")
+    yield first and not relative, "first epochs are compared by estimate=relative"
     points = claim.measure in ("accuracy", "first_five")
     yield points and (relative or factor), "accuracies are compared in points, by estimate=difference or slope"
     margin, needing = published_number(claim.margin), EFFECTS[2:]

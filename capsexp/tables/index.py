@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from capsexp.errors import InputError, plural
 from capsexp.results import answer
-from capsexp.results.claims import SHOWN
+from capsexp.results.claims import MeasuredClaim
 from capsexp.results.study import StudyResults
 from capsexp.tables import markdown, pages, texts
 from capsexp.tables.markdown import Marked
@@ -40,9 +40,12 @@ def _block(measured: Sequence[StudyResults]) -> str:
         printed = one.one.printed
         of_rows = texts.effect(claim, printed, unit=False, interval=False)
         said = texts.claimed(claim) if claim.size or not printed else of_rows
+        if claim.of_method and printed:
+            said = f"{said} (its table {of_rows} %)"
         found = texts.effect(claim, one.one.effect)
-        shown = Marked(f"**{found}**") if one.one.holds else found
-        rows.append([link, said, shown, texts.answer(one.one, one.data_name)])
+        shown = Marked(f"**{found}**") if one.one.is_decided else found
+        others = [f"another reading of the text: {texts.effect(other.claim, other.effect)}" for other in one.readings]
+        rows.append([link, said, shown, "; ".join([texts.answer(one.one, one.data_name), *others])])
     table = Table("", ["question", "published", "measured (95 % interval)", "answer"], "lrrl", rows)
     every = f"[All {texts.summary(answer.distinct(measured))}](results/README.md)"
     more = f"{every}; [what a verdict means](docs/verdicts.md)."
@@ -66,15 +69,12 @@ def index(measured: Sequence[StudyResults], unassigned: int) -> str:
     for one in measured:
         sources.setdefault(one.study.source, []).append(one)
     claims = {name: answer.distinct(of_source) for name, of_source in sources.items()}
-    ranked = sorted(sources, key=lambda name: (-sum(one.decided in SHOWN for one in claims[name]), name))
-    total = texts.by_verdict(answer.distinct(measured))
-    rows = [
-        [markdown.link(name, f"#{quote(markdown.slug(name))}"), *texts.by_verdict(claims[name]).values()]
-        for name in ranked
-    ]
-    rows.append(["all", *total.values()])
-    parts = [markdown.GENERATED, "# Do the published numbers hold?", _attention(measured)]
-    parts.append(markdown.table(Table("", ["source", *total], "lrrrrr", rows)))
+    ranked = sorted(sources, key=lambda name: (-sum(claim.is_decided for claim in claims[name]), name))
+    rows = [[markdown.link(name, f"#{quote(markdown.slug(name))}"), *_counts(claims[name])] for name in ranked]
+    rows.append(["all", *_counts(answer.distinct(measured))])
+    heads = ["source", "claims", *texts.EVIDENCE.values(), "open", "not tested"]
+    parts = [markdown.GENERATED, "# Do the published numbers hold?", _literal(measured), _attention(measured)]
+    parts.append(markdown.table(Table("", heads, "lrrrrrr", rows, ["✓ holds, ✗ doesn't."])))
     for name in ranked:
         studies = [[_link(one), one.study.table, " ".join(pages.answer(one)[:1])] for one in sources[name]]
         parts += [f"## {markdown.escaped(name)}", markdown.escaped(f"{texts.CITED.get(name, name)}.")]
@@ -83,6 +83,30 @@ def index(measured: Sequence[StudyResults], unassigned: int) -> str:
     outside = f"; {plural(unassigned, 'record')} of other trainings, which capsexp compare reads" if unassigned else ""
     parts.append(f"In these tables: {texts.spent(runs) or 'no runs'}{outside}. All are in [runs](runs).")
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _counts(claims: Sequence[MeasuredClaim]) -> list[str]:
+    """The cells of a line of the index: 44, 3 ✓ 1 ✗, …"""
+    number = answer.counts(claims)
+    decided = [" ".join([f"{yes} ✓"] * bool(yes) + [f"{no} ✗"] * bool(no)) for yes, no in number.decided.values()]
+    return [str(number.claims), *decided, str(number.open), str(number.untested)]
+
+
+def _literal(measured: Sequence[StudyResults]) -> str:
+    """How many printed accuracies that were trained in full agree with ours; nothing without one."""
+    cells = answer.printed_accuracies(measured)
+    if not cells:
+        return ""
+    apart = [cell for cell in cells if cell.beyond]
+    number = f"Of the {len(cells)} printed accuracies trained as in the paper, {len(cells) - len(apart)} are compatible"
+    if not apart:
+        return f"{number}."
+    gaps = answer.conjoined(texts.decimal(cell.beyond or 0.0, 2) for cell in apart)
+    sides = answer.conjoined(f"{cell.verdict}" for cell in apart)
+    best = sum(cell.if_better_of_two == "compatible" for cell in apart)
+    also = f"; if each is the better of two, {'all' if best == len(apart) else best} of these are compatible too"
+    ours = f"ours are {sides} in {len(apart)}, by {gaps} points, if a printed number is one run"
+    return f"{number}; {ours}{also * bool(best)}."
 
 
 def _link(results: StudyResults) -> str:

@@ -11,7 +11,8 @@ from capsexp.config.checks import typed_key
 from capsexp.config.compose import portable
 from capsexp.errors import plural
 from capsexp.results.answer import conjoined
-from capsexp.results.claims import SHOWN, MeasuredClaim
+from capsexp.results.cells import LEVEL, LONG
+from capsexp.results.claims import DECIDED, HOLDS, MeasuredClaim
 from capsexp.results.measures import MEASURES
 from capsexp.results.study import Line, MeasuredBlock, StudyResults
 from capsexp.study.selection import LAPTOP, PAPER
@@ -26,10 +27,14 @@ VERDICTS = "Verdicts: docs/verdicts.md."
 MAIN = {
     "accuracy": "best %",
     "first_epoch": "first epoch",
+    "level_epoch": "epochs to the common level",
     "first_five": "epochs 1–5 %",
     "reconstruction": "squared error",
 }
 
+
+#: Shown of long trainings, whatever the source prints.
+EPOCHS = ("first_epoch", "level_epoch")
 
 #: The measures of the steps of claims on time, and how their columns are headed.
 STEPS = {"seconds": "s a training step", "inference": "s a batch, inference"}
@@ -90,7 +95,7 @@ def cited(study: Study) -> str:
 
 def is_decided(one: MeasuredClaim) -> bool:
     """Whether a claim has an answer."""
-    return one.decided in (*SHOWN, "ceiling")
+    return one.decided in (*DECIDED, "ceiling")
 
 
 def answer(results: StudyResults) -> list[str]:
@@ -102,10 +107,10 @@ def answer(results: StudyResults) -> list[str]:
     claims = counted or results.claims
     costs = "inference" in results.study.measures
     tested = [one for one in claims if one.effect and (one.runs or (costs and not _counted(one)))]
-    yes = [one for one in tested if one.decided in ("supported", "no difference, shown")]
-    no = [one for one in tested if one.decided == "contradicted"]
+    yes = [one for one in tested if one.decided in HOLDS]
+    no = [one for one in tested if one.is_decided and one not in yes]
     unsure = sorted((one for one in tested if one not in [*yes, *no]), key=lambda one: not one.claim.question)
-    beside = [one for one in claims if one.effect and one not in tested and one.decided in SHOWN]
+    beside = [one for one in claims if one.effect and one not in tested and one.is_decided]
     if not claims:
         return []
     word = "Not known" if not (yes or no) else "No" if not yes else "In part" if no or unsure else "Yes"
@@ -133,12 +138,14 @@ def _counted(one: MeasuredClaim) -> bool:
 
 def _said(one: MeasuredClaim, so_far: bool = True) -> str:
     """What is known of a claim, with the measured number; `so_far`: a verdict that is so far says it."""
-    text, shown = texts.one_line(one.claim.text), one.decided in SHOWN
+    text, shown = texts.one_line(one.claim.text), one.is_decided
     found = texts.effect(one.claim, one.effect, interval=not shown)
     claimed = f"claimed {texts.claimed(one.claim)}" if one.claim.size else ""
     later = so_far and shown and one.so_far
     why = texts.one_line(one.reason) if one.effect and not one.effect.interval and not shown else ""
     known = ", ".join(filter(None, [found, claimed, texts.share(one), why, texts.unlearned(one)]))
+    if one.decided == "none above":
+        return f"“{text}”: {texts.none_above(one)}{' so far' if later else ''}, {known}"
     if one.decided == "contradicted" or not shown:
         return f"“{text}” is {one.decided}{' so far' if later else ''}, {known}"
     return f"{'by counting, ' if _counted(one) else ''}{text} ({known}{', so far' if later else ''})"
@@ -157,6 +164,9 @@ def block_tables(results: StudyResults) -> list[Table]:
     legend += ["Squared error: of reconstructed test images, after the last epoch."] * (
         "reconstruction" in results.study.measures
     )
+    long = any("level" in head for table in tables for head in table.columns)
+    level = f"The common level is {LEVEL:g} point below the lowest maximum of the data set's runs in such a training."
+    legend += ["First epoch: to the maximum, ≥: it was the last one.", level] * long
     legend += ["–: not printed."] * any("–" in row for table in tables for row in table.rows)
     tables[0] = replace(tables[0], notes=[" ".join([*legend, VERDICTS]), *tables[0].notes])
     return tables
@@ -172,7 +182,8 @@ def block_table(results: StudyResults, block: MeasuredBlock) -> Table:
     labels = [at for at in range(len(study.columns)) if at == 0 or not _repeats(study, at)]
     columns, alignment = [study.columns[at] for at in labels], "l" * len(labels)
     rows = [[line.row.labels[at] for at in labels] for line in block.lines]
-    for name in [name for name in study.measures if name in MAIN]:
+    is_long = any(len(run.curve) >= LONG for run in block.runs)
+    for name in [name for name in MAIN if name in study.measures or (is_long and name in EPOCHS)]:
         head = "test %" if block.is_heldout and name == "accuracy" else MAIN[name]
         printed = {f"{head}, printed": [_printed(line, name) for line in block.lines]}
         added = printed if any(name in row.printed for row in study.rows) else {}
@@ -217,7 +228,7 @@ def _mean(line: Line, measure: str) -> str:
 
 def _measured(line: Line, measure: str, count: bool) -> str:
     cell = line.cells[measure]
-    if measure != "accuracy" and measure not in line.row.published:
+    if measure not in ("accuracy", *EPOCHS) and measure not in line.row.published:
         return ""
     failed = texts.part_of("failed", cell.failed, cell.runs) if measure == "accuracy" else ""
     tried = "of those tried, " * bool(cell.best_of)  # the number is of the best combination alone
@@ -227,7 +238,7 @@ def _measured(line: Line, measure: str, count: bool) -> str:
 
 def claims_table(title: str, claims: Sequence[MeasuredClaim]) -> Table:
     """A claim a line: its verdict, what is printed, what was measured; supported ones first."""
-    order = ["supported", "no difference, shown", "contradicted", "ceiling", "open", "no verdict"]
+    order = [*DECIDED, "ceiling", "open", "no verdict"]
     ranked = sorted(claims, key=lambda one: order.index(one.decided) if one.decided in order else len(order))
     rows = [[*texts.claim_texts(one)] for one in ranked]
     return Table(title, ["verdict", "claim", "claimed", "measured", "remark"], "llrrl", rows).filled

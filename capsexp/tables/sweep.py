@@ -10,9 +10,8 @@ from capsexp.config.checks import typed_key
 from capsexp.config.compose import command_here, portable, varied
 from capsexp.results import runs
 from capsexp.results.cells import Index
-from capsexp.results.statistics import Pools
 from capsexp.results.steps import Steps
-from capsexp.results.study import StudyResults, measure_selection
+from capsexp.results.study import StudyResults, measure_together
 from capsexp.run.plan import plan
 from capsexp.study.selection import TYPED, Block, Selection, combination
 from capsexp.study.studies import Claim, Row, Setting, Study
@@ -63,7 +62,8 @@ def measure_sweep(commands: Sequence[Sequence[str]], results: Path) -> StudyResu
     )
     setting = Setting(trained.pop() if len(trained) == 1 else "")
     selection = Selection(study, [Block(TYPED, setting, {name: [combination(words)] for name, words in rows.items()})])
-    return measure_selection(selection, Pools(recorded), Index.of(own), Steps())
+    (measured,) = measure_together([selection], Index.of(own), Steps())
+    return measured
 
 
 def _name(words: Words, keys: Sequence[str]) -> str:

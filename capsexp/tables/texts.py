@@ -1,13 +1,14 @@
 """Numbers, verdicts and claims as texts without markup."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
 from typing import NamedTuple
 
 from capsexp.errors import plural, printable
 from capsexp.results.answer import counts
 from capsexp.results.cells import Cell
-from capsexp.results.claims import SHOWN, MeasuredClaim
+from capsexp.results.claims import DECIDED, HOLDS, Evidence, MeasuredClaim
 from capsexp.results.contrast import Effect
 from capsexp.results.measures import MEASURES
 from capsexp.results.runs import Run
@@ -16,6 +17,13 @@ from capsexp.study.studies import Claim, Published
 
 #: What is claimed where no size is.
 DIRECTIONS = {"increase": "an increase", "decrease": "a decrease", "same": "no difference"}
+
+#: On what verdicts rest.
+EVIDENCE: dict[Evidence, str] = {
+    "trained": "trained as the source",
+    "so far": "trained shorter, so far",
+    "counted": "counted or timed",
+}
 
 #: The sources, as they are cited.
 CITED = {
@@ -60,27 +68,24 @@ def printed(number: Published, measure: str) -> str:
 
 
 def average(cell: Cell) -> str:
-    """99.71, or ≥ 40: the mean alone."""
-    return number(cell.mean or 0.0, None, cell.values, MEASURES[cell.measure].digits, cell.bounds)
-
-
-def number(mean: float, sd: float | None, values: Sequence[float], digits: int, bounds: Sequence[bool] = ()) -> str:
-    """99.71 ± 0.03; the values themselves where some of them are lower bounds."""
-    if any(bounds):
-        texts = [f"{'≥ ' if bound else ''}{decimal(value, 0)}" for value, bound in zip(values, bounds, strict=True)]
-        return texts[0] if len(set(texts)) == 1 else ", ".join(texts)
-    return decimal(mean, digits) + ("" if sd is None else f" ± {decimal(sd, digits)}")
+    """99.71: the mean alone; of first epochs the values."""
+    return measured(replace(cell, sd=None), count=False)
 
 
 def measured(cell: Cell, count: bool = True) -> str:
-    """99.71 ± 0.03 (5), 99.71 (1), ≥ 40 (3), or nothing; `count`: with the number of seeds."""
+    """99.71 ± 0.03 (5), 99.71 (1), or nothing; `count`: with the number of seeds.
+
+    First epochs, which are compared as logarithms, are 37, ≥ 250; of more than three, their geometric mean and ends.
+    """
     if cell.mean is None:
         return ""
-    if cell.measure == "parameters":
-        return decimal(cell.mean, 0)
-    single = cell.n == 1 and MEASURES[cell.measure].scale == "epochs"
-    text = number(cell.mean, cell.sd, cell.values, 0 if single else MEASURES[cell.measure].digits, cell.bounds)
-    return f"{text} ({cell.n})" if count else text
+    if MEASURES[cell.measure].scale == "epochs":
+        few = cell.n <= 3 or any(cell.bounds)
+        texts = [f"{'≥ ' * bound}{value:.0f}" for value, bound in zip(cell.values, cell.bounds, strict=True)]
+        return ", ".join(texts) if few else f"{decimal(cell.mean, 1)} ({min(cell.values):.0f}–{max(cell.values):.0f})"
+    digits = MEASURES[cell.measure].digits
+    text = decimal(cell.mean, digits) + ("" if cell.sd is None else f" ± {decimal(cell.sd, digits)}")
+    return f"{text} ({cell.n})" if count and cell.measure != "parameters" else text
 
 
 def part_of(what: str, number: int, whole: int) -> str:
@@ -100,26 +105,36 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
-def by_verdict(claims: Sequence[MeasuredClaim], said: bool = False) -> dict[str, str]:
-    """How many claims have which verdict: 27 (17 so far) or, `said`, 27 supported (17 so far)."""
-    so_far = {**counts(one for one in claims if one.so_far and one.decided in SHOWN), "claims": 0}
-    return {
-        name: f"{number:,}{f' {name}' * said}" + f" ({so_far[name]:,} so far)" * bool(so_far[name])
-        for name, number in counts(claims).items()
-        if number or name == "claims" or not said
-    }
-
-
 def summary(claims: Sequence[MeasuredClaim], note: str = "") -> str:
-    """7 claims: 2 supported (1 so far), 1 contradicted, 2 open, 2 not tested; the note follows their number."""
-    every, *parts = by_verdict(claims, said=True).values()
-    return ": ".join(filter(None, [every + note, ", ".join(parts)]))
+    """7 claims: trained as the source, 1 holds; trained shorter, so far, 2 hold, 1 doesn't; 2 open; 1 not tested.
+
+    The note follows their number.
+    """
+    number = counts(claims)
+    parts = [f"{EVIDENCE[kind]}, {_decided(*decided)}" for kind, decided in number.decided.items() if sum(decided)]
+    parts += [f"{number.open} open"] * bool(number.open) + [f"{number.untested} not tested"] * bool(number.untested)
+    return ": ".join(filter(None, [plural(number.claims, "claim") + note, "; ".join(parts)]))
+
+
+def _decided(yes: int, no: int) -> str:
+    """3 hold, 1 doesn't."""
+    texts = [f"{yes} hold{'s' * (yes == 1)}"] * bool(yes) + [f"{no} do{'es' * (no == 1)}n't"] * bool(no)
+    return ", ".join(texts)
 
 
 def verdict(one: MeasuredClaim) -> str:
-    """✓ supported so far, ✗ contradicted, ○ open."""
-    mark = {"supported": "✓", "no difference, shown": "✓", "contradicted": "✗"}.get(one.decided, "○")
-    return f"{mark} {one.decided}" + (" so far" if one.so_far and one.decided in SHOWN else "")
+    """✓ supported so far, ✗ contradicted, ✗ no gain above 0.50 points, ○ open."""
+    mark = "✓" if one.decided in HOLDS else "✗" if one.decided in DECIDED else "○"
+    said = none_above(one) if one.decided == "none above" else one.decided
+    return f"{mark} {said}" + (f" {one.evidence}" if one.decided in DECIDED and one.evidence != "trained" else "")
+
+
+def none_above(one: MeasuredClaim) -> str:
+    """No gain above 0.50 points; of a claimed decrease: no decrease beyond −29.3 %."""
+    least = one.least or 0.0
+    size = _size(one.claim, least) + _unit(one.claim)
+    upwards = one.claim.size.value > 0 if one.claim.size else one.claim.claimed == "increase"
+    return f"no gain above {size}" if upwards else f"no decrease beyond {size}"
 
 
 def claimed(claim: Claim) -> str:
@@ -140,12 +155,15 @@ def effect(claim: Claim, one: Effect | None, unit: bool = True, interval: bool =
 
 
 def share(one: MeasuredClaim) -> str:
-    """How much of the claimed size was measured, in words: half as much; nothing of factors, contraries, so far."""
+    """How much of the claimed size was measured, in words: half as much; not −50 %, where whether at all is open.
+
+    Nothing of factors, contraries, and of supported ones so far.
+    """
     size, found = one.claim.size, one.effect
+    if one.decided not in DECIDED:
+        return f"not {claimed(one.claim)}, whether at all is open" if one.decided_size == "smaller" else ""
     if one.so_far:
         return ""
-    if one.decided not in SHOWN:
-        return one.decided_size if one.decided_size == "no gain of that size" else ""
     part = found.value / size.value if size and found and one.claim.estimate != "factor" else 0.0
     if part <= 0:
         return ""
@@ -161,19 +179,20 @@ def unlearned(one: MeasuredClaim) -> str:
 def claim_texts(one: MeasuredClaim) -> ClaimTexts:
     """A measured claim as tables show it."""
     claim = one.claim
-    shown = one.decided in SHOWN
+    shown = one.decided in DECIDED
     last = _size(claim, one.last.value) if one.last and shown else ""
     differs = last and one.effect and last != _size(claim, one.effect.value)
     before = one.decided != one.verdict
     parts = [
         one_line(one.reason),
         share(one),
-        f"{one.verdict} before correction" if before else "",
+        f"{none_above(one) if one.verdict == 'none above' else one.verdict} before correction" if before else "",
         f"p {_probability(one.adjusted)}" if one.adjusted is not None and (shown or before) else "",
-        unlearned(one),
+        unlearned(one) if "didn't learn" not in one.reason else "",
         f"{one.failed} failed" if one.failed else "",
         f"last epoch {last}" if differs else "",
         f"{one.seeds} seeds would probably decide it" if one.seeds else "",
+        "no number of seeds decides it on so few test images" if one.seeds == 0 else "",
         "" if claim.counted else "not counted",
     ]
     said = claimed(claim) or effect(claim, one.printed)
@@ -184,13 +203,17 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
 def answer(one: MeasuredClaim, data: str) -> str:
     """The answer to a claim's question on a data set: yes, half as much; no, worse; open (10 epochs)."""
     so_far = "so far " if one.so_far else ""
-    if one.decided in ("supported", "no difference, shown"):
+    if one.decided in HOLDS:
         size = share(one)
         return f"{so_far}yes" + (f", {size}" if size else "")
     if one.decided == "contradicted":
         return f"{so_far}no" + (", worse" if one.claim.claimed == "increase" else "")
+    if one.decided == "none above":
+        return f"{so_far}{none_above(one)}"
     if one.decided == "ceiling":
         return "no room below 100 %"
+    if size := share(one):
+        return size
     shorter = one.block.setting.brief(data) if one.so_far and one.block and one.block.name == LAPTOP else ""
     undecided = {"not run": "not run yet", "untested": "not tested"}.get(one.decided, "open")
     return f"{undecided} ({shorter})" if shorter else undecided
