@@ -182,11 +182,9 @@ def _loaded(path: Path, command: Sequence[str]) -> ctypes.CDLL:
     digest = path.with_suffix(".sha256")
     if not _is_intact(path, digest):
         with tempfile.TemporaryDirectory() as folder:
-            target = Path(folder) / path.name
-            subprocess.run(
-                [*command, str(target)], capture_output=True, check=True, timeout=COMPILER_TIMEOUT, text=True
-            )
-            content = target.read_bytes()
+            file = Path(folder) / path.name
+            subprocess.run([*command, str(file)], capture_output=True, check=True, timeout=COMPILER_TIMEOUT, text=True)
+            content = file.read_bytes()
         write_file(digest, hashlib.sha256(content).hexdigest())
         write_file(path, content)
         path.chmod(0o600)  # whatever the umask is
