@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> None:
     if options.check:
         equal = {name: catalogue.matches(name, inputs, folder) for name in names}
         if unchecked := [name for name in names if equal[name] is None]:
-            print(f"not checked: {', '.join(unchecked)}: their logs or data are not here")
+            print(f"not checked: {', '.join(unchecked)}: no runs, logs or data of them here")
         if different := [name for name in names if equal[name] is False]:
             raise RunError(f"not what the records give: {', '.join(different)}; make figures")
     failed = []

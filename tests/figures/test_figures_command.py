@@ -83,7 +83,7 @@ def test_a_check_names_the_figures_that_it_cannot_draw(folder: Path, capsys: pyt
     main(["huang_fig11", *folders(folder)])
     capsys.readouterr()
     main(["--check", "huang_fig11", "huang_fig8", "ou_traversal", *folders(folder)])
-    line = "not checked: huang_fig8, ou_traversal: their logs or data are not here\n"
+    line = "not checked: huang_fig8, ou_traversal: no runs, logs or data of them here\n"
     assert capsys.readouterr() == (line, "")
 
 

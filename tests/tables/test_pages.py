@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from made import CBAM, PLAIN, SHORT, SWEPT, claim, results, row, run, runs, study
@@ -19,6 +20,7 @@ from capsexp.tables.pages import commands, page
 from capsexp.tables.table import Table
 from capsexp.tables.texts import decimal
 
+OTHER = f"{PLAIN} routing.iterations=1"
 NEAR = [98.9, 99.0, 99.1]  # s = 0.1
 GAIN = [*runs(PLAIN, NEAR), *runs(CBAM, [99.4, 99.5, 99.6])]  # 0.5 points, half a width 3.012 · 0.1 · sqrt(2 / 3)
 SHORTER = [*runs(f"{PLAIN} {SHORT}", NEAR), *runs(f"{CBAM} {SHORT}", [99.4, 99.5, 99.6])]
@@ -36,64 +38,68 @@ def _row(table: Table, name: str) -> dict[str, str]:
     return dict(zip(table.columns, found, strict=True))
 
 
-def test_a_page_answers_first() -> None:
-    made = study(claims=[UNTESTED, claim()], title="Does it help?", figures={"huang_fig11": "Its figure"})
-    shown = page(results(made, [*GAIN, *SHORTER]))
-    text = markdown.document(shown, {"made_table1": False, "huang_fig11": False})
-    assert "| +0.50 points (+0.25\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}+0.75) |" in text
-    text = text.replace("\N{NO-BREAK SPACE}", " ")
-    order = [
-        "# Does it help?\n",
-        "made, Table 1. 12 runs, 12 minutes.\n",
-        "**Yes: B is better (+0.50 points).** 2 claims: 1 supported, 1 not tested.\n",
-        'made_table1_light.svg" width="100%" alt="The numbers of the table, a row a network: Does it help?">',
-        "## The paper's training, 250 epochs of all images\n",
-        "Best %: ",
-        "## Shorter, 2 epochs of all images\n",
-        "## Claims\n",
-        "| ✓ supported | B is better |",
-        "<details><summary>1 claim without an answer</summary>",
-        "| ○ untested | Nobody knows |",
-        "<details><summary>More pictures</summary>",
-        'huang_fig11_light.svg" width="100%" alt="Its figure">',
-        "<details><summary>Protocol and deviations</summary>",
-        "- The batch size is not in the paper.\n",
-        "<details><summary>Runs and commands</summary>",
-    ]
-    at = [text.index(part) for part in order]
-    assert at == sorted(at)
-    assert text.count("<details>") == text.count("</details>") == 4
-    assert text.count("Best %: ") == 1
-
-
-def test_each_setting_with_runs_has_a_table_the_papers_first() -> None:
-    titles = [
-        [table.title for table in page(results(study(), found)).blocks]
-        for found in ([*SHORTER, *GAIN], SHORTER, GAIN, [])
-    ]
-    paper, shorter = "the paper's training, 250 epochs of all images", "shorter, 2 epochs of all images"
-    assert titles == [[paper, shorter], [shorter], [paper], [paper]]
-
-
-def test_numbers_are_printed_beside_measured_and_a_constant_number_of_seeds_is_in_the_caption() -> None:
-    assert cells(study(), GAIN, "A") == {
-        **{"network": "A", "best %, printed": "99.80", "best %, here": "99.00 ± 0.10", "verdict": "lower"},
-        **{"first epoch, printed": "7", "first epoch, here": "≥ 1"},
+def odd_study() -> StudyResults:
+    """A study with every odd case: numbers bound, printed in single precision or not at all; runs that failed, didn't
+    learn, are missing or alone; markup; the best of several; claims of each verdict, estimate and unit.
+    """
+    sabour = "model=sabour_cnn data=mnist"
+    names = {"A": PLAIN, "B": CBAM, "C": SWEPT, "D": OTHER, "<b>E*|": f"{CBAM} routing.iterations=1", "F": sabour}
+    printed = {
+        "A": {"accuracy": "99.70999908", "first_epoch": "7", "first_five": "98.10", "parameters": "6.8"},
+        "B": {"accuracy": "99.8", "first_epoch": "not in our copy", "parameters": "6.9", "memory": "not reported"},
+        "C": {"accuracy": "99.12"},
+        "D": {"first_epoch": "3"},
     }
-    assert page(results(study(), GAIN)).blocks[0].notes[-1] == "In each row the last epoch is as good as the best."
-    assert cells(study(), [run(PLAIN, 0, [99.0, 98.0])], "A")["last epoch %"] == "98.00"
-    assert "3 seeds a row." in page(results(study(), GAIN)).blocks[0].notes
-    table = page(results(study(), GAIN[:4])).blocks[0]
-    assert "In brackets the number of seeds." in table.notes
-    assert [_row(table, name)["best %, here"] for name in "AB"] == ["99.00 ± 0.10 (3)", "99.40 (1)"]
+    rows = [Row([f"{name} net", name[0], "no"], words, printed.get(name, {})) for name, words in names.items()]
+    rows += [Row(["G net", "G", "yes"], None, {"accuracy": "91.17"}, "Not\ndescribed.")]
+    pair = [["A net", "B net"]]
+    claims = [
+        UNTESTED,
+        claim(text="B is better", claimed="+0.52", pairs=pair, question="?"),
+        claim(text="B is much better", claimed="+3.10", pairs=pair),
+        claim(text="B is worse", claimed="-1.00", pairs=pair),
+        claim(text="D is better | *bold*", claimed="+0.90", pairs=[["A net", "D net"]]),
+        claim(text="E is better", pairs=[["A net", "<b>E*| net"]]),
+        claim(text="No fall", claimed="no decrease", margin="0.1", pairs=pair),
+        claim(text="The same", claimed="same", margin="9", pairs=pair),
+        claim("slope", text="They rise", rows=["A net", "B net", "D net"]),
+        claim("spread", "decrease", text="They spread", pairs=pair),
+        claim("relative", "-50", text="In half the epochs", measure="first_epoch", pairs=pair),
+        claim("factor", "5", text="F is larger", measure="parameters", pairs=[["F net", "A net"]]),
+        claim("relative", text="F takes memory", measure="memory", pairs=[["A net", "F net"]]),
+        claim(text="Read otherwise", pairs=pair, counted=False),
+    ]
+    made = study(
+        *rows,
+        claims=claims,
+        title="Does it help?",
+        columns=["network", "name", "more"],
+        measures=["accuracy", "first_epoch", "first_five", "parameters", "memory"],
+        figures={"made_lines": "Lines of *it*"},
+        remark="A\nremark.",
+    )
+    curves = {PLAIN: (97.0, 97.9), CBAM: (98.2, 99.5)}
+    found = [
+        run(words, seed, [first, 98.0, best + seed / 10, 98.5, 98.0 + seed / 5])
+        for words, (first, best) in curves.items()
+        for seed in range(3)
+    ]
+    found += [run(CBAM, 3, failed=True), run(OTHER, 0, [97.0, 98.0])]
+    found += [run(SWEPT.replace("1,2,3", "2"), 0, [60.0], chance_accuracy=59.9), run(names["<b>E*|"], 0, failed=True)]
+    short = [(PLAIN, 80.0), (CBAM, 81.0), (sabour, 70.0)]
+    found += [run(f"{words} {SHORT}", seed, [x + seed], note="a part") for words, x in short for seed in (0, 1)]
+    return results(made, found)
 
 
-def test_a_number_is_shown_as_printed_but_for_the_digits_of_single_precision() -> None:
-    texts_of = {"99.70999908": "99.71", "99.8": "99.8", "99.80": "99.80", "not in our copy": "–"}
-    other = row("B", CBAM, accuracy="99.90")
-    shown = [cells(study(row("A", PLAIN, accuracy=text), other), [], "A")["best %, printed"] for text in texts_of]
-    assert shown == [*texts_of.values()]
-    assert "best %, printed" not in cells(study(row("A", PLAIN, accuracy="not in our copy")), GAIN, "A")
+PAGE = Path(__file__).with_name("odd_page.md")
+
+
+def test_a_page_of_every_odd_case() -> None:
+    """A page that differs is left beside the committed one, as odd_page.new, to be looked at and renamed."""
+    text = markdown.document(page(odd_study()), {"made_table1": True, "made_lines": False})
+    if PAGE.read_text() != text:
+        PAGE.with_suffix(".new").write_text(text)
+    assert text == PAGE.read_text()
 
 
 @pytest.mark.parametrize(
@@ -104,32 +110,6 @@ def test_the_first_epoch_is_a_lower_bound_where_it_is_the_last(firsts: list[int]
     curves = [[1.0] * (first - 1) + [9.0] + [1.0] * (epochs - first) for first in firsts]
     one = cells(study(), [run(PLAIN, seed, curve) for seed, curve in enumerate(curves)], "A")
     assert (one["first epoch, printed"], one["first epoch, here"]) == ("7", shown)
-
-
-def test_a_row_is_blank_without_runs_in_a_setting_of_the_study() -> None:
-    made = results(study(), [*runs(PLAIN, [99.0]), *runs(f"{CBAM} budget.epochs=7", NEAR)])
-    found = _row(page(made).blocks[0], "B")
-    assert {name: text for name, text in found.items() if text} == {"network": "B", "best %, printed": "99.90"}
-    assert len(made.runs) == 1
-
-
-def test_files_that_are_not_the_published_ones_are_named() -> None:
-    found = runs(f"{PLAIN} {SHORT}", NEAR, note="a part of the images")
-    (table,) = page(results(study(), found)).blocks
-    assert table.title == "shorter, 2 epochs of all images, a part of the images"
-
-
-def test_failed_runs_and_those_that_did_not_learn_are_counted() -> None:
-    found = [*runs(PLAIN, [99.7, 99.8, 99.9]), run(PLAIN, 3, failed=True), run(CBAM, 3, failed=True)]
-    assert cells(study(), found, "A")["best %, here"] == "99.80 ± 0.10, failed (1 of 4)"
-    assert cells(study(), found, "B")["best %, here"] == "failed (1 of 1)"
-    unlearned = runs(PLAIN, [10.0], chance_accuracy=9.8)
-    assert cells(study(), unlearned, "A")["best %, here"] == "10.00, didn't learn (1 of 1)"
-    one, *others = (run(SWEPT.replace("1,2,3", str(i)), 0, [99.0 / i], chance_accuracy=40.0) for i in (1, 2, 3))
-    text = "99.00, of those tried, didn't learn (2 of 3)"
-    assert cells(study(row("A", SWEPT)), [one, *others], "A")["best %, here"] == text
-    (told,) = page(results(study(claims=[claim()]), [*unlearned, *GAIN[3:], *found[3:4]])).other_claims.rows
-    assert "1 of 4 runs didn't learn, 1 failed" in told[-1]
 
 
 def test_a_setting_of_held_out_images_has_their_accuracies_and_effects() -> None:
@@ -146,36 +126,6 @@ def test_a_setting_of_held_out_images_has_their_accuracies_and_effects() -> None
     assert shown.claims.rows[0][3].startswith("+1.00 points (")
 
 
-def test_the_mean_of_the_first_five_epochs() -> None:
-    made = study(row("A", PLAIN, first_five="99.10"), measures=["accuracy", "first_five"])
-    found = [run(PLAIN, seed, [98.9 + seed / 10] * 5) for seed in range(3)]
-    one = cells(made, found, "A")
-    assert (one["epochs 1–5 %, printed"], one["epochs 1–5 %, here"]) == ("99.10", "99.00 ± 0.10")
-
-
-def test_labels_that_stand_in_the_names_have_no_column() -> None:
-    rows = [Row([f"CapsNet{n}", n, "no"], PLAIN, {"accuracy": "99"}) for n in ("1", "2")]
-    table = page(results(study(*rows, columns=["network", "iterations", "CBAM"]), [])).blocks[0]
-    assert table.columns[:2] == ["network", "CBAM"]
-
-
-def test_costs_stand_where_the_source_prints_some() -> None:
-    made = study(
-        row("A", PLAIN, parameters="6.8", memory="not reported", inference="2.5"),
-        row("B", CBAM, parameters="6.9"),
-        measures=["accuracy", "parameters", "memory", "inference"],
-    )
-    table = page(results(made, runs(PLAIN, [99.0, 99.0], load=1.0, threads=2))).costs
-    assert _row(table, "A") == {
-        **{"row": "A", "parameters, printed": "6.8M", "parameters": "6,804,224", "verdict": "equal"},
-        "MB of the process": "2,000 ± 0",
-        **{"MB on the device": "1,000 ± 0", "ms / 128 images": "128.00 ± 0.00"},
-    }
-    counted = _row(table, "B")  # without a run
-    assert (counted["parameters"], counted["verdict"], counted["MB of the process"]) == ("6,812,788", "different", "")
-    assert page(results(study(), GAIN)).costs.rows == []
-
-
 def test_of_a_study_of_costs_the_table_is_of_costs_with_the_times_of_steps() -> None:
     made = study(measures=["inference"], claims=[claim("relative", measure="inference")])
     seconds = {"A": [1.0, 2.0, 9.0], "B": [2.0, 4.0, 18.0]}
@@ -187,19 +137,6 @@ def test_of_a_study_of_costs_the_table_is_of_costs_with_the_times_of_steps() -> 
     assert table.notes == ["Time: median processor time of 3 rounds on a processor."]
     assert shown.answer == ["Yes, so far: B is better (+100.0 %)."]
     assert shown.costs.rows == []
-
-
-def test_the_best_of_several_is_named_with_how_it_was_selected() -> None:
-    made = study(row("A", SWEPT, accuracy="99"))
-    found = [run(SWEPT.replace("1,2,3", str(i)), 0, [90.0 + i]) for i in (1, 2, 3)]
-    assert page(results(made, found)).selection == ["A: best of 3 combinations, selected on the test set"]
-    assert page(results(made, found[:2])).selection == ["A: best of 2 of 3 combinations, selected on the test set"]
-    assert cells(made, found[:2], "A")["best %, here"] == "92.00"
-
-
-def test_a_rows_note_is_among_the_deviations() -> None:
-    made = study(row("A", PLAIN, "Printed\ntwice.", accuracy="99"))
-    assert page(results(made, [])).deviations == ["The batch size is not in the paper.", "A: Printed twice."]
 
 
 def test_the_hours_of_each_run_count_once() -> None:
@@ -257,22 +194,6 @@ def told(made: Study, found: Sequence[Record]) -> texts.ClaimTexts:
     return texts.claim_texts(one)
 
 
-def test_claims_without_an_answer_are_folded_and_the_others_ordered_by_it() -> None:
-    claims = [claim(text="Open", pairs=[["A", "C"]]), UNTESTED, claim(text="Wrong", claimed="decrease"), claim()]
-    made = study(*study().rows, row("C", f"{PLAIN} routing.iterations=1"), claims=claims)
-    shown = page(results(made, [*GAIN, *runs(f"{PLAIN} routing.iterations=1", NEAR)]))
-    assert [row[:2] for row in shown.claims.rows] == [["✓ supported", "B is better"], ["✗ contradicted", "Wrong"]]
-    assert [row[:2] for row in shown.other_claims.rows] == [["○ open", "Open"], ["○ untested", "Nobody knows"]]
-    assert shown.other_claims.title == "2 claims without an answer"
-
-
-def test_a_claim_has_its_printed_and_measured_effect_and_p_value() -> None:
-    assert told(study(claims=[claim(claimed="+0.52")]), GAIN) == (
-        *("✓ supported", "B is better", "+0.52", "+0.50 points (+0.25 to +0.75)"),
-        "as much measured, size open, p 0.006",
-    )
-
-
 @pytest.mark.parametrize(
     ("size", "share"),
     [("+1.50", "33 % of it"), ("+1.00", "half as much"), ("+0.50", "as much, compatible")],
@@ -282,51 +203,11 @@ def test_a_supported_claim_has_how_much_of_its_size_was_measured(size: str, shar
     assert told(study(claims=[claim(claimed=size)], printed_runs=12), many).remark.startswith(f"{share}, p")
 
 
-def test_the_last_epochs_effect_stands_beside_that_of_the_maximum() -> None:
-    found = [*(run(PLAIN, seed, [99.0, 98.0]) for seed in range(2)), *runs(CBAM, [99.5, 99.5])]
-    assert "last epoch +1.50" in told(study(claims=[claim()]), found).remark
-
-
-def test_an_open_claim_has_the_seeds_that_would_decide_it() -> None:
-    wide = [*runs(PLAIN, [97.0, 98.0, 99.0]), *runs(CBAM, [97.5, 98.5, 99.5])]
-    assert told(study(claims=[claim(claimed="+0.9")]), wide).remark.endswith("22 seeds would probably decide it")
-
-
-@pytest.mark.parametrize(
-    ("made", "shown"),
-    [
-        (claim("slope"), ["an increase", "points per row"]),
-        (claim("spread", "decrease"), ["a decrease", "%"]),
-        (claim("relative", "-50"), ["−50 %", "%"]),
-        (claim("factor", "2"), ["2 times", "times"]),
-        (claim(claimed="no decrease", margin="0.1"), ["no decrease (margin 0.1 points)", "points"]),
-        (claim(claimed="same", margin="0.1"), ["no difference (margin 0.1 points)", "points"]),
-        (claim(claimed="+0.50"), ["+0.50", "points"]),
-    ],
-)
-def test_a_claims_unit_is_that_of_its_estimate(made: Claim, shown: list[str]) -> None:
-    one = told(study(claims=[made]), GAIN)
-    assert [one.printed, re.sub(r"^[+−]?[\d.]+ | \(.*$", "", one.measured)] == shown
-
-
 def test_a_verdict_that_correction_takes_back_is_named() -> None:
     weak = [*runs(PLAIN, NEAR), *runs(CBAM, [99.2, 99.3, 99.4])]
     made = results(study(claims=[claim(), claim(text="Two", claimed="+0.52")]), weak)
     one = texts.claim_texts(made.claims[0])
     assert (one.verdict, one.remark.partition(", p")[0]) == ("○ open", "supported before correction")
-
-
-def test_a_claim_after_shorter_training_is_so_far() -> None:
-    assert told(study(claims=[claim()]), SHORTER)[0] == "✓ supported so far"
-    alone = told(study(claims=[claim()]), [SHORTER[0], SHORTER[3]])
-    assert (alone.verdict, alone.remark) == ("○ open", "one run of A, B")
-
-
-def test_a_claim_without_a_measurement_has_its_reason() -> None:
-    made = study(claims=[claim()])
-    assert told(made, []) == ("○ not run", "B is better", "an increase", "", "")
-    assert told(made, runs(PLAIN, [1.0])).remark == "1 of 2 rows without runs"
-    assert told(study(claims=[UNTESTED]), GAIN) == ("○ untested", "Nobody knows", "", "", "No network has it.")
 
 
 @pytest.mark.parametrize(
@@ -425,15 +306,6 @@ def test_decimals() -> None:
     assert [decimal(value, 1) for value in (-0.04, -1.25)] == ["0.0", "−1.3"]
     assert decimal(94.925, 2) == decimal(94.92499999999998, 2) == "94.93"  # as the CSV's six digits round
     assert decimal(1234.5, 0) == "1,235"
-
-
-def test_every_table_of_a_page_has_equal_rows() -> None:
-    made = study(claims=[claim(), UNTESTED], measures=["accuracy", "first_epoch", "first_five", "parameters"])
-    text = markdown.document(page(results(made, [*GAIN, *SHORTER, run(f"{CBAM} protocol=heldout", 0)])))
-    tables = [part for part in text.split("\n\n") if part.startswith("|")]
-    assert len(tables) == 5
-    for table in tables:
-        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
 
 
 def test_the_same_records_give_the_same_bytes_in_any_order() -> None:
