@@ -87,19 +87,10 @@ BAD_INPUTS = [
     ("+optim.options.betas=5", "optim.options.betas=5: must be a list, each a number"),
     ("+optim.options.amsgrad=maybe", "optim.options.amsgrad=maybe: must be true or false"),
     ("+optim.options.eps='1e-3'", "optim.options.eps=1e-3: must be a number"),
-    (
-        "+optim.warmup=3",
-        "optim.warmup=3: not before optim.schedule=plateau; constant, cosine, exponential and steps have it",
-    ),
+    ("+optim.warmup=3", "optim.warmup=3: not before optim.schedule=plateau; constant, cosine, exponential and steps h"),
     ("optim.schedule=constant +optim.warmup=250", "optim.warmup=250: must be below 250, the first"),
-    (
-        "optim=tsai_sgd +optim.warmup=5 optim.milestones=[5,6]",
-        "optim.warmup=5: must be below 5, the first milestone or optim.epochs",
-    ),
-    (
-        "data=affine_mnist data.mean=null preprocess.normalize=true",
-        "data=affine_mnist: needs data.mean and data.std, since its images are drawn",
-    ),
+    ("optim=tsai_sgd +optim.warmup=5 optim.milestones=[5,6]", "optim.warmup=5: must be below 5, the first milestone o"),
+    ("data=affine_mnist data.mean=null preprocess.normalize=true", "data=affine_mnist: needs data.mean and data.std,"),
     ("optim.schedule=steps", "optim.milestones=[]: optim.schedule=steps needs some"),
     ("optim=tsai_sgd optim.milestones=[150,350]", "optim.milestones=[150, 350]: must be below optim.epochs=350"),
     ("data.std=[1e-9]", "data.std[0]=1e-09: must be a number at least 0.001 and at most 1"),
@@ -150,39 +141,18 @@ BAD_INPUTS = [
 BAD_COMBINATIONS = [
     ("model=resnet18 routing=em", "routing=em: model=resnet18 has no capsules; leave it at none"),
     ("model=resnet18 routing.iterations=2", "routing.iterations: no such key"),
-    (
-        "model=capsnet routing=none",
-        "routing=none: model=capsnet has capsules; choose another of conf/routing",
-    ),
+    ("model=capsnet routing=none", "routing=none: model=capsnet has capsules; choose another of conf/routing"),
     ("model=resnet18 attention.conv=true", "model=resnet18 on mnist (28×28): attention.conv=true: "),
-    (
-        "model=huang_cnn reconstruction.enabled=true",
-        "reconstruction.enabled=true: model=huang_cnn has no class",
-    ),
-    (
-        "model=inverted_capsnet data=cifar10 model.pose=15",
-        "model=inverted_capsnet on cifar10 (32×32): matrix poses",
-    ),
+    ("model=huang_cnn reconstruction.enabled=true", "reconstruction.enabled=true: model=huang_cnn has no class"),
+    ("model=inverted_capsnet data=cifar10 model.pose=15", "model=inverted_capsnet on cifar10 (32×32): matrix poses"),
     ("model=em_capsnet data=cifar10 routing.iterations=0", "routing.iterations=0: must be a whole number at least 1"),
-    (
-        "attention=se attention.cbam=true",
-        "model=capsnet on mnist (28×28): attention.cbam=true: attention.first is in its place",
-    ),
+    ("attention=se attention.cbam=true", "model=capsnet on mnist (28×28): attention.cbam=true: attention.first is in"),
     ("attention=se attention.first.reduction=0", "attention.first.reduction=0: must be a whole number at least 1"),
-    (
-        "model=em_capsnet data=cifar10 routing.iterations=3 trainer.precision=bf16",
-        "trainer.precision=bf16: with routing.iterations=3 and routing.density=sum the gradient of EM routing is",
-    ),
+    ("model=em_capsnet data=cifar10 routing.iterations=3 trainer.precision=bf16", "trainer.precision=bf16: with routi"),
     ("model=em_capsnet data=cifar10 routing.density=max", "routing.density=max: must be one of sum, mean"),
     ("model=inverted_capsnet model.strides=[2,2,2,2]", "model=inverted_capsnet on mnist (28×28): a kernel of 3×3"),
-    (
-        "model=dynamic_capsnet data.size=12",
-        "model=dynamic_capsnet on mnist (12×12): a kernel of 9×9 doesn't fit on 4×4",
-    ),
-    (
-        "model=da_capsnet model.second_kernel=12",
-        "model=da_capsnet on mnist (28×28): a kernel of 12×12 doesn't fit on 1×1",
-    ),
+    ("model=dynamic_capsnet data.size=12", "model=dynamic_capsnet on mnist (12×12): a kernel of 9×9 doesn't fit on 4×"),
+    ("model=da_capsnet model.second_kernel=12", "model=da_capsnet on mnist (28×28): a kernel of 12×12 doesn't fit on"),
     ("model=tsai_cnn data.size=20", "model=tsai_cnn on mnist (20×20): a kernel of 2×2 doesn't fit on 1×1"),
     ("model=huang_cnn data.size=14 model.padding=valid", "model=huang_cnn on mnist (14×14): a kernel of 2×2"),
     (
@@ -192,10 +162,7 @@ BAD_COMBINATIONS = [
     ),
     ("model=da_capsnet data=svhn data.download=false", "svhn: put train_32x32.mat, test_32x32.mat into "),
     ("data=coil20 data.reader.test_fraction=1", "data.reader.test_fraction=1: must be a number above 0 and below 1"),
-    (
-        "data=mnist_sample protocol=heldout budget.train_images=1",
-        "protocol=heldout: needs two training images",
-    ),
+    ("data=mnist_sample protocol=heldout budget.train_images=1", "protocol=heldout: needs two training images"),
     ("data=mnist_sample budget.train_images=5001", "budget.train_images=5001: mnist_sample has 5,000 training images"),
     ("data=mnist_sample optim.batch_size=1000000", "optim.batch_size=1000000: mnist_sample has 5,000 training images"),
     ("data=mnist_sample data.classes=12", "data.classes=12: mnist_sample has 10 classes"),
@@ -300,10 +267,7 @@ def test_a_path_needs_no_quotes(word: str, read: str, monkeypatch: pytest.Monkey
 #: Commands, and how their error begins.
 BAD_COMMANDS = [
     ("capsexp seed=0,1", "seed=0,1: several values; python -m capsexp -m runs each"),
-    (
-        "capsexp optim.milestones=1,2",
-        "optim.milestones=1,2: several values; python -m capsexp -m runs each (a list has",
-    ),
+    ("capsexp optim.milestones=1,2", "optim.milestones=1,2: several values; python -m capsexp -m runs each (a list ha"),
     ("capsexp epochs=3", "epochs: no such key; did you mean optim.epochs or budget.epochs?"),
     ("capsexp --seed=3", "unrecognized arguments: --seed=3; keys are written seed=3"),
     ("capsexp --seed 3", "unrecognized arguments: --seed; keys are written seed=VALUE"),
