@@ -8,7 +8,7 @@ import pytest
 from support import raising, refused
 
 from capsexp.cli import check_new
-from capsexp.files import check_writable, naming, write_file, write_output
+from capsexp.files import check_writable, naming, opened, write_file, write_output
 
 
 def test_an_output_that_is_a_device_or_a_pipe_stays_one(tmp_path: Path) -> None:
@@ -24,6 +24,18 @@ def test_an_output_that_is_a_device_or_a_pipe_stays_one(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"No space left on device.*full"):
         write_output(Path("/dev/full"), b"content")
     assert Path("/dev/full").is_char_device()
+
+
+@pytest.mark.parametrize("mode", ["rb", "ab"])
+def test_only_regular_files_are_opened_and_links_are_not_written_through(mode: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    for path in (tmp_path / "pipe", tmp_path / "folder", Path("/dev/zero"), *[tmp_path / "link"] * (mode == "ab")):
+        assert refused(opened, path, mode) == f"{path}: not a file; move it away"
+    with opened(tmp_path / ("link" if mode == "rb" else "file"), mode) as stream:
+        assert stream.fileno() > 2
 
 
 @pytest.mark.parametrize("there", [True, False])

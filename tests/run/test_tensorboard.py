@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support import TINY, Trained, composed_config, copy_of, raising, train
+from support import TINY, Trained, composed_config, copy_of, raising, refused, train
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.context import RequestContext
@@ -233,9 +233,19 @@ def test_files_of_350_epochs_stay_small_and_the_last_epoch_has_pictures() -> Non
     assert [number for number in range(11, 64) if has_pictures(number, 63)] == [20, 30, 40, 50, 60, 63]
 
 
+def test_a_folder_that_is_a_link_is_left_alone(tiny: tuple[str, ...], tmp_path: Path) -> None:
+    config = composed_config(*tiny, "logger=tensorboard")
+    foreign, folder = tmp_path / "events.out.tfevents.1", folder_of(plan(config))
+    foreign.touch()
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to(tmp_path)
+    assert refused(run, config).endswith(f"{folder}: a link; move it away")
+    assert foreign.exists()
+
+
 def test_a_full_disk_ends_in_one_line(tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RecordWriter, "write", raising(OSError(errno.ENOSPC, "No space left on device")))
     config = composed_config(*tiny, "logger=tensorboard")
-    with pytest.raises(OSError, match="No space left on device") as refused:
+    with pytest.raises(OSError, match="No space left on device") as error:
         run(config)
-    assert Path(refused.value.filename) == plan(config).folder
+    assert Path(error.value.filename) == plan(config).folder
