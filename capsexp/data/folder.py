@@ -88,21 +88,25 @@ class Folder(Reader):
     def locate(self, root: Path) -> dict[str, Path]:
         return {_KEY: root}
 
-    def check_order(self, names: Sequence[str]) -> None:
-        """Raises InputError for typed classes in another order: that of a network is known by its checkpoint alone."""
-        if sorted(names) == sorted(found := _found(self.source)[0]) and list(names) != list(found):
-            raise InputError(f"data.class_names={names}: {self.source.path} has {list(found)}")
+    def check_training(self, names: Sequence[str]) -> None:
+        """Raises InputError for options without effect, and for typed classes in another order than they are found.
+
+        A network that is evaluated has them from its training.
+        """
+        path, found = self.source.path, list(_found(self.source)[0])
+        if sorted(names) == sorted(found) and list(names) != found:
+            raise InputError(f"data.class_names={names}: {path} has {found}")
+        own = self.test_fraction, self.split_seed
+        if has_test(self.source) and own != (Folder().test_fraction, Folder().split_seed):
+            raise InputError(f"data.reader: test_fraction and split_seed draw test images, but {path} has its own")
 
     def note(self) -> str:
-        """What the images are, for records and tables; raises InputError for options without effect."""
-        if not has_test(self.source):
-            part = f"{100 * self.test_fraction:.3g} % of each class"
-            kept = f", {printable(self.source.group)} kept together" if self.source.group else ""
-            return f"own images, {part} drawn for the test with seed {self.split_seed}{kept}"
-        if (self.test_fraction, self.split_seed) != (Folder().test_fraction, Folder().split_seed):
-            path = self.source.path
-            raise InputError(f"data.reader: test_fraction and split_seed draw test images, but {path} has its own")
-        return "own images"
+        """What the images are, for records and tables."""
+        if has_test(self.source):
+            return "own images"
+        part = f"{100 * self.test_fraction:.3g} % of each class"
+        kept = f", {printable(self.source.group)} kept together" if self.source.group else ""
+        return f"own images, {part} drawn for the test with seed {self.split_seed}{kept}"
 
     def parts(self, path: Path) -> list[Path]:
         return array_files(path) or [one.picture for split in listing(self.source).splits.values() for one in split]

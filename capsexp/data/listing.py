@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from capsexp.data.mnist import idx_array
 from capsexp.data.pictures import files_below, listed, visible
-from capsexp.data.reader import decoding
+from capsexp.data.reader import decoding, unreadable
 from capsexp.errors import CapsexpError, InputError, first_line, plural
 
 #: The usual names of splits, by what they are here.
@@ -302,6 +302,8 @@ def arrays(path: Path, pixels: bool = True) -> Splits:
     except (MemoryError, CapsexpError):
         raise
     except Exception as error:  # numpy and zipfile raise many kinds for damaged files
+        if isinstance(error, OSError) and error.errno:
+            raise unreadable(path, error) from error
         raise InputError(f"{path}: can't be used: {first_line(error)}") from None
 
 

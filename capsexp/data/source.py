@@ -82,7 +82,7 @@ def identify(data: Data, log: Log = print, download: bool = True) -> Identity:
             return _identity(data, published, published.files)
     reader, _, identity = _checked(data, log)
     if isinstance(reader, Folder):
-        reader.check_order(data.class_names)
+        reader.check_training(data.class_names)
     return identity
 
 

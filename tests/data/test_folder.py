@@ -376,6 +376,10 @@ def test_other_folders_are_one_line(files: list[str], line: str, tmp_path: Path)
         ({"images": pixels(4, 8, 8), "labels": [0, 1, 0]}, "labels: 3, but 4 images"),
         ({"images": pixels(4, 8, 8), "labels": [0.5, 1, 0, 1]}, "labels must be"),
         ({"images": pixels(4, 8, 8) / 255, "labels": [0, 1, 0, 1]}, "images must be uint8"),
+        (
+            {"images": np.zeros((10_000_001, 1, 1), np.uint8), "labels": np.zeros(10_000_001, np.uint8)},
+            "images: 10,000,001; must be at most 10,000,000",
+        ),
         ({"images": pixels(4, 8, 8, 2), "labels": [0, 1, 0, 1]}, "images must be uint8"),
         (
             {"images": pixels(2, 8, 8), "labels": [0, 1], "test_images": pixels(1, 8, 8), "test_labels": [2]},
@@ -471,6 +475,24 @@ def test_a_run_from_images_to_evaluation(photos: Path, tmp_path: Path) -> None:
     numbered(moved / "cow", 0, 2)
     with pytest.raises(InputError, match=r"/again: has class cow, which is none of ant, bee$"):
         restore(folder, overrides=[f"data.path={moved.rename(tmp_path / 'again')}"])
+
+
+def test_classes_in_another_order_are_evaluated_by_name(tmp_path: Path) -> None:
+    for number in range(12):
+        numbered(tmp_path / "photos" / str(number), 20 * number, 6)
+    words = [*of_photos(tmp_path), "optim.batch_size=8"]
+    config = composed_config(*words, f"data.path={tmp_path}/photos", "data.reader.test_fraction=0.5")
+    run(config)
+    images, numbers = load(config.data), [str(number) for number in range(12)]
+    texts = np.array(numbers)[images.test_labels.numpy()]
+    tested = {"test_images": images.test_images[:, 0].numpy(), "test_labels": texts}
+    np.savez(tmp_path / "a.npz", images=pixels(12, 28, 28), labels=numbers, **tested)
+    folder, found = plan(config).folder, []
+    for path in (tmp_path / "photos", tmp_path / "a.npz"):
+        evaluation = evaluate(restore(folder, overrides=[f"data.path={path}"]))
+        assert list(evaluation.classes.index) == numbers
+        found.append(evaluation.confusion.to_numpy().tolist())
+    assert found[0] == found[1]
 
 
 def test_of_other_images_all_are_evaluated_but_those_that_were_trained_on(photos: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """From a picture's file to pixels of one size and number of channels."""
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,10 @@ import pytest
 from data_formats import pixels
 from photos import save
 from PIL import Image
-from support import refused
+from support import raising, refused
 
-from capsexp.data.pictures import Conversion, files_below, listed, pictures
+from capsexp.data.pictures import Conversion, converted, files_below, is_colour, listed, pictures
+from capsexp.errors import CapsexpError
 
 
 def test_transparent_pixels_show_the_background(tmp_path: Path) -> None:
@@ -100,3 +102,31 @@ def test_the_order_of_files_is_that_of_their_names_on_any_disk(tmp_path: Path, m
 @pytest.mark.parametrize(("count", "end"), [(20, "19"), (21, "19; and 1 more file"), (22, "19; and 2 more files")])
 def test_of_many_problems_twenty_are_listed(count: int, end: str) -> None:
     assert listed(map(str, range(count))) == "; ".join([*map(str, range(19)), end])
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (MemoryError(), "a.png: out of memory; "),
+        (OSError(errno.EMFILE, "Too many open files"), r"a.png: can't be read \(Too many open files\)$"),
+        (OSError(errno.EIO, "Input/output error"), r"a.png: can't be read \(Input/output error\)$"),
+        (PermissionError(errno.EACCES, "Permission denied"), r"a.png: can't be read \(Permission denied\)$"),
+    ],
+)
+def test_an_error_of_the_machine_is_no_damaged_picture(
+    error: Exception, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "a.png", pixels(4, 4))
+    monkeypatch.setattr(Image, "open", raising(error))
+    for look in (lambda file: converted([file], Conversion(4, 1)), is_colour):
+        with pytest.raises(CapsexpError, match=line):
+            look(tmp_path / "a.png")
+
+
+def test_a_picture_is_measured_before_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("1", (20_000, 10_000)).save(tmp_path / "scan.png")
+    monkeypatch.setattr(Image.Image, "load", raising(AssertionError("decoded")))
+    line = "has 200,000,000 pixels; a run with data.reader.max_pixels=200000000 takes it"
+    assert refused(pictures, [tmp_path / "scan.png"], Conversion(4, 1)) == f"{tmp_path}/scan.png: {line}"
+    monkeypatch.undo()
+    assert pictures([tmp_path / "scan.png"], Conversion(4, 1, max_pixels=200_000_000)).tolist() == [[[0] * 4] * 4]
