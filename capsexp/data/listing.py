@@ -93,16 +93,16 @@ def listing(source: Source) -> Listing:
             raise InputError(f"data.{'labels' if source.labels else 'group'}: not with {path}, which names no files")
     elif source.labels is None:
         splits = _folders(path)
-    elif "(" in source.labels:
+    elif _is_pattern(source.labels):
         splits = {"train": [Entry(_matched(source.labels, one, path), one) for one in files_below(path)]}
     else:
         splits, left = _of_table(source)
-    if source.group and "(" in source.group:
+    if source.group and "(" in source.group and not any(entry.group for split in splits.values() for entry in split):
         splits = {
             role: [entry._replace(group=_matched(source.group, entry.picture, path)) for entry in split]
             for role, split in splits.items()
         }
-    elif source.group and (source.labels is None or "(" in source.labels):
+    elif source.group and (source.labels is None or _is_pattern(source.labels)):
         raise InputError(f"data.group={source.group}: needs a table, data.labels=FILE, or is a pattern such as '(.+)_'")
     splits = complete(splits)
     _check(path, splits)
@@ -110,7 +110,8 @@ def listing(source: Source) -> Listing:
     numbers = files and all(re.fullmatch("[0-9]{1,18}", name) for name in names)
     order = sorted(names, key=lambda name: (int(name), name) if numbers else name)
     if files:
-        splits = {role: sorted(split, key=lambda entry: order.index(entry.name)) for role, split in splits.items()}
+        places = {name: at for at, name in enumerate(order)}
+        splits = {role: sorted(split, key=lambda entry: places[entry.name]) for role, split in splits.items()}
     return Listing(splits, order, left)
 
 
@@ -141,6 +142,10 @@ def _matched(pattern: str, file: Path, path: Path) -> str:
         return _refuse(f"{pattern}: no pattern with one pair of brackets ({error})")
 
 
+def _is_pattern(labels: str) -> bool:
+    return "(" in labels and Path(labels).suffix.lower() not in (".csv", ".tsv")
+
+
 def _refuse(line: str) -> str:
     raise InputError(line)
 
@@ -153,23 +158,9 @@ def _of_table(source: Source) -> tuple[Splits, tuple[str, ...]]:
         raise InputError(f"data.labels={typed}: no such file in {path}")
     with decoding(table, ""):
         text = table.read_bytes().decode("utf-8-sig")
-    delimiter = max(",;\t", key=text.partition("\n")[0].count)
-    rows = list(csv.DictReader(io.StringIO(text), delimiter=delimiter, restval=""))
-    header = list(rows[0]) if rows else []
-    usual = {re.sub(r"[\W_]", "", str(name)).lower(): name for name in header}
-    columns = {
-        what: next((usual[one] for one in known.split() if one in usual), "") for what, known in _COLUMNS.items()
-    }
-    columns |= dict(zip(("file", "class"), source.columns, strict=False)) | {"group": source.group or ""}
-    if "(" in columns["group"]:
-        columns["group"] = ""
-    if wrong := [one for one in columns.values() if one and one not in header]:
-        raise InputError(f"{table}: has no column {wrong[0]}; has {', '.join(map(str, header))}")
-    if not (columns["file"] and columns["class"]):
-        raise InputError(
-            f"{table}: has the columns {', '.join(map(str, header))}; data.columns=[FILE,CLASS] says which of them "
-            "name the pictures and the classes"
-        )
+        delimiter = max(",;\t", key=text.partition("\n")[0].count)
+        rows = list(csv.DictReader(io.StringIO(text), delimiter=delimiter, restval=""))
+    columns = _columns(table, list(rows[0]) if rows else [], source)
     files = _by_name(path)
     entries: dict[Path, tuple[str, Entry]] = {}
     missing, empty = list[str](), 0
@@ -185,6 +176,8 @@ def _of_table(source: Source) -> tuple[Splits, tuple[str, ...]]:
             split = row[columns["split"]].strip() if columns["split"] else "train"
             role = next((role for role, words in _ROLES.items() if re.fullmatch(words, split, re.IGNORECASE)), "")
             entry = role, Entry(name, found[0], row[columns["group"]].strip() if columns["group"] else "")
+            if columns["group"] and not entry[1].group:
+                raise InputError(f"{table}: {named} has no {columns['group']} (data.group)")
             if not role:
                 raise InputError(f"{table}: {columns['split']}={split}: must be train, val or test")
             if entries.setdefault(found[0], entry) != entry:
@@ -195,7 +188,27 @@ def _of_table(source: Source) -> tuple[Splits, tuple[str, ...]]:
     left = [f"{plural(empty, 'row')} of {table.name} without a class"] if empty else []
     if unnamed := len(known) - len(entries) - empty:
         left.append(f"{plural(unnamed, 'picture')} that {table.name} doesn't name")
-    return {role: [entry for of, entry in entries.values() if of == role] for role in _ROLES}, tuple(left)
+    ordered = [entries[file] for file in sorted(entries)]
+    return {role: [entry for of, entry in ordered if of == role] for role in _ROLES}, tuple(left)
+
+
+def _columns(table: Path, header: list[str], source: Source) -> dict[str, str]:
+    """The columns of a table by what they hold; raises InputError where these aren't known."""
+    usual = {re.sub(r"[\W_]", "", str(name)).lower(): name for name in header}
+    columns = {
+        what: next((usual[one] for one in known.split() if one in usual), "") for what, known in _COLUMNS.items()
+    }
+    columns |= dict(zip(("file", "class"), source.columns, strict=False)) | {"group": source.group or ""}
+    if "(" in columns["group"] and columns["group"] not in header:
+        columns["group"] = ""  # a pattern
+    if wrong := [one for one in columns.values() if one and one not in header]:
+        raise InputError(f"{table}: has no column {wrong[0]}; has {', '.join(map(str, header))}")
+    if not (columns["file"] and columns["class"]):
+        raise InputError(
+            f"{table}: has the columns {', '.join(map(str, header))}; data.columns=[FILE,CLASS] says which of them "
+            "name the pictures and the classes"
+        )
+    return columns
 
 
 def _by_name(path: Path) -> dict[str, list[Path]]:

@@ -44,6 +44,8 @@ def test_the_classes_of_a_table_are_those_of_folders(header: str, tmp_path: Path
     for name, label, _ in ROWS:
         (tmp_path / "sorted" / label).mkdir(parents=True, exist_ok=True)
         shutil.copy(place / "images" / name, tmp_path / "sorted" / label)
+    lines = (place / "labels.csv").read_text().splitlines()
+    (place / "labels.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]))
     found, sorted_ones = data(place, "data.labels=labels.csv"), data(tmp_path / "sorted")
     assert found.class_names == ["even", "odd"]
     assert identify(found) == identify(sorted_ones)
@@ -77,6 +79,11 @@ def test_pictures_without_a_class_are_left_out_and_said(tmp_path: Path) -> None:
         (ROWS, ["data.labels=labels.csv", "data.columns=[file,kind]"], "has no column kind; has file, label, patient"),
         (ROWS, ["data.labels=labels.csv", "data.group=scan"], "labels.csv: has no column scan; has file"),
         ([*ROWS, ("000.png", "odd", "")], ["data.labels=labels.csv"], "has 000.png twice, differently"),
+        (
+            [*ROWS[:9], ("009.png", "odd", "")],
+            ["data.labels=labels.csv", "data.group=patient"],
+            "009.png has no patient",
+        ),
         (ROWS, ["data.labels='(x'"], r"\(x: no pattern with one pair of brackets"),
         (ROWS, ["data.labels='(x)'"], r"\(x\): nothing in .*/images/000.png matches this pattern"),
         (ROWS, ["data.group=patient"], "data.group=patient: needs a table, data.labels=FILE, or is a pattern"),
