@@ -46,7 +46,7 @@ class PendingCheckpointIO(TorchCheckpointIO):
         copied = apply_to_collection(checkpoint, torch.Tensor, lambda tensor: tensor.to("cpu", copy=True))
         self.pending[Path(path)] = copied
 
-    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+    def remove_checkpoint(self, path: str | Path) -> None:
         self.pending.pop(Path(path), None)
         super().remove_checkpoint(Path(path))
 

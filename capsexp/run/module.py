@@ -160,9 +160,11 @@ class CapsuleModule(pl.LightningModule):
         assert self.step is not None
         for batch in batches:
             self.train_metrics.update(*self.step(batch), batch.labels)
-        # What Lightning's own optimisers count, and without which its ModelCheckpoint writes nothing.
-        self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total.completed += len(batches)
         self.routing_path = self.routing_path or fast.paths(self.network)
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Counts the steps, as Lightning's own optimisers do, and without which its ModelCheckpoint writes nothing."""
+        self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total.completed += len(batch)
 
     def validation_step(self, batches: list[Batch], index: int) -> None:
         evaluated = self.step.evaluated if isinstance(self.step, CapturedStep) else self.loss_and_scores
