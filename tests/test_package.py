@@ -1,12 +1,13 @@
 """The package as pip installs it: a wheel, and what works with it in an empty folder."""
 
+import importlib
 import json
 import os
 import re
 import subprocess
 import sys
 import tarfile
-from importlib.metadata import Distribution
+from importlib.metadata import Distribution, version
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,27 @@ def test_the_source_archive_has_what_the_wheel_needs(tmp_path: Path, monkeypatch
         names = [name.partition("/")[2] for name in archive.getnames()]
     assert {"LICENSE", "LICENSES/CC-BY-SA-3.0.txt", "setup.py", "conf/config.yaml"} <= set(names)
     assert not [name for name in names if name.startswith("tests")]  # which need the whole checkout
+
+
+@pytest.mark.parametrize(
+    ("package", "place", "user"),
+    [
+        ("tensorboard", "tensorboard.compat.proto.event_pb2:Event", "run/tensorboard.py"),
+        ("tensorboard", "tensorboard.compat.proto.summary_pb2:Summary", "run/tensorboard.py"),
+        ("tensorboard", "tensorboard.summary.writer.record_writer:RecordWriter", "run/tensorboard.py"),
+        ("torchvision", "torchvision._meta_registrations:torch", "torchvision_fix.py"),
+        (
+            "pytorch-lightning",
+            "pytorch_lightning.loops.training_epoch_loop:_TrainingEpochLoop.global_step",
+            "run/module.py",
+        ),
+    ],
+)
+def test_what_a_dependency_may_change_is_still_there(package: str, place: str, user: str) -> None:
+    module, _, path = place.partition(":")
+    try:
+        found = importlib.import_module(module)
+        for name in path.split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError) as error:
+        pytest.fail(f"{package} {version(package)} has no {place} any more, which capsexp/{user} uses ({error})")
