@@ -44,6 +44,8 @@ def explained(error: Exception, overrides: list[str]) -> Exception:
         return InputError(first_line(error))
     if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark):
         return InputError(f"{mark.name}: line {mark.line + 1}: {error.problem}")
+    if isinstance(error, MemoryError):
+        return RunError(f"out of memory ({first_line(error)})" if str(error) else "out of memory")
     if isinstance(error, OSError):
         return _explained_of_system(error)
     if isinstance(error, ValueError) and "integer string conversion" in str(error):
