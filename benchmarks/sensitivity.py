@@ -13,8 +13,8 @@ from unittest.mock import patch
 from capsexp.cli import Parser, end_with
 from capsexp.errors import plural
 from capsexp.results import runs, statistics, steps
-from capsexp.results.answer import distinct
 from capsexp.results.claims import MeasuredClaim
+from capsexp.results.questions import distinct
 from capsexp.results.runs import Run
 from capsexp.results.steps import Steps
 from capsexp.results.study import measure

@@ -13,7 +13,7 @@ from support import composed_config
 from capsexp.config.schema import Config
 from capsexp.results.cells import Cell
 from capsexp.results.runs import run_of
-from capsexp.results.study import Line, StudyResults, measure
+from capsexp.results.study import MeasuredRow, StudyResults, measure
 from capsexp.run import keys, records
 from capsexp.run.records import Record
 from capsexp.study import studies
@@ -119,7 +119,7 @@ def results(made: Study, found: Sequence[Record], typed: Sequence[str] = ()) -> 
     return measure([made], [*map(run_of, found)], typed)[0]
 
 
-def line(made: StudyResults, name: str, setting: str = "") -> Line:
+def line(made: StudyResults, name: str, setting: str = "") -> MeasuredRow:
     """A row in a setting; in the first without one, which is the paper's or the typed one."""
     of_setting = next(one for one in made.blocks if setting in ("", one.block.name))
     (found,) = (one for one in of_setting.lines if one.row.name == name)

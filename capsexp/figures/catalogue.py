@@ -41,7 +41,7 @@ FUNCTIONS: dict[str, tuple[str, Mapping[str, str | bool]]] = {
 
 def every() -> dict[str, Entry]:
     """All figures: the README's, those that studies name, and a strip plot of each other study."""
-    figures = {"answer": Entry("what attention adds, published and measured", "figures.answer.answer")}
+    figures = {"answer": Entry("what attention adds, published and measured", "figures.attention.drawing")}
     for study in map(studies.load, studies.names()):
         for name, title in study.pictures.items():
             if name in FUNCTIONS:

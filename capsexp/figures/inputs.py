@@ -8,7 +8,7 @@ from pathlib import Path
 from capsexp.config.compose import command_here
 from capsexp.results.runs import Run
 from capsexp.results.steps import Steps
-from capsexp.results.study import Line, MeasuredBlock, StudyResults, measure
+from capsexp.results.study import MeasuredBlock, MeasuredRow, StudyResults, measure
 from capsexp.study import studies
 from capsexp.study.selection import PAPER
 
@@ -22,7 +22,7 @@ class Rows:
     """The rows of a study that have runs in one setting, and a line on those that have none."""
 
     columns: Sequence[str]  # names of the rows' labels
-    lines: Sequence[Line]
+    lines: Sequence[MeasuredRow]
     block: MeasuredBlock
     missing: Sequence[str]
 
@@ -69,9 +69,9 @@ class Inputs:
                 return Rows(results.study.columns, shown, block, missing)
         raise UndrawnError(*missing)
 
-    def unlogged(self, rows: Rows, line: Line, what: str) -> str:
-        """What the logs of a row's first run lack, and the command that trains it again: never the record's own, which
-        anybody can have written.
+    def missing_log(self, rows: Rows, line: MeasuredRow, what: str) -> str:
+        """What the logs of a row's first run lack, and the command that trains it again: built from conf/, since a
+        record's own command is untrusted.
         """
         run = line.runs[0]
         words = rows.block.block.runs[line.row.name][0].overrides

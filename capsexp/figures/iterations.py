@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from capsexp.figures.inputs import Inputs, Rows, UndrawnError
 from capsexp.figures.lines import Panel, Series, curve, drawing
 from capsexp.figures.style import Drawing
-from capsexp.results.study import Line
+from capsexp.results.study import MeasuredRow
 
 ROUTINGS, ABLATION, COST = "tsai_fig4", "tsai_fig4_ablation", "tsai_fig4_cost"
 PROCEDURES = ("dynamic", "EM", "inverted")
@@ -50,7 +50,7 @@ def routing_iterations(inputs: Inputs, title: str) -> Drawing:
     return drawing(title, panels, "; ".join(trained), missing)
 
 
-def _by_iterations(lines: Iterable[Line], measure: str) -> Series:
+def _by_iterations(lines: Iterable[MeasuredRow], measure: str) -> Series:
     """A measure of each row by its number of iterations."""
     cells = {int(line.row.labels[-1]): line.cells[measure] for line in lines}
     return {number: cell.values for number, cell in cells.items() if cell.n}

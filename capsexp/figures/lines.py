@@ -12,8 +12,8 @@ from matplotlib.ticker import MaxNLocator
 
 from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.style import STYLES, Drawing, plotted
-from capsexp.results import answer
-from capsexp.results.study import Line
+from capsexp.results import questions
+from capsexp.results.study import MeasuredRow
 
 LONG = 20  # epochs, of which the first quarter may lie below the plot, so that the rest can be told apart
 
@@ -34,7 +34,7 @@ class Panel:
     from_zero: bool = False
 
 
-def curve(line: Line) -> Series:
+def curve(line: MeasuredRow) -> Series:
     """A row's accuracies by epoch."""
     return dict(enumerate(zip(*(run.curve for run in line.runs), strict=True), 1))
 
@@ -66,7 +66,7 @@ def gain_by_epoch(inputs: Inputs, title: str) -> Drawing:
     without such runs.
     """
     panels, trained = [], list[str]()
-    for asked in answer.asked([*inputs.measured.values()]):
+    for asked in questions.asked([*inputs.measured.values()]):
         one, pair = asked.one, [*chain(*asked.one.claim.pairs[:1])]
         lines = {
             line.row.name: line for block in asked.results.blocks if block.block is one.block for line in block.lines

@@ -31,7 +31,7 @@ def reconstructions(inputs: Inputs, study: str, title: str, each_epoch: bool = F
         folders = (folder for run in line.runs for folder in event_folders(inputs.logs, run.key))
         images = next((images for folder in folders if (images := logged_images(folder))), None)
         if images is None:
-            missing.append(inputs.unlogged(rows, line, "reconstructions"))
+            missing.append(inputs.missing_log(rows, line, "reconstructions"))
             continue
         strips = {"image": images[max(images)][0]}
         shown = sorted(images) if each_epoch else [max(images)]

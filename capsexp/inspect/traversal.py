@@ -82,7 +82,7 @@ def traversals(inputs: Inputs, study: str, title: str, label: str) -> Drawing:
     folders = [inputs.logs / run.name for run in line.runs]
     folder = next((folder for folder in folders if any(folder.glob("*.ckpt"))), None)
     if folder is None:
-        raise UndrawnError(inputs.unlogged(rows, line, "checkpoint"))
+        raise UndrawnError(inputs.missing_log(rows, line, "checkpoint"))
     network = restore(folder, "cpu")
     names = source.class_names(network.config.data)
     images, labels = test_split(source.load(network.config.data), network.config)

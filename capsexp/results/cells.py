@@ -99,7 +99,7 @@ class Cell:
     n: int = 0
     mean: float | None = None  # of first epochs the geometric one
     sd: float | None = None  # with n − 1
-    low: float | None = None  # of the 95 % prediction interval for the mean of as many runs as the source's
+    low: float | None = None  # of the 95 % prediction interval of a mean of `printed_runs` runs
     high: float | None = None
     degrees: float | None = None  # of freedom of its spread
     published: str | None = None  # as printed, or why there is no number

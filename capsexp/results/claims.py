@@ -1,8 +1,8 @@
 """A source's claims: what our runs say of each, and what the source's own printed numbers say.
 
-A claim is judged in the paper's training if all its rows have two seeds there, else in the laptop's setting. There it
-may be measured on the pairs or rows that have runs. Costs are compared on one machine; what can be counted, or was
-measured by the steps of `results.steps`, needs no run.
+A claim is judged in the paper's training if all its rows have two seeds there, else in the laptop's setting, in which
+pairs and rows without runs are left out. Costs are compared on one machine; what can be counted, or was measured by
+the steps of `results.steps`, needs no run.
 """
 
 import math
@@ -17,7 +17,7 @@ from capsexp.results import statistics
 from capsexp.results.cells import Group, Index, is_whole
 from capsexp.results.contrast import ComparedRuns, Contrast, Effect
 from capsexp.results.measures import MEASURES
-from capsexp.results.statistics import Answer, Estimate, Pools, Term
+from capsexp.results.statistics import Estimate, Pools, Term, Verdict
 from capsexp.results.steps import Steps
 from capsexp.study.selection import TYPED, Block
 from capsexp.study.studies import Claim, Row, Study
@@ -41,7 +41,7 @@ class MeasuredClaim:
 
     claim: Claim
     key: tuple[object, ...]  # what is compared, and on which trainings: equal for a claim that two studies have
-    verdict: Answer | Literal["untested", "not run", "no verdict"]  # whether there is the effect
+    verdict: Verdict | Literal["untested", "not run", "no verdict"]  # whether there is the effect
     reason: str = ""  # why it isn't decided, or on which part it is
     block: Block | None = None  # the setting in which it was measured
     evidence: Evidence = "trained"  # so far: after another training than the source's, or on a part of its rows
@@ -223,7 +223,7 @@ def _least(contrast: Contrast, printed: Effect | None) -> float | None:
 
 def _verdict(
     contrast: Contrast, estimate: Estimate, room: bool = True, least: float | None = None
-) -> tuple[Answer, float]:
+) -> tuple[Verdict, float]:
     """Whether there is the effect, and the p-value."""
     claim = contrast.claim
     margin = float(claim.margin or "nan")

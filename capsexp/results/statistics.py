@@ -79,7 +79,7 @@ ZERO = 1e-10  # what double precision leaves of a difference of 0 between number
 PoolKey = tuple[str, ...]
 Interval = tuple[float, float]
 Direction = Literal["increase", "decrease"]
-Answer = Literal["supported", "no difference, shown", "contradicted", "none above", "ceiling", "open"]
+Verdict = Literal["supported", "no difference, shown", "contradicted", "none above", "ceiling", "open"]
 #: What our prediction interval says of a printed number: it contains it, lies below or above it.
 Agreement = Literal["compatible", "lower", "higher"]
 
@@ -270,7 +270,7 @@ def judge_printed(predicted: Estimate, printed: Interval) -> tuple[Agreement, fl
 
 def judge_direction(
     estimate: Estimate, direction: Direction, *, ceiling: bool = False, least: float | None = None
-) -> tuple[Answer, float]:
+) -> tuple[Verdict, float]:
     """Whether there is the claimed increase or decrease, and the p-value of the test that decides it.
 
     Args:
@@ -286,7 +286,7 @@ def judge_direction(
     return "open", estimate.p_value(0)
 
 
-def judge_absence(estimate: Estimate, excluded: Direction, margin: float) -> tuple[Answer, float]:
+def judge_absence(estimate: Estimate, excluded: Direction, margin: float) -> tuple[Verdict, float]:
     """Whether there is no increase, or no decrease, and the p-value: one-sided, but for the contrary."""
     towards = _towards(estimate, excluded)
     half = towards.p_value(margin) / 2
@@ -297,7 +297,7 @@ def judge_absence(estimate: Estimate, excluded: Direction, margin: float) -> tup
     return "open", half if towards.value <= margin else 1 - half
 
 
-def judge_sameness(estimate: Estimate, margin: float) -> tuple[Answer, float]:
+def judge_sameness(estimate: Estimate, margin: float) -> tuple[Verdict, float]:
     """Whether there is neither an increase nor a decrease, and the p-value of the test that decides it, the greater."""
     both = [judge_absence(estimate, excluded, margin) for excluded in get_args(Direction)]
     answer, p_value = max(both, key=lambda one: (one[1], one[0] != "supported"))

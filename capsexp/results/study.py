@@ -16,7 +16,7 @@ from capsexp.study.studies import Row, Study
 
 
 @dataclass(frozen=True)
-class Line:
+class MeasuredRow:
     """A row of a study in one setting."""
 
     row: Row
@@ -35,7 +35,7 @@ class MeasuredBlock:
 
     block: Block
     groups: list[Group]
-    lines: list[Line]
+    lines: list[MeasuredRow]
 
     @property
     def runs(self) -> list[Run]:
@@ -141,7 +141,7 @@ def _block(selection: Selection, block: Block, groups: Sequence[Group], pools: P
     study, first = selection.study, selection.blocks[0]
     now, before = block.trained, {} if block is first else first.trained
     shown = [one for one in groups if not now[one.row.name] or now[one.row.name] != before.get(one.row.name)]
-    lines = [Line(one.row, cells_of(study, one, pools, indexed), one.best) for one in shown]
+    lines = [MeasuredRow(one.row, cells_of(study, one, pools, indexed), one.best) for one in shown]
     return MeasuredBlock(block, shown, lines)
 
 

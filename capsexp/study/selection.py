@@ -1,7 +1,7 @@
 """Which runs of a study are meant: by its settings, and by the words typed behind its name.
 
-A key in which the rows differ selects among their runs (`routing.iterations=3` of jiao_table2). Any other word that
-changes what is trained makes another setting, of this call alone (`data=mnist_sample`, `budget.epochs=3`).
+A key in which the rows differ selects among their runs (`routing.iterations=3` of jiao_table2). Other overrides
+define a custom setting for this call (`data=mnist_sample`, `budget.epochs=3`).
 """
 
 from collections.abc import Sequence

@@ -120,12 +120,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the source about rows.
+    """A statement of the source about rows. By `estimate` its effect, over the pairs [a, b] or the rows, is
 
-    The effect is the mean over the pairs [a, b] of b − a (`difference`), of the change from a to b in percent
-    (`relative`), of a/b (`factor`), the last two as means of logarithms; the same change of the standard deviation over
-    seeds (`spread`), or of the rows' means, of all a against all b (`spread of means`); or the least-squares slope of
-    the measure over the rows, taken as 1, 2, 3, … (`slope`).
+    difference    mean of b − a                                   in the measure's unit
+    relative      exp(mean of ln b − ln a) − 1                    percent
+    factor        exp(mean of ln a − ln b)                        times
+    spread        as relative, of standard deviations over seeds  percent
+    spread of means  the same of the rows' means, all a and all b  percent
+    slope         least-squares slope over the rows 1, 2, 3, …    unit per row
     """
 
     text: str
@@ -262,7 +264,7 @@ def _problems(study: Study) -> Iterator[tuple[bool, str]]:
         unknown = set(row.published) - set(study.measures)
         yield bool(unknown), f"{where}.published: {', '.join(unknown)} is not among the study's measures"
         for measure, text in row.published.items():
-            number, reasons = published_number(text), ", ".join(REASONS)
+            number, reasons = row.printed.get(measure), ", ".join(REASONS)
             wrong = number.value <= 0 if number else text not in REASONS
             yield wrong, f"{where}.published.{measure}={text}: must be a number above 0 or one of {reasons}"
         yield not all("=" in word for word in row.words), f"{where}.run={row.run}: must be words of the form key=value"

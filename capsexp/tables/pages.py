@@ -10,11 +10,11 @@ from capsexp.config import searchpath
 from capsexp.config.checks import typed_key
 from capsexp.config.compose import portable
 from capsexp.errors import plural
-from capsexp.results.answer import conjoined
 from capsexp.results.cells import LEVEL, LONG
 from capsexp.results.claims import DECIDED, HOLDS, MeasuredClaim
 from capsexp.results.measures import MEASURES
-from capsexp.results.study import Line, MeasuredBlock, StudyResults
+from capsexp.results.questions import conjoined
+from capsexp.results.study import MeasuredBlock, MeasuredRow, StudyResults
 from capsexp.study.selection import LAPTOP, PAPER
 from capsexp.study.studies import Study
 from capsexp.tables import texts
@@ -68,7 +68,7 @@ def page(results: StudyResults) -> Page:
         study.name,
         title(results),
         f"{cited(study)}. {texts.spent(results.runs) or 'No runs yet'}.",
-        [ANOTHER] if results.typed else answer(results),
+        [ANOTHER] if results.typed else page_answer(results),
         block_tables(results),
         claims_table("Claims", decided),
         claims_table(f"{plural(len(others), 'claim')} without an answer", others),
@@ -98,8 +98,8 @@ def is_decided(one: MeasuredClaim) -> bool:
     return one.decided in (*DECIDED, "ceiling")
 
 
-def answer(results: StudyResults) -> list[str]:
-    """What is known: yes, in part, no or not known, and of which claims; what else is known; how many claims there are.
+def page_answer(results: StudyResults) -> list[str]:
+    """Up to three parts: yes, in part, no or not known, with the claims; claims by counting; how many claims there are.
 
     What is counted answers nothing alone, nor does time, except where the table is of costs.
     """
@@ -216,17 +216,17 @@ def _repeats(study: Study, column: int) -> bool:
     return all(row.labels[column] in row.name for row in study.rows)
 
 
-def _printed(line: Line, measure: str) -> str:
+def _printed(line: MeasuredRow, measure: str) -> str:
     number = line.row.printed.get(measure)
     return texts.printed(number, measure) if number else "–" if measure in line.row.published else ""
 
 
-def _mean(line: Line, measure: str) -> str:
+def _mean(line: MeasuredRow, measure: str) -> str:
     cell = line.cells[measure]
     return texts.average(cell) if cell.n else ""
 
 
-def _measured(line: Line, measure: str, count: bool) -> str:
+def _measured(line: MeasuredRow, measure: str, count: bool) -> str:
     cell = line.cells[measure]
     if measure not in ("accuracy", *EPOCHS) and measure not in line.row.published:
         return ""

@@ -61,7 +61,7 @@ def print_screen(results: StudyResults, setting: str, runs: str, written: Path |
 def print_studies(measured: Sequence[StudyResults], runs: str, output: Path) -> None:
     """Prints an answer a study, and where their pages are."""
     print_lines([(f"{runs}.", ""), ("", "")])
-    print_table(Table("", ["study", "answer"], "ll", [[one.study.name, pages.answer(one)[0]] for one in measured]))
+    print_table(Table("", ["study", "answer"], "ll", [[one.study.name, pages.page_answer(one)[0]] for one in measured]))
     print_lines([(f"Their pages: {output}", "")])
 
 

@@ -6,11 +6,11 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import NamedTuple
 
 from capsexp.errors import plural, printable
-from capsexp.results.answer import counts
 from capsexp.results.cells import Cell
 from capsexp.results.claims import DECIDED, HOLDS, Evidence, MeasuredClaim
 from capsexp.results.contrast import Effect
 from capsexp.results.measures import MEASURES
+from capsexp.results.questions import counts
 from capsexp.results.runs import Run
 from capsexp.study.selection import LAPTOP
 from capsexp.study.studies import Claim, Published
@@ -200,7 +200,7 @@ def claim_texts(one: MeasuredClaim) -> ClaimTexts:
     return ClaimTexts(verdict(one), text, said, effect(claim, one.effect), ", ".join(filter(None, parts)))
 
 
-def answer(one: MeasuredClaim, data: str) -> str:
+def reply(one: MeasuredClaim, data: str) -> str:
     """The answer to a claim's question on a data set: yes, half as much; no, worse; open (10 epochs)."""
     so_far = "so far " if one.so_far else ""
     if one.decided in HOLDS:

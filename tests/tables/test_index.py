@@ -11,7 +11,7 @@ from support import ROOT
 
 from capsexp.config.searchpath import CONF
 from capsexp.errors import InputError
-from capsexp.results import answer
+from capsexp.results import questions
 from capsexp.results.runs import run_of
 from capsexp.results.study import StudyResults, measure
 from capsexp.run.records import Record
@@ -71,11 +71,11 @@ def test_the_index_has_a_line_a_source_that_add_up() -> None:
 
 def test_a_claim_that_is_a_reading_of_ours_is_not_counted() -> None:
     made = several(study(claims=[claim(), claim(text="Read otherwise", claimed="decrease", counted=False)]))
-    assert answer.counts(answer.distinct(made))["claims"] == 1
+    assert questions.counts(questions.distinct(made))["claims"] == 1
     longer = Setting("5 epochs of 500 images", words="budget.epochs=5 budget.train_images=500")
     for other, count in (({"source": "two"}, 2), ({"paper": longer}, 2), ({"name": "made_table2"}, 1)):
         made = several(study(claims=[claim()]), study(claims=[claim()], **other))
-        assert answer.counts(answer.distinct(made))["claims"] == count
+        assert questions.counts(questions.distinct(made))["claims"] == count
 
 
 def test_the_block_asks_each_question_with_what_is_published_and_measured(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def gains(*sizes: str, found: Sequence[Record], **changed: object) -> str:
         dataclasses.replace(ASKED, text=f"On {pair}", claimed=size, pairs=[pair], **changed)
         for size, pair in zip(sizes, pairs, strict=False)
     ]
-    return answer.sentence(several(study(*rows, claims=claims), found=found))
+    return questions.sentence(several(study(*rows, claims=claims), found=found))
 
 
 BOTH = [*GAIN, *runs(FASHION[0], LOW), *runs(FASHION[1], HIGH)]
@@ -155,7 +155,7 @@ def test_the_sentence_names_the_attention_of_which_no_gain_is_shown() -> None:
     words = "model=da_capsnet data=mnist attention="
     rows = [row("C", f"{words}none"), row("D", f"{words}dual")]
     made = study(*study().rows, *rows, claims=[ASKED, dataclasses.replace(ASKED, text="Dual", pairs=[["C", "D"]])])
-    assert answer.sentence(several(made)) == (
+    assert questions.sentence(several(made)) == (
         "On MNIST yes (CBAM), by about half of what is published. "
         "Elsewhere, and with dual attention, no gain is shown; the networks are as we read the papers."
     )
@@ -173,7 +173,7 @@ def test_questions_on_something_else_than_attention_have_no_sentence(tmp_path: P
     found = [*runs(PLAIN, LOW), *runs(f"{PLAIN} routing.iterations=1", HIGH)]
     for records in (found, []):
         measured = several(study(*rows, claims=[ASKED]), found=records)
-        assert answer.sentence(measured) == ""
+        assert questions.sentence(measured) == ""
         assert block(measured, tmp_path).startswith(f"before\n{BEGIN}\n\n| question |")
 
 
@@ -191,7 +191,7 @@ def test_the_sentence_tells_the_papers_training_from_another() -> None:
 
 def test_a_data_set_of_two_claims_is_named_once() -> None:
     claims = [ASKED, dataclasses.replace(ASKED, text="Again", claimed="+0.99")]
-    assert answer.sentence(several(study(claims=claims))).startswith("On MNIST yes (CBAM), by about half ")
+    assert questions.sentence(several(study(claims=claims))).startswith("On MNIST yes (CBAM), by about half ")
 
 
 # The README and docs/

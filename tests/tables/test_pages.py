@@ -230,15 +230,15 @@ def test_a_verdict_that_correction_takes_back_is_named() -> None:
 )
 def test_the_answer_is_made_of_the_verdicts(claims: list[Claim], found: list[Record], first: str) -> None:
     made = study(*study().rows, row("C", f"{PLAIN} routing.iterations=1"), claims=claims)
-    assert pages.answer(results(made, found))[0] == first
+    assert pages.page_answer(results(made, found))[0] == first
 
 
 def test_counting_parameters_does_not_answer_a_question_on_training() -> None:
     counted = claim("relative", text="B is larger", measure="parameters")
     found = [*GAIN[:1], *runs(CBAM, [99.4], parameters=6_812_788)]
     made, more = study(claims=[counted, claim()]), "By counting, B is larger (+0.1 %)."
-    assert pages.answer(results(made, []))[:2] == ["Not known: no runs in these settings yet.", more]
-    assert pages.answer(results(made, found))[1:] == [more, "2 claims: 1 supported, 1 open."]
+    assert pages.page_answer(results(made, []))[:2] == ["Not known: no runs in these settings yet.", more]
+    assert pages.page_answer(results(made, found))[1:] == [more, "2 claims: 1 supported, 1 open."]
 
 
 def test_in_the_answer_a_claim_of_a_shorter_training_says_so_beside_others() -> None:
@@ -247,7 +247,7 @@ def test_in_the_answer_a_claim_of_a_shorter_training_says_so_beside_others() -> 
         ("better", "increase"), ("worse", "decrease"))]  # fmt: skip
     made = study(*study().rows, row("C", plain), row("D", cbam), claims=[claim(), *later])
     shorter = [*runs(f"{plain} {SHORT}", [80.0, 80.1, 80.2]), *runs(f"{cbam} {SHORT}", [90.0, 90.1, 90.2])]
-    assert pages.answer(results(made, [*GAIN, *shorter]))[0] == (
+    assert pages.page_answer(results(made, [*GAIN, *shorter]))[0] == (
         "In part: B is better (+0.50 points); D: better (+10.00 points, so far); "
         "“D: worse” is contradicted so far, +10.00 points."
     )
@@ -267,12 +267,12 @@ def test_the_answer_names_at_most_three_supported_and_two_contradicted_claims() 
     claims = [claim(text=f"{text}yes {n}", claimed=f"+0.5{n}") for n, text in enumerate(["", "both: ", "both: ", ""])]
     claims += [claim(text=f"no {n}", claimed=f"-0.5{n}") for n in range(3)]
     strong = [*runs(PLAIN, [90.0, 90.1, 90.2]), *GAIN[3:]]
-    first, number = pages.answer(results(study(claims=claims), strong))
+    first, number = pages.page_answer(results(study(claims=claims), strong))
     named = "In part: yes 0; both: yes 1, yes 2; “no 0” is contradicted, +9.40 points, claimed −0.50; “no 1” is "
     assert re.sub(r" \([^)]*\)", "", first).startswith(named)  # what a colon follows stands once
     assert number == "7 claims: 4 supported, 3 contradicted."
     readings = [dataclasses.replace(one, counted=False) for one in claims]
-    assert pages.answer(results(study(claims=readings), strong))[1].startswith("7 claims, none counted: ")
+    assert pages.page_answer(results(study(claims=readings), strong))[1].startswith("7 claims, none counted: ")
 
 
 def made_claim(verdict: str, setting: str = PAPER, *, claimed: str = "increase", so_far: bool = False) -> MeasuredClaim:
@@ -295,7 +295,7 @@ def made_claim(verdict: str, setting: str = PAPER, *, claimed: str = "increase",
     ],
 )
 def test_a_verdict_and_the_answer_to_a_question(one: MeasuredClaim, verdict: str, answer: str) -> None:
-    assert (texts.verdict(one), texts.answer(one, "mnist")) == (verdict, answer)
+    assert (texts.verdict(one), texts.reply(one, "mnist")) == (verdict, answer)
 
 
 # Any page

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from capsexp.figures.inputs import Inputs, UndrawnError
 from capsexp.figures.strip import Strip, StripRow
 from capsexp.figures.style import Drawing
-from capsexp.results.answer import Asked, asked
 from capsexp.results.measures import MEASURES
+from capsexp.results.questions import Asked, asked
 
 AXIS = "accuracy with attention minus without, percentage points"
 WHOLE = "trained as long as the claim needs"
@@ -30,7 +30,7 @@ KINDS = {
 }
 
 
-def answer(inputs: Inputs) -> Drawing:
+def drawing(inputs: Inputs) -> Drawing:
     """The picture of all studies; raises UndrawnError where no claim on attention was measured."""
     shown = [one for one in asked([*inputs.measured.values()]) if one.one.effect and one.attention]
     shown = [one for one in shown if MEASURES[one.one.claim.measure].scale == "percent"]

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 from made import CBAM, PLAIN, SHORT, claim, results, row, runs, study
 
-from capsexp.figures import answer
-from capsexp.figures.answer import KINDS, LEGEND, SHORTER, WHOLE
-from capsexp.results.answer import Asked, asked
+from capsexp.figures import attention
+from capsexp.figures.attention import KINDS, LEGEND, SHORTER, WHOLE
+from capsexp.results.questions import Asked, asked
 
 SVHN, SVHN_CBAM = (words.replace("mnist", "svhn") for words in (PLAIN, CBAM))
 
@@ -27,20 +27,20 @@ def claims() -> list[Asked]:
 
 def test_a_row_has_both_numbers_and_is_bold_where_it_is_decided_after_the_papers_training() -> None:
     whole, shorter = claims()
-    mnist, svhn = map(answer.row, (whole, shorter))
+    mnist, svhn = map(attention.row, (whole, shorter))
     assert (mnist.label, mnist.published, mnist.note) == ("MNIST, CBAM", 1.5, "250 epochs of all images")
     assert (mnist.decided, mnist.hollow, mnist.center) == (True, False, pytest.approx(2))
     assert mnist.values == pytest.approx([1.95, 2.05])
     assert (svhn.published, svhn.center, svhn.note) == (0.5, pytest.approx(-1), "2 epochs")
     assert (svhn.decided, svhn.hollow) == (False, True)
     for change in ({"adjusted": 0.2}, {"verdict": "ceiling"}):
-        changed = answer.row(dataclasses.replace(whole, one=dataclasses.replace(whole.one, **change)))
+        changed = attention.row(dataclasses.replace(whole, one=dataclasses.replace(whole.one, **change)))
         assert not changed.decided
         assert changed.note.endswith("no room below 100 %") == ("verdict" in change)
 
 
 def test_every_mark_and_kind_of_attention_is_said_in_words() -> None:
-    strip = answer.picture(claims())
+    strip = attention.picture(claims())
     assert [*strip.panels] == [WHOLE, SHORTER]
     svg = strip.drawing().files()["_light.svg"].decode()
     for text in (*LEGEND.values(), KINDS["CBAM"], "+1.50", "+2.00", "+0.50", "−1.00", "2 epochs"):
