@@ -2,6 +2,7 @@
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,9 @@ def set_up(images: source.ImageSet, config: Config) -> CapsuleData:
     """A run's data, on the CPU, in its first epoch."""
     data = CapsuleData(images, config)
     strategy = SimpleNamespace(root_device=torch.device("cpu"))
-    data.trainer = SimpleNamespace(strategy=strategy, global_rank=0, world_size=1, current_epoch=0)  # type: ignore[assignment]
+    trainer: Any = SimpleNamespace(strategy=strategy, global_rank=0, world_size=1, current_epoch=0)
+    trainer.lightning_module = torch.nn.Identity()
+    data.trainer = trainer
     data.setup("fit")
     return data
 
