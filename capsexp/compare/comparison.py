@@ -52,7 +52,7 @@ def compare(sides: tuple[str, str], results: Path) -> tuple[Table, list[str]]:
     rows = [Row([side], None) for side in sides]
     block = Block(PAPER, Setting(", ".join(filter(None, training))), {side: [] for side in sides})
     study = _study(rows, sides)
-    groups = [Group(row, block, pairs[row.name], best_of_seeds(pairs[row.name])) for row in rows]
+    groups = [Group(row, block, protocol, pairs[row.name], best_of_seeds(pairs[row.name])) for row in rows]
     pools, indexed = Pools(recorded), Index.of(recorded)
     cells = [cells_of(study, group, pools, indexed) for group in groups]
     lines, intervals = [], []

@@ -62,6 +62,7 @@ class Group:
 
     row: Row
     block: Block
+    protocol: str
     runs: Sequence[Run] = ()  # all of them, failed ones too
     best: Sequence[Best] = ()  # finished ones, one per seed, in their order
 
@@ -82,7 +83,7 @@ class Group:
         """How the best of a row's combinations was selected; nothing for a single one, or without finished runs."""
         if not self.best or self.best[0].options == 1:
             return ""
-        images = "test set" if self.block.protocol(self.row.name) == "paper" else "held-out images"
+        images = "test set" if self.protocol == "paper" else "held-out images"
         return f"best of {self.untried or f'{self.best[0].options} combinations'}, selected on the {images}"
 
 
@@ -179,7 +180,7 @@ def _group(row: Row, block: Block, of_row: Sequence[tuple[int, Run]]) -> Group:
         first.setdefault((option, run.seed), run)
     finished = [run for run in first.values() if run.selected_by is not None]  # trials too
     options = block.options.get(row.name, len(block.runs[row.name]))
-    return Group(row, block, [*first.values()], best_of_seeds(finished, options))
+    return Group(row, block, block.protocol(row.name), [*first.values()], best_of_seeds(finished, options))
 
 
 def best_of_seeds(finished: Iterable[Run], options: int | None = None) -> list[Best]:
@@ -213,7 +214,7 @@ def _cell(study: Study, group: Group, measure: str, pools: Pools, indexed: Index
         row=row.name,
         setting=group.block.name,
         training="; ".join(dict.fromkeys(str(run.trained) for run in group.runs)),
-        protocol=group.block.protocol(row.name),
+        protocol=group.protocol,
         measure=measure,
         published=row.published.get(measure),
         runs=len(group.runs),

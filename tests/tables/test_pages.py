@@ -139,6 +139,11 @@ def test_of_a_study_of_costs_the_table_is_of_costs_with_the_times_of_steps() -> 
     assert shown.costs.rows == []
 
 
+def test_the_last_epoch_has_a_column_where_it_is_not_the_best() -> None:
+    assert "last epoch %" not in cells(study(), GAIN, "A")
+    assert cells(study(), [run(PLAIN, 0, [99.0, 98.0])], "A")["last epoch %"] == "98.00"
+
+
 def test_the_hours_of_each_run_count_once() -> None:
     both = study(row("A", PLAIN), row("again", f"{PLAIN} model.squash_constant=1.0"))
     found = runs(PLAIN, [99.0]), [run(PLAIN, 0, [99.0] * 120)], []
