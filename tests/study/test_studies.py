@@ -122,7 +122,7 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
 
 #: The sizes that the sources claim, in their order.
 SIZES = {
-    "jiao_table2": "-50",
+    "jiao_table2": "-50 -50",
     "huang_table1": "+0.50 +1.59 +0.58",
     "huang_table2": "+1.76 +0.52 +2.52 +3.01 +2.90 +3.46 +0.80 +1.19 +1.57",
     "huang_readings": "+3.46 +3.46 +3.46 +3.46 +3.46 +2.52 +1.16 +1.16",
@@ -265,8 +265,12 @@ MISTAKES = [
     (f"{SIZE}\n{AT}{PAIR}", f"{AT}{SLOPE_OF_ONE}", "a slope needs two rows at least"),
     (SIZE, f"{AT}{FACTOR_WITHIN}", "margin: not with estimate=factor; with estimate=relative it is in "),
     (SIZE, f"{SIZE}\n{AT}estimate: spread", "claimed=+0.50: must be increase or decrease with estimate=spread"),
-    (PAIR, "rows: [CapsNet 1.0 CIFAR-10]", "a slope needs rows, anything else pairs"),
-    (PAIR, "", "a slope needs rows, anything else pairs"),
+    (
+        PAIR,
+        "rows: [CapsNet 1.0 CIFAR-10]",
+        "a slope, and a difference from a reference, need rows, anything else pairs",
+    ),
+    (PAIR, "", "a slope, and a difference from a reference, need rows, anything else pairs"),
     (SIZE, f"{SIZE}\n{AT}estimate: ratio", "claims[0].estimate=ratio: must be one of difference, "),
     ('claimed: "+0.50"', "claimed: much", "claimed=much: must be a number or one of increase, decrease, same, no "),
     ('claimed: "+0.50"', "claimed: '0.00'", "claimed=0.00: must be an effect, by estimate=difference"),
@@ -285,7 +289,7 @@ MISTAKES = [
     ("run: model=da_capsnet attention=none", "run: da_capsnet attention=none", "must be words of the form key=value"),
     ("title: ", "titel: ", "titel: no such key; did you mean title?"),
     ("across: data", "across: date", "across=date: must be one of the columns but the first"),
-    ("columns: [", "columns: [[", "line 35: "),
+    ("columns: [", "columns: [[", "line 36: "),
     ("", "- a list\n", "line 2: "),
 ]
 

@@ -13,7 +13,7 @@ from hydra.core.plugins import Plugins
 from support import Program, folders, raising
 
 from capsexp.compare.command import main
-from capsexp.config import compose
+from capsexp.config import by_hydra
 from capsexp.config.checks import typed_key
 from capsexp.config.schema import Config
 from capsexp.errors import InputError, RunError
@@ -99,8 +99,8 @@ def test_a_sweep_ends_with_a_table_differences_and_the_command_that_compares(
     ended, trained, heads, _, *rows = [re.split(r"  +", line.strip()) for line in printed[at + 1 : at + 7]]
     assert ended[0].startswith("4 of 6 runs finished in ")
     assert trained[0].startswith("250 epochs, ")
-    assert heads == ["runs", "best %", "first epoch"]
-    assert rows == [[f"attention={name}", "75.00 ± 7.07", "2.0 ± 0.0"] for name in ("none", "cbam")]
+    assert heads == ["runs", "best %", "first epoch", "epochs to the common level"]  # of 250 epochs
+    assert rows == [[f"attention={name}", "75.00 ± 7.07", "2, 2", "2, 2"] for name in ("none", "cbam")]
     assert printed[at + 7] == (
         "Mean ± standard deviation over seeds. 2 seeds a row. In each row the last epoch is as good as the best."
     )
@@ -169,7 +169,7 @@ def test_an_error_that_ctrl_c_left_behind_ends_a_sweep(
 ) -> None:
     error = AttributeError("no flags cache")
     error.__context__ = KeyboardInterrupt()
-    monkeypatch.setattr(compose, "plain", raising(error))
+    monkeypatch.setattr(by_hydra, "plain", raising(error))
     assert program("capsexp", *HERE, "seed=7,8")[::2] == (130, [f"interrupted: {RESUME}"])
 
 
