@@ -32,7 +32,7 @@ def test_a_gain_in_the_best_epoch_alone_is_open_by_the_last(
     first, *blocks = capsys.readouterr().out.split("\n\n")
     by_name = dict(block.strip().split(":\n", 1) for block in blocks)
     assert first == "1 claim tested by runs, on 6 records"
-    opened = ["the last epoch's accuracy, not the best", "the mean of the last ten epochs"]
+    opened = ["the last epoch's accuracy, not the best", "the mean of the last fifth of the epochs"]
     assert [name for name, lines in by_name.items() if lines != "  none"] == opened
     for name in opened:
         assert by_name[name].startswith("  CBAM helps: supported → open, 0.00 points (")
