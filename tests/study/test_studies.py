@@ -122,6 +122,7 @@ NUMBERS: dict[str, dict[str, dict[str, str]]] = {
 
 #: The sizes that the sources claim, in their order.
 SIZES = {
+    "jiao_level": "-50",
     "jiao_table2": "-50 -50",
     "huang_table1": "+0.50 +1.59 +0.58",
     "huang_table2": "+1.76 +0.52 +2.52 +3.01 +2.90 +3.46 +0.80 +1.19 +1.57",
