@@ -188,7 +188,6 @@ def _judged(result: MeasuredClaim, compared: ComparedRuns, study: Study, terms: 
     least = _least(contrast, result.printed)
     verdict, p_value = _verdict(contrast, estimate, compared.has_room, least)
     ceiling = verdict == "ceiling"  # nothing is tested
-    printed = _printed_interval(contrast, result.printed, terms, sampling, study)
     printed_runs = None if contrast.claim.of_method else study.printed_runs
     size, size_p = _size(
         contrast, statistics.effect(of_rows, printed_runs, (1 if printed_runs is None else 2) * sampling)
@@ -198,7 +197,6 @@ def _judged(result: MeasuredClaim, compared: ComparedRuns, study: Study, terms: 
         verdict=verdict,
         p_value=None if ceiling else p_value,
         least=None if least is None else contrast.in_unit(least),
-        printed=printed,
         size=None if ceiling else size,
         size_p=None if ceiling else size_p,
         terms=tuple(of_rows),
@@ -294,20 +292,6 @@ def _printed(claim: Claim, rows: Sequence[Row]) -> Effect | None:
     contrast = Contrast(claim, numbers)
     scaled = {name: contrast.scaled(number) for name, number in numbers.items()}
     return contrast.effect(scaled) if contrast.weights else None
-
-
-def _printed_interval(
-    contrast: Contrast, printed: Effect | None, terms: Mapping[str, Term], sampling: float, study: Study
-) -> Effect | None:
-    """A printed effect with the interval of our networks' spread, of as many runs per row as the source's."""
-    rows = {row.name for row in study.rows if contrast.claim.measure in row.printed}
-    weights = Contrast(contrast.claim, rows).weights
-    if printed is None or not weights.keys() <= terms.keys():
-        return printed
-    as_printed = [0.0] * study.printed_runs
-    of_rows = [replace(terms[name], weight=weight, values=as_printed) for name, weight in weights.items()]
-    estimate = replace(statistics.effect(of_rows, sampling=sampling), value=contrast.on_scale(printed.value))
-    return replace(printed, interval=contrast.interval(estimate))
 
 
 def _without_runs(result: MeasuredClaim, groups: Sequence[Sequence[Group]]) -> MeasuredClaim:
