@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capsexp.config.schema import Data
 from capsexp.data.reader import Images, Reader, contents, decoding, labelled
@@ -41,46 +40,27 @@ def _batch(path: Path, classes: int) -> Images:
     """One pickle's images; `data` holds a row of red, green and blue planes for each."""
     with decoding(path):
         entries = _Unpickler(io.BytesIO(contents(path)), encoding="latin1").load()
-        images = _array(entries["data"]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        images = entries["data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         labels = entries["labels"] if "labels" in entries else entries["fine_labels"]
         return labelled(images, np.array(labels), classes, path)
 
 
-class _Stub:
-    """Stands for numpy's array or dtype while it is unpickled; numpy's own takes memory for any shape."""
-
-    def __init__(self, *arguments: object) -> None:
-        self.arguments = arguments
-        self.state: tuple[Any, ...] = ()
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.state = state
-
-
-#: What stands for a class or function that a pickle names.
+#: What stands for a class or function that a pickle names. Its arrays are empty until their bytes are there, of which
+#: numpy checks the number: made in the shape that the pickle gives, they would take memory for any.
 _KNOWN: dict[str, Any] = {
-    "numpy.core.multiarray._reconstruct": _Stub,
-    "numpy._core.multiarray._reconstruct": _Stub,
+    "numpy.core.multiarray._reconstruct": lambda *_: np.empty(0, np.uint8),
+    "numpy._core.multiarray._reconstruct": lambda *_: np.empty(0, np.uint8),
     "numpy.ndarray": None,
-    "numpy.dtype": _Stub,
+    "numpy.dtype": lambda kind, *_: {"u1": np.dtype("u1"), "|u1": np.dtype("u1")}[kind],
     "_codecs.encode": str.encode,  # bytes, as Python 3 pickles them for Python 2
 }
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes plain values and stubs: what a pickle names is looked up here and nowhere else."""
+    """Makes plain values and arrays of bytes: what a pickle names is looked up here and nowhere else."""
 
     def find_class(self, module: str, name: str) -> Any:
         """What stands for what the pickle names; raises UnpicklingError for what it may not have."""
         if f"{module}.{name}" not in _KNOWN:
             raise pickle.UnpicklingError(f"refused: it holds more than bytes and arrays ({module}.{name})")
         return _KNOWN[f"{module}.{name}"]
-
-
-def _array(stub: _Stub) -> NDArray[np.uint8]:
-    """The array of bytes that a stub stands for."""
-    _, shape, kind, columns_first, raw = stub.state
-    if kind.arguments[0] not in ("u1", "|u1"):
-        raise ValueError(f"an array of {kind.arguments[0]}, not of bytes")
-    values = np.frombuffer(raw.encode("latin1") if isinstance(raw, str) else raw, np.uint8)
-    return values.reshape(shape, order="F" if columns_first else "C")
