@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
-from itertools import islice
+from functools import cached_property
+from itertools import islice, pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -52,51 +53,45 @@ class DeviceLoader:
     joined: bool = False  # a last batch of one image is a part of the one before: batch normalisation needs two
 
     def __post_init__(self) -> None:
-        smallest, processes = min(self._images(0), self._images(len(self) - 1)), self.process.processes
+        smallest, processes = min(end - begin for begin, end in self._bounds), self.process.processes
         if smallest < processes:
             raise InputError(f"torchrun: {processes} processes: the smallest batch has fewer images ({smallest})")
+
+    @cached_property
+    def _bounds(self) -> list[tuple[int, int]]:
+        """The indices of each batch's first image and after its last one, of all processes together."""
+        count = len(self.labels)
+        begins = list(range(0, count, self.batch_size))
+        if self.joined and begins[-1] == count - 1 and self.batch_size > 1:
+            begins = begins[:-1] or begins
+        return list(pairwise([*begins, count]))[: self.steps]
 
     @property
     def epoch_images(self) -> int:
         """The number of images in an epoch: of a trial, those of its steps."""
-        return self._end(len(self) - 1)
+        return self._bounds[-1][1]
 
-    def _images(self, step: int) -> int:
-        """The number of images in a step's batch, of all processes together."""
-        return self._end(step) - step * self.batch_size
+    def _own(self, rank: int) -> list[slice]:
+        """The indices of a process's images in each batch, in the order of the epoch."""
+        return [slice(begin + rank, end, self.process.processes) for begin, end in self._bounds]
 
-    def _batch(self, step: int, images: Tensor, labels: Tensor) -> Batch:
-        """This process's part of a step's batch."""
-        weight = len(labels) * self.process.processes / self._images(step)
-        return Batch(images.float() / 255, labels, weight)
-
-    def _own(self, step: int, rank: int) -> slice:
-        """The indices of a process's images in a step, in the order of the epoch."""
-        return slice(step * self.batch_size + rank, self._end(step), self.process.processes)
-
-    def _end(self, step: int) -> int:
-        """The index after the last image of a step, of all processes together."""
-        end, count = (step + 1) * self.batch_size, len(self.labels)
-        return count if end >= count - self._joins else end
-
-    @property
-    def _joins(self) -> bool:
-        return self.joined and len(self.labels) % self.batch_size == 1 < self.batch_size < len(self.labels)
+    def _batches(self, images_at: Callable[[slice], tuple[Tensor, Tensor]]) -> Iterator[Batch]:
+        """This process's parts of the batches."""
+        for own, (begin, end) in zip(self._own(self.process.rank), self._bounds, strict=True):
+            images, labels = images_at(own)
+            yield Batch(images.float() / 255, labels, len(labels) * self.process.processes / (end - begin))
 
     def in_order(self, values: Tensor) -> Tensor:
         """A value an image, [N], in the order of the images, from those of one process after the other."""
         images = torch.arange(len(self.labels), device=values.device)
-        parts = [images[self._own(step, rank)] for rank in range(self.process.processes) for step in range(len(self))]
+        parts = [images[own] for rank in range(self.process.processes) for own in self._own(rank)]
         return torch.empty_like(values).index_copy_(0, torch.cat(parts), values)
 
     def __len__(self) -> int:
-        batches = math.ceil((len(self.labels) - self._joins) / self.batch_size)
-        return batches if self.steps is None else min(self.steps, batches)
+        return len(self._bounds)
 
     def __iter__(self) -> Iterator[Batch]:
-        for step in range(len(self)):
-            own = self._own(step, self.process.rank)
-            yield self._batch(step, self.images[own], self.labels[own])
+        return self._batches(lambda own: (self.images[own], self.labels[own]))
 
 
 @dataclass(eq=False)
@@ -121,12 +116,13 @@ class TrainingLoader(DeviceLoader):
             order = balanced(order, self.labels)[torch.randperm(count, generator=generator, device=device)]
         augmented = Augmentation(self.preprocess, count, self.side or self.images.shape[-1], generator)
         drawn = self.draw(generator) if self.draw else lambda chosen: (self.images[chosen], self.labels[chosen])
-        for step in range(len(self)):
-            own = self._own(step, self.process.rank)
-            chosen = order[own]
-            images, labels = drawn(chosen)
-            changes = own if self.preprocess.balance else chosen  # an image drawn twice is changed twice
-            yield self._batch(step, augmented(images, changes), labels)
+
+        def images_at(own: slice) -> tuple[Tensor, Tensor]:
+            images, labels = drawn(order[own])
+            changes = own if self.preprocess.balance else order[own]  # an image drawn twice is changed twice
+            return augmented(images, changes), labels
+
+        return self._batches(images_at)
 
 
 class Augmentation:
