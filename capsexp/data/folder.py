@@ -18,7 +18,7 @@ are in one split.
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,12 +30,13 @@ from numpy.typing import NDArray
 from capsexp import Seed
 from capsexp.config.checks import check_value
 from capsexp.config.schema import Data
-from capsexp.data.listing import Source, array_files, arrays, complete, flat, listing, place
+from capsexp.data.listing import Listing, Source, array_files, arrays, flat, listing, place
 from capsexp.data.pictures import Background, Conversion, Picture, Shape, converted, is_colour, listed
 from capsexp.data.reader import Images, Reader, host_memory, part_of_each
 from capsexp.errors import InputError, printable
 
 _KEY = "images"
+_SPLITS = ("train", "test", "val")
 
 
 @dataclass(kw_only=True)
@@ -62,19 +63,19 @@ class Folder(Reader):
         InputError for other differences.
         """
         source = source_of(data)
-        path, (found, labels, groups) = source.path, _found(source)
-        names = data.get("class_names") or list(found)
-        if unknown := set(found) - set(names):
+        path, found, typed = source.path, listing(source), data.get("class_names")
+        names = typed or found.names
+        if unknown := set(found.names) - set(names):
             raise InputError(f"{path}: has class {min(unknown)}, which is none of {', '.join(names)}")
-        if not data.get("class_names") and len(names) < 2:
+        if not typed and len(names) < 2:
             raise InputError(f"{path}: must have images of two classes at least; {flat()}")
-        if (typed := data.get("classes") or len(names)) != len(names):
-            raise InputError(f"data.classes={typed}: {path} has {len(names)}")
-        test = len(labels["test"]) or len(self._drawn(labels["train"], groups))
-        if not test and not data.get("class_names"):
+        if (classes := data.get("classes") or len(names)) != len(names):
+            raise InputError(f"data.classes={classes}: {path} has {len(names)}")
+        test = int((self._roles(found) == "test").sum())
+        if not test and not typed:
             what = "groups" if source.group else "images"
             raise InputError(f"{path}: must have a class with two {what} at least, one to train and one to test")
-        train = sum(map(len, labels.values())) - test
+        train = len(found.entries) - test
         counts = [train, test] if train and test else None  # images to evaluate
         channels = data.get("channels") or _channels(source)
         title = data.get("title") or (path.parent if path.name == "raw" else path).name
@@ -93,11 +94,10 @@ class Folder(Reader):
 
         A network that is evaluated has them from its training.
         """
-        path, found = self.source.path, list(_found(self.source)[0])
+        path, found = self.source.path, listing(self.source).names
         if sorted(names) == sorted(found) and list(names) != found:
             raise InputError(f"data.class_names={names}: {path} has {found}")
-        own = self.test_fraction, self.split_seed
-        if has_test(self.source) and own != (Folder().test_fraction, Folder().split_seed):
+        if has_test(self.source) and (self.test_fraction, self.split_seed) != (Folder.test_fraction, Folder.split_seed):
             raise InputError(f"data.reader: test_fraction and split_seed draw test images, but {path} has its own")
 
     def note(self) -> str:
@@ -109,48 +109,48 @@ class Folder(Reader):
         return f"own images, {part} drawn for the test with seed {self.split_seed}{kept}"
 
     def parts(self, path: Path) -> list[Path]:
-        return array_files(path) or [one.picture for split in listing(self.source).splits.values() for one in split]
+        return array_files(path) or [entry.picture for entry in listing(self.source).entries]
 
     def digest(self, path: Path) -> str:
-        md5, splits = hashlib.md5(usedforsecurity=False), listing(self.source).splits
+        md5 = hashlib.md5(usedforsecurity=False)
         for file in array_files(path):
             with file.open("rb") as stream:
                 hashlib.file_digest(stream, lambda: md5)
-        for number, role in enumerate(() if array_files(path) else ("train", "test", "val")):
-            for name, file, group in splits[role]:
-                contents = file.read_bytes()
-                of_group = os.fsencode(f"{group}/" if group else "")  # by which the split is drawn
-                md5.update(f"{number} {len(contents)} ".encode() + of_group + os.fsencode(name) + b"\0" + contents)
+        for role, name, file, group in () if array_files(path) else listing(self.source).entries:
+            contents = file.read_bytes()
+            of_group = os.fsencode(f"{group}/" if group else "")  # by which the split is drawn
+            head = f"{_SPLITS.index(role)} {len(contents)} ".encode()
+            md5.update(head + of_group + os.fsencode(name) + b"\0" + contents)
         return md5.hexdigest()
 
     def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, ...]:
         """The images in the configured size, [N, size, size] or [N, size, size, 3]: training, test, validation."""
         path, found = files[_KEY], listing(self.source)
-        _check_memory([one.picture for split in found.splits.values() for one in split], data)
-        splits = complete(arrays(path)) if array_files(path) else found.splits
-        every = [entry for split in splits.values() for entry in split]
-        pixels, problems = converted([entry.picture for entry in every], conversion_of(data))
+        _check_memory([entry.picture for entry in found.entries], data)
+        entries = arrays(path) if array_files(path) else found.entries
+        pixels, problems = converted([entry.picture for entry in entries], conversion_of(data))
         if problems and not self.skip_damaged:
             others = [problem for problem in problems.values() if "data.reader." not in problem]
             remedy = "; data.reader.skip_damaged=true leaves them out" if others else ""
             raise InputError(f"{listed(problems.values())}{remedy}")
         self.skipped = [*found.left, *problems.values()]
-        numbers = {name: number for number, name in enumerate(data.class_names)}
-        labels = np.array([numbers[printable(str(entry.name))] for entry in every], np.int64)
-        groups = _numbered([entry.group for entry in every]) if self.source.group else None
-        roles = np.repeat(list(splits), [len(split) for split in splits.values()])
-        roles[list(problems)] = ""
-        if not splits["test"]:
-            train = np.flatnonzero(roles == "train")
-            roles[train[self._drawn(labels[train], None if groups is None else groups[train])]] = "test"
-        self.groups = None if groups is None else groups[roles == "train"]
-        return tuple(Images(pixels[roles == role], labels[roles == role]) for role in ("train", "test", "val"))
+        labels = np.array([data.class_names.index(name) for name in found.names], np.int64)[found.labels]
+        roles = self._roles(found, list(problems))
+        self.groups = None if found.groups is None else found.groups[roles == "train"]
+        return tuple(Images(pixels[roles == role], labels[roles == role]) for role in _SPLITS)
 
-    def _drawn(self, labels: NDArray[np.int64], groups: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        """The indices of the test images among those with these labels."""
-        # RandomState's streams never change; default_rng's may change with numpy's version.
-        order = np.random.RandomState(self.split_seed).permutation(len(labels))
-        return part_of_each(labels, order, round(len(labels) * self.test_fraction), groups)
+    def _roles(self, found: Listing, left_out: Sequence[int] = ()) -> NDArray[np.str_]:
+        """The split of each image, [N], with those drawn for the test where none are given; "" for those left out."""
+        roles = np.array([entry.role for entry in found.entries], "U5")
+        drawn = "test" not in roles
+        roles[list(left_out)] = ""
+        if drawn:
+            train = np.flatnonzero(roles == "train")
+            groups = None if found.groups is None else found.groups[train]
+            # RandomState's streams never change; default_rng's may change with numpy's version.
+            order, count = np.random.RandomState(self.split_seed).permutation(len(train)), len(train)
+            roles[train[part_of_each(found.labels[train], order, round(count * self.test_fraction), groups)]] = "test"
+        return roles
 
 
 def source_of(data: Mapping[str, Any]) -> Source:
@@ -160,40 +160,23 @@ def source_of(data: Mapping[str, Any]) -> Source:
     return Source(place(data.get("path")), labels, tuple(columns), group)
 
 
-def conversion_of(data: Data) -> Conversion:
-    """How anybody's pictures become those that the network of a data set takes."""
+def conversion_of(data: Data, invert: bool = False) -> Conversion:
+    """How anybody's pictures become those that the network of a data set takes; or with `invert`, their negatives."""
     reader = data.reader.make()
-    if not isinstance(reader, Folder):
-        return Conversion(data.size, data.channels)
-    options = {name: getattr(reader, name) for name in ("background", "shape", "sixteen_bits", "float_range", "invert")}
-    return Conversion(data.size, data.channels, **options, max_pixels=reader.max_pixels)
+    names = [field.name for field in fields(Conversion)[2:]] if isinstance(reader, Folder) else []
+    conversion = Conversion(data.size, data.channels, **{name: getattr(reader, name) for name in names})
+    return replace(conversion, invert=conversion.invert != invert)
 
 
 def has_test(source: Source) -> bool:
     """Whether test images are given, and not to be drawn."""
-    return bool(listing(source).splits["test"])
-
-
-@cache  # a study composes a hundred configurations
-def _found(source: Source) -> tuple[tuple[str, ...], dict[str, NDArray[np.int64]], NDArray[np.int64] | None]:
-    """The names of the classes, the labels of each split's images, and the groups of those for training."""
-    splits, names, _ = listing(source)
-    numbers = {name: number for number, name in enumerate(names)}
-    labels = {role: np.array([numbers[one.name] for one in split], np.int64) for role, split in splits.items()}
-    groups = _numbered([entry.group for entry in splits["train"]]) if source.group else None
-    return tuple(printable(str(name)) for name in names), labels, groups
-
-
-def _numbered(texts: Sequence[str]) -> NDArray[np.int64]:
-    """A number for each text, equal for equal ones."""
-    numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
+    return any(entry.role == "test" for entry in listing(source).entries)
 
 
 @cache
 def _channels(source: Source) -> int:
     """3 if an image is in colour, else 1."""
-    return 3 if any(is_colour(entry.picture) for split in listing(source).splits.values() for entry in split) else 1
+    return 3 if any(is_colour(entry.picture) for entry in listing(source).entries) else 1
 
 
 def _check_memory(images: Sequence[Picture], data: Data) -> None:

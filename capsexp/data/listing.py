@@ -1,4 +1,4 @@
-"""Which pictures somebody's files are: of what class, split and group each is; capsexp.data.folder has the forms."""
+"""Which pictures somebody's files are: of what split, class and group each is; capsexp.data.folder has the forms."""
 
 import csv
 import io
@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from capsexp.data.mnist import idx_array
 from capsexp.data.pictures import files_below, listed, visible
-from capsexp.data.reader import decoding, unreadable
-from capsexp.errors import CapsexpError, InputError, first_line, plural
+from capsexp.data.reader import decoding
+from capsexp.errors import InputError, plural, printable
 
 #: The usual names of splits, by what they are here.
 _ROLES = {
     "train": r"(seg[ _-]?)?tr(ai)?n(ing)?([ _-]?(set|data|images))?",
-    "val": r"(seg[ _-]?)?(val(id(ation)?)?|dev(el(opment)?)?)([ _-]?(set|data|images))?",
     "test": r"(seg[ _-]?)?te?st(ing)?([ _-]?(set|data|images))?",
+    "val": r"(seg[ _-]?)?(val(id(ation)?)?|dev(el(opment)?)?)([ _-]?(set|data|images))?",
 }
 
 #: The usual names of a table's columns, in small letters, by what they hold.
@@ -35,6 +35,7 @@ _COLUMNS = {
 }
 
 _ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z", ".rar")
+_TABLES = (".csv", ".tsv")
 _IDX = r"(.+-)?(train|t10k|test)-(images|labels)[-.]idx[13]-ubyte(\.gz)?"  # MNIST's files, and those in its format
 _MOST = 10_000_000  # images in arrays
 
@@ -51,19 +52,19 @@ class Source(NamedTuple):
 class Entry(NamedTuple):
     """A picture of a class."""
 
+    role: str  # train, val or test
     name: Any  # of the class: a text, or a number in arrays
     picture: Any  # a Picture: a file, or pixels
     group: str = ""  # of pictures that are in one split
 
 
-Splits = dict[str, list[Entry]]  # by role: train, val, test
-
-
 class Listing(NamedTuple):
-    """The pictures of each split; no test pictures where they are to be drawn."""
+    """N pictures, split by split and class by class; none for the test where they are to be drawn."""
 
-    splits: Splits
-    names: list[Any]  # of the classes, in their order
+    entries: list[Entry]
+    names: list[str]  # of the J classes, in their order
+    labels: NDArray[np.int64]  # [N]
+    groups: NDArray[np.int64] | None  # [N], equal for pictures of one group
     left: tuple[str, ...] = ()  # a line on pictures that are in no split
 
 
@@ -73,7 +74,7 @@ def place(typed: str | None) -> Path:
     if typed and (path.is_dir() or (path.suffix == ".npz" and path.is_file())):
         return path
     given, wanted = f"data.path={typed}:" if typed else "data.path: missing;", "an .npz file"
-    if path.suffix in (".csv", ".tsv") and path.is_file():
+    if path.suffix in _TABLES and path.is_file():
         wanted += f"; data.path={Path(typed or '').parent} data.labels={path.name} takes the classes from this table"
     elif path.suffix.lower() in _ARCHIVES and path.is_file():
         given += " an archive: unpack it;"
@@ -85,46 +86,40 @@ def place(typed: str | None) -> Path:
 @cache  # a folder is walked once a process
 def listing(source: Source) -> Listing:
     """The pictures of a source: their files; of arrays, black ones in their place, which are not read."""
-    path, files = source.path, True
-    left: tuple[str, ...] = ()
-    if array_files(path):
-        splits, files = arrays(path, pixels=False), False
-        if source.labels or source.group:
-            raise InputError(f"data.{'labels' if source.labels else 'group'}: not with {path}, which names no files")
-    elif source.labels is None:
-        splits = _folders(path)
-    elif _is_pattern(source.labels):
-        splits = {"train": [Entry(_matched(source.labels, one, path), one) for one in files_below(path)]}
+    path, labels, _, group = source
+    files, left = not array_files(path), tuple[str, ...]()
+    if not files:
+        if labels or group:
+            raise InputError(f"data.{'labels' if labels else 'group'}: not with {path}, which names no files")
+        entries = arrays(path, pixels=False)
+    elif labels is None:
+        entries = _folders(path)
+    elif "(" in labels and Path(labels).suffix.lower() not in _TABLES:
+        entries = [Entry("train", _matched(labels, file, path), file) for file in files_below(path)]
     else:
-        splits, left = _of_table(source)
-    if source.group and "(" in source.group and not any(entry.group for split in splits.values() for entry in split):
-        splits = {
-            role: [entry._replace(group=_matched(source.group, entry.picture, path)) for entry in split]
-            for role, split in splits.items()
-        }
-    elif source.group and (source.labels is None or _is_pattern(source.labels)):
-        raise InputError(f"data.group={source.group}: needs a table, data.labels=FILE, or is a pattern such as '(.+)_'")
-    splits = complete(splits)
-    _check(path, splits)
-    names = {entry.name for split in splits.values() for entry in split}
-    numbers = files and all(re.fullmatch("[0-9]{1,18}", name) for name in names)
-    order = sorted(names, key=lambda name: (int(name), name) if numbers else name)
+        entries, left = _of_table(source)
+    if group and entries and not any(entry.group for entry in entries):
+        if "(" not in group:
+            raise InputError(f"data.group={group}: needs a table, data.labels=FILE, or is a pattern such as '(.+)_'")
+        entries = [entry._replace(group=_matched(group, entry.picture, path)) for entry in entries]
+    if not any(entry.role == "test" for entry in entries):
+        entries = [entry._replace(role="test") if entry.role == "val" else entry for entry in entries]
+    _check(path, entries)
+    every = {entry.name for entry in entries}
+    numbers = files and all(re.fullmatch("[0-9]{1,18}", name) for name in every)
+    order = sorted(every, key=lambda name: (int(name), name) if numbers else name)
+    places = {name: at for at, name in enumerate(order)}
     if files:
-        places = {name: at for at, name in enumerate(order)}
-        splits = {role: sorted(split, key=lambda entry: places[entry.name]) for role, split in splits.items()}
-    return Listing(splits, order, left)
+        entries.sort(key=lambda entry: ([*_ROLES].index(entry.role), places[entry.name]))
+    groups = np.unique([entry.group for entry in entries], return_inverse=True)[1] if group else None
+    names = [printable(str(name)) for name in order]
+    return Listing(entries, names, np.array([places[entry.name] for entry in entries], np.int64), groups, left)
 
 
-def complete(splits: Splits) -> Splits:
-    """All three splits; the one for validation is for the test where there is no other."""
-    splits = {role: splits.get(role, []) for role in _ROLES}
-    return splits if splits["test"] else {**splits, "test": splits["val"], "val": []}
-
-
-def _check(path: Path, splits: Splits) -> None:
+def _check(path: Path, entries: Sequence[Entry]) -> None:
     """Raises InputError for a class that is only tested, and for a group that is trained on and tested."""
     for role, what in {"test": "test", "val": "validation"}.items():
-        trained, tested = splits["train"], splits[role]
+        trained, tested = ([entry for entry in entries if entry.role == one] for one in ("train", role))
         unknown = {entry.name for entry in tested}.difference(entry.name for entry in trained)
         if unknown and trained:
             raise InputError(f"{path}: class {min(unknown)} has {what} images, but no training images")
@@ -134,23 +129,17 @@ def _check(path: Path, splits: Splits) -> None:
 
 def _matched(pattern: str, file: Path, path: Path) -> str:
     """What the brackets of a pattern match in a file's name below a folder; raises InputError for nothing."""
-    name = file.relative_to(path).as_posix()
     try:
-        found = re.search(pattern, name)
-        return found[1] if found and found[1] else _refuse(f"{pattern}: nothing in {path / name} matches this pattern")
+        match = re.search(pattern, file.relative_to(path).as_posix())
+        text = match[1] if match else ""
     except (re.error, IndexError) as error:
-        return _refuse(f"{pattern}: no pattern with one pair of brackets ({error})")
+        raise InputError(f"{pattern}: no pattern with one pair of brackets ({error})") from error
+    if not text:
+        raise InputError(f"{pattern}: nothing in {file} matches this pattern")
+    return text
 
 
-def _is_pattern(labels: str) -> bool:
-    return "(" in labels and Path(labels).suffix.lower() not in (".csv", ".tsv")
-
-
-def _refuse(line: str) -> str:
-    raise InputError(line)
-
-
-def _of_table(source: Source) -> tuple[Splits, tuple[str, ...]]:
+def _of_table(source: Source) -> tuple[list[Entry], tuple[str, ...]]:
     """The pictures that a table names, and a line on those that it doesn't; raises InputError for others."""
     path, typed = source.path, Path(source.labels or "").expanduser()
     table = next((one for one in (path / typed, typed) if one.is_file()), None)
@@ -162,52 +151,46 @@ def _of_table(source: Source) -> tuple[Splits, tuple[str, ...]]:
         rows = list(csv.DictReader(io.StringIO(text), delimiter=delimiter, restval=""))
     columns = _columns(table, list(rows[0]) if rows else [], source)
     files = _by_name(path)
-    entries: dict[Path, tuple[str, Entry]] = {}
+    entries: dict[Path, Entry] = {}
     missing, empty = list[str](), 0
     for row in rows:
-        named = PurePosixPath(row[columns["file"]].strip().replace("\\", "/"))
+        cells = {what: row[column].strip() if column else "" for what, column in columns.items()}
+        named = PurePosixPath(cells["file"].replace("\\", "/"))
         found = files.get(str(named)) or files.get(named.name) or []
-        name = unicodedata.normalize("NFC", row[columns["class"]].strip())
         if len(found) != 1:
             missing.append(f"{named} is {'in several folders' if found else 'not there'}")
-        elif not name:
+        elif not cells["class"]:
             empty += 1
         else:
-            split = row[columns["split"]].strip() if columns["split"] else "train"
-            role = next((role for role, words in _ROLES.items() if re.fullmatch(words, split, re.IGNORECASE)), "")
-            entry = role, Entry(name, found[0], row[columns["group"]].strip() if columns["group"] else "")
-            if columns["group"] and not entry[1].group:
+            role = _role(cells["split"]) if columns["split"] else "train"
+            entry = Entry(role, unicodedata.normalize("NFC", cells["class"]), found[0], cells["group"])
+            if columns["group"] and not entry.group:
                 raise InputError(f"{table}: {named} has no {columns['group']} (data.group)")
             if not role:
-                raise InputError(f"{table}: {columns['split']}={split}: must be train, val or test")
+                raise InputError(f"{table}: {columns['split']}={cells['split']}: must be train, val or test")
             if entries.setdefault(found[0], entry) != entry:
                 raise InputError(f"{table}: has {named} twice, differently: a picture must have one class and split")
     if missing:
         raise InputError(f"{table}: names pictures in {path}: {listed(missing)}")
-    known = {file for found in files.values() for file in found}
     left = [f"{plural(empty, 'row')} of {table.name} without a class"] if empty else []
-    if unnamed := len(known) - len(entries) - empty:
+    if unnamed := len({file for found in files.values() for file in found}) - len(entries) - empty:
         left.append(f"{plural(unnamed, 'picture')} that {table.name} doesn't name")
-    ordered = [entries[file] for file in sorted(entries)]
-    return {role: [entry for of, entry in ordered if of == role] for role in _ROLES}, tuple(left)
+    return [entries[file] for file in sorted(entries)], tuple(left)
 
 
 def _columns(table: Path, header: list[str], source: Source) -> dict[str, str]:
     """The columns of a table by what they hold; raises InputError where these aren't known."""
     usual = {re.sub(r"[\W_]", "", str(name)).lower(): name for name in header}
-    columns = {
-        what: next((usual[one] for one in known.split() if one in usual), "") for what, known in _COLUMNS.items()
-    }
+    columns = {key: next((usual[one] for one in words.split() if one in usual), "") for key, words in _COLUMNS.items()}
     columns |= dict(zip(("file", "class"), source.columns, strict=False)) | {"group": source.group or ""}
     if "(" in columns["group"] and columns["group"] not in header:
         columns["group"] = ""  # a pattern
+    every = ", ".join(map(str, header))
     if wrong := [one for one in columns.values() if one and one not in header]:
-        raise InputError(f"{table}: has no column {wrong[0]}; has {', '.join(map(str, header))}")
+        raise InputError(f"{table}: has no column {wrong[0]}; has {every}")
     if not (columns["file"] and columns["class"]):
-        raise InputError(
-            f"{table}: has the columns {', '.join(map(str, header))}; data.columns=[FILE,CLASS] says which of them "
-            "name the pictures and the classes"
-        )
+        typed = "data.columns=[FILE,CLASS] says which of them name the pictures and the classes"
+        raise InputError(f"{table}: has the columns {every}; {typed}")
     return columns
 
 
@@ -221,30 +204,28 @@ def _by_name(path: Path) -> dict[str, list[Path]]:
     return files
 
 
-def _folders(path: Path) -> Splits:
+def _folders(path: Path) -> list[Entry]:
     """The pictures in class folders, or in folders of them."""
     found = _subfolders(path)
     if not found:
-        tables = [one.name for one in sorted(path.iterdir()) if one.suffix in (".csv", ".tsv")]
+        tables = [one.name for one in sorted(path.iterdir()) if one.suffix in _TABLES]
         raise InputError(f"{path}: has no folders; must have one for each class, or {flat(tables)}")
-    inside = {name: _subfolders(path / name) for name in found}
-    roles = _splits_among(found)
-    if len(found) == 1 and not roles and inside[found[0]]:
+    inside, roles = [_subfolders(path / name) for name in found], _splits_among(found)
+    if len(found) == 1 and not roles and inside[0]:
         return _folders(path / found[0])
     if len(roles) == len(found) or len(set(roles.values())) > 1:
         if not len(set(roles.values())) == len(roles) == len(found):
-            rest = [f"{name} is none: move it away" for name in found if name not in roles]
+            rest = "".join(f"; {name} is none: move it away" for name in found if name not in roles)
             line = f"{path}: has {', '.join(found)}; must have train, test and val, each at most once"
-            raise InputError("; ".join([line, *rest]))
-        return {role: _in_classes(path / name) for name, role in roles.items()}
-    first, *others = inside.values()
+            raise InputError(f"{line}{rest}")
+        return [entry for name, role in roles.items() for entry in _in_classes(path / name, role)]
     own = any((path / name / one).is_file() for name in found for one in visible(os.listdir(path / name)))
-    if len(first) > 1 and all(other == first for other in others) and not own:
+    if len(inside[0]) > 1 and all(other == inside[0] for other in inside) and not own:
         raise InputError(
-            f"{path}: {' and '.join(found)} have the same folders ({', '.join(first)}): splits must be named train, "
-            f"test and val, and a class must have pictures of its own; data.path={path / found[0]} takes one alone"
+            f"{path}: {' and '.join(found)} have the same folders ({', '.join(inside[0])}): splits must be named "
+            f"train, test and val, a class must have pictures of its own; data.path={path / found[0]} takes one alone"
         )
-    return {"train": _in_classes(path)}
+    return _in_classes(path)
 
 
 def flat(tables: Sequence[str] = ()) -> str:
@@ -253,10 +234,14 @@ def flat(tables: Sequence[str] = ()) -> str:
     return f"data.labels={table} takes the classes from a table, data.labels='([a-z]+)' from the files' names"
 
 
+def _role(name: str) -> str:
+    """The split that a name means; nothing for others."""
+    return next((role for role, words in _ROLES.items() if re.fullmatch(words, name, re.IGNORECASE)), "")
+
+
 def _splits_among(names: Sequence[str]) -> dict[str, str]:
     """The split that each name means, alone or beside a word that all of these share: Final_Training, Final_Test."""
-    roles = {name: role for name in names for role, words in _ROLES.items() if re.fullmatch(words, name, re.IGNORECASE)}
-    if roles:
+    if roles := {name: role for name in names if (role := _role(name))}:
         return roles
     beside: dict[tuple[str | None, str | None], dict[str, str]] = {}
     for name in names:
@@ -266,34 +251,32 @@ def _splits_among(names: Sequence[str]) -> dict[str, str]:
     return next((of_word for of_word in beside.values() if len(set(of_word.values())) > 1), {})
 
 
-def _in_classes(folder: Path) -> list[Entry]:
+def _in_classes(folder: Path, role: str = "train") -> list[Entry]:
     """The files in the class folders of a folder, or of the one folder in it; raises InputError where there are none.
 
     A name that is written in two ways in Unicode is one class.
     """
-    found: list[Entry] = []
     names = _subfolders(folder)
     if len(names) == 1 and _subfolders(folder / names[0]):
-        return _in_classes(folder / names[0])
+        return _in_classes(folder / names[0], role)
+    if not names:
+        raise InputError(f"{folder}: has no class folders")
+    entries: list[Entry] = []
     copies: dict[Path, set[str]] = {}
     for name in names:
         files = list(files_below(folder / name))
         if not files:
             raise InputError(f"{folder / name}: a class without images")
-        found += [Entry(unicodedata.normalize("NFC", name), file) for file in files]
-        for file in files:
-            for part in file.relative_to(folder / name).parents:
-                if part.name in names:
-                    copies.setdefault(folder / name / part.parent, set()).add(part.name)
-    if not found:
-        raise InputError(f"{folder}: has no class folders")
+        entries += [Entry(role, unicodedata.normalize("NFC", name), file) for file in files]
+        for part in (part for file in files for part in file.relative_to(folder / name).parents if part.name in names):
+            copies.setdefault(Path(name, part.parent), set()).add(part.name)
     for copy, inner in copies.items():
         if len(inner) > 1:
             raise InputError(
-                f"{folder}: {copy.relative_to(folder)} has the folders {' and '.join(sorted(inner))}, as {folder.name} "
-                f"has: move one of the copies away, or take it alone: data.path={copy}"
+                f"{folder}: {copy} has the folders {' and '.join(sorted(inner))}, as {folder.name} has: move one of "
+                f"the copies away, or take it alone: data.path={folder / copy}"
             )
-    return found
+    return entries
 
 
 def _subfolders(path: Path) -> list[str]:
@@ -305,71 +288,63 @@ def array_files(path: Path) -> list[Path]:
     return [path] if path.is_file() else [one for one in sorted(path.iterdir()) if re.fullmatch(_IDX, one.name)]
 
 
-def arrays(path: Path, pixels: bool = True) -> Splits:
+def arrays(path: Path, pixels: bool = True) -> list[Entry]:
     """The images of an .npz file or of idx files; raises InputError for damaged ones, and for other arrays.
 
     Without `pixels`, black images stand in their place, and those of an .npz file are not read.
     """
-    try:
+    with decoding(path, "", "can't be used"):  # numpy and zipfile raise many kinds for damaged files
         return (_of_npz if path.is_file() else _of_idx)(path, pixels)
-    except (MemoryError, CapsexpError):
-        raise
-    except Exception as error:  # numpy and zipfile raise many kinds for damaged files
-        if isinstance(error, OSError) and error.errno:
-            raise unreadable(path, error) from error
-        raise InputError(f"{path}: can't be used: {first_line(error)}") from None
 
 
-def _of_idx(path: Path, pixels: bool) -> Splits:
+def _of_idx(path: Path, pixels: bool) -> list[Entry]:
     """The idx files of one set in a folder; raises InputError for those of several."""
-    found = {one.name: match for one in array_files(path) if (match := re.fullmatch(_IDX, one.name))}
+    found = {one: match for one in array_files(path) if (match := re.fullmatch(_IDX, one.name))}
     if len(sets := {match[1] for match in found.values()}) > 1:
         raise InputError(f"{path}: idx files of several sets ({', '.join(sorted(map(str, sets)))}): a folder for each")
-    splits: Splits = {}
-    for role, words in {"train": ("train",), "test": ("t10k", "test")}.items():
-        files = {match[3]: path / name for name, match in found.items() if match[2] in words}
+    entries: list[Entry] = []
+    for role in ("train", "test"):
+        files = {match[3]: file for file, match in found.items() if (match[2] == "train") == (role == "train")}
         if files.keys() == {"images", "labels"}:
             images, labels = idx_array(files["images"]), idx_array(files["labels"])
-            splits[role] = _entries(images if pixels else _black(images.shape), labels)
+            entries += _entries(role, images if pixels else _black(images.shape), labels)
         elif files:
             raise InputError(f"{path}: {', '.join(one.name for one in files.values())} without labels or images")
-    return splits
+    return entries
 
 
-def _of_npz(path: Path, pixels: bool) -> Splits:
-    """The splits of an .npz file; raises ValueError for others than `Folder` takes."""
-    splits: Splits = {}
+def _of_npz(path: Path, pixels: bool) -> list[Entry]:
+    """The images of an .npz file; raises ValueError for others than `Folder` takes."""
+    entries: list[Entry] = []
     with np.load(path, allow_pickle=False) as stored, zipfile.ZipFile(path) as archive:
         for role, prefix in {"train": "", "val": "val_", "test": "test_"}.items():
-            names = [f"{prefix}images", f"{prefix}labels"]
-            if role != "train" and names[0] not in stored:
+            images, labels = f"{prefix}images", f"{prefix}labels"
+            if role != "train" and images not in stored:
                 continue
-            if missing := [name for name in names if name not in stored]:
-                raise ValueError(
-                    f"has {', '.join(stored.files)}, not {' and '.join(missing)}; must have images and labels"
-                )
-            (shape, kind), (labelled, label) = (_header(archive, f"{name}.npy") for name in names)
+            if missing := " and ".join(name for name in (images, labels) if name not in stored):
+                raise ValueError(f"has {', '.join(stored.files)}, not {missing}; must have images and labels")
+            (shape, kind), (labelled, label) = (_header(archive, f"{name}.npy") for name in (images, labels))
             if kind != np.uint8 or not (len(shape) == 3 or shape[3:] in ((1,), (3,))) or 0 in shape:
-                raise ValueError(f"{names[0]} must be uint8 [N, H, W] or [N, H, W, 3]; they are {kind} {list(shape)}")
+                raise ValueError(f"{images} must be uint8 [N, H, W] or [N, H, W, 3]; they are {kind} {list(shape)}")
             if labelled[:1] != shape[:1]:
-                raise ValueError(f"{names[1]}: {math.prod(labelled[:1]):,}, but {shape[0]:,} {names[0]}")
+                raise ValueError(f"{labels}: {math.prod(labelled[:1]):,}, but {shape[0]:,} {images}")
             if label.kind not in "iuU" or len(labelled) != 1:
                 known = "; labels.astype(str) makes texts" if label.kind == "O" else ""
                 wrong = f"they are {label} {list(labelled)}{known}"
-                raise ValueError(f"{names[1]} must be [N] whole numbers or texts; {wrong}")
+                raise ValueError(f"{labels} must be [N] whole numbers or texts; {wrong}")
             if shape[0] > _MOST:
-                raise ValueError(f"{names[0]}: {shape[0]:,}; must be at most {_MOST:,}")
-            splits[role] = _entries(stored[names[0]] if pixels else _black(shape), stored[names[1]])
-    return splits
+                raise ValueError(f"{images}: {shape[0]:,}; must be at most {_MOST:,}")
+            entries += _entries(role, stored[images] if pixels else _black(shape), stored[labels])
+    return entries
 
 
 def _black(shape: tuple[int, ...]) -> NDArray[np.uint8]:
     return np.broadcast_to(np.uint8(0), shape)
 
 
-def _entries(images: NDArray[np.uint8], labels: NDArray[Any]) -> list[Entry]:
+def _entries(role: str, images: NDArray[np.uint8], labels: NDArray[Any]) -> list[Entry]:
     images = images[..., 0] if images.shape[3:] == (1,) else images
-    return [Entry(label, image) for label, image in zip(labels.tolist(), images, strict=True)]
+    return [Entry(role, label, image) for label, image in zip(labels.tolist(), images, strict=True)]
 
 
 def _header(archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -14,8 +14,10 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import BufferedReader
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,10 +96,8 @@ class Reader(ABC):
 
     def digest(self, path: Path) -> str:
         """The md5 of the unpacked contents."""
-        md5 = hashlib.md5(usedforsecurity=False)
-        for chunk in chunks(path):
-            md5.update(chunk)
-        return md5.hexdigest()
+        with _opened(path) as stream:
+            return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def part_of_each(
@@ -149,19 +149,17 @@ def _in_proportion(labels: NDArray[np.int64], order: NDArray[np.int64]) -> NDArr
     return order[np.argsort(places, kind="stable")]
 
 
-def chunks(path: Path) -> Iterator[bytes]:
-    """A file's contents, decompressed if it is gzipped; raises ValueError when there are more than MAX_BYTES."""
-    count = 0
-    with cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            count += len(chunk)
-            check_bytes(count)
-            yield chunk
+def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
+    """A file that is read decompressed if it is gzipped."""
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 
 def contents(path: Path) -> bytes:
-    """The whole of `chunks`."""
-    return b"".join(chunks(path))
+    """A file's contents, decompressed if it is gzipped; raises ValueError when there are more than MAX_BYTES."""
+    with _opened(path) as stream:  # in parts: to read as much at once would take as much memory
+        raw = b"".join(islice(iter(lambda: stream.read(_CHUNK), b""), MAX_BYTES // _CHUNK + 2))
+    check_bytes(len(raw))
+    return raw
 
 
 def check_bytes(count: int) -> None:
@@ -180,7 +178,7 @@ def host_memory() -> int:
 
 
 @contextmanager
-def decoding(path: Path, remedy: str = RENEW) -> Iterator[None]:
+def decoding(path: Path, remedy: str = RENEW, what: str = "can't be read, truncated or damaged") -> Iterator[None]:
     """A context that turns any exception of a decoder into an InputError of one line with file's name and remedy."""
     try:
         yield
@@ -189,7 +187,7 @@ def decoding(path: Path, remedy: str = RENEW) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno:  # of the system, not of a decoder
             raise unreadable(path, error) from error
-        raise InputError(f"{path}: can't be read, truncated or damaged: {first_line(error)}{remedy}") from error
+        raise InputError(f"{path}: {what}: {first_line(error)}{remedy}") from error
 
 
 def unreadable(path: Path, error: OSError) -> CapsexpError:

@@ -1,7 +1,6 @@
 """A trained network as a plain module, which knows its classes and how pictures become what it takes."""
 
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,8 +40,7 @@ class Classifier(nn.Module):
         self.register_buffer("std", module.std)
         self.classes = tuple(class_names(data))
         self.size, self.channels = data.size, data.channels
-        conversion = conversion_of(data)
-        self._conversion = replace(conversion, invert=conversion.invert != invert)
+        self._conversion = conversion_of(data, invert)
         self._trained_on = module.pixels
         self.eval()
 

@@ -120,8 +120,7 @@ def predictions(restored: Restored, places: Sequence[Path], log: Log = print, in
     """
     data, names = restored.config.data, source.class_names(restored.config.data)
     files = [file for one in places for file in (files_below(one) if one.is_dir() else [one])]
-    conversion = conversion_of(data)
-    images, problems = converted(files, replace(conversion, invert=conversion.invert != invert))
+    images, problems = converted(files, conversion_of(data, invert))
     if refused := [problem for number, problem in problems.items() if files[number] in places]:
         raise InputError(listed(refused))
     for problem in problems.values():
