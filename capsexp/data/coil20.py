@@ -7,9 +7,10 @@ random one, as papers use it, has test images that are five degrees away from tr
 import hashlib
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated
@@ -82,21 +83,14 @@ class COIL20(Reader):
 
 def _views(path: Path) -> Iterator[tuple[str, int, bytes]]:
     """Name, label (0 is the first object) and contents of each PNG file, object by object and view by view."""
-    with decoding(path):
-        if path.is_dir():
-            members = {file.name: file for file in path.iterdir()}
-            check_bytes(sum(members[name].stat().st_size for name, _ in _ordered(members)))
-            for name, label in _ordered(members):
-                yield name, label, members[name].read_bytes()
-        else:
-            with closing(zipfile.ZipFile(path)) as archive:
-                infos = {info.filename.rpartition("/")[2]: info for info in archive.infolist()}
-                check_bytes(sum(info.file_size for info in infos.values()))  # zipfile unpacks no more than that
-                for name, label in _ordered(infos):
-                    yield name, label, archive.read(infos[name])
-
-
-def _ordered(names: Mapping[str, object]) -> list[tuple[str, int]]:
-    matches = [match for name in names if (match := _NAME.fullmatch(name))]
-    matches.sort(key=lambda match: (int(match[1]), int(match[2])))
-    return [(match[0], int(match[1]) - 1) for match in matches]
+    with decoding(path), nullcontext() if path.is_dir() else zipfile.ZipFile(path) as archive:
+        files: dict[str, tuple[int, Callable[[], bytes]]] = {}  # size, more of which zipfile doesn't unpack; contents
+        for file in path.iterdir() if archive is None else ():
+            files[file.name] = file.stat().st_size, file.read_bytes
+        if archive:
+            for info in archive.infolist():
+                files[info.filename.rpartition("/")[2]] = info.file_size, partial(archive.read, info)
+        matches = [match for name in files if (match := _NAME.fullmatch(name))]
+        check_bytes(sum(files[match[0]][0] for match in matches))
+        for match in sorted(matches, key=lambda match: (int(match[1]), int(match[2]))):
+            yield match[0], int(match[1]) - 1, files[match[0]][1]()

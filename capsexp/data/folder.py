@@ -1,18 +1,7 @@
-"""Anybody's images, `data=folder data.path=PATH`: class folders as torchvision's ImageFolder has them, a table, arrays.
+"""Anybody's images, `data=folder data.path=PATH`: class folders, a table, arrays; see docs/own_images.md for the forms.
 
-    PATH/CLASS/…                                  a part of each class is drawn at random for the test
-    PATH/train/CLASS/…, PATH/test/CLASS/…         split; PATH/val/CLASS/… are the held-out images of protocol=heldout
-    PATH/…, data.labels=TABLE                     a CSV file with a line a picture: file, class, perhaps split and group
-    PATH/…, data.labels=PATTERN                   a regular expression, whose brackets match the class in a file's name
-    PATH.npz                                      arrays `images`, uint8 [N, H, W] or [N, H, W, 3], and `labels` [N],
-                                                  whole numbers or texts; where split, `test_images`, `test_labels`,
-                                                  and `val_images`, `val_labels`
-    PATH/train-images-idx3-ubyte, …               MNIST's files, and those of sets in its format: data=idx
-
-The splits may have other usual names, such as Training and validation; without test/, val/ is for the test. One folder
-around everything is entered. Classes are in the order of their names, images in that of their files; see
-`capsexp.data.pictures` for how these become pixels. Pictures of one `data.group` (a column of the table, or a pattern)
-are in one split.
+Classes are in the order of their names, images in that of their files; see `capsexp.data.pictures` for how these become
+pixels. Pictures of one `data.group` (a column of the table, or a pattern) are in one split.
 """
 
 import hashlib

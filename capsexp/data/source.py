@@ -18,17 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from capsexp import Log
 from capsexp.config.compose import described
 from capsexp.config.schema import Data, Version
 from capsexp.data.folder import Folder
 from capsexp.data.reader import Reader, decoding, fit
-from capsexp.errors import CapsexpError, InputError, located
+from capsexp.errors import CapsexpError, InputError, located, printable
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-    from torch import Tensor
+    from torch import Tensor  # imported where it is used, since `identify` doesn't need it
 
 _TIMEOUT = 20.0  # seconds without an answer
 _DOWNLOAD = ".capsexp-download-"  # how the names of temporary folders begin
@@ -38,7 +39,6 @@ _ROUNDING = 0.001  # of a typed mean or standard deviation
 
 #: Name, size and time of each file.
 FileStates = tuple[tuple[str, int, int], ...]
-
 #: (path and how its classes are named, state of its files) → md5, of what this process has read.
 _known: dict[tuple[str, FileStates], str] = {}
 
@@ -61,7 +61,7 @@ class ImageSet(Identity):
     test_images: "Tensor"
     test_labels: "Tensor"
     validation: int = 0  # how many of the training images, the last ones, are meant to be held out
-    groups: "NDArray[np.int64] | None" = None  # [N], of the other training images: of equal ones all are held out
+    groups: NDArray[np.int64] | None = None  # [N], of the other training images: of equal ones all are held out
 
 
 def class_names(data: Data) -> list[str]:
@@ -92,7 +92,7 @@ def load(data: Data, log: Log = print) -> ImageSet:
     Raises InputError for files that are missing, damaged or of no accepted version, and for an impossible size or
     number of channels.
     """
-    import torch  # here, since `identify` doesn't need it
+    import torch
 
     reader, files, identity = _checked(data, log, read=True)
     size = data.size if data.synthesis is None else None  # a synthesis uses images in their own size
@@ -111,13 +111,11 @@ def load(data: Data, log: Log = print) -> ImageSet:
     if held:
         train = (torch.cat([train[0], validation[0][0]]), torch.cat([train[1], validation[0][1]]))
     groups = reader.groups if isinstance(reader, Folder) else None
-    return ImageSet(identity.note, identity.checksum, identity.unlisted, *train, *test, held, groups)
+    return ImageSet(*vars(identity).values(), *train, *test, held, groups)
 
 
 def summary(data: Data, images: ImageSet) -> list[str]:
     """Lines on a set: its classes with their numbers of training and test images; what has only equal images."""
-    import torch
-
     labels, names = (images.train_labels, images.test_labels), class_names(data)
     counts = list(zip(names, *(one.bincount(minlength=len(names)).tolist() for one in labels), strict=True))
     classes = [f"{name} {train:,} + {test:,}" for name, train, test in counts]
@@ -131,10 +129,11 @@ def summary(data: Data, images: ImageSet) -> list[str]:
         lines.append(f"{data.name}: {known:,} of the {len(labels[1]):,} test images are among the training images, too")
     if data.path and (twice := ambiguous(images)):
         lines.append(f"{data.name}: {twice:,} images are equal to one of another class")
-    if _all_equal(images.train_images, torch.arange(len(labels[0]))):
+    if data.group:
+        lines.append(f"{data.name}: images of one {printable(data.group)} aren't independent: intervals are too narrow")
+    if _all_equal(images.train_images):
         return [*lines, f"{data.name}: all {len(labels[0]):,} training images are equal"]
-    of_class = [(images.train_labels == label).nonzero()[:, 0] for label in range(len(names))]
-    equal = [name for name, chosen in zip(names, of_class, strict=True) if _all_equal(images.train_images, chosen)]
+    equal = [name for at, name in enumerate(names) if _all_equal(images.train_images[labels[0] == at])]
     return [*lines, *(f"{data.name}: all training images of class {name} are equal" for name in equal)]
 
 
@@ -148,25 +147,20 @@ def digests(images: "Tensor") -> "Tensor":
 
 def repeated(tested: "Tensor", trained: "Tensor") -> int:
     """How many images, [N, …] uint8, are among those with these `digests`."""
-    import torch
-
-    return int(torch.isin(digests(tested.cpu()), trained).sum())
+    return int(np.isin(digests(tested.cpu()), trained).sum())
 
 
 def ambiguous(images: ImageSet) -> int:
     """How many images of a set are equal to one with another label."""
-    import torch
-
-    hashes = torch.cat([digests(images.train_images), digests(images.test_images)])
-    pairs = torch.stack([hashes, torch.cat([images.train_labels, images.test_labels])], dim=1)
-    known, labels = torch.unique(torch.unique(pairs, dim=0)[:, 0], return_counts=True)
-    return int(torch.isin(hashes, known[labels > 1]).sum())
+    hashes = np.concatenate([digests(images.train_images), digests(images.test_images)])
+    pairs = np.stack([hashes, np.concatenate([images.train_labels, images.test_labels])], axis=1)
+    known, labels = np.unique(np.unique(pairs, axis=0)[:, 0], return_counts=True)
+    return int(np.isin(hashes, known[labels > 1]).sum())
 
 
-def _all_equal(images: "Tensor", chosen: "Tensor") -> bool:
-    """Whether the images of these indices are several, and equal."""
-    first = images[chosen[:2]]
-    return len(first) == 2 and bool((first[1] == first[0]).all()) and bool((images[chosen] == first[:1]).all())
+def _all_equal(images: "Tensor") -> bool:
+    """Whether there are several images, and all are equal."""
+    return len(images) > 1 and bool((images[1] == images[0]).all()) and bool((images == images[:1]).all())
 
 
 def normalization(data: Data, images: "Tensor") -> tuple[list[float], list[float]]:

@@ -25,27 +25,16 @@ from capsexp.run.restore import Restored
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A pass over test images. The prediction is the class with the highest score, or all above a threshold.
+    """A pass over test images. The prediction is the class with the highest score, or all above a threshold."""
 
-    Args:
-        images: how many.
-        note: what the data files are, where they aren't the published ones.
-        summary: lines on the classes of the set.
-        accuracy: in percent.
-        loss: the mean over the images.
-        confusion: [J, J], images by true class (rows) and prediction (columns); None for sets of classes.
-        classes: [J, 4], a row per class: precision, recall and f1 in percent, NaN where undefined; images of the class.
-        reconstruction: the mean squared error of the reconstructions, as the loss has it; None without a decoder.
-    """
-
-    images: int
-    note: str | None
-    summary: list[str]
-    accuracy: float
-    loss: float
-    confusion: pd.DataFrame | None
-    classes: pd.DataFrame
-    reconstruction: float | None = None
+    images: int  # how many
+    note: str | None  # what the data files are, where they aren't the published ones
+    summary: list[str]  # lines on the classes of the set
+    accuracy: float  # in percent
+    loss: float  # the mean over the images
+    confusion: pd.DataFrame | None  # [J, J], by true class (rows) and prediction (columns); None for sets of classes
+    classes: pd.DataFrame  # [J, 4]: precision, recall, f1 in percent, NaN where undefined; images of the class
+    reconstruction: float | None = None  # the mean squared error, as the loss has it; None without a decoder
 
 
 def evaluate(restored: Restored, log: Log = print) -> Evaluation:

@@ -1,8 +1,8 @@
 """Classes, splits and groups from a table or from names of files; folders that are no classes."""
 
 import os
+import re
 import shutil
-import struct
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -12,22 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from data_formats import pixels
-from photos import data, numbered, save, values
+from data_formats import idx, pixels, write
+from photos import config, data, numbered, save, splits_of, two, values
 from support import composed_config, refused
 
 from capsexp.config import compose
-from capsexp.data.module import CapsuleData
 from capsexp.data.reader import part_of_each
-from capsexp.data.source import identify, load
+from capsexp.data.source import identify, load, summary
 
 ROWS = [(f"{number:03}.png", ["even", "odd"][number % 2], f"p{number // 4}") for number in range(40)]
 
 
-def table(place: Path, *rows: tuple[str, ...], header: str = "file,label,patient", name: str = "labels.csv") -> Path:
+def table(place: Path, *rows: tuple[str, ...], header: str = "file,label,patient") -> Path:
     """The folder of 40 pictures of one value each, ten patients with four each, with a table."""
     numbered(place / "images", 0, 40)
-    (place / name).write_text("\n".join([header, *(",".join(row) for row in rows or ROWS)]) + "\n")
+    delimiter = re.findall("[,;\t]", header)[0]
+    (place / "labels.csv").write_text("\n".join([header, *(delimiter.join(row) for row in rows or ROWS)]) + "\n")
     return place
 
 
@@ -38,14 +38,10 @@ def test_the_classes_of_a_table_are_those_of_folders(header: str, tmp_path: Path
     rows = [(name.removesuffix(".png") if "id" in header else name, label, patient) for name, label, patient in ROWS]
     if "\t" in header:
         rows = [(label, patient, f"./images/{name}") for name, label, patient in rows]
-    place = table(tmp_path / "flat", *rows, header=header.replace(";", ",").replace("\t", ","))
-    text = (place / "labels.csv").read_text()
-    (place / "labels.csv").write_text(text.replace(",", ";" if ";" in header else "\t" if "\t" in header else ","))
+    place = table(tmp_path / "flat", *reversed(rows), header=header)
     for name, label, _ in ROWS:
         (tmp_path / "sorted" / label).mkdir(parents=True, exist_ok=True)
         shutil.copy(place / "images" / name, tmp_path / "sorted" / label)
-    lines = (place / "labels.csv").read_text().splitlines()
-    (place / "labels.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]))
     found, sorted_ones = data(place, "data.labels=labels.csv"), data(tmp_path / "sorted")
     assert found.class_names == ["even", "odd"]
     assert identify(found) == identify(sorted_ones)
@@ -79,11 +75,7 @@ def test_pictures_without_a_class_are_left_out_and_said(tmp_path: Path) -> None:
         (ROWS, ["data.labels=labels.csv", "data.columns=[file,kind]"], "has no column kind; has file, label, patient"),
         (ROWS, ["data.labels=labels.csv", "data.group=scan"], "labels.csv: has no column scan; has file"),
         ([*ROWS, ("000.png", "odd", "")], ["data.labels=labels.csv"], "has 000.png twice, differently"),
-        (
-            [*ROWS[:9], ("009.png", "odd", "")],
-            ["data.labels=labels.csv", "data.group=patient"],
-            "009.png has no patient",
-        ),
+        ([("009.png", "odd", "")], ["data.labels=labels.csv", "data.group=patient"], "009.png has no patient"),
         (ROWS, ["data.labels='(x'"], r"\(x: no pattern with one pair of brackets"),
         (ROWS, ["data.labels='(x)'"], r"\(x\): nothing in .*/images/000.png matches this pattern"),
         (ROWS, ["data.group=patient"], "data.group=patient: needs a table, data.labels=FILE, or is a pattern"),
@@ -117,17 +109,16 @@ def test_a_group_is_on_one_side_of_each_split(tmp_path: Path) -> None:
     drawn = set()
     for seed in range(5):
         words = ("data.labels=labels.csv", "data.group=patient", f"data.reader.split_seed={seed}", f"seed={seed}")
-        config = composed_config("data=folder", f"data.path={place}", "data.size=8", *words)
-        splits = CapsuleData(load(config.data), config)
-        splits.place(torch.device("cpu"))
-        assert splits.heldout is not None
+        splits = splits_of(config(place, *words))
         parts = [
-            {int(value) // 4 for value in part[0][:, 0, 0, 0]} for part in (splits.train, splits.heldout, splits.test)
+            {int(value) // 4 for value in part[0][:, 0, 0, 0]} for part in (splits.train, splits.evaluated, splits.test)
         ]
         assert sum(map(len, parts)) == 10 == len(set.union(*parts))
         drawn.add(tuple(parts[2]))
     assert len(drawn) > 1
-    assert identify(config.data).checksum != identify(data(place, "data.labels=labels.csv")).checksum
+    assert identify(data(place, *words)).checksum != identify(data(place, "data.labels=labels.csv")).checksum
+    line = "folder: images of one patient aren't independent: intervals are too narrow"
+    assert line in summary(data(place, *words), load(data(place, *words)))
 
 
 def test_a_group_in_two_given_splits_is_refused(tmp_path: Path) -> None:
@@ -155,10 +146,7 @@ def test_groups_are_drawn_whole_and_no_class_is_left_without_images() -> None:
         (["no/1", "yes/1", "old/brain/no/1", "old/brain/yes/1"], "old/brain has the folders no and yes"),
         (["cat/1", "dog/1", "train/cat/1", "train/dog/1"], "train has the folders cat and dog"),
         (["x_train/a/1", "x_train/b/1", "x_test/a"], "x_test: has no class folders"),
-        (
-            ["x_train/a/1", "x_test/a/1", "x_more/a/1"],
-            "must have train, test and val, each .*; x_more is none: move it",
-        ),
+        (["x_train/a/1", "x_test/a/1", "x_more/a/1"], "must have train, test and val, each .*; x_more is none: move"),
         (["images/1", "masks/1"], "photos: must have images of two classes at least; data.labels="),
     ],
 )
@@ -195,25 +183,18 @@ def test_splits_and_classes_are_read_right(files: list[str], classes: list[str],
 
 def test_idx_files_are_read_with_the_title_of_their_folder(tmp_path: Path) -> None:
     for name, count in (("train", 20), ("test", 10)):
-        for kind, array in (
-            ("images-idx3", pixels(count, 28, 28)),
-            ("labels-idx1", np.arange(count, dtype=np.uint8) % 5),
-        ):
-            head = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
-            (tmp_path / "KMNIST" / "raw").mkdir(parents=True, exist_ok=True)
-            (tmp_path / "KMNIST" / "raw" / f"emnist-x-{name}-{kind}-ubyte").write_bytes(head + array.tobytes())
+        for kind, array in {"images-idx3": pixels(count, 28, 28), "labels-idx1": np.arange(count) % 5}.items():
+            write(tmp_path / "KMNIST" / "raw" / f"emnist-x-{name}-{kind}-ubyte", idx(array.astype(np.uint8)))
     found = composed_config("data=idx", f"data.path={tmp_path}/KMNIST/raw").data
     assert (found.title, found.size, found.classes, found.images) == ("KMNIST", 28, 5, [20, 10])
     assert torch.equal(load(found).train_images[:, 0], torch.from_numpy(pixels(20, 28, 28)))
-    checksum = identify(found).checksum
     moved = shutil.copytree(tmp_path / "KMNIST", tmp_path / "moved")
-    (moved / "raw" / "emnist-x-test-labels-idx1-ubyte").write_bytes(head + bytes(10))
-    assert identify(composed_config("data=idx", f"data.path={moved}/raw").data).checksum != checksum
+    write(moved / "raw" / "emnist-x-test-labels-idx1-ubyte", idx(np.zeros(10, np.uint8)))
+    assert identify(composed_config("data=idx", f"data.path={moved}/raw").data).checksum != identify(found).checksum
 
 
 def test_a_folder_is_walked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    numbered(tmp_path / "photos" / "ant", 0, 10)
-    numbered(tmp_path / "photos" / "bee", 0, 10)
+    two(tmp_path / "photos", 0, 10)
     looks: Counter[str] = Counter()
 
     def counted(kept: Callable[..., Any], path: Any, *rest: Any, **options: Any) -> Any:
@@ -223,8 +204,7 @@ def test_a_folder_is_walked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "walk", partial(counted, os.walk))
     stat = Path.stat
     monkeypatch.setattr(Path, "stat", lambda path, **options: counted(stat, path, **options))
-    config = composed_config("data=folder", f"data.path={tmp_path}/photos", "data.size=8")
-    identify(config.data)
-    load(config.data)
+    identify(data(tmp_path / "photos"))
+    load(data(tmp_path / "photos"))
     assert looks[f"walk {tmp_path}/photos/ant"] == 1
     assert looks[f"stat {tmp_path}/photos/ant/000.png"] <= 7
