@@ -129,8 +129,8 @@ def refusal(data: Data) -> str:
 class Svhn:
     """Five training and three test images, in `root`/svhn."""
 
-    def __init__(self, root: Path, train_labels: tuple[int, ...] = (1, 10, 3, 9, 10)) -> None:
-        self.root, self.folder = root, root / "svhn"
+    def __init__(self, root: Path, train_labels: tuple[int, ...] = (1, 10, 3, 9, 10), place: str = "svhn") -> None:
+        self.root, self.folder = root, root / place
         self.train, self.test = pixels(5, 4, 4, 3), pixels(3, 4, 4, 3)
         self.files = {
             "train_32x32.mat": mat(self.train, list(train_labels)),
@@ -140,6 +140,10 @@ class Svhn:
             write(self.folder / name, contents)
 
     def data(self, **changes: Any) -> Data:
-        return configuration(
-            self.root, "mat", self.files, **{"channels": 3, "mean": [0.5] * 3, "std": [0.5] * 3} | changes
-        )
+        return configuration(self.root, "mat", self.files, **{"channels": 3} | changes)
+
+    def with_file(self, name: str, contents: bytes) -> Data:
+        """The set with another file, which is accepted."""
+        self.files[name] = contents
+        write(self.folder / name, contents)
+        return self.data()

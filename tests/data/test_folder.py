@@ -163,23 +163,17 @@ def test_a_given_split_is_kept_and_validation_images_are_held_out(names: Sequenc
     assert sorted(train) == [(value + 100 * label, label) for label in (0, 1) for value in (0, 1, 2, 10, 11)]
     assert test == [(value + 100 * label, label) for label in (0, 1) for value in range(20, 24)]
     assert splits_of(config(tmp_path / "photos")).evaluated[0][:, 0, 0, 0].tolist() == [10, 11, 110, 111]
-    paper, heldout = (
-        config(tmp_path / "photos", "budget.train_images=7", f"protocol={p}") for p in ("paper", "heldout")
-    )
-    assert len(splits_of(paper).train[1]) == 7
-    assert refused(splits_of, heldout).startswith("budget.train_images=7: folder has 6 training images")
+    words = "budget.train_images=7", "protocol=paper"
+    assert len(splits_of(config(tmp_path / "photos", *words)).train[1]) == 7
+    line = refused(splits_of, config(tmp_path / "photos", words[0]))
+    assert line.startswith("budget.train_images=7: folder has 6 training images")
     line = refused(identify, data(tmp_path / "photos", "data.reader.split_seed=1"))
     assert line.startswith("data.reader: test_fraction and split_seed draw test images, but ")
 
 
 def test_validation_images_are_not_trained_on_and_for_the_test_where_there_are_no_others(tmp_path: Path) -> None:
-    for place, split, first in (
-        ("none", "test", 0),
-        ("none", "valid", 10),
-        ("photos", "train", 0),
-        ("photos", "dev", 10),
-    ):
-        two(tmp_path / place / split, first, 3)
+    for place, first in (("none/test", 0), ("none/valid", 10), ("photos/train", 0), ("photos/valid", 10)):
+        two(tmp_path / place, first, 3)
     for protocol in ("paper", "heldout"):
         line = refused(splits_of, config(tmp_path / "none", f"protocol={protocol}"))
         assert line.endswith("no training images; capsexp evaluate RUN takes test images")

@@ -32,7 +32,6 @@ from support import refused
 
 from capsexp.config.schema import Data
 from capsexp.data import reader
-from capsexp.data.cifar import CIFAR as CIFARReader
 from capsexp.data.reader import RENEW, fit
 from capsexp.data.source import ImageSet, load
 
@@ -42,8 +41,7 @@ def planes(images: np.ndarray) -> list[Any]:
     return (images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)).tolist()
 
 
-@pytest.mark.parametrize("dataset", ["MNIST", "FashionMNIST", "KMNIST"])
-@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize(("dataset", "suffix"), [("MNIST", ""), ("FashionMNIST", ".gz"), ("KMNIST", ".gz")])
 def test_idx(tmp_path: Path, dataset: str, suffix: str):
     images = load(idx_set(tmp_path, mnist_files(), dataset, suffix))
     assert images.train_images.tolist() == planes(pixels(3, 4, 4))
@@ -51,15 +49,22 @@ def test_idx(tmp_path: Path, dataset: str, suffix: str):
     assert (images.train_labels.tolist(), images.test_labels.tolist()) == ([3, 0, 9], [1, 2])
 
 
-def test_idx_damaged(tmp_path: Path):
-    for name, contents in {
-        "train-images-idx3-ubyte": idx(pixels(3, 4, 4))[:-5],
-        "t10k-images-idx3-ubyte": b"",
-        "train-labels-idx1-ubyte": idx(np.array([3, 0], np.uint8)),
-        "t10k-labels-idx1-ubyte": idx(np.array([3, 10], np.uint8)),
-    }.items():
-        data = idx_set(tmp_path, mnist_files() | {name: contents})
-        assert refusal(data).startswith(f"{tmp_path}/MNIST/raw/{name}")
+@pytest.mark.parametrize(
+    ("name", "contents"),
+    [
+        ("train-images-idx3-ubyte", idx(pixels(3, 4, 4))[:-5]),
+        ("t10k-images-idx3-ubyte", b""),
+        ("train-labels-idx1-ubyte", idx(np.array([3, 0], np.uint8))),
+        ("t10k-labels-idx1-ubyte", idx(np.array([3, 10], np.uint8))),
+        *(  # these dimensions take no memory
+            ("train-", bytes([0, 0, 8, 3]) + struct.pack(">3I", *shape))
+            for shape in ((2**32 - 1,) * 3, (2**31, 1, 1), (0, 4, 4))
+        ),
+    ],
+)
+def test_idx_damaged(tmp_path: Path, name: str, contents: bytes):
+    data = idx_set(tmp_path, mnist_files() | {name if name[-1] != "-" else "train-images-idx3-ubyte": contents})
+    assert refusal(data).startswith(f"{tmp_path}/MNIST/raw/{name}")
 
 
 def test_the_error_for_a_truncated_gzipped_file_names_it(tmp_path: Path):
@@ -69,38 +74,24 @@ def test_the_error_for_a_truncated_gzipped_file_names_it(tmp_path: Path):
     assert str(path) in refusal(data)
 
 
-CIFAR = {
-    "CIFAR10": (["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"], "test_batch"),
-    "CIFAR100": (["train"], "test"),
-}
+CIFAR = {"CIFAR10": "labels", "CIFAR100": "fine_labels"}
 
 
 def cifar(root: Path, dataset: str, files: dict[str, bytes] | None = None) -> Data:
-    train, test = CIFAR[dataset]
-    key, meta, names, folder = {
-        "CIFAR10": ("labels", "batches.meta", "label_names", "cifar-10-batches-py"),
-        "CIFAR100": ("fine_labels", "meta", "fine_label_names", "cifar-100-python"),
-    }[dataset]
+    theirs, key = getattr(torchvision.datasets, dataset), CIFAR[dataset]
+    train, ((test, _),) = [name for name, _ in theirs.train_list], theirs.test_list
     every = pixels(2 * len(train), 32, 32, 3)
     written = {name: cifar_batch(every[2 * i : 2 * i + 2], [i, i + 1], key) for i, name in enumerate(train)}
     written[test] = cifar_batch(pixels(2, 32, 32, 3), [4, 0], key)
-    written[meta] = cifar_batch(pixels(0, 32, 32, 3), ["a"], names)
+    written[theirs.meta["filename"]] = cifar_batch(pixels(0, 32, 32, 3), ["a"], theirs.meta["key"])
     written |= files or {}
     for name, contents in written.items():
-        write(root / folder / name, contents)
+        write(root / theirs.base_folder / name, contents)
     return configuration(root, "cifar", written, options={"dataset": dataset}, size=32, channels=3)
 
 
-@pytest.mark.parametrize("dataset", CIFAR)
-def test_cifar_names_are_torchvisions(dataset: str):
-    theirs, ours = getattr(torchvision.datasets, dataset), CIFARReader(dataset=dataset)
-    names = [name for name, _ in theirs.train_list + theirs.test_list]
-    assert (ours.places, ours.keys) == ((theirs.base_folder,), (*names, theirs.meta["filename"]))
-
-
-@pytest.mark.parametrize("dataset", CIFAR)
-def test_cifar(tmp_path: Path, dataset: str):
-    count = len(CIFAR[dataset][0])
+@pytest.mark.parametrize(("dataset", "count"), [("CIFAR10", 5), ("CIFAR100", 1)])
+def test_cifar_in_torchvisions_files(tmp_path: Path, dataset: str, count: int):
     images = load(cifar(tmp_path, dataset))
     assert images.train_images.tolist() == planes(pixels(2 * count, 32, 32, 3))
     assert images.train_labels.tolist() == [label for i in range(count) for label in (i, i + 1)]
@@ -108,14 +99,24 @@ def test_cifar(tmp_path: Path, dataset: str):
     assert images.test_labels.tolist() == [4, 0]
 
 
-def test_cifar_damaged(tmp_path: Path):
-    images = pixels(2, 32, 32, 3)
-    for name, contents, line in (
-        ("test_batch", cifar_batch(images, [4, 10]), "label 10 is outside 0..9"),
+class Huge:
+    """Pickled as an empty array of 10¹⁵ bytes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return np.zeros(0).__reduce__()[0], (np.ndarray, (10**15,), b"b")
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "line"),
+    [
+        ("test_batch", cifar_batch(pixels(2, 32, 32, 3), [4, 10]), "label 10 is outside 0..9"),
         ("data_batch_3", b"\x80\x02}", "can't be read"),
-        ("data_batch_2", cifar_batch(images, [1]), "2 images, but labels"),
-    ):
-        assert f"{name}: {line}" in refusal(cifar(tmp_path / name, "CIFAR10", files={name: contents}))
+        ("data_batch_2", cifar_batch(pixels(2, 32, 32, 3), [1]), "2 images, but labels"),
+        ("data_batch_1", pickle.dumps({"data": Huge(), "labels": [1]}, protocol=2), "0 images, but labels"),
+    ],
+)
+def test_cifar_damaged(tmp_path: Path, name: str, contents: bytes, line: str):
+    assert f"{name}: {line}" in refusal(cifar(tmp_path, "CIFAR10", files={name: contents}))
 
 
 def test_a_pickle_of_no_accepted_version_is_never_unpickled(tmp_path: Path):
@@ -134,18 +135,6 @@ def test_an_accepted_pickle_runs_no_code(tmp_path: Path, name: str):
     assert not (tmp_path / "opened").exists()
 
 
-class Huge:
-    """Pickled as an empty array of 10¹⁵ bytes."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return np.zeros(0).__reduce__()[0], (np.ndarray, (10**15,), b"b")
-
-
-def test_an_array_takes_no_more_memory_than_its_bytes(tmp_path: Path):
-    images = pickle.dumps({"data": Huge(), "fine_labels": [1]}, protocol=2)
-    assert "train: 0 images, but labels" in refusal(cifar(tmp_path, "CIFAR100", files={"train": images}))
-
-
 @pytest.fixture
 def few_bytes(monkeypatch: pytest.MonkeyPatch) -> str:
     """Files have 10,000 bytes at most; the message of those that have more."""
@@ -159,39 +148,20 @@ def test_too_large_a_file_is_not_unpacked(tmp_path: Path, few_bytes: str, suffix
     assert f"train-images-idx3-ubyte{suffix}: can't be read, truncated or damaged: {few_bytes}" in refusal(data)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_too_large_a_folder_or_zip_is_not_unpacked(tmp_path: Path, few_bytes: str, packed: bool):
-    assert few_bytes in refusal(coil(tmp_path, {"obj1__0.png": bytes(1_000_000)}, packed=packed))
-
-
-def test_too_large_a_picture_is_not_decoded(tmp_path: Path, few_bytes: str):
+def test_too_large_a_folder_zip_picture_or_matrix_is_not_unpacked(tmp_path: Path, few_bytes: str):
     picture = png(np.zeros((1000, 1000), np.uint8))
     assert len(picture) < 10_000
-    assert few_bytes in refusal(coil(tmp_path, {"obj1__0.png": picture}))
-
-
-def test_too_large_a_matrix_is_not_unpacked(tmp_path: Path, few_bytes: str):
-    svhn = Svhn(tmp_path)
+    for contents, packed in ((bytes(1_000_000), False), (bytes(1_000_000), True), (picture, False)):
+        place = tmp_path / f"{len(contents)} {packed}"
+        assert few_bytes in refusal(coil(place, {"obj1__0.png": contents}, packed=packed))
     stream = io.BytesIO()
     savemat(stream, {"X": np.zeros((100, 100, 3, 5), np.uint8), "y": np.ones((5, 1), np.uint8)}, do_compression=True)
-    svhn.files["train_32x32.mat"] = stream.getvalue()
-    write(svhn.folder / "train_32x32.mat", stream.getvalue())
-    assert few_bytes in refusal(svhn.data())
-
-
-@pytest.mark.parametrize("shape", [(2**32 - 1,) * 3, (2**31, 1, 1), (0, 4, 4)])
-def test_the_dimensions_in_an_idx_file_take_no_memory(tmp_path: Path, shape: tuple[int, ...]):
-    files = mnist_files() | {"train-images-idx3-ubyte": bytes([0, 0, 8, 3]) + struct.pack(">3I", *shape)}
-    assert "train-" in refusal(idx_set(tmp_path, files))
+    assert few_bytes in refusal(Svhn(tmp_path).with_file("train_32x32.mat", stream.getvalue()))
 
 
 @pytest.mark.parametrize("place", [".", "svhn", "SVHN", "svhn-part"])
 def test_svhn(tmp_path: Path, place: str):
-    svhn = Svhn(tmp_path)
-    if place != "svhn":
-        for path in svhn.folder.iterdir():
-            write(tmp_path / place / path.name, path.read_bytes())
-            path.unlink()
+    svhn = Svhn(tmp_path, place=place)
     images = load(svhn.data())
     assert images.train_images.tolist() == planes(svhn.train)
     assert images.train_labels.tolist() == [1, 0, 3, 9, 0]
@@ -203,9 +173,8 @@ def test_svhn_damaged(tmp_path: Path):
     assert "label 11 is outside 0..9" in refusal(Svhn(tmp_path / "a", (1, 2, 11, 3, 4)).data())
     assert "train_32x32.mat: 5 images, but labels" in refusal(Svhn(tmp_path / "b", (1, 2, 3)).data())
     svhn = Svhn(tmp_path / "c")
-    svhn.files["test_32x32.mat"] = svhn.files["test_32x32.mat"][:200]
-    write(svhn.folder / "test_32x32.mat", svhn.files["test_32x32.mat"])
-    assert refusal(svhn.data()).startswith(f"{svhn.folder / 'test_32x32.mat'}: can't be read")
+    message = refusal(svhn.with_file("test_32x32.mat", svhn.files["test_32x32.mat"][:200]))
+    assert message.startswith(f"{svhn.folder / 'test_32x32.mat'}: can't be read")
 
 
 def norb_set(root: Path, files: dict[str, bytes], camera: str = "left", suffix: str = "", **changes: Any) -> Data:
@@ -214,8 +183,7 @@ def norb_set(root: Path, files: dict[str, bytes], camera: str = "left", suffix: 
     return configuration(root, "norb", files, options={"camera": camera}, **{"size": 6, "classes": 5} | changes)
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize(("camera", "index"), [("left", 0), ("right", 1)])
+@pytest.mark.parametrize(("camera", "index", "suffix"), [("left", 0, ""), ("left", 0, ".gz"), ("right", 1, ".gz")])
 def test_smallnorb(tmp_path: Path, camera: str, index: int, suffix: str):
     images = load(norb_set(tmp_path, norb_files(), camera, suffix))
     assert images.train_images.tolist() == planes(pixels(5, 2, 6, 6)[:, index])
@@ -284,22 +252,15 @@ def views(images: ImageSet) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]
     return splits[0], splits[1]
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_coil_is_divided_nine_to_one_at_random(tmp_path: Path, packed: bool):
-    train, test = views(load(coil(tmp_path, packed=packed)))
-    assert (len(train), len(test)) == (54, 6)
-    assert sorted(train + test) == [(number, view) for number in (1, 2, 3) for view in range(VIEWS)]
-    assert train == sorted(train)
-    assert test == sorted(test)
-
-
-def test_coil_split_is_a_function_of_the_seed(tmp_path: Path):
-    first, again, other = (
-        views(load(coil(tmp_path, packed=packed, options={"split_seed": seed})))[1]
+def test_coil_is_divided_nine_to_one_at_random_by_a_seed(tmp_path: Path):
+    (train, test), again, other = (
+        views(load(coil(tmp_path, packed=packed, options={"split_seed": seed})))
         for packed, seed in ((False, 5), (True, 5), (False, 6))
     )
-    assert first == again != other
-    assert [VIEWS * (number - 1) + view for number, view in first] == [19, 31, 34, 42, 52, 56]  # fixed for good
+    assert sorted(train + test) == [(number, view) for number in (1, 2, 3) for view in range(VIEWS)]
+    assert train == sorted(train)
+    assert (train, test) == again != other
+    assert [VIEWS * (number - 1) + view for number, view in test] == [19, 31, 34, 42, 52, 56]  # fixed for good
 
 
 def test_coil_options(tmp_path: Path):
@@ -348,17 +309,13 @@ def test_other_factors_weigh_pixels_by_their_part():
     assert (fit(images.transpose(0, 2, 1), 2, 1, "x")[0, 0] == [[10, 10], [70, 70]]).all()
 
 
-def test_the_same_size_changes_nothing():
+def test_the_same_size_changes_nothing_but_repeats_grey_to_three_channels():
     images = pixels(2, 5, 5, 3)
     fitted = fit(images, 5, 3, "x")
     assert (fitted == images.transpose(0, 3, 1, 2)).all()
     assert fitted.flags.writeable
     assert fitted.flags.c_contiguous
-
-
-def test_grey_is_repeated_to_three_channels():
-    images = pixels(2, 4, 4)
-    assert (fit(images, 4, 3, "x") == np.stack([images] * 3, axis=1)).all()
+    assert (fit(images[..., 0], 5, 3, "x") == np.stack([images[..., 0]] * 3, axis=1)).all()
 
 
 def test_refusals():
