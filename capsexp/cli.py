@@ -8,8 +8,10 @@ import shutil
 import signal
 import sys
 import textwrap
+import threading
 import time
 import traceback
+from _thread import interrupt_main
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -42,6 +44,7 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
     effect of Ctrl-C. HYDRA_FULL_ERROR=1 adds a traceback to an error.
     """
     words = sys.argv[1:]
+    sys.unraisablehook = _unraisable
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # it was closed; no file may get its number
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
@@ -64,7 +67,17 @@ def end_with(main: Callable[[list[str]], int | None], resume: str = "") -> NoRet
         code = INTERRUPTED if is_interruption(error) else report(error, words, resume).exit_code
     if code == INTERRUPTED:
         print(": ".join(filter(None, ["interrupted", resume])), file=sys.stderr)
+    for number in (signal.SIGINT, signal.SIGTERM):  # nothing is left to interrupt but Python's own end
+        signal.signal(number, signal.SIG_DFL)
     sys.exit(code)
+
+
+def _unraisable(ignored: "sys.UnraisableHookArgs") -> None:
+    """Interrupts again, where Python drops an interruption: in the callback of an import's lock, for example."""
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
+        threading.Timer(0.1, interrupt_main).start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 def _without_search_path(words: list[str]) -> list[str]:

@@ -24,6 +24,16 @@ def _seeded() -> None:
 
 
 @pytest.fixture(autouse=True)
+def _handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A command that a test runs in this process leaves signals as they were."""
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
 def _no_data_of_this_machine(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Only slow tests may use the full data sets."""
     if "slow" not in request.keywords:
@@ -55,9 +65,8 @@ def trained_heldout(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Program]:
+def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Program:
     """Runs a module (capsexp) or a script (scripts/aggregate.py) as a program, in this process."""
-    handler = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(logging, "raiseExceptions", logging.raiseExceptions)
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -76,8 +85,7 @@ def program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         assert isinstance(ended.value.code, int)
         return ended.value.code, captured.out.splitlines(), captured.err.splitlines()
 
-    yield call
-    signal.signal(signal.SIGTERM, handler)
+    return call
 
 
 @pytest.fixture(scope="session")

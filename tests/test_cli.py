@@ -5,12 +5,14 @@ import os
 import pickle
 import signal
 import sys
+import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
 import pytest
-from support import Program, raising
+from support import Program, process, raising
 
 from capsexp.cli import Parser, end_with, print_line
 from capsexp.config.compose import composed
@@ -38,6 +40,15 @@ def left_behind(error: Exception) -> Main:
             raise error
 
     return act
+
+
+def dropped(words: list[str]) -> None:
+    """What Python does with an interruption of a callback, such as of an import's lock."""
+    thing = ClosedPipe()
+    reference = weakref.ref(thing, raising(KeyboardInterrupt()))
+    del thing
+    time.sleep(60)
+    assert not reference()
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -82,6 +93,7 @@ def end(main: Main, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         (raising(BrokenPipeError()), 1, ["error: output pipe closed; try again"]),
         (buffering, 1, ["error: output pipe closed; try again"]),
         (raising(KeyboardInterrupt()), 130, ["interrupted: try again"]),
+        (dropped, 130, ["interrupted: try again"]),
         (left_behind(AttributeError("no flags cache")), 130, ["interrupted: try again"]),
         (left_behind(OSError(28, "No space left on device")), 1, ["error: output: No space left on device"]),
         *((killed_by(number), 130, ["interrupted: try again"]) for number in SIGNALS),
@@ -93,6 +105,12 @@ def test_exit_codes(
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, under which the tests may run, has it ignored
     assert end(main, monkeypatch, capsys) == (code, lines)
     signal.signal(signal.SIGHUP, before)
+
+
+def test_ctrl_c_after_the_last_line_is_quiet() -> None:
+    code = "import atexit, os; from capsexp.cli import end_with; atexit.register(os.kill, os.getpid(), 2); "
+    ended = process("-c", code + "end_with(lambda words: print('done'))")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "done\n", "")
 
 
 def test_an_interruption_at_any_call_of_omegaconf_is_one() -> None:
