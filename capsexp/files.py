@@ -75,16 +75,21 @@ def opened(path: Path, mode: str) -> BinaryIO:
 
     Raises InputError for anything else; links are followed in order to read, not to write.
     """
-    own = os.O_NONBLOCK | (0 if mode == "rb" else os.O_NOFOLLOW)
+    refusal = InputError(f"{path}: not a file; move it away")
+
+    def regular(name: str, flags: int) -> int:
+        number = os.open(name, flags | os.O_NONBLOCK | (0 if mode == "rb" else os.O_NOFOLLOW), 0o666)
+        if stat.S_ISREG(os.fstat(number).st_mode):
+            return number
+        os.close(number)
+        raise refusal
+
     try:
-        stream = open(path, mode, opener=lambda name, flags: os.open(name, flags | own, 0o666))  # noqa: SIM115
-        if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            return cast(BinaryIO, stream)
-        stream.close()
+        return cast(BinaryIO, open(path, mode, opener=regular))
     except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-            raise
-    raise InputError(f"{path}: not a file; move it away")
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise refusal from None
+        raise
 
 
 @contextmanager

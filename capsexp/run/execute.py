@@ -9,13 +9,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from capsexp.cli import print_line
 from capsexp.config.compose import portable
 from capsexp.config.schema import Config
 from capsexp.errors import BusyError, InputError, RunError
-from capsexp.files import check_writable, naming, remove_parts
+from capsexp.files import check_writable, naming, opened, remove_parts
 from capsexp.run import records
 from capsexp.run.plan import Plan, check_precision, is_first, plan
 
@@ -108,12 +108,12 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     The system unlocks it when a process dies.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _opened(folder, "a+") as stream:
+    with opened(folder / "lock", "ab+") as stream:
         if not _flock(stream, fcntl.LOCK_EX):
             time.sleep(_INSTANT)  # `is_locked` in another process holds it for an instant
             if not _flock(stream, fcntl.LOCK_EX):
                 stream.seek(0)
-                process = stream.read() or "unknown"
+                process = stream.read().decode() or "unknown"
                 if not wait:
                     raise BusyError(f"{folder.name}: already running, in process {process}")
                 print_line(f"{folder.name}: already running, in process {process}; waits")
@@ -127,21 +127,13 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
 def is_locked(folder: Path) -> bool:
     """Whether a process has locked a run's folder."""
     try:
-        with _opened(folder, "r+") as stream:
+        with opened(folder / "lock", "rb+") as stream:
             return not _flock(stream, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
 
 
-def _opened(folder: Path, mode: str) -> TextIO:
-    """The lock in a folder; raises InputError for what is no regular file: a copied folder may hold a link."""
-    path = folder / "lock"
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise InputError(f"{path}: not a file; move it away")
-    return cast(TextIO, open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)))
-
-
-def _flock(stream: TextIO, kind: int) -> bool:
+def _flock(stream: BinaryIO, kind: int) -> bool:
     """Locks a file, or returns False when another process has; raises InputError where there are no locks."""
     try:
         fcntl.flock(stream, kind | fcntl.LOCK_NB)

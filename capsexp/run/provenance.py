@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 import subprocess
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -13,7 +12,6 @@ from typing import Any
 import torch
 
 import capsexp
-from capsexp.cli import print_line
 from capsexp.run.memory import proc_value
 
 LIBRARIES = ("torch", "torchvision", "pytorch-lightning", "torchmetrics", "hydra-core", "omegaconf", "numpy", "pillow")
@@ -67,37 +65,18 @@ def _now() -> str:
 
 def _commit() -> tuple[str | None, bool | None]:
     """The commit of the code that runs, and whether its tracked files are unchanged; None outside a checkout."""
-    folder = Path(__file__).parents[1]
-    if not _git(folder, "ls-files", "errors.py"):  # installed in an environment that is inside another repository
-        commit = _head(folder.parent / ".git")
-        if commit:
-            print_line("git doesn't read this checkout (another user's?): the record has the commit of its HEAD alone")
-        return commit, None
-    commit = _git(folder, "rev-parse", "HEAD")
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".", "../conf")
-    return commit, None if changes is None else not changes
+    package = Path(__file__).parents[1]
+    checkout = next((folder for folder in package.parents if (folder / ".git").exists()), package)
+    # Named, since git finds none that belongs to another user.
+    git = ["git", "-C", str(package), f"--git-dir={checkout / '.git'}", f"--work-tree={checkout}"]
 
-
-def _head(git: Path) -> str | None:
-    """The commit of a checkout's HEAD, without git; None for no checkout."""
-    with suppress(OSError):
-        if git.is_file():  # of a worktree
-            git = git.parent / git.read_text().removeprefix("gitdir:").strip()
-        shared = git / (git / "commondir").read_text().strip() if (git / "commondir").is_file() else git
-        head = (git / "HEAD").read_text().strip()
-        name = head.removeprefix("ref: ")
-        files = (file for file in (shared / name, shared / "packed-refs") if file.is_file())
-        texts = [f"{head} {name}", *(file.read_text() for file in files)]
-        commit = re.search(rf"^([0-9a-f]{{40,64}})( {re.escape(name)})?$", "\n".join(texts), re.MULTILINE)
-        return commit[1] if commit else None
-    return None
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
+    def output(*arguments: str) -> str | None:
+        with suppress(OSError, subprocess.SubprocessError):
+            ended = subprocess.run([*git, *arguments], capture_output=True, text=True, timeout=10, check=True)
+            return ended.stdout.strip()
         return None
-    return done.stdout.strip()
+
+    if not output("ls-files", "errors.py"):  # installed in an environment that is inside another repository
+        return None, None
+    changes = output("status", "--porcelain", "--untracked-files=no", "--", ".", "../conf")
+    return output("rev-parse", "HEAD"), None if changes is None else not changes
