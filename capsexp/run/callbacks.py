@@ -16,10 +16,10 @@ def make_callbacks(planned: Plan) -> list[Callback]:
     Raises InputError as `make`.
     """
     given = {"planned": planned, "dirpath": planned.folder / "checkpoints"}
-    return [make("callbacks", name, node, (Callback,), given) for name, node in planned.config.callbacks.items()]
+    return [make("callbacks", name, node, Callback, given) for name, node in planned.config.callbacks.items()]
 
 
-def make(group: str, name: str, node: dict[str, Any], bases: tuple[type, ...], given: dict[str, Any]) -> Any:
+def make(group: str, name: str, node: dict[str, Any], base: type, given: dict[str, Any]) -> Any:
     """An instance of the class that a file of a group names, with what it takes of `given`, and the file's options.
 
     Raises InputError for a class of another kind, which isn't called, for a package that isn't installed, for options
@@ -28,9 +28,8 @@ def make(group: str, name: str, node: dict[str, Any], bases: tuple[type, ...], g
     options = {key: value for key, value in node.items() if key != TARGET}
     try:
         cls = Component(name, node[TARGET], {}).cls
-        if not {*bases} & {*getattr(cls, "__mro__", ())}:
-            kind = f"{bases[0].__module__}.{bases[0].__name__}"
-            raise ValueError(f"{TARGET}={node[TARGET]}: must be a class derived from {kind}")
+        if not (isinstance(cls, type) and issubclass(cls, base)):
+            raise ValueError(f"{TARGET}={node[TARGET]}: must be a class derived from {base.__module__}.{base.__name__}")
         taken = inspect.signature(cls).parameters
         return cls(**{key: value for key, value in given.items() if key in taken} | options)
     except OSError:

@@ -5,7 +5,7 @@ folder, its name for display, and its key. A resumed run logs its later epochs: 
 run elsewhere.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pytorch_lightning as pl
@@ -23,18 +23,30 @@ from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import Plan
 
 
-class RunLogger(Callback):
-    """Logs a run: its epochs as Lightning's callback, its end when the record is written."""
+class RunLogger(Callback, Logger):
+    """Logs a run: its epochs as Lightning's callback, what callbacks log as its logger, its end when it is recorded."""
+
+    name = version = None
+    epoch = 1  # the present one, and of what callbacks log the step
 
     def __init__(self, planned: Plan) -> None:
+        super().__init__()
         self.planned = planned
 
     def write(self, numbers: dict[str, float], epoch: int) -> None:
-        """Writes numbers by name; the step is the epoch, counted from 1."""
-        raise NotImplementedError
+        """Writes numbers by name; the step is the epoch, counted from 1. Without a logger, nothing."""
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        self.write({**metrics}, self.epoch)
+
+    def log_hyperparams(self, *_: object, **__: object) -> None:
+        """It has them already."""
 
     def close(self, exit_code: int) -> None:
         """Ends the run, as done or failed."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.epoch = trainer.current_epoch + 1
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, CapsuleModule)
@@ -67,23 +79,6 @@ class LightningLogger(RunLogger):
             self.logger.experiment.finish(exit_code)
 
 
-class CallbackLogger(Logger):
-    """What callbacks log, to all loggers of a run, with the present epoch as the step."""
-
-    name = version = None
-
-    def __init__(self, loggers: Sequence[RunLogger], module: CapsuleModule) -> None:
-        super().__init__()
-        self.loggers, self.module = loggers, module
-
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        for logger in self.loggers:
-            logger.write({**metrics}, len(self.module.history) + 1)
-
-    def log_hyperparams(self, *_: object, **__: object) -> None:
-        """Loggers have them already."""
-
-
 def make_loggers(planned: Plan) -> list[RunLogger]:
     """The loggers that `logger` chooses, with their files or connections open: of the first of a run's processes.
 
@@ -95,7 +90,7 @@ def make_loggers(planned: Plan) -> list[RunLogger]:
     version = None if planned.config.rerun else keys.key_of(planned.identity)
     given = {"planned": planned, "save_dir": planned.folder, "name": name, "run_name": name, "version": version}
     for choice, node in planned.config.logger.items():
-        logger = make("logger", choice, node, (Logger, RunLogger), given)
+        logger = make("logger", choice, node, Logger, given)
         loggers.append(logger if isinstance(logger, RunLogger) else LightningLogger(planned, logger))
     return loggers
 

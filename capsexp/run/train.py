@@ -33,7 +33,7 @@ from capsexp.run import keys, memory, provenance, records
 from capsexp.run.build import build, count_parameters
 from capsexp.run.callbacks import make_callbacks
 from capsexp.run.checkpoints import EpochCheckpoint, drop_optimizer, load, resumable
-from capsexp.run.loggers import CallbackLogger, make_loggers
+from capsexp.run.loggers import RunLogger, make_loggers
 from capsexp.run.module import CapsuleModule
 from capsexp.run.optimization import make_optimizer
 from capsexp.run.plan import BEST, Plan, forbid_tf32, from_environment, is_first, torchrun
@@ -110,7 +110,7 @@ def train(
     callbacks = [*make_progress(planned.config.trainer.progress), *loggers, *make_callbacks(planned), *callbacks]
     heldout_accuracy, error, reason = None, None, None
     try:
-        heldout_accuracy = _fit_and_test(planned, module, data, callbacks, CallbackLogger(loggers, module))
+        heldout_accuracy = _fit_and_test(planned, module, data, callbacks, loggers or [RunLogger(planned)])
         if first_process:
             with naming(planned.folder):
                 drop_optimizer(planned.folder)  # before the record, after which nothing looks here again
@@ -218,7 +218,7 @@ class OwnSignals(Callback):
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def make_trainer(planned: Plan, callbacks: Sequence[Callback] = (), logger: CallbackLogger | None = None) -> pl.Trainer:
+def make_trainer(planned: Plan, callbacks: Sequence[Callback] = (), loggers: Sequence[RunLogger] = ()) -> pl.Trainer:
     """Lightning's trainer of a run, without output of its own."""
     for library in ("pytorch_lightning", "lightning_fabric"):
         logging.getLogger(library).setLevel(logging.WARNING)
@@ -237,7 +237,7 @@ def make_trainer(planned: Plan, callbacks: Sequence[Callback] = (), logger: Call
         max_epochs=planned.epochs,
         callbacks=[OwnSignals(), checkpoint, *callbacks],
         plugins=[checkpoint.files],
-        logger=logger or False,
+        logger=loggers or False,
         num_sanity_val_steps=0,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -245,12 +245,12 @@ def make_trainer(planned: Plan, callbacks: Sequence[Callback] = (), logger: Call
 
 
 def _fit_and_test(
-    planned: Plan, module: CapsuleModule, data: CapsuleData, callbacks: Sequence[Callback], logger: CallbackLogger
+    planned: Plan, module: CapsuleModule, data: CapsuleData, callbacks: Sequence[Callback], loggers: list[RunLogger]
 ) -> float | None:
     """Trains; gives, under protocol heldout, the test accuracy of the best epoch in percent."""
     with naming(planned.folder), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="pytorch_lightning")
-        trainer = make_trainer(planned, callbacks, logger)
+        trainer = make_trainer(planned, callbacks, loggers)
         _fit(planned, trainer, module, data)
         if planned.config.protocol != "heldout":
             return None
