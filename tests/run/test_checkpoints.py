@@ -12,18 +12,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
-from support import (
-    Trained,
-    composed_config,
-    copy_of,
-    folders,
-    interrupt_after,
-    numbers,
-    raising,
-    refused,
-    stop_after,
-    train,
-)
+from support import Trained, at, composed_config, copy_of, interrupt_after, numbers, raising, refused, stop_after, train
 from torch._subclasses import FakeTensorMode
 
 from capsexp.errors import InputError, RunError
@@ -34,6 +23,7 @@ from capsexp.run.module import CapsuleModule
 from capsexp.run.plan import BEFORE, BEST, LAST, plan
 from capsexp.run.tensorboard import TensorBoard
 
+#: Schedules, and their learning rates in three epochs.
 SCHEDULES = {
     "steps": ("optim.schedule=steps", "optim.milestones=[168]", "optim.factor=0.5"),  # of 250 epochs: 2 of these 3
     "plateau": ("optim.schedule=plateau", "optim.patience=0", "optim.factor=0.5", "optim.lr=0.2"),
@@ -41,15 +31,16 @@ SCHEDULES = {
     "constant": ("optim.schedule=constant", "trainer.precision=bf16"),
 }
 RATES = {
-    "steps": [0.001, 0.001, 0.0005],
+    "steps": [1e-3, 1e-3, 5e-4],
     "plateau": [0.2, 0.2, 0.1],
     "accuracy": [3e-5, 3e-5, 1.5e-5],
-    "constant": [0.001] * 3,
+    "constant": [1e-3] * 3,
 }
+Whole = Callable[[str], records.Record]
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], records.Record]:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """The record of a run with a schedule, trained once."""
     words = ("preprocess.shift=0.1", "logger=[]")
     return cache(lambda name: train(tmp_path_factory.mktemp(name), *words, *SCHEDULES[name]).record)
@@ -62,7 +53,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], r
 def test_an_interrupted_run_ends_in_the_same_numbers(
     schedule: str,
     interruptions: list[int],
-    uninterrupted: Callable[[str], records.Record],
+    uninterrupted: Whole,
     tiny: tuple[str, ...],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -77,7 +68,7 @@ def test_an_interrupted_run_ends_in_the_same_numbers(
     continued, whole = run(config), uninterrupted(schedule)
     assert (numbers(continued), continued.correct) == (numbers(whole), whole.correct)
     assert continued.key == whole.key
-    assert [row["learning_rate"] for row in continued.epochs] == RATES[schedule]
+    assert [row["learning_rate"] for row in continued.epochs] == RATES.get(schedule, [1e-3] * 3)
     completed = [epochs for epochs in interruptions if epochs]
     assert continued.provenance["resumed_after_epochs"] == completed
     last = continued.provenance["commit"]
@@ -86,21 +77,16 @@ def test_an_interrupted_run_ends_in_the_same_numbers(
 
 
 def test_an_interrupted_run_of_a_gpu_continues_where_its_folder_was_moved(
-    uninterrupted: Callable[[str], records.Record],
-    tiny: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    uninterrupted: Whole, tiny: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = [*tiny, "preprocess.shift=0.1", *SCHEDULES["steps"]]
-    config = composed_config(*words)
+    config = composed_config(*tiny, "preprocess.shift=0.1", *SCHEDULES["steps"])
     interrupt_after(1, config, monkeypatch)
     path = plan(config).folder / LAST
     checkpoint = checkpoints.load(path)
     checkpoint["optimizer_states"][0]["param_groups"][0]["capturable"] = True
     torch.save(checkpoint, path)
     shutil.move(tmp_path / "logs", tmp_path / "there" / "logs")
-    moved = composed_config(*words, *folders(tmp_path / "there"))
-    continued = run(moved)
+    continued = run(at(config, tmp_path / "there"))
     assert continued.provenance["resumed_after_epochs"] == [1]
     assert numbers(continued) == numbers(uninterrupted("steps"))
 
@@ -199,7 +185,7 @@ def test_an_interrupted_run_with_a_damaged_checkpoint_goes_on(
     damaged: list[str],
     said: str,
     rerun: bool,
-    uninterrupted: Callable[[str], records.Record],
+    uninterrupted: Whole,
     tiny: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -291,19 +277,16 @@ def test_whole_checkpoints_are_kept_where_they_cannot_be_loaded(
 
 
 def test_a_repetition_continues_after_its_own_interruption_only(
-    uninterrupted: Callable[[str], records.Record], tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    uninterrupted: Whole, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = composed_config(*tiny, "preprocess.shift=0.1", *SCHEDULES["constant"])
     again = dataclasses.replace(config, rerun=True)
     interrupt_after(2, config, monkeypatch)
     interrupt_after(1, again, monkeypatch)
     assert len(checkpoints.load(plan(config).folder / LAST)["history"]) == 1
-    with monkeypatch.context() as patched:
-        patched.setattr(provenance, "_commit", lambda: ("of another code", True))
-        interrupt_after(2, again, patched)
-    with monkeypatch.context() as patched:
-        patched.setattr(provenance, "_commit", lambda: ("of another code", True))
-        record = run(again)
+    monkeypatch.setattr(provenance, "_commit", lambda: ("of another code", True))
+    interrupt_after(2, again, monkeypatch)
+    record = run(again)
     assert record.provenance["resumed_after_epochs"] == [2]
     assert record.provenance["commits"] == ["of another code"] * 2
     assert numbers(record) == numbers(uninterrupted("constant"))
