@@ -155,12 +155,11 @@ def check_target(target: object, key: str) -> None:
 
 def check_plain(options: object, key: str) -> None:
     """Raises InputError where options hold a key of hydra.utils.instantiate, at any depth."""
-    for name, value in options.items() if isinstance(options, dict) else []:
+    named = options.items() if isinstance(options, dict) else enumerate(options) if isinstance(options, list) else []
+    for name, value in named:
         if re.fullmatch("_(target|partial|args|recursive|convert)_", str(name)):
             raise InputError(f"{key}.{name}: no such key here: options are plain values, and nothing in them is made")
         check_plain(value, f"{key}.{name}")
-    for place, value in enumerate(options if isinstance(options, list) else []):
-        check_plain(value, f"{key}[{place}]")
 
 
 def check_value(value: object, annotation: Any, key: str) -> Any:
