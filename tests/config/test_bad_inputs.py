@@ -31,16 +31,13 @@ NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 BAD_INPUTS = [
     # groups and choices
     ("lr=0.1", "lr: no such key; did you mean optim.lr?"),
-    ("modle=capsnet", "modle: no such key; did you mean model?"),
     ("optim=addam", "optim=addam: no such choice (optim has "),
-    ("attention=cban", "did you mean cbam?"),
     ("hydra/launcher=slurmm", "hydra/launcher=slurmm: no such choice"),
     ("+model=capsnet", "model appears more than once in the final defaults list"),
     ("~model", "model: missing"),
     ("~seed", "seed: missing; must be a whole number at least 0"),
     # keys
     ("model.chanels=3", "model.chanels: no such key; did you mean channels?"),
-    ("+model.chanels=3", "model.chanels: no such key; did you mean channels?"),
     ("+foo=1", "foo: no such key (the configuration has "),
     ("trainer.max_epochs=3", "trainer.max_epochs: no such key; here it is budget.epochs"),
     ("+ckpt_path=x", "ckpt_path: no such key; here it is the same command, which continues an interrupted run"),
@@ -50,43 +47,32 @@ BAD_INPUTS = [
     # values: one of each kind; all keys below
     (f"optim.patience={10**20}", f"optim.patience={10**20}: must be at most 1,000,000,000,000"),
     ("optim.lr=", "optim.lr=: must be a number above 0"),
-    ("optim.lr=null", "optim.lr=null: must be a number above 0"),
     ("optim.batch_size=1.5", "optim.batch_size=1.5: must be a whole number at least 1"),
-    ("optim.milestones=[0]", "optim.milestones[0]=0: must be a whole number at least 1"),
     ("optim.milestones=3", "optim.milestones=3: must be a list"),
-    ("model.strides=3 model=inverted_capsnet", "model.strides=3: must be a list, each a whole number at least 1"),
-    ("routing.iterations=two", "routing.iterations=two: must be a whole number at least 1"),
     ("attention.cbam=1", "attention.cbam=1: must be true or false"),
     ("budget.epochs=0", "budget.epochs=0: must be a whole number at least 1 and at most 500,000 or null"),
     ("protocol=papper", "protocol=papper: must be one of paper, heldout"),
     ("model=null", "model=null: must be one of capsnet, da_capsnet"),
     ("attention=[cbam,dual]", "attention=[cbam,dual]: must be one of cbam, dual, none"),
     ("model=../model/capsnet", "model=../model/capsnet: must be one of capsnet, da_capsnet"),
-    ("optim=3", "optim=3: must be one of huang"),
-    ("+study=[jiao_table2,huang_table1]", "+study=[jiao_table2,huang_table1]: capsexp reproduce "),
     ("study=jiao_table2", "study=jiao_table2: capsexp reproduce jiao_table2 runs a study"),
     # names of files
     ("data.reader.name=foo", "data.reader.name=foo: a name belongs to its file; choose one with data=NAME"),
     ("+data.synthesis.name=foo", "+data.synthesis.name=foo: a name belongs to its file; choose one with data=NAME"),
     ("budget.name=../../evil", "budget.name=../../evil: must be a name of at most 64 letters, digits, - and _"),
-    ("budget.name=", "budget.name=: must be a name"),
     (f"budget.name={65 * 'x'}", "budget.name=xxx"),
-    ("budget.name=ä", "budget.name=ä: must be a name"),
     ("data.name=cifar10", "data.name=cifar10: a name belongs to its file; choose one with data=cifar10"),
     ("data=Cifar_10", "data=Cifar_10: no such choice; did you mean cifar10?"),
     ("logger=[tensorbord]", "logger=tensorbord: no such choice; did you mean tensorboard?"),
     ("paths.logs=/dev/null/x", "paths.logs=/dev/null/x: must be a folder, and /dev/null is a file"),
     ("optim.momentum=0.9", "optim.momentum=0.9: optim.name=adam takes betas, eps, weight_decay"),
     ("optim.name=lbfgs", "optim.name=lbfgs: must be one of adadelta, adagrad, adam"),
-    ("+optim.options.nesterov=true", "optim.options.nesterov=True: optim.name=adam takes betas"),
     ("+optim.options.betas=[2,3]", "optim.options={'betas': [2, 3]}: Invalid beta parameter"),
     ("+optim.options.eps=nan", "optim.options.eps=nan: must be a number"),
     ("optim.name=rprop +optim.options.etas=[0.5,inf]", "optim.options.etas[1]=inf: must be a number"),
-    ("+optim.options.betas=[]", "optim.options.betas=[]: must be 2 numbers, such as [0.9, 0.999]"),
     ("+optim.options.betas=[0.9,0.99,0.999]", "optim.options.betas=[0.9, 0.99, 0.999]: must be 2 numbers, such as"),
     ("+optim.options.betas=5", "optim.options.betas=5: must be a list, each a number"),
     ("+optim.options.amsgrad=maybe", "optim.options.amsgrad=maybe: must be true or false"),
-    ("+optim.options.eps='1e-3'", "optim.options.eps=1e-3: must be a number"),
     ("+optim.warmup=3", "optim.warmup=3: not before optim.schedule=plateau; constant, cosine, exponential and steps h"),
     ("optim.schedule=constant +optim.warmup=250", "optim.warmup=250: must be below 250, the first"),
     ("optim=tsai_sgd +optim.warmup=5 optim.milestones=[5,6]", "optim.warmup=5: must be below 5, the first milestone o"),
@@ -103,13 +89,10 @@ BAD_INPUTS = [
     ("model.width=0.5", "model.width=0.5: budget.width=0.5 sets it"),
     # folders
     ("data.root=", "data.root=: must be a folder (by default CAPSEXP_DATA's)"),
-    ("paths.logs=", "paths.logs=: must be a folder"),
     # characters that Hydra's grammar has no place for
     ("sëed=3", "sëed=3: not of the form key=value"),
     ("=3", "=3: not of the form key=value"),
-    ("seed=3=4", "seed=3=4: must be a whole number"),
     ("seed='", "seed=': must be a whole number"),
-    ("optim.lr=#", "optim.lr=#: must be a number above 0"),
     ("optim.lr=~/x", "optim.lr=/home/me/x: must be a number above 0"),
     ("~seed=3", "seed: Could not delete from config"),
     ("seed=${x}", "seed: Interpolation key 'x' not found"),
@@ -134,11 +117,7 @@ BAD_INPUTS = [
     # data
     ("data.download=false", "mnist: put train-images-idx3-ubyte"),
     ("data.reader.dataset=EMNIST", "data.reader.dataset=EMNIST: must be one of MNIST, FashionMNIST, KMNIST"),
-]
-
-
-#: The same, where it takes several words to get it wrong.
-BAD_COMBINATIONS = [
+    # several words
     ("model=resnet18 routing=em", "routing=em: model=resnet18 has no capsules; leave it at none"),
     ("model=resnet18 routing.iterations=2", "routing.iterations: no such key"),
     ("model=capsnet routing=none", "routing=none: model=capsnet has capsules; choose another of conf/routing"),
@@ -150,17 +129,12 @@ BAD_COMBINATIONS = [
     ("attention=se attention.first.reduction=0", "attention.first.reduction=0: must be a whole number at least 1"),
     ("model=em_capsnet data=cifar10 routing.iterations=3 trainer.precision=bf16", "trainer.precision=bf16: with routi"),
     ("model=em_capsnet data=cifar10 routing.density=max", "routing.density=max: must be one of sum, mean"),
-    ("model=inverted_capsnet model.strides=[2,2,2,2]", "model=inverted_capsnet on mnist (28×28): a kernel of 3×3"),
-    ("model=dynamic_capsnet data.size=12", "model=dynamic_capsnet on mnist (12×12): a kernel of 9×9 doesn't fit on 4×"),
-    ("model=da_capsnet model.second_kernel=12", "model=da_capsnet on mnist (28×28): a kernel of 12×12 doesn't fit on"),
     ("model=tsai_cnn data.size=20", "model=tsai_cnn on mnist (20×20): a kernel of 2×2 doesn't fit on 1×1"),
-    ("model=huang_cnn data.size=14 model.padding=valid", "model=huang_cnn on mnist (14×14): a kernel of 2×2"),
     (
         "data=diverse_multimnist loss=cross_entropy",
         "loss=cross_entropy: takes one label an image, but data=diverse_multimnist has sets of labels; "
         "loss=binary_cross_entropy and loss=margin take them",
     ),
-    ("model=da_capsnet data=svhn data.download=false", "svhn: put train_32x32.mat, test_32x32.mat into "),
     ("data=coil20 data.reader.test_fraction=1", "data.reader.test_fraction=1: must be a number above 0 and below 1"),
     ("data=mnist_sample protocol=heldout budget.train_images=1", "protocol=heldout: needs two training images"),
     ("data=mnist_sample budget.train_images=5001", "budget.train_images=5001: mnist_sample has 5,000 training images"),
@@ -170,7 +144,6 @@ BAD_COMBINATIONS = [
         "data=mnist_sample reconstruction.enabled=true reconstruction.hidden=[100000000]",
         "94,506,805,008 parameters take 756 GB in training at least; this device has ",
     ),
-    ("optim.schedule=steps optim.milestones=[3,2]", "optim.milestones=[3, 2]: must grow"),
     ("optim.schedule=steps optim.milestones=[2,2]", "optim.milestones=[2, 2]: must grow"),
     ("data=smallnorb data.reader.camera=up", "data.reader.camera=up: must be one of left, right"),
 ]
@@ -204,9 +177,7 @@ def written_to(place: Path, given: Container[str]) -> list[str]:
     return [path for path in paths if path.partition("=")[0] not in given]
 
 
-@pytest.mark.parametrize(
-    ("overrides", "expected"), [*BAD_INPUTS, *BAD_COMBINATIONS], ids=lambda value: value if "=" in value else None
-)
+@pytest.mark.parametrize(("overrides", "expected"), BAD_INPUTS, ids=lambda value: value if "=" in value else None)
 def test_one_line_names_what_is_wrong_and_what_is_allowed(
     overrides: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,7 +235,11 @@ def test_a_path_needs_no_quotes(word: str, read: str, monkeypatch: pytest.Monkey
     assert composed_config(for_hydra(word)).data.root == read
 
 
-#: Commands, and how their error begins.
+TINY_WORDS = " ".join(TINY)
+ELASTIC, SAMPLE = "TORCHELASTIC_RUN_ID=x RANK=0 LOCAL_RANK=0", "capsexp data=mnist_sample"
+REPRODUCE = "scripts/reproduce_tables.py"
+
+#: Commands in which {files} is the fixture's folder and {run} a finished run's, and what their error has.
 BAD_COMMANDS = [
     ("capsexp seed=0,1", "seed=0,1: several values; python -m capsexp -m runs each"),
     ("capsexp optim.milestones=1,2", "optim.milestones=1,2: several values; python -m capsexp -m runs each (a list ha"),
@@ -281,10 +256,8 @@ BAD_COMMANDS = [
     ("capsexp -m seed=0,1 --cfg=job", "Only one of --run, --multirun, --cfg, --info and"),
     ("capsexp hydra.verbose=nan", "hydra.verbose=nan: Hydra takes no such value"),
     ("capsexp -m tables", "tables: a command stands first: capsexp tables …"),
-    ("scripts/reproduce_tables.py --seed=3", "unrecognized arguments: --seed=3; keys are written seed=3"),
     ("scripts/reproduce_tables.py --seeds=0", "argument --seeds: 0: must be an integer of at least 1"),
     ("scripts/reproduce_tables.py --time-limit=nan", "argument --time-limit: nan: must be a number above 0"),
-    ("scripts/reproduce_tables.py --retry=-1", "argument --retry: -1: must be an integer"),
     ("scripts/reproduce_tables.py", "no study named; all, or some of alberti_affine, "),
     ("scripts/reproduce_tables.py jiao_table2 --budget=lptop", "--budget=lptop: no such budget; did you mean laptop?"),
     ("scripts/reproduce_tables.py jiao_table3", "jiao_table3: no such study; did you mean jiao_table2?"),
@@ -297,19 +270,8 @@ BAD_COMMANDS = [
     ("scripts/prepare_data.py --root", "argument --root: expected one argument"),
     ("capsexp inspect 3", "missing: IMAGE"),
     ("capsexp figures data=mnist", "data: not used here"),
-]
-
-
-TINY_WORDS = " ".join(TINY)
-ELASTIC, SAMPLE = "TORCHELASTIC_RUN_ID=x RANK=0 LOCAL_RANK=0", "capsexp data=mnist_sample"
-REPRODUCE = "scripts/reproduce_tables.py"
-
-#: Commands in which {files} is the fixture's folder and {run} a finished run's, and what their error has.
-MORE_COMMANDS = [
     # options of scripts
-    (f"{REPRODUCE} jiao_table2 --seeds", "argument --seeds: expected one argument"),
     (f"{REPRODUCE} jiao_table2 --seeds=²", "argument --seeds: ²: must be an integer of at least 1"),
-    (f"{REPRODUCE} jiao_table2 --dry-run=1", "argument --dry-run: ignored explicit argument '1'"),
     (f"{REPRODUCE} ../jiao_table2", "../jiao_table2: no such study"),
     (f"{REPRODUCE} alberti_affine modle=capsnet --dry-run", "modle: no such key; did you mean model?"),
     ("scripts/prepare_data.py mnist --root={files}/none --no-download", "put train-images-idx3-ubyte"),
@@ -343,6 +305,9 @@ MORE_COMMANDS = [
     ("COLUMNS=x LINES=-1 TERM=nonsense capsexp seed=x", "seed=x: must be a whole number"),
     ("HOME= capsexp modle=x", "modle: no such key"),
     ("TMPDIR=/nowhere capsexp modle=x", "modle: no such key"),
+    (f"SLURM_CPUS_PER_TASK=abc {SAMPLE}", "SLURM_CPUS_PER_TASK=abc: must be a whole number at least 1"),
+    (f"SLURM_CPUS_PER_TASK=-1 {SAMPLE}", "SLURM_CPUS_PER_TASK=-1: must be a whole number at least 1"),
+    (f"TORCHELASTIC_RUN_ID=x {SAMPLE}", "LOCAL_WORLD_SIZE=: must be a whole number at least 1"),
     (f"{ELASTIC} WORLD_SIZE=0 LOCAL_WORLD_SIZE=1 MASTER_PORT=1 {SAMPLE}", "WORLD_SIZE=0: must be a whole number at"),
     (f"{ELASTIC} WORLD_SIZE=2 LOCAL_WORLD_SIZE=3 MASTER_PORT=1 {SAMPLE}", "must be a multiple of LOCAL_WORLD_SIZE=3"),
     (f"{ELASTIC} WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_PORT=x {SAMPLE}", "MASTER_PORT=x: must be a whole number at"),
@@ -370,12 +335,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, trained: Trained) -> Path:
 
 
 @pytest.mark.parametrize(("command", "expected"), BAD_COMMANDS)
-def test_commands(command: str, expected: str, wrong: Callable[[list[str]], str]) -> None:
-    assert wrong(command.split()).startswith(f"error: {expected}")
-
-
-@pytest.mark.parametrize(("command", "expected"), MORE_COMMANDS)
-def test_files_and_environments(
+def test_commands(
     command: str, expected: str, wrong: Callable[[list[str]], str], files: Path, trained: Trained
 ) -> None:
     filled = command.replace("{files}", str(files)).replace("{run}", str(trained.folder))

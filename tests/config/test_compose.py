@@ -19,25 +19,11 @@ def assert_same(overrides: Sequence[str]) -> None:
 
 
 def test_every_form_of_a_value() -> None:
-    values = [
-        "optim.lr=1e-3",
-        "optim.name=sgd",
-        "optim.milestones=[1,2]",
-        "optim.epochs=null",
-        "optim.weight_decay=${optim.lr}",
-        "data.mean=[]",
-        "data.synthesis={shear: 0.5}",
-        "data.root='a, b'",
-        'data.versions.published.note="${data.name}: \\"x\\""',
-        "trainer.deterministic=True",
-        "trainer.threads='3'",
-        "paths.logs=${paths.results}/of ${oc.env:HOME}",
-        "protocol=",
-        "seed=1",
-        "seed=2",
-        "seed=1",
-    ]
-    assert_same(["data=affine_mnist", "model=da_capsnet", *values])
+    typed = """optim.lr=1e-3 optim.name=sgd optim.milestones=[1,2] optim.epochs=null optim.weight_decay=${optim.lr}
+    data.mean=[] trainer.deterministic=True trainer.threads='3' protocol= seed=1 seed=2 seed=1"""
+    quoted = ["data.synthesis={shear: 0.5}", "data.root='a, b'", "paths.logs=${paths.results}/of ${oc.env:HOME}"]
+    quoted.append('data.versions.published.note="${data.name}: \\"x\\""')
+    assert_same(["data=affine_mnist", "model=da_capsnet", *typed.split(), *quoted])
 
 
 #: Command lines of studies' rows in their settings, with choices of all groups, some of which change other groups.

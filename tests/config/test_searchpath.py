@@ -9,23 +9,24 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from made import CBAM, PLAIN, runs
 from made import write as write_records
-from support import ROOT, Installed, Program, composed_config, folders, refused, train
+from support import ROOT, Installed, Program, Trained, composed_config, folders, refused, train
 
 import capsexp
 from capsexp.config import searchpath
+from capsexp.config.checks import OWN_FILES
 from capsexp.config.compose import by_hydra, command_here, composed, plain
 from capsexp.errors import InputError
 from capsexp.figures.inputs import Inputs
 from capsexp.run import keys, records
 from capsexp.run.build import build
 from capsexp.run.execute import run
+from capsexp.run.plan import LAST
 from capsexp.run.restore import restore
 
 TEXT = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -78,15 +79,6 @@ def test_a_command_to_type_names_the_folder_from_where_it_is_typed(used: Path, m
     assert Inputs([], used, ["paths.logs=l"]).command("figures") == f"capsexp {option} figures paths.logs=l"
     assert command_here("reproduce", program="bin/capsexp") == f"bin/capsexp {option} reproduce"
     write_records(used, [*runs(PLAIN, [90.0, 91.0]), *runs(CBAM, [92.0, 93.0])])
-
-
-def test_a_models_own_file_sets_keys_of_other_groups_as_hydra_does(used: Path) -> None:
-    with (used / "mine" / "conf" / "model" / "small_capsnet.yaml").open("a") as file:
-        file.write("optim: {lr: 0.5}\n")
-    for words, rate in (("optim=tsai_adam", 0.5), ("optim=tsai_adam optim.lr=0.2", 0.2)):
-        typed = ["model=small_capsnet", *words.split()]
-        assert composed(typed) == plain(by_hydra(typed))
-        assert composed(typed)["optim"]["lr"] == rate
 
 
 @pytest.mark.parametrize("routing", sorted({path.stem for path in (searchpath.CONF / "routing").iterdir()} - {"none"}))
@@ -149,20 +141,21 @@ def test_a_mistake_in_ones_own_files_is_one_line(changed: str, old: str, new: st
 @pytest.mark.parametrize(
     ("typed", "line"),
     [
-        ("model=smal_capsnet", "model=smal_capsnet: no such choice; did you mean small_capsnet?"),
-        ("model=small_capsnet model.typs=3", "model.typs: no such key; did you mean types?"),
-        ("model=small_capsnet model.types=0", "model.types=0: must be a whole number at least 1"),
         ("data=dark_digit", "data=dark_digit: no such choice; did you mean dark_digits?"),
+        ("model=small_capsnet model.types=0", "model.types=0: must be a whole number at least 1"),
         ("tables mine_table2", "mine_table2: no such study; did you mean mine_table1?"),
         ("evaluate data=dark_digits", "missing: RUN"),
         ("hydra.searchpath=[x]", "hydra.searchpath: --config-dir=DIR adds a folder here"),
         ("tabels", "tabels: no such command; did you mean tables?"),
+        ("--config-dir=none", "--config-dir=none: no such folder"),
+        ("--config-dir=", "--config-dir=: no such folder"),
+        ("-cd none", "--config-dir=none: no such folder"),
     ],
 )
 def test_a_mistake_is_one_line(typed: str, line: str, package: Path, program: Program) -> None:
-    code, _, errors = program("capsexp", MINE, *typed.split())
+    code, _, (error,) = program("capsexp", MINE, *typed.split())
     assert code == 2
-    assert [error.startswith(f"error: {line}") for error in errors] == [True], errors
+    assert error.startswith(f"error: {line}")
 
 
 @pytest.mark.parametrize(
@@ -189,27 +182,10 @@ def test_a_wrong_file_is_one_line(name: str, content: str, line: str, package: P
     assert line in error
 
 
-def test_a_logger_that_is_no_class_of_a_logger_is_not_called(package: Path, program: Program) -> None:
-    (package / "mine" / "conf" / "logger").mkdir()
-    file = package / "mine" / "conf" / "logger" / "shell.yaml"
-    file.write_text("shell:\n  _target_: os.system\n  command: touch called\n")
-    code, _, (error,) = program("capsexp", MINE, *RUN, *SMALL[:-1], "logger=shell")
-    assert code == 2
-    assert error.startswith("error: logger=shell: _target_=os.system: must be a class derived from")
-    assert not (package / "called").exists()
-
-
 def test_a_pipe_among_ones_own_files_is_one_line(package: Path, program: Program) -> None:
     os.mkfifo(package / "mine" / "conf" / "model" / "pipe.yaml")
     code, _, (error,) = program("capsexp", MINE, *RUN)
     assert (code, error) == (2, f"error: {package}/mine/conf/model/pipe.yaml: not a file; move it away")
-
-
-@pytest.mark.parametrize("typed", ["--config-dir=none", "--config-dir=", "-cd none"])
-def test_a_folder_that_is_not_there(typed: str, package: Path, program: Program) -> None:
-    code, _, (error,) = program("capsexp", *typed.split())
-    assert code == 2
-    assert error.startswith(f"error: {typed.replace('-cd ', '--config-dir=')}: ")
 
 
 @pytest.mark.parametrize(
@@ -226,12 +202,17 @@ def test_a_data_sets_name_is_that_of_its_file(name: str, written: str, right: bo
             searchpath._checked(tmp_path)
 
 
-def test_a_models_file_sets_what_stands_in_no_group_too(used: Path) -> None:
-    file, typed = used / "mine" / "conf" / "model" / "small_capsnet.yaml", ["model=small_capsnet", "seed=5"]
-    file.write_text(file.read_text() + "reconstruction: {enabled: true}\nprotocol: heldout\nseed: 4\n")
-    for config in (composed(typed), plain(by_hydra(typed))):
-        assert (config["reconstruction"]["enabled"], config["protocol"], config["seed"]) == (True, "heldout", 5)
-        assert config["reconstruction"]["hidden"] == [512, 1024]
+def test_a_models_own_file_sets_keys_of_other_groups_and_of_none_as_hydra_does(used: Path) -> None:
+    file = used / "mine" / "conf" / "model" / "small_capsnet.yaml"
+    file.write_text(
+        file.read_text() + "optim: {lr: 0.5}\nreconstruction: {enabled: true}\nprotocol: heldout\nseed: 4\n"
+    )
+    for words, rate in (("optim=tsai_adam", 0.5), ("optim=tsai_adam optim.lr=0.2", 0.2)):
+        typed = ["model=small_capsnet", "seed=5", *words.split()]
+        config = composed(typed)
+        assert config == plain(by_hydra(typed))
+        assert (config["optim"]["lr"], config["protocol"], config["seed"]) == (rate, "heldout", 5)
+        assert config["reconstruction"].items() >= {"enabled": True, "hidden": [512, 1024]}.items()
 
 
 def test_the_same_name_in_two_packages_is_two_runs(used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,72 +262,40 @@ def test_a_study_whose_row_cannot_be_composed(used: Path, program: Program) -> N
 # Classes
 
 
-class Checkpoints:
-    """Checkpoints of a run of the package, and what is left when hostile code has run."""
-
-    def __init__(self, folder: Path, whole: Path) -> None:
-        self.folder, self.harmed, self.whole = folder, folder / "harmed", whole
-        for name in ("harmful.py", "mine/harmful.py"):
-            (folder / name).write_text(f"open({str(self.harmed)!r}, 'w')\nclass Net: pass\n")
-
-    def naming(self, target: str) -> Path:
-        """One whose configuration names another class as its network."""
-        content: dict[str, Any] = torch.load(self.whole, weights_only=True)
-        content["capsexp"]["config"]["model"]["_target_"] = target
-        torch.save(content, self.folder / "other.ckpt")
-        return self.folder / "other.ckpt"
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The last checkpoint of a run of the package, to be read only."""
-    folder = tmp_path_factory.mktemp("trained")
-    write(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CAPSEXP_CONFIG_DIR", str(folder / "mine" / "conf"))
-        patch.syspath_prepend(folder)
-        path = train(folder, *RUN, "budget=smoke", "logger=[]").folder / "last.ckpt"
-    forget_modules()
-    return path
-
-
-@pytest.fixture
-def checkpoints(package: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> Checkpoints:
-    monkeypatch.syspath_prepend(package)
-    return Checkpoints(package, trained)
-
-
 def forget(monkeypatch: pytest.MonkeyPatch, folder: Path | str = "") -> None:
     """As in a new process in which this folder is typed."""
     monkeypatch.setenv("CAPSEXP_CONFIG_DIR", str(folder))
     forget_modules()
 
 
-def test_a_checkpoint_alone_makes_no_class(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_alone_makes_no_class(used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = train(used, *RUN, "budget=smoke", "logger=[]").folder / LAST
     forget(monkeypatch)
-    remedy = "--config-dir=DIR adds a folder of your own files"
-    assert refused(restore, checkpoints.whole).endswith(f"data.name=dark_digits: no such data set here; {remedy}")
-    (checkpoints.folder / "half").mkdir()
-    shutil.copytree(checkpoints.folder / "mine" / "conf" / "data", checkpoints.folder / "half" / "data")
-    forget(monkeypatch, checkpoints.folder / "half")
+    assert refused(restore, whole).endswith(f"data.name=dark_digits: no such data set here; {OWN_FILES}")
+    (used / "half").mkdir()
+    shutil.copytree(used / "mine" / "conf" / "data", used / "half" / "data")
+    forget(monkeypatch, used / "half")
     line = "model._target_=mine.networks.SmallCapsNet: no file of conf/model names this class"
-    assert refused(restore, checkpoints.whole).endswith(f"{line}; {remedy}")
+    assert refused(restore, whole).endswith(f"{line}; {OWN_FILES}")
     assert not [name for name in sys.modules if name.startswith("mine.networks")]
     forget(monkeypatch)
-    loaded = capsexp.load(checkpoints.whole, config_dir=checkpoints.folder / "mine" / "conf")
+    loaded = capsexp.load(whole, config_dir=used / "mine" / "conf")
     assert type(loaded.network).__name__ == "SmallCapsNet"
     assert refused(lambda: capsexp.load("sample", config_dir="/nowhere")) == "--config-dir=/nowhere: no such folder"
 
 
 @pytest.mark.parametrize("target", ["harmful.Net", "mine.harmful.Net", "mine.digits.Inverted"])
-def test_a_class_that_no_file_of_the_group_names_is_not_imported(
-    target: str, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forget(monkeypatch, checkpoints.folder / "mine" / "conf")
-    line = refused(restore, checkpoints.naming(target))
+def test_a_class_that_no_file_of_the_group_names_is_not_imported(target: str, used: Path, trained: Trained) -> None:
+    for name in ("harmful.py", "mine/harmful.py"):
+        (used / name).write_text(f"open({str(used / 'harmed')!r}, 'w')\nclass Net: pass\n")
+    content = torch.load(trained.folder / LAST, weights_only=True)
+    content["capsexp"]["config"]["model"]["_target_"] = target
+    torch.save(content, used / "other.ckpt")
+    forget_modules()
+    line = refused(restore, used / "other.ckpt")
     assert f"model._target_={target}: no file of conf/model names this class" in line
     assert not {"harmful", "mine.harmful", "mine.networks"} & set(sys.modules)
-    assert not checkpoints.harmed.exists()
+    assert not (used / "harmed").exists()
 
 
 def test_the_working_folder_hides_no_other_module(package: Path, program: Program) -> None:
