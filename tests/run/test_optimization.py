@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 from weakref import ref
 
 import pytest
@@ -12,6 +12,7 @@ from test_gpu import STEPPED, module_on
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from capsexp.config.schema import Optim
 from capsexp.data.loader import Batch, moved
 from capsexp.run.build import build
 from capsexp.run.module import CapsuleModule, Metrics
@@ -362,10 +363,7 @@ def test_the_error_of_reconstructions_is_measured_beside_the_loss(words: str) ->
         ("model=inverted_capsnet", [0.1]),  # milestones [150, 250] of 350; none is before the first epoch
         ("model=inverted_capsnet", [0.1] * 3 + [0.01] * 2 + [0.001] * 2),
         ("optim.schedule=cosine optim.epochs=4", [0.1, 0.08535534, 0.05, 0.01464466]),
-        (
-            "optim.schedule=exponential optim.factor=0.5 optim.epochs=8 budget.epochs=4",
-            [0.1, 0.025, 0.00625, 0.0015625],
-        ),
+        ("optim.schedule=exponential optim.factor=0.5 optim.epochs=6 budget.epochs=3", [0.1, 0.025, 0.00625]),
         ("optim.schedule=constant +optim.warmup=3 optim.epochs=6", [0.025, 0.05, 0.075, 0.1, 0.1, 0.1]),
         ("optim.schedule=cosine +optim.warmup=2 optim.epochs=8 budget.epochs=4", [0.05, 0.1, 0.075, 0.025]),
         ("optim.schedule=steps +optim.warmup=1 optim.milestones=[2] optim.epochs=4", [0.05, 0.1, 0.01, 0.01]),
@@ -384,33 +382,25 @@ def test_schedules_are_scaled_to_the_epochs(words: str, rates: list[float]) -> N
 
 
 @pytest.mark.parametrize(("of", "improving"), [("train_loss", [3.0, 2.0, 1.0]), ("test_accuracy", [1.0, 2.0, 3.0])])
-def test_a_plateaus_metric_improves_downwards_as_a_loss_and_upwards_as_an_accuracy(
-    of: str, improving: list[float]
-) -> None:
+def test_a_plateaus_loss_improves_downwards_and_an_accuracy_upwards(of: str, improving: list[float]) -> None:
     config = composed_config("data=mnist_sample", "optim.lr=0.1", "optim.patience=0", f"+optim.plateau_of={of}")
     optimizer = make_optimizer([nn.Parameter(torch.zeros(1))], config.optim)
-    schedule = make_schedule(optimizer, config.optim, 6)
-    rates = []
+    schedule, rates = make_schedule(optimizer, config.optim, 6), []
     for value in [*improving, *reversed(improving)]:
         schedule.step(value)  # type: ignore[union-attr,arg-type]
         rates.append(optimizer.param_groups[0]["lr"])
-    assert rates[2] == 0.1
-    assert rates[-1] < 0.1
+    assert rates[2] == 0.1 > rates[-1]
 
 
-@pytest.mark.parametrize(
-    "name", ["adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "nadam", "radam", "rmsprop", "rprop", "sgd"]
-)
+@pytest.mark.parametrize("name", get_args(get_type_hints(Optim)["name"]))
 def test_an_optimiser_of_torch_steps_as_torch_does(name: str) -> None:
     optim = composed_config("data=mnist_sample", f"optim.name={name}", "optim.lr=0.01").optim
     (kind,) = (value for key, value in vars(torch.optim).items() if key.lower() == name and isinstance(value, type))
     ours, theirs = (nn.Parameter(torch.ones(3)) for _ in range(2))
-    mine, own = (
-        make_optimizer([ours], optim),
-        kind([theirs], lr=0.01, **({"weight_decay": 0} if name == "adamw" else {})),
-    )
-    fit_to_device(mine, cuda=False, captured=False)
-    for parameter, optimizer in ((ours, mine), (theirs, own)):
+    own = make_optimizer([ours], optim)
+    fit_to_device(own, cuda=False, captured=False)
+    decay = {"weight_decay": 0} if name == "adamw" else {}
+    for parameter, optimizer in ((ours, own), (theirs, kind([theirs], lr=0.01, **decay))):
         for _ in range(3):
             optimizer.zero_grad()
             (parameter**2 * torch.arange(1.0, 4.0)).sum().backward()
