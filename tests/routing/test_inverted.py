@@ -1,4 +1,4 @@
-"""Inverted dot-product attention routing: procedure 1, its ablations, and procedure 2 over layers."""
+"""Inverted dot-product attention routing in layers: procedure 2."""
 
 import pytest
 import torch
@@ -15,43 +15,6 @@ def made(parents: int = 3, pose: int = 4, **options: object) -> InvertedRouting:
     for parameter in routing.parameters():
         nn.init.normal_(parameter)
     return routing
-
-
-def drawn(*places: int) -> Tensor:
-    return torch.randn(*places, 5, 3, 4, dtype=torch.float64)
-
-
-def test_the_agreement_by_hand():
-    votes = torch.zeros(1, 1, 2, 4, dtype=torch.float64)
-    votes[0, 0, 0] = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    parents = torch.tensor([[[2.0, 0.0, 0.0, 1.0], [9.0, 9.0, 9.0, 9.0]]], dtype=torch.float64)
-    expected = torch.tensor([6 / 2, 0.0], dtype=torch.float64).softmax(dim=0)  # √4 = 2
-    torch.testing.assert_close(made(parents=2).coefficients(votes, parents)[0, 0], expected)
-
-
-def test_norm_is_over_the_components_and_can_be_left_out():
-    votes = drawn(2)
-    routing, bare = InvertedRouting(parents=3, pose=4, iterations=1).double(), made(iterations=1, norm=False)
-    assert [p.numel() for p in routing.parameters()] == [4, 4]
-    assert not list(bare.parameters())
-    torch.testing.assert_close(bare(votes).poses, votes.sum(dim=1) / 3)
-    poses = routing(votes).poses
-    torch.testing.assert_close(poses.mean(dim=-1), torch.zeros(2, 3, dtype=torch.float64))
-    spread = poses.var(dim=-1, correction=0)
-    torch.testing.assert_close(spread, torch.ones_like(spread), rtol=1e-3, atol=0)
-
-
-def test_activations_weigh_the_votes():
-    votes, present = drawn(1), torch.rand(1, 5, dtype=torch.float64)
-    routing = made(iterations=1, activations=True, norm=False, inverse_temperature=0.3)
-    poses, activations = routing(votes, present)
-    weights = present[..., None, None] / 3
-    total = weights.sum(dim=1)
-    torch.testing.assert_close(poses, (weights * votes).sum(dim=1))
-    variance = (weights * (votes - (poses / total)[:, None]).square()).sum(dim=1) / total + 1e-4
-    beta_u, beta_a = routing.activation.beta_u, routing.activation.beta_a
-    cost = (beta_u[:, None] + variance.log() / 2).sum(dim=-1) * total[..., 0] * 3 / 5  # J / I
-    torch.testing.assert_close(activations, (0.3 * (beta_a - cost)).sigmoid())
 
 
 @pytest.mark.parametrize("structure", ["vector", "matrix"])
