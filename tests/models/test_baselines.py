@@ -1,19 +1,10 @@
-"""The convolutional networks that the papers compare with: layers, flags."""
+"""The convolutional networks that the papers compare with: their layers."""
 
 import pytest
 import torch
 from support import composed_config
 
-from capsexp.errors import InputError
 from capsexp.run import build
-
-
-@pytest.mark.parametrize("model", ["sabour_cnn", "huang_cnn", "tsai_cnn", "tsai_cnn_multimnist", "resnet18"])
-def test_attention_of_capsules_is_refused(model: str):
-    words = "attention.conv=true and attention.caps=true: this network has no capsules; it takes only attention.cbam"
-    with pytest.raises(InputError, match=words):
-        build.count_parameters(composed_config(f"model={model}", "data=mnist", "attention=dual"))
-
 
 #: The layers of the papers' tables, in their order; Identity is the place of CBAM.
 LAYERS = {

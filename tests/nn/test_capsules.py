@@ -11,11 +11,6 @@ from capsexp.nn.routing import make_routing
 from capsexp.routing.dynamic import DynamicRouting
 
 
-def test_children_numbered_by_types_first_have_no_shared_matrices() -> None:
-    with pytest.raises(ValueError, match="types_first=True: not with shared=True"):
-        LinearCapsules(4, 5, 6, 7, DynamicRouting(), types_first=True, shared=True)
-
-
 @pytest.mark.parametrize("squash_constant", [0.5, None])
 def test_a_procedure_keeps_its_squash_constant_in_a_network_without_one(squash_constant: float | None) -> None:
     made = make_routing(partial(DynamicRouting, squash_constant=0.3), 4, 5, 6, 7, squash_constant)
@@ -31,21 +26,6 @@ def test_the_order_in_which_the_children_of_a_grid_are_numbered(types_first: boo
     number = 2 * 2 * 3 + 0 * 3 + 1 if types_first else 0 * 3 * 4 + 1 * 4 + 2  # of row 0, column 1, type 2
     torch.testing.assert_close(votes[0, number, 4], layer.matrices.weight[number, 4] @ poses[0, 0, 1, 2])
     assert present[0, number] == activations[0, 0, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("grid", "matrices", "shared"),
-    [((4, 6, 4), 24, False), ((8,), 4, False), ((3,), 4, False), ((6,), 4, True)],  # the first: of 2 × 3 places
-)
-def test_matrices_belong_to_places_unless_they_are_said_to_be_shared(
-    grid: tuple[int, ...], matrices: int, shared: bool
-) -> None:
-    layer = LinearCapsules(matrices, 5, 6, 7, DynamicRouting(), shared=shared)
-    message = f"has matrices for {matrices} children, not for {'×'.join(map(str, grid))}: .*shared=True"
-    with pytest.raises(ValueError, match=message):
-        layer(Capsules(torch.randn(1, *grid, 6)))
-    everywhere = LinearCapsules(4, 5, 6, 7, DynamicRouting(), shared=True)
-    assert everywhere(Capsules(torch.randn(1, 4, 6, 4, 6))).poses.shape == (1, 5, 7)
 
 
 def test_a_decoder_may_have_tanh_behind_its_last_hidden_layer() -> None:

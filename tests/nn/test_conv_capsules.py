@@ -62,12 +62,6 @@ def test_a_printed_layer_says_what_it_is() -> None:
     ]
 
 
-@pytest.mark.parametrize(("child", "parent"), [(15, 15), (16, 9)])
-def test_matrix_poses_must_be_square_and_keep_their_size(child: int, parent: int):
-    with pytest.raises(ValueError, match="squares of one size"):
-        TransformationMatrices(3, 2, child, parent, "matrix")
-
-
 @pytest.mark.parametrize(("structure", "fan"), [("vector", 16), ("matrix", 4)])
 def test_the_initial_scale_is_that_of_tsais_release(structure: str, fan: int):
     weight = TransformationMatrices(50, 10, 16, 16, structure).weight  # type: ignore[arg-type]

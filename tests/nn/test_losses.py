@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from capsexp.nn import Prediction
 from capsexp.nn.losses import (
     BinaryCrossEntropyLoss,
     CrossEntropyLoss,
@@ -108,12 +107,6 @@ def test_log_likelihood_by_hand_and_of_a_zero_finite() -> None:
     torch.testing.assert_close(LogLikelihoodLoss()(shares, torch.tensor([0, 2])), expected)
     torch.testing.assert_close(LogLikelihoodLoss()(shares / 2, torch.tensor([[0], [2]])), expected)
     assert LogLikelihoodLoss()(shares, torch.tensor([0, 1])).isfinite()
-
-
-@pytest.mark.parametrize("loss", [CrossEntropyLoss, BinaryCrossEntropyLoss, LogLikelihoodLoss, MarginLoss, SpreadLoss])
-def test_a_prediction_in_place_of_its_scores_is_an_error_that_says_so(loss: type[torch.nn.Module]) -> None:
-    with pytest.raises(TypeError, match=r"scores must be a tensor, not Prediction; of a network's output its \.scores"):
-        loss()(Prediction(SCORES, None), LABELS)
 
 
 def test_a_spread_loss_of_no_run_warns_that_its_margin_stays() -> None:

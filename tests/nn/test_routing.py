@@ -11,6 +11,7 @@ from annotated_types import Ge
 from support import composed_config
 from torch import Tensor, nn
 
+from capsexp import models
 from capsexp.config.checks import Component
 from capsexp.config.searchpath import CONF
 from capsexp.models import CapsNet, DACapsNet, EfficientCapsNet, EMCapsNet, HuangCNN, TsaiMultiCNN
@@ -22,8 +23,10 @@ from capsexp.nn import (
     ConvCapsules,
     Hierarchy,
     LinearCapsules,
+    Prediction,
     Routing,
     TransformationMatrices,
+    losses,
     squash,
 )
 from capsexp.routing import NAMES, DynamicRouting, EMRouting, InvertedRouting, SelfAttentionRouting, SelfRouting
@@ -134,39 +137,79 @@ def test_networks_give_their_squash_constant_to_routing_and_primary_capsules(kin
         assert made.primary.squash_constant == 0.25
 
 
-CHILDREN, OPTIONS = Capsules(torch.rand(2, 3, 4), torch.rand(2, 3)), AttentionOptions(caps=True)
+IMAGES, CHILDREN, CAPS = (1, 28, 28), Capsules(torch.rand(2, 3, 4), torch.rand(2, 3)), AttentionOptions(caps=True)
+BOTH, CNNS = AttentionOptions(conv=True, caps=True), ("HuangCNN", "ResNet18", "SabourCNN", "TsaiCNN", "TsaiMultiCNN")
+NO_CAPSULES = "attention.conv=true and attention.caps=true: this network has no capsules; it takes only attention.cbam"
+LOSSES = ("BinaryCrossEntropy", "CrossEntropy", "LogLikelihood", "Margin", "Spread")
+PREDICTION = Prediction(torch.rand(2, 3), None), torch.tensor([0, 1])
+NO_TENSOR = r"scores must be a tensor, not Prediction; of a network's output its \.scores"
+WITH_ACTIVATIONS = (
+    EMRouting(parents=2),
+    InvertedRouting(parents=2, pose=4, activations=True),
+    SelfRouting(children=3, parents=2, child_pose=4),
+    NAMES["vb"](parents=2),
+)
 
 
 def layer(routing: Routing, *sizes: int, **options: Any) -> LinearCapsules:
     return LinearCapsules(*(sizes or (3, 2, 4, 4)), routing, **options)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (lambda: layer(EMRouting(parents=1)), "EMRouting: parents=1, in a layer of parents=2"),
-        (lambda: layer(SelfAttentionRouting(children=1, parents=2)), "children=1, in a layer of children=3"),
-        (lambda: layer(SelfRouting(children=3, parents=2, child_pose=1)), "child_pose=1, in a layer of child_pose=4"),
-        (lambda: layer(InvertedRouting(parents=2, pose=5)), "pose=5, in a layer of pose=4"),
-        (lambda: layer(DynamicRouting(), 3, 0, 4, 4), "parents=0: must be at least 1"),
-        (lambda: ConvCapsules(3, 2, 4, 4, 3, 1, DynamicRouting(), padding=-1), "padding=-1: must be at least 0"),
-        (lambda: layer(DynamicRouting())(CHILDREN.poses), "children must be Capsules.*, not Tensor"),
-        (lambda: Hierarchy([layer(InvertedRouting(parents=2, pose=4)), layer(DynamicRouting())]), "all alike; concurr"),
-        (lambda: CapsNet((1, 28, 28), 10, width=0), "width=0: must be above 0 and at most 1"),
-        (lambda: HuangCNN((1, 28, 28), 10, width=2.0), "width=2.0: must be above 0 and at most 1"),
-        (lambda: CapsNet((1, 28, 28), 10, "e", width=0.1), "routing=e: must be one of dynamic, em, inverted, self, "),
-        (lambda: CapsNet((1, 28, 28), 10, DynamicRouting(), width=0.1), "must be a class of capsexp.routing"),
-        (lambda: CapsNet((1, 28, 28), 10, attention={"cbam": True}, width=0.1), r"must be capsexp.nn.AttentionOptions"),
-        (lambda: HuangCNN((1, 28, 28), 10, DynamicRouting), "must be capsexp.nn.AttentionOptions"),
-        (lambda: CapsNet((1, 28, 28), 10, "self", OPTIONS, width=0.1), "attention.caps=true: with this routing"),
-        (lambda: CapsNet((1, 28, 28), 10, width=0.1)(torch.rand(1, 28, 28)), r"must be \[B, channels, H, W\]"),
-        (lambda: EfficientCapsNet((1, 28, 28), 10, width=0.1)(torch.rand(1, 1, 36, 36)), "another size of images"),
-        (lambda: layer(SelfAttentionRouting(children=6, parents=2), shared=True)(CHILDREN), "routes 6 children, not 3"),
-        (lambda: MeanRouting(2, 4).iteration(*CHILDREN, None), "has no iteration"),
-        (lambda: DynamicRouting(2, 4), "takes 1 positional argument"),
-    ],
-)
-def test_what_makes_no_layer_or_network_is_one_line(wrong: Callable[[], object], message: str) -> None:
+def on_grid(*grid: int, matrices: int = 4, shared: bool = False) -> object:
+    return layer(DynamicRouting(), matrices, 5, 6, 7, shared=shared)(Capsules(torch.randn(1, *grid, 6)))
+
+
+def routed(routing: str, **options: Any) -> nn.Module:
+    return CapsNet(IMAGES, 10, routing, width=0.1, **options)
+
+
+WRONG: list[tuple[str, Callable[..., object]]] = [
+    ("EMRouting: parents=1, in a layer of parents=2", lambda: layer(EMRouting(parents=1))),
+    ("children=1, in a layer of children=3", lambda: layer(SelfAttentionRouting(children=1, parents=2))),
+    ("child_pose=1, in a layer of child_pose=4", lambda: layer(SelfRouting(children=3, parents=2, child_pose=1))),
+    ("pose=5, in a layer of pose=4", lambda: layer(InvertedRouting(parents=2, pose=5))),
+    ("parents=0: must be at least 1", lambda: layer(DynamicRouting(), 3, 0, 4, 4)),
+    ("padding=-1: must be at least 0", lambda: ConvCapsules(3, 2, 4, 4, 3, 1, DynamicRouting(), padding=-1)),
+    ("types_first=True: not with shared=True", lambda: layer(DynamicRouting(), shared=True, types_first=True)),
+    ("poses are squares of one size", partial(TransformationMatrices, 3, 2, 15, 15, "matrix")),
+    ("poses are squares of one size", partial(TransformationMatrices, 3, 2, 16, 9, "matrix")),
+    ("children must be Capsules.*, not Tensor", lambda: layer(DynamicRouting())(CHILDREN.poses)),
+    ("has matrices for 24 children, not for 4×6×4: .*shared=True", lambda: on_grid(4, 6, 4, matrices=24)),
+    ("has matrices for 4 children, not for 8: .*shared=True", lambda: on_grid(8)),
+    ("has matrices for 4 children, not for 3: ", lambda: on_grid(3)),
+    ("has matrices for 4 children, not for 6: ", lambda: on_grid(6, shared=True)),
+    ("routes 6 children, not 3", lambda: layer(SelfAttentionRouting(children=6, parents=2), shared=True)(CHILDREN)),
+    ("alike; concur", lambda: Hierarchy([layer(InvertedRouting(parents=2, pose=4)), layer(DynamicRouting())])),
+    ("width=0: must be above 0 and at most 1", lambda: CapsNet(IMAGES, 10, width=0)),
+    ("width=2.0: must be above 0 and at most 1", lambda: HuangCNN(IMAGES, 10, width=2.0)),
+    ("routing=e: must be one of dynamic, em, inverted, self, ", lambda: routed("e")),
+    ("must be a class of capsexp.routing", lambda: routed(DynamicRouting())),  # type: ignore[arg-type]
+    ("must be capsexp.nn.AttentionOptions", lambda: routed("em", attention={"cbam": True})),
+    ("must be capsexp.nn.AttentionOptions", lambda: HuangCNN(IMAGES, 10, DynamicRouting)),  # type: ignore[arg-type]
+    ("attention.caps=true: with this routing", lambda: routed("self", attention=CAPS)),
+    *((NO_CAPSULES, partial(getattr(models, cnn), (3, 36, 36), 10, BOTH, width=0.1)) for cnn in CNNS),
+    (r"images must be \[B, channels, H, W\]", lambda: routed("em")(torch.rand(IMAGES))),
+    ("another size of images", lambda: EfficientCapsNet(IMAGES, 10, width=0.1)(torch.rand(1, 1, 36, 36))),
+    *(("activations", partial(layer(routing), Capsules(CHILDREN.poses))) for routing in WITH_ACTIVATIONS),
+    ("has no iteration", lambda: MeanRouting(2, 4).iteration(*CHILDREN, None)),
+    ("takes 1 positional argument", lambda: DynamicRouting(2, 4)),  # type: ignore[misc]
+    ("iterations=0: must be at least 1", partial(DynamicRouting, iterations=0)),
+    ("iterations=-1: must be at least 1", partial(EMRouting, parents=3, iterations=-1)),
+    ("logits=foo: must be one of accumulate, replace$", partial(DynamicRouting, logits="foo")),
+    ("gradient=foo: must be one of all, last, none$", partial(DynamicRouting, gradient="foo")),
+    ("density=foo: must be one of sum, mean$", partial(EMRouting, parents=3, density="foo")),
+    ("order=foo: must be one of concurrent, sequential$", partial(InvertedRouting, parents=3, pose=4, order="foo")),
+    ("structure=foo: must be one of vector, matrix$", partial(TransformationMatrices, 1, 1, 4, 4, "foo")),
+    ("axis=foo: must be one of pose, parents, children, votes, capsules$", partial(AxisAttention, "foo", 1, 1, 1)),
+    ("backbone=foo: must be one of simple, resnet$", partial(EMCapsNet, (3, 32, 32), 10, backbone="foo")),
+    ("padding=foo: must be one of same, valid$", partial(HuangCNN, (3, 32, 32), 10, padding="foo")),
+    ("head=foo: must be one of pooled, connected$", partial(TsaiMultiCNN, (1, 36, 36), 10, head="foo")),
+    *((NO_TENSOR, partial(getattr(losses, f"{loss}Loss")(), *PREDICTION)) for loss in LOSSES),
+]
+
+
+@pytest.mark.parametrize(("message", "wrong"), WRONG)
+def test_what_makes_no_layer_network_or_loss_is_one_line(message: str, wrong: Callable[..., object]) -> None:
     with pytest.raises((ValueError, TypeError, NotImplementedError), match=message) as raised:
         wrong()
     assert "\n" not in str(raised.value)
@@ -177,24 +220,3 @@ def test_names_of_procedures_are_those_of_the_configuration() -> None:
     classes = {name: component.cls for name, component in configured.items() if name != "none"}
     assert classes == NAMES
     assert isinstance(CapsNet((1, 28, 28), 10, "em", width=0.1).classes.routing, EMRouting)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (partial(DynamicRouting, iterations=0), "iterations=0: must be at least 1"),
-        (partial(EMRouting, parents=3, iterations=-1), "iterations=-1: must be at least 1"),
-        (partial(DynamicRouting, logits="foo"), "logits=foo: must be one of accumulate, replace"),
-        (partial(DynamicRouting, gradient="foo"), "gradient=foo: must be one of all, last, none"),
-        (partial(EMRouting, parents=3, density="foo"), "density=foo: must be one of sum, mean"),
-        (partial(InvertedRouting, parents=3, pose=4, order="foo"), "order=foo: must be one of concurrent, sequential"),
-        (partial(TransformationMatrices, 1, 1, 4, 4, "foo"), "structure=foo: must be one of vector, matrix"),
-        (partial(AxisAttention, "foo", 1, 1, 1), "axis=foo: must be one of pose, parents, children, votes, capsules"),
-        (partial(EMCapsNet, (3, 32, 32), 10, backbone="foo"), "backbone=foo: must be one of simple, resnet"),
-        (partial(HuangCNN, (3, 32, 32), 10, padding="foo"), "padding=foo: must be one of same, valid"),
-        (partial(TsaiMultiCNN, (1, 36, 36), 10, head="foo"), "head=foo: must be one of pooled, connected"),
-    ],
-)
-def test_options_that_do_not_exist_are_refused(wrong: Callable[[], object], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        wrong()
