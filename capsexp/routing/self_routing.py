@@ -31,6 +31,7 @@ class SelfRouting(Routing):
     presence = "activation"
     uses_activations = True
     uses_poses = True
+    scale = 1.0  # parents are means of votes, as in EM routing; the release, with less, has batch norms between layers
 
     def __init__(self, *, children: int, parents: int, child_pose: int, last: bool = False) -> None:
         super().__init__(children=children, parents=parents, child_pose=child_pose)
