@@ -82,6 +82,8 @@ STEPPED = [
     "model=da_capsnet model.caps_axis=children model.second_kernel=3 routing=inverted",
     "model=da_capsnet model.caps_axis=votes model.class_pose=8",
     "model=da_capsnet model.caps_axis=capsules routing=em",
+    *(f"model={model} attention=dual attention.cbam=true" for model in ("capsnet", "dynamic_capsnet", "em_capsnet")),
+    *(f"model={model} attention=dual attention.cbam=true" for model in ("efficient_capsnet", "inverted_capsnet")),
     *(
         f"model={model} routing={routing}"
         for model, own in OWN_ROUTING.items()
@@ -93,6 +95,7 @@ STEPPED = [
 
 @pytest.mark.parametrize("options", STEPPED)
 def test_two_steps_are_finite_and_reach_every_parameter(options: str) -> None:
+    """The second under autocast to bfloat16."""
     loss_of_sets = ["loss=binary_cross_entropy"] if f"data={MULTILABEL}" in options else []
     config = composed_config("data=mnist_sample", "model.width=0.04", *loss_of_sets, *options.split())
     network = build(config).network
@@ -100,13 +103,15 @@ def test_two_steps_are_finite_and_reach_every_parameter(options: str) -> None:
     optimizer = torch.optim.Adam(network.parameters(), 1e-3)
     pixels = torch.rand(4, config.data.channels, config.data.size, config.data.size)
     labels = torch.randint(0, 2, (4, 10)) if loss_of_sets else torch.arange(4)
-    for _ in range(2):
-        scores = network(pixels).scores
-        result = loss(scores, labels)
+    for bf16 in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            scores, poses = network(pixels)
+            result = loss(scores, labels)
         optimizer.zero_grad()
         result.backward()
         optimizer.step()
-    assert scores.dtype == torch.float32
+    assert result.dtype == torch.float32
+    assert poses is None or scores.dtype == poses.dtype == torch.float32
     assert result.isfinite()
     assert [name for name, one in network.named_parameters() if one.requires_grad and one.grad is None] == []
     assert all(parameter.isfinite().all() for parameter in network.parameters())
