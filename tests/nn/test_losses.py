@@ -1,45 +1,67 @@
-"""Losses against numbers computed by hand."""
+"""Losses, accuracy and mask against numbers computed by hand; whether scores are logits or probabilities."""
+
+from math import log
 
 import pytest
 import torch
+from support import composed_config
+from torch import Tensor, nn
 
+from capsexp.nn.decoder import mask
 from capsexp.nn.losses import (
     BinaryCrossEntropyLoss,
     CrossEntropyLoss,
     LogLikelihoodLoss,
     MarginLoss,
+    MultilabelLoss,
+    ProbabilityLoss,
     SpreadLoss,
     reconstruction_loss,
 )
+from capsexp.run.build import build, make_loss
+from capsexp.run.module import Metrics
+
+CLASSES = torch.tensor([0, 2])
+AS_SETS = torch.tensor([[1, 0, 0], [0, 0, 1]])
+SETS = torch.tensor([[1, 1, 0], [0, 0, 1]])
+SCORES, LABELS = torch.tensor([[0.9, 0.5, 0.1], [0.3, 0.2, 0.6]]), torch.tensor([0, 1])
+SHARES = torch.tensor([[0.6, 0.1, 0.3], [0.2, 0.4, 0.4]])
+P = torch.tensor([[0.7, 0.8, 0.3], [0.95, 0.05, 0.9]])
+
+#: A loss, probabilities, labels and the value.
+BY_HAND = [
+    (MarginLoss(), P, SETS, ((0.2**2 + 0.1**2 + 0.5 * 0.2**2) + 0.5 * 0.85**2) / 2),
+    (MarginLoss(), torch.tensor([[0.95, 0.05]]), torch.tensor([0]), 0.0),
+    (MarginLoss(positive=1, negative=0, down_weight=0.25), torch.tensor([[0.95, 0.05]]), CLASSES[:1], 1.25 * 0.05**2),
+    (SpreadLoss(first=0.5, last=0.5), SCORES, LABELS, ((0.5 - 0.4) ** 2 + (0.5 + 0.1) ** 2 + (0.5 + 0.4) ** 2) / 2),
+    (BinaryCrossEntropyLoss(logits=False), P, SETS, -sum(map(log, (0.7, 0.8, 0.7, 0.05, 0.95, 0.9))) / 6),
+    (LogLikelihoodLoss(), SHARES, CLASSES, -(log(0.6) + log(0.4)) / 2),
+    (LogLikelihoodLoss(), SHARES / 2, CLASSES, -(log(0.6) + log(0.4)) / 2),
+    (LogLikelihoodLoss(), torch.tensor([[0.0, 1.0]]), torch.tensor([0]), -log(1e-8)),
+    (CrossEntropyLoss(), SHARES.log() + 3, CLASSES, -(log(0.6) + log(0.4)) / 2),
+]
 
 
-def test_margin_loss_is_zero_outside_the_margins_and_uses_its_options() -> None:
-    lengths = torch.tensor([[0.95, 0.05]])
-    assert MarginLoss()(lengths, torch.tensor([0])).item() == 0
-    other = MarginLoss(positive=1.0, negative=0.0, down_weight=0.25)
-    assert other(lengths, torch.tensor([0])).item() == pytest.approx(0.05**2 + 0.25 * 0.05**2)
+@pytest.mark.parametrize(("loss", "p", "labels", "value"), BY_HAND)
+def test_losses_by_hand(loss: nn.Module, p: Tensor, labels: Tensor, value: float) -> None:
+    assert loss(p, labels).item() == pytest.approx(value)
+    rounded = loss(p.bfloat16(), labels)
+    assert rounded.dtype == torch.float32
+    torch.testing.assert_close(rounded, loss(p.bfloat16().float(), labels))
+    if isinstance(loss, ProbabilityLoss):
+        assert loss(p, labels.reshape(len(p), -1)) == loss(p, labels)
+        loss.logits = True
+        found, loss.logits = loss(p.logit(), labels).item(), False
+        assert found == pytest.approx(value, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        CrossEntropyLoss(),
-        SpreadLoss(),
-        *(kind(logits=logits) for kind in (MarginLoss, BinaryCrossEntropyLoss) for logits in (True, False)),
-    ],
-)
-def test_losses_of_bfloat16_scores_are_in_float32(loss: torch.nn.Module) -> None:
-    scores = torch.rand(4, 10).bfloat16()
-    found = loss(scores, torch.tensor([1, 2, 3, 4]))
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, loss(scores.float(), torch.tensor([1, 2, 3, 4])))
-
-
-def test_cross_entropy() -> None:
-    scores = torch.randn(4, 10)
-    labels = torch.tensor([1, 2, 3, 4])
-    expected = -scores.log_softmax(1)[torch.arange(4), labels].mean()
-    torch.testing.assert_close(CrossEntropyLoss()(scores, labels), expected)
+@pytest.mark.parametrize("loss", [BinaryCrossEntropyLoss(), BinaryCrossEntropyLoss(logits=False), MarginLoss()])
+def test_a_label_equals_its_multi_hot_label(loss: MultilabelLoss) -> None:
+    for labels in (CLASSES, CLASSES[:, None]):
+        assert torch.equal(loss(SCORES, labels), loss(SCORES, AS_SETS))
+    for labels in (AS_SETS[:, :2], AS_SETS[:1, :2]):  # of two classes
+        with pytest.raises(RuntimeError):
+            loss(SCORES[: len(labels)], labels)
 
 
 def test_reconstruction_sums_over_pixels_and_averages_over_the_batch() -> None:
@@ -47,21 +69,6 @@ def test_reconstruction_sums_over_pixels_and_averages_over_the_batch() -> None:
     images[1] = 0
     assert reconstruction_loss(drawn, images).item() == 784 / 2
     assert reconstruction_loss(drawn, images, "mean").item() == 1 / 2
-
-
-# Spread loss (Hinton et al. 2018, Eq. 3)
-
-SCORES, LABELS = torch.tensor([[0.9, 0.5, 0.1], [0.3, 0.2, 0.6]]), torch.tensor([0, 1])
-
-
-def test_spread_loss_by_hand() -> None:
-    loss = SpreadLoss(first=0.5, last=0.5, steps=1)
-    first = (0.5 - 0.4) ** 2  # 0.5 − 0.8 is below 0
-    second = (0.5 + 0.1) ** 2 + (0.5 + 0.4) ** 2
-    for labels in (LABELS, LABELS[:, None]):
-        assert loss(SCORES, labels).item() == pytest.approx((first + second) / 2)
-    loss.logits = True
-    assert loss(SCORES.logit(), LABELS).item() == pytest.approx((first + second) / 2)
 
 
 def test_the_spread_losss_margin_grows_in_training_only() -> None:
@@ -78,7 +85,8 @@ def test_the_spread_losss_margin_grows_in_training_only() -> None:
 
 def test_the_spread_losss_margin_grows_over_the_steps_of_its_run() -> None:
     own, given = SpreadLoss(steps=None), SpreadLoss(steps=4)
-    assert own(SCORES, LABELS) == SpreadLoss(first=0.2, last=0.2)(SCORES, LABELS)  # of no run
+    with pytest.warns(UserWarning, match="stays 0.2 until grow_over"):
+        assert own(SCORES, LABELS) == SpreadLoss(first=0.2, last=0.2)(SCORES, LABELS)  # of no run
     own = SpreadLoss(steps=None)
     for loss in (own, given):
         loss.grow_over(4)
@@ -98,17 +106,59 @@ def test_steps_that_are_set_are_not_those_of_the_run_and_a_checkpoint_has_those_
     assert loss(SCORES, LABELS) == resumed(SCORES, LABELS) != SpreadLoss(steps=10)(SCORES, LABELS)
 
 
-# Log-likelihood of the activations (Hahn et al. 2019)
+def test_the_loss_is_finite_for_large_logits_and_for_probabilities_of_0_and_1_and_a_rounding_error_above() -> None:
+    logits = torch.tensor([[1000.0, -1000.0, 0.0]])
+    assert BinaryCrossEntropyLoss()(logits, torch.tensor([[0, 0, 1]])).item() == pytest.approx((1000 + log(2)) / 3)
+    p = torch.tensor([[0.0, 1.0, 1.0000001]], requires_grad=True)
+    loss = BinaryCrossEntropyLoss(logits=False)(p, torch.tensor([[1, 0, 1]]))
+    loss.backward()
+    assert loss.item() == pytest.approx(200 / 3)
+    assert p.grad is not None
+    assert bool(p.grad.isfinite().all())
 
 
-def test_log_likelihood_by_hand_and_of_a_zero_finite() -> None:
-    shares = torch.tensor([[0.6, 0.1, 0.3], [0.0, 0.0, 1.0]])
-    expected = -(torch.tensor([0.6, 1.0]).log()).mean()
-    torch.testing.assert_close(LogLikelihoodLoss()(shares, torch.tensor([0, 2])), expected)
-    torch.testing.assert_close(LogLikelihoodLoss()(shares / 2, torch.tensor([[0], [2]])), expected)
-    assert LogLikelihoodLoss()(shares, torch.tensor([0, 1])).isfinite()
+@pytest.mark.parametrize(
+    ("loss", "shift"), [(BinaryCrossEntropyLoss(), 0.5), (BinaryCrossEntropyLoss(logits=False), 0.0)]
+)
+def test_a_prediction_is_correct_if_all_classes_are(loss: BinaryCrossEntropyLoss, shift: float) -> None:
+    labels = torch.tensor([[1, 1, 0], [1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 1, 0], [0, 1, 0]])
+    p = torch.tensor(
+        [[0.6, 0.9, 0.1], [0.6, 0.4, 0.1], [0.6, 0.9, 0.7], [0.1, 0.9, 0.7], [0.4, 0.51, 0.49], [0.4, 0.45, 0.1]]
+    )  # correct, one too few, one too many, one exchanged, correct, none (though the greatest is correct)
+    metrics = Metrics(loss.threshold)
+    for part in (slice(0, 4), slice(4, 6)):
+        metrics.update(torch.tensor(1.0), p[part] - shift, labels[part])
+    assert metrics.results("test")["test_accuracy"] == pytest.approx(100 * 2 / 6, abs=1e-4)
+    metrics.reset()
+    metrics.update(torch.tensor(1.0), p[:1] - shift, labels[:1])
+    assert metrics.results("test")["test_accuracy"] == 100
 
 
-def test_a_spread_loss_of_no_run_warns_that_its_margin_stays() -> None:
-    with pytest.warns(UserWarning, match="stays 0.2 until grow_over"):
-        SpreadLoss()(SCORES, LABELS)
+def test_the_mask_keeps_the_labelled_capsules() -> None:
+    poses = torch.arange(1.0, 13).view(2, 3, 2)
+    assert mask(poses, SETS).tolist() == [[1, 2, 3, 4, 0, 0], [0, 0, 0, 0, 11, 12]]
+    assert torch.equal(mask(poses, CLASSES), mask(poses, AS_SETS))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "logits"),
+    [
+        (["model=inverted_capsnet_multimnist"], True),
+        (["model=inverted_capsnet_multimnist", "routing.activations=true"], True),
+        (["model=inverted_capsnet_multimnist", "routing=em"], False),
+        (["model=dynamic_capsnet_multimnist"], False),
+        (["model=tsai_cnn_multimnist"], True),
+        (["model=sabour_cnn", "loss=binary_cross_entropy"], True),
+        (["model=capsnet", "loss=binary_cross_entropy"], False),
+        (["model=da_capsnet", "loss=binary_cross_entropy"], False),
+        (["model=em_capsnet", "loss=binary_cross_entropy"], False),
+        (["model=em_capsnet", "loss=margin"], False),
+        (["model=inverted_capsnet", "loss=margin"], True),
+    ],
+)
+def test_the_network_decides_whether_scores_are_logits(overrides: list[str], logits: bool) -> None:
+    config = composed_config("data=diverse_multimnist", *overrides)
+    with torch.device("meta"):
+        loss = make_loss(config.loss, build(config).network)
+    assert loss.logits is logits
+    assert loss.threshold == (0.0 if logits else 0.5)

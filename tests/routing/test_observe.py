@@ -1,7 +1,7 @@
 """What is observed is true to the forward pass: the class capsules can be recomputed from it."""
 
 import math
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from capsexp.nn.attention import CBAM, CapsAttention
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules
 from capsexp.nn.routing import Capsules
 from capsexp.nn.squash import exponential_squash, squash
-from capsexp.routing import fast
+from capsexp.routing import SelfAttentionRouting, fast
 from capsexp.routing.dynamic import DynamicRouting
 from capsexp.routing.em import fitted
 from capsexp.routing.fast.layers import FastLayer
@@ -82,28 +82,33 @@ def test_coefficients_are_distributions_over_the_parents_one_an_iteration(name: 
         torch.testing.assert_close(observed.prediction.scores, network(pixels).scores)
 
 
-def test_capsnets_classes_from_its_coefficients() -> None:
-    network, pixels = made("model=capsnet data=mnist_sample")
+#: How the classes follow from what is observed: the matrices on the grid of the children, and the squash function.
+LINEAR = {
+    "model=capsnet data=mnist_sample": ((3, 6, 6, 10, 16, 8), "ihwjdc", squash),
+    "model=da_capsnet data=cifar10 attention=none": ((1, 10, 16, 13), "ijdc", partial(squash, constant=0.5)),
+    "model=efficient_capsnet data=mnist_sample": ((2, 10, 16, 8), "ijdc", exponential_squash),
+}
+
+
+@pytest.mark.parametrize("words", LINEAR)
+def test_the_classes_of_linear_layers_from_their_coefficients(words: str) -> None:
+    network, pixels = made(words)
+    routing, (shape, axes, squashed) = network.classes.routing, LINEAR[words]
+    bias = nn.init.normal_(routing.bias).detach() if isinstance(routing, SelfAttentionRouting) else torch.zeros(())
+    if "da_capsnet" in words:
+        pixels = pixels[..., :28]  # no squares
     observed = observe(network, pixels)
     (layer,) = observed.layers
-    matrices = network.classes.matrices.weight.view(3, 6, 6, 10, 16, 8)  # type, row, column
-    total = torch.einsum("bhwij,bhwic,ihwjdc->bjd", layer.coefficients[-1], layer.poses, matrices)
-    torch.testing.assert_close(squash(total), observed.prediction.poses)
-    torch.testing.assert_close(layer.presence, layer.lengths)
+    matrices = network.classes.matrices.weight.view(shape)
+    total = torch.einsum(f"bhwij,bhwic,{axes}->bjd", layer.coefficients[-1], layer.poses, matrices)
+    torch.testing.assert_close(squashed(total), observed.prediction.poses)
+    torch.testing.assert_close(layer.poses, network.forward_features(pixels).poses)
     assert layer.window is None
-    assert float(layer.presence.max()) < 1
-
-
-def test_da_capsnets_classes_from_its_coefficients() -> None:
-    network, pixels = made("model=da_capsnet data=cifar10 attention=none")
-    pixels = pixels[..., :28]  # no squares
-    observed = observe(network, pixels)
-    (layer,) = observed.layers
-    with torch.no_grad():
-        features = network.trunk(network.convolution(pixels).relu())
-    torch.testing.assert_close(layer.poses[:, :, :, 0], features.movedim(1, -1))
-    total = torch.einsum("bhwij,bhwic,ijdc->bjd", layer.coefficients[-1], layer.poses, network.classes.matrices.weight)
-    torch.testing.assert_close(squash(total, 0.5), observed.prediction.poses)
+    distributions = layer.coefficients[-1] - bias
+    torch.testing.assert_close(distributions.sum(dim=-1), torch.ones(distributions.shape[:-1]))
+    assert layer.entropies[-1] == pytest.approx(entropy(distributions), abs=1e-5)
+    presence = layer.lengths if "da_capsnet" not in words else squash(layer.poses, 0.5).norm(dim=-1)
+    torch.testing.assert_close(layer.presence, presence)
 
 
 @pytest.mark.parametrize("name", ["em_capsnet", "inverted_capsnet"])
@@ -167,14 +172,15 @@ def test_entropy_of_known_distributions() -> None:
     assert entropy(mixed) == pytest.approx(math.log(2) / 2)
 
 
-def test_cbams_maps_are_the_factors_of_its_features() -> None:
-    network, pixels = made(NETWORKS["capsnet"][0])
+@pytest.mark.parametrize("words", [NETWORKS["capsnet"][0], "model=huang_cnn data=mnist_sample attention=cbam"])
+def test_cbams_maps_are_the_factors_of_its_features(words: str) -> None:
+    network, pixels = made(words)
     calls: list[tuple[Tensor, Tensor]] = []
     (cbam,) = (module for module in network.modules() if isinstance(module, CBAM))
     with cbam.register_forward_hook(lambda module, inputs, output: calls.append((inputs[0], output))):
-        maps = {each.kind: each.values for each in observe(network, pixels).attention}
-    ((features, refined),) = calls
-    assert maps.keys() == {"channel", "spatial"}
+        observed = observe(network, pixels)
+    ((features, refined),), maps = calls, {each.kind: each.values for each in observed.attention}
+    assert (maps.keys(), len(observed.layers)) == ({"channel", "spatial"}, int("capsnet" in words))
     expected = features * maps["channel"][:, :, None, None] * maps["spatial"][:, None]
     torch.testing.assert_close(refined, expected)
 
@@ -236,26 +242,6 @@ def test_the_network_is_unchanged_also_when_a_pass_fails() -> None:
     assert isinstance(network.classes, FastLayer)
     assert "votes" not in vars(network.classes)
     assert not any(module._forward_hooks for module in network.modules())
-
-
-def test_a_network_without_capsules() -> None:
-    network, pixels = made("model=huang_cnn data=mnist_sample attention=cbam")
-    observed = observe(network, pixels)
-    assert observed.layers == []
-    assert [each.kind for each in observed.attention] == ["channel", "spatial"]
-
-
-def test_self_attentions_coefficients_have_their_biases() -> None:
-    network, pixels = made("model=efficient_capsnet data=mnist_sample")
-    routing, matrices = network.classes.routing, network.classes.matrices.weight
-    nn.init.normal_(routing.bias)
-    observed = observe(network, pixels)
-    (layer,) = observed.layers
-    total = torch.einsum("bhwij,bhwic,ijdc->bjd", layer.coefficients[0], layer.poses, matrices)
-    torch.testing.assert_close(exponential_squash(total), observed.prediction.poses)
-    distributions = layer.coefficients[0] - routing.bias
-    torch.testing.assert_close(distributions.sum(dim=-1), torch.ones(distributions.shape[:-1]))
-    assert layer.entropies == [pytest.approx(entropy(distributions.detach()), abs=1e-5)]
 
 
 def test_coefficients_of_a_padded_layer_are_those_of_the_children_without_the_zeros() -> None:
