@@ -111,7 +111,7 @@ def load(data: Data, log: Log = print) -> ImageSet:
     if held:
         train = (torch.cat([train[0], validation[0][0]]), torch.cat([train[1], validation[0][1]]))
     groups = reader.groups if isinstance(reader, Folder) else None
-    return ImageSet(*vars(identity).values(), *train, *test, validation=held, groups=groups)
+    return ImageSet(identity.note, identity.checksum, identity.unlisted, *train, *test, held, groups)
 
 
 def summary(data: Data, images: ImageSet) -> list[str]:
