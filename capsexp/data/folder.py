@@ -48,8 +48,7 @@ class Folder(Reader):
     def completed(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """The configuration `data`, with the classes, channels and numbers of images of `data.path`.
 
-        `class_names` may have more classes than there are images of: those of a network that is evaluated. Raises
-        InputError for other differences.
+        `class_names`, of a network that is evaluated, may have more; raises InputError for other differences.
         """
         source = source_of(data)
         path, found, typed = source.path, listing(source), data.get("class_names")
@@ -79,10 +78,7 @@ class Folder(Reader):
         return {_KEY: root}
 
     def check_training(self, names: Sequence[str]) -> None:
-        """Raises InputError for options without effect, and for typed classes in another order than they are found.
-
-        A network that is evaluated has them from its training.
-        """
+        """Raises InputError for options without effect, and for typed classes in another order than they are found."""
         path, found = self.source.path, listing(self.source).names
         if sorted(names) == sorted(found) and list(names) != found:
             raise InputError(f"data.class_names={names}: {path} has {found}")

@@ -39,10 +39,7 @@ class ProcessSlice(NamedTuple):
 
 @dataclass(eq=False)
 class DeviceLoader:
-    """Yields the batches of an epoch in the order of the images.
-
-    Raises InputError when a batch has fewer images than there are processes.
-    """
+    """The batches of an epoch in the order of the images; raises InputError for fewer images in one than processes."""
 
     images: Tensor  # [N, channels, H, W] uint8, on the device that computes
     labels: Tensor  # [N] int64, on the same device; or multi-hot [N, J]
@@ -98,8 +95,7 @@ class DeviceLoader:
 class TrainingLoader(DeviceLoader):
     """A DeviceLoader in a new random order in each epoch, with random augmentation.
 
-    The random numbers of epoch n follow from (seed, n) alone, so that a resumed run has the batches of an uninterrupted
-    one.
+    The random numbers of epoch n follow from (seed, n) alone: a resumed run has the batches of an uninterrupted one.
     """
 
     preprocess: Preprocess  # all but `normalize`

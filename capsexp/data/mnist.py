@@ -27,12 +27,11 @@ class MNIST(Reader):
         self.places = (f"{dataset}/raw", dataset)
 
     def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, Images]:
-        return self._split(files, data, "train"), self._split(files, data, "t10k")
-
-    @staticmethod
-    def _split(files: Mapping[str, Path], data: Data, name: str) -> Images:
-        images, labels = files[f"{name}-images-idx3-ubyte"], files[f"{name}-labels-idx1-ubyte"]
-        return labelled(idx_array(images), idx_array(labels), data.classes, labels)
+        train, test = (
+            labelled(idx_array(files[images]), idx_array(files[labels]), data.classes, files[labels])
+            for images, labels in (self.keys[:2], self.keys[2:])
+        )
+        return train, test
 
 
 def idx_array(path: Path) -> NDArray[np.uint8]:

@@ -1,8 +1,7 @@
-"""The base class of readers: from the files of a family of data sets to arrays.
+"""The base class of readers: from the files of a family of data sets to arrays; capsexp.data.source does the rest.
 
-A reader is a class. Its keyword-only constructor parameters are its options, set under `data.reader` in the data
-set's YAML. Everything else (versions, checksums, download, size, channels) is the same for all of them: see
-capsexp.data.source. A new data set is one YAML, and a reader where none of the existing ones can read its files.
+A reader's keyword-only constructor parameters are its options, set under `data.reader` in the data set's YAML. A new
+data set is one YAML, and a reader where none of the existing ones can read its files.
 
 A reader's module imports torchvision only where it reads or downloads: a finished run identifies its data set, too,
 and that must be fast.
@@ -40,10 +39,7 @@ class Images(NamedTuple):
 
 
 class Reader(ABC):
-    """Base of all readers; a subclass gives `keys` and `places`, and writes `read`.
-
-    Also `torchvision_class` or `download`, where there is an address.
-    """
+    """Base of all readers; a subclass has `keys`, `places`, `read`, and perhaps `torchvision_class` or `download`."""
 
     #: The files' names, as listed by the versions of the data set.
     keys: tuple[str, ...]
@@ -60,10 +56,7 @@ class Reader(ABC):
 
     @abstractmethod
     def read(self, files: Mapping[str, Path], data: Data) -> tuple[Images, ...]:
-        """The training and the test split of a configured set, and a validation split where there is one.
-
-        Raises InputError with the name of the damaged file.
-        """
+        """The training, the test and perhaps a validation split; raises InputError that names the damaged file."""
 
     def download(self, root: Path) -> None:
         """Downloads the files into the first of `places` below `root`; raises the network's errors."""

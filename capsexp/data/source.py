@@ -1,7 +1,6 @@
 """A data set, from its configuration to uint8 tensors.
 
-The files are located or downloaded, their md5s compared with the accepted versions, their contents decoded, fitted to
-size and channels. `data.reader` names the class that reads the format: see capsexp.data.reader.
+Files are found or downloaded, compared with the accepted versions, decoded by `data.reader`, fitted to size, channels.
 """
 
 import hashlib
@@ -87,10 +86,9 @@ def identify(data: Data, log: Log = print, download: bool = True) -> Identity:
 
 
 def load(data: Data, log: Log = print) -> ImageSet:
-    """The whole data set; `log` is called with a line for each step that takes time.
+    """The whole data set, with a line to `log` for each step that takes time.
 
-    Raises InputError for files that are missing, damaged or of no accepted version, and for an impossible size or
-    number of channels.
+    Raises InputError for missing, damaged and unknown files, and for an impossible size or number of channels.
     """
     import torch
 
@@ -166,8 +164,7 @@ def _all_equal(images: "Tensor") -> bool:
 def normalization(data: Data, images: "Tensor") -> tuple[list[float], list[float]]:
     """Mean and standard deviation a channel, of pixels between 0 and 1: those of the configuration, else computed.
 
-    The images, [N, C, H, W] uint8, are those for training. Raises InputError if the configuration has others than
-    somebody's own images.
+    Training images [N, C, H, W] uint8. Raises InputError if the configuration has others than somebody's own images.
     """
     import torch
 
@@ -246,9 +243,8 @@ def _located(data: Data, reader: Reader, root: Path, log: Log) -> dict[str, Path
 def _download(data: Data, reader: Reader, root: Path) -> None:
     """Downloads all of the reader's files into `root`; raises InputError if that fails, and then leaves no file.
 
-    It fails for files of no accepted version, too: some servers have plain http only.
-
-    They are downloaded to a temporary folder of the same file system, and renamed when they are complete.
+    It fails for files of no accepted version, too: some servers have plain http only. A temporary folder of the same
+    file system has them until they are complete.
     """
     beside = next(folder for folder in (root, *root.parents) if os.path.isdir(folder))
     for left in beside.glob(f"{_DOWNLOAD}*"):  # by a process that was killed

@@ -22,11 +22,8 @@ from capsexp.run.restore import Restored
 class Classifier(nn.Module):
     """Pixels between 0 and 1, [B, channels, size, size] -> scores [B, J] and poses of class capsules [B, J, D].
 
-    Attributes:
-        network: takes normalised pixels.
-        decoder: draws images from class capsules; None where there is none.
-        classes: the names of the J classes, in the order of the scores.
-        size, channels: of the images.
+    `network` takes normalised pixels; `decoder` draws images from class capsules, None where there is none; `classes`
+    are the names of the J classes in the order of the scores; `size` and `channels` are those of the images.
     """
 
     mean: Tensor
@@ -51,10 +48,8 @@ class Classifier(nn.Module):
     def preprocess(self, image: Path | str | Image.Image | NDArray[np.uint8]) -> Tensor:
         """An image as in the training: [channels, size, size], between 0 and 1, on the network's device.
 
-        Args:
-            image: a file, Pillow's, or pixels uint8 [H, W] or [H, W, 3].
-
-        Raises InputError for a file that is no image, and for other pixels. Warns of an image that seems inverted.
+        Takes a file, Pillow's image, or pixels uint8 [H, W] or [H, W, 3]; raises InputError for other pixels, and for a
+        file that is no image. Warns of an image that seems inverted.
         """
         source = Path(image) if isinstance(image, str) else image
         if not isinstance(source, Path | Image.Image):

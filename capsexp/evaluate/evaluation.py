@@ -43,8 +43,7 @@ def evaluate(restored: Restored, log: Log = print) -> Evaluation:
     Of somebody's own images that aren't those of the run, all are test images, unless test images are given; without
     those that it was trained on.
     """
-    images = source.load(restored.config.data, log)
-    images = _without_trained(restored, images, log)
+    images = _without_trained(restored, source.load(restored.config.data, log), log)
     split = test_split(images, restored.config)
     for line in unlike(restored.module.pixels, split[0], "data.reader.invert=true inverts somebody's own"):
         log(line)
@@ -103,9 +102,7 @@ def evaluate_split(restored: Restored, split: Split) -> tuple[EpochMetrics, Tens
 def predictions(restored: Restored, places: Sequence[Path], log: Log = print, invert: bool = False) -> pd.DataFrame:
     """A row per file, and per image in a folder: file, class, score, next (the next best class), next_score.
 
-    With `invert`, the negatives of what the network is trained on.
-
-    Raises InputError that names the files which are no images; those in a folder are left out, with a line for each.
+    With `invert`, of the negatives. Raises InputError for files that are no images; in a folder they are left out.
     """
     data, names = restored.config.data, source.class_names(restored.config.data)
     files = [file for one in places for file in (files_below(one) if one.is_dir() else [one])]
