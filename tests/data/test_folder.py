@@ -5,7 +5,7 @@ import os
 import shutil
 import unicodedata
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from capsexp.config import compose
 from capsexp.data.module import CapsuleData
 from capsexp.data.source import identify, load, normalization, summary
 from capsexp.errors import InputError, RunError
-from capsexp.evaluate.evaluation import Evaluation, evaluate
+from capsexp.evaluate.evaluation import evaluate
 from capsexp.run import keys, records
 from capsexp.run.execute import run
 from capsexp.run.plan import plan
@@ -119,25 +119,24 @@ def test_a_hidden_folder_is_left_out_a_linked_one_entered_once_and_a_parent_neve
     assert identify(data(photos)).checksum == before
 
 
-def test_what_is_no_regular_file_is_not_opened(photos: Path) -> None:
-    os.mkfifo(photos / "ant" / "pipe.png")
-    assert refused(data, photos).endswith("/ant/pipe.png: not a regular file")
-    (photos / "ant" / "pipe.png").unlink()
-    (photos / "ant" / "gone.png").symlink_to(photos / "nowhere")
-    assert refused(data, photos).endswith("/ant/gone.png: can't be read (No such file or directory)")
-    (photos / "ant" / "gone.png").unlink()
-    with (photos / "ant" / "large.png").open("wb") as stream:
-        stream.truncate(2_000_000_000)
-    assert refused(data, photos).endswith("/ant/large.png: has 2,000 MB; must have at most 256")
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (os.mkfifo, "not a regular file"),
+        (lambda file: file.symlink_to("nowhere"), "can't be read (No such file or directory)"),
+        (lambda file: (file.touch(), os.truncate(file, 2_000_000_000)), "has 2,000 MB; must have at most 256"),
+    ],
+)
+def test_what_is_no_regular_file_is_not_opened(make: Callable[[Path], Any], line: str, photos: Path) -> None:
+    make(photos / "ant" / "odd.png")
+    assert refused(data, photos).endswith(f"/ant/odd.png: {line}")
 
 
 def test_an_array_that_claims_more_than_its_file_has_is_not_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=pixels(4, 8, 8), labels=[0, 1, 0, 1])
     with zipfile.ZipFile(tmp_path / "b.npz", "w") as target, zipfile.ZipFile(tmp_path / "a.npz") as source:
         for name in source.namelist():
-            target.writestr(
-                name, source.read(name).replace(b"(4, 8, 8)", b"(400000000, 8, 8)").replace(b" " * 8 + b"\n", b"\n", 1)
-            )
+            target.writestr(name, source.read(name).replace(b"(4, 8, 8), }" + b" " * 8, b"(400000000, 8, 8), }"))
     assert "images.npy: says uint8 [400000000, 8, 8], and has 256 bytes" in refused(data, tmp_path / "b.npz")
 
 
@@ -182,14 +181,6 @@ def test_validation_images_are_not_trained_on_and_for_the_test_where_there_are_n
     assert len(train) == 6
 
 
-def test_what_surrounds_the_class_folders_is_no_class(photos: Path) -> None:
-    for place, first in (("ant/left", 50), ("ant/right", 60), ("bee/left", 150)):
-        numbered(photos / place, first, 2)
-    numbered(photos.parent / "zip" / "__MACOSX" / "photos", 0, 3)
-    photos.rename(photos.parent / "zip" / "photos")
-    assert data(photos.parent / "zip").class_names == ["ant", "bee"]
-
-
 def test_each_class_is_trained_tested_and_held_out(tmp_path: Path) -> None:
     labels = [0] * 190 + [1] * 10 + [2] * 2 + [3]
     np.savez(tmp_path / "a.npz", images=np.arange(203 * 64).reshape(203, 8, 8).astype(np.uint8), labels=labels)
@@ -221,15 +212,13 @@ def test_channels_are_those_of_the_files(photos: Path) -> None:
     numbered(photos / "cow", 200, 9)
     numbered(photos / "cow", 209, 1, COLOUR)  # the last one of all
     fresh = photos.rename(photos.with_name("fresh"))
-    assert data(fresh).channels == 3
-    assert load(data(fresh)).train_images.shape[1] == 3
+    assert data(fresh).channels == load(data(fresh)).train_images.shape[1] == 3
     assert load(data(fresh, "data.channels=1")).train_images.shape[1] == 1  # made grey
 
 
 def test_pictures_of_sixteen_bits_are_grey(tmp_path: Path) -> None:
-    for name in ("ant", "bee"):
-        for number in range(2):
-            save(tmp_path / "photos" / name / f"{number}.png", np.full(GREY, 257 * number, np.uint16))
+    for name in ("ant/0", "ant/1", "bee/0", "bee/1"):
+        save(tmp_path / "photos" / f"{name}.png", np.full(GREY, 257 * int(name[-1]), np.uint16))
     found = data(tmp_path / "photos", "data.reader.sixteen_bits=true")
     assert (found.channels, load(found).train_images.shape[1]) == (1, 1)
 
@@ -302,53 +291,24 @@ def test_nobody_is_told_to_delete_pictures_that_a_disk_does_not_give(
 
 
 @pytest.mark.parametrize(
-    ("files", "line"),
+    ("changes", "line"),
     [
-        ([], "has no folders; must have one for each class"),
-        (["a/1"], "must have images of two classes at least"),
-        (["a/1", "b/"], "b: a class without images"),
-        (["a/1", "b/1"], "must have a class with two images at least"),
-        (["train/a/1", "test/a/1", "more/a/1"], "has more, test, train; must have train, test and val, each at most"),
-        (["train/a/1", "Training/b/1"], "has Training, train; must have train, test and val, each at most once"),
-        (["1/a/1", "1/b/1", "2/a/1", "2/b/1"], r"1 and 2 have the same folders \(a, b\): splits must be named train, "),
-        (["train/a/1", "train/b/1", "test/c/1"], "class c has test images, but no training images"),
-        (["train/a/1", "train/b/1", "test/"], "test: has no class folders"),
+        ({"labels": None}, "has images, not labels; must have images and labels"),
+        ({"images": None, "labels": None, "x": [0], "y": [0]}, "has x, y, not images and labels"),
+        ({"labels": np.array(["a", 1, "b", 2], object)}, "labels.astype(str) makes texts"),
+        ({"images": pixels(4, 0, 0)}, "they are uint8 [4, 0, 0]"),
+        ({"labels": [0, 1, 0]}, "labels: 3, but 4 images"),
+        ({"labels": [0.5, 1, 0, 1]}, "labels must be"),
+        ({"images": pixels(4, 8, 8) / 255}, "images must be uint8"),
+        ({"images": pixels(4, 8, 8, 2)}, "images must be uint8"),
+        ({"images": np.zeros((10_000_001, 1, 1), np.uint8), "labels": np.zeros(10_000_001, np.uint8)}, "10,000,000"),
+        ({"test_images": pixels(1, 8, 8), "test_labels": [2]}, "class 2 has"),
     ],
 )
-def test_other_folders_are_one_line(files: list[str], line: str, tmp_path: Path) -> None:
-    path = tmp_path / "photos"
-    path.mkdir()
-    for name in files:
-        (path / name).mkdir(parents=True) if name.endswith("/") else save(path / f"{name}.png", pixels(4, 4))
-    with pytest.raises(InputError, match=f"photos(/|: ){line}"):
-        data(path)
-
-
-@pytest.mark.parametrize(
-    ("arrays", "line"),
-    [
-        ({"images": pixels(4, 8, 8)}, "has images, not labels; must have images and labels"),
-        ({"x_train": pixels(4, 8, 8), "y_train": [0, 1, 0, 1]}, "has x_train, y_train, not images and labels"),
-        ({"images": pixels(4, 8, 8), "labels": np.array(["a", 1, "b", 2], object)}, "labels.astype.str. makes texts"),
-        ({"images": pixels(4, 0, 0), "labels": [0, 1, 0, 1]}, r"they are uint8 \[4, 0, 0\]"),
-        ({"images": pixels(4, 8, 8), "labels": [0, 1, 0]}, "labels: 3, but 4 images"),
-        ({"images": pixels(4, 8, 8), "labels": [0.5, 1, 0, 1]}, "labels must be"),
-        ({"images": pixels(4, 8, 8) / 255, "labels": [0, 1, 0, 1]}, "images must be uint8"),
-        (
-            {"images": np.zeros((10_000_001, 1, 1), np.uint8), "labels": np.zeros(10_000_001, np.uint8)},
-            "images: 10,000,001; must be at most 10,000,000",
-        ),
-        ({"images": pixels(4, 8, 8, 2), "labels": [0, 1, 0, 1]}, "images must be uint8"),
-        (
-            {"images": pixels(2, 8, 8), "labels": [0, 1], "test_images": pixels(1, 8, 8), "test_labels": [2]},
-            "class 2 has",
-        ),
-    ],
-)
-def test_other_arrays_are_one_line(arrays: dict[str, Any], line: str, tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", **arrays)
-    with pytest.raises(InputError, match=line):
-        data(tmp_path / "a.npz")
+def test_other_arrays_are_one_line(changes: dict[str, Any], line: str, tmp_path: Path) -> None:
+    arrays = {"images": pixels(4, 8, 8), "labels": [0, 1, 0, 1]} | changes
+    np.savez(tmp_path / "a.npz", **{name: array for name, array in arrays.items() if array is not None})
+    assert line in refused(data, tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize(
@@ -371,8 +331,7 @@ def test_means_and_deviations_are_those_of_the_training_images(photos: Path) -> 
     assert std == pytest.approx([scaled.std(correction=0).item()])
     typed = round(mean[0], 4)
     assert normalization(data(photos, f"data.mean=[{typed}]"), images) == ([typed], std)
-    with pytest.raises(InputError, match=r"^data.mean=\[0.9\]: must be null, or \["):
-        normalization(data(photos, "data.mean=[0.9]"), images)
+    assert refused(normalization, data(photos, "data.mean=[0.9]"), images).startswith("data.mean=[0.9]: must be null, ")
     assert normalization(data(photos), torch.full_like(images, 7)) == ([pytest.approx(7 / 255)], [pytest.approx(0.001)])
 
 
@@ -380,16 +339,15 @@ def test_the_command_in_a_record_names_images_without_the_folders_of_the_machine
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for typed, kept in (
-        (f"{tmp_path}/in/photos", "in/photos"),
-        ("/home/me/my photos", "'data.path=my photos'"),
-        ("../photos", "photos"),
-        ("photos.npz", "photos.npz"),
-    ):
+    for typed, kept in {
+        f"{tmp_path}/in/photos": " data.path=in/photos",
+        "/home/me/my photos": " 'data.path=my photos'",
+        "../photos": " data.path=photos",
+        "photos.npz": " data.path=photos.npz",
+    }.items():
         for plus in ("", "++"):
             words = ["data=folder", compose.for_hydra(f"{plus}data.path={typed}")]
-            command = compose.command(words, "bf16").removesuffix(" trainer.precision=bf16")
-            assert command.endswith(kept if "=" in kept else f" data.path={kept}")
+            assert compose.command(words, "bf16").endswith(f"{kept} trainer.precision=bf16")
 
 
 def test_a_run_on_a_folder_whose_name_is_not_utf8_has_its_record(photos: Path, tmp_path: Path) -> None:
@@ -439,15 +397,14 @@ def test_classes_in_another_order_are_evaluated_by_name(tmp_path: Path) -> None:
     config = composed_config(*words, f"data.path={tmp_path}/photos", "data.reader.test_fraction=0.5")
     run(config)
     images, numbers = load(config.data), [str(number) for number in range(12)]
-    texts = np.array(numbers)[images.test_labels.numpy()]
-    tested = {"test_images": images.test_images[:, 0].numpy(), "test_labels": texts}
+    tested = {"test_images": images.test_images[:, 0], "test_labels": np.array(numbers)[images.test_labels]}
     np.savez(tmp_path / "a.npz", images=pixels(12, 28, 28), labels=numbers, **tested)
-    folder, found = plan(config).folder, []
-    for path in (tmp_path / "photos", tmp_path / "a.npz"):
-        evaluation = evaluate(restore(folder, overrides=[f"data.path={path}"]))
-        assert list(evaluation.classes.index) == numbers
-        found.append(evaluation.confusion.to_numpy().tolist())
-    assert found[0] == found[1]
+    own, other = (
+        evaluate(restore(plan(config).folder, overrides=[f"data.path={tmp_path}/{name}"])).confusion
+        for name in ("photos", "a.npz")
+    )
+    assert list(own) == numbers
+    assert own.equals(other)
 
 
 def test_of_other_images_all_are_evaluated_but_those_that_were_trained_on(photos: Path, tmp_path: Path) -> None:
@@ -456,22 +413,19 @@ def test_of_other_images_all_are_evaluated_but_those_that_were_trained_on(photos
     run(config)
     folder, lines = plan(config).folder, list[str]()
 
-    def evaluated(path: Path) -> Evaluation:
-        lines.clear()
-        return evaluate(restore(folder, overrides=[f"data.path={path}"]), lines.append)
+    def evaluated(path: Path) -> int:
+        return evaluate(restore(folder, overrides=[f"data.path={path}"]), lines.append).images
 
-    assert evaluated(photos).images == 2
+    assert evaluated(photos) == 2
     grown = photos.rename(tmp_path / "grown")
     numbered(grown / "ant", 50, 5)
-    assert evaluated(grown).images == 2 + 5
+    assert evaluated(grown) == 2 + 5
     assert lines[-1].endswith("isn't the set of the run; 18 of its 25 images are left out: the run was trained on them")
     two(tmp_path / "only" / "test", 60, 6)
-    assert evaluated(tmp_path / "only").images == 12
+    assert evaluated(tmp_path / "only") == 12
     line = refused(run, composed_config(*words, f"data.path={tmp_path}/only"))
     assert line.endswith("no training images; capsexp evaluate RUN takes test images")
-    (tmp_path / "one").mkdir()
-    (tmp_path / "only" / "test").rename(tmp_path / "one" / "test")
-    (tmp_path / "one" / "test" / "bee").rename(tmp_path / "bee")
-    assert evaluated(tmp_path / "one").images == 6  # of one class
+    numbered(tmp_path / "one" / "test" / "ant", 60, 6)
+    assert evaluated(tmp_path / "one") == 6  # of one class
     two(tmp_path / "few", 70, 1)
-    assert evaluated(tmp_path / "few").images == 2
+    assert evaluated(tmp_path / "few") == 2

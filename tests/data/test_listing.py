@@ -148,13 +148,22 @@ def test_groups_are_drawn_whole_and_no_class_is_left_without_images() -> None:
         (["x_train/a/1", "x_train/b/1", "x_test/a"], "x_test: has no class folders"),
         (["x_train/a/1", "x_test/a/1", "x_more/a/1"], "must have train, test and val, each .*; x_more is none: move"),
         (["images/1", "masks/1"], "photos: must have images of two classes at least; data.labels="),
+        ([], "photos: has no folders; must have one for each class"),
+        (["a/1"], "photos: must have images of two classes at least"),
+        (["a/1", "b/"], "photos/b: a class without images"),
+        (["a/1", "b/1"], "photos: must have a class with two images at least"),
+        (["train/a/1", "test/a/1", "more/a/1"], "has more, test, train; must have train, test and val, each at most"),
+        (["train/a/1", "Training/b/1"], "has Training, train; must have train, test and val, each at most once"),
+        (["1/a/1", "1/b/1", "2/a/1", "2/b/1"], r"1 and 2 have the same folders \(a, b\): splits must be named train, "),
+        (["train/a/1", "train/b/1", "test/c/1"], "photos: class c has test images, but no training images"),
+        (["train/a/1", "train/b/1", "test/"], "photos/test: has no class folders"),
     ],
 )
 def test_folders_that_are_no_classes_are_refused(files: list[str], line: str, tmp_path: Path) -> None:
-    for name in files:
-        save(tmp_path / "photos" / f"{name}.png", pixels(4, 4))
-    with pytest.raises(Exception, match=line):
-        data(tmp_path / "photos")
+    for name in ["", *files]:
+        place = tmp_path / "photos" / name
+        place.mkdir(parents=True) if name[-1:] in "/" else save(place.with_suffix(".png"), pixels(4, 4))
+    assert re.search(line, refused(data, tmp_path / "photos"))
 
 
 @pytest.mark.parametrize(
@@ -168,6 +177,7 @@ def test_folders_that_are_no_classes_are_refused(files: list[str], line: str, tm
         (["test_high/1", "test_low/1"], ["test_high", "test_low"], 2),
         (["photo/1", "label/1", "poster/1"], ["label", "photo", "poster"], 3),
         (["left/near/1", "right/far/1", "right/left/1"], ["left", "right"], 3),
+        (["__MACOSX/p/c/1", "p/ant/left/1", "p/bee/left/1", "p/ant/right/1"], ["ant", "bee"], 3),
         ([f"{number}/1" for number in range(12)], [str(number) for number in range(12)], 12),
     ],
 )

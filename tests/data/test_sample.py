@@ -16,11 +16,9 @@ def test_the_sample_needs_no_data_folder_and_writes_none(tmp_path: Path, monkeyp
     lines: list[str] = []
     images = prepare_data.load(prepare_data.configuration("mnist_sample"), lines.append)
     assert images.note == "sample of 5,000 training and 1,000 test images"
-    assert images.train_images.shape == (5000, 1, 28, 28)
-    assert images.test_images.shape == (1000, 1, 28, 28)
+    assert (images.train_images.shape, images.test_images.shape) == ((5000, 1, 28, 28), (1000, 1, 28, 28))
     assert images.train_images.double().mean().item() / 255 == pytest.approx(0.1306, abs=1e-4)
-    assert lines == []
-    assert list(tmp_path.iterdir()) == []
+    assert lines == list(tmp_path.iterdir()) == []
 
 
 def test_a_damaged_sample_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -4,11 +4,9 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from support import composed_config
+from support import composed_config, refused
 from torch import Generator, Tensor
 
 from capsexp.config.schema import Config, Preprocess
@@ -26,7 +24,6 @@ from capsexp.data.synthesis import (
     placed,
     transformed,
 )
-from capsexp.errors import InputError
 from capsexp.run import keys, records
 from capsexp.run.execute import run
 from capsexp.run.plan import plan
@@ -103,18 +100,10 @@ def test_every_other_digit_is_equally_likely_as_the_second() -> None:
         assert all(within_binomial_bounds(int(counts[index]), 4000, 1 / len(allowed)) for index in allowed)
 
 
-def test_digits_of_one_class_make_no_pairs() -> None:
-    with pytest.raises(InputError, match="7 digits of one class make no pairs of two classes"):
-        DiverseMultiMNIST().training(dots(7, classes=1), 12)
-
-
-def test_overlay_by_hand() -> None:
+def test_overlay_and_placement_by_hand() -> None:
     a = torch.tensor([0, 0, 100, 200, 255, 255, 1], dtype=torch.uint8)
     b = torch.tensor([0, 7, 100, 100, 255, 0, 254], dtype=torch.uint8)
     assert overlaid(a, b).tolist() == [0, 7, 200, 255, 255, 255, 255]
-
-
-def test_placement_by_hand() -> None:
     image = torch.arange(1, 5, dtype=torch.uint8).view(1, 1, 2, 2)
     assert placed(image.expand(2, 1, 2, 2), torch.tensor([[0, 1], [1, 0]]), 3).tolist() == [
         [[[0, 1, 2], [0, 3, 4], [0, 0, 0]]],
@@ -128,9 +117,8 @@ def test_all_shifts_by_up_to_four_pixels_are_reached_by_both_digits() -> None:
     images, _ = drawn(DiverseMultiMNIST(single=0.0), base, 36)
     for value in (100, 101):
         _, _, rows, columns = (images == value).nonzero(as_tuple=True)
-        assert (rows - 18).unique().tolist() == list(range(-4, 5))
-        assert (columns - 18).unique().tolist() == list(range(-4, 5))
-        counts = torch.bincount((rows - 14) * 9 + columns - 14, minlength=81)
+        counts = torch.bincount((rows - 14) * 9 + columns - 14)
+        assert len(counts) == 81
         assert all(within_binomial_bounds(int(count), len(rows), 1 / 81) for count in counts)
     one, other = (images == 100).flatten(1), (images == 101).flatten(1)
     both = one.any(1) & other.any(1)
@@ -145,33 +133,21 @@ def test_no_image_contains_a_digit_of_another_split() -> None:
     images.train_images.copy_((images.train_images > 0) * 1)
     images.test_images.copy_((images.test_images > 0) * 100)
     data = set_up(images, config)
-    assert data.heldout is not None
-    assert len(data.heldout[1]) == 500
-    assert data.heldout[0].unique().tolist() == [0, 1, 2]
+    assert data.evaluated[0].unique().tolist() == [0, 1, 2]
     assert data.test[0].unique().tolist() == [0, 100, 200]
     loader = data.train_dataloader().loader
-    assert len(loader.labels) == 4500
+    assert (len(loader.labels), len(data.evaluated[1])) == (4500, 500)
     pixels = torch.cat([batch.pixels for batch in loader])
     assert (pixels * 255).round().unique().tolist() == [0, 1, 2]
 
 
 def test_the_digits_held_out_are_in_no_training_image() -> None:
     config = composed_config("data=mnist_sample", "data.size=40", AFFINE, "protocol=heldout")
-    images = source.load(config.data)
-    data = set_up(images, config)
-    assert data.heldout is not None
-    kept, held = (
-        {_cropped(image) for image in split.numpy()}
-        for split in (data.train_dataloader().loader.images, data.heldout[0])
-    )
+    data = set_up(source.load(config.data), config)
+    splits = data.train_dataloader().loader.images, data.evaluated[0]
+    kept, held = ({image[image > 0].numpy().tobytes() for image in split} for split in splits)
     assert (len(kept), len(held)) == (4500, 500)
     assert not kept & held
-
-
-def _cropped(image: NDArray[np.uint8]) -> bytes:
-    """The ink of an image [1, H, W], without the black border."""
-    rows, columns = image[0].any(1).nonzero()[0], image[0].any(0).nonzero()[0]
-    return image[0, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].tobytes()
 
 
 # affine MNIST
@@ -201,9 +177,8 @@ def test_the_parameters_of_the_maps_are_uniform_in_their_ranges() -> None:
     found = parameters(AffineMNIST().maps(20_000, generator()))
     for values, (low, high) in zip(found.unbind(1), [(-20, 20), (-0.2, 0.2), (0.8, 1.2), (0.8, 1.2)], strict=True):
         fractions = (values - low) / (high - low)
-        assert -1e-5 < fractions.min() < 0.001
-        assert 0.999 < fractions.max() < 1 + 1e-5
-        counts = torch.histc(fractions, 10, 0, 1)
+        assert (fractions.min(), fractions.max()) == pytest.approx((0, 1), abs=0.001)
+        counts = torch.histc(fractions.clamp(0, 1), 10, 0, 1)
         assert all(within_binomial_bounds(int(count), 20_000, 0.1) for count in counts)
     assert (torch.corrcoef(found.T) - torch.eye(4)).abs().max() < 0.03
 
@@ -253,12 +228,9 @@ def test_ink_is_preserved_up_to_the_maps_area(unseen: Digits) -> None:
 
 def test_each_test_digit_occurs_once_and_all_sides_are_reached(unseen: Digits) -> None:
     images, labels = AffineMNIST().test(unseen, 40)
-    assert images.shape == (1000, 1, 40, 40)
-    assert images.dtype == torch.uint8
+    assert (images.shape, images.dtype) == ((1000, 1, 40, 40), torch.uint8)
     assert torch.equal(labels, unseen.labels)
-    reached = (images > 32).any(0)[0]
-    assert bool(reached.any(0)[1:-1].all())
-    assert bool(reached.any(1)[1:-1].all())
+    assert all((images > 32).any(0)[0].any(dim)[1:-1].all() for dim in (0, 1))
 
 
 # Both
@@ -275,8 +247,7 @@ def test_epochs_follow_from_seed_and_epoch_alone(synthesis: Synthesis, size: int
         return torch.cat(pixels), torch.cat(labels)
 
     pixels, labels = epoch(3, seed=5)
-    assert pixels.shape == (1000, 1, size, size)
-    assert pixels.dtype == torch.float32
+    assert (pixels.shape, pixels.dtype) == ((1000, 1, size, size), torch.float32)
     assert 0 <= pixels.min() < pixels.max() == 1
     for again, same in zip(epoch(3, seed=5), (pixels, labels), strict=True):
         assert torch.equal(again, same)
@@ -295,9 +266,8 @@ def test_all_runs_are_tested_on_the_same_images(synthesis: str, size: int) -> No
         tests.append(data.test)
         assert len(data.train_dataloader().loader.labels) == (config.budget.train_images or 5000)
     assert [len(images) for images, _ in tests] == [1000, 1000, 300]
-    for images, labels in tests[1:]:
-        assert torch.equal(images, tests[0][0][: len(images)])
-        assert torch.equal(labels, tests[0][1][: len(images)])
+    for test in tests[1:]:
+        assert all(torch.equal(part, whole[: len(part)]) for part, whole in zip(test, tests[0], strict=True))
 
 
 def test_augmentation_shifts_on_the_canvas(unseen: Digits) -> None:
@@ -307,25 +277,24 @@ def test_augmentation_shifts_on_the_canvas(unseen: Digits) -> None:
     draw = AffineMNIST().training(base, 40)
     loader = TrainingLoader(base.images, base.labels, 1000, moving, 0, lambda: 0, draw=draw, side=40)
     places = next(iter(loader))[0].nonzero()[:, 2:]
-    assert places.min() == 14 - 4
-    assert places.max() == 14 + 12 + 4
+    assert (places.min(), places.max()) == (14 - 4, 14 + 12 + 4)
 
 
 def test_a_synthesis_is_part_of_a_runs_identity() -> None:
-    def data(*overrides: str) -> keys.Json:
-        part: keys.Json = keys.identity(composed_config(*overrides), "bf16", None)["data"]
-        return part
-
-    assert "synthesis" not in data("data=mnist")
-    assert data("data=diverse_multimnist")["synthesis"] == {"name": "diverse_multimnist"}
-    changed = data("data=affine_mnist", "data.synthesis.rotation=30")
-    assert changed["synthesis"] == {"name": "affine_mnist", "rotation": 30.0}
+    for words, expected in (
+        (["data=mnist"], None),
+        (["data=diverse_multimnist"], {"name": "diverse_multimnist"}),
+        (["data=affine_mnist", "data.synthesis.rotation=30"], {"name": "affine_mnist", "rotation": 30.0}),
+    ):
+        assert keys.identity(composed_config(*words), "bf16", None)["data"].get("synthesis") == expected
 
 
-def test_a_canvas_smaller_than_the_digits_is_refused() -> None:
+def test_a_small_canvas_and_digits_of_one_class_are_refused() -> None:
     config = composed_config("data=mnist_sample", "data.size=20", PAIRS)
-    with pytest.raises(InputError, match=r"data.size=20: must be at least 28, the side of the digits' images"):
-        CapsuleData(source.load(config.data), config)
+    line = refused(CapsuleData, source.load(config.data), config)
+    assert line == "data.size=20: must be at least 28, the side of the digits' images"
+    line = refused(DiverseMultiMNIST().training, dots(7, classes=1), 12)
+    assert line.endswith("7 digits of one class make no pairs of two classes")
 
 
 def test_a_run_from_configuration_to_record(tiny: tuple[str, ...]) -> None:

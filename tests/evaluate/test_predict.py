@@ -3,7 +3,6 @@
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -47,19 +46,11 @@ def test_the_command_prints_and_writes_the_table(
     code, lines, _ = program("capsexp", "predict", *words)
     written = pd.read_csv(output, dtype={"class": str, "next": str})
     table = predictions(restore(trained.folder), digits)
-    assert code == 0
-    assert lines[-1] == f"wrote {output}"
+    assert (code, lines[-1]) == (0, f"wrote {output}")
     assert written.columns.tolist() == lines[0].split() == ["file", "class", "score", "next", "next_score"]
     assert [line.split()[:2] for line in lines[1:-1]] == table[["file", "class"]].astype(str).to_numpy().tolist()
     assert written["class"].tolist() == table["class"].tolist()
     assert torch.allclose(torch.tensor(written.score), torch.tensor(table.score.tolist()).double())
-
-
-def test_an_image_of_another_shape_is_resized(trained: Trained, tmp_path: Path) -> None:
-    Image.fromarray(np.full((30, 90, 3), 7, np.uint8)).save(tmp_path / "wide.png")
-    Image.fromarray(np.full((28, 28), 7, np.uint8)).save(tmp_path / "same.png")
-    table = predictions(restore(trained.folder), [tmp_path / "wide.png", tmp_path / "same.png"])
-    assert table.score[0] == table.score[1]
 
 
 @pytest.mark.parametrize(
@@ -136,9 +127,7 @@ def test_an_evaluation_of_ink_on_paper_is_said_and_inverted(
         file = tmp_path / f"{number % 10}" / f"{number}.png"
         file.parent.mkdir(exist_ok=True)
         ImageOps.invert(Image.open(digits[0])).point(lambda value: value - number).save(file)  # noqa: B023
-    words, lines = ["data=folder", f"data.path={tmp_path}", "data.size=28"], list[str]()
-    evaluate(restore(trained.folder, overrides=words), lines.append)
-    assert "inverted? data.reader.invert=true" in lines[-1]
-    lines.clear()
-    evaluate(restore(trained.folder, overrides=[*words, "data.reader.invert=true"]), lines.append)
-    assert "inverted?" not in "".join(lines)
+    for invert in ("false", "true"):
+        words, lines = ["data=folder", f"data.path={tmp_path}", f"data.reader.invert={invert}"], list[str]()
+        evaluate(restore(trained.folder, overrides=[*words, "data.size=28"]), lines.append)
+        assert ("inverted? data.reader.invert=true" in lines[-1]) == (invert == "false")
