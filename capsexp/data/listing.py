@@ -241,14 +241,13 @@ def _role(name: str) -> str:
 
 def _splits_among(names: Sequence[str]) -> dict[str, str]:
     """The split that each name means, alone or beside a word that all of these share: Final_Training, Final_Test."""
-    if roles := {name: role for name in names if (role := _role(name))}:
-        return roles
     beside: dict[tuple[str | None, str | None], dict[str, str]] = {}
     for name in names:
         for role, words in _ROLES.items():
-            if match := re.fullmatch(f"(?:(?P<a>.+)[ _-])?(?:{words})(?:[ _-](?P<b>.+))?", name, re.IGNORECASE):
+            if match := re.fullmatch(f"(?:(?P<a>.+)[ _-])??(?:{words})(?:[ _-](?P<b>.+))?", name, re.IGNORECASE):
                 beside.setdefault((match["a"], match["b"]), {})[name] = role
-    return next((of_word for of_word in beside.values() if len(set(of_word.values())) > 1), {})
+    shared = next((roles for roles in beside.values() if len(set(roles.values())) > 1), {})
+    return beside.get((None, None)) or shared
 
 
 def _in_classes(folder: Path, role: str = "train") -> list[Entry]:

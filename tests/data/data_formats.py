@@ -80,20 +80,10 @@ def write_zip(path: Path, files: dict[str, bytes], inside: str) -> None:
 def configuration(root: Path, kind: str, files: dict[str, bytes], **changes: Any) -> Data:
     """A configuration whose one version, `ours`, are these files' contents; `changes` to any field or reader option."""
     options = changes.pop("options", {})
-    fields: dict[str, Any] = {
-        "name": "little",
-        "reader": Component(kind, TARGETS[kind], options),
-        "root": str(root),
-        "download": False,
-        "size": 4,
-        "channels": 1,
-        "classes": 10,
-        "flips": False,
-        "mean": [0.5],
-        "std": [0.5],
-        "versions": {"ours": Version("made up", {key: md5(contents) for key, contents in files.items()})},
-    }
-    return Data(**(fields | changes))
+    versions = {"ours": Version("made up", {key: md5(contents) for key, contents in files.items()})}
+    numbers: dict[str, Any] = {"size": 4, "channels": 1, "classes": 10, "flips": False, "mean": [0.5], "std": [0.5]}
+    fields = numbers | {"name": "little", "root": str(root), "download": False, "versions": versions}
+    return Data(**(fields | {"reader": Component(kind, TARGETS[kind], options)} | changes))
 
 
 def idx_set(root: Path, files: dict[str, bytes], dataset: str = "MNIST", suffix: str = "") -> Data:
@@ -132,12 +122,9 @@ class Svhn:
     def __init__(self, root: Path, train_labels: tuple[int, ...] = (1, 10, 3, 9, 10), place: str = "svhn") -> None:
         self.root, self.folder = root, root / place
         self.train, self.test = pixels(5, 4, 4, 3), pixels(3, 4, 4, 3)
-        self.files = {
-            "train_32x32.mat": mat(self.train, list(train_labels)),
-            "test_32x32.mat": mat(self.test, [2, 10, 1]),
-        }
-        for name, contents in self.files.items():
-            write(self.folder / name, contents)
+        self.files: dict[str, bytes] = {}
+        self.with_file("train_32x32.mat", mat(self.train, list(train_labels)))
+        self.with_file("test_32x32.mat", mat(self.test, [2, 10, 1]))
 
     def data(self, **changes: Any) -> Data:
         return configuration(self.root, "mat", self.files, **{"channels": 3} | changes)

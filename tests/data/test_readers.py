@@ -119,17 +119,12 @@ def test_cifar_damaged(tmp_path: Path, name: str, contents: bytes, line: str):
     assert f"{name}: {line}" in refusal(cifar(tmp_path, "CIFAR10", files={name: contents}))
 
 
-def test_a_pickle_of_no_accepted_version_is_never_unpickled(tmp_path: Path):
-    data = cifar(tmp_path, "CIFAR100")
-    evil = b"cbuiltins\nexec\n(Vopen(%r, 'w')\ntR." % str(tmp_path / "opened").encode()
-    write(tmp_path / "cifar-100-python" / "train", evil)
-    assert md5(evil) in refusal(data)
-    assert not (tmp_path / "opened").exists()
-
-
 @pytest.mark.parametrize("name", ["builtins\nexec", "posix\nsystem", "numpy\nload", "capsexp.data.cifar\npickle.loads"])
-def test_an_accepted_pickle_runs_no_code(tmp_path: Path, name: str):
+def test_a_pickle_runs_no_code(tmp_path: Path, name: str):
     evil = b"c%b\n(Vopen(%r, 'w')\ntR." % (name.encode(), str(tmp_path / "opened").encode())
+    data = cifar(tmp_path, "CIFAR100")
+    write(tmp_path / "cifar-100-python" / "train", evil)
+    assert md5(evil) in refusal(data)  # of no accepted version
     message = refusal(cifar(tmp_path, "CIFAR100", files={"train": evil}))
     assert f"refused: it holds more than bytes and arrays ({name.replace(chr(10), '.')})" in message
     assert not (tmp_path / "opened").exists()
@@ -142,13 +137,10 @@ def few_bytes(monkeypatch: pytest.MonkeyPatch) -> str:
     return "more than 10,000 bytes, unpacked"
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_too_large_a_file_is_not_unpacked(tmp_path: Path, few_bytes: str, suffix: str):
-    data = idx_set(tmp_path, dict.fromkeys(mnist_files(), bytes(1_000_000)), suffix=suffix)
-    assert f"train-images-idx3-ubyte{suffix}: can't be read, truncated or damaged: {few_bytes}" in refusal(data)
-
-
-def test_too_large_a_folder_zip_picture_or_matrix_is_not_unpacked(tmp_path: Path, few_bytes: str):
+def test_too_large_a_file_folder_zip_picture_or_matrix_is_not_unpacked(tmp_path: Path, few_bytes: str):
+    for suffix in ("", ".gz"):
+        data = idx_set(tmp_path / f"idx{suffix}", dict.fromkeys(mnist_files(), bytes(1_000_000)), suffix=suffix)
+        assert f"train-images-idx3-ubyte{suffix}: can't be read, truncated or damaged: {few_bytes}" in refusal(data)
     picture = png(np.zeros((1000, 1000), np.uint8))
     assert len(picture) < 10_000
     for contents, packed in ((bytes(1_000_000), False), (bytes(1_000_000), True), (picture, False)):
@@ -210,10 +202,8 @@ def test_smallnorb_with_one_camera_has_no_right_one(tmp_path: Path):
     ],
 )
 def test_smallnorb_damaged(tmp_path: Path, contents: bytes):
-    data = norb_set(tmp_path, norb_files() | {f"{NORB_TRAIN}-dat.mat": contents})
-    message = refusal(data)
-    assert NORB_TRAIN in message
-    assert message.endswith(RENEW)
+    message = refusal(norb_set(tmp_path, norb_files() | {f"{NORB_TRAIN}-dat.mat": contents}))
+    assert (NORB_TRAIN in message, message.endswith(RENEW)) == (True, True)
 
 
 OBJECTS, VIEWS = 3, 20
@@ -273,18 +263,16 @@ def test_coil_options(tmp_path: Path):
 
 def test_coil_damaged(tmp_path: Path):
     whole = coil_files()
-    for name, contents in {
-        "truncated": whole["obj2__3.png"][:-30],
-        "text": b"not a picture",
-        "colour": png(pixels(4, 4, 3), "RGB"),
-        "large": png(pixels(5, 5)),
-    }.items():
-        message = refusal(coil(tmp_path / name, whole | {"obj2__3.png": contents}))
-        assert ("one size" if name == "large" else "obj2__3.png: can't be read") in message
+    for name, contents, line in (
+        ("truncated", whole["obj2__3.png"][:-30], "obj2__3.png: can't be read"),
+        ("text", b"not a picture", "obj2__3.png: can't be read"),
+        ("colour", png(pixels(4, 4, 3), "RGB"), "obj2__3.png: can't be read"),
+        ("large", png(pixels(5, 5)), "one size"),
+    ):
+        assert line in refusal(coil(tmp_path / name, whole | {"obj2__3.png": contents}))
     write(tmp_path / "zip" / "coil-20-proc.zip", b"PK nothing")
-    assert "coil-20-proc.zip: can't be read" in refusal(
-        configuration(tmp_path / "zip", "coil20", {"coil-20-proc": b""})
-    )
+    data = configuration(tmp_path / "zip", "coil20", {"coil-20-proc": b""})
+    assert "coil-20-proc.zip: can't be read" in refusal(data)
 
 
 def test_the_memory_of_a_machine_is_its_pages_times_their_size(monkeypatch: pytest.MonkeyPatch):

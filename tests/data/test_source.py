@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -160,16 +159,11 @@ def server(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     """A folder on a web server of this machine, and its address."""
     folder = tmp_path / "served"
     folder.mkdir()
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, format: str, *arguments: Any) -> None:
-            pass
-
-    web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
-    threading.Thread(target=web.serve_forever, daemon=True).start()
-    yield folder, f"http://127.0.0.1:{web.server_port}/"
-    web.shutdown()
-    web.server_close()
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        yield folder, f"http://127.0.0.1:{web.server_port}/"
+        web.shutdown()
 
 
 def test_a_download_is_checked_and_moved_into_place(

@@ -104,14 +104,12 @@ def test_ink_on_paper_is_said_and_taken_by_an_option(
             image.putalpha(white)
         image.save(tmp_path / file.name)
     inverted = form != "transparent chalk"
-    words = ["--invert"] if inverted else []
     _, right, _ = program("capsexp", "predict", "sample", *map(str, digits))
     _, _, said = program("capsexp", "predict", "sample", str(tmp_path))
-    _, taken, unsaid = program("capsexp", "predict", "sample", str(tmp_path), *words)
+    _, taken, unsaid = program("capsexp", "predict", "sample", str(tmp_path), *["--invert"] * inverted)
     assert ([line.split()[1] for line in taken], unsaid) == ([line.split()[1] for line in right], [])
-    assert [line.partition(" (")[0] for line in said] == [
-        "images lighter than those that the network was trained on"
-    ] * inverted
+    line = "images lighter than those that the network was trained on"
+    assert [one.partition(" (")[0] for one in said] == [line] * inverted
     network = capsexp.load("sample")
     with warnings.catch_warnings(record=True, action="always") as warned:
         pixels = network.preprocess(tmp_path / "0.png")
