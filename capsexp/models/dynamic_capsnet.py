@@ -15,7 +15,7 @@ import math
 from typing import Literal
 
 from capsexp import Count, WidthFraction
-from capsexp.models.parts import BackboneNetwork, at_width, cbam, make_backbone
+from capsexp.models.parts import BackboneNetwork, at_width, cbam
 from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
 from capsexp.nn.capsules import LinearCapsules, output_size
 from capsexp.nn.primary import PrimaryCapsules
@@ -56,21 +56,19 @@ class DynamicCapsNet(BackboneNetwork):
         primary_pose: Count = 8,
         class_pose: Count = 16,
     ) -> None:
-        super().__init__()
-        stride = 2 if backbone == "simple" else 1
-        features = at_width(channels if backbone == "simple" else resnet_channels, width)
-        types = at_width(capsule_types, width)
-        self.backbone, size = make_backbone(backbone, image_shape, features, at_width(resnet_stem, width), kernel)
-        self.cbam = cbam(features, attention)
+        widths = channels, resnet_channels, resnet_stem
+        super().__init__(image_shape, width, backbone, widths, (kernel, 1, 0, False))
+        types, stride = at_width(capsule_types, width), 2 if backbone == "simple" else 1
+        self.cbam = cbam(self.features, attention)
         self.primary = PrimaryCapsules(
-            features,
+            self.features,
             types,
             primary_pose,
             kernel,
             stride,
             attention=ConvAttention(types * primary_pose) if attention.conv else None,
         )
-        sizes = types * math.prod(output_size(size, kernel, stride)), classes, primary_pose, class_pose
+        sizes = types * math.prod(output_size(self.size, kernel, stride)), classes, primary_pose, class_pose
         procedure = make_routing(routing, *sizes, last=True)
         self.classes = LinearCapsules(
             *sizes,

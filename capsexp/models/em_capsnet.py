@@ -17,7 +17,7 @@ import math
 from typing import Literal
 
 from capsexp import Count, Positive, WidthFraction
-from capsexp.models.parts import BackboneNetwork, at_width, cbam, make_backbone
+from capsexp.models.parts import BackboneNetwork, at_width, cbam
 from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
 from capsexp.nn.capsules import ConvCapsules, LinearCapsules, output_size
 from capsexp.nn.hierarchy import Hierarchy
@@ -61,18 +61,14 @@ class EMCapsNet(BackboneNetwork):
         pose: Count = 16,
         scale: Positive | None = None,
     ) -> None:
-        super().__init__()
-        features = at_width(channels if backbone == "simple" else resnet_channels, width)
+        super().__init__(image_shape, width, backbone, (channels, resnet_channels, resnet_stem), (4, 2, 1, True))
         types = at_width(capsule_types, width)
-        self.backbone, size = make_backbone(
-            backbone, image_shape, features, at_width(resnet_stem, width), kernel=4, stride=2, padding=1, norm=True
-        )
-        size = output_size(output_size(size, 3, stride=2), 3)  # of the children of the class capsules
+        size = output_size(output_size(self.size, 3, stride=2), 3)  # of the children of the class capsules
         layers = (9 * types, types), (9 * types, types), (types * math.prod(size), classes)
         procedures = [make_routing(routing, *layer, pose, pose, last=layer is layers[-1]) for layer in layers]
-        self.cbam = cbam(features, attention)
+        self.cbam = cbam(self.features, attention)
         self.primary = PrimaryCapsules(
-            features,
+            self.features,
             types,
             pose,
             kernel=1,

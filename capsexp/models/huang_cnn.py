@@ -22,7 +22,7 @@ from torch import nn
 
 from capsexp import WidthFraction
 from capsexp.errors import check_choice
-from capsexp.models.parts import ConvolutionalNetwork, at_width, first_attention, initialise_as_keras
+from capsexp.models.parts import ConvolutionalNetwork, at_width, cbam, initialise_as_keras
 from capsexp.nn.attention import AttentionOptions
 from capsexp.nn.capsules import output_size
 
@@ -57,7 +57,7 @@ class HuangCNN(ConvolutionalNetwork):
         self.layers = nn.Sequential(
             nn.Conv2d(inputs, first, 5, padding=zeros),
             nn.ReLU(),
-            first_attention(first, attention),
+            cbam(first, attention, capsules=False),
             nn.MaxPool2d(2),
             nn.Conv2d(first, second, 5, padding=zeros),
             nn.ReLU(),

@@ -24,7 +24,7 @@ from itertools import pairwise
 from typing import Literal
 
 from capsexp import Count, WidthFraction
-from capsexp.models.parts import BackboneNetwork, at_width, cbam, make_backbone
+from capsexp.models.parts import BackboneNetwork, at_width, cbam
 from capsexp.nn.attention import AttentionOptions, CapsAttention, ConvAttention
 from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, LinearCapsules, output_size
 from capsexp.nn.hierarchy import Hierarchy
@@ -73,26 +73,22 @@ class InvertedCapsNet(BackboneNetwork):
         strides: Sequence[Count] = (2, 1),  # tuples: in the keys of runs, these are no defaults
         hidden: Sequence[Count] = (),
     ) -> None:
-        super().__init__()
-        features = at_width(channels if backbone == "simple" else resnet_channels, width)
+        super().__init__(image_shape, width, backbone, (channels, resnet_channels, resnet_stem), (3, 2, 1, False))
         types = at_width(capsule_types, width)
-        self.backbone, size = make_backbone(
-            backbone, image_shape, features, at_width(resnet_stem, width), kernel=3, stride=2, padding=1
-        )
-        size = output_size(size, primary_kernel, primary_stride)
+        size = output_size(self.size, primary_kernel, primary_stride)
         layers: list[CapsuleLayer] = []
         for stride in strides:
             size = output_size(size, 3, stride)
             procedure = make_routing(routing, 9 * types, types, pose, pose)
             layers.append(ConvCapsules(types, types, pose, pose, 3, stride, procedure, structure=structure))
         linear = [types * math.prod(size), *(at_width(capsules, width) for capsules in hidden), classes]
-        self.cbam = cbam(features, attention)
+        self.cbam = cbam(self.features, attention)
         for number, sizes in enumerate(pairwise(linear), 2 - len(linear)):  # 0 is the last
             procedure = make_routing(routing, *sizes, pose, pose, last=number == 0)
             on_votes = CapsAttention(pose) if attention.caps and number == 0 else None
             layers.append(LinearCapsules(*sizes, pose, pose, procedure, on_votes, structure, scale=None))
         self.primary = PrimaryCapsules(
-            features,
+            self.features,
             types,
             pose,
             primary_kernel,

@@ -19,13 +19,16 @@ def at_width(channels: int, width: float) -> int:
     return max(1, round(channels * width))
 
 
-def cbam(channels: int, attention: AttentionOptions) -> nn.Module:
+def cbam(channels: int, attention: AttentionOptions, capsules: bool = True) -> nn.Module:
     """CBAM for a feature map of so many channels, or the module in its place; the identity where there is neither.
 
-    Raises ValueError for both.
+    Raises ValueError for both, and without `capsules` for the attention flags of capsule networks.
     """
     if not isinstance(attention, AttentionOptions):
         raise TypeError(f"attention={attention}: must be capsexp.nn.AttentionOptions(…)")
+    if flags := [f"attention.{flag}=true" for flag in ("conv", "caps") if getattr(attention, flag) and not capsules]:
+        only = "this network has no capsules; it takes only attention.cbam and attention.first"
+        raise ValueError(f"{' and '.join(flags)}: {only}")
     if attention.first:
         if attention.cbam:
             raise ValueError("attention.cbam=true: attention.first is in its place")
@@ -33,33 +36,6 @@ def cbam(channels: int, attention: AttentionOptions) -> nn.Module:
     if not attention.cbam:
         return nn.Identity()
     return CBAM(channels, attention.cbam_reduction, attention.cbam_momentum, attention.cbam_kernel)
-
-
-def make_backbone(
-    kind: Literal["simple", "resnet"],
-    image_shape: tuple[int, int, int],
-    channels: int,
-    stem: int,
-    kernel: int,
-    stride: int = 1,
-    padding: int = 0,
-    norm: bool = False,
-) -> tuple[nn.Module, tuple[int, int]]:
-    """tsai's backbone, and the height and width of its feature map.
-
-    Args:
-        kind: one convolution, or residual blocks.
-        image_shape: (channels, height, width).
-        channels: of the feature map.
-        stem: channels of the residual blocks' first half.
-        kernel, stride, padding, norm: of the one convolution.
-    """
-    check_choice("backbone", kind, "simple", "resnet")
-    inputs, size = image_shape[0], image_shape[1:]
-    if kind == "simple":
-        backbone = SimpleBackbone(inputs, channels, kernel, stride, padding, norm)
-        return backbone, output_size(size, kernel, stride, padding)
-    return ResNetBackbone(inputs, stem, channels), output_size(size, 3, stride=2, padding=1)
 
 
 def initialise_as_keras(network: nn.Module) -> None:
@@ -81,12 +57,6 @@ class CapsuleNetwork(nn.Module):
     A subclass sets the two layers and writes `forward_features`.
     """
 
-    #: Arguments that mean something only beside a value of another: (its name, the value).
-    only_with: ClassVar = {
-        "channels": ("backbone", "simple"),
-        "resnet_channels": ("backbone", "resnet"),
-        "resnet_stem": ("backbone", "resnet"),
-    }
     classes: nn.Module  # from the primary to the class capsules
     scores: nn.Module
 
@@ -103,11 +73,43 @@ class CapsuleNetwork(nn.Module):
 
 
 class BackboneNetwork(CapsuleNetwork):
-    """tsai's order of the lower layers."""
+    """tsai's order of the lower layers.
 
-    backbone: nn.Module
+    Args:
+        image_shape: (channels, height, width).
+        width: fraction of the channels.
+        kind: one convolution, or residual blocks.
+        channels: of the feature map, by kind; then of the residual blocks' first half.
+        convolution: kernel, stride and padding of the one convolution, and whether batch norm follows.
+    """
+
+    #: Arguments that mean something only beside a value of another: (its name, the value).
+    only_with: ClassVar = {
+        "channels": ("backbone", "simple"),
+        "resnet_channels": ("backbone", "resnet"),
+        "resnet_stem": ("backbone", "resnet"),
+    }
     cbam: nn.Module
     primary: nn.Module
+
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        width: float,
+        kind: Literal["simple", "resnet"],
+        channels: tuple[int, int, int],
+        convolution: tuple[int, int, int, bool],
+    ) -> None:
+        super().__init__()
+        check_choice("backbone", kind, "simple", "resnet")
+        simple, residual, stem = (at_width(count, width) for count in channels)
+        inputs, size = image_shape[0], image_shape[1:]
+        if kind == "simple":
+            self.features, self.size = simple, output_size(size, *convolution[:3])
+            self.backbone: nn.Module = SimpleBackbone(inputs, simple, *convolution)
+        else:
+            self.features, self.size = residual, output_size(size, 3, stride=2, padding=1)
+            self.backbone = ResNetBackbone(inputs, stem, residual)
 
     def forward_features(self, images: Tensor) -> Capsules:
         """See `CapsuleNetwork`."""
@@ -123,17 +125,3 @@ class ConvolutionalNetwork(nn.Module):
     def forward(self, images: Tensor) -> Prediction:
         """[B, channels, H, W] -> logits [B, J]."""
         return Prediction(self.layers(images), None)
-
-
-def first_attention(channels: int, attention: AttentionOptions) -> nn.Module:
-    """CBAM for the output of the first convolution, or the identity.
-
-    Raises ValueError for the attention flags of capsule networks.
-    """
-    module = cbam(channels, attention)
-    flags = [f"attention.{flag}=true" for flag in ("conv", "caps") if getattr(attention, flag)]
-    if flags:
-        raise ValueError(
-            f"{' and '.join(flags)}: this network has no capsules; it takes only attention.cbam and attention.first"
-        )
-    return module

@@ -17,7 +17,7 @@ the capsule networks in Table 1.
 from torch import nn
 
 from capsexp import Count, WidthFraction
-from capsexp.models.parts import ConvolutionalNetwork, at_width, first_attention
+from capsexp.models.parts import ConvolutionalNetwork, at_width, cbam
 from capsexp.nn.attention import AttentionOptions
 from capsexp.nn.backbones import ResidualBlock
 
@@ -46,7 +46,7 @@ class ResNet18(ConvolutionalNetwork):
             nn.Conv2d(image_shape[0], stages[0], 3, padding=1, bias=False),
             nn.BatchNorm2d(stages[0]),
             nn.ReLU(),
-            first_attention(stages[0], attention),
+            cbam(stages[0], attention, capsules=False),
         ]
         before = stages[0]
         for stage, outputs in enumerate(stages):

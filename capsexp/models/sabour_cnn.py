@@ -20,7 +20,7 @@ from annotated_types import Ge, Lt
 from torch import nn
 
 from capsexp import WidthFraction
-from capsexp.models.parts import ConvolutionalNetwork, at_width, first_attention
+from capsexp.models.parts import ConvolutionalNetwork, at_width, cbam
 from capsexp.nn.attention import AttentionOptions
 
 
@@ -48,7 +48,7 @@ class SabourCNN(ConvolutionalNetwork):
         self.layers = nn.Sequential(
             nn.Conv2d(inputs, wide, 5, padding=2),
             nn.ReLU(),
-            first_attention(wide, attention),
+            cbam(wide, attention, capsules=False),
             nn.Conv2d(wide, wide, 5, padding=2),
             nn.ReLU(),
             nn.Conv2d(wide, narrow, 5, padding=2),

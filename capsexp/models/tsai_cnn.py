@@ -23,7 +23,7 @@ from torch import nn
 
 from capsexp import Count, WidthFraction
 from capsexp.errors import check_choice
-from capsexp.models.parts import ConvolutionalNetwork, at_width, first_attention
+from capsexp.models.parts import ConvolutionalNetwork, at_width, cbam
 from capsexp.nn.attention import AttentionOptions
 from capsexp.nn.capsules import output_size
 
@@ -55,7 +55,7 @@ class TsaiCNN(ConvolutionalNetwork):
         self.layers = nn.Sequential(
             nn.Conv2d(inputs, channels, 3, stride=2, padding=1),
             nn.ReLU(),
-            first_attention(channels, attention),
+            cbam(channels, attention, capsules=False),
             *_normed(channels, stride=2, padding=1),
             nn.AvgPool2d(2),
             *_normed(channels, stride=2, padding=1),
@@ -98,7 +98,7 @@ class TsaiMultiCNN(ConvolutionalNetwork):
         self.layers = nn.Sequential(
             nn.Conv2d(inputs, channels, 3, stride=2, padding=1),
             nn.ReLU(),
-            first_attention(channels, attention),
+            cbam(channels, attention, capsules=False),
             *_normed(channels, stride=2, padding=0),
             *_normed(channels, stride=1, padding=0),
             nn.Conv2d(channels, hidden, kernel),

@@ -114,21 +114,19 @@ class LinearCapsules(CapsuleLayer):
 
         Raises ValueError for other than I children, or of shared matrices than I at each position.
         """
-        poses, activations = _checked(children)
-        shape = poses.shape[1:-1]
-        routed = self.routing.made_for.get("children", math.prod(shape))
-        if routed != math.prod(shape):
-            raise ValueError(f"routes {routed} children, not {'×'.join(map(str, shape))}: another size of images")
-        if (shape[-1] % self.own_matrices if self.shared else math.prod(shape) - self.own_matrices) != 0:
-            reason = "another size of images, or shared=True is missing"
-            raise ValueError(
-                f"has matrices for {self.own_matrices} children, not for {'×'.join(map(str, shape))}: {reason}"
-            )
-        if poses.ndim == 3:
+        shape = _checked(children).poses.shape[1:-1]
+        count, text = math.prod(shape), "×".join(map(str, shape))
+        routed = self.routing.made_for.get("children", count)
+        if routed != count:
+            raise ValueError(f"routes {routed} children, not {text}: another size of images")
+        if (shape[-1] % self.own_matrices if self.shared else count - self.own_matrices) != 0:
+            has = f"has matrices for {self.own_matrices} children, not for {text}"
+            raise ValueError(f"{has}: another size of images, or shared=True is missing")
+        if len(shape) == 1:
             return children
         if self.types_first:
-            poses, activations = poses.movedim(3, 1), None if activations is None else activations.movedim(3, 1)
-        return Capsules(poses.flatten(1, 3), None if activations is None else activations.flatten(1))
+            children = children.each(lambda part: part.movedim(3, 1))
+        return children.each(lambda part: part.flatten(1, 3))
 
 
 class ConvCapsules(CapsuleLayer):
@@ -177,18 +175,12 @@ class ConvCapsules(CapsuleLayer):
         """Poses [B, H, W, I, C] with zeros around them, activations [B, H, W, I] likewise."""
         if not self.padding:
             return _checked(children)
-        poses, activations, zeros = *_checked(children), [self.padding] * 4
-        present = None if activations is None else functional.pad(activations, [0, 0, *zeros])
-        return Capsules(functional.pad(poses, [0, 0, 0, 0, *zeros]), present)
+        zeros = [self.padding] * 4
+        return _checked(children).each(lambda part: functional.pad(part, [0, 0] * (part.ndim - 3) + zeros))
 
     def flattened(self, children: Capsules) -> Capsules:
         """Poses [B, H, W, I, C] -> [B, H', W', K · I, C]; activations likewise."""
-        poses, activations = (
-            None if grid is None else patches(grid, self.kernel, self.stride).flatten(3, 4)
-            for grid in self.padded(children)
-        )
-        assert poses is not None
-        return Capsules(poses, activations)
+        return self.padded(children).each(lambda grid: patches(grid, self.kernel, self.stride).flatten(3, 4))
 
 
 def _checked(children: Capsules) -> Capsules:

@@ -38,7 +38,7 @@ class ProbabilityLoss(nn.Module):
             capsules are. False: they are p, as the lengths of dynamic routing and the activations of EM routing are.
     """
 
-    def __init__(self, logits: bool) -> None:
+    def __init__(self, logits: bool = False) -> None:
         super().__init__()
         self.logits = logits
 
@@ -139,9 +139,6 @@ class LogLikelihoodLoss(ProbabilityLoss):
     Of activations that sum to 1, those of self-routing, it is the loss of Hahn et al. 2019. `logits`: see
     ProbabilityLoss.
     """
-
-    def __init__(self, logits: bool = False) -> None:
-        super().__init__(logits)
 
     def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Scores [B, J], labels [B] -> scalar."""

@@ -26,6 +26,10 @@ class Capsules(NamedTuple):
     poses: Tensor  # [..., I, C]; votes: [..., I, J, D]
     activations: Tensor | None = None  # [..., I], between 0 and 1
 
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Capsules":
+        """The capsules with both parts changed, or the one that there is."""
+        return Capsules(change(self.poses), None if self.activations is None else change(self.activations))
+
 
 class Routing(nn.Module):
     """Base of all procedures. `presence` is how a capsule encodes that its entity is present:

@@ -54,11 +54,11 @@ class FastDynamicRouting(FastRouting, DynamicRouting):
         weight = in_autocast_dtype(votes.weight)
         with full_precision(weight):
             inputs = at_least_float32(votes.poses), weight, votes.kernel, votes.stride
-            total: Tensor = _LastTotal.apply(*inputs, *options)  # type: ignore[no-untyped-call]
+            total: Tensor = _ByLoops.apply(*inputs, *options)  # type: ignore[no-untyped-call]
             return Capsules(squash(votes.of_places(total), self.squash_constant))
 
 
-class _LastTotal(torch.autograd.Function):
+class _ByLoops(torch.autograd.Function):
     """All iterations: [B, H, W, I, C] and [K · I, J, Z, Y] -> s of the last one, [B, H', W', J, D]."""
 
     @staticmethod

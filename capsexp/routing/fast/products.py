@@ -42,11 +42,11 @@ def routed(
         children = poses.transpose(1, 2).contiguous()
         matrices = weight.permute(1, 2, 3, 0).flatten(2).contiguous()
         options = iterations, squash_constant, accumulate, detach
-        totals: Tensor = _LastTotals.apply(children, matrices, *options)  # type: ignore[no-untyped-call]
+        totals: Tensor = _ByProducts.apply(children, matrices, *options)  # type: ignore[no-untyped-call]
         return squash(totals.transpose(0, 1), squash_constant)
 
 
-class _LastTotals(torch.autograd.Function):
+class _ByProducts(torch.autograd.Function):
     """All iterations: [B, C, I] and [J, D, C·I] -> s of the last one, [J, B, D]."""
 
     @staticmethod
