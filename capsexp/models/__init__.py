@@ -21,15 +21,6 @@ from capsexp.models.sabour_cnn import SabourCNN
 from capsexp.models.tsai_cnn import TsaiCNN, TsaiMultiCNN
 
 __all__ = [
-    "CapsNet",
-    "DACapsNet",
-    "DynamicCapsNet",
-    "EMCapsNet",
-    "EfficientCapsNet",
-    "HuangCNN",
-    "InvertedCapsNet",
-    "ResNet18",
-    "SabourCNN",
-    "TsaiCNN",
-    "TsaiMultiCNN",
-]
+    "CapsNet", "DACapsNet", "DynamicCapsNet", "EMCapsNet", "EfficientCapsNet", "HuangCNN", "InvertedCapsNet",
+    "ResNet18", "SabourCNN", "TsaiCNN", "TsaiMultiCNN",
+]  # fmt: skip

@@ -19,12 +19,6 @@ NAMES: dict[str, type[Routing]] = {
 }
 
 __all__ = [
-    "NAMES",
-    "DynamicRouting",
-    "EMRouting",
-    "InvertedRouting",
-    "SelfAttentionRouting",
-    "SelfRouting",
-    "VariationalBayesRouting",
-    "dynamic_routing",
-]
+    "NAMES", "DynamicRouting", "EMRouting", "InvertedRouting", "SelfAttentionRouting", "SelfRouting",
+    "VariationalBayesRouting", "dynamic_routing",
+]  # fmt: skip
