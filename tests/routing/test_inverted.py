@@ -17,25 +17,6 @@ def made(parents: int = 3, pose: int = 4, **options: object) -> InvertedRouting:
     return routing
 
 
-@pytest.mark.parametrize("structure", ["vector", "matrix"])
-def test_one_iteration_is_a_convolution_divided_by_the_number_of_parents(structure: str):
-    types, parents, pose, kernel, stride = 3, 5, 4, 3, 2
-    routing = made(parents, pose, iterations=1, norm=False)
-    layer = ConvCapsules(types, parents, pose, pose, kernel, stride, routing, structure=structure).double()  # type: ignore[arg-type]
-    grid = torch.randn(2, 7, 7, types, pose, dtype=torch.float64)
-    matrices = layer.matrices.weight  # [K · I, J, D, C] or [K · I, J, √D, √D]
-    if structure == "matrix":  # W P, row by row, is (W ⊗ 1) times the pose as a vector
-        matrices = torch.stack([torch.kron(m, torch.eye(2).double()) for m in matrices.flatten(0, 1)])
-    weight = matrices.view(kernel, kernel, types, parents, pose, pose).permute(3, 4, 2, 5, 0, 1)
-    convolved = nn.functional.conv2d(
-        grid.permute(0, 3, 4, 1, 2).flatten(1, 2),
-        weight.reshape(parents * pose, types * pose, kernel, kernel),
-        stride=stride,
-    )
-    expected = convolved.view(2, parents, pose, 3, 3).permute(0, 3, 4, 1, 2) / parents
-    torch.testing.assert_close(layer(Capsules(grid)).poses, expected)
-
-
 def layers(iterations: int, order: str = "concurrent", **options: object) -> list[CapsuleLayer]:
     """A convolutional and a linear layer for a grid [B, 5, 5, 2, 4], with the same matrices in each call."""
     torch.manual_seed(1)

@@ -8,7 +8,7 @@ from support import differentiated
 from torch import Tensor, nn
 
 from capsexp.models import CapsNet, InvertedCapsNet
-from capsexp.nn import Capsules, Hierarchy, LinearCapsules, make_routing
+from capsexp.nn import CapsAttention, Capsules, Hierarchy, LinearCapsules, make_routing
 from capsexp.routing import DynamicRouting, EMRouting, InvertedRouting, fast
 from capsexp.routing.fast import layers, loops
 from capsexp.routing.fast.votes import VoteInputs
@@ -42,9 +42,9 @@ def test_chunks_equal_the_whole_batch_and_votes_above_the_limit_are_not_kept_for
     assert kept or sizes[0] < sizes[1] / 5
 
 
-@pytest.mark.parametrize("attention", [nn.Dropout(0.5), nn.BatchNorm3d(1)])
+@pytest.mark.parametrize("attention", [CapsAttention(8), nn.Dropout(0.5), nn.BatchNorm3d(1)])
 @pytest.mark.parametrize("routing", [EMRouting, InvertedRouting])  # by layers, and by a whole hierarchy
-def test_an_attention_of_ones_own_sees_the_whole_batch_once(
+def test_an_attention_acts_on_stored_votes_and_one_of_ones_own_on_the_whole_batch_once(
     routing: type[EMRouting | InvertedRouting], attention: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layers, "MAX_CHUNK", 1)

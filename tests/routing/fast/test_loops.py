@@ -14,10 +14,7 @@ import torch
 from support import ROOT, composed_config
 from torch import Tensor
 
-from capsexp.nn.capsules import ConvCapsules
-from capsexp.nn.routing import Capsules
-from capsexp.routing.em import EMRouting
-from capsexp.routing.fast import em, enable, inverted, loops, paths
+from capsexp.routing.fast import em, inverted, loops
 from capsexp.routing.fast.loops import Loops
 from capsexp.run.build import build
 
@@ -42,21 +39,6 @@ def made(name: str) -> tuple[Tensor, Tensor, Tensor, tuple[int, int]]:
     weight = torch.randn(kernel**2 * types, parents, rows, columns, dtype=torch.float64)
     before = torch.randn(batch, places, places, parents, rows * (pose // columns), dtype=torch.float64)
     return children, weight, before, (kernel, stride)
-
-
-def test_a_gradient_by_activations_may_have_any_strides() -> None:
-    layer = ConvCapsules(4, 3, 4, 4, 3, 1, EMRouting(parents=3, iterations=2)).double()
-    children = torch.randn(2, 5, 5, 4, 4, dtype=torch.float64), torch.rand(2, 5, 5, 4, dtype=torch.float64)
-    found = []
-    for enabled in (False, True):
-        if enabled:
-            enable(layer)
-        presence = layer(Capsules(*children)).activations
-        loss = presence.movedim(-1, 1).flatten(1).sin().square().sum()
-        found.append(torch.autograd.grad(loss, [*layer.parameters()]))
-    assert paths(layer).startswith("C loops")
-    for reference, fast in zip(*found, strict=True):
-        torch.testing.assert_close(fast, reference)
 
 
 def test_the_path_names_tritons_version_whatever_its_distribution_is_called(monkeypatch: pytest.MonkeyPatch) -> None:

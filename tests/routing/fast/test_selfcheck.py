@@ -128,25 +128,20 @@ def test_a_capture_takes_the_path_of_the_eager_steps_before(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("name", ROUTINGS)
-def test_a_right_path_is_used_and_checked_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    layer, checks = layer_of(name), []
+def test_a_right_path_is_used_and_checked_once_for_each_shape_and_option(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks, failure = [], selfcheck._failure
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(selfcheck, "_failure", lambda *given: checks.append(given))
-    routed(layer, images=5)  # of four places each: more than a vector
-    routed(layer, images=5)
-    assert fast.paths(layer).startswith("C loops, ")
-    routed(layer, images=6)
-    assert len(checks) == 1  # on a CPU, whatever the number of images
-
-
-def test_a_path_is_checked_for_each_value_of_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = []
-    monkeypatch.setattr(selfcheck, "_failure", lambda *given: checks.append(given))
-    for logits in ("accumulate", "replace", "replace"):
-        layer = ConvCapsules(3, 5, 4, 4, 3, 2, DynamicRouting(logits=logits))
-        fast.enable(layer)
-        routed(layer)
-    assert len(checks) == 2
+    monkeypatch.setattr(selfcheck, "_failure", lambda *given: checks.append(given) or failure(*given))
+    layer = layer_of(name)
+    for images, count in ((1, 1), (5, 2), (5, 2), (6, 2)):  # of four places each: 5 are more than a vector
+        routed(layer, images)
+        assert (len(checks), fast.paths(layer)[:9]) == (count, "C loops, ")
+    layer.routing.iterations = 5 - layer.routing.iterations  # 3 or 2
+    routed(layer, images)
+    assert len(checks) == 3
+    assert not any(selfcheck._failures.values())
 
 
 def test_hooks_see_no_random_children() -> None:
@@ -159,13 +154,6 @@ def test_hooks_see_no_random_children() -> None:
     routed(layer)
     assert seen == [3, 3, 3, 3]
     assert not any(selfcheck._failures.values())
-
-
-@pytest.mark.parametrize("name", ROUTINGS)
-def test_a_right_path_is_used_for_a_single_image(name: str) -> None:
-    routed(layer := layer_of(name), images=1)
-    assert not any(selfcheck._failures.values())
-    assert fast.paths(layer).startswith("C loops, ")
 
 
 @pytest.mark.parametrize("fault", ["forward", "backward", "raises"])
