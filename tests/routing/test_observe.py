@@ -2,16 +2,16 @@
 
 import math
 from functools import cache, partial
+from itertools import product
 
 import pytest
 import torch
 from support import composed_config
 from torch import Tensor, nn
-from torch.nn import functional
 
 from capsexp.config.schema import Config
 from capsexp.nn.attention import CBAM, CapsAttention
-from capsexp.nn.capsules import CapsuleLayer, ConvCapsules
+from capsexp.nn.capsules import CapsuleLayer, ConvCapsules, output_size
 from capsexp.nn.routing import Capsules
 from capsexp.nn.squash import exponential_squash, squash
 from capsexp.routing import SelfAttentionRouting, fast
@@ -140,29 +140,23 @@ def test_a_convolutional_layers_parents_from_its_coefficients() -> None:
     torch.testing.assert_close(first.routing.norm(total), upper.poses[:, row, column], atol=1e-5, rtol=1e-4)
 
 
-def test_coefficients_of_overlapping_windows_are_averaged() -> None:
-    coefficients = torch.zeros(1, 2, 2, 4, 2)  # 2 × 2 positions of a 2 × 2 kernel on 3 × 3 children of one type
-    coefficients[..., 1] = 1
-    coefficients[0, 0, 0, :, 0], coefficients[0, 0, 0, :, 1] = 0.75, 0.25
-    layer = ObservedLayer("", [coefficients], [], torch.zeros(1, 3, 3, 1, 5), torch.ones(1, 3, 3, 1), (2, 1, 0))
-    to_first = torch.tensor([1.0, 0.0]).expand(1, 2, 2, 2)
-    expected = torch.tensor([[0.75, 0.375, 0.0], [0.375, 0.1875, 0.0], [0.0, 0.0, 0.0]])
-    torch.testing.assert_close(layer.coefficients_to(to_first, 5)[0, :, :, 0], expected)
-
-
-def test_coefficients_of_windows_with_strides_and_types() -> None:
-    first, last = torch.rand(2, 2, 2, 3, 8, 4)  # iterations of 2 × 2 with stride 2 on 4 × 6 × 2 children
-    parents = torch.rand(2, 2, 3, 4)
-    layer = ObservedLayer("", [first, last], [], torch.zeros(2, 4, 6, 2, 5), torch.ones(2, 4, 6, 2), (2, 2, 0))
+@pytest.mark.parametrize(("stride", "padding"), [(1, 0), (2, 0), (2, 1), (3, 0)])  # the last leaves some out
+def test_coefficients_are_averaged_over_the_windows_that_hold_a_child(stride: int, padding: int) -> None:
+    height, width = output_size((4, 6), 2, stride, padding)
+    first, last = torch.rand(2, 2, height, width, 4 * 2, 3)  # iterations; kernels of 2 × 2, two types
+    parents, window = torch.rand(2, height, width, 3), (2, stride, padding)
+    layer = ObservedLayer("", [first, last], [], torch.zeros(2, 4, 6, 2, 5), torch.ones(2, 4, 6, 2), window)
+    total, count = torch.zeros(2, 6, 8, 2), torch.zeros(6, 8, 1)  # with padding
+    for row, column, k in product(range(height), range(width), range(4)):
+        child = row * stride + k // 2 + 1 - padding, column * stride + k % 2 + 1 - padding
+        weighted = last[:, row, column, 2 * k : 2 * k + 2] * parents[:, row, column, None]
+        total[:, child[0], child[1]] += weighted.sum(dim=-1)
+        count[child] += 1
     found = layer.coefficients_to(parents)
+    torch.testing.assert_close(found, (total / count.clamp(min=1))[:, 1:-1, 1:-1])
     assert torch.equal(found, layer.coefficients_to(parents, 1))
     assert torch.equal(found, layer.coefficients_to(parents, 7))  # it does two iterations; its parents do more
     assert not torch.allclose(found, layer.coefficients_to(parents, 0))
-    for row, column, kind in ((0, 0, 0), (1, 4, 1), (3, 3, 0), (2, 5, 1)):
-        child = (row % 2 * 2 + column % 2) * 2 + kind
-        above = (row // 2, column // 2)
-        expected = (last[:, above[0], above[1], child] * parents[:, above[0], above[1]]).sum(dim=-1)
-        torch.testing.assert_close(found[:, row, column, kind], expected)
 
 
 def test_entropy_of_known_distributions() -> None:
@@ -208,9 +202,10 @@ def test_attention_on_the_votes_of_primary_capsules_and_of_a_convolutional_layer
     matrices = network.classes.matrices.weight.view(3, 6, 6, 10, 16, 8)
     votes = torch.einsum("bhwic,ihwjdc->bhwijd", observe(network, pixels).layers[0].poses, matrices)
     torch.testing.assert_close(caps.values, 1 + network.classes.attention.gate(votes), atol=1e-5, rtol=1e-4)
-    layer = ConvCapsules(2, 3, 4, 4, 2, 1, DynamicRouting(), CapsAttention(4), structure="vector")
+    layer = ConvCapsules(2, 3, 4, 4, 2, 1, DynamicRouting(), CapsAttention(4), structure="vector", padding=1)
     observed = observe(_OneLayer(layer), torch.rand(1, 3, 3, 2, 4))
-    assert observed.attention[0].values.shape == (1, 2, 2, 8, 3, 4)
+    assert observed.attention[0].values.shape == (1, 4, 4, 8, 3, 4)
+    assert observed.layers[0].window == (2, 1, 1)
 
 
 class _OneLayer(nn.Module):
@@ -242,11 +237,3 @@ def test_the_network_is_unchanged_also_when_a_pass_fails() -> None:
     assert isinstance(network.classes, FastLayer)
     assert "votes" not in vars(network.classes)
     assert not any(module._forward_hooks for module in network.modules())
-
-
-def test_coefficients_of_a_padded_layer_are_those_of_the_children_without_the_zeros() -> None:
-    layer = ConvCapsules(2, 3, 4, 4, 3, 2, DynamicRouting(), padding=1)
-    (found,) = observe(_OneLayer(layer), torch.rand(1, 5, 5, 2, 4)).layers
-    torch.testing.assert_close(found.coefficients_to(torch.ones(1, 3, 3, 3)), torch.ones(1, 5, 5, 2))
-    corner = found.coefficients_to(functional.one_hot(torch.zeros(1, 3, 3, dtype=torch.int64), 3))[0, 0, 0]
-    torch.testing.assert_close(corner, found.coefficients[-1][0, 0, 0, 8:10, 0])  # in the middle of the first window
