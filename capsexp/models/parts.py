@@ -73,7 +73,7 @@ class CapsuleNetwork(nn.Module):
 
 
 class BackboneNetwork(CapsuleNetwork):
-    """tsai's order of the lower layers.
+    """tsai's order of the lower layers; `features` and `size` are the channels, height and width of the feature map.
 
     Args:
         image_shape: (channels, height, width).
